@@ -1,0 +1,19 @@
+// `npm run generate`: the types of shared/protocol/agent.proto (plain types; the messages themselves are read at run time).
+import { execFileSync } from 'node:child_process';
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+
+rmSync('shared/protocol/generated', { recursive: true, force: true });
+execFileSync(
+  'node_modules/.bin/proto-loader-gen-types',
+  [
+    '--longs=Number', '--defaults', '--oneofs', '--arrays', '--grpcLib=@grpc/grpc-js', '--importFileExtension=.ts',
+    '--inputTemplate=%s', '--outputTemplate=%s__Output', '--outDir=shared/protocol/generated', 'shared/protocol/agent.proto',
+  ],
+  { stdio: 'inherit' },
+);
+
+// One place to import message types from.
+const folder = 'longshore/agent/v1';
+const names = readdirSync(`shared/protocol/generated/${folder}`).sort();
+const lines = names.map((name) => `export type * from './${folder}/${name}';`);
+writeFileSync('shared/protocol/generated/messages.ts', `${lines.join('\n')}\n`);

@@ -1,0 +1,103 @@
+import type * as grpc from '@grpc/grpc-js';
+import type { MessageTypeDefinition } from '@grpc/proto-loader';
+
+import type { Ack as _longshore_agent_v1_Ack, Ack__Output as _longshore_agent_v1_Ack__Output } from './longshore/agent/v1/Ack.ts';
+import type { AckResult as _longshore_agent_v1_AckResult, AckResult__Output as _longshore_agent_v1_AckResult__Output } from './longshore/agent/v1/AckResult.ts';
+import type { AgentLinkClient as _longshore_agent_v1_AgentLinkClient, AgentLinkDefinition as _longshore_agent_v1_AgentLinkDefinition } from './longshore/agent/v1/AgentLink.ts';
+import type { Assignment as _longshore_agent_v1_Assignment, Assignment__Output as _longshore_agent_v1_Assignment__Output } from './longshore/agent/v1/Assignment.ts';
+import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown__Output as _longshore_agent_v1_AttemptsKnown__Output } from './longshore/agent/v1/AttemptsKnown.ts';
+import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
+import type { CancelTask as _longshore_agent_v1_CancelTask, CancelTask__Output as _longshore_agent_v1_CancelTask__Output } from './longshore/agent/v1/CancelTask.ts';
+import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from './longshore/agent/v1/CodeArchive.ts';
+import type { ContainerSpec as _longshore_agent_v1_ContainerSpec, ContainerSpec__Output as _longshore_agent_v1_ContainerSpec__Output } from './longshore/agent/v1/ContainerSpec.ts';
+import type { ControlFromAgent as _longshore_agent_v1_ControlFromAgent, ControlFromAgent__Output as _longshore_agent_v1_ControlFromAgent__Output } from './longshore/agent/v1/ControlFromAgent.ts';
+import type { ControlToAgent as _longshore_agent_v1_ControlToAgent, ControlToAgent__Output as _longshore_agent_v1_ControlToAgent__Output } from './longshore/agent/v1/ControlToAgent.ts';
+import type { Desired as _longshore_agent_v1_Desired, Desired__Output as _longshore_agent_v1_Desired__Output } from './longshore/agent/v1/Desired.ts';
+import type { FetchCodeRequest as _longshore_agent_v1_FetchCodeRequest, FetchCodeRequest__Output as _longshore_agent_v1_FetchCodeRequest__Output } from './longshore/agent/v1/FetchCodeRequest.ts';
+import type { Goodbye as _longshore_agent_v1_Goodbye, Goodbye__Output as _longshore_agent_v1_Goodbye__Output } from './longshore/agent/v1/Goodbye.ts';
+import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1_Gpu__Output } from './longshore/agent/v1/Gpu.ts';
+import type { Heartbeat as _longshore_agent_v1_Heartbeat, Heartbeat__Output as _longshore_agent_v1_Heartbeat__Output } from './longshore/agent/v1/Heartbeat.ts';
+import type { Hello as _longshore_agent_v1_Hello, Hello__Output as _longshore_agent_v1_Hello__Output } from './longshore/agent/v1/Hello.ts';
+import type { Inventory as _longshore_agent_v1_Inventory, Inventory__Output as _longshore_agent_v1_Inventory__Output } from './longshore/agent/v1/Inventory.ts';
+import type { JoinRequest as _longshore_agent_v1_JoinRequest, JoinRequest__Output as _longshore_agent_v1_JoinRequest__Output } from './longshore/agent/v1/JoinRequest.ts';
+import type { JoinResponse as _longshore_agent_v1_JoinResponse, JoinResponse__Output as _longshore_agent_v1_JoinResponse__Output } from './longshore/agent/v1/JoinResponse.ts';
+import type { LiveAttempt as _longshore_agent_v1_LiveAttempt, LiveAttempt__Output as _longshore_agent_v1_LiveAttempt__Output } from './longshore/agent/v1/LiveAttempt.ts';
+import type { LogAck as _longshore_agent_v1_LogAck, LogAck__Output as _longshore_agent_v1_LogAck__Output } from './longshore/agent/v1/LogAck.ts';
+import type { LogBatch as _longshore_agent_v1_LogBatch, LogBatch__Output as _longshore_agent_v1_LogBatch__Output } from './longshore/agent/v1/LogBatch.ts';
+import type { LogRecord as _longshore_agent_v1_LogRecord, LogRecord__Output as _longshore_agent_v1_LogRecord__Output } from './longshore/agent/v1/LogRecord.ts';
+import type { ObservedContainer as _longshore_agent_v1_ObservedContainer, ObservedContainer__Output as _longshore_agent_v1_ObservedContainer__Output } from './longshore/agent/v1/ObservedContainer.ts';
+import type { Ping as _longshore_agent_v1_Ping, Ping__Output as _longshore_agent_v1_Ping__Output } from './longshore/agent/v1/Ping.ts';
+import type { Pong as _longshore_agent_v1_Pong, Pong__Output as _longshore_agent_v1_Pong__Output } from './longshore/agent/v1/Pong.ts';
+import type { Proceed as _longshore_agent_v1_Proceed, Proceed__Output as _longshore_agent_v1_Proceed__Output } from './longshore/agent/v1/Proceed.ts';
+import type { Refuse as _longshore_agent_v1_Refuse, Refuse__Output as _longshore_agent_v1_Refuse__Output } from './longshore/agent/v1/Refuse.ts';
+import type { RenewCredentialRequest as _longshore_agent_v1_RenewCredentialRequest, RenewCredentialRequest__Output as _longshore_agent_v1_RenewCredentialRequest__Output } from './longshore/agent/v1/RenewCredentialRequest.ts';
+import type { RenewCredentialResponse as _longshore_agent_v1_RenewCredentialResponse, RenewCredentialResponse__Output as _longshore_agent_v1_RenewCredentialResponse__Output } from './longshore/agent/v1/RenewCredentialResponse.ts';
+import type { RevokedAttempt as _longshore_agent_v1_RevokedAttempt, RevokedAttempt__Output as _longshore_agent_v1_RevokedAttempt__Output } from './longshore/agent/v1/RevokedAttempt.ts';
+import type { RunTask as _longshore_agent_v1_RunTask, RunTask__Output as _longshore_agent_v1_RunTask__Output } from './longshore/agent/v1/RunTask.ts';
+import type { StatusReport as _longshore_agent_v1_StatusReport, StatusReport__Output as _longshore_agent_v1_StatusReport__Output } from './longshore/agent/v1/StatusReport.ts';
+import type { Superseded as _longshore_agent_v1_Superseded, Superseded__Output as _longshore_agent_v1_Superseded__Output } from './longshore/agent/v1/Superseded.ts';
+import type { TaskChunk as _longshore_agent_v1_TaskChunk, TaskChunk__Output as _longshore_agent_v1_TaskChunk__Output } from './longshore/agent/v1/TaskChunk.ts';
+import type { TaskFromAgent as _longshore_agent_v1_TaskFromAgent, TaskFromAgent__Output as _longshore_agent_v1_TaskFromAgent__Output } from './longshore/agent/v1/TaskFromAgent.ts';
+import type { TaskRefused as _longshore_agent_v1_TaskRefused, TaskRefused__Output as _longshore_agent_v1_TaskRefused__Output } from './longshore/agent/v1/TaskRefused.ts';
+import type { TaskReport as _longshore_agent_v1_TaskReport, TaskReport__Output as _longshore_agent_v1_TaskReport__Output } from './longshore/agent/v1/TaskReport.ts';
+import type { TaskResult as _longshore_agent_v1_TaskResult, TaskResult__Output as _longshore_agent_v1_TaskResult__Output } from './longshore/agent/v1/TaskResult.ts';
+import type { TaskStarted as _longshore_agent_v1_TaskStarted, TaskStarted__Output as _longshore_agent_v1_TaskStarted__Output } from './longshore/agent/v1/TaskStarted.ts';
+import type { TaskToAgent as _longshore_agent_v1_TaskToAgent, TaskToAgent__Output as _longshore_agent_v1_TaskToAgent__Output } from './longshore/agent/v1/TaskToAgent.ts';
+import type { Welcome as _longshore_agent_v1_Welcome, Welcome__Output as _longshore_agent_v1_Welcome__Output } from './longshore/agent/v1/Welcome.ts';
+
+type SubtypeConstructor<Constructor extends new (...args: any) => any, Subtype> = {
+  new(...args: ConstructorParameters<Constructor>): Subtype;
+};
+
+export interface ProtoGrpcType {
+  longshore: {
+    agent: {
+      v1: {
+        Ack: MessageTypeDefinition<_longshore_agent_v1_Ack, _longshore_agent_v1_Ack__Output>
+        AckResult: MessageTypeDefinition<_longshore_agent_v1_AckResult, _longshore_agent_v1_AckResult__Output>
+        AgentLink: SubtypeConstructor<typeof grpc.Client, _longshore_agent_v1_AgentLinkClient> & { service: _longshore_agent_v1_AgentLinkDefinition }
+        Assignment: MessageTypeDefinition<_longshore_agent_v1_Assignment, _longshore_agent_v1_Assignment__Output>
+        AttemptsKnown: MessageTypeDefinition<_longshore_agent_v1_AttemptsKnown, _longshore_agent_v1_AttemptsKnown__Output>
+        BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
+        CancelTask: MessageTypeDefinition<_longshore_agent_v1_CancelTask, _longshore_agent_v1_CancelTask__Output>
+        CodeArchive: MessageTypeDefinition<_longshore_agent_v1_CodeArchive, _longshore_agent_v1_CodeArchive__Output>
+        ContainerSpec: MessageTypeDefinition<_longshore_agent_v1_ContainerSpec, _longshore_agent_v1_ContainerSpec__Output>
+        ControlFromAgent: MessageTypeDefinition<_longshore_agent_v1_ControlFromAgent, _longshore_agent_v1_ControlFromAgent__Output>
+        ControlToAgent: MessageTypeDefinition<_longshore_agent_v1_ControlToAgent, _longshore_agent_v1_ControlToAgent__Output>
+        Desired: MessageTypeDefinition<_longshore_agent_v1_Desired, _longshore_agent_v1_Desired__Output>
+        FetchCodeRequest: MessageTypeDefinition<_longshore_agent_v1_FetchCodeRequest, _longshore_agent_v1_FetchCodeRequest__Output>
+        Goodbye: MessageTypeDefinition<_longshore_agent_v1_Goodbye, _longshore_agent_v1_Goodbye__Output>
+        Gpu: MessageTypeDefinition<_longshore_agent_v1_Gpu, _longshore_agent_v1_Gpu__Output>
+        Heartbeat: MessageTypeDefinition<_longshore_agent_v1_Heartbeat, _longshore_agent_v1_Heartbeat__Output>
+        Hello: MessageTypeDefinition<_longshore_agent_v1_Hello, _longshore_agent_v1_Hello__Output>
+        Inventory: MessageTypeDefinition<_longshore_agent_v1_Inventory, _longshore_agent_v1_Inventory__Output>
+        JoinRequest: MessageTypeDefinition<_longshore_agent_v1_JoinRequest, _longshore_agent_v1_JoinRequest__Output>
+        JoinResponse: MessageTypeDefinition<_longshore_agent_v1_JoinResponse, _longshore_agent_v1_JoinResponse__Output>
+        LiveAttempt: MessageTypeDefinition<_longshore_agent_v1_LiveAttempt, _longshore_agent_v1_LiveAttempt__Output>
+        LogAck: MessageTypeDefinition<_longshore_agent_v1_LogAck, _longshore_agent_v1_LogAck__Output>
+        LogBatch: MessageTypeDefinition<_longshore_agent_v1_LogBatch, _longshore_agent_v1_LogBatch__Output>
+        LogRecord: MessageTypeDefinition<_longshore_agent_v1_LogRecord, _longshore_agent_v1_LogRecord__Output>
+        ObservedContainer: MessageTypeDefinition<_longshore_agent_v1_ObservedContainer, _longshore_agent_v1_ObservedContainer__Output>
+        Ping: MessageTypeDefinition<_longshore_agent_v1_Ping, _longshore_agent_v1_Ping__Output>
+        Pong: MessageTypeDefinition<_longshore_agent_v1_Pong, _longshore_agent_v1_Pong__Output>
+        Proceed: MessageTypeDefinition<_longshore_agent_v1_Proceed, _longshore_agent_v1_Proceed__Output>
+        Refuse: MessageTypeDefinition<_longshore_agent_v1_Refuse, _longshore_agent_v1_Refuse__Output>
+        RenewCredentialRequest: MessageTypeDefinition<_longshore_agent_v1_RenewCredentialRequest, _longshore_agent_v1_RenewCredentialRequest__Output>
+        RenewCredentialResponse: MessageTypeDefinition<_longshore_agent_v1_RenewCredentialResponse, _longshore_agent_v1_RenewCredentialResponse__Output>
+        RevokedAttempt: MessageTypeDefinition<_longshore_agent_v1_RevokedAttempt, _longshore_agent_v1_RevokedAttempt__Output>
+        RunTask: MessageTypeDefinition<_longshore_agent_v1_RunTask, _longshore_agent_v1_RunTask__Output>
+        StatusReport: MessageTypeDefinition<_longshore_agent_v1_StatusReport, _longshore_agent_v1_StatusReport__Output>
+        Superseded: MessageTypeDefinition<_longshore_agent_v1_Superseded, _longshore_agent_v1_Superseded__Output>
+        TaskChunk: MessageTypeDefinition<_longshore_agent_v1_TaskChunk, _longshore_agent_v1_TaskChunk__Output>
+        TaskFromAgent: MessageTypeDefinition<_longshore_agent_v1_TaskFromAgent, _longshore_agent_v1_TaskFromAgent__Output>
+        TaskRefused: MessageTypeDefinition<_longshore_agent_v1_TaskRefused, _longshore_agent_v1_TaskRefused__Output>
+        TaskReport: MessageTypeDefinition<_longshore_agent_v1_TaskReport, _longshore_agent_v1_TaskReport__Output>
+        TaskResult: MessageTypeDefinition<_longshore_agent_v1_TaskResult, _longshore_agent_v1_TaskResult__Output>
+        TaskStarted: MessageTypeDefinition<_longshore_agent_v1_TaskStarted, _longshore_agent_v1_TaskStarted__Output>
+        TaskToAgent: MessageTypeDefinition<_longshore_agent_v1_TaskToAgent, _longshore_agent_v1_TaskToAgent__Output>
+        Welcome: MessageTypeDefinition<_longshore_agent_v1_Welcome, _longshore_agent_v1_Welcome__Output>
+      }
+    }
+  }
+}
+

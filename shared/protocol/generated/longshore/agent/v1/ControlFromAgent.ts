@@ -1,0 +1,31 @@
+// Original file: shared/protocol/agent.proto
+
+import type { Hello as _longshore_agent_v1_Hello, Hello__Output as _longshore_agent_v1_Hello__Output } from '../../../longshore/agent/v1/Hello.ts';
+import type { Ack as _longshore_agent_v1_Ack, Ack__Output as _longshore_agent_v1_Ack__Output } from '../../../longshore/agent/v1/Ack.ts';
+import type { Refuse as _longshore_agent_v1_Refuse, Refuse__Output as _longshore_agent_v1_Refuse__Output } from '../../../longshore/agent/v1/Refuse.ts';
+import type { StatusReport as _longshore_agent_v1_StatusReport, StatusReport__Output as _longshore_agent_v1_StatusReport__Output } from '../../../longshore/agent/v1/StatusReport.ts';
+import type { Heartbeat as _longshore_agent_v1_Heartbeat, Heartbeat__Output as _longshore_agent_v1_Heartbeat__Output } from '../../../longshore/agent/v1/Heartbeat.ts';
+import type { Goodbye as _longshore_agent_v1_Goodbye, Goodbye__Output as _longshore_agent_v1_Goodbye__Output } from '../../../longshore/agent/v1/Goodbye.ts';
+import type { Pong as _longshore_agent_v1_Pong, Pong__Output as _longshore_agent_v1_Pong__Output } from '../../../longshore/agent/v1/Pong.ts';
+
+export interface ControlFromAgent {
+  'hello'?: (_longshore_agent_v1_Hello | null);
+  'ack'?: (_longshore_agent_v1_Ack | null);
+  'refuse'?: (_longshore_agent_v1_Refuse | null);
+  'status'?: (_longshore_agent_v1_StatusReport | null);
+  'heartbeat'?: (_longshore_agent_v1_Heartbeat | null);
+  'goodbye'?: (_longshore_agent_v1_Goodbye | null);
+  'pong'?: (_longshore_agent_v1_Pong | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong";
+}
+
+export interface ControlFromAgent__Output {
+  'hello'?: (_longshore_agent_v1_Hello__Output | null);
+  'ack'?: (_longshore_agent_v1_Ack__Output | null);
+  'refuse'?: (_longshore_agent_v1_Refuse__Output | null);
+  'status'?: (_longshore_agent_v1_StatusReport__Output | null);
+  'heartbeat'?: (_longshore_agent_v1_Heartbeat__Output | null);
+  'goodbye'?: (_longshore_agent_v1_Goodbye__Output | null);
+  'pong'?: (_longshore_agent_v1_Pong__Output | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong";
+}

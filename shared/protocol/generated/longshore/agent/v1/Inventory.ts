@@ -1,0 +1,32 @@
+// Original file: shared/protocol/agent.proto
+
+import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1_Gpu__Output } from '../../../longshore/agent/v1/Gpu.ts';
+import type { Long } from '@grpc/proto-loader';
+
+export interface Inventory {
+  'hostname'?: (string);
+  'os'?: (string);
+  'arch'?: (string);
+  'cpuMillicores'?: (number);
+  'memoryBytes'?: (number | string | Long);
+  'diskTotalBytes'?: (number | string | Long);
+  'diskFreeBytes'?: (number | string | Long);
+  'dockerVersion'?: (string);
+  'kernel'?: (string);
+  'gpus'?: (_longshore_agent_v1_Gpu)[];
+  'images'?: (string)[];
+}
+
+export interface Inventory__Output {
+  'hostname': (string);
+  'os': (string);
+  'arch': (string);
+  'cpuMillicores': (number);
+  'memoryBytes': (number);
+  'diskTotalBytes': (number);
+  'diskFreeBytes': (number);
+  'dockerVersion': (string);
+  'kernel': (string);
+  'gpus': (_longshore_agent_v1_Gpu__Output)[];
+  'images': (string)[];
+}

@@ -1,0 +1,22 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface JoinRequest {
+  'joinToken'?: (string);
+  'nonce'?: (string);
+  'machineFingerprint'?: (string);
+  'hostname'?: (string);
+  'publicKey'?: (string);
+  'agentVersion'?: (string);
+  'protocol'?: (number);
+}
+
+export interface JoinRequest__Output {
+  'joinToken': (string);
+  'nonce': (string);
+  'machineFingerprint': (string);
+  'hostname': (string);
+  'publicKey': (string);
+  'agentVersion': (string);
+  'protocol': (number);
+}

@@ -1,0 +1,14 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface LiveAttempt {
+  'taskId'?: (string);
+  'token'?: (string);
+  'containerId'?: (string);
+}
+
+export interface LiveAttempt__Output {
+  'taskId': (string);
+  'token': (string);
+  'containerId': (string);
+}

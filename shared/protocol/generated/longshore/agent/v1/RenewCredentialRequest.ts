@@ -1,0 +1,8 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface RenewCredentialRequest {
+}
+
+export interface RenewCredentialRequest__Output {
+}
