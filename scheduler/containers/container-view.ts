@@ -1,0 +1,25 @@
+// A container as the surfaces show it; the book behind it is book.ts.
+import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerState } from '#shared/domain/status.ts';
+
+export interface ContainerView {
+  readonly containerId: ContainerId;
+  readonly workspaceId: WorkspaceId;
+  readonly stubId: StubId;
+  readonly deploymentId: DeploymentId | null;
+  readonly state: ContainerState;
+  /** Public spelling: PENDING, RUNNING, STOPPING. */
+  readonly status: 'PENDING' | 'RUNNING' | 'STOPPING';
+  readonly machineId: MachineId | null;
+  readonly scheduledAtMs: number | null;
+  readonly startedAtMs: number | null;
+  readonly cpuMillicores: number;
+  readonly memoryMib: number;
+}
+
+export interface ContainerReads {
+  /** Live ones of the workspace; null: every workspace's. */
+  list(workspaceId: WorkspaceId | null): readonly ContainerView[];
+  /** Live ones of a queue, for `stats.active_containers`. */
+  countOfStub(stubId: StubId): number;
+}

@@ -1,0 +1,68 @@
+import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+
+/** When containers of a stub start and stop. Zeros on the wire become 1 (`minContainers`: 0). */
+export interface AutoscalerConfig {
+  readonly type: 'queue_depth';
+  readonly minContainers: number;
+  readonly maxContainers: number;
+  readonly tasksPerContainer: number;
+}
+
+/** A stub's configuration, normalised once when the stub is made (gateway reference §5.1, §5.3); stored as `stubs.config`. */
+export interface StubConfig {
+  /** `endpoint/deployment`, `taskqueue`, … */
+  readonly stubType: string;
+  /** `module:function` */
+  readonly handler: string;
+  /** `module:function` or empty. */
+  readonly onStart: string;
+  /** `python3`, `python3.11`, …; never empty. */
+  readonly pythonVersion: string;
+  /** Image reference; empty: the base image of `pythonVersion`. */
+  readonly imageId: string;
+  readonly cpuMillicores: number;
+  readonly memoryMib: number;
+  /** Models in order of preference; empty: none. */
+  readonly gpu: readonly string[];
+  readonly gpuCount: number;
+  readonly workers: number;
+  readonly concurrentRequests: number;
+  /** Negative: never stopped for want of work. */
+  readonly keepWarmSeconds: number;
+  readonly maxPendingTasks: number;
+  /** Execution limit of one task; 0: none. */
+  readonly timeoutSeconds: number;
+  /** Wait limit of a synchronous kind; time to live of an asynchronous one. */
+  readonly ttlSeconds: number;
+  readonly retries: number;
+  readonly authorized: boolean;
+  readonly env: readonly string[];
+  readonly secrets: readonly string[];
+  readonly blockNetwork: boolean;
+  readonly allowList: readonly string[];
+  readonly callbackUrl: string;
+  /** `{"error": …}` answers carry the traceback too. */
+  readonly tracebacks: boolean;
+  readonly autoscaler: AutoscalerConfig;
+  /** What the request said beyond the above, kept as it came. */
+  readonly extra: Readonly<Record<string, unknown>>;
+}
+
+/** Everything the hot path and the scaling loop need to know of what is invoked; cached, and replaced when its rows change. */
+export interface Target {
+  readonly workspaceId: WorkspaceId;
+  readonly stubId: StubId;
+  /** null: a stub invoked by its own id. */
+  readonly deploymentId: DeploymentId | null;
+  readonly deploymentName: string;
+  readonly version: number;
+  readonly kind: string;
+  /** Endpoint and ASGI callers wait for the answer. */
+  readonly sync: boolean;
+  readonly active: boolean;
+  readonly queue: QueueName;
+  readonly code: { readonly objectId: ObjectId; readonly sha256: string; readonly sizeBytes: number } | null;
+  readonly config: StubConfig;
+  /** ScaleDeployment's bounds; they replace the stub's. */
+  readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
+}

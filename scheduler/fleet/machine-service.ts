@@ -1,0 +1,36 @@
+// What the surfaces may ask of machines. The implementation is machines.ts; this file is the door.
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+
+export interface CreatedMachine {
+  readonly machineId: MachineId;
+  readonly poolName: string;
+  /** `lsj1.<CA fingerprint>.<secret>`: one use, 30 minutes. Shown this once. */
+  readonly joinToken: string;
+  readonly expiresAtMs: number;
+  readonly createdAtMs: number;
+}
+
+/** A machine as the lists show it (public status: scheduling reference §2.4). */
+export interface MachineView {
+  readonly machineId: MachineId;
+  readonly poolName: string;
+  readonly status: 'pending' | 'registered' | 'ready' | 'available' | 'disabled';
+  readonly hostname: string;
+  readonly cpuMillicores: number;
+  readonly memoryMib: number;
+  readonly gpu: string;
+  readonly gpuCount: number;
+  readonly agentVersion: string;
+  readonly createdAtMs: number;
+  readonly lastSeenAtMs: number | null;
+  readonly freeCpuMillicores: number;
+  readonly freeMemoryMib: number;
+  readonly containerCount: number;
+}
+
+export interface MachineService {
+  /** `workspaceId` null: a shared pool (admin). A missing pool is made; a pool of another owner: AppError `pool_not_found`. */
+  create(owner: { readonly workspaceId: WorkspaceId | null }, poolName: string): Promise<CreatedMachine>;
+  /** `workspaceId` null: shared pools' machines; else that workspace's own. */
+  list(owner: { readonly workspaceId: WorkspaceId | null }): Promise<readonly MachineView[]>;
+}

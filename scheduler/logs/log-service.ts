@@ -1,0 +1,30 @@
+// Output of people's containers: appended as agents send it, read by the surfaces.
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+
+export interface LogLine {
+  readonly seq: number;
+  readonly atMs: number;
+  readonly stream: 'stdout' | 'stderr';
+  readonly line: string;
+  readonly containerId: string;
+  readonly stubId: string;
+  readonly deploymentId: string | null;
+  readonly taskId: string | null;
+}
+
+export interface LogFilter {
+  readonly containerId?: string;
+  readonly taskId?: string;
+  readonly stubId?: string;
+  readonly deploymentId?: string;
+  readonly query?: string;
+  /** Newest lines are page 0; inside a page oldest first. */
+  readonly limit: number;
+  readonly page: number;
+  /** Only lines after this sequence number (for following). */
+  readonly afterSeq?: number;
+}
+
+export interface LogReads {
+  read(workspaceId: WorkspaceId, filter: LogFilter): Promise<readonly LogLine[]>;
+}

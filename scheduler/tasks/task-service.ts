@@ -1,0 +1,52 @@
+// What the surfaces may ask of tasks. The implementation is service.ts; this file is the door.
+import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { TaskRecord } from './records.ts';
+
+export interface Call {
+  /** The body exactly as it came: valid UTF-8, a JSON object or empty (checked by the surface). */
+  readonly input: string;
+  /** Query parameters; absent: none. */
+  readonly query?: Readonly<Record<string, readonly string[]>>;
+}
+
+/** How a synchronous task ended, ready for the invoke surface. `body` is JSON text, passed on as bytes. */
+export interface Finished {
+  readonly status: TaskStatus;
+  readonly httpStatus: number;
+  readonly body: string;
+}
+
+export type Submission =
+  | {
+      readonly kind: 'accepted';
+      readonly taskId: TaskId;
+      /** Settles exactly once, for synchronous kinds; asynchronous ones never settle it. */
+      readonly finished: Promise<Finished>;
+      /** The caller hung up: still queued becomes CANCELLED, dispatched runs on. */
+      readonly callerLeft: () => void;
+    }
+  /** Depth above the bound: nothing was left behind. */
+  | { readonly kind: 'queue_full'; readonly maxPendingTasks: number }
+  /** Redis does not answer, or the records cannot be written: 503. */
+  | { readonly kind: 'unavailable'; readonly text: string };
+
+export interface TaskFilter {
+  readonly limit: number;
+  readonly statuses?: readonly string[];
+  readonly stubIds?: readonly string[];
+  readonly stubNames?: readonly string[];
+  readonly taskIds?: readonly string[];
+  readonly containerIds?: readonly string[];
+}
+
+export interface TaskService {
+  submit(target: Target, call: Call): Promise<Submission>;
+  /** Redis first, then the database; undefined when unknown or another workspace's. */
+  read(workspaceId: WorkspaceId, taskId: string): Promise<TaskRecord | undefined>;
+  /** From the database, newest first (may lag by a batch); a list by task ids reads like single tasks. */
+  list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]>;
+  /** The parsed-as-text result of a task kept outside its record. */
+  resultText(record: TaskRecord): Promise<string | undefined>;
+}
