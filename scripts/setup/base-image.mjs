@@ -1,0 +1,137 @@
+/**
+ * The image that Python apps run on by default: the official slim Python where a registry answers, else one built here
+ * from this machine's own Debian packages, carrying the host's CA bundle. What an engine holds is found by its tag.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { engineRequest } from './engine-api.mjs';
+import { SetupError } from './log.mjs';
+import { buildRootfs, caBundle, packagedPython } from './rootfs.mjs';
+
+const FIRST_PROGRESS_MS = 10_000;
+const STALL_MS = 60_000;
+const PULL_TIMEOUT_MS = 300_000;
+const IMPORTED = 'longshore-python';
+
+/** What apps get that name no version. */
+export const DEFAULT_PYTHON = '3.11';
+
+/**
+ * Makes sure that the engine holds a base image.
+ * @param {{ version?: string, log: { say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> } }} options
+ *   `version`: of Python, `3.11` by default; where only this system's own Python can be had, that one is made and said
+ * @returns {Promise<string>} the image's reference: `python:3.11-slim`, or `longshore-python:3.11` for one made here
+ * @throws SetupError when it can be neither pulled nor built
+ */
+export async function ensureBaseImage({ version = DEFAULT_PYTHON, log }) {
+  const official = `python:${version}-slim`;
+  if ((await inspect(official)) !== undefined) return official;
+  const mine = `${IMPORTED}:${version}`;
+  const held = await inspect(mine);
+  if (held !== undefined && isCurrent(held)) return mine;
+  if (held === undefined) {
+    const refused = await log.step(`pulling the base image ${official}`, () => pull('python', `${version}-slim`));
+    if (refused === undefined) return official;
+    log.say(`  no registry gave it (${refused}); building one from Debian packages instead`);
+  }
+  const own = await packagedPython();
+  if (own !== version) {
+    log.say(
+      `  this system packages Python ${own}, so the base image is ${IMPORTED}:${own}; apps that ask for ${version} need a registry`,
+    );
+    const other = await inspect(`${IMPORTED}:${own}`);
+    if (other !== undefined && isCurrent(other)) return `${IMPORTED}:${own}`;
+  }
+  return log.step(`building the base image ${IMPORTED}:${own} from Debian packages`, () => importRootfs(own));
+}
+
+/** The LONGSHORE_BASE_IMAGE template under which the agent finds this image for its version. */
+export function baseImageTemplate(reference) {
+  return reference.startsWith(`${IMPORTED}:`) ? `${IMPORTED}:{version}` : 'python:{version}-slim';
+}
+
+async function inspect(reference) {
+  const { status, text } = await engineRequest('GET', `/images/${encodeURIComponent(reference)}/json`);
+  if (status === 404) return undefined;
+  if (status !== 200) throw new SetupError(`Docker could not say whether it holds ${reference}: ${messageOf(text)}`);
+  return JSON.parse(text);
+}
+
+/** An image that trusts what this machine no longer trusts, or lacks what it trusts now, is made again. */
+function isCurrent(image) {
+  const label = image.Config?.Labels?.['io.longshore.base.ca'];
+  return label === undefined || label === caDigest();
+}
+
+function caDigest() {
+  try {
+    return createHash('sha256').update(readFileSync(caBundle())).digest('hex').slice(0, 16);
+  } catch {
+    return 'none';
+  }
+}
+
+/** @returns {Promise<string | undefined>} why it could not be pulled, or undefined when it was */
+async function pull(name, tag) {
+  const stop = new AbortController();
+  let why = `no answer within ${FIRST_PROGRESS_MS / 1000} s`;
+  let timer = setTimeout(() => stop.abort(), FIRST_PROGRESS_MS);
+  const whole = setTimeout(() => {
+    why = `not done within ${PULL_TIMEOUT_MS / 1000} s`;
+    stop.abort();
+  }, PULL_TIMEOUT_MS);
+  let text = '';
+  try {
+    const answer = await engineRequest('POST', `/images/create?fromImage=${name}&tag=${encodeURIComponent(tag)}`, {
+      timeoutMs: PULL_TIMEOUT_MS,
+      signal: stop.signal,
+      onData: (chunk) => {
+        text = (text + chunk.toString('utf8')).slice(-8192);
+        clearTimeout(timer);
+        timer = setTimeout(() => {
+          why = `it stalled for ${STALL_MS / 1000} s`;
+          stop.abort();
+        }, STALL_MS);
+      },
+    });
+    if (answer.status !== 200) return messageOf(answer.text);
+    // A 200 means only that the pull began; its end tells.
+    const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(text);
+    return failure === null ? undefined : (failure[1] ?? 'failed');
+  } catch (error) {
+    return stop.signal.aborted ? why : String(error?.message ?? error);
+  } finally {
+    clearTimeout(timer);
+    clearTimeout(whole);
+  }
+}
+
+async function importRootfs(version) {
+  const rootfs = await buildRootfs(version);
+  try {
+    const changes = [
+      'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+      'ENV LANG=C.UTF-8',
+      'CMD ["python3"]',
+      'LABEL io.longshore.base=1',
+      `LABEL io.longshore.base.ca=${caDigest()}`,
+    ];
+    const query = changes.map((change) => `&changes=${encodeURIComponent(change)}`).join('');
+    const tar = rootfs.tar();
+    const answer = await engineRequest('POST', `/images/create?fromSrc=-&repo=${IMPORTED}&tag=${version}${query}`, {
+      body: tar.stream,
+      timeoutMs: 120_000,
+    });
+    await tar.ended;
+    if (answer.status !== 200 || /"error"/.test(answer.text))
+      throw new SetupError(`Docker could not import the base image: ${messageOf(answer.text)}`);
+    return `${IMPORTED}:${version}`;
+  } finally {
+    rootfs.remove();
+  }
+}
+
+function messageOf(text) {
+  const found = /"(?:message|error)":"((?:[^"\\]|\\.)*)"/.exec(text);
+  return (found?.[1] ?? text).slice(0, 300);
+}

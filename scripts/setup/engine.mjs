@@ -1,0 +1,184 @@
+/**
+ * The Docker Engine: an engine that runs is used as it is and never restarted; one that is installed is started (by
+ * systemd where that keeps services, else by hand, detached); a record says which one we started, so that a test run
+ * can end its own and nobody else's.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync, mkdirSync, openSync, closeSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { userInfo } from 'node:os';
+import { engineAddress, pingEngine } from './engine-api.mjs';
+import { SetupError } from './log.mjs';
+import { stateDir } from './paths.mjs';
+import { asRoot, hasSystemd, privilege } from './privilege.mjs';
+import { findProgram, run } from './run.mjs';
+
+const START_TIMEOUT_MS = 60_000;
+const PID_FILE = '/var/run/docker.pid';
+const record = () => join(stateDir(), 'engine.json');
+
+/** The command that starts an installed engine here, for somebody with the right to. */
+export function startEngineCommand() {
+  return hasSystemd() ? 'systemctl start docker' : '(setsid dockerd >/var/log/dockerd.log 2>&1 </dev/null &)';
+}
+
+/** What to do about the engine; decided before anything is installed, so that one command can name all of it. */
+export async function engineState() {
+  const answer = await pingEngine();
+  if (answer === 'up') return 'up';
+  if (answer === 'no_permission') return 'no_permission';
+  const { text, explicit } = engineAddress();
+  if (explicit) {
+    throw new SetupError(
+      `DOCKER_HOST names the Docker Engine at ${text}, and it does not answer.\nStart that engine, or unset DOCKER_HOST to use the one of this machine.`,
+    );
+  }
+  if (answer === 'silent') {
+    throw new SetupError(
+      `The Docker Engine at ${text} takes connections and does not answer. It is hung, and set-up never restarts a running engine.\n` +
+        `Restart it yourself: ${hasSystemd() ? 'sudo systemctl restart docker' : 'end its process, then start dockerd'}.`,
+    );
+  }
+  return findProgram('dockerd') === undefined ? 'not_installed' : 'stopped';
+}
+
+/** The sentence for a user who may not use the socket. */
+export function permissionText() {
+  const { username } = userInfo();
+  return (
+    `No permission to use the Docker Engine: user ${username} may not open ${engineAddress().text}.\n` +
+    `Run once \`sudo usermod -aG docker ${username}\` and log in again, or run this command as root.`
+  );
+}
+
+/**
+ * Makes sure that an engine answers; installs nothing.
+ * @param {{ say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> }} log
+ * @throws SetupError when it cannot be started, or this user may not use it
+ */
+export async function ensureEngine(log) {
+  const state = await engineState();
+  if (state === 'up') return;
+  if (state === 'no_permission') throw new SetupError(permissionText());
+  if (state === 'not_installed') throw new SetupError('Docker Engine (dockerd) is not installed.');
+  if ((await privilege()) === 'none') {
+    throw new SetupError(
+      `The Docker Engine is installed and not running. Start it, then repeat:\n\n  sudo sh -c '${startEngineCommand()}'`,
+    );
+  }
+  if (hasSystemd()) {
+    const start = await asRoot('systemctl', ['start', 'docker']);
+    await log.step('starting the Docker Engine (systemctl start docker)', () =>
+      run(...start, { name: 'systemctl', timeoutMs: START_TIMEOUT_MS }),
+    );
+    await waitForEngine(() => true, 'journalctl -u docker');
+    return;
+  }
+  await startByHand(log);
+}
+
+async function startByHand(log) {
+  mkdirSync(stateDir(), { recursive: true });
+  const logFile = join(stateDir(), 'dockerd.log');
+  // A pid file of an engine that was killed makes the next one refuse to start, while the pid may be anybody's by now.
+  if (existsSync(PID_FILE) && !isDockerd(pidIn(PID_FILE)) && process.getuid?.() === 0)
+    rmSync(PID_FILE, { force: true });
+  const [command, args] = await asRoot(findProgram('dockerd') ?? 'dockerd', []);
+  await log.step(`starting the Docker Engine (dockerd, by hand: no systemd here; log ${logFile})`, async () => {
+    const output = openSync(logFile, 'a');
+    const child = spawn(command, args, { detached: true, stdio: ['ignore', output, output], cwd: '/' });
+    closeSync(output);
+    let ended = false;
+    child.once('error', () => (ended = true));
+    child.once('exit', () => (ended = true));
+    child.unref();
+    await waitForEngine(() => !ended, logFile);
+    const pid = pidIn(PID_FILE);
+    // Another set-up may have been quicker: then its engine answers, and it is not ours to end.
+    const ours = pid !== undefined && (pid === child.pid || parentOf(pid) === child.pid);
+    if (ours)
+      writeFileSync(record(), JSON.stringify({ pid, startTicks: startTicks(pid), socket: engineAddress().text }));
+  });
+  if (existsSync(record())) {
+    log.say(
+      `  This engine stays up after you leave; end it with: kill ${JSON.parse(readFileSync(record(), 'utf8')).pid}`,
+    );
+  }
+}
+
+/** Waits for an answer; `alive` says whether the one that was started still runs (another may win the race). */
+async function waitForEngine(alive, logFile) {
+  const untilMs = Date.now() + START_TIMEOUT_MS;
+  let deadSinceMs;
+  for (;;) {
+    const answer = await pingEngine(2000);
+    if (answer === 'up') return;
+    if (answer === 'no_permission') throw new SetupError(permissionText());
+    if (!alive()) deadSinceMs ??= Date.now();
+    const gone = deadSinceMs !== undefined && Date.now() - deadSinceMs > 3000;
+    if (gone || Date.now() > untilMs) throw new SetupError(`The Docker Engine did not start.${tailOf(logFile)}`);
+    await sleep(100);
+  }
+}
+
+function tailOf(file) {
+  if (!existsSync(file)) return ` See: ${file}`;
+  const lines = readFileSync(file, 'utf8').trimEnd().split('\n').slice(-12).join('\n  ');
+  return ` The end of ${file}:\n  ${lines}`;
+}
+
+function pidIn(file) {
+  try {
+    const pid = Number.parseInt(readFileSync(file, 'utf8'), 10);
+    return Number.isInteger(pid) && pid > 1 ? pid : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A zombie has an empty command line; `kill -0` would still find it. */
+function isDockerd(pid) {
+  try {
+    return pid !== undefined && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('dockerd');
+  } catch {
+    return false;
+  }
+}
+
+/** Field 22 of /proc/PID/stat: with the pid it names one process for good, also after the number is used again. */
+function startTicks(pid) {
+  return statFields(pid)[19];
+}
+
+function parentOf(pid) {
+  return Number(statFields(pid)[1]);
+}
+
+function statFields(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, 'utf8')
+      .replace(/^.*\) /s, '')
+      .split(' ');
+  } catch {
+    return [];
+  }
+}
+
+/**
+ * Ends the engine that this state directory's set-up started, if it still runs, and only that one.
+ * @returns {Promise<'none' | 'stopped' | 'still_running'>}
+ */
+export async function stopStartedEngine() {
+  if (!existsSync(record())) return 'none';
+  const { pid, startTicks: ticks } = JSON.parse(readFileSync(record(), 'utf8'));
+  const lives = () => isDockerd(pid) && startTicks(pid) === ticks;
+  if (lives()) {
+    const [command, args] = await asRoot('kill', ['-TERM', String(pid)]);
+    await run(command, args, { allowFailure: true });
+    for (let waited = 0; lives() && waited < 300; waited += 1) await sleep(100);
+  }
+  if (lives()) return 'still_running';
+  rmSync(record(), { force: true });
+  return 'stopped';
+}

@@ -1,0 +1,51 @@
+/** What set-up says to the person: a line per step, and a sign of life for the long ones. */
+
+/** A sentence for the person, with its cure; printed without a stack, and the program exits with 1. */
+export class SetupError extends Error {}
+
+const say = (line) => process.stderr.write(`${line}\n`);
+
+/**
+ * A printer of steps. On a terminal the line of the running step counts its seconds; elsewhere plain lines, and one
+ * every ten seconds while a step runs, so that a log shows it is alive.
+ * @returns {{ say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> }}
+ */
+export function stepLog() {
+  const terminal = process.stderr.isTTY === true;
+  return {
+    say,
+    async step(title, work) {
+      const startedMs = Date.now();
+      const seconds = () => ((Date.now() - startedMs) / 1000).toFixed(1);
+      if (!terminal) say(`- ${title} ...`);
+      const timer = terminal
+        ? setInterval(
+            () => process.stderr.write(`\r- ${title} ... ${Math.floor((Date.now() - startedMs) / 1000)} s`),
+            1000,
+          )
+        : setInterval(() => say(`- ${title} ... still at it after ${seconds()} s`), 10_000);
+      if (terminal) process.stderr.write(`- ${title} ...`);
+      const end = terminal ? '\r' : '';
+      try {
+        const result = await work();
+        say(`${end}- ${title}: done (${seconds()} s)`);
+        return result;
+      } catch (error) {
+        say(`${end}- ${title}: failed after ${seconds()} s`);
+        throw error;
+      } finally {
+        clearInterval(timer);
+      }
+    },
+  };
+}
+
+/** Runs a program's main function: a SetupError becomes its sentence, anything else its stack; both exit with 1. */
+export async function main(work) {
+  try {
+    process.exitCode = (await work()) ?? 0;
+  } catch (error) {
+    say(error instanceof SetupError ? `\n${error.message}` : `\n${error?.stack ?? error}`);
+    process.exitCode = 1;
+  }
+}

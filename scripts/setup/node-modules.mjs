@@ -1,0 +1,66 @@
+/** `node_modules`: installed when absent or not what the lock file says; the pinned Node comes with it. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { SetupError } from './log.mjs';
+import { nodeBinary, repositoryRoot } from './paths.mjs';
+import { run } from './run.mjs';
+
+const INSTALL_TIMEOUT_MS = 600_000;
+
+/** Why `npm ci` is needed, or undefined. */
+export function staleModules(root = repositoryRoot) {
+  const locked = packagesOf(join(root, 'package-lock.json'));
+  if (locked === undefined) throw new SetupError(`package-lock.json is missing or unreadable in ${root}.`);
+  const installed = packagesOf(join(root, 'node_modules', '.package-lock.json'));
+  if (installed === undefined) return 'nothing is installed';
+  for (const [path, wanted] of Object.entries(locked)) {
+    if (path === '') continue;
+    const found = installed[path];
+    // Packages for other platforms are locked and rightly absent.
+    if (found === undefined && wanted.optional !== true) return `${path} is missing`;
+    if (found !== undefined && (found.version !== wanted.version || found.integrity !== wanted.integrity))
+      return `${path} is another version`;
+  }
+  for (const path of Object.keys(installed)) if (locked[path] === undefined) return `${path} is no longer wanted`;
+  return nodeBinary() === undefined ? 'the pinned Node is missing' : undefined;
+}
+
+function packagesOf(file) {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')).packages;
+  } catch {
+    return undefined;
+  }
+}
+
+/** @param {{ step<T>(title: string, work: () => Promise<T>): Promise<T> }} log */
+export async function ensureNodeModules(log) {
+  const why = staleModules();
+  if (why !== undefined) {
+    const npm = process.env.npm_execpath;
+    const [command, first] =
+      npm !== undefined && existsSync(npm) && /npm-cli\.c?js$/.test(npm) ? [process.execPath, [npm]] : ['npm', []];
+    const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--include=dev', '--include=optional'];
+    await log.step(`installing the Node packages (npm ci: ${why})`, () =>
+      run(command, [...first, ...args], {
+        name: 'npm-ci',
+        cwd: repositoryRoot,
+        timeoutMs: INSTALL_TIMEOUT_MS,
+        env: cleanEnv(),
+      }),
+    );
+  }
+  if (nodeBinary() === undefined) {
+    throw new SetupError(
+      `Longshore runs on Node 24 and npm brought none for ${process.platform}-${process.arch}; this is Node ${process.versions.node}.\n` +
+        'Run it on Linux x64, or with a Node 24 of your own.',
+    );
+  }
+}
+
+/** Without what `npm start` adds: a nested npm takes those for the user's own settings. */
+function cleanEnv() {
+  return Object.fromEntries(
+    Object.entries(process.env).filter(([key]) => !/^npm_(package|lifecycle|command)/.test(key)),
+  );
+}

@@ -1,0 +1,133 @@
+/** Programs that come as Debian packages: found first, installed only when missing and only with the right to. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { SetupError } from './log.mjs';
+import { asRoot, hasSystemd, privilege } from './privilege.mjs';
+import { findProgram, run } from './run.mjs';
+
+const INSTALL_TIMEOUT_MS = 600_000;
+
+/** The directory of a Postgres server's programs, newest version first, or undefined. */
+export function postgresBin() {
+  const home = '/usr/lib/postgresql';
+  const versions = existsSync(home) ? readdirSync(home).toSorted((a, b) => Number(b) - Number(a)) : [];
+  for (const version of versions) {
+    const bin = `${home}/${version}/bin`;
+    if (existsSync(`${bin}/postgres`) && existsSync(`${bin}/initdb`)) return bin;
+  }
+  const onPath = findProgram('postgres');
+  return onPath === undefined || findProgram('initdb') === undefined ? undefined : onPath.replace(/\/postgres$/, '');
+}
+
+/** A Python that has pytest, for the tests of the Python module; the packaged one where the first on the PATH lacks it. */
+export async function pythonWithPytest() {
+  for (const python of ['python3', '/usr/bin/python3']) {
+    const probe = await run(python, ['-c', 'import pytest'], { allowFailure: true, timeoutMs: 20_000 });
+    if (probe.code === 0) return python;
+  }
+  return undefined;
+}
+
+/** What each profile needs beside Docker. `service`: the one that the package would start and that we do not use. */
+const PROGRAMS = {
+  redis: {
+    packages: ['redis-server'],
+    found: () => findProgram('redis-server'),
+    service: 'redis-server',
+    what: 'Redis',
+  },
+  postgres: { packages: ['postgresql'], found: postgresBin, service: 'postgresql', what: 'Postgres' },
+  dockerd: { packages: ['docker.io', 'ca-certificates'], found: () => findProgram('dockerd'), what: 'Docker Engine' },
+  pytest: { packages: ['python3', 'python3-pytest'], found: pythonWithPytest, what: 'Python with pytest' },
+  downloads: {
+    packages: ['ca-certificates'],
+    found: () => existsSync(process.env.SSL_CERT_FILE ?? '/etc/ssl/certs/ca-certificates.crt'),
+    what: 'CA certificates',
+  },
+};
+
+/**
+ * Which of the named programs are missing.
+ * @param {readonly (keyof typeof PROGRAMS)[]} names
+ */
+export async function missingPrograms(names) {
+  const missing = [];
+  for (const name of names) if (!(await PROGRAMS[name].found())) missing.push(name);
+  return missing;
+}
+
+/** The words for the person, and the packages, of the named programs. */
+export function describePrograms(names) {
+  return {
+    what: names.map((name) => PROGRAMS[name].what).join(', '),
+    packages: [...new Set(names.flatMap((name) => PROGRAMS[name].packages))],
+  };
+}
+
+/** The one command that installs what is missing, for somebody with the right to. */
+export function installCommand(names, more = []) {
+  const { packages } = describePrograms(names);
+  const parts = [
+    ...(packages.length > 0
+      ? ['apt-get update', `apt-get install -y --no-install-recommends ${packages.join(' ')}`]
+      : []),
+    ...more,
+  ];
+  return `sudo sh -c '${parts.join(' && ')}'`;
+}
+
+/** Debian, Ubuntu and their kin have apt-get; nothing else is set up by itself. */
+export function isDebianLike() {
+  return findProgram('apt-get') !== undefined && findProgram('dpkg-deb') !== undefined;
+}
+
+/** `{ id, codename }` of the operating system, for messages and for the choice of base packages. */
+export function operatingSystem() {
+  const text = existsSync('/etc/os-release') ? readFileSync('/etc/os-release', 'utf8') : '';
+  const value = (key) => new RegExp(`^${key}="?([^"\\n]*)"?$`, 'm').exec(text)?.[1] ?? '';
+  return {
+    id: value('ID') || process.platform,
+    name: value('PRETTY_NAME') || process.platform,
+    codename: value('VERSION_CODENAME'),
+  };
+}
+
+/**
+ * Installs the packages of the named programs and says so. Packaged Redis and Postgres services are switched off
+ * again when this very installation brought them: Longshore runs its own and must not hold the default ports.
+ * @param {{ say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> }} log
+ */
+export async function installPrograms(names, log) {
+  const { what, packages } = describePrograms(names);
+  if (!isDebianLike()) {
+    throw new SetupError(
+      `Missing on this machine: ${what}. Set-up installs it on Debian, Ubuntu and their kin only; this is ${operatingSystem().name}.\n` +
+        `Install ${what} in this system's way and run the same command again.`,
+    );
+  }
+  if ((await privilege()) === 'none')
+    throw new SetupError(`Missing on this machine: ${what}. Run once, then repeat:\n\n  ${installCommand(names)}`);
+  const quiet = { DEBIAN_FRONTEND: 'noninteractive' };
+  const lock = ['-o', 'DPkg::Lock::Timeout=300'];
+  const update = await asRoot('apt-get', ['update', '-qq', ...lock], quiet);
+  await log.step('refreshing the package lists (apt-get update)', () =>
+    run(...update, { name: 'apt-update', timeoutMs: INSTALL_TIMEOUT_MS }),
+  );
+  const install = await asRoot(
+    'apt-get',
+    ['install', '-y', '-qq', '--no-install-recommends', ...lock, ...packages],
+    quiet,
+  );
+  await log.step(`installing ${what} (apt-get install ${packages.join(' ')})`, () =>
+    run(...install, { name: 'apt-install', timeoutMs: INSTALL_TIMEOUT_MS }),
+  );
+  const services = names.map((name) => PROGRAMS[name].service).filter((service) => service !== undefined);
+  if (services.length > 0 && hasSystemd()) {
+    const off = await asRoot('systemctl', ['disable', '--now', ...services]);
+    await log.step(`switching off the packaged ${services.join(', ')} (Longshore runs its own)`, () =>
+      run(...off, { name: 'systemctl' }),
+    );
+  }
+  const still = await missingPrograms(names);
+  if (still.length > 0)
+    throw new SetupError(`apt-get installed ${packages.join(' ')}, yet ${describePrograms(still).what} is not found.`);
+}

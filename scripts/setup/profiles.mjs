@@ -1,0 +1,52 @@
+/**
+ * All set-up, in the order in which one thing needs another. Called by `npm start` and `npm test`. Everything that is
+ * missing is found before anything is installed, so that a person without the right to install gets one command.
+ */
+import { ensureBaseImage } from './base-image.mjs';
+import { ensureEngine, engineState, permissionText, startEngineCommand } from './engine.mjs';
+import { SetupError } from './log.mjs';
+import { ensureNodeModules } from './node-modules.mjs';
+import { describePrograms, installCommand, installPrograms, isDebianLike, missingPrograms } from './packages.mjs';
+import { isNodeNewEnough } from './paths.mjs';
+import { privilege } from './privilege.mjs';
+
+/** `start`: to run Longshore. `test`: beside that, what the tests use. */
+const PROFILES = {
+  start: ['redis'],
+  test: ['redis', 'postgres', 'pytest'],
+};
+
+/**
+ * @param {keyof typeof PROFILES} profile
+ * @param {{ say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> }} log
+ * @returns {Promise<{ baseImage: string }>}
+ */
+export async function setUp(profile, log) {
+  if (!isNodeNewEnough(process.versions.node, 20))
+    throw new SetupError(`Node 20 or newer is needed to set up; this is ${process.versions.node}.`);
+  if (process.platform !== 'linux')
+    throw new SetupError(`Longshore runs on Linux with Docker; this is ${process.platform}.`);
+  const engine = await engineState();
+  if (engine === 'no_permission') throw new SetupError(permissionText());
+  const missing = await missingPrograms(PROFILES[profile]);
+  if (engine === 'not_installed') missing.unshift('dockerd');
+  if ((await privilege()) === 'none' && (missing.length > 0 || engine === 'stopped'))
+    throw new SetupError(cureText(missing, engine));
+  await ensureNodeModules(log);
+  if (missing.length > 0) await installPrograms(missing, log);
+  await ensureEngine(log);
+  const baseImage = await ensureBaseImage({ log });
+  return { baseImage };
+}
+
+function cureText(missing, engine) {
+  const starts = engine !== 'up';
+  const { what } = describePrograms(missing);
+  const lacks = [
+    ...(missing.length > 0 ? [`not installed: ${what}`] : []),
+    ...(engine === 'stopped' ? ['not running: the Docker Engine'] : []),
+  ].join('; ');
+  if (!isDebianLike())
+    return `This machine lacks something (${lacks}), and set-up installs on Debian-like systems only. Install it in this system's way, then repeat.`;
+  return `This machine lacks something (${lacks}), and this user may not install it. Run once, then repeat:\n\n  ${installCommand(missing, starts ? [startEngineCommand()] : [])}`;
+}

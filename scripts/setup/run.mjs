@@ -1,0 +1,107 @@
+/** Child processes of set-up: bounded in time, their output in a log file whose end is shown when they fail. */
+import { spawn } from 'node:child_process';
+import { createWriteStream, mkdirSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { accessSync, constants } from 'node:fs';
+import { SetupError } from './log.mjs';
+import { stateDir } from './paths.mjs';
+
+const TAIL_LINES = 15;
+const KEPT_BYTES = 64 * 1024;
+/** @type {Set<import('node:child_process').ChildProcess>} */
+const children = new Set();
+let stopping = false;
+
+/** Interrupted set-up ends what it runs (apt-get, npm) and exits as the shell expects. Returns the way to undo it. */
+export function endChildrenOnSignals() {
+  const end = (signal) => {
+    if (stopping) return;
+    stopping = true;
+    process.stderr.write(`\nset-up interrupted by ${signal}\n`);
+    for (const child of children) child.kill('SIGTERM');
+    const code = signal === 'SIGINT' ? 130 : 143;
+    if (children.size === 0) process.exit(code);
+    setTimeout(() => process.exit(code), 5000).unref();
+    for (const child of children) child.once('close', () => children.size === 0 && process.exit(code));
+  };
+  const onInt = () => end('SIGINT');
+  const onTerm = () => end('SIGTERM');
+  process.on('SIGINT', onInt);
+  process.on('SIGTERM', onTerm);
+  return () => {
+    process.off('SIGINT', onInt);
+    process.off('SIGTERM', onTerm);
+  };
+}
+
+/**
+ * Runs a command to its end. Never asks anything: no standard input.
+ * @param {string} command
+ * @param {readonly string[]} args
+ * @param {{ name?: string, timeoutMs?: number, env?: NodeJS.ProcessEnv, cwd?: string, allowFailure?: boolean }} [options]
+ *   `name`: of the log file; without it nothing is written
+ * @returns {Promise<{ code: number, stdout: string, output: string }>}
+ * @throws SetupError with the end of the output, when it fails, is missing or takes too long
+ */
+export async function run(command, args, options = {}) {
+  const { name, timeoutMs = 60_000, env = process.env, cwd, allowFailure = false } = options;
+  const logFile = name === undefined ? undefined : join(stateDir(), `${name}.log`);
+  if (logFile !== undefined) mkdirSync(dirname(logFile), { recursive: true });
+  const log = logFile === undefined ? undefined : createWriteStream(logFile);
+  const child = spawn(command, args, { env, cwd, stdio: ['ignore', 'pipe', 'pipe'] });
+  children.add(child);
+  let stdout = '';
+  let output = '';
+  const keep = (text, chunk) => (text + chunk).slice(-KEPT_BYTES);
+  child.stdout.on('data', (chunk) => {
+    stdout = keep(stdout, chunk);
+    output = keep(output, chunk);
+    log?.write(chunk);
+  });
+  child.stderr.on('data', (chunk) => {
+    output = keep(output, chunk);
+    log?.write(chunk);
+  });
+  let late = false;
+  const timer = setTimeout(() => {
+    late = true;
+    child.kill('SIGKILL');
+  }, timeoutMs);
+  const ended = await new Promise((resolve) => {
+    child.once('error', (error) => resolve({ code: 127, error }));
+    child.once('close', (code, signal) => resolve({ code: code ?? 128, signal }));
+  });
+  clearTimeout(timer);
+  children.delete(child);
+  log?.end();
+  if ((ended.code === 0 && !late) || allowFailure) return { code: ended.code, stdout, output };
+  const why = late
+    ? `took longer than ${Math.round(timeoutMs / 1000)} s`
+    : (ended.error?.message ?? (ended.signal ? `was ended by ${ended.signal}` : `exited with ${ended.code}`));
+  const tail = output.trimEnd().split('\n').slice(-TAIL_LINES).join('\n  ');
+  const where = logFile === undefined ? '' : `\nThe whole output is in ${logFile}.`;
+  throw new SetupError(`\`${[command, ...args].join(' ').slice(0, 300)}\` ${why}:\n  ${tail}${where}`);
+}
+
+/** The path of a program, looked for on the PATH and where Debian keeps daemons (a user's PATH lacks `sbin`). */
+export function findProgram(name, more = []) {
+  const places = [
+    ...(process.env.PATH ?? '').split(delimiter),
+    '/usr/local/sbin',
+    '/usr/sbin',
+    '/sbin',
+    '/usr/bin',
+    ...more,
+  ];
+  for (const place of places) {
+    if (place === '') continue;
+    const path = join(place, name);
+    try {
+      accessSync(path, constants.X_OK);
+      return path;
+    } catch {
+      continue;
+    }
+  }
+  return undefined;
+}
