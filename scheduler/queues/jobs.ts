@@ -1,0 +1,64 @@
+// What a job in a task queue carries: everything that running the task needs, so that the path from queue to container reads no SQL.
+import Type from 'typebox';
+import type { Static } from 'typebox';
+import { Compile } from 'typebox/compile';
+import type { DeploymentId, InstanceId, ObjectId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { StubKind } from '#shared/domain/status.ts';
+import { AppError } from '#shared/errors.ts';
+
+/** The name every job has in BullMQ; what kind of task it is stands in its data. */
+export const TASK_JOB_NAME = 'task';
+
+const Id = <T extends string>() => Type.Unsafe<T>(Type.String({ minLength: 1, maxLength: 128 }));
+
+/** Version 1 of a job's data. Fields are only added; a reader takes a missing new one as its default. */
+export const TaskJob = Type.Object({
+  v: Type.Literal(1),
+  taskId: Id<TaskId>(),
+  workspaceId: Id<WorkspaceId>(),
+  stubId: Id<StubId>(),
+  deploymentId: Type.Union([Id<DeploymentId>(), Type.Null()]),
+  kind: Id<StubKind>(),
+  /** A caller waits for the answer. */
+  sync: Type.Boolean(),
+  /** The replica that accepted the task; a synchronous caller waits there. */
+  replica: Id<InstanceId>(),
+  /** The request body as it came, UTF-8. Absent: empty, or in the object named by `inputObjectId` (above 64 KiB). */
+  input: Type.Optional(Type.String()),
+  inputObjectId: Type.Optional(Id<ObjectId>()),
+  /** Query parameters of the invoke, each with its values in order. */
+  query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
+  /** Execution limit of one attempt; 0: none. */
+  timeoutMs: Type.Integer({ minimum: 0 }),
+  /** Epoch milliseconds after which a task still waiting is not run any more. */
+  deadlineMs: Type.Integer({ minimum: 0 }),
+  createdAtMs: Type.Integer({ minimum: 0 }),
+  /** Attempts made before this job was added (0; more when it was rebuilt from its row): attempt numbers never go back. */
+  attempts: Type.Integer({ minimum: 0 }),
+  /** User retries allowed for this task (0 to 5), and those used up. Attempts lost to the infrastructure are the others. */
+  retries: Type.Integer({ minimum: 0 }),
+  retriesUsed: Type.Integer({ minimum: 0 }),
+});
+export type TaskJob = Static<typeof TaskJob>;
+
+const checked = Compile(TaskJob);
+
+/** Reads a job's data as it lies in Redis. @throws AppError `bad_job` naming the first field that is wrong */
+export function parseTaskJob(text: string): TaskJob {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new AppError('bad_job', 'a queued job is not JSON', { cause: error });
+  }
+  if (checked.Check(value)) return value;
+  const first = checked.Errors(value)[0];
+  throw new AppError(
+    'bad_job',
+    `a queued job is malformed at ${first?.instancePath || '/'}: ${first?.message ?? 'unknown'}`,
+  );
+}
+
+export function encodeTaskJob(job: TaskJob): string {
+  return JSON.stringify(job);
+}

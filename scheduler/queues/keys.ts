@@ -1,0 +1,60 @@
+// Every Redis key and channel that is ours. BullMQ's own keys are `<prefix>:tq-…`; nothing here collides with them, because no name below starts with `tq-`.
+import type { ContainerId, DeploymentId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
+
+/** Keys and channels under one prefix; tests give each file its own. */
+export interface Keys {
+  /** BullMQ's prefix: the queues are `<prefix>:<queue>:…`. */
+  readonly prefix: string;
+  /** Newest record of a task, JSON, for an hour. */
+  readonly task: (id: TaskId) => string;
+  /** Stream of records on their way to the database. */
+  readonly records: string;
+  /** One attempt's lease: who runs it, until when. */
+  readonly lease: (task: TaskId) => string;
+  /** The leader's lease (`<instance>`) and the fencing number, which only grows. */
+  readonly leader: string;
+  readonly leaderFence: string;
+  /** Set while a replica lives (10 s, renewed every 3 s). */
+  readonly presence: (instance: InstanceId) => string;
+  /** Set of instances that were present; those without a presence key are dead. */
+  readonly instances: string;
+  /** Which replica holds a machine's link. */
+  readonly link: (machine: MachineId) => string;
+  readonly reservation: (container: ContainerId) => string;
+  /** Answers travel to the replica whose caller waits. */
+  readonly repliesChannel: (instance: InstanceId) => string;
+  /** Assignments and cancels for machines linked to that replica. */
+  readonly linkChannel: (instance: InstanceId) => string;
+  /** A job arrived for which the adding replica has no room; payload: queue name. */
+  readonly wakeChannel: string;
+  /** Something cached changed; payload: JSON `{kind, id}`. */
+  readonly invalidateChannel: string;
+  /** The leader should look again; payload: JSON `{kind, id}`. */
+  readonly decideChannel: string;
+  /** Live log lines of a deployment. */
+  readonly logsChannel: (deployment: DeploymentId) => string;
+}
+
+/** @param prefix - letters, digits, `-`, `_`, `{`, `}`; no `:` */
+export function keysOf(prefix = 'ls'): Keys {
+  if (!/^[A-Za-z0-9_{}-]{1,64}$/.test(prefix))
+    throw new TypeError(`Redis key prefix ${JSON.stringify(prefix)} is not usable`);
+  return Object.freeze({
+    prefix,
+    task: (id: TaskId) => `${prefix}:task:${id}`,
+    records: `${prefix}:records`,
+    lease: (task: TaskId) => `${prefix}:lease:${task}`,
+    leader: `${prefix}:leader`,
+    leaderFence: `${prefix}:leader-fence`,
+    presence: (instance: InstanceId) => `${prefix}:presence:${instance}`,
+    instances: `${prefix}:instances`,
+    link: (machine: MachineId) => `${prefix}:link:${machine}`,
+    reservation: (container: ContainerId) => `${prefix}:reservation:${container}`,
+    repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
+    linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
+    wakeChannel: `${prefix}:wake`,
+    invalidateChannel: `${prefix}:invalidate`,
+    decideChannel: `${prefix}:decide`,
+    logsChannel: (deployment: DeploymentId) => `${prefix}:logs:${deployment}`,
+  });
+}

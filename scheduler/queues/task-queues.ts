@@ -1,0 +1,95 @@
+// The queues of tasks as the rest of the scheduler sees them: one queue per deployment, else per stub. Dispatch fetches and finishes, the
+// service adds, the reaper and the sweeps give back. What must stay true: every call that ends or moves a fetched job is fenced by the lock
+// token it was fetched with, so a superseded attempt changes nothing; and nothing here loops or holds a connection of its own per queue.
+import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { TaskJob } from './jobs.ts';
+
+/** A lock token shorter than this is refused: short ones (`'0'`) would pass by the fence. */
+export const MIN_LOCK_TOKEN_LENGTH = 32;
+
+/**
+ * What a fenced call found. `done`: it is done. `gone` (-1): the job was finished or removed. `superseded` (-6): another attempt holds it.
+ * `expired` (-2): the lock ran out; leave the job to the stall scan.
+ */
+export type Fence =
+  | { readonly kind: 'done' }
+  | { readonly kind: 'gone' }
+  | { readonly kind: 'superseded' }
+  | { readonly kind: 'expired' };
+
+export interface QueueDepth {
+  readonly waiting: number;
+  readonly active: number;
+  readonly delayed: number;
+  readonly prioritized: number;
+}
+
+/** Waiting, active, delayed and prioritised together: what `maxPendingTasks` bounds and the autoscaler counts. */
+export function totalOf(depth: QueueDepth): number {
+  return depth.waiting + depth.active + depth.delayed + depth.prioritized;
+}
+
+export interface Fetched {
+  /** Absent: nothing was ready. */
+  readonly job: TaskJob | undefined;
+  /** How often this job was fetched since it was added, this time included; the attempt's number is `job.attempts + starts`. 0 without a job. */
+  readonly starts: number;
+  /** Epoch milliseconds at which the queue's next delayed job is due; told only by an empty fetch. */
+  readonly nextDueMs: number | undefined;
+}
+
+/** One lock to renew. */
+export interface HeldLock {
+  readonly queue: QueueName;
+  readonly taskId: TaskId;
+  readonly lock: LockToken;
+}
+
+/**
+ * The queue adapter's whole surface. Every call has a deadline (the client's command timeout) and throws AppError `queues_unavailable` when
+ * Redis does not answer; a fenced call answers with a {@link Fence} instead of throwing. A lock token below {@link MIN_LOCK_TOKEN_LENGTH}
+ * characters is a programming error and throws a TypeError.
+ */
+export interface TaskQueues {
+  /** Makes the queue usable: its settings are written before the first add. Repeating it costs nothing. */
+  open(queue: QueueName): Promise<void>;
+  /** Writes the settings of every queue open here again: after Redis lost its data, before the next add. */
+  reopenAll(): Promise<void>;
+  /**
+   * Adds a job and reads the depth after it, in one round trip. An id that is still in the queue is ignored (its first data stay).
+   * @returns depth: waiting, active, delayed and prioritised, this job included
+   */
+  add(queue: QueueName, job: TaskJob): Promise<{ readonly depth: number }>;
+  /** Takes a job that nobody holds out of its queue. False: it is held, or not there. */
+  remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
+  /** Makes the next ready job active under `lock` (120 s). A fetch whose answer is lost is looked up later and given back. */
+  fetch(queue: QueueName, lock: LockToken): Promise<Fetched>;
+  /** Sets the locks to run out in `ms`. @returns those that could not be renewed (lost, superseded or finished), as they were given */
+  renew(held: readonly HeldLock[], ms: number): Promise<readonly HeldLock[]>;
+  /** Ends the job: it leaves the queue. The result goes its own way, never through the queue. */
+  complete(queue: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence>;
+  /** Ends the job as failed or cancelled; `reason` is for whoever watches the queue. Never retried by the queue. */
+  fail(queue: QueueName, taskId: TaskId, lock: LockToken, reason: string): Promise<Fence>;
+  /**
+   * Puts the job off until `untilMs` (epoch milliseconds). Nobody wakes up by itself then: the caller owns the due time.
+   * @param changed - replaces what the job carries, in the same fenced step (a user retry counts itself there)
+   */
+  delay(queue: QueueName, taskId: TaskId, lock: LockToken, untilMs: number, changed?: TaskJob): Promise<Fence>;
+  /** Back to the queue, first in line. */
+  giveBack(queue: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence>;
+  /** The token that holds the job now. */
+  lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;
+  /** The job as it lies in the queue, held or not. */
+  read(queue: QueueName, taskId: TaskId): Promise<TaskJob | undefined>;
+  depth(queue: QueueName): Promise<QueueDepth>;
+  /** All in one round trip, in the order asked. */
+  depths(queues: readonly QueueName[]): Promise<readonly QueueDepth[]>;
+  /** Ids of fetched jobs, newest first; at most `limit` (1 000) of them. */
+  activeIds(queue: QueueName, limit?: number): Promise<readonly TaskId[]>;
+  /** Brings jobs back whose lock ran out (two passes, at least 30 s apart, each effective once per 30 s over all replicas). @returns ids moved */
+  scanStalled(queue: QueueName): Promise<readonly TaskId[]>;
+  /** Deletes the queue with everything in it: its deployment was deleted. */
+  obliterate(queue: QueueName): Promise<void>;
+  /** Stops the repairs; the client given stays open, it is the caller's. */
+  close(): Promise<void>;
+}
