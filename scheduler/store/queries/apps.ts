@@ -1,0 +1,59 @@
+import type { AppId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne, msOf, one } from '../rows.ts';
+
+export interface AppRow {
+  readonly id: AppId;
+  readonly workspaceId: WorkspaceId;
+  readonly name: string;
+  readonly description: string;
+  readonly createdAtMs: number;
+  readonly updatedAtMs: number;
+}
+
+interface Raw {
+  id: string;
+  workspace_id: string;
+  name: string;
+  description: string;
+  created_at: Date;
+  updated_at: Date;
+}
+const COLUMNS = 'id, workspace_id, name, description, created_at, updated_at';
+const map = (row: Raw): AppRow => ({
+  id: row.id as AppId,
+  workspaceId: row.workspace_id as WorkspaceId,
+  name: row.name,
+  description: row.description,
+  createdAtMs: msOf(row.created_at),
+  updatedAtMs: msOf(row.updated_at),
+});
+
+/** The workspace's app of that name, made with `newId` when there is none; `updatedAtMs` moves either way. */
+export function getOrCreateApp(db: Queryable, workspaceId: WorkspaceId, name: string, newId: AppId): Promise<AppRow> {
+  return one(
+    db,
+    `insert into apps (id, workspace_id, name) values ($1, $2, $3)
+     on conflict (workspace_id, name) where deleted_at is null do update set updated_at = now() returning ${COLUMNS}`,
+    [newId, workspaceId, name],
+    map,
+  );
+}
+
+export function appById(db: Queryable, workspaceId: WorkspaceId, id: string): Promise<AppRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${COLUMNS} from apps where workspace_id = $1 and id = $2 and deleted_at is null`,
+    [workspaceId, id],
+    map,
+  );
+}
+
+export function listApps(db: Queryable, workspaceId: WorkspaceId, limit: number): Promise<AppRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from apps where workspace_id = $1 and deleted_at is null order by updated_at desc, id desc limit $2`,
+    [workspaceId, limit],
+    map,
+  );
+}

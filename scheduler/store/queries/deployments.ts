@@ -1,0 +1,227 @@
+import type { AppId, DeploymentId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
+
+export interface DeploymentRow {
+  readonly id: DeploymentId;
+  readonly workspaceId: WorkspaceId;
+  readonly appId: AppId;
+  readonly stubId: StubId;
+  readonly name: string;
+  readonly stubType: string;
+  readonly version: number;
+  readonly active: boolean;
+  readonly subdomain: string;
+  /** Written by Scale; null: the stub's own bounds. */
+  readonly scaleMin: number | null;
+  readonly scaleMax: number | null;
+  readonly createdAtMs: number;
+  readonly updatedAtMs: number;
+  readonly deletedAtMs: number | null;
+}
+
+export type NewDeployment = Pick<
+  DeploymentRow,
+  'id' | 'workspaceId' | 'appId' | 'stubId' | 'name' | 'stubType' | 'subdomain'
+>;
+
+interface Raw {
+  id: string;
+  workspace_id: string;
+  app_id: string;
+  stub_id: string;
+  name: string;
+  stub_type: string;
+  version: number;
+  active: boolean;
+  subdomain: string;
+  scale_min: number | null;
+  scale_max: number | null;
+  created_at: Date;
+  updated_at: Date;
+  deleted_at: Date | null;
+}
+const COLUMNS =
+  'id, workspace_id, app_id, stub_id, name, stub_type, version, active, subdomain, scale_min, scale_max, created_at, updated_at, deleted_at';
+const map = (row: Raw): DeploymentRow => ({
+  id: row.id as DeploymentId,
+  workspaceId: row.workspace_id as WorkspaceId,
+  appId: row.app_id as AppId,
+  stubId: row.stub_id as StubId,
+  name: row.name,
+  stubType: row.stub_type,
+  version: row.version,
+  active: row.active,
+  subdomain: row.subdomain,
+  scaleMin: row.scale_min,
+  scaleMax: row.scale_max,
+  createdAtMs: msOf(row.created_at),
+  updatedAtMs: msOf(row.updated_at),
+  deletedAtMs: msOrNull(row.deleted_at),
+});
+
+/**
+ * Makes the next version: the highest ever used for (workspace, name, stub type), deleted ones included, plus one. The counter's row lock decides races, so two callers
+ * never get the same number and none fails.
+ */
+export function insertDeployment(db: Queryable, deployment: NewDeployment): Promise<DeploymentRow> {
+  return one(
+    db,
+    `with next as (
+       insert into deployment_versions as v (workspace_id, name, stub_type, last_version) values ($2, $5, $6, 1)
+       on conflict (workspace_id, name, stub_type) do update set last_version = v.last_version + 1
+       returning last_version
+     )
+     insert into deployments (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain)
+     select $1, $2, $3, $4, $5, $6, next.last_version, $7 from next returning ${COLUMNS}`,
+    [
+      deployment.id,
+      deployment.workspaceId,
+      deployment.appId,
+      deployment.stubId,
+      deployment.name,
+      deployment.stubType,
+      deployment.subdomain,
+    ],
+    map,
+  );
+}
+
+/** Not deleted; of any workspace, callers compare it. */
+export function deploymentById(db: Queryable, id: string): Promise<DeploymentRow | undefined> {
+  return maybeOne(db, `select ${COLUMNS} from deployments where id = $1 and deleted_at is null`, [id], map);
+}
+
+/**
+ * The deployment that `/{kind}/{name}/v{n}` or `/{kind}/{name}` means, active or not.
+ * @param stubKind - the part of the stub type before `/`
+ * @param version - null: the highest that is not deleted
+ */
+export function deploymentByName(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  stubKind: string,
+  name: string,
+  version: number | null,
+): Promise<DeploymentRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${COLUMNS} from deployments
+     where workspace_id = $1 and name = $2 and split_part(stub_type, '/', 1) = $3 and deleted_at is null
+       and ($4::integer is null or version = $4::integer)
+     order by version desc, created_at desc limit 1`,
+    [workspaceId, name, stubKind, version],
+    map,
+  );
+}
+
+/** @param version - null: the highest that is not deleted */
+export function deploymentBySubdomain(
+  db: Queryable,
+  subdomain: string,
+  version: number | null,
+): Promise<DeploymentRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${COLUMNS} from deployments
+     where subdomain = $1 and deleted_at is null and ($2::integer is null or version = $2::integer)
+     order by version desc limit 1`,
+    [subdomain, version],
+    map,
+  );
+}
+
+/** Newest first. */
+export function listDeployments(
+  db: Queryable,
+  filter: {
+    readonly workspaceId: WorkspaceId;
+    readonly limit: number;
+    readonly ids?: readonly string[];
+    readonly name?: string;
+    readonly active?: boolean;
+    readonly version?: number;
+    readonly stubTypes?: readonly string[];
+    readonly stubIds?: readonly string[];
+    readonly appId?: string;
+    readonly subdomain?: string;
+  },
+): Promise<DeploymentRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from deployments
+     where workspace_id = $1 and deleted_at is null
+       and ($2::text[] is null or id = any ($2::text[]))
+       and ($3::text is null or name = $3)
+       and ($4::boolean is null or active = $4)
+       and ($5::integer is null or version = $5)
+       and ($6::text[] is null or stub_type = any ($6::text[]))
+       and ($7::text[] is null or stub_id = any ($7::text[]))
+       and ($8::text is null or app_id = $8)
+       and ($9::text is null or subdomain = $9)
+     order by created_at desc, id desc limit $10`,
+    [
+      filter.workspaceId,
+      filter.ids ?? null,
+      filter.name ?? null,
+      filter.active ?? null,
+      filter.version ?? null,
+      filter.stubTypes ?? null,
+      filter.stubIds ?? null,
+      filter.appId ?? null,
+      filter.subdomain ?? null,
+      filter.limit,
+    ],
+    map,
+  );
+}
+
+/** Every active deployment of every workspace: what the autoscaler starts from. */
+export function listActiveDeployments(db: Queryable): Promise<DeploymentRow[]> {
+  return many(db, `select ${COLUMNS} from deployments where active and deleted_at is null`, [], map);
+}
+
+export function setDeploymentActive(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  id: string,
+  active: boolean,
+): Promise<DeploymentRow | undefined> {
+  return maybeOne(
+    db,
+    `update deployments set active = $3, updated_at = now()
+     where workspace_id = $1 and id = $2 and deleted_at is null returning ${COLUMNS}`,
+    [workspaceId, id, active],
+    map,
+  );
+}
+
+export function setDeploymentScale(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  id: string,
+  scale: { readonly min: number; readonly max: number },
+): Promise<DeploymentRow | undefined> {
+  return maybeOne(
+    db,
+    `update deployments set scale_min = $3, scale_max = $4, updated_at = now()
+     where workspace_id = $1 and id = $2 and deleted_at is null returning ${COLUMNS}`,
+    [workspaceId, id, scale.min, scale.max],
+    map,
+  );
+}
+
+/** Soft: the row and its version number stay. */
+export function deleteDeployment(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  id: string,
+): Promise<DeploymentRow | undefined> {
+  return maybeOne(
+    db,
+    `update deployments set active = false, deleted_at = now(), updated_at = now()
+     where workspace_id = $1 and id = $2 and deleted_at is null returning ${COLUMNS}`,
+    [workspaceId, id],
+    map,
+  );
+}

@@ -1,0 +1,279 @@
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
+
+export interface MachineRow {
+  readonly id: MachineId;
+  readonly poolId: number;
+  readonly poolName: string;
+  /** The pool's owner; null: shared. */
+  readonly poolWorkspaceId: WorkspaceId | null;
+  readonly cpuOvercommit: number;
+  /** active, cordoned, draining, drained. */
+  readonly intent: string;
+  readonly health: string;
+  readonly conditions: readonly string[];
+  readonly systemCordon: boolean;
+  readonly joinExpiresAtMs: number | null;
+  readonly joinedAtMs: number | null;
+  readonly fingerprint: string | null;
+  readonly publicKey: string | null;
+  readonly credentialVersion: number;
+  readonly hostname: string | null;
+  readonly inventory: object | null;
+  readonly bootId: string | null;
+  readonly agentVersion: string | null;
+  readonly sessionEpoch: number;
+  readonly lastSeenAtMs: number | null;
+  readonly createdAtMs: number;
+  readonly deletedAtMs: number | null;
+}
+
+interface Raw {
+  id: string;
+  pool_id: number;
+  pool_name: string;
+  pool_workspace_id: string | null;
+  cpu_overcommit: number;
+  intent: string;
+  health: string;
+  conditions: string[];
+  system_cordon: boolean;
+  join_expires_at: Date | null;
+  joined_at: Date | null;
+  fingerprint: string | null;
+  public_key: string | null;
+  credential_version: number;
+  hostname: string | null;
+  inventory: object | null;
+  boot_id: string | null;
+  agent_version: string | null;
+  session_epoch: number;
+  last_seen_at: Date | null;
+  created_at: Date;
+  deleted_at: Date | null;
+}
+const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, m.intent, m.health,
+  m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.hostname,
+  m.inventory, m.boot_id, m.agent_version, m.session_epoch, m.last_seen_at, m.created_at, m.deleted_at`;
+const map = (row: Raw): MachineRow => ({
+  id: row.id as MachineId,
+  poolId: row.pool_id,
+  poolName: row.pool_name,
+  poolWorkspaceId: row.pool_workspace_id as WorkspaceId | null,
+  cpuOvercommit: row.cpu_overcommit,
+  intent: row.intent,
+  health: row.health,
+  conditions: row.conditions,
+  systemCordon: row.system_cordon,
+  joinExpiresAtMs: msOrNull(row.join_expires_at),
+  joinedAtMs: msOrNull(row.joined_at),
+  fingerprint: row.fingerprint,
+  publicKey: row.public_key,
+  credentialVersion: row.credential_version,
+  hostname: row.hostname,
+  inventory: row.inventory,
+  bootId: row.boot_id,
+  agentVersion: row.agent_version,
+  sessionEpoch: row.session_epoch,
+  lastSeenAtMs: msOrNull(row.last_seen_at),
+  createdAtMs: msOf(row.created_at),
+  deletedAtMs: msOrNull(row.deleted_at),
+});
+
+/** @param joinSecretHash - sha256 of the secret part of the join token, which is stored nowhere */
+export function insertMachine(
+  db: Queryable,
+  machine: {
+    readonly id: MachineId;
+    readonly poolId: number;
+    readonly joinSecretHash: Uint8Array;
+    readonly joinExpiresAtMs: number;
+  },
+): Promise<MachineRow> {
+  return one(
+    db,
+    `with m as (
+       insert into machines (id, pool_id, join_secret_hash, join_expires_at) values ($1, $2, $3, $4) returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [machine.id, machine.poolId, machine.joinSecretHash, new Date(machine.joinExpiresAtMs)],
+    map,
+  );
+}
+
+/** Gives a machine that has not joined a new secret; PENDING again if it was EXPIRED. */
+export function renewJoinSecret(
+  db: Queryable,
+  id: MachineId,
+  joinSecretHash: Uint8Array,
+  joinExpiresAtMs: number,
+): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `with m as (
+       update machines set join_secret_hash = $2, join_expires_at = $3, health = 'PENDING', updated_at = now()
+       where id = $1 and joined_at is null and deleted_at is null returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [id, joinSecretHash, new Date(joinExpiresAtMs)],
+    map,
+  );
+}
+
+/**
+ * Swaps the join secret for an identity: one compare-and-set, so a secret is burned by its first use and by no second one. The same nonce from the same machine gets the
+ * same answer for ten minutes, since an answer may be lost on the way.
+ * @returns undefined: unknown, expired, used by another, or the machine is deleted
+ */
+export function joinMachine(
+  db: Queryable,
+  join: {
+    readonly secretHash: Uint8Array;
+    readonly nonce: string;
+    readonly fingerprint: string;
+    readonly publicKey: string;
+    readonly hostname: string;
+    readonly agentVersion: string;
+    readonly nowMs: number;
+  },
+): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `with m as (
+       update machines set
+         joined_at = coalesce(joined_at, $7::timestamptz),
+         join_nonce = $2, fingerprint = $3, public_key = $4, hostname = $5, agent_version = $6,
+         credential_version = case when joined_at is null then credential_version + 1 else credential_version end,
+         updated_at = now()
+       where join_secret_hash = $1 and deleted_at is null
+         and ((joined_at is null and join_expires_at > $7::timestamptz)
+           or (join_nonce = $2 and fingerprint = $3 and joined_at > $7::timestamptz - interval '10 minutes'))
+       returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [
+      join.secretHash,
+      join.nonce,
+      join.fingerprint,
+      join.publicKey,
+      join.hostname,
+      join.agentVersion,
+      new Date(join.nowMs),
+    ],
+    map,
+  );
+}
+
+/** Not deleted. */
+export function machineById(db: Queryable, id: string): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${COLUMNS} from machines m join pools p on p.id = m.pool_id where m.id = $1 and m.deleted_at is null`,
+    [id],
+    map,
+  );
+}
+
+/** Not deleted, oldest first. */
+export function listMachines(db: Queryable): Promise<MachineRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from machines m join pools p on p.id = m.pool_id where m.deleted_at is null order by m.created_at, m.id`,
+    [],
+    map,
+  );
+}
+
+/** A session began: what the machine said of itself, and the next session epoch. */
+export function recordHello(
+  db: Queryable,
+  hello: {
+    readonly id: MachineId;
+    readonly bootId: string;
+    readonly agentVersion: string;
+    readonly hostname: string;
+    readonly inventory: object;
+  },
+): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `with m as (
+       update machines set boot_id = $2, agent_version = $3, hostname = $4, inventory = $5::jsonb, health = 'RECONCILING',
+         session_epoch = session_epoch + 1, last_seen_at = now(), updated_at = now()
+       where id = $1 and deleted_at is null returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [hello.id, hello.bootId, hello.agentVersion, hello.hostname, JSON.stringify(hello.inventory)],
+    map,
+  );
+}
+
+/** Writes what is given, by compare-and-set on the session: an older session changes nothing. */
+export async function updateMachine(
+  db: Queryable,
+  id: MachineId,
+  change: {
+    readonly health?: string;
+    readonly intent?: string;
+    readonly systemCordon?: boolean;
+    readonly conditions?: readonly string[];
+    readonly inventory?: object;
+    readonly lastSeenAtMs?: number;
+    /** Only while this is the session epoch. */
+    readonly ifSessionEpoch?: number;
+  },
+): Promise<boolean> {
+  const { rowCount } = await db.query(
+    `update machines set
+       health = coalesce($2, health), intent = coalesce($3, intent), system_cordon = coalesce($4, system_cordon),
+       conditions = coalesce($5::jsonb, conditions), inventory = coalesce($6::jsonb, inventory),
+       last_seen_at = coalesce($7::timestamptz, last_seen_at), updated_at = now()
+     where id = $1 and deleted_at is null and ($8::bigint is null or session_epoch = $8::bigint)`,
+    [
+      id,
+      change.health ?? null,
+      change.intent ?? null,
+      change.systemCordon ?? null,
+      change.conditions === undefined ? null : JSON.stringify(change.conditions),
+      change.inventory === undefined ? null : JSON.stringify(change.inventory),
+      change.lastSeenAtMs === undefined ? null : new Date(change.lastSeenAtMs),
+      change.ifSessionEpoch ?? null,
+    ],
+  );
+  return rowCount === 1;
+}
+
+/** Heartbeats of many machines in one statement. */
+export async function touchMachines(db: Queryable, ids: readonly MachineId[], nowMs: number): Promise<void> {
+  await db.query('update machines set last_seen_at = $2 where id = any ($1::text[]) and deleted_at is null', [
+    ids,
+    new Date(nowMs),
+  ]);
+}
+
+/** Unused join secrets past their time: PENDING becomes EXPIRED. */
+export async function expireJoinSecrets(db: Queryable, nowMs: number): Promise<number> {
+  const { rowCount } = await db.query(
+    `update machines set health = 'EXPIRED', updated_at = now()
+     where health = 'PENDING' and joined_at is null and join_expires_at <= $1 and deleted_at is null`,
+    [new Date(nowMs)],
+  );
+  return rowCount;
+}
+
+/** A new credential supersedes the older ones once it was used. */
+export async function bumpCredentialVersion(db: Queryable, id: MachineId): Promise<number | undefined> {
+  const { rows } = await db.query<{ credential_version: number }>(
+    `update machines set credential_version = credential_version + 1, updated_at = now()
+     where id = $1 and deleted_at is null returning credential_version`,
+    [id],
+  );
+  return rows[0]?.credential_version;
+}
+
+/** Terminal: the credential is worth nothing from now on. */
+export async function deleteMachine(db: Queryable, id: MachineId): Promise<boolean> {
+  const { rowCount } = await db.query(
+    `update machines set deleted_at = now(), health = 'DELETED', join_secret_hash = null, updated_at = now()
+     where id = $1 and deleted_at is null`,
+    [id],
+  );
+  return rowCount === 1;
+}

@@ -1,0 +1,261 @@
+import type {
+  ContainerId,
+  DeploymentId,
+  ObjectId,
+  QueueName,
+  StubId,
+  TaskId,
+  WorkspaceId,
+} from '#shared/domain/ids.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import type { Queryable } from '../db.ts';
+import { dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
+
+/** What is written of a task: the whole of it, each time. (attempt, rank) orders what was written about one task. */
+export interface TaskRecordRow {
+  readonly taskId: TaskId;
+  readonly workspaceId: WorkspaceId;
+  readonly stubId: StubId;
+  readonly deploymentId: DeploymentId | null;
+  readonly queue: QueueName;
+  readonly kind: string;
+  readonly sync: boolean;
+  readonly status: TaskStatus;
+  readonly attempt: number;
+  /** 0 pending, 1 running, 2 retry, 3 terminal, 4 late complete. */
+  readonly rank: number;
+  readonly containerId: ContainerId | null;
+  readonly failureReason: string;
+  readonly createdAtMs: number;
+  readonly startedAtMs: number | null;
+  readonly endedAtMs: number | null;
+  readonly durationMs: number | null;
+  readonly result?: string | undefined;
+  readonly resultObjectId?: ObjectId | undefined;
+  readonly deadlineMs: number | null;
+}
+
+export interface TaskRow extends TaskRecordRow {
+  readonly stubName: string;
+  readonly stubType: string;
+  readonly deploymentName: string | null;
+  readonly deploymentVersion: number | null;
+  readonly updatedAtMs: number;
+}
+
+interface Raw {
+  id: string;
+  workspace_id: string;
+  stub_id: string;
+  deployment_id: string | null;
+  queue: string;
+  kind: string;
+  sync: boolean;
+  status: string;
+  attempt: number;
+  rank: number;
+  container_id: string | null;
+  failure_reason: string;
+  result: string | null;
+  result_object_id: string | null;
+  created_at: Date;
+  started_at: Date | null;
+  ended_at: Date | null;
+  updated_at: Date;
+  deadline_at: Date | null;
+  duration_ms: number | null;
+  stub_name: string | null;
+  stub_type: string | null;
+  deployment_name: string | null;
+  deployment_version: number | null;
+}
+const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
+  t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id,
+  s.name as stub_name, s.type as stub_type, d.name as deployment_name, d.version as deployment_version`;
+const JOINS = 'left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id';
+const map = (row: Raw): TaskRow => ({
+  taskId: row.id as TaskId,
+  workspaceId: row.workspace_id as WorkspaceId,
+  stubId: row.stub_id as StubId,
+  deploymentId: row.deployment_id as DeploymentId | null,
+  queue: row.queue as QueueName,
+  kind: row.kind,
+  sync: row.sync,
+  status: row.status as TaskStatus,
+  attempt: row.attempt,
+  rank: row.rank,
+  containerId: row.container_id as ContainerId | null,
+  failureReason: row.failure_reason,
+  createdAtMs: msOf(row.created_at),
+  startedAtMs: msOrNull(row.started_at),
+  endedAtMs: msOrNull(row.ended_at),
+  durationMs: row.duration_ms,
+  ...(row.result === null ? {} : { result: row.result }),
+  ...(row.result_object_id === null ? {} : { resultObjectId: row.result_object_id as ObjectId }),
+  deadlineMs: msOrNull(row.deadline_at),
+  stubName: row.stub_name ?? '',
+  stubType: row.stub_type ?? '',
+  deploymentName: row.deployment_name,
+  deploymentVersion: row.deployment_version,
+  updatedAtMs: msOf(row.updated_at),
+});
+
+/** Rows of one statement; callers cut larger batches. */
+export const MAX_TASK_BATCH = 500;
+
+const secondsOrNull = (ms: number | null): number | null => (ms === null ? null : ms / 1000);
+const encode = (record: TaskRecordRow, job: string | null): Record<string, unknown> => ({
+  id: record.taskId,
+  workspace_id: record.workspaceId,
+  stub_id: record.stubId,
+  deployment_id: record.deploymentId,
+  queue: record.queue,
+  kind: record.kind,
+  sync: record.sync,
+  status: record.status,
+  attempt: record.attempt,
+  rank: record.rank,
+  container_id: record.containerId,
+  failure_reason: storableText(record.failureReason),
+  job: job === null ? null : storableText(job),
+  result: record.result === undefined ? null : storableText(record.result),
+  result_object_id: record.resultObjectId ?? null,
+  created_s: record.createdAtMs / 1000,
+  started_s: secondsOrNull(record.startedAtMs),
+  ended_s: secondsOrNull(record.endedAtMs),
+  deadline_s: secondsOrNull(record.deadlineMs),
+  duration_ms: record.durationMs,
+});
+const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
+    failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms)
+  select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
+    r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
+    to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms
+  from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
+    sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
+    result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
+    deadline_s double precision, duration_ms double precision)`;
+
+/**
+ * Writes what is now known of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless: (attempt, rank) never goes backwards. Ids must differ
+ * within a batch (one row cannot be written twice by one statement).
+ */
+export async function upsertTaskRecords(db: Queryable, records: readonly TaskRecordRow[]): Promise<void> {
+  if (records.length === 0) return;
+  if (records.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} task records at a time`);
+  await db.query(
+    `${INSERT}
+     on conflict (id) do update set status = excluded.status, attempt = excluded.attempt, rank = excluded.rank,
+       container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
+       result_object_id = excluded.result_object_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
+       deadline_at = excluded.deadline_at, duration_ms = excluded.duration_ms, updated_at = now(),
+       job = case when excluded.rank >= 3 then null else tasks.job end
+     where (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank)`,
+    [JSON.stringify(records.map((record) => encode(record, null)))],
+  );
+}
+
+/** An asynchronous task with the queue entry it can be rebuilt from. */
+export interface AcceptedTask {
+  readonly record: TaskRecordRow;
+  /** The queue entry, encoded. */
+  readonly job: string;
+}
+
+/**
+ * Commits up to 500 asynchronous tasks before their ids are returned. A record that was drained first keeps its status and gets its job.
+ */
+export async function insertAcceptedTasks(db: Queryable, tasks: readonly AcceptedTask[]): Promise<void> {
+  if (tasks.length === 0) return;
+  if (tasks.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} tasks at a time`);
+  await db.query(
+    `${INSERT} on conflict (id) do update set job = excluded.job where tasks.rank < 3 and tasks.job is null`,
+    [JSON.stringify(tasks.map((task) => encode(task.record, task.job)))],
+  );
+}
+
+/** With its result; of any workspace, callers compare it. */
+export function taskById(db: Queryable, id: string): Promise<TaskRow | undefined> {
+  return maybeOne(db, `select ${BASE}, t.result from tasks t ${JOINS} where t.id = $1`, [id], map);
+}
+
+export interface TaskFilter {
+  readonly workspaceId: WorkspaceId;
+  readonly limit: number;
+  readonly ids?: readonly string[];
+  readonly statuses?: readonly string[];
+  readonly stubIds?: readonly string[];
+  readonly stubNames?: readonly string[];
+  readonly stubTypes?: readonly string[];
+  readonly containerIds?: readonly string[];
+  readonly deploymentIds?: readonly string[];
+  readonly createdFromMs?: number;
+  readonly createdToMs?: number;
+  /** Only older ones than this row: the last of the page before. */
+  readonly before?: { readonly createdAtMs: number; readonly taskId: string };
+}
+
+/** Newest first, without results. An empty list in a filter matches nothing. */
+export function listTasks(db: Queryable, filter: TaskFilter): Promise<TaskRow[]> {
+  return many(
+    db,
+    `select ${BASE}, null as result from tasks t ${JOINS}
+     where t.workspace_id = $1
+       and ($2::text[] is null or t.id = any ($2::text[]))
+       and ($3::text[] is null or t.status = any ($3::text[]))
+       and ($4::text[] is null or t.stub_id = any ($4::text[]))
+       and ($5::text[] is null or s.name = any ($5::text[]))
+       and ($6::text[] is null or s.type = any ($6::text[]))
+       and ($7::text[] is null or t.container_id = any ($7::text[]))
+       and ($8::text[] is null or t.deployment_id = any ($8::text[]))
+       and ($9::timestamptz is null or t.created_at >= $9::timestamptz)
+       and ($10::timestamptz is null or t.created_at <= $10::timestamptz)
+       and ($11::timestamptz is null or (t.created_at, t.id) < ($11::timestamptz, $12::text))
+     order by t.created_at desc, t.id desc limit $13`,
+    [
+      filter.workspaceId,
+      filter.ids ?? null,
+      filter.statuses ?? null,
+      filter.stubIds ?? null,
+      filter.stubNames ?? null,
+      filter.stubTypes ?? null,
+      filter.containerIds ?? null,
+      filter.deploymentIds ?? null,
+      dateOrNull(filter.createdFromMs),
+      dateOrNull(filter.createdToMs),
+      dateOrNull(filter.before?.createdAtMs),
+      filter.before?.taskId ?? null,
+      filter.limit,
+    ],
+    map,
+  );
+}
+
+/** Asynchronous tasks that have not ended, with their jobs, oldest first: what a lost queue is rebuilt from. */
+export async function listOpenAcceptedTasks(
+  db: Queryable,
+  filter: { readonly queue?: string; readonly afterTaskId?: string; readonly limit: number },
+): Promise<{ taskId: TaskId; queue: QueueName; status: TaskStatus; attempt: number; job: string }[]> {
+  const { rows } = await db.query<{ id: string; queue: string; status: string; attempt: number; job: string }>(
+    `select id, queue, status, attempt, job from tasks
+     where rank < 3 and job is not null and ($1::text is null or queue = $1) and ($2::text is null or id > $2)
+     order by id limit $3`,
+    [filter.queue ?? null, filter.afterTaskId ?? null, filter.limit],
+  );
+  return rows.map((row) => ({
+    taskId: row.id as TaskId,
+    queue: row.queue as QueueName,
+    status: row.status as TaskStatus,
+    attempt: row.attempt,
+    job: row.job,
+  }));
+}
+
+/** Retention: at most `limit` ended tasks that are older. @returns how many went */
+export async function deleteTasksCreatedBefore(db: Queryable, beforeMs: number, limit: number): Promise<number> {
+  const { rowCount } = await db.query(
+    'delete from tasks where id in (select id from tasks where created_at < $1 and rank >= 3 limit $2)',
+    [new Date(beforeMs), limit],
+  );
+  return rowCount;
+}

@@ -1,0 +1,90 @@
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne, msOf, one } from '../rows.ts';
+
+export interface WorkspaceRow {
+  readonly id: WorkspaceId;
+  /** The internal number that token records show. */
+  readonly number: number;
+  readonly name: string;
+  /** Sealed. */
+  readonly signingKey: Uint8Array;
+  readonly isAdmin: boolean;
+  readonly limits: Readonly<Record<string, unknown>>;
+  readonly createdAtMs: number;
+  readonly updatedAtMs: number;
+}
+
+interface Raw {
+  id: string;
+  number: number;
+  name: string;
+  signing_key: Uint8Array;
+  is_admin: boolean;
+  limits: Record<string, unknown>;
+  created_at: Date;
+  updated_at: Date;
+}
+const COLUMNS = 'id, number, name, signing_key, is_admin, limits, created_at, updated_at';
+const map = (row: Raw): WorkspaceRow => ({
+  id: row.id as WorkspaceId,
+  number: row.number,
+  name: row.name,
+  signingKey: row.signing_key,
+  isAdmin: row.is_admin,
+  limits: row.limits,
+  createdAtMs: msOf(row.created_at),
+  updatedAtMs: msOf(row.updated_at),
+});
+
+export function insertWorkspace(
+  db: Queryable,
+  workspace: {
+    readonly id: WorkspaceId;
+    readonly name: string;
+    readonly signingKey: Uint8Array;
+    readonly isAdmin: boolean;
+  },
+): Promise<WorkspaceRow> {
+  return one(
+    db,
+    `insert into workspaces (id, name, signing_key, is_admin) values ($1, $2, $3, $4) returning ${COLUMNS}`,
+    [workspace.id, workspace.name, workspace.signingKey, workspace.isAdmin],
+    map,
+  );
+}
+
+export function workspaceById(db: Queryable, id: string): Promise<WorkspaceRow | undefined> {
+  return maybeOne(db, `select ${COLUMNS} from workspaces where id = $1`, [id], map);
+}
+
+export function listWorkspaces(db: Queryable): Promise<WorkspaceRow[]> {
+  return many(db, `select ${COLUMNS} from workspaces order by number`, [], map);
+}
+
+export async function anyWorkspaceExists(db: Queryable): Promise<boolean> {
+  const { rows } = await db.query<{ found: boolean }>('select exists (select 1 from workspaces) as found');
+  return rows[0]?.found === true;
+}
+
+export function setWorkspaceLimits(
+  db: Queryable,
+  id: WorkspaceId,
+  limits: Readonly<Record<string, unknown>>,
+): Promise<WorkspaceRow | undefined> {
+  return maybeOne(
+    db,
+    `update workspaces set limits = $2::jsonb, updated_at = now() where id = $1 returning ${COLUMNS}`,
+    [id, JSON.stringify(limits)],
+    map,
+  );
+}
+
+/** True for the one caller, ever, that may make the first workspace. Waits for another's transaction to end. */
+export async function claimBootstrap(db: Queryable, workspaceId: WorkspaceId): Promise<boolean> {
+  const { rowCount } = await db.query(
+    'insert into bootstrap (id, workspace_id) values (1, $1) on conflict (id) do nothing',
+    [workspaceId],
+  );
+  return rowCount === 1;
+}
