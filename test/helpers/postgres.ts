@@ -1,0 +1,180 @@
+/** A private Postgres server per test file, for what must be proved on a real one: locks, `skip locked`, `listen`. */
+import { chownSync, existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { Client } from 'pg';
+import {
+  findProgram,
+  freePort,
+  missingService,
+  type Program,
+  runProgram,
+  startProgram,
+  tempDirectory,
+  waitFor,
+} from './programs.ts';
+
+/** A real server with one empty database. */
+export interface PrivatePostgres {
+  /** Of the empty database that comes with it: what DATABASE_URL says. */
+  readonly url: string;
+  /** One more empty database; returns its URL. */
+  readonly createDatabase: (name: string) => Promise<string>;
+  /** An immediate stop, as a power cut would be; `restart()` recovers. */
+  readonly crash: () => Promise<void>;
+  readonly restart: () => Promise<void>;
+  /** Ends it and removes its files. @throws when somebody is still connected a second after the tests ended */
+  readonly stop: () => Promise<void>;
+}
+
+/**
+ * Starts a server for a test file.
+ * @param options.durable - keep fsync on: for tests about what survives
+ */
+export async function aPostgres(options: { readonly durable?: boolean } = {}): Promise<PrivatePostgres> {
+  const bin = postgresBin();
+  if (bin === undefined) throw missingService('Postgres (initdb, postgres)');
+  const directory = tempDirectory('pg');
+  try {
+    const owner = await serverUser();
+    if (owner !== undefined) chownSync(directory.path, owner.uid, owner.gid);
+    const data = join(directory.path, 'data');
+    const as = { ...owner, cwd: directory.path };
+    await runProgram(
+      join(bin, 'initdb'),
+      ['-D', data, '-A', 'trust', '-U', 'postgres', '--no-sync', '-E', 'UTF8', '--locale=C.UTF-8'],
+      as,
+    );
+    const settings = options.durable === true ? [] : ['-c', 'fsync=off', '-c', 'full_page_writes=off'];
+    const start = (port: number): Promise<Program> =>
+      startProgram(
+        join(bin, 'postgres'),
+        [
+          '-D',
+          data,
+          '-p',
+          String(port),
+          '-c',
+          'listen_addresses=127.0.0.1',
+          '-c',
+          `unix_socket_directories=${directory.path}`,
+          ...settings,
+        ],
+        as,
+      );
+    const { port, program: first } = await startSomewhere(start);
+    let program = first;
+    const urlOf = (name: string): string => `postgres://postgres@127.0.0.1:${port}/${name}`;
+    const createDatabase = async (name: string): Promise<string> => {
+      if (!/^[a-z][a-z0-9_]{0,40}$/.test(name))
+        throw new Error(`database name ${name}: use lower case letters, digits and _`);
+      await query(urlOf('postgres'), `create database ${name}`);
+      return urlOf(name);
+    };
+    const url = await createDatabase('test');
+    return {
+      url,
+      createDatabase,
+      crash: () => program.end('SIGQUIT'),
+      restart: async () => {
+        await program.end('SIGINT');
+        program = await start(port);
+        await untilReady(program, port);
+      },
+      stop: async () => {
+        try {
+          if (program.isRunning()) await refuseGuests(urlOf('postgres'));
+        } finally {
+          await program.end('SIGINT', 5000);
+          directory.remove();
+        }
+      },
+    };
+  } catch (error) {
+    directory.remove();
+    throw error;
+  }
+}
+
+/** The port is free when asked for and may be taken a moment later: then another one. */
+async function startSomewhere(start: (port: number) => Promise<Program>): Promise<{ port: number; program: Program }> {
+  for (let attempt = 1; ; attempt += 1) {
+    const port = await freePort();
+    const program = await start(port);
+    try {
+      await untilReady(program, port);
+      return { port, program };
+    } catch (error) {
+      await program.end('SIGQUIT');
+      if (attempt === 3) throw error;
+    }
+  }
+}
+
+async function untilReady(program: Program, port: number): Promise<void> {
+  await waitFor(
+    async () => {
+      if (!program.isRunning()) throw new Error(`postgres ended at once:\n${program.output()}`);
+      return query(`postgres://postgres@127.0.0.1:${port}/postgres`, 'select 1').then(
+        () => true,
+        () => false,
+      );
+    },
+    'postgres answers on its port',
+    20_000,
+  );
+}
+
+async function query(url: string, text: string): Promise<readonly Record<string, unknown>[]> {
+  const client = new Client({
+    connectionString: url,
+    connectionTimeoutMillis: 5000,
+    query_timeout: 10_000,
+    application_name: 'fixture',
+  });
+  await client.connect();
+  try {
+    const { rows } = await client.query<Record<string, unknown>>(text);
+    return rows;
+  } finally {
+    await client.end();
+  }
+}
+
+async function refuseGuests(url: string): Promise<void> {
+  let guests: readonly Record<string, unknown>[] = [];
+  const alone = waitFor(
+    async () => {
+      guests = await query(
+        url,
+        `select datname, application_name, state, left(query, 80) as query from pg_stat_activity
+       where backend_type = 'client backend' and pid <> pg_backend_pid()`,
+      );
+      return guests.length === 0;
+    },
+    'all clients of the test Postgres leave',
+    1000,
+  );
+  await alone.catch(() => {
+    throw new Error(`connections to Postgres left behind:\n${JSON.stringify(guests, undefined, 1)}`);
+  });
+}
+
+/** The server refuses to run as root; then it runs as the user that its package made. */
+async function serverUser(): Promise<{ uid: number; gid: number } | undefined> {
+  if (process.getuid?.() !== 0) return undefined;
+  try {
+    const [uid, gid] = await Promise.all(['-u', '-g'].map((flag) => runProgram('id', [flag, 'postgres'])));
+    return { uid: Number(uid), gid: Number(gid) };
+  } catch (error) {
+    throw new Error(missingService('The user postgres').message, { cause: error });
+  }
+}
+
+function postgresBin(): string | undefined {
+  const home = '/usr/lib/postgresql';
+  const versions = existsSync(home) ? readdirSync(home).toSorted((a, b) => Number(b) - Number(a)) : [];
+  for (const version of versions) {
+    if (existsSync(join(home, version, 'bin', 'initdb'))) return join(home, version, 'bin');
+  }
+  return findProgram('initdb')?.replace(/\/initdb$/, '');
+}
