@@ -30,7 +30,9 @@ export async function ensureBaseImage({ version = DEFAULT_PYTHON, log }) {
   const held = await inspect(mine);
   if (held !== undefined && isCurrent(held)) return mine;
   if (held === undefined) {
-    const refused = await log.step(`asking the registry for the base image ${official}`, () => pull('python', `${version}-slim`));
+    const refused = await log.step(`asking the registry for the base image ${official}`, () =>
+      pull('python', `${version}-slim`),
+    );
     if (refused === undefined) return official;
     log.say(`  no registry gave it (${refused}); building one from Debian packages instead`);
   }

@@ -1,4 +1,4 @@
-/** `node scripts/setup/stop-started.mjs`: ends the Docker Engine that set-up started by hand, and no other. */
+/** `node scripts/setup/stop-started.mjs [--quiet]`: ends the Docker Engine that set-up started by hand, and no other. */
 import { stopStartedEngine } from './engine.mjs';
 import { main, SetupError } from './log.mjs';
 
@@ -6,5 +6,5 @@ await main(async () => {
   const outcome = await stopStartedEngine();
   if (outcome === 'still_running')
     throw new SetupError('The Docker Engine that set-up started did not stop within 30 s.');
-  if (outcome === 'stopped') process.stderr.write('- the Docker Engine that set-up started: stopped\n');
+  if (!process.argv.includes('--quiet')) process.stderr.write(`- the Docker Engine that set-up started: ${outcome}\n`);
 });

@@ -3,6 +3,9 @@ import { join } from 'node:path';
 import { Redis, type RedisOptions } from 'ioredis';
 import { findProgram, missingService, type Program, startProgram, tempDirectory, waitFor } from './programs.ts';
 
+/** Without the one option whose type the client's constructor does not take back under exact optional types. */
+export type ClientOptions = Omit<RedisOptions, 'replyMapping'>;
+
 /** A real server; `stop()` fails when a client was left connected. */
 export interface PrivateRedis {
   readonly socketPath: string;
@@ -10,7 +13,7 @@ export interface PrivateRedis {
   readonly url: string;
   readonly directory: string;
   /** A client of this server; closed by `stop()` when the test did not. */
-  readonly connect: (options?: RedisOptions) => Redis;
+  readonly connect: (options?: ClientOptions) => Redis;
   /** kill -9: the socket file stays, connections break. */
   readonly crash: () => Promise<void>;
   /** Starts again on the same directory, with what the append-only file kept. */
@@ -29,11 +32,8 @@ export async function aRedis(): Promise<PrivateRedis> {
   const directory = tempDirectory('redis');
   const socketPath = join(directory.path, 'r.sock');
   const clients = new Set<Redis>();
-  const open = (options: RedisOptions = {}): Redis => {
-    const client = new Redis(
-      socketPath,
-      'maxRetriesPerRequest' in options ? options : { ...options, maxRetriesPerRequest: null },
-    );
+  const open = (options: ClientOptions = {}): Redis => {
+    const client = new Redis({ path: socketPath, maxRetriesPerRequest: null, ...options });
     // A test that breaks the server expects broken connections; an unheard error event would end the process.
     client.on('error', () => undefined);
     return client;
@@ -92,7 +92,7 @@ export async function aRedis(): Promise<PrivateRedis> {
   };
 }
 
-async function refuseGuests(open: (options?: RedisOptions) => Redis): Promise<void> {
+async function refuseGuests(open: (options?: ClientOptions) => Redis): Promise<void> {
   const probe = open({ maxRetriesPerRequest: 0, commandTimeout: 2000 });
   try {
     let guests: string[] = [];

@@ -1,0 +1,111 @@
+/**
+ * `npm test`: sets up what the tests need, then runs unit, Python, integration and e2e tests, in turn and within a bound,
+ * says what was skipped, checks that nothing is left behind, and closes with `N passed, N failed`.
+ * `npm test -- <filter>` runs the vitest files whose path contains the filter.
+ */
+import { randomBytes } from 'node:crypto';
+import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { baseImageTemplate } from './setup/base-image.mjs';
+import { labelledThings, removeLeftovers } from './setup/leftovers.mjs';
+import { main, stepLog } from './setup/log.mjs';
+import { pythonWithPytest } from './setup/packages.mjs';
+import { nodeBinary, pinnedEnv, repositoryRoot } from './setup/paths.mjs';
+import { setUp } from './setup/profiles.mjs';
+import { endChildrenOnSignals } from './setup/run.mjs';
+import { runProject, runVisibly, signalTests } from './setup/vitest-run.mjs';
+
+/** All tests together; what set-up takes comes on top. */
+const BOUND_MS = 14 * 60_000;
+
+const signalsBack = endChildrenOnSignals();
+await main(async () => {
+  const { baseImage } = await setUp('test', stepLog());
+  signalsBack();
+  let interrupted;
+  for (const signal of ['SIGINT', 'SIGTERM']) {
+    process.on(signal, () => {
+      interrupted = signal;
+      signalTests(signal);
+    });
+  }
+  const filters = process.argv.slice(2);
+  const runId = `run-${randomBytes(4).toString('hex')}`;
+  // Short, because socket paths end at 107 bytes; open, because Postgres runs as a user of its own.
+  const directory = mkdtempSync(join(tmpdir(), 'ls-'));
+  chmodSync(directory, 0o755);
+  const env = {
+    ...pinnedEnv(),
+    TMPDIR: directory,
+    LONGSHORE_TEST_RUN: runId,
+    LONGSHORE_TEST_BASE_IMAGE: baseImage,
+    LONGSHORE_BASE_IMAGE: process.env.LONGSHORE_BASE_IMAGE || baseImageTemplate(baseImage),
+  };
+  const before = await labelledThings();
+  const untilMs = Date.now() + BOUND_MS;
+  const total = { passed: 0, failed: 0, skipped: [], problems: [] };
+  const add = (outcome) => {
+    for (const key of ['passed', 'failed']) total[key] += outcome[key];
+    for (const key of ['skipped', 'problems']) total[key].push(...outcome[key]);
+  };
+  const left = () => Math.max(untilMs - Date.now(), 1000);
+  try {
+    const options = { node: nodeBinary() ?? process.execPath, env, filters, directory };
+    for (const part of ['unit', 'python', 'integration', 'e2e']) {
+      if (interrupted !== undefined) break;
+      add(
+        part === 'python'
+          ? await pythonTests(env, filters, left())
+          : await runProject(part, { ...options, timeoutMs: left() }),
+      );
+    }
+    const leftovers = await removeLeftovers({ before, runId, directory });
+    if (leftovers.length > 0) {
+      total.failed += 1;
+      total.problems.push(`left behind by the tests (removed now): ${leftovers.join('; ')}`);
+    }
+  } finally {
+    rmSync(directory, { recursive: true, force: true, maxRetries: 3 });
+  }
+  if (total.passed + total.failed === 0) total.problems.push('no test ran');
+  if (interrupted !== undefined) total.problems.push(`interrupted by ${interrupted}`);
+  return report(total);
+});
+
+/** The tests of the Python module, by pytest. */
+async function pythonTests(env, filters, timeoutMs) {
+  const nothing = { passed: 0, failed: 0, skipped: [], problems: [] };
+  if (!existsSync(join(repositoryRoot, 'python', 'tests')) || filters.length > 0) return nothing;
+  const python = await pythonWithPytest();
+  if (python === undefined) return { ...nothing, skipped: ['python/tests: no Python with pytest'] };
+  const args = ['-m', 'pytest', '-q', '-rs', '--color=no', '-p', 'no:cacheprovider', 'tests'];
+  const { code, late, output } = await runVisibly(python, args, {
+    env: { ...env, PYTHONDONTWRITEBYTECODE: '1' },
+    cwd: join(repositoryRoot, 'python'),
+    timeoutMs,
+    capture: true,
+  });
+  const closing = output.trimEnd().split('\n').at(-1) ?? '';
+  const count = (word) => Number(new RegExp(`(\\d+) ${word}`).exec(closing)?.[1] ?? 0);
+  const outcome = {
+    passed: count('passed'),
+    failed: count('failed') + count('errors?'),
+    skipped: output
+      .split('\n')
+      .filter((line) => line.startsWith('SKIPPED'))
+      .map((line) => `python: ${line}`),
+    problems: late ? ['python: not done in time'] : [],
+  };
+  // 5: pytest found no tests.
+  if (code !== 0 && code !== 5 && outcome.failed === 0) outcome.problems.push(`python: pytest exited with ${code}`);
+  outcome.failed += outcome.problems.length;
+  return outcome;
+}
+
+function report({ passed, failed, skipped, problems }) {
+  const lines = [...skipped.map((name) => `skipped: ${name}`), ...problems.map((text) => `problem: ${text}`)];
+  const tail = skipped.length > 0 ? `, ${skipped.length} skipped` : '';
+  process.stdout.write(`\n${lines.map((line) => `${line}\n`).join('')}${passed} passed, ${failed} failed${tail}\n`);
+  return failed > 0 || problems.length > 0 || passed === 0 ? 1 : 0;
+}
