@@ -1,0 +1,26 @@
+import { AppError } from '#shared/errors.ts';
+
+/** A statement is given up after this long, waiting included. */
+export const QUERY_DEADLINE_MS = 10_000;
+/** A whole transaction. */
+export const TRANSACTION_DEADLINE_MS = 30_000;
+/** A migration's script. */
+export const SCRIPT_DEADLINE_MS = 600_000;
+
+/** One error for both drivers, so that callers can tell by SQL state. */
+export function databaseError(cause: {
+  readonly message: string;
+  readonly code?: unknown;
+  readonly constraint?: unknown;
+}): AppError {
+  return new AppError('database_error', 'the database refused a statement', {
+    cause,
+    details: { sqlState: cause.code, constraint: cause.constraint, reason: cause.message },
+  });
+}
+
+export const databaseTimeout = (cause?: unknown): AppError =>
+  new AppError('database_timeout', 'the database did not answer in time', { cause });
+
+export const databaseUnavailable = (cause?: unknown): AppError =>
+  new AppError('database_unavailable', 'the database does not answer', { cause });

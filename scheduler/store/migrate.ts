@@ -1,0 +1,79 @@
+// Brings the schema to what this code expects. Forward only; each migration and its record commit together; replicas that start together take turns.
+import { readFile, readdir } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { StartupError } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { sqlStateOf } from './db.ts';
+import type { Db, Queryable } from './db.ts';
+
+interface Migration {
+  readonly version: number;
+  readonly name: string;
+  readonly file: string;
+}
+
+const DIRECTORY = fileURLToPath(new URL('./migrations/', import.meta.url));
+const NAME = /^(\d{4})_([a-z0-9_]+)\.sql$/;
+/** Names the lock among all users of the server: any constant of ours. */
+const LOCK_KEY = 719_885_386_001;
+const UNDEFINED_TABLE = '42P01';
+
+export async function listMigrations(directory: string = DIRECTORY): Promise<readonly Migration[]> {
+  const files = (await readdir(directory)).filter((file) => file.endsWith('.sql')).toSorted();
+  return files.map((file, index) => {
+    const match = NAME.exec(file);
+    const version = Number(match?.[1]);
+    if (match === null || version !== index + 1) throw new Error(`migration ${file} is misnamed or leaves a gap`);
+    return { version, name: match[2] ?? '', file: `${directory}/${file}` };
+  });
+}
+
+/**
+ * One query when there is nothing to do.
+ * @throws StartupError `database_newer` when a later version of Longshore has been here
+ */
+export async function migrate(db: Db, log?: Log, directory?: string): Promise<void> {
+  const migrations = await listMigrations(directory);
+  let current = await currentVersion(db);
+  refuseNewer(current, migrations.length);
+  for (const migration of migrations.slice(current)) {
+    const sql = await readFile(migration.file, 'utf8');
+    const applied = await db.transaction(async (tx) => {
+      if (db.kind === 'postgres') await tx.query('select pg_advisory_xact_lock($1)', [LOCK_KEY]);
+      await tx.script(
+        'create table if not exists schema_migrations (version integer primary key, name text not null, applied_at timestamptz not null default now())',
+      );
+      // Another replica may have done it while this one waited for the lock.
+      current = await currentVersion(tx);
+      refuseNewer(current, migrations.length);
+      if (current >= migration.version) return false;
+      await tx.script(sql);
+      await tx.query('insert into schema_migrations (version, name) values ($1, $2)', [
+        migration.version,
+        migration.name,
+      ]);
+      return true;
+    });
+    if (applied) log?.info({ version: migration.version, migration: migration.name }, 'database migrated');
+  }
+}
+
+async function currentVersion(db: Queryable): Promise<number> {
+  try {
+    const { rows } = await db.query<{ version: number | null }>(
+      'select max(version) as version from schema_migrations',
+    );
+    return rows[0]?.version ?? 0;
+  } catch (error) {
+    if (sqlStateOf(error) === UNDEFINED_TABLE) return 0;
+    throw error;
+  }
+}
+
+function refuseNewer(current: number, known: number): void {
+  if (current <= known) return;
+  throw new StartupError(
+    'database_newer',
+    `the database has schema version ${current}, this Longshore knows ${known}: start the version that was here last, or a newer one`,
+  );
+}

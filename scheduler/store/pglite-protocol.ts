@@ -1,0 +1,20 @@
+// What pglite.ts and its worker thread say to each other.
+export interface WorkerRequest {
+  readonly id: number;
+  readonly kind: 'query' | 'script' | 'close';
+  readonly sql: string;
+  readonly params: readonly unknown[];
+}
+
+export type WorkerReply =
+  | { readonly id: number; readonly kind: 'rows'; readonly rows: unknown[]; readonly rowCount: number }
+  | {
+      readonly id: number;
+      readonly kind: 'error';
+      readonly message: string;
+      readonly code: string | undefined;
+      readonly constraint: string | undefined;
+    };
+
+/** Id of the reply that says the database is open. */
+export const OPENED = 0;

@@ -1,0 +1,195 @@
+// PGlite behind Db: one worker thread, one connection, so whoever runs a transaction owns it until it ends and the others wait in a bounded line.
+import { Worker } from 'node:worker_threads';
+import { join } from 'node:path';
+import { AppError, StartupError, messageOf } from '#shared/errors.ts';
+import { withDeadline } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { Db, QueryResult, Transaction } from './db.ts';
+import {
+  QUERY_DEADLINE_MS,
+  SCRIPT_DEADLINE_MS,
+  TRANSACTION_DEADLINE_MS,
+  databaseError,
+  databaseTimeout,
+  databaseUnavailable,
+} from './limits.ts';
+import { OPENED } from './pglite-protocol.ts';
+import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
+import { lockDataDir } from './data-dir.ts';
+import type { DataDirLock } from './data-dir.ts';
+
+const OPEN_DEADLINE_MS = 120_000;
+const CLOSE_DEADLINE_MS = 10_000;
+/** Statements and transactions waiting for the connection. */
+const MAX_WAITING = 10_000;
+
+interface Pending {
+  readonly resolve: (reply: QueryResult<unknown>) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** @throws StartupError `data_dir_in_use`, `data_dir_unusable`, `database_broken` */
+export async function openPglite(options: { readonly dataDir: string; readonly log: Log }): Promise<Db> {
+  const lock = await lockDataDir(options.dataDir);
+  const directory = join(options.dataDir, 'pglite');
+  const worker = new Worker(new URL('./pglite-worker.ts', import.meta.url), {
+    workerData: { directory },
+    execArgv: [],
+    stdout: true,
+    stderr: true,
+  });
+  const db = new PgliteDb(worker, lock, options.log);
+  try {
+    await withDeadline(db.opened, OPEN_DEADLINE_MS, databaseTimeout);
+    return db;
+  } catch (error) {
+    await worker.terminate();
+    await lock.release();
+    throw new StartupError(
+      'database_broken',
+      `cannot open the embedded database in ${directory} (${messageOf(error)}): restore the directory from a copy, or move it away to start empty`,
+      { cause: error },
+    );
+  }
+}
+
+class PgliteDb implements Db {
+  readonly kind = 'pglite';
+  readonly opened: Promise<unknown>;
+  readonly #worker: Worker;
+  readonly #lock: DataDirLock;
+  readonly #log: Log;
+  readonly #pending = new Map<number, Pending>();
+  readonly #line: (() => void)[] = [];
+  #owned = false;
+  #nextId = OPENED + 1;
+  #dead: Error | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(worker: Worker, lock: DataDirLock, log: Log) {
+    this.#worker = worker;
+    this.#lock = lock;
+    this.#log = log;
+    this.opened = new Promise((resolve, reject) => {
+      this.#pending.set(OPENED, { resolve, reject });
+    });
+    worker.on('message', (reply: WorkerReply) => this.#onReply(reply));
+    worker.on('error', (error) => this.#onDeath(error instanceof Error ? error : new Error(String(error))));
+    worker.on('exit', () => this.#onDeath(new Error('the database thread ended')));
+  }
+
+  async query<R>(sql: string, params: readonly unknown[] = []): Promise<QueryResult<R>> {
+    return withDeadline(
+      this.#alone(() => this.#ask<R>('query', sql, params)),
+      QUERY_DEADLINE_MS,
+      databaseTimeout,
+    );
+  }
+
+  async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+    return this.#alone(() => this.#runTransaction(work));
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #runTransaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+    let open = true;
+    // A transaction that runs a script (a migration) may take as long as the script.
+    let expire: (() => void) | undefined;
+    const expired = new Promise<never>((_resolve, reject) => {
+      expire = () => reject(databaseTimeout());
+    });
+    let timer = setTimeout(() => expire?.(), TRANSACTION_DEADLINE_MS);
+    const guard = (): void => {
+      if (!open) throw new AppError('database_error', 'a statement came after its transaction had ended');
+    };
+    const tx: Transaction = {
+      query: async <R>(sql: string, params: readonly unknown[] = []) => {
+        guard();
+        return withDeadline(this.#ask<R>('query', sql, params), QUERY_DEADLINE_MS, databaseTimeout);
+      },
+      script: async (sql) => {
+        guard();
+        clearTimeout(timer);
+        timer = setTimeout(() => expire?.(), SCRIPT_DEADLINE_MS);
+        await this.#ask('script', sql, []);
+      },
+    };
+    await this.#ask('script', 'begin', []);
+    try {
+      const result = await Promise.race([work(tx), expired]);
+      open = false;
+      await this.#ask('script', 'commit', []);
+      return result;
+    } catch (error) {
+      open = false;
+      // Whatever the transaction threw is the news; a rollback that fails as well means the thread is gone, which is logged where it is seen.
+      await this.#ask('script', 'rollback', []).catch(() => undefined);
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #alone<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#closing !== undefined) throw databaseUnavailable();
+    if (this.#owned) {
+      if (this.#line.length >= MAX_WAITING) throw databaseUnavailable(new Error('too many statements wait'));
+      await new Promise<void>((resolve) => this.#line.push(resolve));
+    }
+    this.#owned = true;
+    try {
+      return await work();
+    } finally {
+      const next = this.#line.shift();
+      if (next === undefined) this.#owned = false;
+      else next();
+    }
+  }
+
+  #ask<R>(kind: WorkerRequest['kind'], sql: string, params: readonly unknown[]): Promise<QueryResult<R>> {
+    if (this.#dead !== undefined) return Promise.reject(databaseUnavailable(this.#dead));
+    const id = this.#nextId++;
+    const reply = new Promise<QueryResult<R>>((resolve, reject) => {
+      this.#pending.set(id, { resolve: resolve as Pending['resolve'], reject });
+    });
+    const request: WorkerRequest = { id, kind, sql, params };
+    try {
+      this.#worker.postMessage(request);
+    } catch (error) {
+      this.#pending.delete(id);
+      return Promise.reject(databaseError({ message: `a parameter cannot be sent: ${messageOf(error)}` }));
+    }
+    return reply;
+  }
+
+  #onReply(reply: WorkerReply): void {
+    const pending = this.#pending.get(reply.id);
+    this.#pending.delete(reply.id);
+    if (reply.kind === 'rows') pending?.resolve({ rows: reply.rows, rowCount: reply.rowCount });
+    else pending?.reject(reply.id === OPENED ? new Error(reply.message) : databaseError(reply));
+  }
+
+  #onDeath(error: Error): void {
+    if (this.#dead !== undefined) return;
+    this.#dead = error;
+    if (this.#closing === undefined) this.#log.error({ err: error }, 'embedded database thread ended');
+    for (const pending of this.#pending.values()) pending.reject(databaseUnavailable(error));
+    this.#pending.clear();
+  }
+
+  async #close(): Promise<void> {
+    try {
+      // Goes to the end of the thread's own line: what was asked before is answered first.
+      if (this.#dead === undefined) {
+        await withDeadline(this.#ask('close', '', []), CLOSE_DEADLINE_MS, databaseTimeout);
+      }
+    } finally {
+      await this.#worker.terminate();
+      await this.#lock.release();
+    }
+  }
+}

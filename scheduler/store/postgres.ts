@@ -1,0 +1,191 @@
+// A Postgres server behind Db: a pool of connections, every statement with a deadline on both ends.
+import pg from 'pg';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import { withDeadline } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { Db, QueryResult, Transaction } from './db.ts';
+import type { AppError } from '#shared/errors.ts';
+import {
+  QUERY_DEADLINE_MS,
+  SCRIPT_DEADLINE_MS,
+  TRANSACTION_DEADLINE_MS,
+  databaseError,
+  databaseTimeout,
+  databaseUnavailable,
+} from './limits.ts';
+
+const MAX_CONNECTIONS = 10;
+const CONNECT_DEADLINE_MS = 5_000;
+const CLOSE_DEADLINE_MS = 10_000;
+const INT8 = 20;
+
+function parseInt8(text: string): number | bigint {
+  const value = Number(text);
+  return Number.isSafeInteger(value) ? value : BigInt(text);
+}
+
+const TYPES: pg.CustomTypesConfig = {
+  getTypeParser: ((oid: number, format?: 'text' | 'binary') =>
+    oid === INT8 && format !== 'binary'
+      ? parseInt8
+      : pg.types.getTypeParser(oid, format as 'text')) as pg.CustomTypesConfig['getTypeParser'],
+};
+
+/** Host, port and database of a connection string: what may be printed. */
+function placeOf(url: string): string {
+  try {
+    const parsed = new URL(url);
+    const host = parsed.hostname === '' ? (parsed.searchParams.get('host') ?? 'localhost') : parsed.hostname;
+    return `${decodeURIComponent(host)}:${parsed.port === '' ? '5432' : parsed.port}${parsed.pathname}`;
+  } catch {
+    return 'the given address';
+  }
+}
+
+function unreachable(place: string, reason: string, cause: unknown): StartupError {
+  return new StartupError(
+    'database_unreachable',
+    `cannot use the database at ${place} (${reason}): check DATABASE_URL and that the server runs`,
+    { cause },
+  );
+}
+
+/** @throws StartupError `database_unreachable`; its text never holds the password */
+export async function openPostgres(options: { readonly url: string; readonly log: Log }): Promise<Db> {
+  if (!/^postgres(ql)?:\/\//.test(options.url) || !URL.canParse(options.url)) {
+    throw new StartupError(
+      'database_unreachable',
+      'DATABASE_URL is not a Postgres address: it must look like postgres://user:password@host:5432/database',
+    );
+  }
+  const place = placeOf(options.url);
+  const pool = new pg.Pool({
+    connectionString: options.url,
+    max: MAX_CONNECTIONS,
+    connectionTimeoutMillis: CONNECT_DEADLINE_MS,
+    statement_timeout: QUERY_DEADLINE_MS,
+    query_timeout: QUERY_DEADLINE_MS + 500,
+    idle_in_transaction_session_timeout: TRANSACTION_DEADLINE_MS,
+    keepAlive: true,
+    application_name: 'longshore',
+    types: TYPES,
+  });
+  // A connection that breaks while idle: the pool opens another when one is needed.
+  pool.on('error', (error) => options.log.info({ err: error }, 'idle database connection ended'));
+  try {
+    await pool.query('select 1');
+  } catch (error) {
+    await pool.end();
+    throw unreachable(place, reasonOf(error), error);
+  }
+  return new PostgresDb(pool);
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
+  return messageOf(error);
+}
+
+function translate(error: unknown): AppError {
+  const facts = error as { message: string; code?: unknown; constraint?: unknown };
+  const code = typeof facts.code === 'string' ? facts.code : '';
+  if (code === '57014' || /timeout/i.test(messageOf(error))) return databaseTimeout(error);
+  // Class 08 and 57P0x: the server or the way to it is gone; anything without a five-letter state never reached it.
+  if (!/^[0-9A-Z]{5}$/.test(code) || code.startsWith('08') || code.startsWith('57P')) return databaseUnavailable(error);
+  return databaseError(facts);
+}
+
+class PostgresDb implements Db {
+  readonly kind = 'postgres';
+  readonly #pool: pg.Pool;
+  #closing: Promise<void> | undefined;
+
+  constructor(pool: pg.Pool) {
+    this.#pool = pool;
+  }
+
+  async query<R>(sql: string, params: readonly unknown[] = []): Promise<QueryResult<R>> {
+    return run<R>(this.#pool, sql, params);
+  }
+
+  async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+    const client = await this.#pool.connect().catch((error: unknown) => {
+      throw translate(error);
+    });
+    let broken: Error | undefined;
+    const onError = (error: Error): void => {
+      broken = error;
+    };
+    client.on('error', onError);
+    let deadlineMs = TRANSACTION_DEADLINE_MS;
+    const tx: Transaction = {
+      query: (sql, params = []) => run(client, sql, params),
+      script: async (sql) => {
+        deadlineMs = SCRIPT_DEADLINE_MS;
+        await run(client, `set local statement_timeout = ${SCRIPT_DEADLINE_MS}`, []);
+        await script(client, sql);
+      },
+    };
+    try {
+      await run(client, 'begin', []);
+      const result = await expiring(work(tx), () => deadlineMs);
+      await run(client, 'commit', []);
+      return result;
+    } catch (error) {
+      // What the transaction threw is the news. A connection that cannot even roll back is thrown away below.
+      await run(client, 'rollback', []).catch((rollbackError: unknown) => {
+        broken ??= rollbackError instanceof Error ? rollbackError : new Error(String(rollbackError));
+      });
+      throw error;
+    } finally {
+      client.off('error', onError);
+      client.release(broken);
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= withDeadline(this.#pool.end(), CLOSE_DEADLINE_MS, databaseTimeout);
+    return this.#closing;
+  }
+}
+
+async function run<R>(
+  on: Pick<pg.Pool, 'query'> | pg.PoolClient,
+  sql: string,
+  params: readonly unknown[],
+): Promise<QueryResult<R>> {
+  try {
+    const result = await on.query(sql, [...params]);
+    return { rows: result.rows as R[], rowCount: result.rowCount ?? 0 };
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
+async function script(client: pg.PoolClient, sql: string): Promise<void> {
+  const query = { text: sql, query_timeout: SCRIPT_DEADLINE_MS };
+  try {
+    await client.query(query);
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
+/** Like withDeadline, for a deadline that may be moved while the work runs. */
+async function expiring<T>(work: Promise<T>, deadlineMs: () => number): Promise<T> {
+  const startedAt = performance.now();
+  let timer: NodeJS.Timeout | undefined;
+  const expired = new Promise<never>((_resolve, reject) => {
+    const check = (): void => {
+      const leftMs = deadlineMs() - (performance.now() - startedAt);
+      if (leftMs <= 0) reject(databaseTimeout());
+      else timer = setTimeout(check, leftMs);
+    };
+    check();
+  });
+  try {
+    return await Promise.race([work, expired]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
