@@ -11,7 +11,7 @@ import { userInfo } from 'node:os';
 import { engineAddress, pingEngine } from './engine-api.mjs';
 import { SetupError } from './log.mjs';
 import { stateDir } from './paths.mjs';
-import { asRoot, hasSystemd, privilege } from './privilege.mjs';
+import { asRoot, hasSystemd } from './privilege.mjs';
 import { findProgram, run } from './run.mjs';
 
 const START_TIMEOUT_MS = 60_000;
@@ -55,37 +55,32 @@ export function permissionText() {
 /**
  * Makes sure that an engine answers; installs nothing.
  * @param {{ say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> }} log
- * @throws SetupError when it cannot be started, or this user may not use it
+ * @returns {Promise<'up' | 'no_permission'>} `no_permission`: it runs, and this user may not use it
+ * @throws SetupError when it cannot be started
  */
 export async function ensureEngine(log) {
   const state = await engineState();
-  if (state === 'up') return;
-  if (state === 'no_permission') throw new SetupError(permissionText());
+  if (state === 'up' || state === 'no_permission') return state;
   if (state === 'not_installed') throw new SetupError('Docker Engine (dockerd) is not installed.');
-  if ((await privilege()) === 'none') {
-    throw new SetupError(
-      `The Docker Engine is installed and not running. Start it, then repeat:\n\n  sudo sh -c '${startEngineCommand()}'`,
-    );
-  }
-  if (hasSystemd()) {
-    const start = await asRoot('systemctl', ['start', 'docker']);
-    await log.step('starting the Docker Engine (systemctl start docker)', () =>
-      run(...start, { name: 'systemctl', timeoutMs: START_TIMEOUT_MS }),
-    );
-    await waitForEngine(() => true, 'journalctl -u docker');
-    return;
-  }
-  await startByHand(log);
+  if (!hasSystemd()) return startByHand(log);
+  const [command, args] = await asRoot('systemctl', ['start', 'docker']);
+  return log.step('starting the Docker Engine (systemctl start docker)', async () => {
+    await run(command, args, { name: 'systemctl', timeoutMs: START_TIMEOUT_MS });
+    return waitForEngine(() => true, 'journalctl -u docker');
+  });
 }
 
 async function startByHand(log) {
   mkdirSync(stateDir(), { recursive: true });
   const logFile = join(stateDir(), 'dockerd.log');
   // A pid file of an engine that was killed makes the next one refuse to start, while the pid may be anybody's by now.
-  if (existsSync(PID_FILE) && !isDockerd(pidIn(PID_FILE)) && process.getuid?.() === 0)
-    rmSync(PID_FILE, { force: true });
+  if (existsSync(PID_FILE) && !isDockerd(pidIn(PID_FILE))) {
+    const [remove, removeArgs] = await asRoot('rm', ['-f', PID_FILE]);
+    await run(remove, removeArgs);
+  }
   const [command, args] = await asRoot(findProgram('dockerd') ?? 'dockerd', []);
-  await log.step(`starting the Docker Engine (dockerd, by hand: no systemd here; log ${logFile})`, async () => {
+  const title = `starting the Docker Engine (dockerd, by hand: no systemd here; log ${logFile})`;
+  const { answer, pid } = await log.step(title, async () => {
     const output = openSync(logFile, 'a');
     const child = spawn(command, args, { detached: true, stdio: ['ignore', output, output], cwd: '/' });
     closeSync(output);
@@ -93,18 +88,16 @@ async function startByHand(log) {
     child.once('error', () => (ended = true));
     child.once('exit', () => (ended = true));
     child.unref();
-    await waitForEngine(() => !ended, logFile);
-    const pid = pidIn(PID_FILE);
+    const came = await waitForEngine(() => !ended, logFile);
+    const engine = pidIn(PID_FILE);
     // Another set-up may have been quicker: then its engine answers, and it is not ours to end.
-    const ours = pid !== undefined && (pid === child.pid || parentOf(pid) === child.pid);
-    if (ours)
-      writeFileSync(record(), JSON.stringify({ pid, startTicks: startTicks(pid), socket: engineAddress().text }));
+    if (ended || engine === undefined || !isWithin(engine, child.pid)) return { answer: came };
+    writeFileSync(record(), JSON.stringify({ pid: engine, startTicks: startTicks(engine) }));
+    return { answer: came, pid: engine };
   });
-  if (existsSync(record())) {
-    log.say(
-      `  This engine stays up after you leave; end it with: kill ${JSON.parse(readFileSync(record(), 'utf8')).pid}`,
-    );
-  }
+  if (pid !== undefined && process.env.CI === undefined)
+    log.say(`  this engine stays up after you leave; to end it: kill ${pid}`);
+  return answer;
 }
 
 /** Waits for an answer; `alive` says whether the one that was started still runs (another may win the race). */
@@ -113,8 +106,7 @@ async function waitForEngine(alive, logFile) {
   let deadSinceMs;
   for (;;) {
     const answer = await pingEngine(2000);
-    if (answer === 'up') return;
-    if (answer === 'no_permission') throw new SetupError(permissionText());
+    if (answer === 'up' || answer === 'no_permission') return answer;
     if (!alive()) deadSinceMs ??= Date.now();
     const gone = deadSinceMs !== undefined && Date.now() - deadSinceMs > 3000;
     if (gone || Date.now() > untilMs) throw new SetupError(`The Docker Engine did not start.${tailOf(logFile)}`);
@@ -151,8 +143,13 @@ function startTicks(pid) {
   return statFields(pid)[19];
 }
 
-function parentOf(pid) {
-  return Number(statFields(pid)[1]);
+/** Is the process the other one or below it? sudo may stand between. */
+function isWithin(pid, ancestor) {
+  for (let at = pid, steps = 0; at > 1 && steps < 5; steps += 1) {
+    if (at === ancestor) return true;
+    at = Number(statFields(at)[1]);
+  }
+  return false;
 }
 
 function statFields(pid) {

@@ -2,6 +2,7 @@
  * All set-up, in the order in which one thing needs another. Called by `npm start` and `npm test`. Everything that is
  * missing is found before anything is installed, so that a person without the right to install gets one command.
  */
+import { userInfo } from 'node:os';
 import { ensureBaseImage } from './base-image.mjs';
 import { ensureEngine, engineState, permissionText, startEngineCommand } from './engine.mjs';
 import { SetupError } from './log.mjs';
@@ -9,6 +10,7 @@ import { ensureNodeModules } from './node-modules.mjs';
 import { describePrograms, installCommand, installPrograms, isDebianLike, missingPrograms } from './packages.mjs';
 import { isNodeNewEnough } from './paths.mjs';
 import { privilege } from './privilege.mjs';
+import { repeatInDockerGroup } from './regroup.mjs';
 
 /** `start`: to run Longshore. `test`: beside that, what the tests use. */
 const PROFILES = {
@@ -27,26 +29,33 @@ export async function setUp(profile, log) {
   if (process.platform !== 'linux')
     throw new SetupError(`Longshore runs on Linux with Docker; this is ${process.platform}.`);
   const engine = await engineState();
-  if (engine === 'no_permission') throw new SetupError(permissionText());
   const missing = await missingPrograms(PROFILES[profile]);
   if (engine === 'not_installed') missing.unshift('dockerd');
-  if ((await privilege()) === 'none' && (missing.length > 0 || engine === 'stopped'))
+  if ((await privilege()) === 'none' && (missing.length > 0 || engine !== 'up'))
     throw new SetupError(cureText(missing, engine));
   await ensureNodeModules(log);
   if (missing.length > 0) await installPrograms(missing, log);
-  await ensureEngine(log);
+  if ((await ensureEngine(log)) === 'no_permission') await repeatInDockerGroup(log);
   const baseImage = await ensureBaseImage({ log });
   return { baseImage };
 }
 
+/** What is missing, and the one command that cures all of it. */
 function cureText(missing, engine) {
-  const starts = engine !== 'up';
+  if (missing.length === 0 && engine === 'no_permission') return permissionText();
   const { what } = describePrograms(missing);
   const lacks = [
     ...(missing.length > 0 ? [`not installed: ${what}`] : []),
     ...(engine === 'stopped' ? ['not running: the Docker Engine'] : []),
+    ...(engine === 'no_permission' ? ['no permission to use the Docker Engine'] : []),
   ].join('; ');
-  if (!isDebianLike())
+  if (!isDebianLike()) {
     return `This machine lacks something (${lacks}), and set-up installs on Debian-like systems only. Install it in this system's way, then repeat.`;
-  return `This machine lacks something (${lacks}), and this user may not install it. Run once, then repeat:\n\n  ${installCommand(missing, starts ? [startEngineCommand()] : [])}`;
+  }
+  const starts = engine === 'stopped' || engine === 'not_installed' ? [startEngineCommand()] : [];
+  const joins = engine === 'up' ? [] : [`usermod -aG docker ${userInfo().username}`];
+  return (
+    `This machine lacks something (${lacks}), and this user may not install it. Run once, then ` +
+    `${joins.length > 0 ? 'log in again and ' : ''}repeat:\n\n  ${installCommand(missing, [...joins, ...starts])}`
+  );
 }
