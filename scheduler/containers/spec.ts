@@ -1,0 +1,66 @@
+import type { QueueName } from '#shared/domain/ids.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
+import type { Target } from '../deployments/stub-config.ts';
+
+/** What a container's row keeps of its recipe: enough to place it, to send it to an agent, and to know its queue, whatever becomes of the deployment. */
+export interface StoredSpec {
+  readonly queue: QueueName;
+  readonly kind: string;
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly gpu: readonly string[];
+  readonly gpuCount: number;
+  readonly poolName: string;
+  /** As the agent gets it, but for what is known only when it is sent (token, devices). */
+  readonly wire: ContainerSpec;
+}
+
+const START_TIMEOUT_MS = 15 * 60_000;
+
+export function specOf(target: Target): StoredSpec {
+  const { config } = target;
+  const memoryBytes = config.memoryMib * 1024 * 1024;
+  return {
+    queue: target.queue,
+    kind: kindOf(config.stubType),
+    cpuMillicores: config.cpuMillicores,
+    memoryBytes,
+    gpu: config.gpu,
+    gpuCount: config.gpuCount,
+    poolName: '',
+    wire: {
+      workspaceId: target.workspaceId,
+      stubId: target.stubId,
+      deploymentId: target.deploymentId ?? '',
+      stubType: config.stubType,
+      handler: config.handler,
+      onStart: config.onStart,
+      image: config.imageId,
+      pythonVersion: config.pythonVersion,
+      cpuMillicores: config.cpuMillicores,
+      memoryBytes,
+      workers: config.workers,
+      concurrentRequests: config.concurrentRequests,
+      timeoutMs: config.timeoutSeconds * 1000,
+      ...(target.code === null
+        ? {}
+        : { code: { objectId: target.code.objectId, sha256: target.code.sha256, size: target.code.sizeBytes } }),
+      env: Object.fromEntries(config.env.map(splitVariable)),
+      blockNetwork: config.blockNetwork,
+      tracebacks: config.tracebacks,
+      startTimeoutMs: START_TIMEOUT_MS,
+      keepWarmSeconds: Math.max(0, Math.min(config.keepWarmSeconds, 2 ** 31)),
+    },
+  };
+}
+
+/** Room for attempts: `workers` × max(1, `concurrentRequests`). */
+export function slotsOf(target: Target): number {
+  return Math.max(1, target.config.workers) * Math.max(1, target.config.concurrentRequests);
+}
+
+function splitVariable(text: string): [string, string] {
+  const cut = text.indexOf('=');
+  return cut === -1 ? [text, ''] : [text.slice(0, cut), text.slice(cut + 1)];
+}

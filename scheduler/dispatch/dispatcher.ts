@@ -1,0 +1,153 @@
+// From a queue to a container with a free slot: fetches when a job arrives or a slot frees, never on a timer of its own but for the retry after a failed fetch.
+// Called by tasks/service.ts (a job arrived) and by fleet/ (a container is ready, a machine came back). What must stay true: a slot is taken before the fetch
+// and freed when it came back empty, so no fetched job is ever without one; and fetching goes on until every job that woke us has come or the queue is empty
+// (counting expected jobs instead hangs a lone caller for ever after one missed wake-up).
+import type { AttemptToken, InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Fetched, TaskQueues } from '../queues/task-queues.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import { chooseContainer } from './choose.ts';
+import type { ReadyContainer, SlotTable } from './slots.ts';
+
+/** A fetched job with the slot it has been given. */
+export interface Claim {
+  readonly queue: QueueName;
+  readonly job: TaskJob;
+  readonly starts: number;
+  readonly token: AttemptToken;
+  readonly lock: LockToken;
+  readonly container: ReadyContainer;
+}
+
+interface QueueState {
+  /** Jobs added here that did not come yet, with the wake-up that named them. */
+  readonly expected: Map<TaskId, number>;
+  /** Jobs may wait that nobody here added. */
+  backlog: boolean;
+  fetching: number;
+  wakes: number;
+  retry: NodeJS.Timeout | undefined;
+}
+
+const MAX_EXPECTED = 10_000;
+const BACKLOG_FETCHES = 4;
+const FETCH_RETRY_MS = 250;
+
+export class Dispatcher {
+  readonly #queues: TaskQueues;
+  readonly #slots: SlotTable;
+  readonly #instance: InstanceId;
+  readonly #log: Log;
+  readonly #begin: (claim: Claim) => void;
+  readonly #onDue: (queue: QueueName, dueMs: number) => void;
+  readonly #states = new Map<QueueName, QueueState>();
+  #stopped = false;
+
+  constructor(parts: {
+    readonly queues: TaskQueues;
+    readonly slots: SlotTable;
+    readonly instance: InstanceId;
+    readonly log: Log;
+    /** Takes over a claim; must end it with {@link release} sooner or later. */
+    readonly begin: (claim: Claim) => void;
+    /** The queue's next delayed job is due then. */
+    readonly onDue: (queue: QueueName, dueMs: number) => void;
+  }) {
+    this.#queues = parts.queues;
+    this.#slots = parts.slots;
+    this.#instance = parts.instance;
+    this.#log = parts.log;
+    this.#begin = parts.begin;
+    this.#onDue = parts.onDue;
+  }
+
+  /** A job is in the queue (named when this replica added it), or may be. */
+  wake(queue: QueueName, taskId?: TaskId): void {
+    const state = this.#stateOf(queue);
+    state.wakes += 1;
+    if (taskId !== undefined && state.expected.size < MAX_EXPECTED) state.expected.set(taskId, state.wakes);
+    else state.backlog = true;
+    this.#pump(queue, state);
+  }
+
+  /** A job that was expected will not come: removed before it was fetched. */
+  forget(queue: QueueName, taskId: TaskId): void {
+    this.#states.get(queue)?.expected.delete(taskId);
+  }
+
+  /** The attempt in that container ended: its slot is free again. */
+  release(container: ReadyContainer, nowMs: number): void {
+    container.inFlight = Math.max(0, container.inFlight - 1);
+    if (container.inFlight === 0) container.idleSinceMs = nowMs;
+    const state = this.#states.get(container.queue);
+    if (state !== undefined) this.#pump(container.queue, state);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    for (const state of this.#states.values()) clearTimeout(state.retry);
+  }
+
+  #stateOf(queue: QueueName): QueueState {
+    let state = this.#states.get(queue);
+    if (state === undefined) {
+      state = { expected: new Map(), backlog: false, fetching: 0, wakes: 0, retry: undefined };
+      this.#states.set(queue, state);
+    }
+    return state;
+  }
+
+  #pump(queue: QueueName, state: QueueState): void {
+    if (this.#stopped || state.retry !== undefined) return;
+    while (state.fetching < state.expected.size || (state.backlog && state.fetching < BACKLOG_FETCHES)) {
+      const container = chooseContainer(this.#slots.of(queue), Math.random);
+      if (container === undefined) return;
+      container.inFlight += 1;
+      state.fetching += 1;
+      void this.#fetch(queue, state, container);
+    }
+    if (state.fetching === 0 && state.expected.size === 0 && !state.backlog) this.#states.delete(queue);
+  }
+
+  async #fetch(queue: QueueName, state: QueueState, container: ReadyContainer): Promise<void> {
+    const token = newAttemptToken();
+    const lock = lockTokenOf(this.#instance, token);
+    const wakesBefore = state.wakes;
+    let fetched: Fetched;
+    try {
+      fetched = await this.#queues.fetch(queue, lock);
+    } catch (error) {
+      this.#log.warn({ err: error, queue }, 'fetch failed, trying again');
+      state.fetching -= 1;
+      container.inFlight = Math.max(0, container.inFlight - 1);
+      state.backlog = true;
+      this.#retryLater(queue, state);
+      return;
+    }
+    state.fetching -= 1;
+    if (fetched.job === undefined) {
+      // Whatever was added before this fetch went out has been taken by somebody; later ones are still to come.
+      if (state.wakes === wakesBefore) {
+        state.expected.clear();
+        state.backlog = false;
+      } else {
+        for (const [taskId, wake] of state.expected) if (wake <= wakesBefore) state.expected.delete(taskId);
+      }
+      if (fetched.nextDueMs !== undefined) this.#onDue(queue, fetched.nextDueMs);
+      container.inFlight = Math.max(0, container.inFlight - 1);
+    } else {
+      if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
+      this.#begin({ queue, job: fetched.job, starts: fetched.starts, token, lock, container });
+    }
+    this.#pump(queue, state);
+  }
+
+  #retryLater(queue: QueueName, state: QueueState): void {
+    if (this.#stopped || state.retry !== undefined) return;
+    state.retry = setTimeout(() => {
+      state.retry = undefined;
+      this.#pump(queue, state);
+    }, FETCH_RETRY_MS);
+  }
+}

@@ -1,0 +1,49 @@
+// Lease keys: which attempt runs a task, written after the fetch and before the send, renewed while the attempt lives. Who adopts an attempt after a restart reads it here;
+// a fetch that finds one for a synchronous task does not run it again.
+import type { Redis } from 'ioredis';
+import type { ContainerId, LockToken, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { Keys } from '../queues/keys.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+
+export interface Lease {
+  readonly lock: LockToken;
+  readonly attempt: number;
+  readonly containerId: ContainerId;
+  readonly machineId: MachineId;
+  readonly queue: string;
+  /** The job without its input. */
+  readonly job: TaskJob;
+  readonly startedAtMs: number;
+}
+
+/** Longer than the lock, so that an adopting replica finds it; renewed with the locks. */
+const LEASE_SECONDS = 180;
+
+export class Leases {
+  readonly #redis: Redis;
+  readonly #keys: Keys;
+
+  constructor(redis: Redis, keys: Keys) {
+    this.#redis = redis;
+    this.#keys = keys;
+  }
+
+  /** Sent in this tick; the answer need not be awaited for a first fetch, because nobody else can hold one. */
+  async write(lease: Lease): Promise<void> {
+    const { input: _input, ...job } = lease.job;
+    await this.#redis.set(this.#keys.lease(lease.job.taskId), JSON.stringify({ ...lease, job }), 'EX', LEASE_SECONDS);
+  }
+
+  async read(taskId: TaskId): Promise<Lease | undefined> {
+    const text = await this.#redis.get(this.#keys.lease(taskId));
+    return text === null ? undefined : (JSON.parse(text) as Lease);
+  }
+
+  async renew(taskIds: readonly TaskId[]): Promise<void> {
+    await Promise.all(taskIds.map((taskId) => this.#redis.expire(this.#keys.lease(taskId), LEASE_SECONDS)));
+  }
+
+  async drop(taskId: TaskId): Promise<void> {
+    await this.#redis.del(this.#keys.lease(taskId));
+  }
+}

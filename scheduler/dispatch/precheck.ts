@@ -1,0 +1,52 @@
+import type { TaskStatus } from '#shared/domain/status.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+
+export type Verdict =
+  | { readonly kind: 'run' }
+  | {
+      readonly kind: 'finish';
+      readonly status: TaskStatus;
+      readonly httpStatus: number;
+      readonly errorText: string;
+      readonly failureReason: string;
+    };
+
+/**
+ * Whether a fetched job may still run. A synchronous one whose caller left, or whose caller's replica is gone, is CANCELLED; one whose deadline passed is TIMEOUT (synchronous)
+ * or EXPIRED; a synchronous one that was already sent once (`leaseSeen`) is never run again.
+ */
+export function precheck(
+  job: TaskJob,
+  facts: { readonly nowMs: number; readonly callerWaits: boolean; readonly leaseSeen: boolean },
+): Verdict {
+  if (job.sync && facts.leaseSeen) {
+    return {
+      kind: 'finish',
+      status: 'ERROR',
+      httpStatus: 502,
+      errorText: 'Backend route unavailable',
+      failureReason: 'lost',
+    };
+  }
+  if (job.sync && !facts.callerWaits) {
+    return {
+      kind: 'finish',
+      status: 'CANCELLED',
+      httpStatus: 503,
+      errorText: 'caller is gone',
+      failureReason: 'caller_gone',
+    };
+  }
+  if (facts.nowMs > job.deadlineMs) {
+    return job.sync
+      ? {
+          kind: 'finish',
+          status: 'TIMEOUT',
+          httpStatus: 504,
+          errorText: 'Timed out waiting for a backend container',
+          failureReason: 'wait_limit',
+        }
+      : { kind: 'finish', status: 'EXPIRED', httpStatus: 504, errorText: 'expired', failureReason: 'expired' };
+  }
+  return { kind: 'run' };
+}

@@ -1,0 +1,131 @@
+// Ready containers on machines linked to this replica, and their free slots. fleet/ puts containers in and out, the dispatcher takes and frees slots.
+// What must stay true: `inFlight` never exceeds `slots`; a slot is freed only when the agent said the attempt ended, or its container or machine is gone.
+import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { Candidate } from './choose.ts';
+
+/** The task stream of one machine's agent. */
+export interface TaskLink {
+  readonly machineId: MachineId;
+  /** New at every start of the agent. */
+  readonly agentInstance: string;
+  /** False: the stream is gone or its buffer is full; nothing was sent. */
+  run(task: RunOrder): boolean;
+  cancel(taskId: TaskId, token: AttemptToken, reason: string): void;
+  /** The scheduler has the result: the agent may forget it. */
+  acked(taskId: TaskId, token: AttemptToken): void;
+}
+
+export interface RunOrder {
+  readonly taskId: TaskId;
+  readonly token: AttemptToken;
+  readonly containerId: ContainerId;
+  readonly timeoutMs: number;
+  readonly query: Readonly<Record<string, readonly string[]>> | undefined;
+  readonly input: string;
+}
+
+export interface ReadyContainer extends Candidate {
+  readonly queue: QueueName;
+  readonly machineId: MachineId;
+  inFlight: number;
+  accepting: boolean;
+  /** Leaving: never accepts again, whatever its machine does. */
+  leaving: boolean;
+  link: TaskLink | undefined;
+  idleSinceMs: number;
+  completed: number;
+}
+
+export class SlotTable {
+  readonly #byQueue = new Map<QueueName, Map<ContainerId, ReadyContainer>>();
+  readonly #byId = new Map<ContainerId, ReadyContainer>();
+
+  /** Puts a container in; one that is there already keeps its attempts. */
+  ready(
+    facts: {
+      readonly containerId: ContainerId;
+      readonly queue: QueueName;
+      readonly machineId: MachineId;
+      readonly slots: number;
+    },
+    link: TaskLink | undefined,
+    nowMs: number,
+  ): ReadyContainer {
+    const existing = this.#byId.get(facts.containerId);
+    if (existing !== undefined) {
+      existing.link = link;
+      existing.accepting = link !== undefined && !existing.leaving;
+      return existing;
+    }
+    const container: ReadyContainer = {
+      ...facts,
+      inFlight: 0,
+      accepting: link !== undefined,
+      leaving: false,
+      link,
+      idleSinceMs: nowMs,
+      completed: 0,
+    };
+    this.#byId.set(facts.containerId, container);
+    let queue = this.#byQueue.get(facts.queue);
+    if (queue === undefined) this.#byQueue.set(facts.queue, (queue = new Map()));
+    queue.set(facts.containerId, container);
+    return container;
+  }
+
+  get(containerId: ContainerId): ReadyContainer | undefined {
+    return this.#byId.get(containerId);
+  }
+
+  /** No new attempts; those it has go on. */
+  leave(containerId: ContainerId): void {
+    const container = this.#byId.get(containerId);
+    if (container === undefined) return;
+    container.leaving = true;
+    container.accepting = false;
+  }
+
+  /** Load came back before a stop was sent. */
+  stay(containerId: ContainerId): void {
+    const container = this.#byId.get(containerId);
+    if (container === undefined) return;
+    container.leaving = false;
+    container.accepting = container.link !== undefined;
+  }
+
+  remove(containerId: ContainerId): void {
+    const container = this.#byId.get(containerId);
+    if (container === undefined) return;
+    container.accepting = false;
+    this.#byId.delete(containerId);
+    const queue = this.#byQueue.get(container.queue);
+    queue?.delete(containerId);
+    if (queue?.size === 0) this.#byQueue.delete(container.queue);
+  }
+
+  /** The machine's stream came (or went: undefined): its containers accept, or do not. */
+  setLink(machineId: MachineId, link: TaskLink | undefined): readonly QueueName[] {
+    const queues = new Set<QueueName>();
+    for (const container of this.#byId.values()) {
+      if (container.machineId !== machineId) continue;
+      container.link = link;
+      container.accepting = link !== undefined && !container.leaving;
+      queues.add(container.queue);
+    }
+    return [...queues];
+  }
+
+  of(queue: QueueName): Iterable<ReadyContainer> {
+    return this.#byQueue.get(queue)?.values() ?? [];
+  }
+
+  /** True while some container of the queue is ready and its machine's link lives. */
+  hasReady(queue: QueueName): boolean {
+    for (const container of this.of(queue)) if (!container.leaving) return true;
+    return false;
+  }
+
+  queues(): Iterable<QueueName> {
+    return this.#byQueue.keys();
+  }
+}

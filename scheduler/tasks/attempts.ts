@@ -1,0 +1,67 @@
+// Attempts this replica has sent (or adopted) and not seen the end of. One valid token each; a message with another token changes nothing.
+import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { ReadyContainer } from '../dispatch/slots.ts';
+
+export interface Attempt {
+  readonly job: TaskJob;
+  readonly queue: QueueName;
+  readonly token: AttemptToken;
+  readonly lock: LockToken;
+  /** Grows with every fetch of the task. */
+  readonly number: number;
+  readonly machineId: MachineId;
+  readonly containerId: ContainerId;
+  /** undefined: adopted before its container was ready here. */
+  container: ReadyContainer | undefined;
+  /** The agent process it was sent to; another one after a restart may know nothing of it. */
+  readonly agentInstance: string;
+  readonly sentAtMs: number;
+  startedAtMs: number | null;
+  /** Parts of a large result that came before it. */
+  chunks: Buffer[];
+  chunkBytes: number;
+  /** Its result is being written: a second one is a repetition. */
+  ending: boolean;
+  /** The limit plus a grace, in case the agent's own clock did not end it. */
+  limit: NodeJS.Timeout | undefined;
+}
+
+export class Attempts {
+  readonly #byTask = new Map<TaskId, Attempt>();
+
+  add(attempt: Attempt): void {
+    this.#byTask.set(attempt.job.taskId, attempt);
+  }
+
+  /** The attempt this token belongs to, if it is the current one. */
+  find(taskId: TaskId, token: AttemptToken): Attempt | undefined {
+    const attempt = this.#byTask.get(taskId);
+    return attempt?.token === token ? attempt : undefined;
+  }
+
+  current(taskId: TaskId): Attempt | undefined {
+    return this.#byTask.get(taskId);
+  }
+
+  remove(attempt: Attempt): void {
+    clearTimeout(attempt.limit);
+    if (this.#byTask.get(attempt.job.taskId) === attempt) this.#byTask.delete(attempt.job.taskId);
+  }
+
+  *ofMachine(machineId: MachineId): Iterable<Attempt> {
+    for (const attempt of this.#byTask.values()) if (attempt.machineId === machineId) yield attempt;
+  }
+
+  *ofContainer(containerId: ContainerId): Iterable<Attempt> {
+    for (const attempt of this.#byTask.values()) if (attempt.containerId === containerId) yield attempt;
+  }
+
+  all(): Iterable<Attempt> {
+    return this.#byTask.values();
+  }
+
+  get size(): number {
+    return this.#byTask.size;
+  }
+}

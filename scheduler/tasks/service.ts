@@ -1,0 +1,699 @@
+// The life of a task on this replica: accepted, queued, sent, ended, answered. Called by the invoke surface (submit), by the dispatcher (a claim) and by fleet/ (what agents say).
+// What must stay true: BullMQ's fenced call decides who ends an attempt; our record is written in the same tick and follows its answer; a synchronous task never runs twice;
+// every caller is answered exactly once.
+import type {
+  AttemptToken,
+  ContainerId,
+  InstanceId,
+  MachineId,
+  QueueName,
+  TaskId,
+  WorkspaceId,
+} from '#shared/domain/ids.ts';
+import { attemptHashOf, isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
+import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Clock } from '#shared/clock.ts';
+import { sleep } from '#shared/backoff.ts';
+import { AppError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { Claim, Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import { precheck } from '../dispatch/precheck.ts';
+import type { Verdict } from '../dispatch/precheck.ts';
+import type { Replies, Waiting } from '../dispatch/replies.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { Fence, TaskQueues } from '../queues/task-queues.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { Attempt } from './attempts.ts';
+import { Attempts } from './attempts.ts';
+import type { TaskMetrics } from './metrics.ts';
+import type { TaskRecord, TaskRecords } from './records.ts';
+import type { AttemptOutcome, Ending } from './state.ts';
+import { endingOfSync, RANK } from './state.ts';
+import type { Bodies } from './bodies.ts';
+import type { Call, Finished, Submission, TaskFilter, TaskService } from './task-service.ts';
+
+/** What an agent says of an attempt's end. */
+export interface AttemptResult {
+  readonly taskId: TaskId;
+  readonly token: AttemptToken;
+  readonly containerId: ContainerId;
+  readonly outcome: AttemptOutcome;
+  readonly durationMs: number;
+  readonly body: Buffer;
+}
+
+export interface LiveReport {
+  readonly taskId: TaskId;
+  readonly token: AttemptToken;
+  readonly containerId: ContainerId;
+}
+
+const LOCK_MS = 120_000;
+const RENEW_EVERY_MS = 30_000;
+/** Beyond the execution limit, before the scheduler ends the task by itself. */
+const LIMIT_GRACE_MS = 10_000;
+/** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
+const REPORT_GRACE_MS = 2_000;
+const RESTARTED_AGENT_GRACE_MS = 10_000;
+const FINISH_TRIES = 60;
+const FINISH_RETRY_MS = 500;
+
+export interface TaskServiceParts {
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly leases: Leases;
+  readonly slots: SlotTable;
+  readonly bodies: Bodies;
+  readonly replies: Replies;
+  readonly instance: InstanceId;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: TaskMetrics;
+  /** Is another replica's presence known? */
+  readonly isAlive: (replica: InstanceId) => boolean;
+  /** A queue grew or an attempt ended: the autoscaler may care. */
+  readonly onDepth: (target: Target, depth: number) => void;
+  readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
+  readonly listRows: (workspaceId: WorkspaceId, filter: TaskFilter) => Promise<readonly TaskRecord[]>;
+}
+
+export class Tasks implements TaskService {
+  readonly attempts = new Attempts();
+  readonly #parts: TaskServiceParts;
+  #dispatcher: Dispatcher | undefined;
+  readonly #abort = new AbortController();
+
+  constructor(parts: TaskServiceParts) {
+    this.#parts = parts;
+  }
+
+  /** The dispatcher and the service know each other; main.ts ties the knot. */
+  attach(dispatcher: Dispatcher): void {
+    this.#dispatcher = dispatcher;
+  }
+
+  start(): void {
+    void this.#renewLoop();
+  }
+
+  /** Answers everybody who still waits; attempts go on in their containers and are adopted by whoever comes next. */
+  stop(): void {
+    this.#abort.abort();
+    for (const attempt of this.attempts.all()) clearTimeout(attempt.limit);
+    this.#parts.replies.settleAll({ status: 'CANCELLED', httpStatus: 503, body: errorBody('scheduler is stopping') });
+  }
+
+  async submit(target: Target, call: Call): Promise<Submission> {
+    const { queues, records, clock, replies } = this.#parts;
+    if (!target.sync) throw new AppError('not_implemented', `tasks of kind ${target.kind} cannot be put yet`);
+    if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
+    const nowMs = clock.nowMs();
+    const taskId = newId<TaskId>();
+    const stored = await this.#parts.bodies.storeInput(taskId, call.input);
+    const job: TaskJob = {
+      v: 1,
+      taskId,
+      workspaceId: target.workspaceId,
+      stubId: target.stubId,
+      deploymentId: target.deploymentId,
+      kind: target.kind as StubKind,
+      sync: target.sync,
+      replica: this.#parts.instance,
+      ...stored,
+      ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
+      timeoutMs: target.config.timeoutSeconds * 1000,
+      deadlineMs: nowMs + target.config.ttlSeconds * 1000,
+      createdAtMs: nowMs,
+      attempts: 0,
+      retries: 0,
+      retriesUsed: 0,
+    };
+    // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
+    const finished = replies.wait(
+      { taskId, queue: target.queue, stubId: target.stubId, deploymentId: target.deploymentId },
+      target.config.ttlSeconds * 1000,
+    );
+    let depth: number;
+    try {
+      await queues.open(target.queue);
+      depth = (await queues.add(target.queue, job)).depth;
+    } catch (error) {
+      this.#parts.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
+      replies.abandon(taskId);
+      void this.#withdraw(target.queue, job);
+      return { kind: 'unavailable', text: 'the task queue does not answer' };
+    }
+    if (depth > target.config.maxPendingTasks && (await queues.remove(target.queue, taskId))) {
+      replies.abandon(taskId);
+      return { kind: 'queue_full', maxPendingTasks: target.config.maxPendingTasks };
+    }
+    void records.append(recordOf(job, target.queue, 'PENDING', 0));
+    this.#parts.metrics.waiting.set(replies.size);
+    this.#dispatch.wake(target.queue, taskId);
+    this.#parts.onDepth(target, depth);
+    return { kind: 'accepted', taskId, finished, callerLeft: () => void this.#callerLeft(target.queue, job) };
+  }
+
+  get #dispatch(): Dispatcher {
+    if (this.#dispatcher === undefined) throw new Error('the dispatcher is not attached');
+    return this.#dispatcher;
+  }
+
+  /** An add that failed or timed out may still have happened: take it out. Where that fails too, its fetch finds nobody waiting and cancels it. */
+  async #withdraw(queue: QueueName, job: TaskJob): Promise<void> {
+    try {
+      await this.#parts.queues.remove(queue, job.taskId);
+    } catch (error) {
+      this.#parts.log.info(
+        { err: error, taskId: job.taskId },
+        'a task that was not accepted could not be taken out yet',
+      );
+    }
+  }
+
+  async #callerLeft(queue: QueueName, job: TaskJob): Promise<void> {
+    try {
+      if (!this.#parts.replies.has(job.taskId)) return;
+      const removed = await this.#parts.queues.remove(queue, job.taskId);
+      if (!removed) return; // A container has it: it runs on and is recorded.
+      this.#dispatch.forget(queue, job.taskId);
+      await this.#endQueued(queue, job, 'CANCELLED', 499, 'caller left', 'request_cancelled');
+    } catch (error) {
+      this.#parts.log.info({ err: error, taskId: job.taskId }, 'a caller left; its task goes on');
+    }
+  }
+
+  /** The wait limit of a caller ran out: TIMEOUT when no container has the task; else its execution limit decides. */
+  waitLimitReached(waiting: Waiting): void {
+    void (async () => {
+      try {
+        const removed = await this.#parts.queues.remove(waiting.queue, waiting.taskId);
+        if (!removed) return;
+        this.#dispatch.forget(waiting.queue, waiting.taskId);
+        const record = await this.#parts.records.read(waiting.taskId);
+        if (record !== undefined) {
+          await this.#parts.records.append({
+            ...record,
+            status: 'TIMEOUT',
+            rank: RANK.TIMEOUT as TaskRecord['rank'],
+            endedAtMs: this.#parts.clock.nowMs(),
+            failureReason: 'wait_limit',
+          });
+        }
+        this.#answer(waiting.taskId, 'TIMEOUT', 504, errorBody('Timed out waiting for a backend container'));
+      } catch (error) {
+        this.#parts.log.warn(
+          { err: error, taskId: waiting.taskId },
+          'wait limit could not be carried out, answering all the same',
+        );
+        this.#answer(waiting.taskId, 'TIMEOUT', 504, errorBody('Timed out waiting for a backend container'));
+      }
+    })();
+  }
+
+  /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
+  async failWaiting(queue: QueueName, lastLines: string): Promise<number> {
+    let failed = 0;
+    for (const waiting of [...this.#parts.replies.of(queue)]) {
+      try {
+        if (!(await this.#parts.queues.remove(queue, waiting.taskId))) continue;
+        this.#dispatch.forget(queue, waiting.taskId);
+        const record = await this.#parts.records.read(waiting.taskId);
+        if (record !== undefined) {
+          await this.#parts.records.append({
+            ...record,
+            status: 'ERROR',
+            rank: RANK.ERROR as TaskRecord['rank'],
+            endedAtMs: this.#parts.clock.nowMs(),
+            failureReason: 'start_failed',
+            result: errorBody(lastLines),
+          });
+        }
+        this.#answer(waiting.taskId, 'ERROR', 500, errorBody(lastLines));
+        failed += 1;
+      } catch (error) {
+        this.#parts.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
+      }
+    }
+    return failed;
+  }
+
+  /** The dispatcher fetched a job for a free slot. */
+  begin(claim: Claim): void {
+    void this.#begin(claim).catch((error: unknown) => {
+      this.#parts.log.error(
+        { err: error, taskId: claim.job.taskId },
+        'a fetched task could not be sent, giving it back',
+      );
+      void this.#giveBack(claim);
+    });
+  }
+
+  async #begin(claim: Claim): Promise<void> {
+    const { clock, leases } = this.#parts;
+    const fetchedAt = clock.monotonicMs();
+    const { job } = claim;
+    // A first fetch cannot meet a lease; a later one of a synchronous task must not run what was sent before.
+    const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
+    const callerWaits = this.#callerWaits(job);
+    const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits, leaseSeen });
+    if (verdict.kind === 'finish') {
+      await this.#finishFetched(claim, verdict);
+      return;
+    }
+    const input =
+      job.inputObjectId === undefined ? (job.input ?? '') : await this.#parts.bodies.loadInput(job.inputObjectId);
+    const { container } = claim;
+    const link = container.link;
+    if (link === undefined || !container.accepting) {
+      await this.#giveBack(claim);
+      return;
+    }
+    const attempt = this.#newAttempt(claim, link.machineId);
+    void leases
+      .write({
+        lock: claim.lock,
+        attempt: attempt.number,
+        containerId: container.containerId,
+        machineId: container.machineId,
+        queue: claim.queue,
+        job,
+        startedAtMs: attempt.sentAtMs,
+      })
+      .catch((error: unknown) => this.#parts.log.warn({ err: error, taskId: job.taskId }, 'lease not written'));
+    const sent = link.run({
+      taskId: job.taskId,
+      token: claim.token,
+      containerId: container.containerId,
+      timeoutMs: job.timeoutMs,
+      query: job.query,
+      input,
+    });
+    if (!sent) {
+      this.attempts.remove(attempt);
+      await leases.drop(job.taskId);
+      await this.#giveBack(claim);
+      return;
+    }
+    this.#parts.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
+    this.#parts.metrics.queueWait.observe(
+      { stub_type: job.kind },
+      Math.max(0, attempt.sentAtMs - job.createdAtMs) / 1000,
+    );
+    this.#parts.metrics.running.set(this.attempts.size);
+    void this.#parts.records.append({
+      ...recordOf(job, claim.queue, 'RUNNING', attempt.number),
+      containerId: container.containerId,
+      startedAtMs: attempt.sentAtMs,
+    });
+  }
+
+  /** Here: known exactly. Elsewhere: as far as that replica is present. */
+  #callerWaits(job: TaskJob): boolean {
+    return job.replica === this.#parts.instance
+      ? this.#parts.replies.has(job.taskId)
+      : this.#parts.isAlive(job.replica);
+  }
+
+  #newAttempt(claim: Claim, machineId: MachineId): Attempt {
+    const { job } = claim;
+    const attempt: Attempt = {
+      job,
+      queue: claim.queue,
+      token: claim.token,
+      lock: claim.lock,
+      number: job.attempts + claim.starts,
+      machineId,
+      containerId: claim.container.containerId,
+      container: claim.container,
+      agentInstance: claim.container.link?.agentInstance ?? '',
+      sentAtMs: this.#parts.clock.nowMs(),
+      startedAtMs: null,
+      chunks: [],
+      chunkBytes: 0,
+      ending: false,
+      limit: undefined,
+    };
+    if (job.timeoutMs > 0) {
+      attempt.limit = setTimeout(() => this.#limitPassed(attempt), job.timeoutMs + LIMIT_GRACE_MS);
+      attempt.limit.unref();
+    }
+    this.attempts.add(attempt);
+    return attempt;
+  }
+
+  #limitPassed(attempt: Attempt): void {
+    attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, 'timeout');
+    void this.#end(
+      attempt,
+      endingOfSync('timeout', { timeoutMs: attempt.job.timeoutMs }),
+      undefined,
+      attempt.job.timeoutMs,
+    );
+  }
+
+  async #giveBack(claim: Claim): Promise<void> {
+    try {
+      await this.#parts.queues.giveBack(claim.queue, claim.job.taskId, claim.lock);
+    } catch (error) {
+      this.#parts.log.warn(
+        { err: error, taskId: claim.job.taskId },
+        'task not given back; its lock runs out and the scan returns it',
+      );
+    }
+    this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
+    this.#dispatch.wake(claim.queue);
+  }
+
+  async #finishFetched(claim: Claim, verdict: Extract<Verdict, { kind: 'finish' }>): Promise<void> {
+    const { job, queue } = claim;
+    const fence = await this.#parts.queues.fail(queue, job.taskId, claim.lock, verdict.failureReason);
+    this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
+    if (fence.kind !== 'done') return;
+    await this.#endQueued(
+      queue,
+      job,
+      verdict.status,
+      verdict.httpStatus,
+      verdict.errorText,
+      verdict.failureReason,
+      job.attempts + claim.starts,
+    );
+  }
+
+  /** Ends a task nobody runs: its record, and its caller if one is left. */
+  async #endQueued(
+    queue: QueueName,
+    job: TaskJob,
+    status: TaskStatus,
+    httpStatus: number,
+    text: string,
+    failureReason: string,
+    attempt = 0,
+  ): Promise<void> {
+    await this.#parts.records.append(this.#final(job, queue, attempt, status, { failureReason }));
+    this.#answer(job.taskId, status, httpStatus, errorBody(text));
+    this.#parts.metrics.finished.inc({ stub_type: job.kind, status });
+  }
+
+  #final(job: TaskJob, queue: QueueName, attempt: number, status: TaskStatus, extra: Partial<TaskRecord>): TaskRecord {
+    return { ...recordOf(job, queue, status, attempt), endedAtMs: this.#parts.clock.nowMs(), ...extra };
+  }
+
+  // ---- what agents say ----------------------------------------------------------------------------------------------------------
+
+  started(taskId: TaskId, token: AttemptToken): void {
+    const attempt = this.attempts.find(taskId, token);
+    if (attempt !== undefined) attempt.startedAtMs = this.#parts.clock.nowMs();
+  }
+
+  chunk(taskId: TaskId, token: AttemptToken, data: Buffer): void {
+    const attempt = this.attempts.find(taskId, token);
+    if (attempt === undefined) return;
+    attempt.chunkBytes += data.length;
+    if (attempt.chunkBytes <= this.#parts.bodies.maxResultBytes) attempt.chunks.push(data);
+    else attempt.chunks = [];
+  }
+
+  /** True once the agent may forget the result. */
+  async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
+    const attempt = this.attempts.find(result.taskId, result.token) ?? (await this.#adopt(machineId, result));
+    if (attempt === undefined) return true; // Superseded, finished or unknown: nobody will ever want it.
+    const ending = endingOfSync(result.outcome, { timeoutMs: attempt.job.timeoutMs });
+    const whole = attempt.chunks.length === 0 ? result.body : Buffer.concat([...attempt.chunks, result.body]);
+    const tooLarge = attempt.chunkBytes > this.#parts.bodies.maxResultBytes;
+    if (tooLarge) {
+      const text = `result is larger than ${this.#parts.bodies.maxResultBytes} bytes`;
+      return await this.#end(
+        attempt,
+        { status: 'ERROR', httpStatus: 500, errorText: text, failureReason: 'result_too_large' },
+        undefined,
+        result.durationMs,
+      );
+    }
+    return await this.#end(attempt, ending, whole, result.durationMs);
+  }
+
+  /** The agent never gave it to a runner process: back to the queue, first in line. */
+  async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
+    const attempt = this.attempts.find(taskId, token);
+    if (attempt === undefined) return;
+    this.#parts.metrics.attemptsLost.inc({ reason: 'refused' });
+    this.#parts.log.info({ taskId, containerId: attempt.containerId, reason }, 'agent refused a task, giving it back');
+    await this.#backToQueue(attempt);
+  }
+
+  /**
+   * A machine's task stream (again): what it still runs is adopted under the same token; what it does not know any more is lost, or, when it never reached it, queued again.
+   */
+  async machineReported(
+    machineId: MachineId,
+    agentInstance: string,
+    running: readonly LiveReport[],
+  ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
+    const adopted: LiveReport[] = [];
+    const refused: LiveReport[] = [];
+    for (const live of running) {
+      const known = this.attempts.find(live.taskId, live.token) ?? (await this.#adopt(machineId, live));
+      if (known === undefined) refused.push(live);
+      else {
+        known.container ??= this.#parts.slots.get(live.containerId);
+        adopted.push(live);
+      }
+    }
+    const reported = new Set(running.map((live) => live.token));
+    const missing = [...this.attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
+    for (const attempt of missing) {
+      const sameAgent = attempt.agentInstance === agentInstance;
+      void this.#missingAfter(attempt, sameAgent ? REPORT_GRACE_MS : RESTARTED_AGENT_GRACE_MS, sameAgent);
+    }
+    return { adopted, refused };
+  }
+
+  async #missingAfter(attempt: Attempt, graceMs: number, neverReached: boolean): Promise<void> {
+    const slept = await sleep(graceMs, this.#abort.signal);
+    if (!slept || this.attempts.current(attempt.job.taskId) !== attempt || attempt.ending) return;
+    if (neverReached) await this.#backToQueue(attempt);
+    else await this.#lost(attempt, 'agent_restarted');
+  }
+
+  /** The container is gone, and its agent did not say how its attempts ended. */
+  async containerGone(containerId: ContainerId): Promise<void> {
+    await Promise.all(
+      [...this.attempts.ofContainer(containerId)].map((attempt) => this.#lost(attempt, 'container_gone')),
+    );
+  }
+
+  /** LOST, 90 s without a session. */
+  async machineLost(machineId: MachineId): Promise<void> {
+    await Promise.all([...this.attempts.ofMachine(machineId)].map((attempt) => this.#lost(attempt, 'machine_lost')));
+  }
+
+  async #lost(attempt: Attempt, reason: string): Promise<void> {
+    this.#parts.metrics.attemptsLost.inc({ reason });
+    await this.#end(attempt, endingOfSync('lost', { timeoutMs: attempt.job.timeoutMs }), undefined, 0);
+  }
+
+  async #backToQueue(attempt: Attempt): Promise<void> {
+    if (attempt.ending) return;
+    attempt.ending = true;
+    this.attempts.remove(attempt);
+    try {
+      await this.#parts.leases.drop(attempt.job.taskId);
+      await this.#parts.queues.giveBack(attempt.queue, attempt.job.taskId, attempt.lock);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, taskId: attempt.job.taskId }, 'task not given back; the scan returns it');
+    }
+    if (attempt.container !== undefined) this.#dispatch.release(attempt.container, this.#parts.clock.nowMs());
+    this.#dispatch.wake(attempt.queue, attempt.job.taskId);
+  }
+
+  /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
+  async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
+    const lease = await this.#parts.leases.read(live.taskId);
+    if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
+    if (lease.machineId !== machineId) return undefined;
+    const held = await this.#parts.queues.lockOf(lease.queue as QueueName, live.taskId);
+    if (held !== undefined && held !== lease.lock) return undefined;
+    const attempt: Attempt = {
+      job: lease.job,
+      queue: lease.queue as QueueName,
+      token: live.token,
+      lock: lease.lock,
+      number: lease.attempt,
+      machineId,
+      containerId: lease.containerId,
+      container: this.#parts.slots.get(lease.containerId),
+      agentInstance: '',
+      sentAtMs: lease.startedAtMs,
+      startedAtMs: lease.startedAtMs,
+      chunks: [],
+      chunkBytes: 0,
+      ending: false,
+      limit: undefined,
+    };
+    if (attempt.container !== undefined) attempt.container.inFlight += 1;
+    this.attempts.add(attempt);
+    this.#parts.log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
+    return attempt;
+  }
+
+  /** Ends an attempt: the fenced call and the record in one tick, then the caller. False: not written, the agent keeps the result. */
+  async #end(attempt: Attempt, ending: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+    if (attempt.ending) return false;
+    attempt.ending = true;
+    const { job, queue } = attempt;
+    const text =
+      ending.errorText === undefined
+        ? (body?.toString('utf8') ?? errorBody(ending.failureReason))
+        : errorBody(ending.errorText);
+    const record = {
+      ...this.#final(job, queue, attempt.number, ending.status, { failureReason: ending.failureReason }),
+      containerId: attempt.containerId,
+      startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
+      durationMs,
+      ...(await this.#parts.bodies.storeResult(job.taskId, text)),
+    };
+    // The slot is free now: the next fetch goes out with the completion.
+    const fencing = this.#fence(attempt, ending);
+    void this.#parts.records.append(record);
+    void this.#parts.leases.drop(job.taskId).catch(() => undefined);
+    if (attempt.container !== undefined) {
+      attempt.container.completed += 1;
+      this.#dispatch.release(attempt.container, this.#parts.clock.nowMs());
+    }
+    let fence: Fence | undefined;
+    try {
+      fence = await fencing;
+    } catch (error) {
+      this.#parts.log.warn({ err: error, taskId: job.taskId }, 'completion not written yet, trying again');
+      fence = await this.#fenceAgain(attempt, ending, record);
+    }
+    this.attempts.remove(attempt);
+    this.#parts.metrics.running.set(this.attempts.size);
+    if (fence?.kind === 'superseded') {
+      this.#parts.log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
+      return true;
+    }
+    this.#answer(job.taskId, ending.status, ending.httpStatus, text);
+    this.#parts.metrics.finished.inc({ stub_type: job.kind, status: ending.status });
+    this.#parts.metrics.execution.observe({ stub_type: job.kind, status: ending.status }, durationMs / 1000);
+    this.#parts.onAttemptEnded(queue, attempt.containerId);
+    return fence !== undefined;
+  }
+
+  #fence(attempt: Attempt, ending: Ending): Promise<Fence> {
+    const { queues } = this.#parts;
+    return ending.status === 'COMPLETE'
+      ? queues.complete(attempt.queue, attempt.job.taskId, attempt.lock)
+      : queues.fail(attempt.queue, attempt.job.taskId, attempt.lock, ending.failureReason);
+  }
+
+  async #fenceAgain(attempt: Attempt, ending: Ending, record: TaskRecord): Promise<Fence | undefined> {
+    for (let attemptNumber = 0; attemptNumber < FINISH_TRIES; attemptNumber += 1) {
+      if (!(await sleep(FINISH_RETRY_MS, this.#abort.signal))) return undefined;
+      try {
+        const fence = await this.#fence(attempt, ending);
+        await this.#parts.records.append(record);
+        return fence;
+      } catch (error) {
+        if (attemptNumber + 1 === FINISH_TRIES) {
+          this.#parts.log.error(
+            { err: error, taskId: attempt.job.taskId },
+            'completion could not be written; the agent keeps the result',
+          );
+        }
+      }
+    }
+    return undefined;
+  }
+
+  #answer(taskId: TaskId, status: TaskStatus, httpStatus: number, body: string): void {
+    const finished: Finished = { status, httpStatus, body };
+    this.#parts.replies.settle(taskId, finished);
+    this.#parts.metrics.waiting.set(this.#parts.replies.size);
+  }
+
+  /** Locks and leases of everything that runs, every 30 s, whatever the machines say meanwhile. */
+  async #renewLoop(): Promise<void> {
+    while (await sleep(RENEW_EVERY_MS, this.#abort.signal)) {
+      const held = [...this.attempts.all()].map((attempt) => ({
+        queue: attempt.queue,
+        taskId: attempt.job.taskId,
+        lock: attempt.lock,
+      }));
+      if (held.length === 0) continue;
+      try {
+        const lost = await this.#parts.queues.renew(held, LOCK_MS);
+        if (lost.length > 0) this.#parts.log.warn({ count: lost.length }, 'locks could not be renewed');
+        await this.#parts.leases.renew(held.map((one) => one.taskId));
+      } catch (error) {
+        this.#parts.log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s');
+      }
+    }
+  }
+
+  // ---- reads --------------------------------------------------------------------------------------------------------------------
+
+  async read(workspaceId: WorkspaceId, taskId: string): Promise<TaskRecord | undefined> {
+    if (!isUuid(taskId)) return undefined;
+    const record = await this.#parts.records.read(taskId as TaskId);
+    return record?.workspaceId === workspaceId ? record : undefined;
+  }
+
+  async list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]> {
+    if (filter.taskIds === undefined) return await this.#parts.listRows(workspaceId, filter);
+    const found = await Promise.all(
+      filter.taskIds.slice(0, filter.limit).map((taskId) => this.read(workspaceId, taskId)),
+    );
+    return found
+      .filter((record) => record !== undefined)
+      .filter((record) => filter.statuses === undefined || filter.statuses.includes(record.status))
+      .filter((record) => filter.stubIds === undefined || filter.stubIds.includes(record.stubId))
+      .filter(
+        (record) =>
+          filter.containerIds === undefined ||
+          (record.containerId !== null && filter.containerIds.includes(record.containerId)),
+      )
+      .sort((a, b) => b.createdAtMs - a.createdAtMs);
+  }
+
+  async resultText(record: TaskRecord): Promise<string | undefined> {
+    if (record.result !== undefined) return record.result;
+    return record.resultObjectId === undefined ? undefined : await this.#parts.bodies.loadResult(record.resultObjectId);
+  }
+}
+
+/** `{"error": text}` as JSON text. */
+export function errorBody(text: string): string {
+  return JSON.stringify({ error: text });
+}
+
+function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, attempt: number): TaskRecord {
+  return {
+    taskId: job.taskId,
+    workspaceId: job.workspaceId,
+    stubId: job.stubId,
+    deploymentId: job.deploymentId,
+    queue,
+    kind: job.kind,
+    sync: job.sync,
+    status,
+    attempt,
+    rank: RANK[status] as TaskRecord['rank'],
+    containerId: null,
+    failureReason: '',
+    createdAtMs: job.createdAtMs,
+    startedAtMs: null,
+    endedAtMs: isTerminalTask(status) ? job.createdAtMs : null,
+    durationMs: null,
+    deadlineMs: job.deadlineMs,
+  };
+}
+
+function mutableQuery(query: Readonly<Record<string, readonly string[]>>): Record<string, string[]> {
+  return Object.fromEntries(Object.entries(query).map(([name, values]) => [name, [...values]]));
+}
