@@ -9,6 +9,8 @@ export interface Keys {
   readonly task: (id: TaskId) => string;
   /** Stream of records on their way to the database. */
   readonly records: string;
+  /** Stream of records that the database refuses, for a person to look at. */
+  readonly recordsAside: string;
   /** One attempt's lease: who runs it, until when. */
   readonly lease: (task: TaskId) => string;
   /** The leader's lease (`<instance>`) and the fencing number, which only grows. */
@@ -43,6 +45,7 @@ export function keysOf(prefix = 'ls'): Keys {
     prefix,
     task: (id: TaskId) => `${prefix}:task:${id}`,
     records: `${prefix}:records`,
+    recordsAside: `${prefix}:records-aside`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     leader: `${prefix}:leader`,
     leaderFence: `${prefix}:leader-fence`,

@@ -1,6 +1,7 @@
 // The records of tasks on their way to the database: written to Redis in the tick of the change, drained in batches by the leader. Dispatch
 // and the service append, reads by id look here first, and the drainer hands the store whole batches. What must stay true: a record is in
 // Redis until the database has it; writing it twice, or an older one after a newer one, changes nothing.
+import type { Redis } from 'ioredis';
 import type {
   ContainerId,
   DeploymentId,
@@ -11,6 +12,13 @@ import type {
   WorkspaceId,
 } from '#shared/domain/ids.ts';
 import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
+import { AppError } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { Counter, Gauge } from '#shared/metrics.ts';
+import type { Registry } from '#shared/metrics.ts';
+import type { Keys } from '../queues/keys.ts';
+import { defineScript } from '../queues/scripts.ts';
+import type { Script } from '../queues/scripts.ts';
 
 /**
  * Order of the records of one attempt: the higher wins, and a higher attempt wins over both. 0 pending, 1 running, 2 waiting for a retry,
@@ -47,4 +55,239 @@ export interface TaskRecord {
 /** True when `a` must win over `b` of the same task; equal ones do not. */
 export function isNewer(a: Pick<TaskRecord, 'attempt' | 'rank'>, b: Pick<TaskRecord, 'attempt' | 'rank'>): boolean {
   return a.attempt !== b.attempt ? a.attempt > b.attempt : a.rank > b.rank;
+}
+
+/** Text of a result that a record may carry; a larger one goes to an object. */
+export const MAX_INLINE_RESULT_BYTES = 256 * 1024;
+/** A task's newest record stays readable in Redis this long. */
+const RECORD_TTL_S = 3600;
+/** Above this many records on their way nothing new is admitted. */
+export const OVERLOADED_RECORDS = 1_000_000;
+/** And above this many bytes, by the mean size of what this replica appended. */
+export const OVERLOADED_BYTES = 1024 ** 3;
+/** The stream's own bound: four times what stops admission, so that only a fault reaches it. */
+const MOST_RECORDS = 4 * OVERLOADED_RECORDS;
+/** Records kept here while Redis does not take them. */
+const MAX_UNSENT = 20_000;
+const RESEND_AFTER_MS = 500;
+const RECHECK_AFTER_MS = 1000;
+
+export interface TaskRecordsOptions {
+  /** A client that fails fast (no offline queue, a command timeout). The caller closes it. */
+  readonly client: Redis;
+  readonly keys: Keys;
+  readonly log: Log;
+  /** The record as the database has it. */
+  readonly loadFromDb: (taskId: TaskId) => Promise<TaskRecord | undefined>;
+  readonly registry?: Registry;
+  readonly overloadedRecords?: number;
+}
+
+/** Appends and reads task records. */
+export class TaskRecords {
+  readonly #client: Redis;
+  readonly #keys: Keys;
+  readonly #log: Log;
+  readonly #loadFromDb: TaskRecordsOptions['loadFromDb'];
+  readonly #script: Script;
+  readonly #overloadedRecords: number;
+  readonly #failures: Counter | undefined;
+  readonly #backlog: Gauge | undefined;
+  readonly #listeners = new Set<() => void>();
+  /** Newest record of each task that Redis did not take. */
+  readonly #unsent = new Map<TaskId, TaskRecord>();
+  readonly #underWay = new Set<Promise<void>>();
+  #resendTimer: NodeJS.Timeout | undefined;
+  #length = 0;
+  #meanBytes = 0;
+  #checkedAtMs = 0;
+  #wasOverloaded = false;
+  #closed = false;
+
+  constructor(options: TaskRecordsOptions) {
+    this.#client = options.client;
+    this.#keys = options.keys;
+    this.#log = options.log;
+    this.#loadFromDb = options.loadFromDb;
+    this.#script = defineScript(options.client, 'longshoreAppendRecord');
+    this.#overloadedRecords = options.overloadedRecords ?? OVERLOADED_RECORDS;
+    if (options.registry !== undefined) {
+      const registers = [options.registry];
+      this.#failures = new Counter({
+        name: 'longshore_task_record_failures_total',
+        help: 'Task records that Redis or the database did not take, by what became of them.',
+        labelNames: ['result'],
+        registers,
+      });
+      this.#backlog = new Gauge({
+        name: 'longshore_task_records_backlog',
+        help: 'Task records in Redis that the database does not have yet.',
+        registers,
+      });
+    }
+  }
+
+  /**
+   * Writes the record to Redis before this tick ends: its key and the way to the database. One that Redis does not take is kept here and
+   * sent again; nobody has to wait for it. The promise is for those who want to know: it never rejects.
+   * @returns true when Redis has it, false when it is kept for another try
+   * @throws TypeError when the result is larger than {@link MAX_INLINE_RESULT_BYTES}: it belongs in an object
+   */
+  append(record: TaskRecord): Promise<boolean> {
+    if (record.result !== undefined && Buffer.byteLength(record.result) > MAX_INLINE_RESULT_BYTES) {
+      throw new TypeError(`the result of task ${record.taskId} is too large for its record`);
+    }
+    const sent = this.#send(record);
+    const settled = sent.then(() => undefined);
+    this.#underWay.add(settled);
+    void settled.finally(() => this.#underWay.delete(settled));
+    return sent;
+  }
+
+  /** The newest record: here, in Redis, else in the database. */
+  async read(taskId: TaskId): Promise<TaskRecord | undefined> {
+    const unsent = this.#unsent.get(taskId);
+    let text: string | null = null;
+    try {
+      text = await this.#client.get(this.#keys.task(taskId));
+    } catch (error) {
+      this.#log.debug({ err: error, taskId }, 'record not readable in Redis, asking the database');
+    }
+    const held = text === null ? undefined : parseTaskRecord(text);
+    const newest = held ?? (await this.#loadFromDb(taskId));
+    return unsent !== undefined && (newest === undefined || isNewer(unsent, newest)) ? unsent : newest;
+  }
+
+  /** True while so many records wait for the database that nothing new may be admitted (answer 503, retry later). */
+  isOverloaded(): boolean {
+    const overloaded =
+      this.#length > this.#overloadedRecords ||
+      this.#length * this.#meanBytes > OVERLOADED_BYTES ||
+      this.#unsent.size >= MAX_UNSENT / 2;
+    if (overloaded !== this.#wasOverloaded) {
+      this.#wasOverloaded = overloaded;
+      const facts = { records: this.#length, unsent: this.#unsent.size };
+      if (overloaded) this.#log.error(facts, 'task records do not reach the database; admission is closed');
+      else this.#log.info(facts, 'task records reach the database again; admission is open');
+    }
+    // While admission is closed nothing is appended, so nobody else would notice that the stream is short again.
+    if (overloaded) this.#recheck();
+    return overloaded;
+  }
+
+  /** Called after each append, in the same tick; the drainer of this process listens. */
+  onAppended(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Waits for the appends under way and tries those that failed once more. @returns how many Redis still did not take */
+  async flush(): Promise<number> {
+    await Promise.all(this.#underWay);
+    await this.#resend();
+    return this.#unsent.size;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#resendTimer);
+    const lost = await this.flush();
+    if (lost > 0) this.#log.error({ records: lost }, 'task records not written: Redis did not take them');
+  }
+
+  async #send(record: TaskRecord): Promise<boolean> {
+    const text = encodeTaskRecord(record);
+    this.#meanBytes += (text.length - this.#meanBytes) / 32;
+    const answer = this.#script.run(
+      this.#keys.task(record.taskId),
+      this.#keys.records,
+      record.attempt,
+      record.rank,
+      text,
+      RECORD_TTL_S,
+      MOST_RECORDS,
+    );
+    for (const listener of this.#listeners) listener();
+    try {
+      this.#sawLength(Number(await answer));
+      return true;
+    } catch (error) {
+      this.#keep(record, error);
+      return false;
+    }
+  }
+
+  #sawLength(length: number): void {
+    this.#length = length;
+    this.#checkedAtMs = performance.now();
+    this.#backlog?.set(length);
+    if (length >= MOST_RECORDS) {
+      this.#failures?.inc({ result: 'dropped' });
+      this.#log.error({ records: length }, 'the stream of task records is full; the oldest are dropped');
+    }
+  }
+
+  #keep(record: TaskRecord, error: unknown): void {
+    const held = this.#unsent.get(record.taskId);
+    if (held !== undefined && !isNewer(record, held)) return;
+    if (this.#unsent.size === 0) this.#log.warn({ err: error }, 'Redis takes no task records; keeping them');
+    if (held === undefined && this.#unsent.size >= MAX_UNSENT) {
+      const oldest = this.#unsent.keys().next().value;
+      if (oldest !== undefined) this.#unsent.delete(oldest);
+      this.#failures?.inc({ result: 'dropped' });
+      this.#log.error({ taskId: oldest, limit: MAX_UNSENT }, 'task record dropped: too many wait for Redis');
+    }
+    this.#failures?.inc({ result: 'kept' });
+    this.#unsent.set(record.taskId, record);
+    if (this.#closed || this.#resendTimer !== undefined) return;
+    this.#resendTimer = setTimeout(() => {
+      this.#resendTimer = undefined;
+      void this.#resend();
+    }, RESEND_AFTER_MS);
+    this.#resendTimer.unref();
+  }
+
+  async #resend(): Promise<void> {
+    // Taken out first: what fails again is put back, and arms the next try.
+    const records = [...this.#unsent.values()].slice(0, 1000);
+    for (const record of records) this.#unsent.delete(record.taskId);
+    await Promise.all(records.map((record) => this.#send(record)));
+    if (records.length === 1000 && this.#unsent.size === 0) return;
+    if (records.length === 1000 && this.#resendTimer === undefined) await this.#resend();
+  }
+
+  #recheck(): void {
+    const nowMs = performance.now();
+    if (nowMs - this.#checkedAtMs < RECHECK_AFTER_MS) return;
+    this.#checkedAtMs = nowMs;
+    void this.#client.xlen(this.#keys.records).then(
+      (length) => this.#sawLength(length),
+      () => undefined,
+    );
+  }
+}
+
+/** The script compares by what the text starts with, so `attempt` and `rank` come first. */
+export function encodeTaskRecord(record: TaskRecord): string {
+  const { attempt, rank, ...rest } = record;
+  return JSON.stringify({ attempt, rank, ...rest });
+}
+
+/** @throws AppError `bad_record` */
+export function parseTaskRecord(text: string): TaskRecord {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new AppError('bad_record', 'a task record is not JSON', { cause: error });
+  }
+  const record = value as Partial<TaskRecord> | null;
+  const usable =
+    typeof record === 'object' &&
+    typeof record?.taskId === 'string' &&
+    Number.isSafeInteger(record.attempt) &&
+    Number.isSafeInteger(record.rank) &&
+    typeof record.status === 'string';
+  if (!usable) throw new AppError('bad_record', 'a task record lacks its task, attempt, rank or status');
+  return record as TaskRecord;
 }

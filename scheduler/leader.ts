@@ -1,0 +1,148 @@
+// Which replica decides: a lease in Redis with a fencing number that only grows. The autoscaler, placement and the drainer run where
+// `isLeader()` says so and write `fence()` with what they decide. What must stay true: a replica stops calling itself the leader before
+// its lease can run out in Redis, by its own monotonic clock, whether or not Redis answers.
+import type { Redis } from 'ioredis';
+import { sleep } from '#shared/backoff.ts';
+import { systemClock } from '#shared/clock.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { InstanceId } from '#shared/domain/ids.ts';
+import type { Part } from '#shared/lifecycle.ts';
+import type { Log } from '#shared/log.ts';
+import type { Keys } from './queues/keys.ts';
+import { defineScript } from './queues/scripts.ts';
+import type { Script } from './queues/scripts.ts';
+
+export const LEADER_LEASE_MS = 10_000;
+export const LEADER_RENEW_MS = 3000;
+
+export type Leadership =
+  | { readonly kind: 'leading'; readonly fence: number }
+  | { readonly kind: 'following'; readonly why: 'held_by_another' | 'lease_ran_out' | 'resigned' };
+
+export interface LeaderOptions {
+  /** A client that fails fast (no offline queue, a command timeout below the lease). The caller closes it. */
+  readonly client: Redis;
+  readonly keys: Keys;
+  readonly instance: InstanceId;
+  readonly log: Log;
+  readonly clock?: Clock;
+  readonly leaseMs?: number;
+  readonly renewMs?: number;
+}
+
+export class LeaderLease implements Part {
+  readonly name = 'leader lease';
+  readonly #keys: Keys;
+  readonly #instance: InstanceId;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #leaseMs: number;
+  readonly #renewMs: number;
+  readonly #hold: Script;
+  readonly #resign: Script;
+  readonly #listeners = new Set<(now: Leadership) => void>();
+  readonly #abort = new AbortController();
+  #loop: Promise<void> | undefined;
+  #fence: number | undefined;
+  #validUntilMs = 0;
+  #lapse: NodeJS.Timeout | undefined;
+
+  constructor(options: LeaderOptions) {
+    this.#keys = options.keys;
+    this.#instance = options.instance;
+    this.#log = options.log;
+    this.#clock = options.clock ?? systemClock;
+    this.#leaseMs = options.leaseMs ?? LEADER_LEASE_MS;
+    this.#renewMs = options.renewMs ?? LEADER_RENEW_MS;
+    this.#hold = defineScript(options.client, 'longshoreHoldLeader');
+    this.#resign = defineScript(options.client, 'longshoreResignLeader');
+  }
+
+  /** By the clock, not by the last message: right even just after the process was stopped for a while. */
+  isLeader(): boolean {
+    return this.#fence !== undefined && this.#clock.monotonicMs() < this.#validUntilMs;
+  }
+
+  /** The number to write with every decision; undefined when this replica is not the leader. */
+  fence(): number | undefined {
+    return this.isLeader() ? this.#fence : undefined;
+  }
+
+  /** Told at every change, in the tick in which it is known. @returns takes the listener off */
+  onChange(listener: (now: Leadership) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Starts to ask for the lease; the first answer has come when this resolves (Redis absent: it goes on asking). */
+  async start(signal?: AbortSignal): Promise<void> {
+    if (this.#loop !== undefined) return;
+    signal?.addEventListener('abort', () => this.#abort.abort(), { once: true });
+    if (signal?.aborted === true) this.#abort.abort();
+    const waitMs = await this.#tryHold();
+    this.#loop = this.#run(waitMs);
+  }
+
+  /** Gives the lease back, so that another replica takes it at once. */
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    await this.#loop;
+    const held = this.#fence !== undefined;
+    this.#become(undefined, 'resigned');
+    if (!held) return;
+    try {
+      await this.#resign.run(this.#keys.leader, this.#instance);
+    } catch (error) {
+      this.#log.warn({ err: error }, 'leader lease not given back; it runs out by itself');
+    }
+  }
+
+  async #run(firstWaitMs: number): Promise<void> {
+    let waitMs = firstWaitMs;
+    while (await sleep(waitMs, this.#abort.signal)) {
+      waitMs = await this.#tryHold();
+    }
+  }
+
+  /** One try. @returns how long to wait before the next */
+  async #tryHold(): Promise<number> {
+    const askedAtMs = this.#clock.monotonicMs();
+    try {
+      const answer = (await this.#hold.run(
+        this.#keys.leader,
+        this.#keys.leaderFence,
+        this.#instance,
+        this.#leaseMs,
+      )) as [number, number];
+      const [fence, othersLeftMs] = answer;
+      if (fence > 0) {
+        // Counted from before the question, less a tenth: never longer than what Redis granted.
+        this.#validUntilMs = askedAtMs + this.#leaseMs * 0.9;
+        if (this.#clock.monotonicMs() < this.#validUntilMs) this.#become(fence);
+        return this.#renewMs;
+      }
+      this.#become(undefined, 'held_by_another');
+      return Math.max(10, Math.min(this.#renewMs, othersLeftMs + 1 + Math.random() * 20));
+    } catch (error) {
+      this.#log.warn({ err: error, leading: this.isLeader() }, 'leader lease cannot be renewed');
+      if (!this.isLeader()) this.#become(undefined, 'lease_ran_out');
+      return Math.min(this.#renewMs, 500);
+    }
+  }
+
+  #become(fence: number | undefined, why: 'held_by_another' | 'lease_ran_out' | 'resigned' = 'held_by_another'): void {
+    clearTimeout(this.#lapse);
+    if (fence !== undefined) {
+      this.#lapse = setTimeout(
+        () => this.#become(undefined, 'lease_ran_out'),
+        Math.max(0, this.#validUntilMs - this.#clock.monotonicMs()) + 1,
+      );
+      this.#lapse.unref();
+    }
+    if (fence === this.#fence) return;
+    this.#fence = fence;
+    const now: Leadership = fence === undefined ? { kind: 'following', why } : { kind: 'leading', fence };
+    this.#log.info(now, fence === undefined ? 'not the leader' : 'leader');
+    for (const listener of this.#listeners) listener(now);
+  }
+}

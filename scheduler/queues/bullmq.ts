@@ -1,0 +1,419 @@
+// BullMQ behind our own interface; the only file that imports it. One root backend on one client, and per queue only what `forQueue`
+// gives: no Worker, no loop, no timer and no connection of its own. What must stay true: every queue's settings stand before its first add
+// (else it keeps 10 000 events with their results), and every call on a fetched job carries a real lock token.
+import type { IQueueBackend, JobJson, MinimalJob, QueueBaseOptions, RedisQueueBackend } from 'bullmq';
+import { createRedisBackend } from 'bullmq';
+import type { Redis } from 'ioredis';
+import { withDeadline } from '#shared/backoff.ts';
+import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { AppError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { encodeTaskJob, parseTaskJob, TASK_JOB_NAME } from './jobs.ts';
+import type { TaskJob } from './jobs.ts';
+import { Repairs } from './repairs.ts';
+import { defineScript } from './scripts.ts';
+import type { Script } from './scripts.ts';
+import { MIN_LOCK_TOKEN_LENGTH, totalOf } from './task-queues.ts';
+import type { Fence, Fetched, HeldLock, QueueDepth, TaskQueues } from './task-queues.ts';
+
+/** How long a fetched job stays locked unless renewed. */
+export const LOCK_MS = 120_000;
+const STALLED_INTERVAL_MS = 30_000;
+/** Past its maximum BullMQ would only mark a job for a Worker, and there is none. */
+const MAX_STALLED_COUNT = 1_000_000;
+/** Queues kept open; one used less recently is opened again when it is needed. */
+const MAX_OPEN = 20_000;
+const PIPELINE_BATCH = 500;
+const READY_DEADLINE_MS = 10_000;
+const MALFORMED_IN_A_ROW = 10;
+
+export interface BullmqQueuesOptions {
+  /** A client of its own role: `maxRetriesPerRequest: 1`, `enableOfflineQueue: false`, `commandTimeout: 2000`. The caller closes it. */
+  readonly client: Redis;
+  readonly log: Log;
+  /** Keys are `<prefix>:<queue>:…`. */
+  readonly prefix?: string;
+  readonly lockMs?: number;
+  readonly stalledIntervalMs?: number;
+  /** Waits before each look for jobs of lost commands; tests shorten them. */
+  readonly lookAfterMs?: readonly number[];
+}
+
+/** The task queues on this Redis. @throws AppError `queues_unavailable` when it does not answer */
+export async function openTaskQueues(options: BullmqQueuesOptions): Promise<TaskQueues> {
+  const rootOptions = {
+    connection: options.client,
+    prefix: options.prefix ?? 'ls',
+    lockDuration: options.lockMs ?? LOCK_MS,
+    stalledInterval: options.stalledIntervalMs ?? STALLED_INTERVAL_MS,
+    maxStalledCount: MAX_STALLED_COUNT,
+  } satisfies QueueBaseOptions & Record<string, unknown>;
+  const root = createRedisBackend('root', rootOptions);
+  // Without a listener a single lost command would end the process.
+  root.on('error', (error: unknown) => options.log.warn({ err: error }, 'queue connection failed'));
+  try {
+    await withDeadline(root.waitUntilReady(), READY_DEADLINE_MS, () => new Error('Redis is not ready'));
+  } catch (error) {
+    throw unavailable('open the task queues', error);
+  }
+  return new BullmqTaskQueues(root, options);
+}
+
+interface OpenQueue {
+  readonly name: QueueName;
+  readonly backend: IQueueBackend;
+  /** Its settings are written; absent: they must be, before the next add. */
+  opened: Promise<void> | undefined;
+}
+
+interface FetchUnderWay {
+  /** The connection broke meanwhile: the client may have sent it twice. */
+  doubtful: boolean;
+}
+
+class BullmqTaskQueues implements TaskQueues {
+  readonly #root: RedisQueueBackend;
+  readonly #client: Redis;
+  readonly #log: Log;
+  readonly #depthScript: Script;
+  readonly #repairs: Repairs;
+  /** Least recently used first. */
+  readonly #queues = new Map<QueueName, OpenQueue>();
+  readonly #fetches = new Set<FetchUnderWay>();
+  readonly #onClose = (): void => {
+    for (const fetch of this.#fetches) fetch.doubtful = true;
+    // Redis may come back without its data: each queue's settings are written again before its next add.
+    for (const queue of this.#queues.values()) queue.opened = undefined;
+  };
+
+  constructor(root: RedisQueueBackend, options: BullmqQueuesOptions) {
+    this.#root = root;
+    this.#client = options.client;
+    this.#log = options.log;
+    this.#depthScript = defineScript(options.client, 'longshoreDepth');
+    this.#client.on('close', this.#onClose);
+    this.#repairs = new Repairs(
+      {
+        heldBy: (queue, locks) => this.#heldBy(queue, locks),
+        giveBack: (queue, taskId, lock) => this.giveBack(queue, taskId, lock),
+        remove: (queue, taskId) => this.remove(queue, taskId),
+      },
+      { log: options.log, ...(options.lookAfterMs === undefined ? {} : { lookAfterMs: options.lookAfterMs }) },
+    );
+  }
+
+  open(name: QueueName): Promise<void> {
+    const queue = this.#queue(name);
+    queue.opened ??= this.#writeSettings(queue);
+    return queue.opened;
+  }
+
+  async reopenAll(): Promise<void> {
+    const opened = [...this.#queues.values()].filter((queue) => queue.opened !== undefined);
+    for (const queue of opened) queue.opened = undefined;
+    for (let at = 0; at < opened.length; at += PIPELINE_BATCH) {
+      await Promise.all(opened.slice(at, at + PIPELINE_BATCH).map((queue) => this.open(queue.name)));
+    }
+  }
+
+  async add(name: QueueName, job: TaskJob): Promise<{ readonly depth: number }> {
+    await this.open(name);
+    const { backend } = this.#queue(name);
+    this.#repairs.forgetAdd(name, job.taskId);
+    try {
+      const added = backend.addJob(jobJson(job), job.taskId);
+      // The backend writes one microtask after the call; the depth must be written after it, on the same connection.
+      await Promise.resolve();
+      const [, depth] = await Promise.all([added, this.#readDepth(backend)]);
+      return { depth: totalOf(depth) };
+    } catch (error) {
+      if (isAnswerLost(error)) this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
+      throw unavailable(`add task ${job.taskId} to ${name}`, error);
+    }
+  }
+
+  async remove(name: QueueName, taskId: TaskId): Promise<boolean> {
+    const { backend } = this.#queue(name);
+    // BullMQ answers 1 for an id that is not there; sent together, these two see the same moment.
+    const [existed, removed] = await this.#asking(
+      `remove task ${taskId} from ${name}`,
+      Promise.all([this.#client.exists(backend.toKey(taskId)), backend.remove(taskId, false)]),
+    );
+    return existed === 1 && removed === 1;
+  }
+
+  async fetch(name: QueueName, lock: LockToken): Promise<Fetched> {
+    requireLock(lock);
+    const { backend } = this.#queue(name);
+    for (let malformed = 0; malformed < MALFORMED_IN_A_ROW; malformed += 1) {
+      const [json, id, nextDueMs] = await this.#moveToActive(name, backend, lock);
+      if (json === undefined || id === undefined) return { job: undefined, starts: 0, nextDueMs };
+      try {
+        return { job: parseTaskJob(json.data), starts: json.attemptsStarted, nextDueMs: undefined };
+      } catch (error) {
+        // Nobody can run it, and given back it would come first again: it leaves the queue, its row tells the rest.
+        this.#log.error({ err: error, queue: name, taskId: id }, 'malformed job taken out of its queue');
+        await this.fail(name, id as TaskId, lock, messageOf(error));
+      }
+    }
+    return { job: undefined, starts: 0, nextDueMs: Date.now() };
+  }
+
+  async renew(held: readonly HeldLock[], ms: number): Promise<readonly HeldLock[]> {
+    for (const { lock } of held) requireLock(lock);
+    const byQueue = [...Map.groupBy(held, ({ queue }) => queue)];
+    const failed = await this.#asking(
+      'renew locks',
+      Promise.all(
+        byQueue.map(async ([name, locks]) => {
+          const ids = locks.map(({ taskId }) => taskId as string);
+          const tokens = locks.map(({ lock }) => lock as string);
+          const lost = new Set(await this.#queue(name).backend.extendLocks(ids, tokens, ms));
+          return locks.filter(({ taskId }) => lost.has(taskId));
+        }),
+      ),
+    );
+    return failed.flat();
+  }
+
+  complete(name: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence> {
+    return this.#fenced(`complete task ${taskId}`, lock, () =>
+      this.#queue(name).backend.moveToCompleted(skeleton(taskId), null, true, lock, false),
+    );
+  }
+
+  fail(name: QueueName, taskId: TaskId, lock: LockToken, reason: string): Promise<Fence> {
+    return this.#fenced(`end task ${taskId}`, lock, () =>
+      this.#queue(name).backend.moveToFailed(skeleton(taskId), reason.slice(0, 512), true, lock, false),
+    );
+  }
+
+  delay(name: QueueName, taskId: TaskId, lock: LockToken, untilMs: number, changed?: TaskJob): Promise<Fence> {
+    return this.#fenced(`put off task ${taskId}`, lock, () => {
+      const nowMs = Date.now();
+      const fieldsToUpdate = changed === undefined ? {} : { fieldsToUpdate: { data: encodeTaskJob(changed) } };
+      const options = { skipAttempt: true, ...fieldsToUpdate };
+      return this.#queue(name).backend.moveToDelayed(taskId, nowMs, Math.max(0, untilMs - nowMs), lock, options);
+    });
+  }
+
+  giveBack(name: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence> {
+    return this.#fenced(`give back task ${taskId}`, lock, () =>
+      this.#queue(name).backend.moveJobFromActiveToWait(taskId, lock),
+    );
+  }
+
+  async lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {
+    const key = this.#queue(name).backend.toKey(`${taskId}:lock`);
+    const token = await this.#asking(`read the lock of task ${taskId}`, this.#client.get(key));
+    return token === null ? undefined : (token as LockToken);
+  }
+
+  async read(name: QueueName, taskId: TaskId): Promise<TaskJob | undefined> {
+    const key = this.#queue(name).backend.toKey(taskId);
+    const data = await this.#asking(`read task ${taskId}`, this.#client.hget(key, 'data'));
+    return data === null ? undefined : parseTaskJob(data);
+  }
+
+  depth(name: QueueName): Promise<QueueDepth> {
+    return this.#asking(`count ${name}`, this.#readDepth(this.#queue(name).backend));
+  }
+
+  async depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
+    const found: QueueDepth[] = [];
+    for (let at = 0; at < names.length; at += PIPELINE_BATCH) {
+      const pipeline = this.#client.pipeline();
+      for (const name of names.slice(at, at + PIPELINE_BATCH)) {
+        this.#depthScript.queueOn(pipeline, ...depthKeys(this.#queue(name).backend));
+      }
+      const answers = await this.#asking('count the queues', pipeline.exec());
+      for (const [error, counts] of answers ?? []) {
+        if (error !== null) throw unavailable('count the queues', error);
+        found.push(depthOf(counts));
+      }
+    }
+    return found;
+  }
+
+  async activeIds(name: QueueName, limit = 1000): Promise<readonly TaskId[]> {
+    const { active } = this.#queue(name).backend.keys;
+    const ids = await this.#asking(`list ${name}`, this.#client.lrange(String(active), 0, limit - 1));
+    return ids as TaskId[];
+  }
+
+  async scanStalled(name: QueueName): Promise<readonly TaskId[]> {
+    const moved = await this.#asking(`scan ${name}`, this.#queue(name).backend.moveStalledJobsToWait());
+    return moved as TaskId[];
+  }
+
+  async obliterate(name: QueueName): Promise<void> {
+    const { backend } = this.#queue(name);
+    await this.#asking(`delete ${name}`, deleteAll(backend));
+    this.#queues.delete(name);
+  }
+
+  async close(): Promise<void> {
+    this.#client.off('close', this.#onClose);
+    await this.#repairs.close();
+    await this.#root.close();
+  }
+
+  async #moveToActive(
+    name: QueueName,
+    backend: IQueueBackend,
+    lock: LockToken,
+  ): Promise<[JobJson | undefined, string | undefined, number | undefined]> {
+    const underWay: FetchUnderWay = { doubtful: false };
+    this.#fetches.add(underWay);
+    try {
+      const [json, id, , nextDue] = (await backend.moveToActive(lock)) as [
+        JobJson | null | undefined,
+        string | number | undefined,
+        unknown,
+        number | undefined,
+      ];
+      const found = json ?? undefined;
+      const keep = found === undefined ? undefined : String(id);
+      if (underWay.doubtful) {
+        this.#repairs.note({ kind: 'fetch', queue: name, lock, keep: keep as TaskId | undefined });
+      }
+      return [found, keep, nextDue === undefined || nextDue <= 0 ? undefined : nextDue];
+    } catch (error) {
+      if (isAnswerLost(error)) this.#repairs.note({ kind: 'fetch', queue: name, lock, keep: undefined });
+      throw unavailable(`fetch from ${name}`, error);
+    } finally {
+      this.#fetches.delete(underWay);
+    }
+  }
+
+  async #heldBy(
+    name: QueueName,
+    locks: ReadonlySet<string>,
+  ): Promise<readonly { readonly taskId: TaskId; readonly lock: LockToken }[]> {
+    const ids = await this.activeIds(name, 100_000);
+    const { backend } = this.#queue(name);
+    const held: { taskId: TaskId; lock: LockToken }[] = [];
+    for (let at = 0; at < ids.length; at += PIPELINE_BATCH) {
+      const batch = ids.slice(at, at + PIPELINE_BATCH);
+      const tokens = await this.#client.mget(batch.map((id) => backend.toKey(`${id}:lock`)));
+      for (const [index, taskId] of batch.entries()) {
+        const lock = tokens[index];
+        if (typeof lock === 'string' && locks.has(lock)) held.push({ taskId, lock: lock as LockToken });
+      }
+    }
+    return held;
+  }
+
+  async #readDepth(backend: IQueueBackend): Promise<QueueDepth> {
+    return depthOf(await this.#depthScript.run(...depthKeys(backend)));
+  }
+
+  #queue(name: QueueName): OpenQueue {
+    let queue = this.#queues.get(name);
+    if (queue === undefined) {
+      if (name === '' || name.includes(':')) throw new TypeError(`queue name ${JSON.stringify(name)} is not usable`);
+      const oldest = this.#queues.size >= MAX_OPEN ? this.#queues.keys().next().value : undefined;
+      if (oldest !== undefined) this.#queues.delete(oldest);
+      queue = { name, backend: this.#root.forQueue(name), opened: undefined };
+    } else if (this.#queues.size > MAX_OPEN / 2) {
+      this.#queues.delete(name);
+    } else {
+      return queue;
+    }
+    this.#queues.set(name, queue);
+    return queue;
+  }
+
+  async #writeSettings(queue: OpenQueue): Promise<void> {
+    try {
+      await queue.backend.setQueueMeta({ 'opts.maxLenEvents': 0 });
+    } catch (error) {
+      queue.opened = undefined;
+      throw unavailable(`open ${queue.name}`, error);
+    }
+  }
+
+  async #fenced(what: string, lock: LockToken, act: () => Promise<unknown>): Promise<Fence> {
+    requireLock(lock);
+    try {
+      await act();
+      return { kind: 'done' };
+    } catch (error) {
+      const fence = fenceOf(error);
+      if (fence !== undefined) return fence;
+      throw unavailable(what, error);
+    }
+  }
+
+  async #asking<T>(what: string, answer: Promise<T>): Promise<T> {
+    try {
+      return await answer;
+    } catch (error) {
+      throw unavailable(what, error);
+    }
+  }
+}
+
+async function deleteAll(backend: IQueueBackend): Promise<void> {
+  // Obliterating takes a paused queue and a thousand jobs at a time; nothing is added meanwhile, or it goes too.
+  await backend.pause(true);
+  for (let rounds = 0; rounds < 10_000; rounds += 1) {
+    if ((await backend.obliterate({ force: true, count: 1000 })) === 0) return;
+  }
+  throw new Error('the queue does not get empty');
+}
+
+function requireLock(lock: LockToken): void {
+  if (typeof lock !== 'string' || lock.length < MIN_LOCK_TOKEN_LENGTH) {
+    throw new TypeError(`a lock token needs at least ${MIN_LOCK_TOKEN_LENGTH} characters`);
+  }
+}
+
+/** BullMQ's answer codes as values; anything else is a failure. -3 (not active any more) reads like a lock that ran out. */
+function fenceOf(error: unknown): Fence | undefined {
+  switch (typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined) {
+    case -1:
+      return { kind: 'gone' };
+    case -2:
+    case -3:
+      return { kind: 'expired' };
+    case -6:
+      return { kind: 'superseded' };
+    default:
+      return undefined;
+  }
+}
+
+/** False when Redis answered with an error, or the command was never written: then it did not run. */
+function isAnswerLost(error: unknown): boolean {
+  if (!(error instanceof Error) || error instanceof AppError) return false;
+  return error.name !== 'ReplyError' && !error.message.startsWith("Stream isn't writeable");
+}
+
+const unavailable = (what: string, cause: unknown): AppError =>
+  cause instanceof AppError ? cause : new AppError('queues_unavailable', `cannot ${what}`, { cause });
+
+/** Finishing reads the id and these options only; `attempts: 1` always ends the job. */
+const skeleton = (taskId: TaskId): MinimalJob => ({ id: taskId, opts: { attempts: 1 } }) as unknown as MinimalJob;
+
+const jobJson = (job: TaskJob): JobJson => ({
+  id: job.taskId,
+  name: TASK_JOB_NAME,
+  data: encodeTaskJob(job),
+  opts: { attempts: 1, removeOnComplete: true, removeOnFail: true },
+  progress: 0,
+  attemptsMade: 0,
+  attemptsStarted: 0,
+  stalledCounter: 0,
+  timestamp: Date.now(),
+  failedReason: '',
+  returnvalue: '',
+});
+
+const depthKeys = ({ keys }: IQueueBackend): string[] =>
+  [keys['wait'], keys['active'], keys['delayed'], keys['prioritized']].map(String);
+
+function depthOf(counts: unknown): QueueDepth {
+  const [waiting = 0, active = 0, delayed = 0, prioritized = 0] = counts as number[];
+  return { waiting, active, delayed, prioritized };
+}

@@ -1,0 +1,168 @@
+// Commands whose answer was lost may still have run. A fetch like that leaves a job active that nobody works on; an add leaves a job whose
+// caller was told that it failed. This looks again until Redis had time enough to run what it still held, and undoes both.
+// Bounded: past `limit` the oldest is dropped, and the stall scan (fetch) or the check at the fetch (add) heals it later.
+import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+
+/** A fetch whose answer was lost, or was perhaps sent twice; `keep` is the job that the caller did get. */
+export interface LostFetch {
+  readonly kind: 'fetch';
+  readonly queue: QueueName;
+  readonly lock: LockToken;
+  readonly keep: TaskId | undefined;
+}
+
+/** An add whose answer was lost. */
+export interface LostAdd {
+  readonly kind: 'add';
+  readonly queue: QueueName;
+  readonly taskId: TaskId;
+}
+
+export type Lost = LostFetch | LostAdd;
+
+/** What a repair needs of the queues. */
+export interface RepairPort {
+  /** Ids of the queue's fetched jobs that one of these tokens holds. */
+  heldBy(
+    queue: QueueName,
+    locks: ReadonlySet<string>,
+  ): Promise<readonly { readonly taskId: TaskId; readonly lock: LockToken }[]>;
+  giveBack(queue: QueueName, taskId: TaskId, lock: LockToken): Promise<unknown>;
+  remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
+}
+
+interface Entry {
+  readonly lost: Lost;
+  looks: number;
+  dueMs: number;
+}
+
+/** Waits before each look. Together about a minute: longer than a command can lie in a socket that is still open. */
+export const LOOK_AFTER_MS: readonly number[] = [500, 1000, 2000, 4000, 8000, 15_000, 30_000];
+
+export class Repairs {
+  readonly #port: RepairPort;
+  readonly #log: Log;
+  readonly #limit: number;
+  readonly #lookAfterMs: readonly number[];
+  readonly #nowMs: () => number;
+  readonly #entries = new Map<string, Entry>();
+  #timer: NodeJS.Timeout | undefined;
+  #round: Promise<number> | undefined;
+  #closed = false;
+
+  constructor(
+    port: RepairPort,
+    options: {
+      readonly log: Log;
+      readonly limit?: number;
+      readonly lookAfterMs?: readonly number[];
+      readonly nowMs?: () => number;
+    },
+  ) {
+    this.#port = port;
+    this.#log = options.log;
+    this.#limit = options.limit ?? 10_000;
+    this.#lookAfterMs = options.lookAfterMs ?? LOOK_AFTER_MS;
+    this.#nowMs = options.nowMs ?? (() => performance.now());
+  }
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  note(lost: Lost): void {
+    if (this.#closed) return;
+    if (this.#entries.size >= this.#limit) {
+      const oldest = this.#entries.keys().next().value;
+      if (oldest !== undefined) this.#entries.delete(oldest);
+      this.#log.warn({ limit: this.#limit }, 'too many lost commands to repair; the oldest is left to the stall scan');
+    }
+    this.#entries.set(keyOf(lost), { lost, looks: 0, dueMs: this.#nowMs() + (this.#lookAfterMs[0] ?? 0) });
+    this.#arm();
+  }
+
+  /** The same id is being added again: it is wanted after all. */
+  forgetAdd(queue: QueueName, taskId: TaskId): void {
+    if (this.#entries.size > 0) this.#entries.delete(keyOf({ kind: 'add', queue, taskId }));
+  }
+
+  /** Looks at what is due now; at everything when `all`. @returns how many jobs were given back or removed */
+  async look(all = false): Promise<number> {
+    while (this.#round !== undefined) await this.#round;
+    this.#round = this.#look(all);
+    try {
+      return await this.#round;
+    } finally {
+      this.#round = undefined;
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#entries.clear();
+    await this.#round;
+  }
+
+  async #look(all: boolean): Promise<number> {
+    const nowMs = this.#nowMs();
+    const due = [...this.#entries.values()].filter((entry) => all || entry.dueMs <= nowMs);
+    const byQueue = Map.groupBy(due, (entry) => entry.lost.queue);
+    let repaired = 0;
+    for (const [queue, entries] of byQueue) {
+      try {
+        repaired += await this.#lookAt(queue, entries);
+        for (const entry of entries) this.#looked(entry);
+      } catch (error) {
+        // Redis does not answer: this look does not count.
+        this.#log.debug({ err: error, queue }, 'lost commands cannot be looked up yet');
+        for (const entry of entries) entry.dueMs = this.#nowMs() + (this.#lookAfterMs[0] ?? 0);
+      }
+    }
+    return repaired;
+  }
+
+  async #lookAt(queue: QueueName, entries: readonly Entry[]): Promise<number> {
+    let repaired = 0;
+    const fetches = new Map<string, LostFetch>();
+    for (const { lost } of entries) {
+      if (lost.kind === 'fetch') fetches.set(lost.lock, lost);
+      else if (this.#entries.has(keyOf(lost)) && (await this.#port.remove(queue, lost.taskId))) repaired += 1;
+    }
+    if (fetches.size > 0) {
+      for (const held of await this.#port.heldBy(queue, new Set(fetches.keys()))) {
+        if (fetches.get(held.lock)?.keep === held.taskId) continue;
+        await this.#port.giveBack(queue, held.taskId, held.lock);
+        repaired += 1;
+      }
+    }
+    if (repaired > 0) this.#log.info({ queue, repaired }, 'jobs of lost commands put right');
+    return repaired;
+  }
+
+  #looked(entry: Entry): void {
+    entry.looks += 1;
+    const nextMs = this.#lookAfterMs[entry.looks];
+    if (nextMs === undefined) this.#entries.delete(keyOf(entry.lost));
+    else entry.dueMs = this.#nowMs() + nextMs;
+  }
+
+  #arm(): void {
+    if (this.#timer !== undefined || this.#closed || this.#entries.size === 0) return;
+    const firstDueMs = Math.min(...[...this.#entries.values()].slice(0, 100).map((entry) => entry.dueMs));
+    this.#timer = setTimeout(
+      () => {
+        this.#timer = undefined;
+        void this.look().finally(() => this.#arm());
+      },
+      Math.max(10, firstDueMs - this.#nowMs()),
+    );
+    this.#timer.unref();
+  }
+}
+
+const keyOf = (lost: Lost): string =>
+  lost.kind === 'fetch' ? `fetch ${lost.lock}` : `add ${lost.queue} ${lost.taskId}`;

@@ -1,0 +1,46 @@
+// Our own Lua, one file each in lua/, made into commands of a client. They write only our own keys (depth.lua reads four of BullMQ's).
+import { readFileSync } from 'node:fs';
+import type { ChainableCommander, Redis } from 'ioredis';
+
+const SCRIPTS = {
+  longshoreDepth: { file: 'depth.lua', numberOfKeys: 4 },
+  longshoreAppendRecord: { file: 'append-record.lua', numberOfKeys: 2 },
+  longshoreHoldLeader: { file: 'hold-leader.lua', numberOfKeys: 2 },
+  longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
+} as const;
+
+export type ScriptName = keyof typeof SCRIPTS;
+
+/** A script on one client. */
+export interface Script {
+  /** Runs it now. @throws the client's error */
+  readonly run: (...keysAndArguments: readonly (string | number)[]) => Promise<unknown>;
+  /** Puts it on a pipeline. */
+  readonly queueOn: (pipeline: ChainableCommander, ...keysAndArguments: readonly (string | number)[]) => void;
+}
+
+type Command = (...keysAndArguments: readonly (string | number)[]) => unknown;
+
+/** Makes a script a command of this client (sent by its hash, loaded again by itself when the server forgot it). */
+export function defineScript(client: Redis, name: ScriptName): Script {
+  const { file, numberOfKeys } = SCRIPTS[name];
+  if (commandOf(client, name) === undefined) {
+    const lua = readFileSync(new URL(`./lua/${file}`, import.meta.url), 'utf8');
+    client.defineCommand(name, { numberOfKeys, lua });
+  }
+  const command = commandOf(client, name);
+  if (command === undefined) throw new Error(`Redis client has no command ${name}`);
+  return {
+    run: async (...given) => Reflect.apply(command, client, given),
+    queueOn: (pipeline, ...given) => {
+      const queued = commandOf(pipeline, name);
+      if (queued === undefined) throw new Error(`Redis pipeline has no command ${name}`);
+      Reflect.apply(queued, pipeline, given);
+    },
+  };
+}
+
+function commandOf(target: object, name: ScriptName): Command | undefined {
+  const found: unknown = Reflect.get(target, name);
+  return typeof found === 'function' ? (found as Command) : undefined;
+}
