@@ -24,7 +24,6 @@ create table workspaces (
 -- One row, once: whoever inserts it makes the first workspace.
 create table bootstrap (
   id integer primary key check (id = 1),
-  workspace_id text not null,
   created_at timestamptz not null default now()
 );
 

@@ -81,10 +81,7 @@ export function setWorkspaceLimits(
 }
 
 /** True for the one caller, ever, that may make the first workspace. Waits for another's transaction to end. */
-export async function claimBootstrap(db: Queryable, workspaceId: WorkspaceId): Promise<boolean> {
-  const { rowCount } = await db.query(
-    'insert into bootstrap (id, workspace_id) values (1, $1) on conflict (id) do nothing',
-    [workspaceId],
-  );
+export async function claimBootstrap(db: Queryable): Promise<boolean> {
+  const { rowCount } = await db.query('insert into bootstrap (id) values (1) on conflict (id) do nothing');
   return rowCount === 1;
 }

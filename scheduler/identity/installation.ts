@@ -1,0 +1,75 @@
+// What makes an installation itself: the key its tokens are signed with and its private CA. Rows of the database, sealed, made once under a unique row, so that every replica
+// has the same. Opened by main.ts right after the migration; everything else in identity/ takes it as an argument.
+import { createPrivateKey, createPublicKey, generateKeyPairSync, hkdfSync } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
+import { StartupError } from '#shared/errors.ts';
+import type { Sealer } from '../secrets/seal.ts';
+import type { Queryable } from '../store/db.ts';
+import { insertInstallation, readInstallation } from '../store/queries/installation.ts';
+import { fingerprintOf, issueServerCertificate, makeCertificateAuthority } from './certificates.ts';
+import type { ServerCertificate } from './certificates.ts';
+
+export interface Installation {
+  /** Ed25519: signs tokens, machine credentials and revocations. */
+  readonly signingKey: KeyObject;
+  readonly publicKey: KeyObject;
+  readonly caCertPem: string;
+  /** sha256 of the CA's DER, hex: the middle part of a join token. */
+  readonly caFingerprint: string;
+  /** For the agent port; new at every start. */
+  readonly server: ServerCertificate;
+  /** 32 bytes for one purpose (`object-upload`), the same in every replica. */
+  deriveKey(purpose: string): Uint8Array;
+}
+
+const SIGNING_KEY = 'installation.signing_key';
+const CA_KEY = 'installation.ca_key';
+
+/** @throws StartupError `secret_key_mismatch` when the key file does not open what the database holds */
+export async function openInstallation(
+  db: Queryable,
+  sealer: Sealer,
+  nowMs: number = Date.now(),
+): Promise<Installation> {
+  const row = (await readInstallation(db)) ?? (await make(db, sealer, nowMs));
+  const signingKeyDer = unseal(sealer, row.signingKey, SIGNING_KEY);
+  const caKey = unseal(sealer, row.caKey, CA_KEY);
+  const signingKey = createPrivateKey({ key: Buffer.from(signingKeyDer), format: 'der', type: 'pkcs8' });
+  return {
+    signingKey,
+    publicKey: createPublicKey(signingKey),
+    caCertPem: row.caCert,
+    caFingerprint: fingerprintOf(row.caCert),
+    server: await issueServerCertificate({ certPem: row.caCert, privateKey: caKey }, nowMs),
+    deriveKey: (purpose) => new Uint8Array(hkdfSync('sha256', signingKeyDer, '', `longshore ${purpose}`, 32)),
+  };
+}
+
+async function make(db: Queryable, sealer: Sealer, nowMs: number): ReturnType<typeof mustRead> {
+  const { privateKey } = generateKeyPairSync('ed25519');
+  const ca = await makeCertificateAuthority(nowMs);
+  await insertInstallation(db, {
+    signingKey: sealer.seal(privateKey.export({ format: 'der', type: 'pkcs8' }), SIGNING_KEY),
+    caCert: ca.certPem,
+    caKey: sealer.seal(ca.privateKey, CA_KEY),
+  });
+  return mustRead(db);
+}
+
+async function mustRead(db: Queryable) {
+  const row = await readInstallation(db);
+  if (row === undefined) throw new Error('the installation row is missing right after it was written');
+  return row;
+}
+
+function unseal(sealer: Sealer, sealed: Uint8Array, context: string): Uint8Array {
+  try {
+    return sealer.open(sealed, context);
+  } catch (error) {
+    throw new StartupError(
+      'secret_key_mismatch',
+      'the secret key does not open what the database holds: LONGSHORE_SECRET_KEY_FILE must name the key file this installation was made with (by default secret.key in the data directory of the first start)',
+      { cause: error },
+    );
+  }
+}

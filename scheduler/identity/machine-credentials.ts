@@ -1,0 +1,46 @@
+// What an agent shows after it has joined: a text signed for an hour, renewed at half life. Whether its version still counts is a row's business (machines.credentialVersion).
+import { randomUUID } from 'node:crypto';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { signClaims, verifiedClaims } from './jwt.ts';
+import type { SigningKeys } from './jwt.ts';
+
+export const MACHINE_CREDENTIAL_LIFE_MS = 3_600_000;
+
+export interface MachineCredential {
+  readonly text: string;
+  readonly expiresAtMs: number;
+}
+
+export interface MachineIdentity {
+  readonly machineId: MachineId;
+  /** Compare with the machine's row: an older version counts only until the newer was used. */
+  readonly version: number;
+  readonly expiresAtMs: number;
+}
+
+export async function issueMachineCredential(
+  keys: SigningKeys,
+  machineId: MachineId,
+  version: number,
+  nowMs: number = Date.now(),
+): Promise<MachineCredential> {
+  const text = await signClaims(
+    keys,
+    { typ: 'machine', ver: version },
+    { id: randomUUID(), subject: machineId, nowMs, lifeMs: MACHINE_CREDENTIAL_LIFE_MS },
+  );
+  return { text, expiresAtMs: Math.floor(nowMs / 1000) * 1000 + MACHINE_CREDENTIAL_LIFE_MS };
+}
+
+/** null: not ours, not a machine's, or past its hour. */
+export async function verifyMachineCredential(
+  keys: SigningKeys,
+  text: string,
+  nowMs: number = Date.now(),
+): Promise<MachineIdentity | null> {
+  const claims = await verifiedClaims(keys, text, nowMs);
+  if (claims === null || claims['typ'] !== 'machine') return null;
+  const { sub, ver, exp } = claims;
+  if (sub === undefined || typeof ver !== 'number' || exp === undefined) return null;
+  return { machineId: sub as MachineId, version: ver, expiresAtMs: exp * 1000 };
+}

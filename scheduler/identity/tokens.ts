@@ -1,0 +1,255 @@
+// Who a bearer is. Owns the tokens (signed texts whose sha256 is a row) and the cache in front of them; called by every surface. Must stay true: a signature alone is never
+// enough, a token switched off stops working everywhere at once, and a token seen before costs one hash and one map look-up.
+import { createHash, hash } from 'node:crypto';
+import { newId } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, StubId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import { systemClock } from '#shared/clock.ts';
+import type { Queryable } from '../store/db.ts';
+import { deleteToken, insertToken, listTokens, spendToken, toggleToken, tokenByHash } from '../store/queries/tokens.ts';
+import type { TokenRow, TokenType } from '../store/queries/tokens.ts';
+import type { Caller } from './caller.ts';
+import type { Invalidation } from './invalidation.ts';
+import { signClaims, verifiedClaims } from './jwt.ts';
+import type { SigningKeys } from './jwt.ts';
+import { TokenCache } from './token-cache.ts';
+import type { Known } from './token-cache.ts';
+
+export interface TokenOwner {
+  readonly workspaceId: WorkspaceId;
+}
+
+export interface IssuedToken {
+  /** The token in clear; this once. */
+  readonly token: string;
+  readonly row: TokenRow;
+}
+
+export interface ContainerTokenFor {
+  readonly containerId: ContainerId;
+  readonly stubId: StubId;
+  readonly deploymentId: DeploymentId | null;
+  readonly workspaceId: WorkspaceId;
+  readonly workspaceDbId: number;
+}
+
+export interface Tokens {
+  issue(owner: TokenOwner, type: TokenType, options?: { readonly reusable?: boolean }): Promise<IssuedToken>;
+  /** The caller; null when the token is worth nothing. Answers at once (no promise) when it knows. A one-use token is used up by this. */
+  authenticate(bearer: string): Caller | null | Promise<Caller | null>;
+  /** Without asking anybody: undefined when it does not know. */
+  peek(bearer: string): Known;
+  list(owner: TokenOwner, limit?: number): Promise<TokenRow[]>;
+  /** Flips `active`, everywhere at once; undefined: no such token in the workspace. */
+  toggle(owner: TokenOwner, id: string): Promise<TokenRow | undefined>;
+  /** Removes it, everywhere at once; false: no such token in the workspace. */
+  remove(owner: TokenOwner, id: string): Promise<boolean>;
+  /** Signed, no row: it counts for as long as `isContainerLive` says so. */
+  issueContainerToken(container: ContainerTokenFor): Promise<string>;
+  /** Called by the invalidation message. */
+  invalidate(hashHex: string): void;
+  invalidateAll(): void;
+}
+
+export interface TokensOptions {
+  readonly db: Queryable;
+  readonly installation: SigningKeys;
+  /** Absent in tools without Redis: changes are then seen by this process alone. */
+  readonly invalidation?: Invalidation;
+  /** Whether a container token still counts; asked at every use, so it answers from memory. Absent: none counts. */
+  readonly isContainerLive?: (id: ContainerId) => boolean | Promise<boolean>;
+  readonly clock?: Clock;
+}
+
+interface Found {
+  readonly caller: Caller | null;
+  readonly reusable: boolean;
+}
+const NOTHING: Found = { caller: null, reusable: true };
+
+const MAX_LISTED = 1_000;
+const MASK_PREFIX = 'eyJ';
+
+export const tokenHash = (bearer: string): string => hash('sha256', bearer, 'hex');
+
+/** How ListTokens and ToggleToken show a token. */
+export const maskedToken = (row: Pick<TokenRow, 'hint'>): string => `${MASK_PREFIX}…${row.hint}`;
+
+/** Makes a token and its row; inside a transaction when `db` is one. */
+export async function issueToken(
+  db: Queryable,
+  keys: SigningKeys,
+  owner: TokenOwner,
+  type: TokenType,
+  options: { readonly reusable?: boolean; readonly nowMs: number },
+): Promise<IssuedToken> {
+  const id = newId<TokenId>();
+  const token = await signClaims(keys, { ws: owner.workspaceId, typ: type }, { id, nowMs: options.nowMs });
+  const row = await insertToken(db, {
+    id,
+    workspaceId: owner.workspaceId,
+    hash: createHash('sha256').update(token).digest(),
+    hint: token.slice(-4),
+    type,
+    reusable: options.reusable ?? true,
+  });
+  return { token, row };
+}
+
+export function createTokens(options: TokensOptions): Tokens {
+  return new CachedTokens(options);
+}
+
+class CachedTokens implements Tokens {
+  readonly #options: TokensOptions;
+  readonly #clock: Clock;
+  readonly #cache = new TokenCache();
+  /** Look-ups under way: a burst of calls with one new token asks once. */
+  readonly #asking = new Map<string, Promise<Found>>();
+
+  constructor(options: TokensOptions) {
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    options.invalidation?.on('token', (id) => this.invalidate(id));
+    options.invalidation?.onReset(() => this.invalidateAll());
+  }
+
+  issue(owner: TokenOwner, type: TokenType, options: { readonly reusable?: boolean } = {}): Promise<IssuedToken> {
+    const { db, installation } = this.#options;
+    return issueToken(db, installation, owner, type, { ...options, nowMs: this.#clock.nowMs() });
+  }
+
+  peek(bearer: string): Known {
+    return this.#known(tokenHash(bearer));
+  }
+
+  authenticate(bearer: string): Caller | null | Promise<Caller | null> {
+    const key = tokenHash(bearer);
+    const known = this.#known(key);
+    if (known === null) return null;
+    if (known === undefined) return this.#askOnce(key, bearer);
+    return known.container === undefined ? known : this.#whileContainerLives(known, known.container.containerId);
+  }
+
+  list(owner: TokenOwner, limit: number = MAX_LISTED): Promise<TokenRow[]> {
+    return listTokens(this.#options.db, owner.workspaceId, Math.min(limit, MAX_LISTED));
+  }
+
+  async toggle(owner: TokenOwner, id: string): Promise<TokenRow | undefined> {
+    const row = await toggleToken(this.#options.db, owner.workspaceId, id);
+    if (row !== undefined) this.#changed(row);
+    return row;
+  }
+
+  async remove(owner: TokenOwner, id: string): Promise<boolean> {
+    const row = await deleteToken(this.#options.db, owner.workspaceId, id);
+    if (row !== undefined) this.#changed(row);
+    return row !== undefined;
+  }
+
+  issueContainerToken(container: ContainerTokenFor): Promise<string> {
+    return signClaims(
+      this.#options.installation,
+      {
+        typ: 'container',
+        ws: container.workspaceId,
+        wsn: container.workspaceDbId,
+        stub: container.stubId,
+        dep: container.deploymentId,
+      },
+      { id: newId<TokenId>(), subject: container.containerId, nowMs: this.#clock.nowMs() },
+    );
+  }
+
+  invalidate(hashHex: string): void {
+    this.#cache.invalidate(hashHex);
+    this.#asking.delete(hashHex);
+  }
+
+  invalidateAll(): void {
+    this.#cache.clear();
+    this.#asking.clear();
+  }
+
+  #known(key: string): Known {
+    const messagesArrive = this.#options.invalidation?.isLive ?? true;
+    return this.#cache.get(key, this.#clock.monotonicMs(), messagesArrive);
+  }
+
+  #changed(row: TokenRow): void {
+    const hashHex = Buffer.from(row.hash).toString('hex');
+    this.invalidate(hashHex);
+    this.#options.invalidation?.publish('token', hashHex);
+  }
+
+  async #askOnce(key: string, bearer: string): Promise<Caller | null> {
+    let asking = this.#asking.get(key);
+    if (asking === undefined) {
+      const mine = this.#ask(key, bearer).finally(() => {
+        if (this.#asking.get(key) === mine) this.#asking.delete(key);
+      });
+      asking = mine;
+      this.#asking.set(key, mine);
+    }
+    const found = await asking;
+    if (found.caller === null) return null;
+    if (found.caller.container !== undefined) {
+      return this.#whileContainerLives(found.caller, found.caller.container.containerId);
+    }
+    if (found.reusable) return found.caller;
+    // Used up by whoever gets there first, also among callers that shared the look-up; no cache ever knows it.
+    const isFirst = await spendToken(this.#options.db, Buffer.from(key, 'hex'));
+    return isFirst ? found.caller : null;
+  }
+
+  async #ask(key: string, bearer: string): Promise<Found> {
+    const { generation } = this.#cache;
+    // The signature first: what strangers make up never reaches the database.
+    const claims = await verifiedClaims(this.#options.installation, bearer, this.#clock.nowMs());
+    const found =
+      claims === null
+        ? NOTHING
+        : claims['typ'] === 'container'
+          ? { caller: containerCaller(claims), reusable: true }
+          : await this.#readRow(key);
+    if (found.reusable) this.#cache.put(key, found.caller, this.#clock.monotonicMs(), generation);
+    return found;
+  }
+
+  async #readRow(key: string): Promise<Found> {
+    const row = await tokenByHash(this.#options.db, Buffer.from(key, 'hex'));
+    if (row === undefined || !row.active) return NOTHING;
+    const caller: Caller = {
+      workspaceId: row.workspaceId,
+      workspaceDbId: row.workspaceNumber,
+      tokenId: row.id,
+      type: row.type,
+      isAdmin: row.type === 'admin',
+    };
+    return { caller, reusable: row.reusable };
+  }
+
+  #whileContainerLives(caller: Caller, id: ContainerId): Caller | null | Promise<Caller | null> {
+    const live = this.#options.isContainerLive?.(id) ?? false;
+    if (typeof live === 'boolean') return live ? caller : null;
+    return live.then((isLive) => (isLive ? caller : null));
+  }
+}
+
+function containerCaller(claims: Readonly<Record<string, unknown>>): Caller | null {
+  const { jti, sub, ws, wsn, stub, dep } = claims;
+  if (typeof jti !== 'string' || typeof sub !== 'string' || typeof ws !== 'string') return null;
+  if (typeof stub !== 'string' || typeof wsn !== 'number') return null;
+  return {
+    workspaceId: ws as WorkspaceId,
+    workspaceDbId: wsn,
+    tokenId: jti as TokenId,
+    type: 'container',
+    isAdmin: false,
+    container: {
+      containerId: sub as ContainerId,
+      stubId: stub as StubId,
+      deploymentId: typeof dep === 'string' ? (dep as DeploymentId) : null,
+    },
+  };
+}

@@ -1,0 +1,130 @@
+// What can be invoked, in one row each: deployment, stub and code together, as the target cache keeps them.
+import type { DeploymentId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne } from '../rows.ts';
+
+export interface TargetRow {
+  readonly workspaceId: WorkspaceId;
+  readonly stubId: StubId;
+  readonly stubName: string;
+  readonly stubType: string;
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly code: { readonly objectId: ObjectId; readonly sha256: string; readonly sizeBytes: number } | null;
+  /** null: the stub itself. */
+  readonly deployment: {
+    readonly id: DeploymentId;
+    readonly name: string;
+    readonly version: number;
+    readonly active: boolean;
+    readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
+  } | null;
+}
+
+interface Raw {
+  workspace_id: string;
+  stub_id: string;
+  stub_name: string;
+  stub_type: string;
+  config: Record<string, unknown>;
+  object_id: string | null;
+  sha256: string | null;
+  size: number | null;
+  deployment_id: string | null;
+  name: string | null;
+  version: number | null;
+  active: boolean | null;
+  scale_min: number | null;
+  scale_max: number | null;
+}
+const STUB_COLUMNS =
+  's.workspace_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
+const DEPLOYMENT_COLUMNS = 'd.id as deployment_id, d.name, d.version, d.active, d.scale_min, d.scale_max';
+const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from deployments d
+  join stubs s on s.id = d.stub_id left join objects o on o.id = s.object_id`;
+
+const map = (row: Raw): TargetRow => ({
+  workspaceId: row.workspace_id as WorkspaceId,
+  stubId: row.stub_id as StubId,
+  stubName: row.stub_name,
+  stubType: row.stub_type,
+  config: row.config,
+  code:
+    row.object_id === null || row.sha256 === null
+      ? null
+      : { objectId: row.object_id as ObjectId, sha256: row.sha256, sizeBytes: row.size ?? 0 },
+  deployment:
+    row.deployment_id === null
+      ? null
+      : {
+          id: row.deployment_id as DeploymentId,
+          name: row.name ?? '',
+          version: row.version ?? 0,
+          active: row.active === true,
+          scale:
+            row.scale_min === null || row.scale_max === null
+              ? null
+              : { minContainers: row.scale_min, maxContainers: row.scale_max },
+        },
+});
+
+/** Not deleted; active or not; of any workspace. */
+export function targetOfDeployment(db: Queryable, id: string): Promise<TargetRow | undefined> {
+  return maybeOne(db, `${FROM_DEPLOYMENTS} where d.id = $1 and d.deleted_at is null`, [id], map);
+}
+
+/**
+ * What `/{kind}/{name}/v{n}` or `/{kind}/{name}` means, active or not.
+ * @param version - null: the highest that is not deleted
+ */
+export function targetByName(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  kind: string,
+  name: string,
+  version: number | null,
+): Promise<TargetRow | undefined> {
+  return maybeOne(
+    db,
+    `${FROM_DEPLOYMENTS}
+     where d.workspace_id = $1 and d.name = $2 and split_part(d.stub_type, '/', 1) = $3 and d.deleted_at is null
+       and ($4::integer is null or d.version = $4::integer)
+     order by d.version desc, d.created_at desc limit 1`,
+    [workspaceId, name, kind, version],
+    map,
+  );
+}
+
+/** A stub as it is invoked by its own id: by its newest deployment, active ones first, when it has any; else by itself. Of any workspace. */
+export function targetOfStub(db: Queryable, stubId: string): Promise<TargetRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from stubs s left join objects o on o.id = s.object_id
+     left join deployments d on d.stub_id = s.id and d.deleted_at is null
+     where s.id = $1 order by d.active desc nulls last, d.version desc nulls last limit 1`,
+    [stubId],
+    map,
+  );
+}
+
+/** A stub apart from its deployments: what the queue of a plain stub belongs to. Of any workspace. */
+export function targetOfPlainStub(db: Queryable, stubId: string): Promise<TargetRow | undefined> {
+  return maybeOne(
+    db,
+    `select ${STUB_COLUMNS}, null as deployment_id, null as name, null::integer as version, null::boolean as active,
+       null::integer as scale_min, null::integer as scale_max
+     from stubs s left join objects o on o.id = s.object_id where s.id = $1`,
+    [stubId],
+    map,
+  );
+}
+
+/** Active deployments that want containers without work, or whose bounds were set: where the autoscaler starts. */
+export function warmTargets(db: Queryable): Promise<TargetRow[]> {
+  return many(
+    db,
+    `${FROM_DEPLOYMENTS} where d.active and d.deleted_at is null
+       and (d.scale_min is not null or coalesce((s.config #>> '{autoscaler,minContainers}')::integer, 0) > 0)`,
+    [],
+    map,
+  );
+}
