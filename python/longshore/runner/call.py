@@ -1,0 +1,222 @@
+"""Calls a handler with a task's input and says how it went. Pure of connections: what it sends goes through `send_chunk`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import types
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..task_context import Context
+from . import logs
+from .inputs import InputError, arguments
+from .protocol import MAX_BODY_BYTES
+from .settings import Settings, SettingsError, split_reference
+from .task import Task, TaskCancelled
+
+_COROUTINE = 0x80
+_ASYNC_GENERATOR = 0x200
+_KEYWORDS = 0x08
+
+Outcome = Tuple[str, bytes]
+_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(',', ':')).encode
+
+
+class ResultError(Exception):
+    """What the handler returned cannot be sent; the text is for its author."""
+
+
+class Application:
+    """The user's handler, ready to be called."""
+
+    def __init__(self, function: Callable[..., Any], settings: Settings) -> None:
+        self.function = function
+        self.settings = settings
+        self.on_start_value: Any = None
+        flags, names = _shape(function)
+        self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))
+        self.wants_context = 'context' in names
+
+    def arguments(self, task: Task) -> Tuple[List[Any], Dict[str, Any]]:
+        try:
+            positional, keywords = arguments(task.body, task.query)
+        except InputError:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise InputError('the input must be a JSON object: %s' % error) from None
+        if self.wants_context:
+            keywords['context'] = self.context(task)
+        return positional, keywords
+
+    def context(self, task: Task) -> Context:
+        settings = self.settings
+        return Context(
+            container_id=settings.container_id,
+            stub_id=settings.stub_id,
+            stub_type=settings.stub_type,
+            task_id=task.task_id,
+            timeout=task.timeout_ms / 1000 if task.timeout_ms else settings.timeout,
+            python_version=settings.python_version,
+            callback_url=settings.callback_url,
+            workers=settings.workers,
+            on_start_value=self.on_start_value,
+        )
+
+
+def load(text: str, variable: str) -> Callable[..., Any]:
+    """Imports `module:function`; what the import raises is raised."""
+    module_name, name = split_reference(text, variable)
+    found: Any = importlib.import_module(module_name)
+    for part in name.split('.'):
+        if not hasattr(found, part):
+            raise SettingsError('%s has no %s' % (module_name, name))
+        found = getattr(found, part)
+    # A decorated function is an inert wrapper here.
+    found = getattr(found, '__longshore_function__', found)
+    if not callable(found):
+        raise SettingsError('%s in %s is a %s, not a function' % (name, module_name, type(found).__name__))
+    return found
+
+
+def _shape(function: Any) -> Tuple[int, Tuple[str, ...]]:
+    """Code flags and parameter names, without importing `inspect` (10 ms)."""
+    flags = 0
+    for _ in range(16):
+        code = getattr(function, '__code__', None)
+        if code is None:
+            inner = getattr(function, 'func', None)  # functools.partial
+            if inner is None:
+                inner = getattr(getattr(function, '__call__', None), '__func__', None)  # an object with __call__
+            if inner is None:
+                return flags, ()
+            function = inner
+            continue
+        flags |= code.co_flags & (_COROUTINE | _ASYNC_GENERATOR)
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        # A decorator that passes everything on (`functools.wraps`) takes what the function within takes.
+        inner = getattr(function, '__wrapped__', None)
+        if 'context' in names or inner is None or not code.co_flags & _KEYWORDS:
+            return flags, names
+        function = inner
+    return flags, ()
+
+
+def encode_result(value: Any) -> bytes:
+    """The result as JSON bytes."""
+    try:
+        text = _json(value)
+    except RecursionError:
+        raise ResultError('ValueError: the handler returned a value that is nested too deeply for JSON') from None
+    except TypeError as error:
+        raise ResultError('TypeError: the handler returned a value that is not JSON: %s' % error) from None
+    except ValueError as error:
+        raise ResultError('ValueError: the handler returned a value that is not JSON: %s' % error) from None
+    try:
+        data = text.encode('utf-8')
+    except UnicodeEncodeError:  # half of a surrogate pair: only the escaped form can hold it
+        data = json.dumps(value, allow_nan=False).encode('ascii')
+    if len(data) > MAX_BODY_BYTES:
+        raise ResultError('ValueError: the result has %d bytes, more than %d' % (len(data), MAX_BODY_BYTES))
+    return data
+
+
+def error_body(text: str) -> bytes:
+    """`{"error": text}`, which is always small enough for one frame."""
+    return json.dumps({'error': text[:65536]}).encode('ascii')
+
+
+def cancelled(task: Task) -> Outcome:
+    text = 'task ran out of time' if task.cancel_outcome == 'timeout' else 'task was cancelled'
+    return task.cancel_outcome, error_body(text)
+
+
+def failed(application: Application, task: Task, error: BaseException) -> Outcome:
+    """The handler raised: the traceback into the task's log, type and message to the caller."""
+    if isinstance(error, ResultError):
+        logs.emit(task, 'stderr', str(error))
+        return 'error', error_body(str(error))
+    text, trace = logs.failure(error)
+    for line in trace.rstrip('\n').split('\n'):
+        logs.emit(task, 'stderr', line)
+    return 'error', error_body('%s\n\n%s' % (text, trace) if application.settings.tracebacks else text)
+
+
+def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, bytes], None]) -> Outcome:
+    """Calls a plain handler in this thread. SystemExit goes through: the process then really exits."""
+    mark = logs.current_task.set(task)
+    try:
+        try:
+            task.open()
+            positional, keywords = application.arguments(task)
+            value = application.function(*positional, **keywords)
+            if isinstance(value, types.GeneratorType):
+                for item in value:
+                    send_chunk(task, encode_result(item))
+                body = b''
+            else:
+                body = encode_result(_settled(value))
+            task.close()
+        except TaskCancelled:
+            raise
+        except SystemExit:
+            task.close()
+            raise
+        except BaseException as error:
+            task.close()
+            return cancelled(task) if task.raised else failed(application, task, error)
+        # A handler that swallowed its cancellation is cancelled all the same.
+        return cancelled(task) if task.raised else ('ok', body)
+    except TaskCancelled:
+        _close(task)
+        return cancelled(task)
+    finally:
+        logs.current_task.reset(mark)
+
+
+def _close(task: Task) -> None:
+    try:
+        task.close()
+    except TaskCancelled:
+        task.close()
+
+
+def _settled(value: Any) -> Any:
+    """An awaitable that came out of a plain function (a decorator hid that it is asynchronous)."""
+    if not hasattr(value, '__await__'):
+        return value
+    import asyncio
+
+    async def wait() -> Any:
+        return await value
+
+    return asyncio.run(wait())
+
+
+async def run_async(application: Application, task: Task, send_chunk: Callable[[Task, bytes], None]) -> Outcome:
+    """Awaits an asynchronous handler; cancelling it is cancelling the coroutine."""
+    import asyncio
+
+    logs.current_task.set(task)  # this coroutine has a context of its own
+    try:
+        positional, keywords = application.arguments(task)
+        value = application.function(*positional, **keywords)
+        if hasattr(value, '__aiter__'):
+            async for item in value:
+                send_chunk(task, encode_result(item))
+            body = b''
+        else:
+            body = encode_result(await value if hasattr(value, '__await__') else value)
+        return cancelled(task) if task.cancel_reason else ('ok', body)
+    except asyncio.CancelledError as error:
+        return cancelled(task) if task.cancel_reason else failed(application, task, error)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        return cancelled(task) if task.cancel_reason else failed(application, task, error)
+
+
+def on_start(text: str) -> Any:
+    """Runs ON_START, `module:function`, and gives its value; asynchronous ones are awaited."""
+    function: Optional[Callable[..., Any]] = load(text, 'ON_START')
+    assert function is not None
+    return _settled(function())

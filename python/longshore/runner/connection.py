@@ -1,0 +1,253 @@
+"""The runner's end of one connection to the agent.
+
+One thread at a time reads (and alone dials again); any thread may send. What must stay true: frames are never torn, results are never
+dropped here (their owner keeps them and sends them again after a new hello), and a log line never makes its writer wait.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Iterable, List, Optional
+
+from . import protocol
+from .protocol import Frame, FrameCutter, FrameError, Header, pack
+
+#: Log frames waiting for the socket; what comes on top is counted and dropped.
+MAX_LOG_BYTES = 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024
+FIRST_DELAY = 0.1
+LAST_DELAY = 1.0
+_DIAL_TIMEOUT = 5.0
+_READ_BYTES = 256 * 1024
+
+
+class Link:
+    """
+    A connection that comes back.
+
+    `hello` gives the header of every hello, `greeting` the frames that follow it each time (what the agent must hear again).
+    """
+
+    def __init__(
+        self, path: str, hello: Callable[[], Header], greeting: Callable[[], Iterable[bytes]] = lambda: ()
+    ) -> None:
+        self.path = path
+        self.hello = hello
+        self.greeting = greeting
+        self.connected = False
+        self.next_dial_at = 0.0
+        self._delay = FIRST_DELAY
+        self._socket: Optional[socket.socket] = None
+        self._cutter = FrameCutter()
+        self._sending = threading.Lock()
+        self._out = bytearray()
+        self._logs: Deque[Any] = deque()
+        self._log_bytes = 0
+        self._log_seq = 0
+        self._dropped = 0
+        self._parent = os.getppid()
+
+    # ---- dialling: the reading thread only ---------------------------------------------------------------------------------------
+    def dial(self) -> bool:
+        """One attempt; on failure `next_dial_at` says when the next is due."""
+        self._forget_socket()
+        if os.getppid() != self._parent:
+            os._exit(1)  # the process that forked us, or the agent's helper, is gone: nobody will ever listen
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_DIAL_TIMEOUT)
+            connection.connect(self.path)
+            connection.settimeout(None)
+        except OSError:
+            connection.close()
+            self._later()
+            return False
+        with self._sending:
+            self._socket = connection
+            self._cutter = FrameCutter()
+            self.connected = True
+            del self._out[:]
+            self._out += pack(protocol.HELLO, self.hello())
+            for frame in self.greeting():
+                self._out += frame
+            self._flush(True)
+        if not self.connected:
+            self._later()
+        return self.connected
+
+    def dial_until_connected(self, give_up: Callable[[], bool] = lambda: False) -> bool:
+        """Dials for ever, every 100 ms growing to 1 s, or until `give_up`."""
+        while not give_up():
+            wait = self.next_dial_at - time.monotonic()
+            if wait > 0:
+                time.sleep(min(wait, LAST_DELAY))
+                continue
+            if self.dial():
+                return True
+        return False
+
+    def _later(self) -> None:
+        self.next_dial_at = time.monotonic() + self._delay
+        self._delay = min(self._delay * 1.5, LAST_DELAY)
+
+    def _forget_socket(self) -> None:
+        with self._sending:
+            gone, self._socket, self.connected = self._socket, None, False
+            del self._out[:]
+        if gone is not None:
+            gone.close()
+
+    def close(self) -> None:
+        """Lets go of the socket. In a forked child this leaves the parent's connection as it is."""
+        self._forget_socket()
+
+    def fileno(self) -> int:
+        """-1 while there is no socket."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    # ---- reading -----------------------------------------------------------------------------------------------------------------
+    def receive(self, wait: bool = True) -> Optional[List[Frame]]:
+        """The frames that arrived (may be none); None when the connection is over and has to be dialled again."""
+        connection = self._socket
+        if connection is None:
+            return None
+        if wait and (self._out or self._logs) and self.connected:
+            self._drain_while_waiting(connection)
+        try:
+            data = connection.recv(_READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b''
+        try:
+            if data:
+                self._delay = FIRST_DELAY
+                return self._cutter.feed(data)
+        except FrameError:
+            pass
+        self.connected = False
+        self.next_dial_at = max(self.next_dial_at, time.monotonic() + FIRST_DELAY)
+        return None
+
+    def _drain_while_waiting(self, connection: socket.socket) -> None:
+        """Waits for something to read, sending what is left over as the socket takes it."""
+        poller = select.poll()
+        poller.register(connection, select.POLLIN | select.POLLOUT)
+        while self.connected and (self._out or self._logs):
+            events = poller.poll(1000)
+            if any(event & ~select.POLLOUT for _, event in events):
+                return
+            if self._sending.acquire(False):
+                try:
+                    self._flush(False)
+                finally:
+                    self._sending.release()
+
+    # ---- sending -----------------------------------------------------------------------------------------------------------------
+    def send(self, kind: int, header: Header, body: bytes = b'') -> bool:
+        """Waits for the socket. False: there is no connection, and nothing was kept."""
+        return self.send_packed(pack(kind, header, body))
+
+    def send_packed(self, frame: bytes) -> bool:
+        """`send` for a frame that is made already."""
+        with self._sending:
+            if not self.connected:
+                return False
+            if self._logs or self._out:
+                self._queue_logs()
+                self._out += frame
+                self._flush(True)
+            else:
+                self._send_now(frame)
+            return self.connected
+
+    def _send_now(self, frame: bytes) -> None:
+        connection = self._socket
+        assert connection is not None
+        try:
+            connection.sendall(frame)
+        except OSError:
+            self._broken(connection)
+
+    def log(self, task_id: str, stream: str, line: bytes) -> None:
+        """Never waits: what the socket does not take now goes with a later frame, and what is over the bound is dropped and counted."""
+        if self._log_bytes + len(line) > MAX_LOG_BYTES:
+            self._dropped += 1
+            return
+        self._log_bytes += len(line) + 64
+        self._logs.append((task_id, stream, line))
+        self.flush_logs()
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._logs or self._out)
+
+    def flush_logs(self) -> None:
+        """Sends what the socket takes at once."""
+        # Not waiting for the lock: its holder may be this very thread (a finaliser that prints), and sends our lines anyway.
+        if self.connected and self._sending.acquire(False):
+            try:
+                self._flush(False)
+            finally:
+                self._sending.release()
+
+    def flush(self, seconds: float) -> bool:
+        """Before an exit: everything queued, as long as it takes up to `seconds`."""
+        until = time.monotonic() + seconds
+        while self.connected and self.has_waiting and time.monotonic() < until:
+            self.flush_logs()
+            if self.has_waiting:
+                time.sleep(0.005)
+        return not self.has_waiting
+
+    def take_unsent_logs(self) -> List[Any]:
+        """What never got out, for the fallback."""
+        unsent = list(self._logs)
+        self._logs.clear()
+        self._log_bytes = 0
+        return unsent
+
+    def _queue_logs(self) -> None:
+        while self._logs:
+            task_id, stream, line = self._logs.popleft()
+            self._log_bytes -= len(line) + 64
+            self._out += self._log_frame(task_id, stream, line)
+        if self._dropped:
+            lost, self._dropped = self._dropped, 0
+            self._out += self._log_frame('', 'stderr', b'longshore: %d log lines dropped' % lost)
+
+    def _log_frame(self, task_id: str, stream: str, line: bytes) -> bytes:
+        self._log_seq += 1
+        return pack(protocol.LOG, {'taskId': task_id, 'stream': stream, 'seq': self._log_seq}, line)
+
+    def _flush(self, wait: bool) -> bool:
+        """With the lock held. Logs are cut into frames only as the socket has room, so that the bound on them holds."""
+        connection = self._socket
+        if connection is None or not self.connected:
+            return False
+        while True:
+            if not self._out:
+                if not self._logs and not self._dropped:
+                    return True
+                self._queue_logs()
+            try:
+                sent = connection.send(self._out, 0 if wait else socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self._broken(connection)
+                return False
+            del self._out[:sent]
+
+    def _broken(self, connection: socket.socket) -> None:
+        """The reader finds the end of the stream and dials again; closing here could hand its descriptor to somebody else."""
+        self.connected = False
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass

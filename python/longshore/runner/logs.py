@@ -1,0 +1,222 @@
+"""What Python code prints becomes log frames, cut into lines and tagged with the task that printed them.
+
+`install` replaces sys.stdout and sys.stderr. What must stay true: no line goes to fd 1 or 2 as well (the agent reads those from Docker and
+would show it twice), except where no connection could carry it; and printing never waits for the agent.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+from contextvars import ContextVar
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .connection import MAX_LINE_BYTES, Link
+from .task import Task, shield, unshield
+
+#: The task of the code that runs; set by whoever calls a handler.
+current_task: ContextVar[Optional[Task]] = ContextVar('longshore_task', default=None)
+
+
+class _State:
+    def __init__(self) -> None:
+        #: The connection for lines of no task; tasks name their own.
+        self.link: Optional[Link] = None
+        #: The task that threads of user code print for, in a process that runs one task at a time.
+        self.only_task: Callable[[], Optional[Task]] = lambda: None
+        self.partial: Dict[Any, str] = {}
+
+
+_state = _State()
+
+
+class LogStream(io.TextIOBase):
+    """A text stream whose lines are sent as log frames."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        super().__init__()
+        self._name = name
+        self._descriptor = descriptor
+        self._bytes = _ByteStream(self)
+
+    @property
+    def name(self) -> str:
+        return '<%s>' % self._name
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return 'utf-8'
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        return 'backslashreplace'
+
+    @property
+    def buffer(self) -> Any:
+        return self._bytes
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        """The real descriptor: for a subprocess that is given this stream (its lines then come through Docker)."""
+        return self._descriptor
+
+    def reconfigure(self, **_options: Any) -> None:
+        """Nothing to change; some programs call it."""
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError('write() argument must be str, not %s' % type(text).__name__)
+        shielded = shield()
+        try:
+            task = current_task.get() or _state.only_task()
+            partial = _state.partial if task is None else task.partial
+            key = (self._name, threading.get_ident())
+            if '\n' not in text:
+                text = partial.get(key, '') + text
+                # A progress bar without line ends must not grow for ever.
+                if len(text) < MAX_LINE_BYTES:
+                    partial[key] = text
+                    return len(text)
+                partial.pop(key, None)
+                emit(task, self._name, text)
+                return len(text)
+            lines = (partial.pop(key, '') + text).split('\n')
+            last = lines.pop()
+            if last:
+                partial[key] = last
+            for line in lines:
+                emit(task, self._name, line)
+            return len(text)
+        finally:
+            if shielded:
+                unshield()
+
+
+class _ByteStream(io.RawIOBase):
+    """`sys.stdout.buffer`."""
+
+    def __init__(self, text: LogStream) -> None:
+        super().__init__()
+        self._text = text
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._text.fileno()
+
+    def write(self, data: Any) -> int:
+        data = bytes(data)
+        self._text.write(data.decode('utf-8', 'backslashreplace'))
+        return len(data)
+
+
+def cut_line(line: str) -> List[bytes]:
+    """A line as UTF-8 in pieces of at most MAX_LINE_BYTES, never inside a character."""
+    data = line.encode('utf-8', 'backslashreplace')
+    if data.endswith(b'\r'):
+        data = data[:-1]
+    pieces: List[bytes] = []
+    while len(data) > MAX_LINE_BYTES:
+        at = MAX_LINE_BYTES
+        while data[at] & 0xC0 == 0x80:
+            at -= 1
+        pieces.append(data[:at])
+        data = data[at:]
+    pieces.append(data)
+    return pieces
+
+
+def emit(task: Optional[Task], stream: str, line: str) -> None:
+    """One line, sent for a task or for none."""
+    link = _state.link if task is None or task.sink is None else task.sink
+    for piece in cut_line(line):
+        if link is None:
+            _fallback(stream, piece)
+        else:
+            link.log('' if task is None else task.task_id, stream, piece)
+
+
+def finish_task(task: Task) -> None:
+    """Sends what a task printed without a line end."""
+    for key in list(task.partial):
+        text = task.partial.pop(key, '')
+        if text:
+            emit(task, key[0], text)
+
+
+def finish_all(link: Optional[Link], seconds: float) -> None:
+    """Before an exit: the rest of what was printed, to the agent, or where that cannot be, to fd 1 and 2."""
+    for key in list(_state.partial):
+        text = _state.partial.pop(key, '')
+        if text:
+            emit(None, key[0], text)
+    if link is not None and not link.flush(seconds):
+        for _, stream, line in link.take_unsent_logs():
+            _fallback(stream, line)
+
+
+def install(link: Link) -> None:
+    """From here on printing goes to `link`."""
+    _state.link = link
+    sys.stdout = LogStream('stdout', 1)
+    sys.stderr = LogStream('stderr', 2)
+
+
+def retarget(link: Link, only_task: Callable[[], Optional[Task]]) -> None:
+    """In a forked child, and for the process that serves one task at a time."""
+    _state.link = link
+    _state.only_task = only_task
+
+
+def forget_partial_lines() -> None:
+    """A forked child must not print what its parent began."""
+    _state.partial.clear()
+
+
+def note(text: str) -> None:
+    """A line of the runner's own."""
+    emit(None, 'stderr', 'longshore: ' + text)
+
+
+def failure(error: BaseException) -> Tuple[str, str]:
+    """`KeyError: 'x'`, and the traceback from the first frame of user code on."""
+    import traceback  # costs a few milliseconds, and most processes never need it
+
+    trace = error.__traceback__
+    here = os.path.dirname(__file__)
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename.startswith(here)
+        or trace.tb_frame.f_code.co_filename.startswith('<frozen importlib')
+        or trace.tb_frame.f_code.co_filename.endswith(os.path.join('importlib', '__init__.py'))
+    ):
+        trace = trace.tb_next
+    try:
+        lines = traceback.format_exception(type(error), error, trace)
+    except Exception:  # an exception whose own text raises
+        lines = ['%s\n' % type(error).__name__]
+    return summary(error), ''.join(lines)
+
+
+def summary(error: BaseException) -> str:
+    """Type and message, bounded."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:
+        text = ''
+    return ('%s: %s' % (name, text) if text else name)[:8192]
+
+
+def _fallback(stream: str, line: bytes) -> None:
+    try:
+        os.write(1 if stream == 'stdout' else 2, line + b'\n')
+    except OSError:
+        pass

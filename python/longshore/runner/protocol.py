@@ -1,0 +1,95 @@
+"""Frames between the runner and the agent: the one home of kind numbers on the Python side.
+
+A frame is 4 bytes of length (big-endian, what follows, at most 1 MiB), 1 byte of kind, 2 bytes of header length, the header (JSON)
+and the body (bytes). Kinds and header fields that are not known are ignored, so that neighbouring versions understand each other.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Dict, List, Tuple
+
+VERSION = 1
+MAX_FRAME_BYTES = 1024 * 1024
+#: Longer results travel as `chunk` frames of PART_BYTES before their `result`.
+INLINE_BYTES = 256 * 1024
+PART_BYTES = 512 * 1024
+#: An input in parts, and a result, is refused above this.
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+HELLO = 1
+WELCOME = 2
+STARTING = 3
+READY = 4
+FAILED = 5
+RUN = 6
+STARTED = 7
+CHUNK = 8
+RESULT = 9
+ACKED = 10
+CANCEL = 11
+LOG = 12
+KILL = 13
+DRAIN = 14
+EXITED = 15
+
+Header = Dict[str, Any]
+Frame = Tuple[int, Header, bytes]
+
+_PREFIX = struct.Struct('>IBH')
+_encode = json.JSONEncoder(separators=(',', ':')).encode
+
+
+class FrameError(Exception):
+    """Bytes that are no frame: the connection they came on is of no more use."""
+
+
+def pack(kind: int, header: Header, body: bytes = b'') -> bytes:
+    """One frame as bytes; raises FrameError when it would be over a limit."""
+    head = _encode(header).encode('ascii')
+    length = 3 + len(head) + len(body)
+    if length > MAX_FRAME_BYTES or len(head) > 0xFFFF:
+        raise FrameError('frame of %d bytes with a header of %d is over the limit' % (length, len(head)))
+    return _PREFIX.pack(length, kind, len(head)) + head + body
+
+
+class FrameCutter:
+    """Cuts a byte stream into frames, however the bytes arrive."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def feed(self, data: bytes) -> List[Frame]:
+        """The frames that `data` completes, oldest first."""
+        kept = self._kept
+        kept += data
+        frames: List[Frame] = []
+        at = 0
+        while len(kept) - at >= 7:
+            length, kind, head_length = _PREFIX.unpack_from(kept, at)
+            if length > MAX_FRAME_BYTES or length < 3 + head_length:
+                raise FrameError('frame length %d with header length %d' % (length, head_length))
+            end = at + 4 + length
+            if len(kept) < end:
+                break
+            head_end = at + 7 + head_length
+            frames.append((kind, _header(bytes(kept[at + 7 : head_end])), bytes(kept[head_end:end])))
+            at = end
+        if at:
+            del kept[:at]
+        if len(kept) >= 4 and int.from_bytes(kept[:4], 'big') > MAX_FRAME_BYTES:
+            raise FrameError('frame length over the limit')
+        return frames
+
+
+def _header(data: bytes) -> Header:
+    if not data:
+        return {}
+    try:
+        header = json.loads(data)
+    except ValueError as error:
+        raise FrameError('header is not JSON') from error
+    if not isinstance(header, dict):
+        raise FrameError('header is not an object')
+    return header

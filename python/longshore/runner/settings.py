@@ -1,0 +1,62 @@
+"""What the agent says through the environment."""
+
+from __future__ import annotations
+
+from typing import Mapping, Tuple
+
+DEFAULT_SOCKET = '/run/longshore/agent.sock'
+#: More runner processes or slots than this in one container is a mistake, not a wish.
+MAX_COUNT = 1024
+
+
+class SettingsError(Exception):
+    """An environment variable that cannot be used; the text names it."""
+
+
+class Settings:
+    """The runner's environment, checked."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.socket_path = environ.get('LONGSHORE_AGENT_SOCKET') or DEFAULT_SOCKET
+        self.container_id = environ.get('CONTAINER_ID', '')
+        self.stub_id = environ.get('STUB_ID', '')
+        self.stub_type = environ.get('STUB_TYPE', '')
+        self.python_version = environ.get('PYTHON_VERSION', '')
+        self.callback_url = environ.get('CALLBACK_URL', '')
+        self.tracebacks = environ.get('LONGSHORE_TRACEBACKS') == '1'
+        self.gpu = environ.get('LONGSHORE_GPU') == '1'
+        self.handler = environ.get('HANDLER', '')
+        self.on_start = environ.get('ON_START', '')
+        # Never raises: the agent must be told of a bad value over the connection that these describe.
+        self.problem = ''
+        self.workers = self._count(environ, 'WORKERS', 1)
+        self.slots = self._count(environ, 'CONCURRENT_REQUESTS', 0) or 1
+        self.timeout = self._number(environ, 'TIMEOUT')
+
+    def _count(self, environ: Mapping[str, str], name: str, least: int) -> int:
+        text = environ.get(name, '').strip()
+        if not text:
+            return least
+        if not text.isdigit() or not least <= int(text) <= MAX_COUNT:
+            self.problem = '%s must be a whole number from %d to %d, not %r' % (name, least, MAX_COUNT, text)
+            return max(least, 1)
+        return int(text)
+
+    def _number(self, environ: Mapping[str, str], name: str) -> float:
+        text = environ.get(name, '').strip()
+        try:
+            return float(text or 0)
+        except ValueError:
+            self.problem = '%s must be a number of seconds, not %r' % (name, text)
+            return 0.0
+
+
+def split_reference(text: str, variable: str) -> Tuple[str, str]:
+    """`module:function` in its two parts; `dir/app.py:function` is read as `dir.app:function`."""
+    module, colon, name = text.partition(':')
+    if module.endswith('.py'):
+        module = module[:-3]
+    module = module.replace('/', '.').lstrip('.')
+    if not colon or not module or not name:
+        raise SettingsError('%s must be module:function, not %r' % (variable, text))
+    return module, name

@@ -1,0 +1,280 @@
+"""The first process of a container with several runner processes: starts them, starts them again, and ends them.
+
+It never has a second thread, because only then may it fork again: it sleeps in one `poll` over the control connection, the signals and
+the pipe on which runner processes report. `on_start` ran before; nothing here repeats it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import threading
+import time
+from typing import Any, Dict, List, Optional
+
+from . import logs, protocol, task
+from .call import Application
+from .connection import Link
+from .protocol import Header, pack
+from .server import TERM_SECONDS, InlineServer, PoolServer, Server, hello_header, leave, make_server
+
+#: A runner process that dies within this is started again more slowly each time.
+_YOUNG_SECONDS = 1.0
+_MAX_RESTART_DELAY = 5.0
+
+
+def thread_count() -> int:
+    """Threads of this process, those of C libraries too: `threading` does not know them, and a fork would lose them."""
+    try:
+        return len(os.listdir('/proc/self/task'))
+    except OSError:
+        return threading.active_count()
+
+
+class Control:
+    """The first process's side of its connection: hello with no slots, and what the agent must hear again after each."""
+
+    def __init__(self, link: Link, hello: Header) -> None:
+        self.link = link
+        self.repeated: List[bytes] = []
+        link.hello = lambda: dict(hello, holding=[])
+        link.greeting = lambda: self.repeated
+
+    def ready(self, mode: str, slots: int, on_start_ms: int) -> None:
+        frame = pack(protocol.READY, {'onStartMs': on_start_ms, 'mode': mode, 'slots': slots})
+        self.repeated.append(frame)
+        self.link.send_packed(frame)
+
+
+class Child:
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.started = time.monotonic()
+
+
+class Supervisor:
+    """Runner processes (or threads) 0 to `workers` - 1."""
+
+    def __init__(self, application: Application, control: Control, on_start_ms: int, threads: bool) -> None:
+        self.application = application
+        self.control = control
+        self.link = control.link
+        self.on_start_ms = on_start_ms
+        self.threads = threads
+        self.workers = application.settings.workers
+        self.children: Dict[int, Child] = {}
+        self.servers: List[Server] = []
+        self.due: Dict[int, float] = {process: 0.0 for process in range(self.workers)}
+        self.delays: Dict[int, float] = {}
+        self.waiting_for_ready = set(range(self.workers))
+        self.deadline: Optional[float] = None
+        self.killed = False
+        self.report_read, self.report_write = os.pipe()
+        self.wake_read, self.wake_write = os.pipe()
+        for descriptor in (self.report_read, self.wake_read, self.wake_write):
+            os.set_blocking(descriptor, False)
+
+    def run(self) -> None:
+        """Until told to leave; never returns."""
+        signal.signal(signal.SIGCHLD, _nothing)
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        if not self.threads:
+            # What was made so far stays shared with the children: a collection must not write into it.
+            gc.freeze()
+        while True:
+            self._start_due()
+            self._wait()
+            self._reap()
+            self._read_control()
+            self._read_reports()
+            self._leave_if_over()
+
+    # ---- starting ----------------------------------------------------------------------------------------------------------------
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for process in [process for process, at in self.due.items() if at <= now]:
+            if self.deadline is not None:
+                self.due.clear()
+                return
+            del self.due[process]
+            if self.threads:
+                self._start_thread(process)
+            else:
+                self._fork(process)
+
+    def _start_thread(self, process: int) -> None:
+        threading.Thread(
+            target=self._serve, args=(process,), name='longshore-process-%d' % process, daemon=True
+        ).start()
+
+    def _fork(self, process: int) -> None:
+        if thread_count() > 1:
+            logs.note('a thread was started after on_start: runner process %d cannot be forked again' % process)
+            leave(self.link, 1)
+        self.link.flush(1.0)
+        pid = os.fork()
+        if pid:
+            self.children[process] = Child(pid)
+            return
+        code = 70
+        try:
+            self._become_child(process)
+            code = 0
+        except BaseException as error:
+            try:
+                logs.note(logs.failure(error)[1])
+            except BaseException:
+                pass
+        finally:
+            os._exit(code)
+
+    def _become_child(self, process: int) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The connection is the parent's: a shutdown here would end it for both.
+        self.link.close()
+        self.link.take_unsent_logs()
+        for descriptor in (self.report_read, self.wake_read, self.wake_write):
+            os.close(descriptor)
+        logs.forget_partial_lines()
+        task.install()
+        self._serve(process)
+
+    def _serve(self, process: int) -> None:
+        """In the child, or in a thread: a connection of its own, then tasks."""
+        settings = self.application.settings
+        link = Link(settings.socket_path, dict)
+        server = make_server(self.application, link, hello_header(settings.container_id, process, settings.slots))
+        self.servers.append(server)
+        if not self.threads:
+            serve_here(server, link)
+        link.dial_until_connected(lambda: server.draining)
+        os.write(self.report_write, bytes([process % 256]))
+        server.serve()
+        if not self.threads:
+            server.exit(0)
+
+    # ---- watching ----------------------------------------------------------------------------------------------------------------
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(self.report_read, select.POLLIN)
+        poller.register(self.wake_read, select.POLLIN)
+        now = time.monotonic()
+        until = [at for at in self.due.values()]
+        if self.link.connected:
+            poller.register(self.link.fileno(), select.POLLIN | (select.POLLOUT if self.link.has_waiting else 0))
+        else:
+            until.append(self.link.next_dial_at)
+        if self.deadline is not None:
+            until.append(min(self.deadline, now + 0.05) if self.threads else self.deadline)
+        poller.poll(max(0.0, min(until) - now) * 1000 + 1 if until else None)
+        try:
+            os.read(self.wake_read, 4096)
+        except BlockingIOError:
+            pass
+
+    def _reap(self) -> None:
+        # Each of ours by its number: processes that user code started are its own to wait for.
+        for process, child in list(self.children.items()):
+            try:
+                pid, status = os.waitpid(child.pid, os.WNOHANG)
+            except ChildProcessError:  # user code waited for everybody
+                pid, status = child.pid, 0
+            if pid == 0:
+                continue
+            del self.children[process]
+            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+            killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+            self.link.send(protocol.EXITED, {'process': process, 'pid': pid, 'code': code, 'signal': killer})
+            if self.deadline is None:
+                how = 'signal %d' % killer if killer is not None else 'code %s' % code
+                logs.note('runner process %d (pid %d) ended with %s; starting it again' % (process, pid, how))
+                self.due[process] = time.monotonic() + self._restart_delay(process, child)
+
+    def _restart_delay(self, process: int, child: Child) -> float:
+        if time.monotonic() - child.started > _YOUNG_SECONDS:
+            self.delays.pop(process, None)
+            return 0.0
+        delay = self.delays.get(process, 0.0)
+        self.delays[process] = min(max(delay * 2, 0.1), _MAX_RESTART_DELAY)
+        return delay
+
+    def _read_control(self) -> None:
+        if self.link.connected and self.link.has_waiting:
+            self.link.flush_logs()
+        frames = self.link.receive(False)
+        if frames is None:
+            if time.monotonic() >= self.link.next_dial_at:
+                self.link.dial()
+            return
+        for kind, header, _ in frames:
+            if kind == protocol.KILL:
+                self._kill(header.get('process'))
+            elif kind == protocol.DRAIN:
+                grace = header.get('graceMs')
+                self._drain(float(grace) / 1000 if isinstance(grace, (int, float)) else TERM_SECONDS)
+
+    def _kill(self, process: Any) -> None:
+        if self.threads:
+            os._exit(137)  # a thread cannot be killed: the container ends instead
+        child = self.children.get(process) if isinstance(process, int) else None
+        if child is not None:
+            os.kill(child.pid, signal.SIGKILL)
+
+    def _read_reports(self) -> None:
+        try:
+            reports = os.read(self.report_read, 4096)
+        except BlockingIOError:
+            return
+        for process in reports:
+            self.waiting_for_ready = {number for number in self.waiting_for_ready if number % 256 != process}
+        if not self.waiting_for_ready and not self.control.repeated:
+            slots = self.workers * self.application.settings.slots
+            self.control.ready('thread' if self.threads else 'fork', slots, self.on_start_ms)
+
+    # ---- leaving -----------------------------------------------------------------------------------------------------------------
+    def _on_term(self, _number: int, _frame: Any) -> None:
+        self._drain(TERM_SECONDS)
+
+    def _drain(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        first = self.deadline is None
+        self.deadline = until if self.deadline is None else min(self.deadline, until)
+        if first:
+            for server in self.servers:
+                server.draining = True
+            for child in self.children.values():
+                os.kill(child.pid, signal.SIGTERM)
+
+    def _leave_if_over(self) -> None:
+        if self.deadline is None:
+            return
+        if self.threads:
+            if any(server.held or server.unacknowledged for server in self.servers) and time.monotonic() < self.deadline:
+                return
+            leave(self.link, 0)
+        if not self.children:
+            leave(self.link, 137 if self.killed else 0)
+        if time.monotonic() >= self.deadline and not self.killed:
+            self.killed = True
+            for child in self.children.values():
+                os.kill(child.pid, signal.SIGKILL)
+            self.deadline = time.monotonic() + 5.0
+
+
+def serve_here(server: Server, link: Link) -> None:
+    """A process that serves by itself: its printing, its SIGTERM."""
+    if isinstance(server, InlineServer):
+        inline = server
+        logs.retarget(link, lambda: inline.task)
+    else:
+        logs.retarget(link, lambda: None)
+    if isinstance(server, (InlineServer, PoolServer)):
+        signal.signal(signal.SIGTERM, server.on_term)
+
+
+def _nothing(_number: int, _frame: Any) -> None:
+    """A signal that only has to end the sleep."""

@@ -1,0 +1,165 @@
+"""One task in a runner process, and the way a cancellation gets into its handler.
+
+A cancellation is raised in the handler's thread. In the main thread a signal does it, because only a signal also ends a blocking
+call (`time.sleep`, a read); in other threads the interpreter's asynchronous exception does, which waits for the next bytecode.
+What must stay true: the exception never arrives outside the handler, where it would tear a frame or lose a lock.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Any, Dict, List, Optional
+
+#: A signal that user code hardly ever wants: real-time where there are such, else SIGUSR2.
+CANCEL_SIGNAL = int(getattr(signal, 'SIGRTMAX', signal.SIGUSR2 + 2)) - 2
+
+
+class TaskCancelled(BaseException):
+    """Raised in a handler whose task was cancelled or ran out of time. Not an Exception, so that `except Exception` lets it pass."""
+
+
+class Task:
+    """An attempt as the agent handed it over."""
+
+    def __init__(self, task_id: str, token: str, query: Optional[Dict[str, Any]], timeout_ms: int) -> None:
+        self.task_id = task_id
+        self.token = token
+        self.query = query
+        self.timeout_ms = timeout_ms
+        self.body = b''
+        self.parts: List[bytes] = []
+        self.size = 0
+        self.began = 0.0
+        self.chunks = 0
+        #: '' until a cancel came: `timeout`, or any other reason.
+        self.cancel_reason = ''
+        self.raised = False
+        #: What the handler printed without a line end yet, by stream and thread.
+        self.partial: Dict[Any, str] = {}
+        self.sink: Any = None
+        self.coroutine: Any = None
+        self._open = False
+        self._thread = 0
+        self._right: List[bool] = []
+
+    @property
+    def key(self) -> Any:
+        return (self.task_id, self.token)
+
+    @property
+    def cancel_outcome(self) -> str:
+        return 'timeout' if self.cancel_reason == 'timeout' else 'cancelled'
+
+    def open(self) -> None:
+        """The handler begins in this thread: from here a cancellation may be raised."""
+        self._thread = threading.get_ident()
+        self._right = [True]
+        if self._thread == threading.main_thread().ident:
+            _main.task = self
+        self._open = True
+        if self.cancel_reason:
+            raise TaskCancelled(self.cancel_reason)
+
+    def close(self) -> None:
+        """
+        The handler is over: nothing is raised any more once this returned. It may itself end in TaskCancelled, when a cancellation
+        of another thread was already on its way; then it has to be called again.
+        """
+        if not self._open:
+            return
+        if _main.task is self:
+            # Signal handlers run between bytecodes of this very thread, so one assignment settles it.
+            self._open = False
+            _main.task = None
+            return
+        try:
+            self._right.pop()
+        except IndexError:
+            # A canceller took the right to raise first. Wait until it did, give the interpreter the chance to deliver, then take back
+            # what the handler may have swallowed already.
+            while not self.raised:
+                time.sleep(0.0005)
+            for _ in range(100):
+                time.sleep(0)
+            _set_async_exception(self._thread, False)
+        self._open = False
+
+    def cancel(self, reason: str) -> None:
+        """From the thread that reads the connection."""
+        self.cancel_reason = self.cancel_reason or reason or 'cancelled'
+        self.press()
+
+    def press(self) -> None:
+        """Raises the cancellation if the handler runs and it was not raised yet. A signal can miss a blocking call that was about to
+        begin, so whoever watches the task calls this again until the task is over."""
+        if not self._open or self.raised:
+            return
+        if _main.task is self:
+            signal.pthread_kill(self._thread, CANCEL_SIGNAL)
+            return
+        try:
+            self._right.pop()
+        except IndexError:
+            return
+        _set_async_exception(self._thread, True)
+        self.raised = True
+
+
+class _Main:
+    """What the cancel signal's handler looks at: the main thread's task, and whether that thread is inside our own code."""
+
+    def __init__(self) -> None:
+        self.task: Optional[Task] = None
+        self.ident: Optional[int] = None
+        self.shielded = 0
+        self.deferred = False
+
+
+_main = _Main()
+
+
+def shield() -> bool:
+    """Keeps a cancellation out of the main thread while our own code runs inside a handler (a print); True: `unshield` is due."""
+    if threading.get_ident() != _main.ident:
+        return False
+    _main.shielded += 1
+    return True
+
+
+def unshield() -> None:
+    """Ends `shield`; raises the cancellation that came meanwhile."""
+    _main.shielded -= 1
+    if _main.deferred and not _main.shielded:
+        _main.deferred = False
+        _on_signal(0, None)
+
+
+def install() -> None:
+    """Takes the cancel signal, in the main thread of a process that runs handlers there."""
+    _main.ident = threading.main_thread().ident
+    _main.task = None
+    _main.shielded = 0
+    _main.deferred = False
+    signal.signal(CANCEL_SIGNAL, _on_signal)
+    # Some parents start us with everything blocked.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL_SIGNAL})
+
+
+def _on_signal(_number: int, _frame: Any) -> None:
+    task = _main.task
+    if task is None or not task._open or not task.cancel_reason or task.raised:
+        return
+    if _main.shielded:
+        _main.deferred = True
+        return
+    task.raised = True
+    raise TaskCancelled(task.cancel_reason)
+
+
+def _set_async_exception(thread: int, wanted: bool) -> None:
+    import ctypes  # only a cancelled task in a thread pays for it
+
+    value = ctypes.py_object(TaskCancelled) if wanted else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), value)

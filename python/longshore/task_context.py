@@ -1,0 +1,48 @@
+"""What a handler can know about the task it serves. Imported on every cold start, so it imports nothing that costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Context:
+    """Given to a handler that has a parameter named `context`."""
+
+    __slots__ = (
+        'container_id',
+        'stub_id',
+        'stub_type',
+        'task_id',
+        'timeout',
+        'python_version',
+        'callback_url',
+        'workers',
+        'on_start_value',
+    )
+
+    def __init__(
+        self,
+        container_id: str = '',
+        stub_id: str = '',
+        stub_type: str = '',
+        task_id: str = '',
+        timeout: float = 0,
+        python_version: str = '',
+        callback_url: str = '',
+        workers: int = 1,
+        on_start_value: Any = None,
+    ) -> None:
+        self.container_id = container_id
+        self.stub_id = stub_id
+        self.stub_type = stub_type
+        self.task_id = task_id
+        #: Seconds that this task may take; 0: no limit.
+        self.timeout = timeout
+        self.python_version = python_version
+        self.callback_url = callback_url
+        self.workers = workers
+        #: What `on_start` returned, once for the container.
+        self.on_start_value = on_start_value
+
+    def __repr__(self) -> str:
+        return 'Context(task_id=%r, container_id=%r)' % (self.task_id, self.container_id)

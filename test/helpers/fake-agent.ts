@@ -1,0 +1,320 @@
+// An agent's end of the runner protocol, and nothing else of an agent: it listens on a unix socket, starts the real runner with the
+// host's Python, keeps every frame, and says what the test tells it to. Tests wait on conditions over what it has seen.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { type Server, type Socket, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** Kind numbers of the runner protocol, in the order of its table. */
+export const KIND = {
+  hello: 1,
+  welcome: 2,
+  starting: 3,
+  ready: 4,
+  failed: 5,
+  run: 6,
+  started: 7,
+  chunk: 8,
+  result: 9,
+  acked: 10,
+  cancel: 11,
+  log: 12,
+  kill: 13,
+  drain: 14,
+  exited: 15,
+} as const;
+export type Kind = keyof typeof KIND;
+const NAMES = new Map<number, Kind>(Object.entries(KIND).map(([name, number]) => [number, name as Kind]));
+
+export type Header = Readonly<Record<string, unknown>>;
+export interface SeenFrame {
+  readonly kind: Kind | 'unknown';
+  readonly header: Header;
+  readonly body: Buffer;
+  readonly connection: RunnerConnection;
+}
+
+/** One frame as bytes. */
+export function packFrame(kind: number, header: Header, body: Uint8Array = new Uint8Array()): Buffer {
+  const head = Buffer.from(JSON.stringify(header));
+  const prefix = Buffer.alloc(7);
+  prefix.writeUInt32BE(3 + head.length + body.length, 0);
+  prefix.writeUInt8(kind, 4);
+  prefix.writeUInt16BE(head.length, 5);
+  return Buffer.concat([prefix, head, body]);
+}
+
+/** One connection of a runner process. */
+export class RunnerConnection {
+  hello: Header = {};
+  open = true;
+  private kept = Buffer.alloc(0);
+  readonly socket: Socket;
+
+  constructor(socket: Socket, onFrame: (frame: SeenFrame) => void, onEnd: () => void) {
+    this.socket = socket;
+    socket.on('data', (data: Buffer) => {
+      this.kept = Buffer.concat([this.kept, data]);
+      while (this.kept.length >= 7) {
+        const length = this.kept.readUInt32BE(0);
+        if (this.kept.length < 4 + length) return;
+        const headEnd = 7 + this.kept.readUInt16BE(5);
+        const header = JSON.parse(this.kept.subarray(7, headEnd).toString()) as Header;
+        const kind = NAMES.get(this.kept.readUInt8(4)) ?? 'unknown';
+        const body = Buffer.from(this.kept.subarray(headEnd, 4 + length));
+        this.kept = this.kept.subarray(4 + length);
+        if (kind === 'hello') this.hello = header;
+        onFrame({ kind, header, body, connection: this });
+      }
+    });
+    socket.on('error', () => {});
+    socket.on('close', () => {
+      this.open = false;
+      onEnd();
+    });
+  }
+
+  get process(): number {
+    return Number(this.hello['process']);
+  }
+  get pid(): number {
+    return Number(this.hello['pid']);
+  }
+
+  send(kind: Kind, header: Header, body?: Uint8Array): void {
+    this.socket.write(packFrame(KIND[kind], header, body));
+  }
+
+  /** The same bytes, each in a write of its own. */
+  async sendByteByByte(kind: Kind, header: Header, body?: Uint8Array): Promise<void> {
+    this.socket.setNoDelay(true);
+    for (const byte of packFrame(KIND[kind], header, body)) {
+      await new Promise<void>((resolve) => this.socket.write(Uint8Array.of(byte), () => resolve()));
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+  }
+}
+
+export interface RunnerOptions {
+  /** Files of `/mnt/code`, by path. */
+  readonly files: Readonly<Record<string, string>>;
+  readonly handler?: string;
+  readonly onStart?: string;
+  readonly env?: Readonly<Record<string, string>>;
+  /** The interpreter; default `python3`. */
+  readonly python?: string;
+  /** False: results stay unacknowledged until the test says otherwise. */
+  readonly acknowledge?: boolean;
+}
+
+export interface Invocation {
+  readonly input?: unknown;
+  readonly query?: Readonly<Record<string, string | readonly string[]>>;
+  readonly taskId?: string;
+  readonly on?: RunnerConnection;
+}
+export interface Answer {
+  readonly outcome: string;
+  readonly body: string;
+  readonly header: Header;
+}
+
+/** The fake agent and the runner it started. */
+export class FakeAgent {
+  readonly frames: SeenFrame[] = [];
+  readonly connections: RunnerConnection[] = [];
+  directory = '';
+  runner: ChildProcess | undefined;
+  exitCode: number | null | undefined;
+  stdout = '';
+  stderr = '';
+  acknowledge = true;
+  private server: Server | undefined;
+  private waiters = new Set<() => void>();
+  private tasks = 0;
+
+  /** A listening agent with a started runner. */
+  static async start(options: RunnerOptions): Promise<FakeAgent> {
+    const agent = new FakeAgent();
+    agent.acknowledge = options.acknowledge ?? true;
+    agent.directory = await mkdtemp(join(tmpdir(), 'ls-runner-'));
+    for (const [path, text] of Object.entries(options.files)) {
+      const file = join(agent.directory, 'code', path);
+      await mkdir(dirname(file), { recursive: true });
+      await writeFile(file, text);
+    }
+    await agent.listen();
+    agent.spawn(options);
+    return agent;
+  }
+
+  get socketPath(): string {
+    return join(this.directory, 'agent.sock');
+  }
+
+  /** Listens (again, after `hangUp`). */
+  async listen(): Promise<void> {
+    await rm(this.socketPath, { force: true });
+    const server = createServer((socket) => {
+      const connection = new RunnerConnection(socket, (frame) => this.see(frame), this.wake);
+      this.connections.push(connection);
+    });
+    this.server = server;
+    server.listen(this.socketPath);
+    await once(server, 'listening');
+  }
+
+  /** What a restart of the agent looks like: no listener, every connection cut. */
+  async hangUp(): Promise<void> {
+    const server = this.server;
+    this.server = undefined;
+    for (const connection of this.connections) connection.socket.destroy();
+    if (server === undefined) return;
+    await new Promise<void>((resolve) => server.close(() => resolve()));
+  }
+
+  private spawn(options: RunnerOptions): void {
+    const child = spawn(options.python ?? 'python3', ['-m', 'longshore.runner'], {
+      cwd: join(this.directory, 'code'),
+      env: {
+        PATH: process.env['PATH'] ?? '',
+        HOME: process.env['HOME'] ?? '',
+        PYTHONPATH: fileURLToPath(new URL('../../python', import.meta.url)),
+        PYTHONDONTWRITEBYTECODE: '1',
+        LONGSHORE_AGENT_SOCKET: this.socketPath,
+        CONTAINER_ID: 'endpoint-test-00000001',
+        STUB_ID: 'stub-1',
+        STUB_TYPE: 'endpoint/deployment',
+        HANDLER: options.handler ?? 'app:handler',
+        ON_START: options.onStart ?? '',
+        WORKERS: '1',
+        TIMEOUT: '180',
+        ...options.env,
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.runner = child;
+    child.stdout.on('data', (data: Buffer) => (this.stdout += data.toString()));
+    child.stderr.on('data', (data: Buffer) => (this.stderr += data.toString()));
+    child.on('close', (code, signal) => {
+      this.exitCode = signal === null ? code : 128;
+      this.wake();
+    });
+  }
+
+  private see(frame: SeenFrame): void {
+    this.frames.push(frame);
+    if (frame.kind === 'hello') frame.connection.send('welcome', { version: 1 });
+    if (frame.kind === 'result' && this.acknowledge) this.acked(frame);
+    if (frame.kind === 'failed') frame.connection.send('acked', {});
+    this.wake();
+  }
+
+  acked(result: SeenFrame): void {
+    result.connection.send('acked', { taskId: result.header['taskId'], token: result.header['token'] });
+  }
+
+  private readonly wake = (): void => {
+    for (const waiter of this.waiters) waiter();
+  };
+
+  /** The first truthy value of `look`, tried again at every frame, connection or exit. */
+  async until<T>(what: string, look: () => T | undefined | false | null, limitMs = 15_000): Promise<T> {
+    const now = look();
+    if (now) return now;
+    return await new Promise<T>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.waiters.delete(check);
+        const seen = this.frames.slice(-15).map((frame) => `${frame.kind} ${JSON.stringify(frame.header)}`);
+        const story = `${seen.join('\n')}\nexit: ${this.exitCode}\nstdout: ${this.stdout}\nstderr: ${this.stderr}`;
+        reject(new Error(`never saw ${what}; last frames:\n${story}`));
+      }, limitMs);
+      const check = (): void => {
+        const value = look();
+        if (!value) return;
+        clearTimeout(timer);
+        this.waiters.delete(check);
+        resolve(value);
+      };
+      this.waiters.add(check);
+    });
+  }
+
+  of(kind: Kind): SeenFrame[] {
+    return this.frames.filter((frame) => frame.kind === kind);
+  }
+
+  async ready(): Promise<SeenFrame> {
+    return await this.until('ready', () => this.of('ready')[0]);
+  }
+
+  /** The open connection of a runner process. */
+  async slot(process = 0): Promise<RunnerConnection> {
+    const ready = await this.ready();
+    const single = ready.header['mode'] === 'single';
+    return await this.until(`runner process ${process}`, () =>
+      this.connections.findLast(
+        (one) => one.open && one.process === process && (single || Number(one.hello['slots']) > 0),
+      ),
+    );
+  }
+
+  /** Sends a task and gives its ids. */
+  async run(invocation: Invocation = {}): Promise<{ taskId: string; token: string; connection: RunnerConnection }> {
+    const connection = invocation.on ?? (await this.slot());
+    this.tasks += 1;
+    const taskId = invocation.taskId ?? `task-${this.tasks}`;
+    const token = `token-${this.tasks}`;
+    const body = invocation.input === undefined ? '' : JSON.stringify(invocation.input);
+    const header = { taskId, token, timeoutMs: 180_000, query: invocation.query ?? {}, part: 0, last: true };
+    connection.send('run', header, Buffer.from(body));
+    return { taskId, token, connection };
+  }
+
+  /** The answer to a task; parts of a large result are put together. */
+  async answer(taskId: string, limitMs?: number): Promise<Answer> {
+    const result = await this.until(
+      `result of ${taskId}`,
+      () => this.of('result').find((frame) => frame.header['taskId'] === taskId),
+      limitMs,
+    );
+    const chunks = this.of('chunk').filter((frame) => frame.header['taskId'] === taskId);
+    const parts = chunks.map((frame) => frame.body).slice(0, Number(result.header['chunks']));
+    return {
+      outcome: String(result.header['outcome']),
+      body: Buffer.concat([...parts, result.body]).toString(),
+      header: result.header,
+    };
+  }
+
+  /** Sends a task and waits for its answer. */
+  async call(input?: unknown, rest: Omit<Invocation, 'input'> = {}): Promise<Answer> {
+    const { taskId } = await this.run({ ...rest, input });
+    return await this.answer(taskId);
+  }
+
+  /** Lines of the log frames, as `stream taskId line`. */
+  lines(): string[] {
+    return this.of('log').map(
+      (frame) => `${String(frame.header['stream'])} ${String(frame.header['taskId'])} ${frame.body.toString()}`,
+    );
+  }
+
+  async exited(): Promise<number> {
+    return await this.until('the runner to exit', () => (this.exitCode === undefined ? false : [this.exitCode])).then(
+      ([code]) => code ?? -1,
+    );
+  }
+
+  async stop(): Promise<void> {
+    if (this.exitCode === undefined) {
+      this.runner?.kill('SIGKILL');
+      await this.exited();
+    }
+    await this.hangUp();
+    await rm(this.directory, { recursive: true, force: true });
+  }
+}
