@@ -23,10 +23,11 @@ const signalsBack = endChildrenOnSignals();
 await main(async () => {
   const { baseImage } = await setUp('test', stepLog());
   signalsBack();
-  let interrupted;
+  /** @type {string[]} */
+  const interruptions = [];
   for (const signal of ['SIGINT', 'SIGTERM']) {
     process.on(signal, () => {
-      interrupted = signal;
+      interruptions.push(signal);
       signalTests(signal);
     });
   }
@@ -53,23 +54,23 @@ await main(async () => {
   try {
     const options = { node: nodeBinary() ?? process.execPath, env, filters, directory };
     for (const part of ['unit', 'python', 'integration', 'e2e']) {
-      if (interrupted !== undefined) break;
+      if (interruptions.length > 0) break;
       add(
         part === 'python'
           ? await pythonTests(env, filters, left())
           : await runProject(part, { ...options, timeoutMs: left() }),
       );
     }
-    const leftovers = await removeLeftovers({ before, runId, directory });
+    const leftovers = await removeLeftovers({ before, runId, directory, alone: process.env.CI !== undefined });
     if (leftovers.length > 0) {
       total.failed += 1;
-      total.problems.push(`left behind by the tests (removed now): ${leftovers.join('; ')}`);
+      total.problems.push(`left behind by the tests: ${leftovers.join('; ')}`);
     }
   } finally {
     rmSync(directory, { recursive: true, force: true, maxRetries: 3 });
   }
   if (total.passed + total.failed === 0) total.problems.push('no test ran');
-  if (interrupted !== undefined) total.problems.push(`interrupted by ${interrupted}`);
+  if (interruptions.length > 0) total.problems.push(`interrupted by ${interruptions.join(', ')}`);
   return report(total);
 });
 

@@ -99,7 +99,7 @@ async function pull(name, tag) {
     if (answer.status !== 200) return messageOf(answer.text);
     // A 200 means only that the pull began; its end tells.
     const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(text);
-    return failure === null ? undefined : (failure[1] ?? 'failed');
+    return failure === null ? undefined : messageOf(failure[0]);
   } catch (error) {
     return stop.signal.aborted ? why : String(error?.message ?? error);
   } finally {
@@ -135,5 +135,5 @@ async function importRootfs(version) {
 
 function messageOf(text) {
   const found = /"(?:message|error)":"((?:[^"\\]|\\.)*)"/.exec(text);
-  return (found?.[1] ?? text).slice(0, 300);
+  return (found?.[1] ?? text).replaceAll('\\"', '"').slice(0, 300);
 }

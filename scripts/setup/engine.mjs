@@ -96,7 +96,7 @@ async function startByHand(log) {
     return { answer: came, pid: engine };
   });
   if (pid !== undefined && process.env.CI === undefined)
-    log.say(`  this engine stays up after you leave; to end it: kill ${pid}`);
+    log.say(`  this engine stays up after you leave; to end it: ${process.getuid?.() === 0 ? '' : 'sudo '}kill ${pid}`);
   return answer;
 }
 

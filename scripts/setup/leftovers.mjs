@@ -1,6 +1,7 @@
 /**
  * What a test run left behind: processes that carry its mark, and things in Docker with Longshore's labels that were
- * not there before it. Everything found is named and removed.
+ * not there before it. What surely is the run's (its id in a label, its directory mounted) is named and removed. The
+ * rest may be another installation's on this engine: it counts in CI, where there is none, and is only named there.
  */
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -31,7 +32,7 @@ const REMOVE = {
   volume: (id) => `/volumes/${id}?force=1`,
 };
 
-/** What carries our labels now: id by kind, with names. @returns {Promise<Map<string, { kind: string, id: string, name: string }>>} */
+/** What carries our labels now; `mark`: the text that tells whose it is. @returns {Promise<Map<string, { kind: string, id: string, name: string, mark: string }>>} */
 export async function labelledThings() {
   const things = new Map();
   for (const [kind, { list, items, id, name }] of Object.entries(LISTS)) {
@@ -39,8 +40,10 @@ export async function labelledThings() {
       const filters = encodeURIComponent(JSON.stringify({ label: [label] }));
       const { status, text } = await engineRequest('GET', `${list}filters=${filters}`, { timeoutMs: 30_000 });
       if (status !== 200) throw new Error(`Docker could not list each ${kind}: ${text.slice(0, 200)}`);
-      for (const item of items(JSON.parse(text)))
-        things.set(`${kind} ${id(item)}`, { kind, id: id(item), name: `${kind} ${name(item)}` });
+      for (const item of items(JSON.parse(text))) {
+        const mark = JSON.stringify([item.Labels ?? {}, item.Mounts ?? [], item.Options ?? {}]);
+        things.set(`${kind} ${id(item)}`, { kind, id: id(item), name: `${kind} ${name(item)}`, mark });
+      }
     }
   }
   return things;
@@ -48,16 +51,16 @@ export async function labelledThings() {
 
 /**
  * Names what is left of a run and removes it. A container that is just being removed gets a few seconds to go.
- * @param {{ before: Map<string, unknown>, runId: string, directory: string }} run - `before`: what was there already;
- *   `directory`: the run's TMPDIR
+ * @param {{ before: Map<string, unknown>, runId: string, directory: string, alone: boolean }} run - `before`: what was
+ *   there already; `directory`: the run's TMPDIR; `alone`: nobody else uses Longshore on this engine
  * @returns {Promise<string[]>} names; empty when the run was clean
  */
-export async function removeLeftovers({ before, runId, directory }) {
+export async function removeLeftovers({ before, runId, directory, alone }) {
   const untilMs = Date.now() + SETTLE_MS;
+  const isOurs = ({ mark }) => mark.includes(runId) || mark.includes(`${directory}/`);
   for (;;) {
-    const things = [...(await labelledThings()).entries()]
-      .filter(([key]) => !before.has(key))
-      .map(([, thing]) => thing);
+    const fresh = [...(await labelledThings()).entries()].filter(([key]) => !before.has(key)).map(([, thing]) => thing);
+    const things = alone ? fresh : fresh.filter(isOurs);
     const processes = markedProcesses(runId, directory);
     if (things.length === 0 && processes.length === 0) return [];
     if (Date.now() < untilMs) {
@@ -65,7 +68,7 @@ export async function removeLeftovers({ before, runId, directory }) {
       continue;
     }
     for (const { pid } of processes) kill(pid);
-    for (const { kind, id } of things)
+    for (const { kind, id } of things.filter(isOurs))
       await engineRequest('DELETE', REMOVE[kind](encodeURIComponent(id)), { timeoutMs: 60_000 });
     return [...things.map(({ name }) => name), ...processes.map(({ pid, command }) => `process ${pid} (${command})`)];
   }

@@ -11,7 +11,17 @@ const INSTALL_TIMEOUT_MS = 600_000;
 export function staleModules(root = repositoryRoot) {
   const locked = packagesOf(join(root, 'package-lock.json'));
   if (locked === undefined) throw new SetupError(`package-lock.json is missing or unreadable in ${root}.`);
-  const installed = packagesOf(join(root, 'node_modules', '.package-lock.json'));
+  const why = whyStale(locked, packagesOf(join(root, 'node_modules', '.package-lock.json')));
+  if (why !== undefined) return why;
+  return nodeBinary() === undefined ? 'the pinned Node is missing' : undefined;
+}
+
+/**
+ * Compares the packages of a lock file with those of npm's own record of what it installed.
+ * @param {Record<string, { version?: string, integrity?: string, optional?: boolean }>} locked
+ * @param {Record<string, { version?: string, integrity?: string }> | undefined} installed
+ */
+export function whyStale(locked, installed) {
   if (installed === undefined) return 'nothing is installed';
   for (const [path, wanted] of Object.entries(locked)) {
     if (path === '') continue;
@@ -21,8 +31,8 @@ export function staleModules(root = repositoryRoot) {
     if (found !== undefined && (found.version !== wanted.version || found.integrity !== wanted.integrity))
       return `${path} is another version`;
   }
-  for (const path of Object.keys(installed)) if (locked[path] === undefined) return `${path} is no longer wanted`;
-  return nodeBinary() === undefined ? 'the pinned Node is missing' : undefined;
+  const unwanted = Object.keys(installed).find((path) => locked[path] === undefined);
+  return unwanted === undefined ? undefined : `${unwanted} is no longer wanted`;
 }
 
 function packagesOf(file) {

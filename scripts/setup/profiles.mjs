@@ -55,7 +55,7 @@ function cureText(missing, engine) {
   const starts = engine === 'stopped' || engine === 'not_installed' ? [startEngineCommand()] : [];
   const joins = engine === 'up' ? [] : [`usermod -aG docker ${userInfo().username}`];
   return (
-    `This machine lacks something (${lacks}), and this user may not install it. Run once, then ` +
+    `This machine lacks something (${lacks}), and this user may not change that. Run once, then ` +
     `${joins.length > 0 ? 'log in again and ' : ''}repeat:\n\n  ${installCommand(missing, [...joins, ...starts])}`
   );
 }

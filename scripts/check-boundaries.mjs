@@ -1,0 +1,97 @@
+/**
+ * `node scripts/check-boundaries.mjs`: who may import whom, as CONTRIBUTING.md says it. Reads the import lines of
+ * every TypeScript file, names each offence with its line, and exits with 1 when there is one.
+ */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { repositoryRoot } from './setup/paths.mjs';
+
+const TOPS = ['agent', 'scheduler', 'shared', 'cli', 'bench', 'test'];
+/** The folders that a top folder may import from, itself apart. `test` and `bench` see everything. */
+const MAY_IMPORT = { agent: ['shared'], scheduler: ['shared'], shared: [], cli: ['shared', 'agent', 'scheduler'] };
+/** The one home of each outside library. */
+const HOMES = {
+  bullmq: ['scheduler/queues/'],
+  dockerode: ['agent/containers/docker.ts'],
+  pg: ['scheduler/store/'],
+  '@electric-sql/pglite': ['scheduler/store/', 'scheduler/embedded/'],
+  fastify: ['scheduler/http/', 'scheduler/main.ts', 'agent/telemetry/'],
+};
+/** Files that decide: plain data in, plain data out. */
+const PURE = /^(?:agent|scheduler)\/.*\/(?:decide|state|plan|filter|score|place|choose)\.ts$/;
+const IMPORT = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"]*?\s+from\s+)?['"]([^'"]+)['"]/;
+
+const offences = [];
+for (const top of TOPS) if (existsSync(join(repositoryRoot, top))) checkFolder(join(repositoryRoot, top));
+for (const offence of offences) process.stderr.write(`${offence}\n`);
+process.exitCode = offences.length > 0 ? 1 : 0;
+
+function checkFolder(folder) {
+  for (const entry of readdirSync(folder, { withFileTypes: true })) {
+    if (entry.name === 'node_modules' || entry.name === 'generated') continue;
+    const path = join(folder, entry.name);
+    if (entry.isDirectory()) checkFolder(path);
+    else if (entry.name.endsWith('.ts')) checkFile(relative(repositoryRoot, path), readFileSync(path, 'utf8'));
+  }
+}
+
+function checkFile(file, text) {
+  for (const { line, specifier, isType } of importsOf(text)) {
+    const why = offence(file, specifier, isType);
+    if (why !== undefined) offences.push(`${file}:${line}: ${why}`);
+  }
+}
+
+/** Import statements, those over several lines too; a statement ends where its quoted source does. */
+function* importsOf(text) {
+  const lines = text.split('\n');
+  for (let at = 0; at < lines.length; at += 1) {
+    if (!/^(?:import|export)\b/.test(lines[at] ?? '')) continue;
+    const isOpen = /^(?:import|export)\s+(?:type\s+)?\{[^}]*$/.test(lines[at] ?? '');
+    let statement = lines[at] ?? '';
+    for (let next = at + 1; isOpen && next < lines.length && !statement.includes('}'); next += 1)
+      statement += ` ${lines[next]}`;
+    const found = IMPORT.exec(statement);
+    if (found?.[2] !== undefined) yield { line: at + 1, specifier: found[2], isType: found[1] !== undefined };
+  }
+}
+
+function offence(file, specifier, isType) {
+  const top = topOf(file);
+  const target = targetOf(file, specifier);
+  if (target === undefined) {
+    const home = HOMES[packageOf(specifier)];
+    const isHome =
+      home === undefined || ['test', 'bench'].includes(top) || home.some((prefix) => file.startsWith(prefix));
+    if (!isHome) return `${specifier} is imported in ${home[0]} only`;
+    return PURE.test(file) && !isType
+      ? `a file that decides imports types and shared/domain only, not ${specifier}`
+      : undefined;
+  }
+  const other = topOf(target);
+  if (other !== top && specifier.startsWith('.') && top !== 'test' && top !== 'bench')
+    return `across top folders import #${target}`;
+  const allowed = MAY_IMPORT[top];
+  if (allowed !== undefined && other !== top && !allowed.includes(other)) return `${top}/ may not import ${other}/`;
+  if (PURE.test(file) && !isType && !target.startsWith('shared/domain/') && !PURE.test(target)) {
+    return `a file that decides imports types and shared/domain only, not ${target}`;
+  }
+  if (file.startsWith('scheduler/store/') && /^scheduler\/(?:http|operations|grpc)\//.test(target))
+    return 'store/ knows rows, not requests';
+  if (/^scheduler\/(?:http|operations|grpc)\//.test(file) && target.startsWith('scheduler/store/') && !isType)
+    return `${topOf(file)}/ surfaces know services, not ${target}`;
+  return undefined;
+}
+
+const topOf = (file) => file.split('/')[0] ?? '';
+
+function targetOf(file, specifier) {
+  if (specifier.startsWith('#')) return specifier.slice(1);
+  if (!specifier.startsWith('.')) return undefined;
+  return relative(repositoryRoot, resolve(repositoryRoot, dirname(file), specifier));
+}
+
+function packageOf(specifier) {
+  const parts = specifier.split('/');
+  return specifier.startsWith('@') ? parts.slice(0, 2).join('/') : (parts[0] ?? '');
+}

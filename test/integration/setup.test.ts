@@ -1,0 +1,71 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join, resolve } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { tempDirectory } from '../helpers/services.ts';
+
+const setup = resolve(import.meta.dirname, '../../scripts/setup.mjs');
+
+/** Runs set-up to its end, as somebody without rights when asked; what it may change stays out of reach. */
+async function setUp(
+  env: Record<string, string>,
+  options: { readonly asNobody?: boolean } = {},
+): Promise<{ code: number; output: string }> {
+  const asOther = options.asNobody === true && process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+  const child = spawn(process.execPath, [setup], {
+    env: { PATH: process.env['PATH'], HOME: '/nonexistent', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: 30_000,
+    ...asOther,
+  });
+  let output = '';
+  child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  const [code] = (await once(child, 'close')) as [number];
+  return { code, output };
+}
+
+describe('set-up that cannot go on', () => {
+  test('names a DOCKER_HOST that does not answer, and the cure, and exits with 1', async () => {
+    const { code, output } = await setUp({ DOCKER_HOST: 'unix:///nonexistent/docker.sock' });
+    expect(code).toBe(1);
+    expect(output).toContain('DOCKER_HOST names the Docker Engine at /nonexistent/docker.sock, and it does not answer');
+    expect(output).toContain('unset DOCKER_HOST');
+    expect(output).not.toContain('    at ');
+  });
+
+  test('tells a user who may not open the socket how to get there', async () => {
+    const directory = tempDirectory('sock');
+    const socket = join(directory.path, 'docker.sock');
+    const server = createServer().listen(socket);
+    await once(server, 'listening');
+    chmodSync(socket, 0o000);
+    try {
+      const { code, output } = await setUp({ DOCKER_HOST: `unix://${socket}` }, { asNobody: true });
+      expect(code).toBe(1);
+      expect(output).toContain(`may not open ${socket}`);
+      expect(output).toMatch(/sudo usermod -aG docker \S+` and log in again, or run this command as root/);
+    } finally {
+      server.close();
+      directory.remove();
+    }
+  });
+
+  test('never restarts an engine that takes connections and does not answer', async () => {
+    const directory = tempDirectory('sock');
+    const socket = join(directory.path, 'docker.sock');
+    const server = createServer((connection) => connection.resume()).listen(socket);
+    await once(server, 'listening');
+    try {
+      const { code, output } = await setUp({ DOCKER_HOST: `unix://${socket}` });
+      expect(code).toBe(1);
+      expect(output).toContain('does not answer');
+      expect(server.listening).toBe(true);
+    } finally {
+      server.close();
+      directory.remove();
+    }
+  });
+});

@@ -1,0 +1,84 @@
+import { describe, expect, test } from 'vitest';
+
+// Set-up is plain JavaScript, so that any Node from 20 on runs it; its types are said here.
+type Packages = Record<string, { version?: string; integrity?: string; optional?: boolean }>;
+const load = async <T>(name: string): Promise<T> => (await import(`../../scripts/setup/${name}.mjs`)) as T;
+const { whyStale } = await load<{
+  whyStale: (locked: Packages, installed: Packages | undefined) => string | undefined;
+}>('node-modules');
+const { baseImageTemplate } = await load<{ baseImageTemplate: (reference: string) => string }>('base-image');
+const { engineAddress } = await load<{
+  engineAddress: (env: Record<string, string>) => { text: string; explicit: boolean; options: object };
+}>('engine-api');
+const { installCommand } = await load<{ installCommand: (names: string[], more?: string[]) => string }>('packages');
+const { stateDir } = await load<{ stateDir: (env: Record<string, string>) => string }>('paths');
+
+describe('whether npm ci is needed', () => {
+  const locked: Packages = {
+    '': { version: '0.1.0' },
+    'node_modules/a': { version: '1.0.0', integrity: 'x' },
+    'node_modules/other-platform': { version: '1.0.0', integrity: 'y', optional: true },
+  };
+  const a = { 'node_modules/a': { version: '1.0.0', integrity: 'x' } };
+
+  test('not when what is installed is what is locked, packages for other platforms aside', () => {
+    expect(whyStale(locked, a)).toBeUndefined();
+  });
+
+  test.each<[string, Packages | undefined]>([
+    ['nothing is installed', undefined],
+    ['node_modules/a is missing', {}],
+    ['node_modules/a is another version', { 'node_modules/a': { version: '1.0.1', integrity: 'z' } }],
+    ['node_modules/b is no longer wanted', { ...a, 'node_modules/b': { version: '1.0.0' } }],
+  ])('because %s', (why, installed) => {
+    expect(whyStale(locked, installed)).toBe(why);
+  });
+});
+
+describe('where the engine is looked for', () => {
+  test('at the usual socket when DOCKER_HOST is absent or names just that', () => {
+    for (const env of [{}, { DOCKER_HOST: '' }, { DOCKER_HOST: 'unix:///var/run/docker.sock' }]) {
+      expect(engineAddress(env as Record<string, string>)).toMatchObject({
+        text: '/var/run/docker.sock',
+        explicit: false,
+      });
+    }
+  });
+
+  test('at another socket or a port, named by the person', () => {
+    expect(engineAddress({ DOCKER_HOST: 'unix:///run/user/7/docker.sock' })).toMatchObject({
+      explicit: true,
+      options: { socketPath: '/run/user/7/docker.sock' },
+    });
+    expect(engineAddress({ DOCKER_HOST: 'tcp://[::1]:2375' })).toMatchObject({
+      explicit: true,
+      options: { host: '::1', port: 2375 },
+    });
+    expect(engineAddress({ DOCKER_HOST: 'tcp://example.test' })).toMatchObject({
+      options: { host: 'example.test', port: 2375 },
+    });
+  });
+
+  test('a DOCKER_HOST of another shape is refused with the shapes that it may have', () => {
+    expect(() => engineAddress({ DOCKER_HOST: 'banana' })).toThrow(
+      'DOCKER_HOST is banana; it must be unix:///path or tcp://host:port',
+    );
+  });
+});
+
+test('the agent finds a base image made here by another template than the official one', () => {
+  expect(baseImageTemplate('longshore-python:3.11')).toBe('longshore-python:{version}');
+  expect(baseImageTemplate('python:3.11-slim')).toBe('python:{version}-slim');
+});
+
+test('everything that is missing is cured by one command', () => {
+  const command = installCommand(['dockerd', 'redis'], ['systemctl start docker']);
+  expect(command).toBe(
+    "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends docker.io ca-certificates redis-server && systemctl start docker'",
+  );
+});
+
+test('set-up keeps its logs below the data directory unless it is told another place', () => {
+  expect(stateDir({ LONGSHORE_DATA_DIR: '/data' })).toBe('/data/setup');
+  expect(stateDir({ LONGSHORE_DATA_DIR: '/data', LONGSHORE_SETUP_DIR: '/tmp/s' })).toBe('/tmp/s');
+});
