@@ -83,7 +83,9 @@ function offence(file, specifier, isType) {
   return undefined;
 }
 
-const topOf = (file) => file.split('/')[0] ?? '';
+function topOf(file) {
+  return file.split('/')[0] ?? '';
+}
 
 function targetOf(file, specifier) {
   if (specifier.startsWith('#')) return specifier.slice(1);
