@@ -1,0 +1,149 @@
+// Connections to Redis, one per role, all with the same manners: a command fails fast when Redis is away instead of waiting in a line, and the connection comes back by itself.
+import { Redis } from 'ioredis';
+import type { RedisOptions } from 'ioredis';
+import { backoffMs } from '#shared/backoff.ts';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+
+export type RedisTarget = { readonly socketPath: string } | { readonly url: string };
+
+const COMMAND_TIMEOUT_MS = 2_000;
+const CONNECT_TIMEOUT_MS = 5_000;
+const READY_DEADLINE_MS = 15_000;
+
+/** The client's constructor does not take this one back under exact optional types. */
+type Options = Omit<RedisOptions, 'replyMapping'>;
+
+/**
+ * Opens a connection and waits until it can be used.
+ * @param role - what it is for; its name in CLIENT LIST
+ * @throws StartupError `redis_unreachable`, without a password in the text
+ */
+export async function connectRedis(
+  target: RedisTarget,
+  role: string,
+  log: Log,
+  deadlineMs: number = READY_DEADLINE_MS,
+): Promise<Redis> {
+  const options: Options = {
+    ...addressOf(target),
+    connectionName: `longshore-${role}`,
+    maxRetriesPerRequest: 1,
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    commandTimeout: COMMAND_TIMEOUT_MS,
+    connectTimeout: CONNECT_TIMEOUT_MS,
+    retryStrategy: (attempt) => backoffMs(attempt, { baseMs: 25, capMs: 2_000, floorMs: 20 }),
+    // A primary that was demoted refuses writes: look for the new one.
+    reconnectOnError: (error) => error.message.startsWith('READONLY'),
+    lazyConnect: true,
+  };
+  const client = new Redis(options);
+  let lastError: Error | undefined;
+  let wasReady = false;
+  client.on('error', (error: Error) => {
+    // One line for each loss, not for each try.
+    if (lastError === undefined && wasReady) log.warn({ err: error, role }, 'redis connection lost');
+    lastError = error;
+  });
+  client.on('ready', () => {
+    if (wasReady) log.info({ role }, 'redis connection is back');
+    wasReady = true;
+    lastError = undefined;
+  });
+  try {
+    await untilReady(client, deadlineMs);
+    return client;
+  } catch {
+    client.disconnect();
+    throw unreachable(placeOf(target), lastError);
+  }
+}
+
+function untilReady(client: Redis, deadlineMs: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error('not ready in time')), deadlineMs);
+    client.once('ready', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+    // The first try may fail and a later one succeed: the deadline decides, and the error event keeps the reason.
+    client.connect().catch(() => undefined);
+  });
+}
+
+function unreachable(place: string, cause: unknown): StartupError {
+  const reason = cause === undefined ? 'no answer in time' : messageOf(cause);
+  return new StartupError(
+    'redis_unreachable',
+    `cannot use Redis at ${place} (${reason}): check REDIS_URL and that the server runs`,
+    { cause },
+  );
+}
+
+const badUrl = (): StartupError =>
+  new StartupError(
+    'redis_unreachable',
+    'REDIS_URL is not a Redis address: it must look like redis://host:6379/0, rediss://…, unix:///path/redis.sock or redis+sentinel://host1:26379,host2:26379/master',
+  );
+
+/** What ioredis is told of an address; exported for its tests. */
+export function addressOf(target: RedisTarget): Options {
+  if ('socketPath' in target) return { path: target.socketPath };
+  const { url } = target;
+  if (url.startsWith('redis+sentinel://')) return sentinelAddress(url.slice('redis+sentinel://'.length));
+  if (!URL.canParse(url)) throw badUrl();
+  const parsed = new URL(url);
+  const login = {
+    ...(parsed.username === '' ? {} : { username: decodeURIComponent(parsed.username) }),
+    ...(parsed.password === '' ? {} : { password: decodeURIComponent(parsed.password) }),
+  };
+  if (parsed.protocol === 'unix:') {
+    return { path: decodeURIComponent(parsed.pathname), db: dbOf(parsed.searchParams.get('db') ?? ''), ...login };
+  }
+  if (parsed.protocol !== 'redis:' && parsed.protocol !== 'rediss:') throw badUrl();
+  const host = parsed.hostname.replace(/^\[(.*)\]$/, '$1');
+  if (host === '') throw badUrl();
+  return {
+    host,
+    port: parsed.port === '' ? 6379 : Number(parsed.port),
+    db: dbOf(parsed.pathname.slice(1)),
+    ...login,
+    ...(parsed.protocol === 'rediss:' ? { tls: { servername: host } } : {}),
+  };
+}
+
+function dbOf(text: string): number {
+  if (text === '') return 0;
+  if (!/^\d{1,5}$/.test(text)) throw badUrl();
+  return Number(text);
+}
+
+/** `[user:password@]host1:port,host2:port/master[/db]` */
+function sentinelAddress(rest: string): Options {
+  const at = rest.lastIndexOf('@');
+  const [hosts = '', master = '', db = ''] = rest.slice(at + 1).split('/');
+  const sentinels = hosts.split(',').map((text) => {
+    const match = /^(?:\[([^\]]+)\]|([^:\s]+))(?::(\d{1,5}))?$/.exec(text);
+    const host = match?.[1] ?? match?.[2];
+    if (host === undefined) throw badUrl();
+    return { host, port: Number(match?.[3] ?? 26_379) };
+  });
+  if (master === '') throw badUrl();
+  const [username = '', password = ''] = at === -1 ? [] : rest.slice(0, at).split(/:(.*)/s);
+  return {
+    sentinels,
+    name: decodeURIComponent(master),
+    db: dbOf(db),
+    sentinelCommandTimeout: COMMAND_TIMEOUT_MS,
+    failoverDetector: true,
+    ...(username === '' ? {} : { username: decodeURIComponent(username) }),
+    ...(password === '' ? {} : { password: decodeURIComponent(password) }),
+  };
+}
+
+/** What may be printed of an address. */
+function placeOf(target: RedisTarget): string {
+  if ('socketPath' in target) return target.socketPath;
+  return target.url.replace(/\/\/[^/]*@/, '//').replace(/\?.*$/, '');
+}

@@ -1,0 +1,277 @@
+// The private redis-server of an installation without REDIS_URL: a child on a unix socket with its append-only file in the data directory. Owned by whoever starts the
+// scheduler's processes. Must stay true: one server per directory (one that outlived a kill is adopted, never doubled), and what it holds survives us.
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { chmod, mkdir, realpath, rm, stat } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import { socketPathIn } from './socket-path.ts';
+
+export interface EmbeddedRedis {
+  readonly socketPath: string;
+  /** TERM, so that the append-only file is complete; KILL after a while. */
+  stop(): Promise<void>;
+}
+
+/** Loading a large append-only file takes time. */
+const READY_DEADLINE_MS = 60_000;
+const STOP_GRACE_MS = 8_000;
+const PROBE_TIMEOUT_MS = 1_000;
+const MAX_LOG_BYTES = 10 * 1024 * 1024;
+
+/** @throws StartupError `redis_missing` naming the command, `redis_unreachable`, `data_dir_unusable` */
+export async function startEmbeddedRedis(options: {
+  readonly dataDir: string;
+  readonly log: Log;
+  readonly command?: string;
+}): Promise<EmbeddedRedis> {
+  const directory = join(options.dataDir, 'redis');
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await chmod(directory, 0o700);
+  } catch (error) {
+    throw new StartupError(
+      'data_dir_unusable',
+      `cannot write to ${directory} (${(error as NodeJS.ErrnoException).code ?? 'error'}): make it writable for this user, or set LONGSHORE_DATA_DIR`,
+      { cause: error },
+    );
+  }
+  const keeper = new RedisKeeper(
+    await realpath(directory),
+    socketPathIn(directory, 'redis.sock'),
+    options.command ?? 'redis-server',
+    options.log,
+  );
+  await keeper.start();
+  return keeper;
+}
+
+/** A running server, ours or adopted. */
+interface Server {
+  readonly pid: number;
+  /** Settles when it has ended. */
+  readonly ended: Promise<void>;
+}
+
+class RedisKeeper implements EmbeddedRedis {
+  readonly socketPath: string;
+  readonly #directory: string;
+  readonly #command: string;
+  readonly #log: Log;
+  readonly #abort = new AbortController();
+  #server: Server | undefined;
+  #watching: Promise<void> | undefined;
+
+  constructor(directory: string, socketPath: string, command: string, log: Log) {
+    this.#directory = directory;
+    this.socketPath = socketPath;
+    this.#command = command;
+    this.#log = log;
+  }
+
+  async start(): Promise<void> {
+    this.#server = await this.#adoptOrSpawn();
+    this.#watching = this.#watch();
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    const server = this.#server;
+    if (server !== undefined) await end(server);
+    await this.#watching;
+  }
+
+  /** Starts it again when it dies, with growing pauses. */
+  async #watch(): Promise<void> {
+    const { signal } = this.#abort;
+    for (let failures = 0; !signal.aborted;) {
+      const startedAt = performance.now();
+      await this.#server?.ended;
+      if (signal.aborted) return;
+      this.#server = undefined;
+      failures = performance.now() - startedAt > 60_000 ? 0 : failures + 1;
+      this.#log.error({ failures }, 'embedded redis ended, starting it again');
+      await sleep(backoffMs(failures, { baseMs: 50, capMs: 5_000, floorMs: 50 }), signal);
+      if (signal.aborted) return;
+      try {
+        const server = await this.#adoptOrSpawn();
+        this.#server = server;
+        if (signal.aborted) await end(server);
+      } catch (error) {
+        this.#log.error({ err: error }, 'embedded redis does not start');
+      }
+    }
+  }
+
+  async #adoptOrSpawn(): Promise<Server> {
+    const adopted = await this.#adopt();
+    if (adopted !== undefined) {
+      this.#log.info({ redisPid: adopted.pid }, 'embedded redis outlived its scheduler, using it');
+      return adopted;
+    }
+    return this.#spawn();
+  }
+
+  /** The server that answers on our socket, if it is the one for our directory. */
+  async #adopt(): Promise<Server | undefined> {
+    const listening = await openSocket(this.socketPath);
+    if (listening === undefined) return undefined;
+    const found = await this.#untilAnswers(listening.closed);
+    if (found === undefined) {
+      listening.close();
+      return undefined;
+    }
+    if (found.directory !== this.#directory) {
+      listening.close();
+      throw new StartupError(
+        'redis_unreachable',
+        `the Redis on ${this.socketPath} keeps its data in ${found.directory}, not in ${this.#directory}: stop it, or set LONGSHORE_DATA_DIR`,
+      );
+    }
+    return { pid: found.pid, ended: listening.closed };
+  }
+
+  async #spawn(): Promise<Server> {
+    const logFile = join(this.#directory, 'redis.log');
+    const facts = await stat(logFile).catch(() => undefined);
+    if (facts !== undefined && facts.size > MAX_LOG_BYTES) await rm(logFile, { force: true });
+    // In a session of its own: Ctrl-C in a terminal is for us, and we end it after our last write.
+    const child = spawn(this.#command, this.#settings(logFile), {
+      cwd: this.#directory,
+      stdio: ['ignore', 'ignore', 'ignore'],
+      detached: true,
+    });
+    const ended = endOf(child);
+    const spawned = await new Promise<Error | undefined>((resolve) => {
+      child.once('spawn', () => resolve(undefined));
+      child.once('error', resolve);
+    });
+    if (spawned !== undefined) throw missing(this.#command, spawned);
+    const answers = await this.#untilAnswers(ended);
+    if (answers !== undefined) return { pid: answers.pid, ended };
+    child.kill('SIGKILL');
+    throw new StartupError(
+      'redis_unreachable',
+      `the embedded Redis does not start in ${this.#directory}: its reason is in ${logFile}`,
+    );
+  }
+
+  #settings(logFile: string): string[] {
+    const settings: Readonly<Record<string, string>> = {
+      port: '0',
+      unixsocket: this.socketPath,
+      unixsocketperm: '700',
+      dir: this.#directory,
+      appendonly: 'yes',
+      appendfsync: 'everysec',
+      save: '',
+      maxmemory: '0',
+      'maxmemory-policy': 'noeviction',
+      daemonize: 'no',
+      logfile: logFile,
+    };
+    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
+  }
+
+  /** undefined: it ended, or did not answer in time. */
+  async #untilAnswers(ended: Promise<void>): Promise<{ pid: number; directory: string } | undefined> {
+    let hasEnded = false;
+    ended.then(
+      () => (hasEnded = true),
+      () => (hasEnded = true),
+    );
+    const untilMs = performance.now() + READY_DEADLINE_MS;
+    for (let pauseMs = 5; !hasEnded && performance.now() < untilMs; pauseMs = Math.min(pauseMs * 1.5, 200)) {
+      const found = await probe(this.socketPath);
+      if (found !== undefined) return found;
+      await sleep(pauseMs);
+    }
+    return undefined;
+  }
+}
+
+/** Asks who listens; undefined while nobody does, or while it loads its file. */
+async function probe(socketPath: string): Promise<{ pid: number; directory: string } | undefined> {
+  const client = new Redis({
+    path: socketPath,
+    lazyConnect: true,
+    retryStrategy: () => null,
+    maxRetriesPerRequest: 0,
+    connectTimeout: PROBE_TIMEOUT_MS,
+    commandTimeout: PROBE_TIMEOUT_MS,
+    enableReadyCheck: false,
+    disableClientInfo: true,
+  });
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    await client.ping();
+    const directory = await client.config('GET', 'dir');
+    const pid = /process_id:(\d+)/.exec(await client.info('server'))?.[1];
+    const path = Array.isArray(directory) ? directory[1] : undefined;
+    if (pid === undefined || typeof path !== 'string') return undefined;
+    return { pid: Number(pid), directory: path };
+  } catch {
+    // Not there yet, or loading: asked again until the deadline.
+    return undefined;
+  } finally {
+    client.disconnect();
+  }
+}
+
+/** A bare connection whose end tells that the server is gone; undefined when nobody listens. */
+function openSocket(path: string): Promise<{ readonly closed: Promise<void>; close(): void } | undefined> {
+  return new Promise((resolve) => {
+    const socket = connect(path);
+    socket.once('error', () => resolve(undefined));
+    socket.once('connect', () => {
+      socket.on('error', () => undefined);
+      socket.unref();
+      socket.resume();
+      const closed = new Promise<void>((done) => socket.once('close', () => done()));
+      resolve({ closed, close: () => socket.destroy() });
+    });
+  });
+}
+
+function endOf(child: ChildProcess): Promise<void> {
+  return new Promise((resolve) => {
+    child.once('exit', () => resolve());
+    child.once('error', () => resolve());
+  });
+}
+
+async function end(server: Server): Promise<void> {
+  let hasEnded = false;
+  const ended = server.ended.then(() => {
+    hasEnded = true;
+  });
+  signal(server.pid, 'SIGTERM');
+  const grace = new AbortController();
+  await Promise.race([ended, sleep(STOP_GRACE_MS, grace.signal)]);
+  grace.abort();
+  if (hasEnded) return;
+  signal(server.pid, 'SIGKILL');
+  await ended;
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    // Already gone: what was wanted.
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
+function missing(command: string, error: Error): StartupError {
+  return new StartupError(
+    'redis_missing',
+    `cannot run ${command} (${messageOf(error)}): install it (apt-get install redis-server), or set REDIS_URL to a server`,
+    { cause: error },
+  );
+}

@@ -1,0 +1,204 @@
+// Uploaded archives and large bodies. Owns the rows of `objects` and the bytes behind them; called by the gateway's object operations, the signed upload route, the agents'
+// code downloads and the task path. Must stay true: a row says "uploaded" only when all its bytes are kept, and one workspace never sees another's objects.
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import type { Readable } from 'node:stream';
+import { AppError } from '#shared/errors.ts';
+import { systemClock } from '#shared/clock.ts';
+import type { Clock } from '#shared/clock.ts';
+import { isUuid, newId } from '#shared/domain/ids.ts';
+import type { ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../store/db.ts';
+import { getOrCreateObject, markObjectUploaded, objectByHash, objectById } from '../store/queries/objects.ts';
+import type { ObjectRow } from '../store/queries/objects.ts';
+import type { Installation } from '../identity/installation.ts';
+import type { ObjectBackend, StoredBytes } from './backend.ts';
+import { tooLarge } from './files.ts';
+
+export const DEFAULT_MAX_OBJECT_BYTES = 4 * 1024 ** 3;
+/** How long a signed upload address counts. */
+export const UPLOAD_LIFE_MS = 86_400_000;
+/** Followed by the object id; `expires` and `signature` in the query. */
+export const UPLOAD_PATH = '/api/v1/gateway/objects/upload/';
+const MAX_HASH_LENGTH = 256;
+
+export interface OpenedObject extends StoredBytes {
+  readonly stream: Readable;
+}
+
+export interface Objects {
+  /** The complete object of that hash; undefined: unknown, or its bytes are not here. */
+  head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined>;
+  /** `uploadPath` null: nothing to upload. @throws AppError `invalid_object` (details.field), `body_too_large` */
+  create(
+    owner: ObjectOwner,
+    object: { readonly hash: string; readonly size: number; readonly overwrite: boolean },
+  ): Promise<{ readonly objectId: ObjectId; readonly uploadPath: string | null }>;
+  /** Whether the signed address lets its bearer upload. */
+  verifyUpload(objectId: string, query: { readonly expires?: string; readonly signature?: string }): boolean;
+  /**
+   * Takes the bytes of an upload that was verified.
+   * @param contentLength - as announced; fewer bytes are refused
+   * @throws AppError `object_not_found`, `body_too_large`, `upload_incomplete`, `disk_full`, `object_store_failed`; nothing is left behind
+   */
+  receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes>;
+  /** The row of the workspace's object, uploaded or not. */
+  find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined>;
+  /** For agents, which have been told the id: of any workspace. undefined: unknown, not uploaded, or its bytes are gone. */
+  open(objectId: string): Promise<OpenedObject | undefined>;
+  /** Keeps a task's input or result under a new id without a row; the task's record names it. */
+  putBytes(bytes: Uint8Array): Promise<ObjectId>;
+  /** @throws AppError `body_too_large` when it has more than `maxBytes` */
+  getBytes(objectId: ObjectId, maxBytes: number): Promise<Uint8Array | undefined>;
+  removeBytes(objectId: ObjectId): Promise<void>;
+}
+
+export interface ObjectOwner {
+  readonly workspaceId: WorkspaceId;
+}
+
+export interface ObjectsOptions {
+  readonly db: Queryable;
+  readonly backend: ObjectBackend;
+  readonly installation: Pick<Installation, 'deriveKey'>;
+  /** LONGSHORE_MAX_OBJECT_BYTES */
+  readonly maxObjectBytes?: number;
+  readonly clock?: Clock;
+}
+
+export function createObjects(options: ObjectsOptions): Objects {
+  return new ObjectService(options);
+}
+
+class ObjectService implements Objects {
+  readonly #db: Queryable;
+  readonly #backend: ObjectBackend;
+  readonly #uploadKey: Uint8Array;
+  readonly #maxBytes: number;
+  readonly #clock: Clock;
+
+  constructor(options: ObjectsOptions) {
+    this.#db = options.db;
+    this.#backend = options.backend;
+    this.#uploadKey = options.installation.deriveKey('object-upload');
+    this.#maxBytes = options.maxObjectBytes ?? DEFAULT_MAX_OBJECT_BYTES;
+    this.#clock = options.clock ?? systemClock;
+  }
+
+  async head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined> {
+    if (hash === '' || hash.length > MAX_HASH_LENGTH) return undefined;
+    const row = await objectByHash(this.#db, owner.workspaceId, hash);
+    if (row === undefined || row.sha256 === null) return undefined;
+    // No call says that an upload ended well, and a directory can be lost: the bytes themselves are asked.
+    return (await this.#backend.exists(row.id)) ? row : undefined;
+  }
+
+  async create(
+    owner: ObjectOwner,
+    object: { readonly hash: string; readonly size: number; readonly overwrite: boolean },
+  ): Promise<{ readonly objectId: ObjectId; readonly uploadPath: string | null }> {
+    if (object.hash === '' || object.hash.length > MAX_HASH_LENGTH || object.hash.includes('\0')) {
+      throw invalid('hash', `hash must be a text of 1 to ${MAX_HASH_LENGTH} characters`);
+    }
+    if (!Number.isSafeInteger(object.size) || object.size < 0) {
+      throw invalid('size', 'size must be a whole number of bytes, 0 or more');
+    }
+    if (object.size > this.#maxBytes) throw tooLarge(this.#maxBytes);
+    const row = await getOrCreateObject(this.#db, {
+      newId: newId<ObjectId>(),
+      workspaceId: owner.workspaceId,
+      hash: object.hash,
+      size: object.size,
+    });
+    // A known hash whose bytes never arrived is uploaded again, whatever the client thinks of overwriting.
+    const isComplete = row.sha256 !== null && (object.overwrite || (await this.#backend.exists(row.id)));
+    const uploadPath = isComplete && !object.overwrite ? null : this.#signUpload(row.id);
+    return { objectId: row.id, uploadPath };
+  }
+
+  verifyUpload(objectId: string, query: { readonly expires?: string; readonly signature?: string }): boolean {
+    const { expires, signature } = query;
+    if (!isUuid(objectId) || expires === undefined || signature === undefined || !/^\d{1,15}$/.test(expires))
+      return false;
+    const expected = Buffer.from(this.#signatureOf(objectId, expires));
+    const given = Buffer.from(signature);
+    if (given.length !== expected.length || !timingSafeEqual(given, expected)) return false;
+    return Number(expires) * 1000 > this.#clock.nowMs();
+  }
+
+  async receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes> {
+    if (contentLength !== undefined && contentLength > this.#maxBytes) throw tooLarge(this.#maxBytes);
+    const row = await objectById(this.#db, objectId);
+    if (row === undefined) throw notFound();
+    const whole = contentLength === undefined ? source : exactly(source, contentLength);
+    const stored = await this.#backend.put(row.id, whole, this.#maxBytes);
+    const marked = await markObjectUploaded(this.#db, row.id, stored);
+    if (marked !== undefined) return stored;
+    // The workspace went while the bytes came.
+    await this.#backend.remove(row.id);
+    throw notFound();
+  }
+
+  async find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined> {
+    const row = await objectById(this.#db, objectId);
+    return row?.workspaceId === owner.workspaceId ? row : undefined;
+  }
+
+  async open(objectId: string): Promise<OpenedObject | undefined> {
+    const row = await objectById(this.#db, objectId);
+    if (row === undefined || row.sha256 === null) return undefined;
+    const opened = await this.#backend.open(row.id);
+    if (opened === undefined) return undefined;
+    return { stream: opened.stream, size: opened.size, sha256: row.sha256 };
+  }
+
+  async putBytes(bytes: Uint8Array): Promise<ObjectId> {
+    const id = newId<ObjectId>();
+    await this.#backend.put(id, once(bytes), bytes.length);
+    return id;
+  }
+
+  async getBytes(objectId: ObjectId, maxBytes: number): Promise<Uint8Array | undefined> {
+    if (!isUuid(objectId)) return undefined;
+    const opened = await this.#backend.open(objectId);
+    if (opened === undefined) return undefined;
+    if (opened.size > maxBytes) {
+      opened.stream.destroy();
+      throw tooLarge(maxBytes);
+    }
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of opened.stream) chunks.push(chunk as Uint8Array);
+    return Buffer.concat(chunks);
+  }
+
+  removeBytes(objectId: ObjectId): Promise<void> {
+    return this.#backend.remove(objectId);
+  }
+
+  #signUpload(objectId: ObjectId): string {
+    const expires = String(Math.floor((this.#clock.nowMs() + UPLOAD_LIFE_MS) / 1000));
+    return `${UPLOAD_PATH}${objectId}?expires=${expires}&signature=${this.#signatureOf(objectId, expires)}`;
+  }
+
+  #signatureOf(objectId: string, expires: string): string {
+    return createHmac('sha256', this.#uploadKey).update(`put\n${objectId}\n${expires}`).digest('hex');
+  }
+}
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+/** Passes the bytes on and fails at the end when there were fewer or more than announced. */
+async function* exactly(source: AsyncIterable<Uint8Array>, expected: number): AsyncGenerator<Uint8Array> {
+  let size = 0;
+  for await (const chunk of source) {
+    size += chunk.length;
+    yield chunk;
+  }
+  if (size === expected) return;
+  throw new AppError('upload_incomplete', `the upload ended after ${size} of ${expected} bytes`);
+}
+
+const invalid = (field: string, text: string): AppError => new AppError('invalid_object', text, { details: { field } });
+
+const notFound = (): AppError => new AppError('object_not_found', 'object not found');
