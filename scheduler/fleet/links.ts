@@ -1,0 +1,349 @@
+// The port agents dial (1995): TLS with the installation's own CA, one gRPC service. Binds streams to sessions, sessions to machines, and tells dispatch which containers it can reach.
+// What must stay true: one current session per machine, the newer wins; every stream shows a machine credential, and speaks for that machine only.
+import type { MachineId } from '#shared/domain/ids.ts';
+import { Server, ServerCredentials, status as GrpcStatus } from '@grpc/grpc-js';
+import type { Metadata, sendUnaryData, ServerDuplexStream, ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
+import type { Clock } from '#shared/clock.ts';
+import { AppError, messageOf, StartupError } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { loadLink, MAX_MESSAGE_BYTES, PART_BYTES } from '#shared/protocol/link.ts';
+import type {
+  BodyChunk,
+  FetchCodeRequest__Output,
+  JoinRequest__Output,
+  JoinResponse,
+  LogAck,
+  LogBatch__Output,
+  RenewCredentialResponse,
+} from '#shared/protocol/generated/messages.ts';
+import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { LogSink } from '../logs/log-sink.ts';
+import type { Tasks } from '../tasks/service.ts';
+import type { Machines } from './machines.ts';
+import type { FleetMetrics } from './metrics.ts';
+import type { ControlCall, SessionSettings } from './session.ts';
+import { Session } from './session.ts';
+import type { TaskCall } from './task-stream.ts';
+import { TaskStream } from './task-stream.ts';
+
+export interface MachineIdentityCheck {
+  verify(credential: string): Promise<{ readonly machineId: MachineId; readonly version: number } | null>;
+  issue(machineId: MachineId, version: number): Promise<{ readonly text: string; readonly expiresAtMs: number }>;
+}
+
+export interface LinksParts {
+  readonly machines: Machines;
+  readonly book: ContainerBook;
+  readonly slots: SlotTable;
+  readonly tasks: Tasks;
+  readonly logs: LogSink;
+  readonly identity: MachineIdentityCheck;
+  readonly openObject: (objectId: string) => Promise<NodeJS.ReadableStream | undefined>;
+  readonly server: { readonly chainPem: string; readonly keyPem: string };
+  readonly address: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: FleetMetrics;
+  readonly settings: SessionSettings;
+  /** A container takes tasks now, or a machine came back: the queue may be served. */
+  readonly onServable: (queues: Iterable<BookEntry['spec']['queue']>) => void;
+}
+
+interface Connection {
+  readonly session: Session;
+  tasks: TaskStream | undefined;
+}
+
+export class Links {
+  readonly #parts: LinksParts;
+  readonly #server: Server;
+  readonly #connections = new Map<MachineId, Connection>();
+  #address = '';
+
+  constructor(parts: LinksParts) {
+    this.#parts = parts;
+    this.#server = new Server({
+      'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
+      'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
+      'grpc.max_concurrent_streams': 1000,
+    });
+    this.#server.addService(loadLink().longshore.agent.v1.AgentLink.service, {
+      Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
+        void this.#join(call.request).then((answer) => done(null, answer), refuse(done)),
+      RenewCredential: (
+        call: ServerUnaryCall<unknown, RenewCredentialResponse>,
+        done: sendUnaryData<RenewCredentialResponse>,
+      ) => void this.#renew(call.metadata).then((answer) => done(null, answer), refuse(done)),
+      Control: (call: ControlCall) => void this.#control(call),
+      Tasks: (call: TaskCall) => void this.#tasks(call),
+      Logs: (call: ServerDuplexStream<LogBatch__Output, LogAck>) => void this.#logs(call),
+      FetchCode: (call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>) => void this.#fetchCode(call),
+    });
+  }
+
+  /** `host:port` as bound. */
+  get address(): string {
+    return this.#address;
+  }
+
+  /** @throws StartupError `port_in_use` */
+  async start(): Promise<void> {
+    const { server, address } = this.#parts;
+    const credentials = ServerCredentials.createSsl(null, [
+      { private_key: Buffer.from(server.keyPem), cert_chain: Buffer.from(server.chainPem) },
+    ]);
+    const port = await new Promise<number>((resolve, reject) => {
+      this.#server.bindAsync(address, credentials, (error, bound) => {
+        if (error === null) resolve(bound);
+        else {
+          reject(
+            new StartupError(
+              'port_in_use',
+              `cannot listen for agents on ${address}: ${messageOf(error)}. Stop what uses that port, or set LONGSHORE_AGENT_ADDRESS to another one`,
+              { cause: error },
+            ),
+          );
+        }
+      });
+    });
+    this.#address = `${address.slice(0, address.lastIndexOf(':'))}:${port}`;
+  }
+
+  async stop(): Promise<void> {
+    for (const { session } of this.#connections.values()) session.end('scheduler_stopping');
+    await new Promise<void>((resolve) => {
+      const force = setTimeout(() => {
+        this.#server.forceShutdown();
+        resolve();
+      }, 1_000);
+      this.#server.tryShutdown(() => {
+        clearTimeout(force);
+        resolve();
+      });
+    });
+  }
+
+  /** Containers of that machine changed: its agent gets a new snapshot. */
+  machineChanged(machineId: MachineId): void {
+    this.#connections.get(machineId)?.session.changed();
+  }
+
+  // ---- unary ----------------------------------------------------------------------------------------------------------------------
+
+  async #join(request: JoinRequest__Output): Promise<JoinResponse> {
+    const row = await this.#parts.machines.join({
+      secret: request.joinToken,
+      nonce: request.nonce,
+      fingerprint: request.machineFingerprint,
+      publicKey: request.publicKey,
+      hostname: request.hostname,
+      agentVersion: request.agentVersion,
+    });
+    const credential = await this.#parts.identity.issue(row.id, row.credentialVersion);
+    this.#parts.log.info({ machineId: row.id, pool: row.poolName, hostname: request.hostname }, 'machine joined');
+    return {
+      machineId: row.id,
+      poolName: row.poolName,
+      credential: credential.text,
+      credentialExpiresAtMs: credential.expiresAtMs,
+    };
+  }
+
+  async #renew(metadata: Metadata): Promise<RenewCredentialResponse> {
+    const machineId = await this.#authenticate(metadata);
+    const row = await this.#parts.machines.byId(machineId);
+    if (row === undefined) throw new AppError('machine_not_found', `machine ${machineId} does not exist any more`);
+    const credential = await this.#parts.identity.issue(machineId, row.credentialVersion);
+    return { credential: credential.text, credentialExpiresAtMs: credential.expiresAtMs };
+  }
+
+  /** @throws AppError `machine_credential_invalid` */
+  async #authenticate(metadata: Metadata): Promise<MachineId> {
+    const header = String(metadata.get('authorization')[0] ?? '');
+    const identity = await this.#parts.identity.verify(header.replace(/^Bearer /, ''));
+    const machine = identity === null ? undefined : this.#parts.machines.get(identity.machineId);
+    if (identity === null || machine === undefined || identity.version !== machine.row.credentialVersion) {
+      throw new AppError('machine_credential_invalid', 'machine credential is invalid, expired or revoked');
+    }
+    return identity.machineId;
+  }
+
+  // ---- streams --------------------------------------------------------------------------------------------------------------------
+
+  async #control(call: ControlCall): Promise<void> {
+    call.pause();
+    let machineId: MachineId;
+    try {
+      machineId = await this.#authenticate(call.metadata);
+    } catch (error) {
+      call.emit('error', grpcError(error));
+      return;
+    }
+    const { machines, book, clock, log, metrics, settings } = this.#parts;
+    const session = new Session({
+      machineId,
+      call,
+      machines,
+      book,
+      clock,
+      log,
+      metrics,
+      settings,
+      onRunning: (entry, slots) => this.#running(entry, slots),
+      onEnd: (ended, reason) => this.#sessionEnded(ended, reason),
+    });
+    const previous = this.#connections.get(machineId);
+    this.#connections.set(machineId, { session, tasks: undefined });
+    metrics.sessions.set({ protocol: '1' }, this.#connections.size);
+    if (previous !== undefined) {
+      previous.tasks?.close();
+      previous.session.supersede();
+      this.#parts.slots.setLink(machineId, undefined);
+    }
+    call.resume();
+  }
+
+  /** A container takes tasks from now on. */
+  #running(entry: BookEntry, slots: number): void {
+    const machineId = entry.row.machineId;
+    if (machineId === null) return;
+    const link = this.#connections.get(machineId)?.tasks;
+    this.#parts.slots.ready(
+      { containerId: entry.row.id, queue: entry.spec.queue, machineId, slots },
+      link,
+      this.#parts.clock.nowMs(),
+    );
+    if (entry.row.state === 'DRAINING') this.#parts.slots.leave(entry.row.id);
+    this.#parts.onServable([entry.spec.queue]);
+  }
+
+  #sessionEnded(session: Session, reason: string): void {
+    const connection = this.#connections.get(session.machineId);
+    if (connection?.session !== session) return;
+    this.#connections.delete(session.machineId);
+    connection.tasks?.close();
+    this.#parts.slots.setLink(session.machineId, undefined);
+    this.#parts.metrics.sessions.set({ protocol: '1' }, this.#connections.size);
+    this.#parts.machines.suspect(session.machineId, session.id, reason);
+  }
+
+  async #tasks(call: TaskCall): Promise<void> {
+    call.pause();
+    try {
+      const machineId = await this.#authenticate(call.metadata);
+      const connection = this.#connections.get(machineId);
+      const sessionId = String(call.metadata.get('session-id')[0] ?? '');
+      if (connection === undefined || connection.session.id !== sessionId) {
+        throw new AppError('session_superseded', 'this task stream belongs to a session that has ended');
+      }
+      connection.tasks?.close();
+      const stream = new TaskStream({
+        machineId,
+        agentInstance: connection.session.agentInstance,
+        call,
+        tasks: this.#parts.tasks,
+        log: this.#parts.log,
+        onReady: () => {
+          if (connection.tasks !== stream || !connection.session.alive) return;
+          this.#parts.onServable(this.#parts.slots.setLink(machineId, stream));
+        },
+        onEnd: () => {
+          if (connection.tasks !== stream) return;
+          connection.tasks = undefined;
+          this.#parts.slots.setLink(machineId, undefined);
+        },
+      });
+      connection.tasks = stream;
+      call.resume();
+    } catch (error) {
+      call.emit('error', grpcError(error));
+    }
+  }
+
+  async #logs(call: ServerDuplexStream<LogBatch__Output, LogAck>): Promise<void> {
+    call.pause();
+    try {
+      const machineId = await this.#authenticate(call.metadata);
+      call.on('error', () => undefined);
+      call.on('end', () => call.end());
+      call.on('data', (batch: LogBatch__Output) => {
+        call.pause();
+        void this.#parts.logs
+          .append(machineId, batch.records)
+          .then(() => call.write({ seq: batch.seq }))
+          .catch((error: unknown) => {
+            this.#parts.log.warn({ err: error, machineId }, 'log lines not written; the agent sends them again');
+            call.end();
+          })
+          .finally(() => call.resume());
+      });
+      call.resume();
+    } catch (error) {
+      call.emit('error', grpcError(error));
+    }
+  }
+
+  async #fetchCode(call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>): Promise<void> {
+    try {
+      const machineId = await this.#authenticate(call.metadata);
+      const { objectId } = call.request;
+      if (!this.#mayRead(machineId, objectId)) {
+        throw new AppError('object_not_found', `no container of this machine uses object ${objectId}`);
+      }
+      const body = await this.#parts.openObject(objectId);
+      if (body === undefined) throw new AppError('object_not_found', `object ${objectId} has no content`);
+      for await (const chunk of body) {
+        const bytes = Buffer.from(chunk as Uint8Array);
+        for (let offset = 0; offset < bytes.length; offset += PART_BYTES) {
+          const flowing = call.write({ data: bytes.subarray(offset, offset + PART_BYTES) });
+          if (!flowing) await drained(call);
+          if (call.cancelled) return;
+        }
+      }
+      call.end();
+    } catch (error) {
+      call.emit('error', grpcError(error));
+    }
+  }
+
+  /** Only what a container placed on that machine runs. */
+  #mayRead(machineId: MachineId, objectId: string): boolean {
+    for (const entry of this.#parts.book.ofMachine(machineId)) {
+      if (entry.spec.wire.code?.objectId === objectId) return true;
+    }
+    return false;
+  }
+}
+
+function drained(call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      call.off('drain', done);
+      call.off('cancelled', done);
+      call.off('close', done);
+      resolve();
+    };
+    call.on('drain', done);
+    call.on('cancelled', done);
+    call.on('close', done);
+  });
+}
+
+const GRPC_CODES: Readonly<Record<string, GrpcStatus>> = {
+  join_token_invalid: GrpcStatus.PERMISSION_DENIED,
+  machine_credential_invalid: GrpcStatus.UNAUTHENTICATED,
+  machine_not_found: GrpcStatus.NOT_FOUND,
+  object_not_found: GrpcStatus.NOT_FOUND,
+  session_superseded: GrpcStatus.FAILED_PRECONDITION,
+};
+
+function grpcError(error: unknown): { code: GrpcStatus; details: string; message: string; name: string } {
+  const known = error instanceof AppError ? GRPC_CODES[error.code] : undefined;
+  const details = known === undefined ? 'the scheduler could not do that now' : messageOf(error);
+  return { name: 'Error', code: known ?? GrpcStatus.UNAVAILABLE, details, message: details };
+}
+
+function refuse<T>(done: sendUnaryData<T>): (error: unknown) => void {
+  return (error) => done(grpcError(error));
+}

@@ -1,0 +1,111 @@
+import type { ContainerState } from '#shared/domain/status.ts';
+import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
+import type { ContainerEvent } from '../containers/state.ts';
+import type { ContainerChange } from '../store/queries/containers.ts';
+
+export interface ObservedStep {
+  readonly event: ContainerEvent;
+  readonly change: ContainerChange;
+}
+
+/** Starts that fail for these reasons fail again elsewhere: they are the user's, and are not retried. */
+const USER_CAUSES: ReadonlySet<string> = new Set([
+  'user_error',
+  'image_error',
+  'start_timeout',
+  'oom',
+  'completed',
+  'timeout',
+]);
+export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
+const MAX_START_FAILURES = 3;
+
+/**
+ * What an agent's word about one container means for its row, given the state it is in. The caller has compared the epochs. Pure.
+ * Source: scheduling reference §2.3.
+ */
+export function stepsFor(
+  entry: { readonly state: ContainerState; readonly startFailures: number },
+  observed: ObservedContainer__Output,
+): readonly ObservedStep[] {
+  switch (observed.phase) {
+    case 'running':
+      return whenRunning(entry.state, observed);
+    case 'exited':
+      return whenExited(entry, observed);
+    case 'removed':
+      return entry.state === 'STOPPING' ? [{ event: 'gone', change: endOf(observed) }] : whenExited(entry, observed);
+    default:
+      return entry.state === 'UNKNOWN' ? [{ event: 'back_starting', change: {} }] : [];
+  }
+}
+
+/** The machine does not have it although it should: nothing is left there. */
+export function stepsWhenAbsent(entry: {
+  readonly state: ContainerState;
+  readonly startFailures: number;
+}): readonly ObservedStep[] {
+  switch (entry.state) {
+    case 'STOPPING':
+      return [{ event: 'gone', change: {} }];
+    case 'STARTING':
+      return entry.startFailures < MAX_START_FAILURES
+        ? [{ event: 'retry', change: unassigned(entry.startFailures) }]
+        : [{ event: 'fail', change: { reason: 'lost' } }];
+    case 'RUNNING':
+    case 'DRAINING':
+    case 'UNKNOWN':
+      return [{ event: 'fail', change: { reason: 'lost', message: 'the container is not on its machine any more' } }];
+    case 'PENDING':
+    case 'ASSIGNED':
+    case 'STOPPED':
+    case 'FAILED':
+    case 'LOST':
+      return [];
+  }
+}
+
+function whenRunning(state: ContainerState, observed: ObservedContainer__Output): readonly ObservedStep[] {
+  const ready: ObservedStep = { event: 'ready', change: { startedAtMs: observed.startedAtMs || Date.now() } };
+  if (state === 'ASSIGNED') return [{ event: 'ack', change: {} }, ready];
+  if (state === 'STARTING') return [ready];
+  return state === 'UNKNOWN' ? [{ event: 'back_running', change: {} }] : [];
+}
+
+function whenExited(
+  entry: { readonly state: ContainerState; readonly startFailures: number },
+  observed: ObservedContainer__Output,
+): readonly ObservedStep[] {
+  switch (entry.state) {
+    case 'ASSIGNED':
+      return [{ event: 'revoke', change: unassigned(entry.startFailures) }];
+    case 'STARTING':
+      return isUserCause(observed.reason) || entry.startFailures + 1 >= MAX_START_FAILURES
+        ? [{ event: 'fail', change: endOf(observed) }]
+        : [{ event: 'retry', change: unassigned(entry.startFailures) }];
+    case 'RUNNING':
+    case 'DRAINING':
+    case 'UNKNOWN':
+      return [{ event: observed.exitCode === 0 && !observed.oomKilled ? 'exit' : 'fail', change: endOf(observed) }];
+    case 'STOPPING':
+    case 'PENDING':
+    case 'STOPPED':
+    case 'FAILED':
+    case 'LOST':
+      return [];
+  }
+}
+
+const unassigned = (startFailures: number): ContainerChange => ({
+  machineId: null,
+  assignmentId: null,
+  startFailures: startFailures + 1,
+});
+
+function endOf(observed: ObservedContainer__Output): ContainerChange {
+  return {
+    exitCode: observed.exitCode,
+    ...(observed.reason === '' ? {} : { reason: observed.reason }),
+    ...(observed.message === '' ? {} : { message: observed.message.slice(-16_384) }),
+  };
+}

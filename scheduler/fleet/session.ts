@@ -1,0 +1,295 @@
+// One control stream of one machine's agent, from hello to its end: pings (liveness), desired state down, acknowledgements and observations up.
+// Owned by links.ts. What must stay true: a message of an older epoch changes nothing; the agent creates nothing before `proceed`; revisions grow within the session.
+import { randomUUID } from 'node:crypto';
+import type { ServerDuplexStream } from '@grpc/grpc-js';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
+import type {
+  Ack__Output,
+  Assignment,
+  ControlFromAgent__Output,
+  ControlToAgent,
+  Hello__Output,
+  ObservedContainer__Output,
+  Refuse__Output,
+  StatusReport__Output,
+} from '#shared/protocol/generated/messages.ts';
+import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { ContainerEvent } from '../containers/state.ts';
+import type { Machines } from './machines.ts';
+import type { FleetMetrics } from './metrics.ts';
+import { stepsFor, stepsWhenAbsent } from './observe.ts';
+
+export type ControlCall = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
+
+export interface SessionSettings {
+  readonly pingIntervalMs: number;
+  readonly pongWithinMs: number;
+  readonly heartbeatIntervalMs: number;
+  readonly reconnectWindowMs: number;
+  readonly fullEveryMs: number;
+  readonly stopGraceMs: number;
+}
+
+export const SESSION_SETTINGS: SessionSettings = {
+  pingIntervalMs: 2_000,
+  pongWithinMs: 2_000,
+  heartbeatIntervalMs: 10_000,
+  reconnectWindowMs: 500,
+  fullEveryMs: 30_000,
+  stopGraceMs: 30_000,
+};
+
+/** Unsent control messages above this mean the agent does not read: the session ends. */
+const MAX_BUFFERED_MESSAGES = 1_000;
+
+export interface SessionParts {
+  readonly machineId: MachineId;
+  readonly call: ControlCall;
+  readonly machines: Machines;
+  readonly book: ContainerBook;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: FleetMetrics;
+  readonly settings: SessionSettings;
+  /** Anything of the container the dispatcher must know: it runs with so many slots. */
+  readonly onRunning: (entry: BookEntry, slots: number) => void;
+  readonly onEnd: (session: Session, reason: string) => void;
+}
+
+export class Session {
+  readonly id = randomUUID();
+  readonly machineId: MachineId;
+  agentInstance = '';
+  readonly #parts: SessionParts;
+  #revision = 0;
+  #ended = false;
+  #pingSeq = 0;
+  #answered = 0;
+  #pingSentAtMs = 0;
+  #pingTimer: NodeJS.Timeout | undefined;
+  #fullTimer: NodeJS.Timeout | undefined;
+  #sendScheduled = false;
+  #buffered = 0;
+  #tail: Promise<void> = Promise.resolve();
+
+  constructor(parts: SessionParts) {
+    this.#parts = parts;
+    this.machineId = parts.machineId;
+    parts.call.on('data', (message: ControlFromAgent__Output) => this.#enqueue(message));
+    parts.call.on('error', () => this.end('stream_error'));
+    parts.call.on('cancelled', () => this.end('stream_ended'));
+    parts.call.on('end', () => this.end('stream_ended'));
+  }
+
+  /** Messages are handled one after another, pongs at once. */
+  #enqueue(message: ControlFromAgent__Output): void {
+    if (this.#ended) return;
+    if (message.message === 'pong') {
+      this.#answered = Math.max(this.#answered, message.pong?.seq ?? 0);
+      return;
+    }
+    this.#tail = this.#tail
+      .then(() => this.#handle(message))
+      .catch((error: unknown) => {
+        this.#parts.metrics.messages.inc({ type: message.message ?? 'unknown', result: 'failed' });
+        this.#parts.log.warn({ err: error, machineId: this.machineId, type: message.message }, 'agent message failed');
+        if (message.message === 'hello') this.end('hello_failed');
+      });
+  }
+
+  async #handle(message: ControlFromAgent__Output): Promise<void> {
+    this.#parts.metrics.messages.inc({ type: message.message ?? 'unknown', result: 'ok' });
+    if (message.hello) await this.#hello(message.hello);
+    else if (message.ack) await this.#ack(message.ack);
+    else if (message.refuse) await this.#refuse(message.refuse);
+    else if (message.status) await this.#status(message.status);
+    else if (message.heartbeat) this.#parts.machines.heartbeat(this.machineId, this.id, message.heartbeat.conditions);
+    else if (message.goodbye)
+      this.end(`goodbye_${message.goodbye.reason === 'restarting' ? 'restarting' : 'shutdown'}`);
+  }
+
+  async #hello(hello: Hello__Output): Promise<void> {
+    this.agentInstance = hello.instanceId;
+    const { machines, settings, clock } = this.#parts;
+    const machine = await machines.hello(this.machineId, this.id, hello);
+    this.#write({
+      welcome: {
+        sessionId: this.id,
+        sessionEpoch: machine.row.sessionEpoch,
+        serverTimeMs: clock.nowMs(),
+        pingIntervalMs: settings.pingIntervalMs,
+        heartbeatIntervalMs: settings.heartbeatIntervalMs,
+        reconnectWindowMs: settings.reconnectWindowMs,
+      },
+    });
+    await this.#reconcile(hello.observed);
+    machines.ready(this.machineId, this.id);
+    this.changed();
+    this.#pingTimer = setInterval(() => this.#ping(), settings.pingIntervalMs);
+    this.#fullTimer = setInterval(() => this.changed(), settings.fullEveryMs);
+    this.#ping();
+    this.#parts.log.info(
+      { machineId: this.machineId, version: hello.version, protocol: Math.min(hello.protocol, PROTOCOL_VERSION) },
+      'agent connected',
+    );
+  }
+
+  /** A whole report: what it names moves, what it does not name is gone. */
+  async #reconcile(observed: readonly ObservedContainer__Output[]): Promise<void> {
+    const named = new Set(observed.map((one) => one.containerId));
+    for (const one of observed) await this.#observe(one);
+    for (const entry of [...this.#parts.book.ofMachine(this.machineId)]) {
+      if (named.has(entry.row.id)) continue;
+      for (const step of stepsWhenAbsent(entry.row)) {
+        await this.#parts.book.transition(entry.row.id, step.event, { epoch: entry.row.epoch, change: step.change });
+      }
+    }
+  }
+
+  async #status(report: StatusReport__Output): Promise<void> {
+    if (report.full) await this.#reconcile(report.containers);
+    else for (const one of report.containers) await this.#observe(one);
+  }
+
+  async #observe(observed: ObservedContainer__Output): Promise<void> {
+    const { book } = this.#parts;
+    const entry = book.get(observed.containerId as ContainerId);
+    // Unknown or finished here, or another machine's: absent from the next snapshot, so its agent stops it.
+    if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
+    for (const step of stepsFor(entry.row, observed)) {
+      await book.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
+    }
+    if (observed.phase === 'running' && (entry.row.state === 'RUNNING' || entry.row.state === 'DRAINING')) {
+      this.#parts.onRunning(entry, Math.max(1, observed.slots));
+    }
+  }
+
+  async #ack(ack: Ack__Output): Promise<void> {
+    const { book } = this.#parts;
+    const entry = book.get(ack.containerId as ContainerId);
+    if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.assignmentId !== ack.assignmentId)
+      return;
+    const moved = await book.transition(entry.row.id, 'ack', { epoch: ack.epoch });
+    const proceeds: ReadonlySet<ContainerEvent | string> = new Set(['moved', 'already']);
+    if (!proceeds.has(moved)) return;
+    this.#write({ proceed: { assignmentId: ack.assignmentId, containerId: ack.containerId, epoch: ack.epoch } });
+  }
+
+  async #refuse(refuse: Refuse__Output): Promise<void> {
+    const { book } = this.#parts;
+    const entry = book.get(refuse.containerId as ContainerId);
+    if (entry === undefined || entry.row.machineId !== this.machineId) return;
+    this.#parts.log.warn(
+      { machineId: this.machineId, containerId: refuse.containerId, reason: refuse.reason, detail: refuse.message },
+      'agent refused an assignment',
+    );
+    await book.transition(entry.row.id, 'revoke', {
+      epoch: refuse.epoch,
+      change: { machineId: null, assignmentId: null, message: refuse.message },
+    });
+  }
+
+  /** Something about this machine's containers changed: one full snapshot goes out in the next turn, however many changes there were. */
+  changed(): void {
+    if (this.#sendScheduled || this.#ended) return;
+    this.#sendScheduled = true;
+    setImmediate(() => {
+      this.#sendScheduled = false;
+      if (!this.#ended) this.#sendDesired();
+    });
+  }
+
+  #sendDesired(): void {
+    this.#revision += 1;
+    const assignments: Assignment[] = [];
+    for (const entry of this.#parts.book.ofMachine(this.machineId)) {
+      const assignment = assignmentOf(entry, this.#parts.settings.stopGraceMs);
+      if (assignment !== undefined) assignments.push(assignment);
+    }
+    this.#write({
+      desired: {
+        revision: this.#revision,
+        full: true,
+        confirmEmpty: assignments.length === 0,
+        assignments,
+        revokedAttempts: [],
+      },
+    });
+  }
+
+  #ping(): void {
+    const { clock, settings } = this.#parts;
+    const overdue = this.#pingSeq > this.#answered && clock.monotonicMs() - this.#pingSentAtMs >= settings.pongWithinMs;
+    if (overdue) {
+      // After a stall of our own the answer may lie unread in the socket: let the loop read before judging.
+      const seq = this.#pingSeq;
+      setImmediate(() =>
+        setImmediate(() => {
+          if (this.#answered < seq) this.end('ping_unanswered');
+        }),
+      );
+      return;
+    }
+    if (this.#pingSeq > this.#answered) return;
+    this.#pingSeq += 1;
+    this.#pingSentAtMs = clock.monotonicMs();
+    this.#write({ ping: { seq: this.#pingSeq } });
+  }
+
+  /** A newer session of the same machine took over. */
+  supersede(): void {
+    this.#write({ superseded: {} });
+    this.end('superseded');
+  }
+
+  end(reason: string): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    clearInterval(this.#pingTimer);
+    clearInterval(this.#fullTimer);
+    this.#parts.call.end();
+    this.#parts.onEnd(this, reason);
+  }
+
+  get alive(): boolean {
+    return !this.#ended;
+  }
+
+  #write(message: ControlToAgent): void {
+    if (this.#ended) return;
+    this.#buffered += 1;
+    this.#parts.call.write(message, () => {
+      this.#buffered -= 1;
+    });
+    if (this.#buffered > MAX_BUFFERED_MESSAGES) this.end('not_reading');
+  }
+}
+
+/** What the agent should do about one container; undefined: nothing, it should not be there. */
+export function assignmentOf(entry: BookEntry, stopGraceMs: number): Assignment | undefined {
+  const { row, spec } = entry;
+  const base = {
+    assignmentId: row.assignmentId ?? '',
+    containerId: row.id,
+    epoch: row.epoch,
+    spec: { ...spec.wire, gpuUuids: [...entry.gpuUuids] },
+  };
+  switch (row.state) {
+    case 'ASSIGNED':
+    case 'STARTING':
+    case 'RUNNING':
+    case 'DRAINING':
+    case 'UNKNOWN':
+      return { ...base, stop: false };
+    case 'STOPPING':
+      return { ...base, stop: true, graceMs: stopGraceMs, stopReason: row.reason ?? 'scaled_in' };
+    case 'PENDING':
+    case 'STOPPED':
+    case 'FAILED':
+    case 'LOST':
+      return undefined;
+  }
+}

@@ -1,0 +1,71 @@
+// Output of people's containers on its way from agents to the database. Called by the links with batches, acknowledged when written. What must stay true: a line is kept only when its
+// container is on the machine that sent it; whose it is comes from our own books, never from the message.
+import type { ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { LogRecord__Output } from '#shared/protocol/generated/messages.ts';
+import type { Queryable } from '../store/db.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
+import { containerById } from '../store/queries/containers.ts';
+import type { NewLogLine } from '../store/queries/logs.ts';
+import { insertLogLines, MAX_LOG_BATCH } from '../store/queries/logs.ts';
+import type { ContainerBook } from '../containers/book.ts';
+
+const MAX_REMEMBERED = 5_000;
+const MAX_LINE_CHARACTERS = 64 * 1024;
+
+type Owner = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId'> & {
+  readonly machineId: MachineId | null;
+};
+
+export class LogSink {
+  readonly #db: Queryable;
+  readonly #book: ContainerBook;
+  /** Containers that ended may still have lines under way. */
+  readonly #ended = new Map<string, Owner>();
+
+  constructor(db: Queryable, book: ContainerBook) {
+    this.#db = db;
+    this.#book = book;
+    book.onChange(({ entry, to, machineBefore }) => {
+      if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST')
+        this.#remember({ ...entry.row, machineId: machineBefore });
+    });
+  }
+
+  async append(machineId: MachineId, records: readonly LogRecord__Output[]): Promise<void> {
+    const lines: NewLogLine[] = [];
+    for (const record of records) {
+      const owner = await this.#ownerOf(record.containerId);
+      if (owner === undefined || owner.machineId !== machineId) continue;
+      lines.push({
+        workspaceId: owner.workspaceId,
+        stubId: owner.stubId,
+        deploymentId: owner.deploymentId,
+        containerId: owner.id,
+        taskId: isUuid(record.taskId) ? (record.taskId as TaskId) : null,
+        stream: record.stream === 'stderr' ? 'stderr' : 'stdout',
+        line: record.line.slice(0, MAX_LINE_CHARACTERS),
+        atMs: record.timestampMs,
+      });
+    }
+    for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
+      await insertLogLines(this.#db, lines.slice(offset, offset + MAX_LOG_BATCH));
+    }
+  }
+
+  async #ownerOf(containerId: string): Promise<Owner | undefined> {
+    const live = this.#book.get(containerId as ContainerId);
+    if (live !== undefined) return live.row;
+    const known = this.#ended.get(containerId);
+    if (known !== undefined) return known;
+    const row = await containerById(this.#db, containerId);
+    if (row !== undefined) this.#remember(row);
+    return row;
+  }
+
+  #remember(owner: Owner): void {
+    this.#ended.set(owner.id, owner);
+    const oldest = this.#ended.keys().next();
+    if (this.#ended.size > MAX_REMEMBERED && oldest.done !== true) this.#ended.delete(oldest.value);
+  }
+}

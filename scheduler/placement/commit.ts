@@ -1,0 +1,192 @@
+// Placement's loop on the leader: takes the containers that are PENDING, lets place.ts choose, and writes the choice by compare-and-set. Woken by a container that needs a place and by
+// a machine that changed; swept slowly. What must stay true: free amounts never go below zero, because decisions are made one after another against the book they are written to.
+import { randomUUID } from 'node:crypto';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { Machine, Machines } from '../fleet/machines.ts';
+import { blockingConditions } from '../fleet/machines.ts';
+import type { FleetMetrics } from '../fleet/metrics.ts';
+import type { PlacementMachine, PlacementRequest } from './filter.ts';
+import { placeContainer } from './place.ts';
+import type { Rejections } from './place.ts';
+
+export interface PlacementParts {
+  readonly book: ContainerBook;
+  readonly machines: Machines;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: FleetMetrics;
+  readonly isLeader: () => boolean;
+}
+
+const COALESCE_MS = 1;
+const SWEEP_MS = 30_000;
+const GIVE_UP_MS = 20 * 60_000;
+
+export class Placer {
+  readonly #parts: PlacementParts;
+  #timer: NodeJS.Timeout | undefined;
+  #sweep: NodeJS.Timeout | undefined;
+  #running = false;
+  #again = false;
+  #stopped = true;
+
+  constructor(parts: PlacementParts) {
+    this.#parts = parts;
+    parts.book.onChange(({ to, from }) => {
+      // A new one needs a place; one that went freed some.
+      if (to === 'PENDING' || (from !== null && (to === 'STOPPED' || to === 'FAILED' || to === 'LOST'))) this.wake();
+    });
+    parts.machines.onChange((machine) => {
+      if (machine.health === 'READY') this.wake();
+    });
+  }
+
+  start(): void {
+    this.#stopped = false;
+    this.#sweep = setInterval(() => this.wake(), SWEEP_MS);
+    this.#sweep.unref();
+    this.wake();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    clearInterval(this.#sweep);
+  }
+
+  wake(): void {
+    if (this.#stopped) return;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      void this.#round();
+    }, COALESCE_MS);
+  }
+
+  async #round(): Promise<void> {
+    this.#again = true;
+    if (this.#running) return;
+    this.#running = true;
+    try {
+      while (this.#again && !this.#stopped) {
+        this.#again = false;
+        if (this.#parts.isLeader()) await this.#placeAll();
+      }
+    } catch (error) {
+      this.#parts.log.error({ err: error }, 'placement round failed');
+    } finally {
+      this.#running = false;
+    }
+  }
+
+  async #placeAll(): Promise<void> {
+    const pending = [...this.#parts.book.all()]
+      .filter((entry) => entry.row.state === 'PENDING')
+      .sort((a, b) => a.row.createdAtMs - b.row.createdAtMs);
+    const waiting = new Map<string, number>();
+    for (const entry of pending) {
+      const rejections = await this.#placeOne(entry);
+      if (rejections === undefined) continue;
+      const reason = commonest(rejections);
+      waiting.set(reason, (waiting.get(reason) ?? 0) + 1);
+    }
+    const { unschedulable } = this.#parts.metrics;
+    unschedulable.reset();
+    for (const [reason, count] of waiting) unschedulable.set({ reason }, count);
+  }
+
+  /** @returns why it has no place; undefined: it has one, or gave up */
+  async #placeOne(entry: BookEntry): Promise<Rejections | undefined> {
+    const { book, clock, machines, metrics, log } = this.#parts;
+    const { row, spec } = entry;
+    const startedAt = clock.monotonicMs();
+    const request: PlacementRequest = {
+      workspaceId: row.workspaceId,
+      poolName: spec.poolName,
+      cpuMillicores: spec.cpuMillicores,
+      memoryBytes: spec.memoryBytes,
+      gpu: spec.gpu,
+      gpuCount: spec.gpuCount,
+      image: spec.wire.image ?? '',
+      seed: row.id,
+    };
+    const placement = placeContainer(request, this.#candidates(machines, entry));
+    entry.rejections = placement.rejections;
+    const gpuModel = spec.gpu[0] ?? 'none';
+    if (placement.kind === 'rejected') {
+      if (clock.nowMs() - row.createdAtMs < GIVE_UP_MS) return placement.rejections;
+      const reason = commonest(placement.rejections);
+      log.warn({ containerId: row.id, rejections: placement.rejections }, 'container gave up waiting for a place');
+      metrics.placements.inc({ pool: spec.poolName, gpu_model: gpuModel, result: 'gave_up' });
+      await book.transition(row.id, 'give_up', {
+        change: { reason: 'no_capacity', message: `no machine took it: ${reason}`, rejections: placement.rejections },
+      });
+      return undefined;
+    }
+    const nowMs = clock.nowMs();
+    const moved = await book.transition(row.id, 'assign', {
+      epoch: row.epoch,
+      gpuUuids: placement.gpuUuids,
+      change: {
+        machineId: placement.machineId,
+        assignmentId: randomUUID(),
+        epoch: row.epoch + 1,
+        scheduledAtMs: nowMs,
+        rejections: null,
+      },
+    });
+    if (moved !== 'moved') return undefined;
+    const pool = machines.get(placement.machineId)?.row.poolName ?? '';
+    metrics.placements.inc({ pool, gpu_model: gpuModel, result: 'placed' });
+    metrics.placementDuration.observe({ gpu_model: gpuModel }, (clock.monotonicMs() - startedAt) / 1000);
+    metrics.placementWait.observe({ gpu_model: gpuModel, result: 'placed' }, (nowMs - row.createdAtMs) / 1000);
+    log.info({ containerId: row.id, machineId: placement.machineId }, 'container placed');
+    return undefined;
+  }
+
+  *#candidates(machines: Machines, entry: BookEntry): Iterable<PlacementMachine> {
+    for (const machine of machines.all()) {
+      if (machine.health !== 'PENDING' && machine.health !== 'EXPIRED') yield this.#asCandidate(machine, entry);
+    }
+  }
+
+  #asCandidate(machine: Machine, entry: BookEntry): PlacementMachine {
+    const { machines, book } = this.#parts;
+    const capacity = machines.capacity(machine);
+    let siblings = 0;
+    for (const other of book.ofQueue(entry.spec.queue)) if (other.row.machineId === machine.row.id) siblings += 1;
+    return {
+      machineId: machine.row.id,
+      poolName: machine.row.poolName,
+      poolOwner: machine.row.poolWorkspaceId,
+      ready: machine.health === 'READY',
+      intentActive: machine.row.intent === 'active' && !machine.row.systemCordon,
+      blockedBy: blockingConditions(machine),
+      freeCpuMillicores: capacity.freeCpuMillicores,
+      freeMemoryBytes: capacity.freeMemoryBytes,
+      totalCpuMillicores: capacity.totalCpuMillicores,
+      totalMemoryBytes: capacity.totalMemoryBytes,
+      gpus: (machine.inventory?.gpus ?? []).map((gpu) => ({
+        uuid: gpu.uuid,
+        model: gpu.model,
+        free: !capacity.leasedGpus.has(gpu.uuid),
+      })),
+      images: new Set(machine.inventory?.images ?? []),
+      siblings,
+    };
+  }
+}
+
+/** The reason most machines gave; `no_machine` where there was none. */
+export function commonest(rejections: Rejections): string {
+  let best = 'no_machine';
+  let most = 0;
+  for (const [reason, count] of Object.entries(rejections)) {
+    if (count > most) {
+      best = reason;
+      most = count;
+    }
+  }
+  return best;
+}
