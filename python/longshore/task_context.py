@@ -46,3 +46,22 @@ class Context:
 
     def __repr__(self) -> str:
         return 'Context(task_id=%r, container_id=%r)' % (self.task_id, self.container_id)
+
+
+class _CurrentContext:
+    """`longshore.context`: the context of the task that runs here, for code that was not handed one."""
+
+    #: Set by the runner.
+    _source: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Context.__slots__:
+            raise AttributeError('context has no attribute %r' % name)
+        source = _CurrentContext._source
+        found = source() if source is not None else None
+        if found is None:
+            raise RuntimeError('context.%s: no task is running here' % name)
+        return getattr(found, name)
+
+
+context = _CurrentContext()

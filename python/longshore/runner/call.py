@@ -7,7 +7,7 @@ import json
 import types
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ..task_context import Context
+from ..task_context import Context, _CurrentContext
 from . import logs
 from .inputs import InputError, arguments
 from .protocol import MAX_BODY_BYTES
@@ -36,6 +36,11 @@ class Application:
         flags, names = _shape(function)
         self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))
         self.wants_context = 'context' in names
+        _CurrentContext._source = self._current
+
+    def _current(self) -> Optional[Context]:
+        task = logs.current_task.get()
+        return None if task is None else self.context(task)
 
     def arguments(self, task: Task) -> Tuple[List[Any], Dict[str, Any]]:
         try:
@@ -75,7 +80,8 @@ def load(text: str, variable: str) -> Callable[..., Any]:
     found = getattr(found, '__longshore_function__', found)
     if not callable(found):
         raise SettingsError('%s in %s is a %s, not a function' % (name, module_name, type(found).__name__))
-    return found
+    function: Callable[..., Any] = found
+    return function
 
 
 def _shape(function: Any) -> Tuple[int, Tuple[str, ...]]:
@@ -84,12 +90,8 @@ def _shape(function: Any) -> Tuple[int, Tuple[str, ...]]:
     for _ in range(16):
         code = getattr(function, '__code__', None)
         if code is None:
-            inner = getattr(function, 'func', None)  # functools.partial
-            if inner is None:
-                inner = getattr(getattr(function, '__call__', None), '__func__', None)  # an object with __call__
-            if inner is None:
-                return flags, ()
-            function = inner
+            # What functools.partial holds, else the method of an object that can be called (a built-in's ends nowhere, within the bound).
+            function = getattr(function, 'func', None) or function.__call__
             continue
         flags |= code.co_flags & (_COROUTINE | _ASYNC_GENERATOR)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -33,9 +33,7 @@ class Link:
     `hello` gives the header of every hello, `greeting` the frames that follow it each time (what the agent must hear again).
     """
 
-    def __init__(
-        self, path: str, hello: Callable[[], Header], greeting: Callable[[], Iterable[bytes]] = lambda: ()
-    ) -> None:
+    def __init__(self, path: str, hello: Callable[[], Header], greeting: Callable[[], Iterable[bytes]] = lambda: ()) -> None:
         self.path = path
         self.hello = hello
         self.greeting = greeting

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Deque, Dict, Iterable, List, Optional, Tuple
 
 from . import logs, protocol
 from .call import Application, ResultError, cancelled, error_body, run_async, run_sync
@@ -152,7 +152,7 @@ class Server:
                 return  # the next hello sends it
 
     def _result_frames(self, task: Task, outcome: str, duration: int, body: bytes) -> Iterable[bytes]:
-        header = {'taskId': task.task_id, 'token': task.token}
+        header: Header = {'taskId': task.task_id, 'token': task.token}
         chunks = task.chunks
         if len(body) > protocol.INLINE_BYTES:
             for at in range(0, len(body), protocol.PART_BYTES):

@@ -106,9 +106,7 @@ class Supervisor:
                 self._fork(process)
 
     def _start_thread(self, process: int) -> None:
-        threading.Thread(
-            target=self._serve, args=(process,), name='longshore-process-%d' % process, daemon=True
-        ).start()
+        threading.Thread(target=self._serve, args=(process,), name='longshore-process-%d' % process, daemon=True).start()
 
     def _fork(self, process: int) -> None:
         if thread_count() > 1:

@@ -1,0 +1,9 @@
+"""The smallest endpoint: keyword inputs in, JSON out."""
+
+from longshore import endpoint
+
+
+@endpoint(name='hello', cpu=0.5, memory=128)
+def handler(name: str = 'world'):
+    print(f'greeting {name}')
+    return {'greeting': f'Hello, {name}!'}

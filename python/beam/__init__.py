@@ -1,0 +1,4 @@
+"""App files written for `beam` run unchanged: its names, given by `longshore`."""
+
+from longshore import *  # noqa: F403
+from longshore import __all__  # noqa: F401

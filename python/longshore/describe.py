@@ -1,0 +1,159 @@
+"""`python3 -m longshore.describe app.py[:handler]`: what an app file defines, as one JSON object on the last line of fd 1.
+
+The command line calls it to deploy. The app file is imported as it is on this machine, so its prints go to stderr, and an import that
+fails for want of a library is answered with the way out. `{"ok": true, "handlers": […]}`, or `{"ok": false, "error", "hint"}` and exit 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from typing import Any, Dict, List, NoReturn
+
+from .definitions import DefinitionError, Endpoint
+
+_USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
+_LIBRARY_HINT = (
+    '%s is not installed here. Install it on this machine, or import it inside the handler or in on_start, which run in the container.'
+)
+_BROKEN_HINT = 'The library does not work on this machine. Import it inside the handler or in on_start, which run in the container.'
+
+
+class _Problem(Exception):
+    def __init__(self, error: str, hint: str = '') -> None:
+        super().__init__(error)
+        self.hint = hint
+
+
+def describe(target: str, directory: str) -> List[Dict[str, Any]]:
+    """Descriptions of the handlers in `target`, a path below `directory` with an optional `:handler`."""
+    path, _, wanted = target.partition(':')
+    module_name = _module_name(path, directory)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    module = _import(module_name, path, directory)
+    if wanted:
+        found = getattr(module, wanted, None)
+        if not isinstance(found, Endpoint):
+            what = 'has no %s' % wanted if found is None else '%s is not decorated with @endpoint' % wanted
+            raise _Problem('%s: %s' % (path, what), _names_hint(module))
+        return [_describe(found, module_name, wanted)]
+    seen: Dict[int, Any] = {}
+    for name, value in vars(module).items():
+        if isinstance(value, Endpoint) and id(value) not in seen and value.__module__ == module_name:
+            seen[id(value)] = (value, name)
+    if not seen:
+        raise _Problem('%s defines no handler' % path, 'Decorate a function with @endpoint(…) from longshore.')
+    return [_describe(value, module_name, name) for value, name in seen.values()]
+
+
+def _module_name(path: str, directory: str) -> str:
+    if not path.endswith('.py'):
+        raise _Problem('%r is not a Python file' % path, _USAGE)
+    full = os.path.realpath(os.path.join(directory, path))
+    inside = os.path.relpath(full, os.path.realpath(directory))
+    if inside.startswith('..'):
+        raise _Problem('%s is outside %s' % (path, directory), 'Change into the directory that holds your code.')
+    if not os.path.isfile(full):
+        raise _Problem('%s does not exist' % path, _USAGE)
+    parts = inside[:-3].split(os.sep)
+    for part in parts:
+        if not part.isidentifier():
+            raise _Problem('%s cannot be imported: %r is not a Python name' % (path, part), 'Rename it.')
+    return '.'.join(parts)
+
+
+def _import(module_name: str, path: str, directory: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except DefinitionError as error:
+        raise _Problem('%s%s: %s' % (path, _line(error, directory), error)) from error
+    except SystemExit as error:
+        raise _Problem('%s ends the program while it is imported (exit %s)' % (path, error.code)) from error
+    except BaseException as error:
+        traceback.print_exc()
+        text = '%s%s: %s: %s' % (path, _line(error, directory), type(error).__name__, error)
+        raise _Problem(text, _import_hint(error, directory)) from error
+
+
+def _import_hint(error: BaseException, directory: str) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.split('.')[0]
+        if not os.path.exists(os.path.join(directory, top)) and not os.path.exists(os.path.join(directory, top + '.py')):
+            return _LIBRARY_HINT % top
+    inner = traceback.extract_tb(error.__traceback__)[-1:]
+    if inner and not inner[0].filename.startswith((directory + os.sep, '<frozen')):
+        return _BROKEN_HINT
+    return ''
+
+
+def _line(error: BaseException, directory: str) -> str:
+    """`, line 3`: the last line of the app's own code that was on the way."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return ', line %d' % error.lineno
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(directory + os.sep) and '/longshore/' not in frame.filename[len(directory) :]:
+            return ', line %s' % frame.lineno
+    return ''
+
+
+def _describe(found: Endpoint, module_name: str, name: str) -> Dict[str, Any]:
+    return found.described('%s:%s' % (module_name, name), _on_start(found.options['onStartFunction']))
+
+
+def _on_start(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        text = value or ''
+        if text and not all(text.partition(':')):
+            raise _Problem("on_start: must be 'module:function', not %r" % text)
+        return text
+    value = getattr(value, '__longshore_function__', value)
+    module_name = getattr(value, '__module__', None)
+    name = getattr(value, '__qualname__', None)
+    found: Any = sys.modules.get(module_name or '')
+    for part in (name or '').split('.'):
+        found = getattr(found, part, None)
+    if getattr(found, '__longshore_function__', found) is not value:
+        raise _Problem(
+            'on_start: %r cannot be found by its name in a container' % (name or value),
+            'Define it with def at the top level of a module.',
+        )
+    return '%s:%s' % (module_name, name)
+
+
+def _names_hint(module: Any) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Endpoint)]
+    return 'It has %s.' % ', '.join(names) if names else 'Decorate a function with @endpoint(…) from longshore.'
+
+
+def main(arguments: List[str]) -> NoReturn:
+    """Writes the object and leaves, whatever threads the app file started."""
+    answer_to = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    code = 1
+    try:
+        if len(arguments) != 1:
+            raise _Problem(_USAGE)
+        # What a container has must not make this an inert import.
+        os.environ.pop('CONTAINER_ID', None)
+        answer: Dict[str, Any] = {'ok': True, 'handlers': describe(arguments[0], os.getcwd())}
+        text = json.dumps(answer)
+        code = 0
+    except _Problem as problem:
+        text = json.dumps({'ok': False, 'error': str(problem), 'hint': problem.hint})
+    except BaseException as error:
+        traceback.print_exc()
+        text = json.dumps({'ok': False, 'error': '%s: %s' % (type(error).__name__, error), 'hint': ''})
+    sys.stderr.flush()
+    data = text.encode('ascii') + b'\n'
+    while data:
+        data = data[os.write(answer_to, data) :]
+    os._exit(code)
+
+
+if __name__ == '__main__':
+    main(sys.argv[1:])
