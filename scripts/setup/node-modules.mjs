@@ -50,7 +50,15 @@ export async function ensureNodeModules(log) {
     const npm = process.env.npm_execpath;
     const [command, first] =
       npm !== undefined && existsSync(npm) && /npm-cli\.c?js$/.test(npm) ? [process.execPath, [npm]] : ['npm', []];
-    const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--include=dev', '--include=optional'];
+    const args = [
+      'ci',
+      '--ignore-scripts',
+      '--no-audit',
+      '--no-fund',
+      '--include=dev',
+      '--include=optional',
+      '--loglevel=error',
+    ];
     await log.step(`installing the Node packages (npm ci: ${why})`, () =>
       run(command, [...first, ...args], {
         name: 'npm-ci',

@@ -21,8 +21,11 @@ export function endChildrenOnSignals() {
     for (const child of children) child.kill('SIGTERM');
     const code = signal === 'SIGINT' ? 130 : 143;
     if (children.size === 0) process.exit(code);
-    setTimeout(() => process.exit(code), 5000).unref();
-    for (const child of children) child.once('close', () => children.size === 0 && process.exit(code));
+    // What still writes while the next set-up begins would spoil that one: so this waits for the end, by force if need be.
+    setTimeout(() => children.forEach((child) => child.kill('SIGKILL')), 5000).unref();
+    setTimeout(() => process.exit(code), 30_000).unref();
+    for (const child of children)
+      child.once('close', () => setImmediate(() => children.size === 0 && process.exit(code)));
   };
   const onInt = () => end('SIGINT');
   const onTerm = () => end('SIGTERM');

@@ -58,6 +58,22 @@ describe('the test Docker', () => {
     expect((await container.logs({ stdout: true })).toString()).toContain('42');
   });
 
+  test('has a base image with the parts of Python that packages build on, a shell, and certificates', async ({
+    docker: engine,
+  }) => {
+    const program = `import ssl, sqlite3, ctypes, bz2, lzma, readline, curses, venv, zoneinfo
+assert ssl.create_default_context().get_ca_certs(), 'no certificates'
+zoneinfo.ZoneInfo('Europe/Berlin')`;
+    const container = await engine.run({
+      Cmd: ['sh', '-c', 'python3 -c "$PROGRAM" && python --version'],
+      Env: [`PROGRAM=${program}`],
+      HostConfig: { NetworkMode: 'none' },
+    });
+    const { StatusCode: code } = (await container.wait()) as { StatusCode: number };
+    expect((await container.logs({ stdout: true, stderr: true })).toString()).toContain('Python 3.');
+    expect(code).toBe(0);
+  });
+
   test('fails the test that leaves a container, network or volume behind, and removes them', async () => {
     const engine = await docker();
     const container = await engine.client.createContainer({
