@@ -44,6 +44,8 @@ export class LeaderLease implements Part {
   readonly #abort = new AbortController();
   #loop: Promise<void> | undefined;
   #fence: number | undefined;
+  /** Of anybody's leadership: the next one is above it, also on a Redis that lost its data. */
+  #highestFence = 0;
   #validUntilMs = 0;
   #lapse: NodeJS.Timeout | undefined;
 
@@ -113,9 +115,11 @@ export class LeaderLease implements Part {
         this.#keys.leaderFence,
         this.#instance,
         this.#leaseMs,
-      )) as [number, number];
-      const [fence, othersLeftMs] = answer;
-      if (fence > 0) {
+        this.#highestFence,
+      )) as [number, number, number];
+      const [held, fence, othersLeftMs] = answer;
+      this.#highestFence = Math.max(this.#highestFence, fence);
+      if (held === 1) {
         // Counted from before the question, less a tenth: never longer than what Redis granted.
         this.#validUntilMs = askedAtMs + this.#leaseMs * 0.9;
         if (this.#clock.monotonicMs() < this.#validUntilMs) this.#become(fence);

@@ -120,16 +120,17 @@ class BullmqTaskQueues implements TaskQueues {
     await this.open(name);
     const { backend } = this.#queue(name);
     this.#repairs.forgetAdd(name, job.taskId);
-    try {
-      const added = backend.addJob(jobJson(job), job.taskId);
-      // The backend writes one microtask after the call; the depth must be written after it, on the same connection.
-      await Promise.resolve();
-      const [, depth] = await Promise.all([added, this.#readDepth(backend)]);
-      return { depth: totalOf(depth) };
-    } catch (error) {
-      if (isAnswerLost(error)) this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
-      throw unavailable(`add task ${job.taskId} to ${name}`, error);
+    const adding = backend.addJob(jobJson(job), job.taskId);
+    // The backend writes one microtask after the call; the depth must be written after it, on the same connection.
+    const counting = Promise.resolve().then(() => this.#readDepth(backend));
+    const [added, depth] = await Promise.allSettled([adding, counting]);
+    if (added.status === 'fulfilled' && depth.status === 'fulfilled') return { depth: totalOf(depth.value) };
+    // Without a depth nobody can tell whether it may stay, so it must not, added or perhaps added.
+    if (added.status === 'fulfilled' || isAnswerLost(added.reason)) {
+      this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
     }
+    const failed = added.status === 'rejected' ? added : depth;
+    throw unavailable(`add task ${job.taskId} to ${name}`, failed.status === 'rejected' ? failed.reason : undefined);
   }
 
   async remove(name: QueueName, taskId: TaskId): Promise<boolean> {

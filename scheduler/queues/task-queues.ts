@@ -57,6 +57,7 @@ export interface TaskQueues {
   reopenAll(): Promise<void>;
   /**
    * Adds a job and reads the depth after it, in one round trip. An id that is still in the queue is ignored (its first data stay).
+   * An add that throws is undone in the background when it did happen, unless the same id is added again.
    * @returns depth: waiting, active, delayed and prioritised, this job included
    */
   add(queue: QueueName, job: TaskJob): Promise<{ readonly depth: number }>;

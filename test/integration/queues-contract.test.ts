@@ -1,0 +1,363 @@
+// What we rely on in BullMQ, through our own interface: an upgrade that changes any of it fails here.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import type { Redis } from 'ioredis';
+import { describe, expect } from 'vitest';
+import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { attemptHashOf, lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
+import type { BullmqQueuesOptions } from '#scheduler/queues/bullmq.ts';
+import type { TaskJob } from '#scheduler/queues/jobs.ts';
+import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import { type PrivateRedis, test as base, waitFor } from '../helpers/services.ts';
+
+const instance: InstanceId = newInstanceId();
+const quiet = createLog({ name: 'test', level: 'silent' });
+const aLock = (of: InstanceId = instance): LockToken => lockTokenOf(of, newAttemptToken());
+const aQueue = (): QueueName => `tq-${newId<StubId>()}` as QueueName;
+
+function aJob(changes: Partial<TaskJob> = {}): TaskJob {
+  return {
+    v: 1,
+    taskId: newId<TaskId>(),
+    workspaceId: newId<WorkspaceId>(),
+    stubId: newId<StubId>(),
+    deploymentId: null,
+    kind: 'endpoint',
+    sync: true,
+    replica: instance,
+    input: '{"x":1}',
+    timeoutMs: 1000,
+    deadlineMs: Date.now() + 60_000,
+    createdAtMs: Date.now(),
+    attempts: 0,
+    retries: 0,
+    retriesUsed: 0,
+    ...changes,
+  };
+}
+
+interface World {
+  readonly queues: TaskQueues;
+  readonly client: Redis;
+  /** Looks at Redis from outside. */
+  readonly eye: Redis;
+}
+
+async function aWorld(redis: PrivateRedis, options: Partial<BullmqQueuesOptions> = {}): Promise<World> {
+  const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false, commandTimeout: 2000 });
+  const queues = await openTaskQueues({ client, log: quiet, ...options });
+  return { queues, client, eye: redis.connect() };
+}
+
+const test = base
+  .extend('world', { scope: 'file' }, async ({ redis }, { onCleanup }): Promise<World> => {
+    const world = await aWorld(redis);
+    onCleanup(() => world.queues.close());
+    return world;
+  })
+  .extend('queues', { scope: 'file' }, ({ world }) => world.queues);
+
+/** A queue with one job fetched under `lock`. */
+async function fetched(queues: TaskQueues, lock: LockToken): Promise<{ queue: QueueName; taskId: TaskId }> {
+  const queue = aQueue();
+  const job = aJob();
+  await queues.add(queue, job);
+  expect((await queues.fetch(queue, lock)).job).toEqual(job);
+  return { queue, taskId: job.taskId };
+}
+
+type Finish = 'complete' | 'fail' | 'delay' | 'giveBack';
+const FINISHES: readonly Finish[] = ['complete', 'fail', 'delay', 'giveBack'];
+const finish = (queues: TaskQueues, how: Finish, queue: QueueName, taskId: TaskId, lock: LockToken) => {
+  switch (how) {
+    case 'complete':
+      return queues.complete(queue, taskId, lock);
+    case 'fail':
+      return queues.fail(queue, taskId, lock, 'cancelled');
+    case 'delay':
+      return queues.delay(queue, taskId, lock, Date.now() + 60_000);
+    case 'giveBack':
+      return queues.giveBack(queue, taskId, lock);
+  }
+};
+
+describe('adding and fetching', () => {
+  test('a job comes out as it went in, first in first out', async ({ queues }) => {
+    const queue = aQueue();
+    const jobs = [
+      aJob({ input: '{"ü":"\\u0000 \\"', query: { a: ['1', '2'] } }),
+      aJob({ sync: false, kind: 'taskqueue' }),
+    ];
+    for (const job of jobs) await queues.add(queue, job);
+    for (const job of jobs) {
+      expect(await queues.fetch(queue, aLock())).toEqual({ job, starts: 1, nextDueMs: undefined });
+    }
+  });
+
+  test('the job is in Redis under the task id in a queue of its name', async ({ queues, world }) => {
+    const queue = aQueue();
+    const waiting = aJob();
+    await queues.add(queue, waiting);
+    expect(await world.eye.lrange(`ls:${queue}:wait`, 0, -1)).toEqual([waiting.taskId]);
+    await queues.fetch(queue, aLock());
+    expect(await world.eye.lrange(`ls:${queue}:active`, 0, -1)).toEqual([waiting.taskId]);
+  });
+
+  test('the depth that an add returns counts the job itself, and those active, delayed and waiting', async ({
+    queues,
+  }) => {
+    const queue = aQueue();
+    expect(await queues.add(queue, aJob())).toEqual({ depth: 1 });
+    const lock = aLock();
+    const first = await queues.fetch(queue, lock);
+    expect(await queues.add(queue, aJob())).toEqual({ depth: 2 });
+    await queues.delay(queue, first.job?.taskId ?? ('' as TaskId), lock, Date.now() + 60_000);
+    expect(await queues.add(queue, aJob())).toEqual({ depth: 3 });
+    expect(await queues.depth(queue)).toEqual({ waiting: 2, active: 0, delayed: 1, prioritized: 0 });
+    expect(await queues.depths([aQueue(), queue])).toEqual([
+      { waiting: 0, active: 0, delayed: 0, prioritized: 0 },
+      { waiting: 2, active: 0, delayed: 1, prioritized: 0 },
+    ]);
+  });
+
+  test('adding an id that is still there keeps the first data', async ({ queues }) => {
+    const queue = aQueue();
+    const job = aJob();
+    await queues.add(queue, job);
+    expect(await queues.add(queue, { ...job, input: '{"x":2}' })).toEqual({ depth: 1 });
+    expect((await queues.fetch(queue, aLock())).job).toEqual(job);
+  });
+
+  test('500 adds at once against a limit of 100, undone when above it, leave exactly 100', async ({ queues }) => {
+    const queue = aQueue();
+    const verdicts = await Promise.all(
+      Array.from({ length: 500 }, async () => {
+        const job = aJob();
+        const { depth } = await queues.add(queue, job);
+        return depth <= 100 || !(await queues.remove(queue, job.taskId));
+      }),
+    );
+    expect(verdicts.filter(Boolean)).toHaveLength(100);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 100, active: 0 });
+  });
+
+  test('an empty fetch says when the next delayed job is due, and a fetch after that gets it', async ({ queues }) => {
+    const lock = aLock();
+    const { queue, taskId } = await fetched(queues, lock);
+    const dueMs = Date.now() + 150;
+    expect(await queues.delay(queue, taskId, lock, dueMs)).toEqual({ kind: 'done' });
+    const empty = await queues.fetch(queue, aLock());
+    expect(empty.job).toBeUndefined();
+    expect(Math.abs((empty.nextDueMs ?? 0) - dueMs)).toBeLessThanOrEqual(2);
+    await waitFor(async () => Date.now() > dueMs, 'the job is due');
+    expect(await queues.fetch(queue, aLock())).toMatchObject({ job: { taskId }, starts: 2 });
+    expect((await queues.fetch(queue, aLock())).nextDueMs).toBeUndefined();
+  });
+
+  test('a delay can change what the job carries', async ({ queues }) => {
+    const lock = aLock();
+    const queue = aQueue();
+    const job = aJob({ retries: 3 });
+    await queues.add(queue, job);
+    await queues.fetch(queue, lock);
+    await queues.delay(queue, job.taskId, lock, Date.now(), { ...job, retriesUsed: 1 });
+    expect((await queues.fetch(queue, aLock())).job).toEqual({ ...job, retriesUsed: 1 });
+  });
+
+  test('what is given back comes out first, as the same job started once more', async ({ queues }) => {
+    const queue = aQueue();
+    const [first, second] = [aJob(), aJob()];
+    await queues.add(queue, first);
+    await queues.add(queue, second);
+    const lock = aLock();
+    await queues.fetch(queue, lock);
+    expect(await queues.giveBack(queue, first.taskId, lock)).toEqual({ kind: 'done' });
+    expect(await queues.fetch(queue, aLock())).toMatchObject({ job: first, starts: 2 });
+    expect(await queues.fetch(queue, aLock())).toMatchObject({ job: second, starts: 1 });
+  });
+
+  test('a malformed job leaves its queue instead of blocking it', async ({ queues, world }) => {
+    const queue = aQueue();
+    const [bad, good] = [aJob(), aJob()];
+    await queues.add(queue, bad);
+    await queues.add(queue, good);
+    await world.eye.hset(`ls:${queue}:${bad.taskId}`, 'data', '{"v":2}');
+    expect((await queues.fetch(queue, aLock())).job).toEqual(good);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 0, active: 1 });
+  });
+});
+
+describe('fences', () => {
+  test('only the token that fetched a job moves it', async ({ queues }) => {
+    for (const how of FINISHES) {
+      const lock = aLock();
+      const { queue, taskId } = await fetched(queues, lock);
+      expect(await finish(queues, how, queue, taskId, aLock()), how).toEqual({ kind: 'superseded' });
+      expect(await finish(queues, how, queue, taskId, lock), how).toEqual({ kind: 'done' });
+    }
+  });
+
+  test('a finished job is gone for every late call', async ({ queues }) => {
+    for (const how of FINISHES) {
+      const lock = aLock();
+      const { queue, taskId } = await fetched(queues, lock);
+      await queues.complete(queue, taskId, lock);
+      expect(await finish(queues, how, queue, taskId, lock), how).toEqual({ kind: 'gone' });
+    }
+  });
+
+  test('a lock that ran out is told apart from one that another holds', async ({ queues, world }) => {
+    for (const how of FINISHES) {
+      const lock = aLock();
+      const { queue, taskId } = await fetched(queues, lock);
+      await world.eye.del(`ls:${queue}:${taskId}:lock`);
+      expect(await finish(queues, how, queue, taskId, lock), how).toEqual({ kind: 'expired' });
+    }
+  });
+
+  test('renewing says which locks are lost', async ({ queues, world }) => {
+    const [mine, others, ended] = [aLock(), aLock(), aLock()];
+    const held = { ...(await fetched(queues, mine)), lock: mine };
+    const stolen = { ...(await fetched(queues, others)), lock: aLock() };
+    const over = { ...(await fetched(queues, ended)), lock: ended };
+    await queues.complete(over.queue, over.taskId, ended);
+    expect(await queues.renew([held, stolen, over], 5000)).toEqual([stolen, over]);
+    const leftMs = await world.eye.pttl(`ls:${held.queue}:${held.taskId}:lock`);
+    expect(leftMs).toBeGreaterThan(4000);
+    expect(leftMs).toBeLessThanOrEqual(5000);
+  });
+
+  test('a fetched job is locked for 120 s under the very token', async ({ queues, world }) => {
+    const lock = aLock();
+    const { queue, taskId } = await fetched(queues, lock);
+    expect(await queues.lockOf(queue, taskId)).toBe(lock);
+    expect(await world.eye.pttl(`ls:${queue}:${taskId}:lock`)).toBeGreaterThan(115_000);
+    expect(await queues.lockOf(queue, newId<TaskId>())).toBeUndefined();
+  });
+
+  test("the token '0', and any other short one, is refused before it reaches Redis", async ({ queues }) => {
+    const { queue, taskId } = await fetched(queues, aLock());
+    for (const short of ['0', '', 'x'.repeat(31), undefined as unknown as string]) {
+      const lock = short as LockToken;
+      await expect(queues.fetch(queue, lock)).rejects.toThrow(TypeError);
+      await expect(queues.renew([{ queue, taskId, lock }], 1000)).rejects.toThrow(TypeError);
+      for (const how of FINISHES) await expect(finish(queues, how, queue, taskId, lock)).rejects.toThrow(TypeError);
+    }
+    expect(await queues.depth(queue)).toMatchObject({ active: 1 });
+  });
+
+  test('cancelling a fetched job with its token refuses the holder afterwards', async ({ queues }) => {
+    const lock = aLock();
+    const { queue, taskId } = await fetched(queues, lock);
+    expect(await queues.remove(queue, taskId)).toBe(false);
+    const found = await queues.lockOf(queue, taskId);
+    expect(await queues.fail(queue, taskId, found ?? aLock(), 'cancelled')).toEqual({ kind: 'done' });
+    expect(await queues.complete(queue, taskId, lock)).toEqual({ kind: 'gone' });
+    expect(await queues.renew([{ queue, taskId, lock }], 1000)).toHaveLength(1);
+  });
+
+  test('removing takes waiting and delayed jobs, and says no for a job that is not there', async ({ queues }) => {
+    const lock = aLock();
+    const { queue, taskId } = await fetched(queues, lock);
+    await queues.delay(queue, taskId, lock, Date.now() + 60_000);
+    const waiting = aJob();
+    await queues.add(queue, waiting);
+    expect(await queues.remove(queue, taskId)).toBe(true);
+    expect(await queues.remove(queue, waiting.taskId)).toBe(true);
+    expect(await queues.remove(queue, waiting.taskId)).toBe(false);
+    expect(await queues.depth(queue)).toEqual({ waiting: 0, active: 0, delayed: 0, prioritized: 0 });
+  });
+
+  test('after kill -9 of the holder another process adopts and finishes the job by the token it reads', async ({
+    redis,
+    queues,
+  }) => {
+    const queue = aQueue();
+    const job = aJob();
+    await queues.add(queue, job);
+    const lock = aLock(newInstanceId());
+    const holder = fileURLToPath(new URL('queues-holder.ts', import.meta.url));
+    const child = spawn(process.execPath, [holder, redis.socketPath, queue, lock], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const ended = once(child, 'exit');
+    const [said] = (await once(child.stdout, 'data')) as [Buffer];
+    expect(said.toString().trim()).toBe(job.taskId);
+    child.kill('SIGKILL');
+    await ended;
+    expect(await queues.activeIds(queue)).toEqual([job.taskId]);
+    const found = (await queues.lockOf(queue, job.taskId)) ?? aLock();
+    expect(attemptHashOf(found)).toBe(attemptHashOf(lock));
+    expect(await queues.renew([{ queue, taskId: job.taskId, lock: found }], 5000)).toEqual([]);
+    expect(await queues.complete(queue, job.taskId, found)).toEqual({ kind: 'done' });
+  });
+});
+
+describe('stalled jobs', () => {
+  test('a job comes back after its lock ran out and two passes; one whose lock lives never does', async ({ redis }) => {
+    const world = await aWorld(redis, { prefix: 'stall', stalledIntervalMs: 1, lockMs: 60_000 });
+    const { queues } = world;
+    const lock = aLock();
+    const { queue, taskId } = await fetched(queues, lock);
+    const scan = async (): Promise<readonly TaskId[]> => {
+      await waitFor(
+        async () => (await world.eye.exists(`stall:${queue}:stalled-check`)) === 0,
+        'the scan may run again',
+      );
+      return queues.scanStalled(queue);
+    };
+    expect([await scan(), await scan(), await scan()]).toEqual([[], [], []]);
+    await world.eye.del(`stall:${queue}:${taskId}:lock`);
+    expect(await scan()).toEqual([taskId]);
+    expect(await queues.fetch(queue, aLock())).toMatchObject({ job: { taskId }, starts: 2 });
+    expect(await queues.giveBack(queue, taskId, lock)).toEqual({ kind: 'superseded' });
+    await queues.close();
+    world.client.disconnect();
+  });
+});
+
+describe('what it costs', () => {
+  test('a thousand queues share one connection', async ({ queues, world }) => {
+    const before = Number(/connected_clients:(\d+)/.exec(await world.eye.info('clients'))?.[1]);
+    const names = Array.from({ length: 1000 }, aQueue);
+    await Promise.all(names.map((name) => queues.open(name)));
+    await Promise.all(names.map((name) => queues.fetch(name, aLock())));
+    // Those that other tests closed may leave meanwhile; one more would be ours.
+    const after = Number(/connected_clients:(\d+)/.exec(await world.eye.info('clients'))?.[1]);
+    expect(after).toBeLessThanOrEqual(before);
+  });
+
+  test('a queue keeps no events, and after a thousand jobs of 16 KiB less than 1 MiB', async ({ queues, world }) => {
+    const queue = aQueue();
+    const input = JSON.stringify({ text: 'x'.repeat(16_384) });
+    for (let count = 0; count < 1000; count += 1) {
+      const job = aJob({ input });
+      await queues.add(queue, job);
+      const lock = aLock();
+      await queues.fetch(queue, lock);
+      await queues.complete(queue, job.taskId, lock);
+    }
+    expect(await world.eye.xlen(`ls:${queue}:events`)).toBeLessThanOrEqual(100);
+    const sizes = await Promise.all(
+      (await keysOfQueue(world.eye, queue)).map((name) => world.eye.memory('USAGE', name)),
+    );
+    expect(sizes.reduce<number>((sum, size) => sum + Number(size ?? 0), 0)).toBeLessThan(1024 * 1024);
+  });
+
+  test('deleting a queue leaves no key behind', async ({ queues, world }) => {
+    const lock = aLock();
+    const { queue } = await fetched(queues, lock);
+    for (let count = 0; count < 50; count += 1) await queues.add(queue, aJob());
+    await queues.obliterate(queue);
+    expect(await keysOfQueue(world.eye, queue)).toEqual([]);
+    expect(await queues.add(queue, aJob())).toEqual({ depth: 1 });
+    expect((await queues.fetch(queue, aLock())).job).toBeDefined();
+  });
+});
+
+async function keysOfQueue(eye: Redis, queue: QueueName): Promise<string[]> {
+  return eye.keys(`ls:${queue}:*`);
+}

@@ -1,0 +1,118 @@
+import { expect, test } from 'vitest';
+import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import { Repairs } from '#scheduler/queues/repairs.ts';
+import type { RepairPort } from '#scheduler/queues/repairs.ts';
+
+const log = createLog({ name: 'test', level: 'silent' });
+const queue = 'tq-a' as QueueName;
+const lock = (name: string): LockToken => `${name}.${'0'.repeat(64)}` as LockToken;
+const task = (name: string): TaskId => name as TaskId;
+
+/** Queues as a repair sees them: which job is held by which token, which jobs wait. */
+function aPort(): RepairPort & {
+  held: { taskId: TaskId; lock: LockToken }[];
+  waiting: Set<TaskId>;
+  down: boolean;
+} {
+  return {
+    held: [],
+    waiting: new Set(),
+    down: false,
+    async heldBy(_queue, locks) {
+      if (this.down) throw new Error('down');
+      return this.held.filter((one) => locks.has(one.lock));
+    },
+    async giveBack(_queue, taskId) {
+      this.held = this.held.filter((one) => one.taskId !== taskId);
+      this.waiting.add(taskId);
+    },
+    async remove(_queue, taskId) {
+      if (this.down) throw new Error('down');
+      return this.waiting.delete(taskId);
+    },
+  };
+}
+
+function aRepair(port: RepairPort, limit = 100): { repairs: Repairs; pass: (ms: number) => void } {
+  let nowMs = 0;
+  // Timers are never due in these tests: they look themselves.
+  const repairs = new Repairs(port, { log, limit, lookAfterMs: [1000, 2000], nowMs: () => nowMs });
+  return { repairs, pass: (ms) => (nowMs += ms) };
+}
+
+test('a job held by the token of a lost fetch is given back, others are left alone', async () => {
+  const port = aPort();
+  port.held = [
+    { taskId: task('a'), lock: lock('lost') },
+    { taskId: task('b'), lock: lock('mine') },
+  ];
+  const { repairs, pass } = aRepair(port);
+  repairs.note({ kind: 'fetch', queue, lock: lock('lost'), keep: undefined });
+  expect(await repairs.look()).toBe(0);
+  pass(1000);
+  expect(await repairs.look()).toBe(1);
+  expect(port.held).toEqual([{ taskId: task('b'), lock: lock('mine') }]);
+  await repairs.close();
+});
+
+test('a fetch that was perhaps sent twice keeps the job that its caller got', async () => {
+  const port = aPort();
+  port.held = [
+    { taskId: task('kept'), lock: lock('twice') },
+    { taskId: task('extra'), lock: lock('twice') },
+  ];
+  const { repairs } = aRepair(port);
+  repairs.note({ kind: 'fetch', queue, lock: lock('twice'), keep: task('kept') });
+  expect(await repairs.look(true)).toBe(1);
+  expect(port.held.map(({ taskId }) => taskId)).toEqual([task('kept')]);
+  await repairs.close();
+});
+
+test('a command that runs late is found by a later look, then forgotten', async () => {
+  const port = aPort();
+  const { repairs, pass } = aRepair(port);
+  repairs.note({ kind: 'fetch', queue, lock: lock('late'), keep: undefined });
+  pass(1000);
+  expect(await repairs.look()).toBe(0);
+  port.held = [{ taskId: task('a'), lock: lock('late') }];
+  pass(2000);
+  expect(await repairs.look()).toBe(1);
+  expect(repairs.size).toBe(0);
+  await repairs.close();
+});
+
+test('looks while Redis is down do not count', async () => {
+  const port = aPort();
+  const { repairs, pass } = aRepair(port);
+  repairs.note({ kind: 'add', queue, taskId: task('a') });
+  port.waiting.add(task('a'));
+  port.down = true;
+  for (let round = 0; round < 5; round += 1) {
+    pass(10_000);
+    expect(await repairs.look()).toBe(0);
+  }
+  port.down = false;
+  pass(10_000);
+  expect(await repairs.look()).toBe(1);
+  expect(port.waiting.size).toBe(0);
+  await repairs.close();
+});
+
+test('an add that is repeated under its id is not undone', async () => {
+  const port = aPort();
+  port.waiting.add(task('a'));
+  const { repairs } = aRepair(port);
+  repairs.note({ kind: 'add', queue, taskId: task('a') });
+  repairs.forgetAdd(queue, task('a'));
+  expect(await repairs.look(true)).toBe(0);
+  expect(port.waiting.has(task('a'))).toBe(true);
+  await repairs.close();
+});
+
+test('past the limit the oldest is dropped', async () => {
+  const { repairs } = aRepair(aPort(), 3);
+  for (let count = 0; count < 10; count += 1) repairs.note({ kind: 'add', queue, taskId: task(String(count)) });
+  expect(repairs.size).toBe(3);
+  await repairs.close();
+});
