@@ -77,6 +77,8 @@ export async function run(command, args, options = {}) {
   clearTimeout(timer);
   children.delete(child);
   log?.end();
+  // Interrupted: the program is about to exit, and a complaint about the child that it ended would only confuse.
+  if (stopping) await new Promise(() => undefined);
   if ((ended.code === 0 && !late) || allowFailure) return { code: ended.code, stdout, output };
   const why = late
     ? `took longer than ${Math.round(timeoutMs / 1000)} s`

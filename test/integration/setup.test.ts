@@ -6,19 +6,26 @@ import { join, resolve } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { tempDirectory } from '../helpers/services.ts';
 
-const setup = resolve(import.meta.dirname, '../../scripts/setup.mjs');
+const scripts = resolve(import.meta.dirname, '../../scripts/setup');
 
-/** Runs set-up to its end, as somebody without rights when asked; what it may change stays out of reach. */
+/** Loads all of set-up, then becomes a user without rights: as that one it might not even read the checkout. */
+const AS_NOBODY = `
+  const { setUp } = await import('${scripts}/profiles.mjs');
+  const { main, stepLog } = await import('${scripts}/log.mjs');
+  if (process.getuid() === 0) { process.setgroups([]); process.setgid(65534); process.setuid(65534); }
+  await main(() => setUp('start', stepLog()));
+`;
+
+/** Runs set-up to its end, on an engine's socket that the test made. */
 async function setUp(
-  env: Record<string, string>,
+  socket: string,
   options: { readonly asNobody?: boolean } = {},
 ): Promise<{ code: number; output: string }> {
-  const asOther = options.asNobody === true && process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
-  const child = spawn(process.execPath, [setup], {
-    env: { PATH: process.env['PATH'], HOME: '/nonexistent', ...env },
+  const program = options.asNobody === true ? ['--input-type=module', '-e', AS_NOBODY] : [`${scripts}.mjs`];
+  const child = spawn(process.execPath, program, {
+    env: { PATH: process.env['PATH'], HOME: '/nonexistent', DOCKER_HOST: `unix://${socket}` },
     stdio: ['ignore', 'pipe', 'pipe'],
     timeout: 30_000,
-    ...asOther,
   });
   let output = '';
   child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
@@ -29,7 +36,7 @@ async function setUp(
 
 describe('set-up that cannot go on', () => {
   test('names a DOCKER_HOST that does not answer, and the cure, and exits with 1', async () => {
-    const { code, output } = await setUp({ DOCKER_HOST: 'unix:///nonexistent/docker.sock' });
+    const { code, output } = await setUp('/nonexistent/docker.sock');
     expect(code).toBe(1);
     expect(output).toContain('DOCKER_HOST names the Docker Engine at /nonexistent/docker.sock, and it does not answer');
     expect(output).toContain('unset DOCKER_HOST');
@@ -43,7 +50,7 @@ describe('set-up that cannot go on', () => {
     await once(server, 'listening');
     chmodSync(socket, 0o000);
     try {
-      const { code, output } = await setUp({ DOCKER_HOST: `unix://${socket}` }, { asNobody: true });
+      const { code, output } = await setUp(socket, { asNobody: true });
       expect(code).toBe(1);
       expect(output).toContain(`may not open ${socket}`);
       expect(output).toMatch(/sudo usermod -aG docker \S+` and log in again, or run this command as root/);
@@ -59,7 +66,7 @@ describe('set-up that cannot go on', () => {
     const server = createServer((connection) => connection.resume()).listen(socket);
     await once(server, 'listening');
     try {
-      const { code, output } = await setUp({ DOCKER_HOST: `unix://${socket}` });
+      const { code, output } = await setUp(socket);
       expect(code).toBe(1);
       expect(output).toContain('does not answer');
       expect(server.listening).toBe(true);
