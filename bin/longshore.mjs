@@ -15,12 +15,8 @@ if (Number.parseInt(process.versions.node, 10) >= 24) {
   await import(pathToFileURL(program).href);
 } else if (existsSync(pinned)) {
   const child = spawn(pinned, [program, ...process.argv.slice(2)], { stdio: 'inherit' });
-  // On a terminal a Ctrl-C reaches the child by itself; a second copy would look like an impatient person.
-  for (const signal of ['SIGTERM', 'SIGHUP', 'SIGINT']) {
-    process.on(signal, () => {
-      if (signal !== 'SIGINT' || !process.stdin.isTTY) child.kill(signal);
-    });
-  }
+  // On a terminal a Ctrl-C reaches the child by itself too; the commands take two at once for one.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
   child.once('error', (error) => {
     process.stderr.write(`longshore: cannot run ${pinned}: ${error.message}\n`);
     process.exitCode = 1;

@@ -6,8 +6,16 @@ rmSync('shared/protocol/generated', { recursive: true, force: true });
 execFileSync(
   'node_modules/.bin/proto-loader-gen-types',
   [
-    '--longs=Number', '--defaults', '--oneofs', '--arrays', '--grpcLib=@grpc/grpc-js', '--importFileExtension=.ts',
-    '--inputTemplate=%s', '--outputTemplate=%s__Output', '--outDir=shared/protocol/generated', 'shared/protocol/agent.proto',
+    '--longs=Number',
+    '--defaults',
+    '--oneofs',
+    '--arrays',
+    '--grpcLib=@grpc/grpc-js',
+    '--importFileExtension=.ts',
+    '--inputTemplate=%s',
+    '--outputTemplate=%s__Output',
+    '--outDir=shared/protocol/generated',
+    'shared/protocol/agent.proto',
   ],
   { stdio: 'inherit' },
 );

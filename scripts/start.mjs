@@ -3,8 +3,9 @@
  * until Ctrl-C. Further arguments go to `longshore up`.
  */
 import { spawn } from 'node:child_process';
+import { constants } from 'node:os';
 import { join } from 'node:path';
-import { baseImageTemplate } from './setup/base-image.mjs';
+import { baseImageTemplate, DEFAULT_PYTHON } from './setup/base-image.mjs';
 import { main, stepLog } from './setup/log.mjs';
 import { nodeBinary, pinnedEnv, repositoryRoot } from './setup/paths.mjs';
 import { setUp } from './setup/profiles.mjs';
@@ -20,10 +21,11 @@ await main(async () => {
   const given = process.argv.slice(2);
   const example = given.some((argument) => argument.startsWith('--example')) ? [] : ['--example', EXAMPLE];
   const args = [join(repositoryRoot, 'cli', 'main.ts'), 'up', '--first-run', ...example, ...given];
-  const env = {
-    ...pinnedEnv(),
-    LONGSHORE_BASE_IMAGE: process.env.LONGSHORE_BASE_IMAGE || baseImageTemplate(baseImage),
-  };
+  const env = { ...pinnedEnv() };
+  env.LONGSHORE_BASE_IMAGE ||= baseImageTemplate(baseImage);
+  // Where only this system's own Python could be had, apps that name no version get that one.
+  const version = /:(3\.\d+)/.exec(baseImage)?.[1];
+  if (version !== undefined && version !== DEFAULT_PYTHON) env.LONGSHORE_DEFAULT_PYTHON ||= version;
   return handOver(nodeBinary() ?? process.execPath, args, env);
 });
 
@@ -31,12 +33,9 @@ await main(async () => {
 function handOver(command, args, env) {
   return new Promise((resolve, reject) => {
     const child = spawn(command, args, { stdio: 'inherit', cwd: repositoryRoot, env });
-    // A Ctrl-C reaches the child by itself, being in the same group; this one counts the signals sent to us alone.
-    for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
-    process.on('SIGINT', () => {
-      if (!process.stdin.isTTY) child.kill('SIGINT');
-    });
+    // A Ctrl-C on a terminal reaches the child by itself too; `longshore up` takes the two for one.
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
     child.once('error', reject);
-    child.once('close', (code, signal) => resolve(code ?? (signal === 'SIGINT' ? 130 : 143)));
+    child.once('close', (code, signal) => resolve(code ?? 128 + (constants.signals[signal] ?? 15)));
   });
 }

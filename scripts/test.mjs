@@ -39,8 +39,8 @@ await main(async () => {
   const env = {
     ...pinnedEnv(),
     TMPDIR: directory,
-    LONGSHORE_TEST_RUN: runId,
-    LONGSHORE_TEST_BASE_IMAGE: baseImage,
+    LS_TEST_RUN: runId,
+    LS_TEST_BASE_IMAGE: baseImage,
     LONGSHORE_BASE_IMAGE: process.env.LONGSHORE_BASE_IMAGE || baseImageTemplate(baseImage),
   };
   const before = await labelledThings();

@@ -82,7 +82,7 @@ function markedProcesses(runId, directory) {
     if (!Number.isInteger(pid) || pid === process.pid) continue;
     const command = readProc(pid, 'cmdline').replaceAll('\0', ' ').trim();
     if (command === '') continue;
-    const marked = readProc(pid, 'environ').includes(`LONGSHORE_TEST_RUN=${runId}`);
+    const marked = readProc(pid, 'environ').includes(`LS_TEST_RUN=${runId}`);
     if (marked || command.includes(`${directory}/`) || workingDirectory(pid).startsWith(`${directory}/`))
       found.push({ pid, command: command.slice(0, 120) });
   }

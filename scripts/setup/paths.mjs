@@ -7,9 +7,12 @@ import { fileURLToPath } from 'node:url';
 /** The checkout. */
 export const repositoryRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
 
-/** Logs of what set-up runs and the records of what it started; `.ci/run` gives a directory of its own. */
+/**
+ * Logs of what set-up runs and the records of what it started; `.ci/run` gives a directory of its own. Set-up's own
+ * variables start with `LS_`: the daemons refuse a `LONGSHORE_` one that they do not know.
+ */
 export function stateDir(env = process.env) {
-  if (env.LONGSHORE_SETUP_DIR) return resolve(env.LONGSHORE_SETUP_DIR);
+  if (env.LS_SETUP_DIR) return resolve(env.LS_SETUP_DIR);
   const data = env.LONGSHORE_DATA_DIR ?? join(env.XDG_DATA_HOME || join(homedir(), '.local', 'share'), 'longshore');
   return join(resolve(data), 'setup');
 }

@@ -9,7 +9,7 @@ import { SetupError } from './log.mjs';
 import { asRoot, privilege } from './privilege.mjs';
 import { findProgram, run } from './run.mjs';
 
-const MARK = 'LONGSHORE_REGROUPED';
+const MARK = 'LS_REGROUPED';
 
 /**
  * Repeats this program with the group; exits with its code, never returns.

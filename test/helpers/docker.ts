@@ -97,7 +97,7 @@ function statusOf(error: unknown): number | undefined {
 }
 
 async function findBaseImage(client: Docker): Promise<string> {
-  const given = process.env['LONGSHORE_TEST_BASE_IMAGE'];
+  const given = process.env['LS_TEST_BASE_IMAGE'];
   for (const reference of given === undefined ? ['python:3.11-slim', 'longshore-python:3.11'] : [given]) {
     const held = await client
       .getImage(reference)

@@ -19,7 +19,7 @@ process.on('exit', () => {
 });
 
 /** Names what this run makes in shared places (labels, database names); `npm test` gives one for all its projects. */
-export const testRunId: string = process.env['LONGSHORE_TEST_RUN'] ?? `run-${randomBytes(4).toString('hex')}`;
+export const testRunId: string = process.env['LS_TEST_RUN'] ?? `run-${randomBytes(4).toString('hex')}`;
 
 /** The error for a service that this machine could have and has not: it fails the run, it never skips. */
 export function missingService(what: string): Error {

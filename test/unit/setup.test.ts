@@ -80,5 +80,5 @@ test('everything that is missing is cured by one command', () => {
 
 test('set-up keeps its logs below the data directory unless it is told another place', () => {
   expect(stateDir({ LONGSHORE_DATA_DIR: '/data' })).toBe('/data/setup');
-  expect(stateDir({ LONGSHORE_DATA_DIR: '/data', LONGSHORE_SETUP_DIR: '/tmp/s' })).toBe('/tmp/s');
+  expect(stateDir({ LONGSHORE_DATA_DIR: '/data', LS_SETUP_DIR: '/tmp/s' })).toBe('/tmp/s');
 });
