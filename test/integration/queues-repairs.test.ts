@@ -30,6 +30,13 @@ const aJob = (): TaskJob => ({
   retriesUsed: 0,
 });
 
+const LOOKS_MS = [20, 50, 100, 200, 400];
+/** Longer than every look for a lost command takes. */
+async function allLooksDone(): Promise<void> {
+  const untilMs = performance.now() + LOOKS_MS.reduce((sum, ms) => sum + ms, 0) + 200;
+  await waitFor(async () => performance.now() > untilMs, 'all looks are done');
+}
+
 interface World {
   readonly queues: TaskQueues;
   readonly client: Redis;
@@ -46,7 +53,7 @@ const test = base.extend('world', async ({ redis }, { onCleanup }): Promise<Worl
   const queues = await openTaskQueues({
     client,
     log: createLog({ name: 'test', level: 'silent' }),
-    lookAfterMs: [20, 50, 100, 200, 400, 800],
+    lookAfterMs: LOOKS_MS,
   });
   onCleanup(async () => {
     await queues.close();
@@ -72,6 +79,23 @@ test('a job that a timed-out fetch took is given back, first in line', async ({ 
     'the job was fetched and is back',
   );
   expect(await queues.fetch(queue, aLock())).toMatchObject({ job: first, starts: 2 });
+});
+
+test('a fetch over a connection that broke keeps the job that its caller got', async ({ world: { queues, eye } }) => {
+  const queue = aQueue();
+  const jobs = [aJob(), aJob()];
+  for (const job of jobs) await queues.add(queue, job);
+  // Scripts wait while the pause lasts, so the fetch is under way when its connection goes.
+  await eye.call('CLIENT', 'PAUSE', '60000', 'WRITE');
+  const lock = aLock();
+  const fetching = queues.fetch(queue, lock).catch(() => undefined);
+  await eye.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+  await eye.call('CLIENT', 'UNPAUSE');
+  const got = await fetching;
+  await allLooksDone();
+  const held = await queues.activeIds(queue);
+  expect(held).toEqual(got?.job === undefined ? [] : [got.job.taskId]);
+  for (const taskId of held) expect(await queues.lockOf(queue, taskId)).toBe(lock);
 });
 
 test('a job whose add timed out does not stay', async ({ redis, world: { queues, eye } }) => {
@@ -106,7 +130,8 @@ test('an add repeated under its id after a time-out stays', async ({ redis, worl
       return false;
     }
   }, 'the second add is answered');
-  await expect.poll(async () => (await queues.depth(queue)).waiting, { interval: 50, timeout: 500 }).toBe(1);
+  await allLooksDone();
+  expect(await queues.depth(queue)).toMatchObject({ waiting: 1 });
   expect((await queues.fetch(queue, aLock())).job).toEqual(job);
 });
 
