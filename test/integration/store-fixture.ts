@@ -1,0 +1,90 @@
+/** An open, migrated database of either kind, for the tests of the stores. */
+import { pino } from 'pino';
+import { newContainerId, newId, queueNameOf } from '#shared/domain/ids.ts';
+import type { AppId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { openDb } from '../../scheduler/store/db.ts';
+import type { Db } from '../../scheduler/store/db.ts';
+import { migrate } from '../../scheduler/store/migrate.ts';
+import { getOrCreateApp } from '../../scheduler/store/queries/apps.ts';
+import { insertStub } from '../../scheduler/store/queries/stubs.ts';
+import type { StubRow } from '../../scheduler/store/queries/stubs.ts';
+import type { TaskRecordRow } from '../../scheduler/store/queries/tasks.ts';
+import { insertWorkspace } from '../../scheduler/store/queries/workspaces.ts';
+import type { WorkspaceRow } from '../../scheduler/store/queries/workspaces.ts';
+import { aPostgres, tempDirectory } from '../helpers/services.ts';
+
+export const KINDS = ['pglite', 'postgres'] as const;
+export const silent = pino({ level: 'silent' });
+
+export interface OpenedDb {
+  readonly db: Db;
+  readonly dataDir: string;
+  stop(): Promise<void>;
+}
+
+export async function aDb(kind: (typeof KINDS)[number]): Promise<OpenedDb> {
+  const directory = tempDirectory('db');
+  const server = kind === 'postgres' ? await aPostgres() : undefined;
+  const db = await openDb({ databaseUrl: server?.url, dataDir: directory.path, log: silent });
+  await migrate(db);
+  return {
+    db,
+    dataDir: directory.path,
+    stop: async () => {
+      await db.close();
+      await server?.stop();
+      directory.remove();
+    },
+  };
+}
+
+export function aWorkspace(db: Db): Promise<WorkspaceRow> {
+  return insertWorkspace(db, {
+    id: newId<WorkspaceId>(),
+    name: 'w',
+    signingKey: new Uint8Array([1]),
+    isAdmin: false,
+  });
+}
+
+export async function aStub(db: Db, workspaceId: WorkspaceId, name = 'stub'): Promise<StubRow> {
+  const app = await getOrCreateApp(db, workspaceId, 'app', newId<AppId>());
+  return insertStub(db, {
+    id: newId<StubId>(),
+    workspaceId,
+    appId: app.id,
+    name,
+    type: 'endpoint/deployment',
+    objectId: null,
+    config: { handler: 'app:handler' },
+    configHash: 'c',
+    public: false,
+  });
+}
+
+export function aRecord(over: Partial<TaskRecordRow> = {}): TaskRecordRow {
+  const stubId = newId<StubId>();
+  const deploymentId = newId<DeploymentId>();
+  return {
+    taskId: newId<TaskId>(),
+    workspaceId: newId<WorkspaceId>(),
+    stubId,
+    deploymentId,
+    queue: queueNameOf(deploymentId, stubId),
+    kind: 'endpoint',
+    sync: true,
+    status: 'PENDING',
+    attempt: 0,
+    rank: 0,
+    containerId: null,
+    failureReason: '',
+    createdAtMs: 1_800_000_000_123,
+    startedAtMs: null,
+    endedAtMs: null,
+    durationMs: null,
+    deadlineMs: null,
+    ...over,
+  };
+}
+
+export const aContainerId = () => newContainerId('endpoint', newId<StubId>());
