@@ -1,0 +1,289 @@
+// From what GetOrCreateStub was sent to the configuration that everything else works with: defaults, bounds and refusals per kind. Pure; the only place
+// that knows them. Source: gateway reference §5.1-§5.3, design §11.
+import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import { ANY_GPU, parseGpus } from './gpus.ts';
+import type { AutoscalerConfig, StubConfig } from './stub-config.ts';
+
+export const STUB_TYPES = [
+  'endpoint',
+  'endpoint/deployment',
+  'endpoint/serve',
+  'asgi',
+  'asgi/deployment',
+  'asgi/serve',
+  'taskqueue',
+  'taskqueue/deployment',
+  'taskqueue/serve',
+  'function',
+  'function/deployment',
+  'function/serve',
+  'schedule',
+  'schedule/deployment',
+  'pod',
+  'pod/deployment',
+  'pod/run',
+  'bot',
+  'bot/deployment',
+  'bot/serve',
+  'container',
+  'shell',
+  'sandbox',
+] as const;
+const PYTHON_MINORS = [8, 9, 10, 11, 12, 13, 14];
+export const PYTHON_VERSIONS: readonly string[] = [
+  'python3',
+  ...PYTHON_MINORS.map((minor) => `python3.${minor}`),
+  ...PYTHON_MINORS.filter((minor) => minor <= 12).map((minor) => `micromamba3.${minor}`),
+];
+
+/** What a workspace may ask for; the defaults hold where its limits say nothing. */
+export interface StubLimits {
+  readonly maxCpuMillicores: number;
+  readonly maxMemoryMib: number;
+  readonly maxGpuCount: number;
+  readonly maxContainers: number;
+  /** 0 refuses every GPU; null: no limit. */
+  readonly gpuConcurrency: number | null;
+}
+export const DEFAULT_LIMITS: StubLimits = {
+  maxCpuMillicores: 128_000,
+  maxMemoryMib: 32_768,
+  maxGpuCount: 2,
+  maxContainers: 100,
+  gpuConcurrency: null,
+};
+
+export type Normalised =
+  | {
+      readonly kind: 'config';
+      readonly config: StubConfig;
+      readonly warnMsg: string;
+      readonly unsupportedGpus: readonly string[];
+    }
+  | { readonly kind: 'refused'; readonly errMsg: string };
+
+interface KindRules {
+  /** Callers wait, so the execution limit is bounded and there are no retries. */
+  readonly sync: boolean;
+  readonly ttlSeconds: number;
+  readonly keepWarmSeconds: number;
+  /** A Python function is served: `handler` names it. */
+  readonly handler: boolean;
+}
+const OTHER: KindRules = { sync: false, ttlSeconds: 0, keepWarmSeconds: 0, handler: false };
+const RULES: Readonly<Record<string, KindRules>> = {
+  endpoint: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true },
+  asgi: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true },
+  taskqueue: { sync: false, ttlSeconds: 7_200, keepWarmSeconds: 10, handler: true },
+  function: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true },
+  schedule: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true },
+};
+const MAX_SYNC_TIMEOUT_S = 600;
+const MAX_TTL_S = 86_400;
+const MAX_RETRIES = 5;
+const DEFAULT_PENDING = 100;
+const MAX_WORKERS = 128;
+const MAX_CONCURRENT = 1_000;
+const MAX_ALLOW_LIST = 10;
+const MAX_NAME = 255;
+
+export const isSyncKind = (kind: string): boolean => RULES[kind]?.sync === true;
+
+export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimits = DEFAULT_LIMITS): Normalised {
+  const kind = kindOf(request.stubType);
+  const rules = RULES[kind] ?? OTHER;
+  const { gpus, unknown } = parseGpus(request.gpu);
+  const gpuCount = gpus.length > 0 ? Math.max(1, request.gpuCount) : request.gpuCount;
+  const extra = parseExtra(request.extra);
+  const autoscaler = normaliseAutoscaler(request, kind, limits);
+  const refusal =
+    refuseNames(request, rules) ??
+    refuseResources(request, gpuCount, limits) ??
+    refuseRunning(request, extra) ??
+    (typeof autoscaler === 'string' ? autoscaler : null);
+  if (refusal !== null || typeof autoscaler === 'string' || extra === null) {
+    return { kind: 'refused', errMsg: refusal ?? 'the stub cannot be read' };
+  }
+  const policy = request.taskPolicy;
+  const timeout = policy !== null && policy.timeout !== 0 ? policy.timeout : request.timeout;
+  const retries = policy !== null && policy.maxRetries !== 0 ? policy.maxRetries : request.retries;
+  const ttl = policy !== null && policy.ttl !== 0 ? policy.ttl : rules.ttlSeconds;
+  const config: StubConfig = {
+    stubType: request.stubType,
+    handler: request.handler,
+    onStart: request.onStart,
+    pythonVersion: request.pythonVersion === '' ? 'python3' : request.pythonVersion,
+    imageId: request.imageId,
+    cpuMillicores: request.cpu,
+    memoryMib: request.memory,
+    gpu: gpus.length === 0 && gpuCount > 0 ? [ANY_GPU] : gpus,
+    gpuCount,
+    workers: Math.max(1, request.workers),
+    concurrentRequests: request.concurrentRequests,
+    keepWarmSeconds: request.keepWarmSeconds ?? rules.keepWarmSeconds,
+    maxPendingTasks: request.maxPendingTasks === 0 ? DEFAULT_PENDING : request.maxPendingTasks,
+    timeoutSeconds: timeoutSeconds(timeout, rules),
+    ttlSeconds: Math.min(ttl, MAX_TTL_S),
+    retries: rules.sync ? 0 : Math.min(retries, MAX_RETRIES),
+    authorized: request.authorized !== false,
+    env: request.env,
+    secrets: request.secrets.map((secret) => secret.name),
+    blockNetwork: request.blockNetwork,
+    allowList: request.allowList,
+    callbackUrl: request.callbackUrl,
+    tracebacks: extra['tracebacks'] === true,
+    autoscaler,
+    extra: keptFields(request, extra),
+  };
+  const warnMsg =
+    request.volumes.length > 0 ? 'Volumes are not available in this version and will not be mounted.' : '';
+  return { kind: 'config', config, warnMsg, unsupportedGpus: unknown };
+}
+
+function timeoutSeconds(timeout: number, rules: KindRules): number {
+  if (rules.sync) return timeout <= 0 ? MAX_SYNC_TIMEOUT_S : Math.min(timeout, MAX_SYNC_TIMEOUT_S);
+  return Math.max(0, timeout);
+}
+
+function refuseNames(request: GetOrCreateStubRequest, rules: KindRules): string | null {
+  if (!(STUB_TYPES as readonly string[]).includes(request.stubType)) {
+    return `stubType ${quoted(request.stubType)} is not known; allowed: ${STUB_TYPES.join(', ')}`;
+  }
+  if (request.pythonVersion !== '' && !PYTHON_VERSIONS.includes(request.pythonVersion)) {
+    return `pythonVersion ${quoted(request.pythonVersion)} is not known; allowed: ${PYTHON_VERSIONS.join(', ')}`;
+  }
+  if (rules.handler && !isReference(request.handler)) {
+    return `handler must be module:function, got ${quoted(request.handler)}`;
+  }
+  if (request.onStart !== '' && !isReference(request.onStart)) {
+    return `onStart must be module:function, got ${quoted(request.onStart)}`;
+  }
+  for (const field of ['name', 'appName'] as const) {
+    if (request[field].length > MAX_NAME) return `${field} must have at most ${MAX_NAME} characters`;
+  }
+  return null;
+}
+
+/** Exactly one colon, something on both sides. */
+const isReference = (text: string): boolean => /^[^:\s]+:[^:\s]+$/.test(text);
+
+function refuseResources(request: GetOrCreateStubRequest, gpuCount: number, limits: StubLimits): string | null {
+  if (request.cpu <= 0) return 'CPU must be greater than 0.';
+  if (request.cpu > limits.maxCpuMillicores) return `CPU must be ${limits.maxCpuMillicores} or less.`;
+  if (request.memory <= 0) return 'Memory must be greater than 0.';
+  if (request.memory > limits.maxMemoryMib) return `Memory must be ${round(limits.maxMemoryMib / 1024)}GiB or less.`;
+  if (gpuCount > 0 && limits.gpuConcurrency === 0) return 'GPU concurrency limit is 0.';
+  if (gpuCount > limits.maxGpuCount) return `GPU count must be ${limits.maxGpuCount} or less.`;
+  return null;
+}
+
+const round = (value: number): number => Math.round(value * 100) / 100;
+
+function refuseRunning(
+  request: GetOrCreateStubRequest,
+  extra: Readonly<Record<string, unknown>> | null,
+): string | null {
+  if (request.workers > MAX_WORKERS) return `workers must be ${MAX_WORKERS} or less`;
+  if (request.concurrentRequests > MAX_CONCURRENT) return `concurrentRequests must be ${MAX_CONCURRENT} or less`;
+  const badEnv = request.env.findIndex((entry) => !/^[A-Za-z_][A-Za-z0-9_.-]*=/.test(entry));
+  if (badEnv !== -1) return `env[${badEnv}] must be KEY=VALUE`;
+  if (request.allowList.length > MAX_ALLOW_LIST) return `allowList must have at most ${MAX_ALLOW_LIST} entries`;
+  if (request.blockNetwork && request.allowList.length > 0) return 'blockNetwork and allowList exclude each other';
+  if (request.callbackUrl !== '' && !isHttpUrl(request.callbackUrl)) return 'callbackUrl must be an http or https URL';
+  if (extra === null) return 'extra must be a JSON object';
+  return null;
+}
+
+function isHttpUrl(text: string): boolean {
+  const url = URL.parse(text);
+  return url !== null && (url.protocol === 'http:' || url.protocol === 'https:');
+}
+
+/** A text is a refusal. */
+function normaliseAutoscaler(
+  request: GetOrCreateStubRequest,
+  kind: string,
+  limits: StubLimits,
+): AutoscalerConfig | string {
+  const asked = request.autoscaler;
+  const isPodDeployment = request.stubType === 'pod/deployment';
+  const perCall = kind === 'function' || kind === 'schedule';
+  if (asked === null || asked.type === '') {
+    // A function gets a container per call up to the cap when nobody says otherwise.
+    const minContainers = isPodDeployment && (request.keepWarmSeconds ?? 0) < 0 ? 1 : 0;
+    return {
+      type: 'queue_depth',
+      minContainers,
+      maxContainers: perCall ? limits.maxContainers : 1,
+      tasksPerContainer: 1,
+    };
+  }
+  if (asked.type !== 'queue_depth') {
+    return `autoscaler.type ${quoted(asked.type)} is not known; allowed: queue_depth`;
+  }
+  const max = Math.max(1, asked.maxContainers);
+  if (isPodDeployment) {
+    if (asked.minContainers > max) return 'min replicas must be less than or equal to max replicas';
+    if (max > limits.maxContainers) return `max replicas must be ${limits.maxContainers} or less`;
+  }
+  const keepOne = isPodDeployment && (request.keepWarmSeconds ?? 0) < 0 && asked.minContainers === 0;
+  const minContainers = Math.min(keepOne ? 1 : asked.minContainers, limits.maxContainers);
+  return {
+    type: 'queue_depth',
+    minContainers,
+    // Whoever asks for more always running than at most gets what always runs.
+    maxContainers: Math.min(Math.max(max, minContainers), limits.maxContainers),
+    tasksPerContainer: Math.max(1, asked.tasksPerContainer),
+  };
+}
+
+function parseExtra(text: string): Readonly<Record<string, unknown>> | null {
+  if (text.trim() === '') return {};
+  try {
+    const parsed: unknown = JSON.parse(text);
+    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)
+      ? (parsed as Record<string, unknown>)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+const KEPT = [
+  'volumes',
+  'checkpointEnabled',
+  'onDeploy',
+  'onDeployStubId',
+  'entrypoint',
+  'ports',
+  'pricing',
+  'inputs',
+  'outputs',
+  'tcp',
+  'dockerEnabled',
+  'pool',
+  'isService',
+  'serving',
+  'disks',
+  'allowMarketplace',
+  'checkpointTrigger',
+  'hostname',
+  'persistentRoot',
+] as const satisfies readonly (keyof GetOrCreateStubRequest)[];
+
+/** What was sent and has no field of its own yet; empty values are left out, so that sending and not sending them is one configuration. */
+function keptFields(
+  request: GetOrCreateStubRequest,
+  extra: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
+  const out: Record<string, unknown> = Object.keys(extra).length === 0 ? {} : { extra };
+  for (const field of KEPT) {
+    const value = request[field];
+    if (value === null || value === '' || value === false || (Array.isArray(value) && value.length === 0)) continue;
+    out[field] = value;
+  }
+  return out;
+}
+
+const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);

@@ -1,0 +1,111 @@
+// Stubs: immutable recipes, made once per distinct request. Called by the stub operations. Must stay true: the same request gives the same stub (unless
+// forced), and a stub never changes after it was made.
+import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
+import type { AppId, ObjectId, StubId } from '#shared/domain/ids.ts';
+import type { Caller } from '../identity/caller.ts';
+import type { Db } from '../store/db.ts';
+import { getOrCreateApp } from '../store/queries/apps.ts';
+import { objectById } from '../store/queries/objects.ts';
+import { insertStub, reuseStub, stubById } from '../store/queries/stubs.ts';
+import type { StubRow } from '../store/queries/stubs.ts';
+import { normaliseStub } from './normalise.ts';
+import type { StubLimits } from './normalise.ts';
+
+export type StubOutcome =
+  | {
+      readonly kind: 'stub';
+      readonly stub: StubRow;
+      readonly warnMsg: string;
+      readonly unsupportedGpus: readonly string[];
+    }
+  | { readonly kind: 'refused'; readonly errMsg: string };
+
+export interface StubsParts {
+  readonly db: Db;
+  readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
+}
+
+export class Stubs {
+  readonly #parts: StubsParts;
+
+  constructor(parts: StubsParts) {
+    this.#parts = parts;
+  }
+
+  async getOrCreate(caller: Caller, request: GetOrCreateStubRequest): Promise<StubOutcome> {
+    const { db } = this.#parts;
+    const normalised = normaliseStub(request, await this.#parts.limitsOf?.(caller));
+    if (normalised.kind === 'refused') return normalised;
+    const { config, warnMsg, unsupportedGpus } = normalised;
+    const missing = config.secrets[0];
+    if (missing !== undefined) {
+      return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
+    }
+    const object = await this.#object(caller, request.objectId);
+    if (object.kind === 'refused') return object;
+    const name = request.name === '' ? `${request.stubType}/${request.handler}` : request.name;
+    const configHash = sha256Hex(canonicalJson(config));
+    const stub = await db.transaction(async (tx) => {
+      const app = await getOrCreateApp(tx, caller.workspaceId, request.appName || name, newId<AppId>());
+      const key = {
+        workspaceId: caller.workspaceId,
+        appId: app.id,
+        name,
+        type: config.stubType,
+        objectId: object.objectId,
+        configHash,
+        public: !config.authorized,
+      };
+      const known = request.forceCreate ? undefined : await reuseStub(tx, key);
+      return known ?? insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } });
+    });
+    return { kind: 'stub', stub, warnMsg, unsupportedGpus };
+  }
+
+  /** A stub this caller may name: its own workspace's. */
+  async find(caller: Caller, stubId: string): Promise<StubRow | undefined> {
+    if (!isUuid(stubId)) return undefined;
+    const stub = await stubById(this.#parts.db, stubId.toLowerCase());
+    return stub?.workspaceId === caller.workspaceId ? stub : undefined;
+  }
+
+  /** Like `find`, and public stubs of others. */
+  async findAccessible(caller: Caller, stubId: string): Promise<StubRow | undefined> {
+    if (!isUuid(stubId)) return undefined;
+    const stub = await stubById(this.#parts.db, stubId.toLowerCase());
+    return stub !== undefined && (stub.workspaceId === caller.workspaceId || stub.public) ? stub : undefined;
+  }
+
+  async #object(
+    caller: Caller,
+    objectId: string,
+  ): Promise<
+    | { readonly kind: 'object'; readonly objectId: ObjectId | null }
+    | { readonly kind: 'refused'; readonly errMsg: string }
+  > {
+    // No object: the canonical empty archive.
+    if (objectId === '') return { kind: 'object', objectId: null };
+    const row = isUuid(objectId) ? await objectById(this.#parts.db, objectId.toLowerCase()) : undefined;
+    if (row?.workspaceId !== caller.workspaceId) {
+      return {
+        kind: 'refused',
+        errMsg: `objectId ${JSON.stringify(objectId.slice(0, 60))} is not an object of this workspace`,
+      };
+    }
+    if (row.sha256 === null) {
+      return { kind: 'refused', errMsg: `object ${row.id} has no content yet: upload it first` };
+    }
+    return { kind: 'object', objectId: row.id };
+  }
+}
+
+/** JSON with sorted keys, so that the order in which fields were sent makes no difference. */
+export function canonicalJson(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'null';
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
+  const entries = Object.entries(value)
+    .filter(([, item]) => item !== undefined)
+    .toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  return `{${entries.map(([key, item]) => `${JSON.stringify(key)}:${canonicalJson(item)}`).join(',')}}`;
+}

@@ -1,0 +1,60 @@
+// Where things are invoked: the two forms of every URL, and the host label of a deployment. Pure. Source: gateway reference §8.1, §8.2.
+import { createHash } from 'node:crypto';
+import { kindOf } from '#shared/domain/status.ts';
+
+export interface UrlSettings {
+  /** `LONGSHORE_INVOKE_DOMAIN`; null: path form unless asked for, under `localhost` where the base is this host. */
+  readonly invokeDomain: string | null;
+}
+
+/** What URLs are built of, besides the base. */
+export interface UrlTarget {
+  readonly stubId: string;
+  readonly stubType: string;
+  /** Callers need no token. */
+  readonly public: boolean;
+  /** null: the stub itself. */
+  readonly deployment: { readonly name: string; readonly version: number; readonly subdomain: string } | null;
+}
+
+const MAX_SUBDOMAIN_NAME = 47;
+
+/** Letters and digits, everything else one dash; empty when nothing is left. */
+export function sanitiseName(name: string): string {
+  return name
+    .normalize('NFKD')
+    .replace(/[^A-Za-z0-9]+/g, '-')
+    .slice(0, MAX_SUBDOMAIN_NAME)
+    .replace(/^-+|-+$/g, '')
+    .toLowerCase();
+}
+
+/** `hello-1a2b3c4`: room is left for `-v123456` in a host label of 63. */
+export function subdomainOf(name: string, stubType: string, workspaceNumber: number): string {
+  const digest = createHash('md5').update(`${name}${stubType}${workspaceNumber}`).digest('hex').slice(0, 7);
+  return `${sanitiseName(name)}-${digest}`;
+}
+
+/** @param base - without a trailing slash */
+export function pathUrl(base: string, target: UrlTarget): string {
+  const kind = kindOf(target.stubType);
+  if (target.deployment === null) return `${base}/${kind}/id/${target.stubId}`;
+  if (target.public) return `${base}/${kind}/public/${target.stubId}`;
+  return `${base}/${kind}/${encodeURIComponent(target.deployment.name)}/v${target.deployment.version}`;
+}
+
+export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings): string {
+  const url = new URL(base);
+  const domain = settings.invokeDomain ?? (isLoopbackName(url.hostname) ? 'localhost' : url.hostname);
+  const label =
+    target.deployment === null ? target.stubId : `${target.deployment.subdomain}-v${target.deployment.version}`;
+  return `${url.protocol}//${label}.${domain}${url.port === '' ? '' : `:${url.port}`}`;
+}
+
+const isLoopbackName = (host: string): boolean => host === 'localhost' || host.startsWith('127.') || host === '[::1]';
+
+/** The form a deployment's URL has by itself: host where the operator set a wildcard domain, else path. */
+export function invokeUrl(base: string, target: UrlTarget, settings: UrlSettings, urlType = ''): string {
+  const host = urlType === 'host' || (urlType === '' && settings.invokeDomain !== null);
+  return host ? hostUrl(base, target, settings) : pathUrl(base, target);
+}

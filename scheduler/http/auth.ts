@@ -1,0 +1,45 @@
+// Who sends a request: the credential as presented, and whether the caller sits on this host with nothing in between.
+import type { FastifyRequest } from 'fastify';
+import type { Caller } from '../identity/caller.ts';
+
+/** Finds the caller of a token; null: none, unknown, switched off or used up. Answers at once when it knows, so that the invoke path waits for nothing. */
+export interface Authenticator {
+  authenticate(token: string): Caller | null | Promise<Caller | null>;
+}
+
+/** The token of `Authorization: Bearer …` (a bare one passes), else of `?auth_token=` where the surface takes that; null: none. */
+export function tokenOf(authorization: string | undefined, query?: Readonly<Record<string, unknown>>): string | null {
+  if (authorization !== undefined && authorization !== '') {
+    const bearer = authorization.length > 7 && authorization.slice(0, 7).toLowerCase() === 'bearer ';
+    const token = bearer ? authorization.slice(7).trim() : authorization.trim();
+    return token === '' ? null : token;
+  }
+  const fallback = query?.['auth_token'];
+  return typeof fallback === 'string' && fallback !== '' ? fallback : null;
+}
+
+// Any of these says that a proxy stands between, or that a web page sent the request (a page may reach loopback under a name of its own).
+const IN_BETWEEN = [
+  'forwarded',
+  'via',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-proto',
+  'x-forwarded-port',
+  'x-real-ip',
+  'true-client-ip',
+  'cf-connecting-ip',
+  'origin',
+] as const;
+
+const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
+
+/** True when the request comes from this host itself. Source: gateway reference §2.4. */
+export function isLoopback(request: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
+  const address = request.socket.remoteAddress;
+  if (address === undefined || !LOOPBACK.test(address)) return false;
+  // `none`: a person typed the address.
+  const site = request.headers['sec-fetch-site'];
+  if (site !== undefined && site !== 'none') return false;
+  return IN_BETWEEN.every((name) => request.headers[name] === undefined);
+}

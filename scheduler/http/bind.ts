@@ -1,0 +1,180 @@
+// Puts operations on HTTP under `/api/v1/gateway`, all of them in the same way: reads path, query and body by the operation's schema, finds the caller,
+// checks the scope, writes the whole answer. Called once by surfaces.ts. Must stay true: what cannot be read is refused before anybody asks who
+// sends it; an answer holds every field of its schema; a handler's exception reaches the outside as an RPC status without its text, unless it is one
+// of our own sentences.
+import { TextDecoder } from 'node:util';
+import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import { AppError } from '#shared/errors.ts';
+import { withDeadline } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { Caller } from '../identity/caller.ts';
+import { refusalOf } from '../operations/operation.ts';
+import type { Operation, Origin } from '../operations/operation.ts';
+import type { Authenticator } from './auth.ts';
+import { compileDecoder, compileQueryReader, DecodeError } from './decode.ts';
+import type { Query } from './decode.ts';
+import { compileEncoder } from './encode.ts';
+import { problemOf, RPC_STATUS, rpcCodeOf } from './error-map.ts';
+import type { RpcCode } from './error-map.ts';
+
+export const GATEWAY_BASE = '/api/v1/gateway';
+/** Both directions. Source: gateway reference §1.6. */
+export const GATEWAY_BODY_LIMIT = 16 * 1024 * 1024;
+/** How long a handler may take when the caller does not say (`Grpc-Timeout`). */
+const HANDLER_DEADLINE_MS = 30_000;
+const METHODS: readonly HTTPMethods[] = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
+
+export interface BinderParts {
+  readonly authenticator: Authenticator;
+  readonly originOf: (request: FastifyRequest) => Origin;
+  readonly log: Log;
+}
+
+/** A refusal in the gateway's own shape. */
+class RpcError extends Error {
+  readonly code: RpcCode;
+  constructor(code: RpcCode, message: string) {
+    super(message);
+    this.name = 'RpcError';
+    this.code = code;
+  }
+}
+
+/** Registers all operations below the base of `scope` (a plugin of its own, so that its error shape stays its own). */
+export function bindOperations(scope: FastifyInstance, operations: readonly Operation[], parts: BinderParts): void {
+  scope.setErrorHandler((error, request, reply) => sendError(error, request, reply, parts.log));
+  scope.setNotFoundHandler((_request, reply) => sendRpc(reply, 5, 'Not Found'));
+  const taken = new Map<string, HTTPMethods[]>();
+  for (const operation of operations) {
+    const url = operation.path.replace(/\{(\w+)\}/g, ':$1');
+    scope.route({ method: operation.method, url, handler: handlerOf(operation, parts), bodyLimit: GATEWAY_BODY_LIMIT });
+    // Parameters of one place may be named differently by two operations: compare places, not names.
+    const place = url.replace(/:\w+/g, ':');
+    taken.set(place, [...(taken.get(place) ?? []), operation.method]);
+  }
+  const wrongMethod = (_request: FastifyRequest, reply: FastifyReply) => sendRpc(reply, 12, 'Method Not Allowed');
+  for (const [place, methods] of taken) {
+    const url = place.replace(/:/g, () => ':any');
+    const rest = METHODS.filter((method) => !methods.includes(method));
+    scope.route({ method: rest, url: uniqueParams(url), handler: wrongMethod, bodyLimit: GATEWAY_BODY_LIMIT });
+  }
+}
+
+/** `/a/:any/b/:any` to `/a/:any1/b/:any2`: a router refuses one name twice. */
+function uniqueParams(url: string): string {
+  let count = 0;
+  return url.replace(/:any/g, () => `:any${++count}`);
+}
+
+function handlerOf(operation: Operation, parts: BinderParts) {
+  const decode = compileDecoder(operation.request);
+  const readQuery = compileQueryReader(operation.request);
+  const encode = compileEncoder(operation.response);
+  const refuse = refuser(operation);
+  return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const deadlineMs = deadlineOf(request.headers['grpc-timeout']);
+    const message = decode(merge(operation, request, readQuery));
+    const origin = parts.originOf(request);
+    const caller = origin.bearer === null ? null : await parts.authenticator.authenticate(origin.bearer);
+    if (caller === null && operation.scope !== 'open') throw new RpcError(16, 'invalid or missing token');
+    const refusal = caller === null ? null : refusalOf(operation, caller);
+    const answer =
+      refusal === null ? await run(operation, caller, message, origin, deadlineMs, refuse) : refuse(refusal);
+    return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));
+  };
+}
+
+async function run(
+  operation: Operation,
+  caller: Caller | null,
+  message: unknown,
+  origin: Origin,
+  deadlineMs: number,
+  refuse: (text: string) => unknown,
+): Promise<unknown> {
+  try {
+    return await withDeadline(
+      operation.handle(caller, message, origin),
+      deadlineMs,
+      () => new RpcError(4, `${operation.name} took longer than ${deadlineMs} ms`),
+    );
+  } catch (error) {
+    // What a service refuses by throwing is still a refusal that the client shall be able to read: 200 with ok false.
+    if (error instanceof AppError) {
+      const problem = problemOf(error);
+      if (problem.status >= 400 && problem.status < 500) return refuse(problem.message);
+    }
+    throw error;
+  }
+}
+
+/** Builds the refusing answer in the field this response has for it (errMsg, errorMsg or none). */
+function refuser(operation: Operation): (text: string) => unknown {
+  const properties = operation.response.properties as Readonly<Record<string, unknown>>;
+  const field = 'errMsg' in properties ? 'errMsg' : 'errorMsg' in properties ? 'errorMsg' : null;
+  return (text) => (field === null ? { ok: false } : { ok: false, [field]: text });
+}
+
+/** Path wins over body, body over query. A body on GET is ignored (a published client sends one). */
+function merge(
+  operation: Operation,
+  request: FastifyRequest,
+  readQuery: (query: Query) => Record<string, unknown>,
+): unknown {
+  const body = operation.method === 'GET' ? undefined : parseBody(request.body);
+  const query = readQuery(request.query as Query);
+  const params = request.params as Readonly<Record<string, string>>;
+  if (body === undefined || body === null) return { ...query, ...params };
+  if (typeof body !== 'object' || Array.isArray(body)) throw new DecodeError('', 'the body must be a JSON object');
+  return { ...query, ...body, ...params };
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+/** The JSON of a body; undefined when it is empty. */
+export function parseBody(body: unknown): unknown {
+  if (!Buffer.isBuffer(body) || body.length === 0) return undefined;
+  let text: string;
+  try {
+    text = utf8.decode(body);
+  } catch {
+    throw new DecodeError('', 'the body is not valid UTF-8');
+  }
+  if (text.trim() === '') return undefined;
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new DecodeError('', `the body is not valid JSON: ${error instanceof Error ? error.message : 'unreadable'}`);
+  }
+}
+
+const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 0.001, n: 0.000_001 };
+
+function deadlineOf(header: string | readonly string[] | undefined): number {
+  if (header === undefined) return HANDLER_DEADLINE_MS;
+  const [, digits, unit] = typeof header === 'string' ? (/^([0-9]{1,8})([HMSmun])$/.exec(header) ?? []) : [];
+  const unitMs = unit === undefined ? undefined : UNIT_MS[unit];
+  if (digits === undefined || unitMs === undefined) throw new DecodeError('Grpc-Timeout', 'must be digits and a unit');
+  return Math.max(1, Math.min(Math.ceil(Number(digits) * unitMs), HANDLER_DEADLINE_MS));
+}
+
+function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
+  if (error instanceof RpcError) return sendRpc(reply, error.code, error.message);
+  if (error instanceof DecodeError) return sendRpc(reply, 3, error.message);
+  const problem = problemOf(error);
+  if (problem.status >= 500) {
+    log.error({ err: error, requestId: request.id, method: request.method, path: pathOf(request) }, 'request failed');
+  }
+  return sendRpc(reply, rpcCodeOf(problem), problem.message);
+}
+
+function sendRpc(reply: FastifyReply, code: RpcCode, message: string): FastifyReply {
+  if (code === 16) reply.header('www-authenticate', message);
+  return reply
+    .code(RPC_STATUS[code])
+    .header('content-type', 'application/json')
+    .send(JSON.stringify({ code, message, details: [] }));
+}
+
+/** Without the query: it may carry a token. */
+export const pathOf = (request: FastifyRequest): string => request.url.split('?', 1)[0] ?? '';

@@ -1,0 +1,60 @@
+// Writes an answer exactly as its schema lists it: every field, empty ones too, in order, int64 as digits in a string. Compiled once per message.
+import type { TObject, TSchema } from 'typebox';
+import { Type } from 'typebox';
+import { zeroOf } from './decode.ts';
+
+type Encode = (value: unknown) => unknown;
+
+interface SchemaFacts {
+  readonly type?: string;
+  readonly format?: string;
+  readonly anyOf?: readonly TSchema[];
+  readonly items?: TSchema;
+  readonly properties?: Readonly<Record<string, TSchema>>;
+}
+
+/** An encoder to what JSON.stringify takes. */
+export function compileEncoder(schema: TObject): (value: unknown) => unknown {
+  return encoderOf(schema);
+}
+
+function encoderOf(schema: TSchema): Encode {
+  const facts = schema as SchemaFacts;
+  if (facts.anyOf !== undefined) {
+    const inner = facts.anyOf.find((member) => (member as SchemaFacts).type !== 'null');
+    const encode = inner === undefined ? () => null : encoderOf(inner);
+    return (value) => (value === null || value === undefined ? null : encode(value));
+  }
+  if (facts.format === 'int64' && facts.type === 'string') return (value) => int64Text(value);
+  if (facts.format === 'byte') return (value) => Buffer.from((value ?? []) as Uint8Array).toString('base64');
+  if (facts.type === 'array') {
+    const encode = facts.items === undefined ? (item: unknown) => item : encoderOf(facts.items);
+    return (value) => ((value ?? []) as readonly unknown[]).map(encode);
+  }
+  if (facts.type === 'object' && facts.properties !== undefined) return objectEncoder(facts.properties);
+  const zero = zeroOf(schema);
+  return (value) => (value === undefined || value === null ? zero() : value);
+}
+
+function objectEncoder(properties: Readonly<Record<string, TSchema>>): Encode {
+  const fields = Object.entries(properties).map(([name, schema]) => ({
+    name,
+    optional: Type.IsOptional(schema),
+    encode: encoderOf(schema),
+  }));
+  return (value) => {
+    const from = (value ?? {}) as Readonly<Record<string, unknown>>;
+    const out: Record<string, unknown> = {};
+    for (const { name, optional, encode } of fields) {
+      if (optional && from[name] === undefined) continue;
+      out[name] = encode(from[name]);
+    }
+    return out;
+  };
+}
+
+function int64Text(value: unknown): string {
+  if (typeof value === 'bigint') return value.toString();
+  const number = typeof value === 'number' && Number.isFinite(value) ? Math.trunc(value) : 0;
+  return BigInt(number).toString();
+}

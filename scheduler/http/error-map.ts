@@ -1,0 +1,111 @@
+// Error codes to statuses, for every surface: services throw AppError with a code and know no HTTP. A code that is not listed is a failure of ours: 500.
+import type { FastifyReply } from 'fastify';
+import { AppError } from '#shared/errors.ts';
+
+const HTTP_STATUS: Readonly<Record<string, number>> = {
+  bad_request: 400,
+  invalid_query: 400,
+  invalid_cursor: 400,
+  invalid_object: 400,
+  upload_incomplete: 400,
+  unauthorized: 401,
+  permission_denied: 403,
+  not_found: 404,
+  workspace_not_found: 404,
+  deployment_not_found: 404,
+  stub_not_found: 404,
+  task_not_found: 404,
+  machine_not_found: 404,
+  pool_not_found: 404,
+  object_not_found: 404,
+  upload_refused: 403,
+  method_not_allowed: 405,
+  body_too_large: 413,
+  not_implemented: 501,
+  unavailable: 503,
+  database_unavailable: 503,
+  database_timeout: 503,
+  queues_unavailable: 503,
+  redis_failed: 503,
+  draining: 503,
+  deadline_exceeded: 504,
+  disk_full: 507,
+};
+
+export interface Problem {
+  readonly status: number;
+  readonly code: string;
+  readonly message: string;
+}
+
+export const INTERNAL: Problem = { status: 500, code: 'internal', message: 'Internal Server Error' };
+
+/** What the outside sees of a thrown value: the sentence of an AppError that has a status, nothing of anything else. */
+export function problemOf(error: unknown): Problem {
+  const status = error instanceof AppError ? HTTP_STATUS[error.code] : undefined;
+  if (status !== undefined) {
+    const { code, message } = error as AppError;
+    return { status, code, message };
+  }
+  const http = frameworkProblem(error);
+  return http ?? INTERNAL;
+}
+
+/** The HTTP library's own refusals (a body over the limit, a URL that cannot be read) carry a status below 500. */
+function frameworkProblem(error: unknown): Problem | null {
+  if (!(error instanceof Error) || !('statusCode' in error) || !('code' in error)) return null;
+  const { statusCode, code } = error;
+  if (typeof statusCode !== 'number' || statusCode < 400 || statusCode >= 500) return null;
+  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE')
+    return { status: 413, code: 'body_too_large', message: 'body is too large' };
+  return { status: statusCode, code: 'bad_request', message: error.message };
+}
+
+/** The error body of the workspace REST API and of everything that has no shape of its own. */
+export function sendProblem(reply: FastifyReply, requestId: string, problem: Problem): FastifyReply {
+  return reply
+    .code(problem.status)
+    .header('content-type', 'application/json')
+    .send(JSON.stringify({ message: problem.message, code: problem.code, request_id: requestId }));
+}
+
+/** RPC code to HTTP status (gateway reference §1.5), as far as we answer with one. */
+export const RPC_STATUS = {
+  2: 500,
+  3: 400,
+  4: 504,
+  5: 404,
+  7: 403,
+  8: 429,
+  12: 501,
+  13: 500,
+  14: 503,
+  16: 401,
+} as const;
+export type RpcCode = keyof typeof RPC_STATUS;
+
+/** The RPC code for a problem of the table above. */
+export function rpcCodeOf(problem: Problem): RpcCode {
+  switch (problem.status) {
+    case 400:
+      return 3;
+    case 401:
+      return 16;
+    case 403:
+      return 7;
+    case 404:
+      return 5;
+    case 413:
+    case 507:
+      return 8;
+    case 405:
+    case 501:
+      return 12;
+    case 503:
+      return 14;
+    case 504:
+      return 4;
+    default:
+      return 13;
+  }
+}

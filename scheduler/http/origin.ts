@@ -1,0 +1,24 @@
+// What URLs given to a caller start with: as configured, else the name by which the caller reached us, else where we listen.
+import type { FastifyRequest } from 'fastify';
+import type { Origin } from '../operations/operation.ts';
+import { isLoopback, tokenOf } from './auth.ts';
+
+/** A host name or address with an optional port; anything else in `Host` is not repeated to anybody. */
+const HOST = /^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?$/;
+
+export function originReader(settings: {
+  /** `LONGSHORE_EXTERNAL_URL` */
+  readonly externalUrl: string | null;
+  readonly listenUrl: () => string | null;
+}): (request: FastifyRequest) => Origin {
+  const external = settings.externalUrl?.replace(/\/+$/, '') ?? null;
+  return (request) => {
+    const { host } = request.headers;
+    const named = host !== undefined && HOST.test(host) ? `http://${host}` : null;
+    return {
+      baseUrl: external ?? named ?? settings.listenUrl() ?? 'http://127.0.0.1:1994',
+      loopback: isLoopback(request),
+      bearer: tokenOf(request.headers.authorization),
+    };
+  };
+}

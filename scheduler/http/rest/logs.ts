@@ -1,0 +1,101 @@
+import { timestampOf } from '#shared/api/fields.ts';
+import { AppError } from '#shared/errors.ts';
+import type { LogFilter, LogLine, LogReads } from '../../logs/log-service.ts';
+import { integerQuery, textQuery } from './rest.ts';
+import type { Query, RestRoute } from './rest.ts';
+
+const DEFAULT_LIMIT = 100;
+const MAX_LIMIT = 1_000;
+const OBJECT_TYPES = ['workspace', 'deployment', 'task', 'stub', 'container', 'app', 'machine'] as const;
+type ObjectType = (typeof OBJECT_TYPES)[number];
+
+/** Log lines, newest page first, oldest line first inside it; `after_seq` follows on instead. Source: REST reference §8. */
+export function readLogs(logs: LogReads): RestRoute {
+  return {
+    http: 'GET /logs/{ws}',
+    handle: async ({ workspaceId, query }) => {
+      const objectType = objectTypeOf(textQuery(query, 'object_type'));
+      const named = namedIds(query);
+      const objectId = textQuery(query, 'object_id') ?? firstNamed(named) ?? workspaceId;
+      const limit = Math.min(integerQuery(query, 'limit') || integerQuery(query, 'size') || DEFAULT_LIMIT, MAX_LIMIT);
+      const page = integerQuery(query, 'page') ?? 0;
+      const filter = { ...named, ...byObject(objectType, objectId), ...textFilter(query), limit, page };
+      const lines = await logs.read(workspaceId, filter);
+      const more = lines.length === limit;
+      return {
+        object_id: objectId,
+        object_type: objectType,
+        logs: lines.map((line) => logRecord(workspaceId, line)),
+        // A lower bound, plus one while more remain.
+        total_expected: page * limit + lines.length + (more ? 1 : 0),
+        ...(more && filter.afterSeq === undefined ? { next_cursor: String(page + 1) } : {}),
+      };
+    },
+  };
+}
+
+type Named = Pick<LogFilter, 'containerId' | 'taskId' | 'stubId' | 'deploymentId'>;
+
+function namedIds(query: Query): Named {
+  const containerId = textQuery(query, 'container_id');
+  const taskId = textQuery(query, 'task_id');
+  const stubId = textQuery(query, 'stub_id');
+  const deploymentId = textQuery(query, 'deployment_id');
+  return {
+    ...(containerId === undefined ? {} : { containerId }),
+    ...(taskId === undefined ? {} : { taskId }),
+    ...(stubId === undefined ? {} : { stubId }),
+    ...(deploymentId === undefined ? {} : { deploymentId }),
+  };
+}
+
+const firstNamed = (named: Named): string | undefined =>
+  named.containerId ?? named.taskId ?? named.stubId ?? named.deploymentId;
+
+function textFilter(query: Query): Pick<LogFilter, 'query' | 'afterSeq'> {
+  const text = textQuery(query, 'query');
+  const afterSeq = integerQuery(query, 'after_seq');
+  return { ...(text === undefined ? {} : { query: text }), ...(afterSeq === undefined ? {} : { afterSeq }) };
+}
+
+/** With or without the prefix that clients send. */
+function objectTypeOf(text: string | undefined): ObjectType {
+  if (text === undefined) return 'workspace';
+  const name = text.replace(/^BETA9_/, '').toLowerCase();
+  const known = OBJECT_TYPES.find((type) => type === name);
+  if (known === undefined) {
+    throw new AppError('invalid_query', `query parameter object_type must be one of ${OBJECT_TYPES.join(', ')}`);
+  }
+  return known;
+}
+
+function byObject(type: ObjectType, id: string): Named {
+  switch (type) {
+    case 'deployment':
+      return { deploymentId: id };
+    case 'task':
+      return { taskId: id };
+    case 'stub':
+      return { stubId: id };
+    case 'container':
+      return { containerId: id };
+    case 'workspace':
+      return {};
+    case 'app':
+    case 'machine':
+      throw new AppError('not_implemented', `logs by ${type} are not available in this version`);
+  }
+}
+
+const logRecord = (workspaceId: string, line: LogLine) => ({
+  seq_num: line.seq,
+  stored_at_ns: line.atMs * 1_000_000,
+  timestamp: timestampOf(line.atMs),
+  message: line.line,
+  stream: line.stream,
+  container_id: line.containerId,
+  stub_id: line.stubId,
+  ...(line.deploymentId === null ? {} : { deployment_id: line.deploymentId }),
+  ...(line.taskId === null ? {} : { task_id: line.taskId }),
+  workspace_id: workspaceId,
+});

@@ -1,0 +1,171 @@
+// The HTTP server: one Fastify instance with what holds for every surface (request ids, limits, raw bodies, graceful stop). surfaces.ts registers the
+// surfaces on it; main.ts starts and stops it. Must stay true: every answer carries x-request-id; bodies arrive as bytes, and each surface reads
+// them by its own rules; once stopping, answers ask the client to close, new work is refused by readiness first.
+import { randomBytes } from 'node:crypto';
+import type { AddressInfo } from 'node:net';
+import { fastify } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import { problemOf, sendProblem } from './error-map.ts';
+
+export interface HttpServerParts {
+  readonly log: Log;
+  /** Registers all routes. */
+  readonly register: (app: FastifyInstance, server: ServerState) => void;
+}
+
+/** What surfaces may know of the server they run in. */
+export interface ServerState {
+  readonly isDraining: () => boolean;
+  /** `http://127.0.0.1:1994` once it listens. */
+  readonly listenUrl: () => string | null;
+}
+
+export interface HttpServer {
+  /** For tests: `app.inject`. */
+  readonly app: FastifyInstance;
+  /**
+   * Listens on `host:port`, `:port` or `[v6]:port`; port 0 picks one.
+   * @returns the address it listens on, `127.0.0.1:1994`
+   * @throws StartupError `port_in_use`, `bad_address`
+   */
+  start(address: string): Promise<string>;
+  /** Readiness turns 503 and connections are asked to close, while everything is still answered. */
+  drain(): void;
+  /** Drains, waits for requests in progress up to `graceMs`, then cuts what is left. */
+  stop(graceMs?: number): Promise<void>;
+  /** Empty before `start`. */
+  readonly address: string;
+}
+
+/** Uploads are large; everything else is bounded by its size and its handler's deadline. */
+const WHOLE_REQUEST_MS = 3_600_000;
+const DEFAULT_BODY_LIMIT = 16 * 1024 * 1024;
+
+export function createHttpServer(parts: HttpServerParts): HttpServer {
+  let draining = false;
+  let address = '';
+  const prefix = randomBytes(6).toString('hex');
+  let counter = 0;
+  const app = fastify({
+    logger: false,
+    exposeHeadRoutes: false,
+    bodyLimit: DEFAULT_BODY_LIMIT,
+    requestTimeout: WHOLE_REQUEST_MS,
+    return503OnClosing: false,
+    forceCloseConnections: 'idle',
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1024 },
+    // Ours always: a name that a caller chose could be anybody's.
+    genReqId: () => `${prefix}-${(++counter).toString(36)}`,
+    frameworkErrors: (error, request, reply: FastifyReply) => {
+      reply.header('x-request-id', request.id);
+      void sendProblem(reply, request.id, problemOf(error));
+    },
+  });
+  // Bodies as bytes, whatever the content type says: the surfaces are lenient in what they accept and exact about bytes.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
+  app.addHook('onRequest', (request, reply, done) => {
+    reply.header('x-request-id', request.id);
+    if (draining) reply.header('connection', 'close');
+    done();
+  });
+  app.setErrorHandler((error, request, reply) => {
+    const problem = problemOf(error);
+    if (problem.status >= 500) parts.log.error({ err: error, requestId: request.id }, 'request failed');
+    return sendProblem(reply, request.id, problem);
+  });
+  app.setNotFoundHandler((request, reply) =>
+    sendProblem(reply, request.id, { status: 404, code: 'not_found', message: 'Not Found' }),
+  );
+
+  const state: ServerState = {
+    isDraining: () => draining,
+    listenUrl: () => (address === '' ? null : `http://${reachable(address)}`),
+  };
+  parts.register(app, state);
+
+  return {
+    app,
+    get address() {
+      return address;
+    },
+    async start(wanted) {
+      const { host, port } = parseAddress(wanted);
+      await listen(app, host, port).catch((error: unknown) => {
+        throw listenFailure(wanted, error);
+      });
+      const bound = app.server.address() as AddressInfo;
+      address = `${bound.family === 'IPv6' ? `[${bound.address}]` : bound.address}:${bound.port}`;
+      parts.log.info({ address }, 'http listening');
+      return address;
+    },
+    drain() {
+      draining = true;
+    },
+    async stop(graceMs = 10_000) {
+      draining = true;
+      const abort = new AbortController();
+      const cut = sleep(graceMs, abort.signal).then((expired) => {
+        if (expired) app.server.closeAllConnections();
+      });
+      try {
+        await app.close();
+      } finally {
+        abort.abort();
+        await cut;
+      }
+    },
+  };
+}
+
+async function listen(app: FastifyInstance, host: string, port: number): Promise<void> {
+  try {
+    await app.listen({ host, port });
+  } catch (error) {
+    // Every interface, on a machine without IPv6.
+    const noV6 = error instanceof Error && 'code' in error && error.code === 'EAFNOSUPPORT' && host === '::';
+    if (!noV6) throw error;
+    await app.listen({ host: '0.0.0.0', port });
+  }
+}
+
+/** An address that every interface listens on cannot be dialled; this host's own can. */
+const reachable = (address: string): string => address.replace(/^(?:0\.0\.0\.0|\[::\]):/, '127.0.0.1:');
+
+/** @throws StartupError `bad_address` */
+export function parseAddress(address: string): { readonly host: string; readonly port: number } {
+  const [, bracketed, plain, digits] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]*)):([0-9]{1,5})$/.exec(address) ?? [];
+  const port = Number(digits);
+  if (digits === undefined || port > 65_535) {
+    throw new StartupError(
+      'bad_address',
+      `LONGSHORE_HTTP_ADDRESS: ${JSON.stringify(address)} is not host:port (for example 127.0.0.1:1994 or :1994)`,
+    );
+  }
+  const host = bracketed ?? plain ?? '';
+  return { host: host === '' ? '::' : host, port };
+}
+
+function listenFailure(address: string, cause: unknown): StartupError {
+  const code = cause instanceof Error && 'code' in cause ? cause.code : undefined;
+  if (code === 'EADDRINUSE') {
+    return new StartupError(
+      'port_in_use',
+      `cannot listen on ${address}: another program has that port; stop it or set LONGSHORE_HTTP_ADDRESS to a free one (port 0 picks one)`,
+      { cause },
+    );
+  }
+  if (code === 'EACCES') {
+    return new StartupError(
+      'port_not_allowed',
+      `cannot listen on ${address}: this user may not open that port; set LONGSHORE_HTTP_ADDRESS to one above 1023`,
+      { cause },
+    );
+  }
+  return new StartupError('bad_address', `cannot listen on ${address} (LONGSHORE_HTTP_ADDRESS): ${messageOf(cause)}`, {
+    cause,
+  });
+}

@@ -1,0 +1,173 @@
+// Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. main.ts
+// calls createSurfaces with the services and gets a server to start and stop.
+import type { FastifyInstance } from 'fastify';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { QueueName } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
+import type { ContainerReads } from '../containers/container-view.ts';
+import { Deployments } from '../deployments/deployments.ts';
+import type { StubLimits } from '../deployments/normalise.ts';
+import { Stubs } from '../deployments/stubs.ts';
+import type { Targets } from '../deployments/targets.ts';
+import type { MachineService } from '../fleet/machine-service.ts';
+import type { Caller } from '../identity/caller.ts';
+import type { LogReads } from '../logs/log-service.ts';
+import type { Objects } from '../objects/service.ts';
+import { allOperations } from '../operations/index.ts';
+import type { Bootstrap } from '../operations/auth.ts';
+import type { AgentUpstream } from '../operations/machines.ts';
+import { Names } from '../operations/names.ts';
+import { Readiness, registerHealth } from '../ops/health.ts';
+import type { HealthChecks } from '../ops/health.ts';
+import { registerMetrics } from '../ops/metrics-page.ts';
+import { openApiDocument } from '../ops/openapi.ts';
+import { registerUpload } from '../ops/upload.ts';
+import type { Db } from '../store/db.ts';
+import { objectById } from '../store/queries/objects.ts';
+import { workspaceById } from '../store/queries/workspaces.ts';
+import type { WorkspaceRow } from '../store/queries/workspaces.ts';
+import type { TaskService } from '../tasks/task-service.ts';
+import type { Authenticator } from './auth.ts';
+import { bindOperations, GATEWAY_BASE } from './bind.ts';
+import { registerInvoke } from './invoke/invoke.ts';
+import { originReader } from './origin.ts';
+import { deploymentRoutes } from './rest/deployments.ts';
+import { readLogs } from './rest/logs.ts';
+import { bindRest, REST_BASE } from './rest/rest.ts';
+import { readTask } from './rest/tasks.ts';
+import { currentWorkspace } from './rest/workspace.ts';
+import { createHttpServer } from './server.ts';
+import type { HttpServer, ServerState } from './server.ts';
+
+export interface SurfaceSettings {
+  /** `LONGSHORE_EXTERNAL_URL` */
+  readonly externalUrl: string | null;
+  /** `LONGSHORE_INVOKE_DOMAIN` */
+  readonly invokeDomain: string | null;
+  /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
+  readonly maxInvokeBodyBytes: number;
+  /** `LONGSHORE_METRICS_TOKEN` */
+  readonly metricsToken: string | null;
+  /** The release, for the API description. */
+  readonly version: string;
+}
+
+export const DEFAULT_MAX_INVOKE_BODY_BYTES = 16 * 1024 * 1024;
+
+export interface SurfaceParts {
+  readonly settings: SurfaceSettings;
+  readonly log: Log;
+  readonly registry: Registry;
+  readonly db: Db;
+  /** identity's Tokens. */
+  readonly tokens: Authenticator;
+  readonly bootstrap: Bootstrap;
+  readonly signingKeyOf: (workspace: WorkspaceRow) => string;
+  readonly objects: Objects;
+  readonly targets: Targets;
+  readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
+  readonly tasks: TaskService;
+  /** Tasks in a queue that have not ended. */
+  readonly queueDepth: (queue: QueueName) => Promise<number>;
+  readonly containers: ContainerReads;
+  readonly machines: MachineService;
+  readonly agentUpstream: AgentUpstream;
+  readonly logs: LogReads;
+  /** What readiness asks: `database`, `redis`. */
+  readonly checks: HealthChecks;
+}
+
+export interface Surfaces {
+  readonly server: HttpServer;
+  readonly stubs: Stubs;
+  readonly deployments: Deployments;
+}
+
+export function createSurfaces(parts: SurfaceParts): Surfaces {
+  const stubs = new Stubs({ db: parts.db, ...(parts.limitsOf === undefined ? {} : { limitsOf: parts.limitsOf }) });
+  const deployments = new Deployments({ db: parts.db, stubs, targets: parts.targets });
+  const server = createHttpServer({
+    log: parts.log,
+    register: (app, state) => registerAll(app, state, parts, stubs, deployments),
+  });
+  return { server, stubs, deployments };
+}
+
+function registerAll(
+  app: FastifyInstance,
+  state: ServerState,
+  parts: SurfaceParts,
+  stubs: Stubs,
+  deployments: Deployments,
+): void {
+  const { settings, db, log, tokens: authenticator } = parts;
+  const urls = { invokeDomain: settings.invokeDomain };
+  const originOf = originReader({ externalUrl: settings.externalUrl, listenUrl: state.listenUrl });
+  const names = new Names(db);
+
+  plugin(app, GATEWAY_BASE, (scope) => {
+    const operations = allOperations({
+      bootstrap: parts.bootstrap,
+      objects: parts.objects,
+      stubs,
+      deployments,
+      urls,
+      machines: parts.machines,
+      agentUpstream: parts.agentUpstream,
+      tasks: parts.tasks,
+      containers: parts.containers,
+      names,
+      log,
+    });
+    bindOperations(scope, operations, { authenticator, originOf, log });
+  });
+
+  plugin(app, REST_BASE, (scope) => {
+    const routes = [
+      currentWorkspace({ db, signingKeyOf: parts.signingKeyOf }),
+      readTask({ db, tasks: parts.tasks, containers: parts.containers, queueDepth: parts.queueDepth }),
+      readLogs(parts.logs),
+      ...deploymentRoutes({ db, deployments, urls, originOf }),
+    ];
+    const workspaceExists = async (id: string) => isUuid(id) && (await workspaceById(db, id)) !== undefined;
+    bindRest(scope, routes, { authenticator, workspaceExists, log });
+  });
+
+  plugin(app, '', (scope) => {
+    const { targets, tasks } = parts;
+    registerInvoke(scope, { authenticator, targets, tasks, log, maxBodyBytes: settings.maxInvokeBodyBytes });
+  });
+
+  plugin(app, '', (scope) => {
+    registerUpload(scope, {
+      objects: parts.objects,
+      log,
+      sha256Of: async (objectId) => (await objectById(db, objectId))?.sha256 ?? null,
+      onReplaced: (objectId) => parts.targets.codeChanged(objectId),
+    });
+  });
+
+  registerHealth(app, { readiness: new Readiness(parts.checks), isDraining: state.isDraining });
+  registerMetrics(app, { registry: parts.registry, authenticator, metricsToken: settings.metricsToken });
+  registerOpenApi(app, settings.version);
+}
+
+function registerOpenApi(app: FastifyInstance, version: string): void {
+  let text: string | undefined;
+  app.get('/openapi.json', (_request, reply) => {
+    text ??= JSON.stringify(openApiDocument(version));
+    return reply.header('content-type', 'application/json').send(text);
+  });
+}
+
+/** Each surface in a plugin of its own: its error shape and body rules end at its border. */
+function plugin(app: FastifyInstance, prefix: string, register: (scope: FastifyInstance) => void): void {
+  void app.register(
+    (scope, _options, done) => {
+      register(scope);
+      done();
+    },
+    prefix === '' ? {} : { prefix },
+  );
+}

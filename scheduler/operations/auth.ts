@@ -1,0 +1,43 @@
+import { timingSafeEqual } from 'node:crypto';
+import { AuthorizeRequest, AuthorizeResponse } from '#shared/api/auth.ts';
+import { sha256Hex } from '#shared/domain/ids.ts';
+import type { FirstWorkspace } from '../identity/bootstrap.ts';
+import { operation } from './operation.ts';
+import type { Operation } from './operation.ts';
+
+export interface Bootstrap {
+  /** Makes the first workspace, once; `exists` from then on. */
+  readonly ensureFirstWorkspace: () => Promise<FirstWorkspace>;
+  /** `LONGSHORE_BOOTSTRAP_TOKEN`: what a caller from elsewhere must present. */
+  readonly token: string | null;
+}
+
+/**
+ * Tells a client whose token it holds; on a fresh installation makes the first workspace for a caller on this host, or one with the bootstrap token.
+ * Source: gateway reference §2.4.
+ */
+export function authorize(bootstrap: Bootstrap): Operation {
+  return operation({
+    name: 'Authorize',
+    http: 'POST /auth/authorize',
+    scope: 'open',
+    containers: true,
+    request: AuthorizeRequest,
+    response: AuthorizeResponse,
+    handle: async (caller, _request, origin) => {
+      if (caller !== null) return { ok: true, workspaceId: caller.workspaceId, newToken: '', errorMsg: '' };
+      const refused = { ok: false, workspaceId: '', newToken: '', errorMsg: 'Invalid token' };
+      const mayBootstrap = origin.loopback || isSame(origin.bearer, bootstrap.token);
+      if (!mayBootstrap) return refused;
+      const first = await bootstrap.ensureFirstWorkspace();
+      if (first.kind === 'exists') return refused;
+      return { ok: true, workspaceId: first.workspaceId, newToken: first.token, errorMsg: '' };
+    },
+  });
+}
+
+/** In the same time whatever differs. */
+function isSame(presented: string | null, expected: string | null): boolean {
+  if (presented === null || expected === null || expected === '') return false;
+  return timingSafeEqual(Buffer.from(sha256Hex(presented)), Buffer.from(sha256Hex(expected)));
+}

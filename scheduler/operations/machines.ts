@@ -1,0 +1,154 @@
+import { timestampOf } from '#shared/api/fields.ts';
+import {
+  CreateMachineRequest,
+  CreateMachineResponse,
+  ListMachinesRequest,
+  ListMachinesResponse,
+} from '#shared/api/machines.ts';
+import type { Machine } from '#shared/api/machines.ts';
+import { GPU_MODELS } from '../deployments/gpus.ts';
+import { DEFAULT_LIMITS } from '../deployments/normalise.ts';
+import type { CreatedMachine, MachineService, MachineView } from '../fleet/machine-service.ts';
+import type { Caller } from '../identity/caller.ts';
+import { operation } from './operation.ts';
+import type { Operation, Origin } from './operation.ts';
+
+/** Where agents dial, as CreateMachine tells it. */
+export interface AgentUpstream {
+  /** `grpcs://host:1995`; `grpc://…` where plaintext is allowed. */
+  readonly url: (origin: Origin) => string;
+  /** The release channel the installer fetches. */
+  readonly branch: string;
+}
+
+/** The administrator works on shared pools, everybody else on their workspace's own. */
+const ownerOf = (caller: Caller) => ({ workspaceId: caller.isAdmin ? null : caller.workspaceId });
+const POOL_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+
+export function createMachine(machines: Pick<MachineService, 'create'>, upstream: AgentUpstream): Operation {
+  return operation({
+    name: 'CreateMachine',
+    http: 'POST /machines',
+    scope: 'full',
+    request: CreateMachineRequest,
+    response: CreateMachineResponse,
+    handle: async (caller, request, origin) => {
+      const poolName = request.poolName === '' ? 'default' : request.poolName;
+      if (!POOL_NAME.test(poolName)) {
+        const errMsg =
+          'poolName must be letters, digits, dot, dash or underscore, at most 63, and begin with a letter or digit';
+        return {
+          ok: false,
+          errMsg,
+          machine: null,
+          agentUpstreamUrl: '',
+          agentUpstreamBranch: '',
+          agentUpstreamToken: '',
+        };
+      }
+      const made = await machines.create(ownerOf(caller), poolName);
+      return {
+        ok: true,
+        errMsg: '',
+        machine: newMachine(made),
+        agentUpstreamUrl: upstream.url(origin),
+        agentUpstreamBranch: upstream.branch,
+        agentUpstreamToken: made.joinToken,
+      };
+    },
+  });
+}
+
+export function listMachines(machines: Pick<MachineService, 'list'>): Operation {
+  return operation({
+    name: 'ListMachines',
+    http: 'GET /machines',
+    scope: 'full',
+    request: ListMachinesRequest,
+    response: ListMachinesResponse,
+    handle: async (caller, request) => {
+      const all = await machines.list(ownerOf(caller));
+      const known = all.some((machine) => machine.poolName === request.poolName);
+      const empty = { gpus: {}, supportedGpus: {}, maxCpuMillicores: 0, maxMemoryMb: 0 };
+      if (request.limit < 0) return { ok: false, errMsg: 'limit must not be negative', machines: [], ...empty };
+      if (request.poolName !== '' && !known) return { ok: false, errMsg: 'pool not found', machines: [], ...empty };
+      const wanted = all
+        .filter((machine) => request.poolName === '' || machine.poolName === request.poolName)
+        .toSorted((a, b) => compare(a.poolName, b.poolName) || compare(a.machineId, b.machineId));
+      const offered = new Set(all.filter((machine) => machine.status === 'available').map((machine) => machine.gpu));
+      const gpus = Object.fromEntries(GPU_MODELS.map((model) => [model, offered.has(model)]));
+      return {
+        ok: true,
+        errMsg: '',
+        machines: (request.limit === 0 ? wanted : wanted.slice(0, request.limit)).map(listedMachine),
+        gpus,
+        supportedGpus: gpus,
+        maxCpuMillicores: DEFAULT_LIMITS.maxCpuMillicores,
+        maxMemoryMb: DEFAULT_LIMITS.maxMemoryMib,
+      };
+    },
+  });
+}
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+const EMPTY_MACHINE: Machine = {
+  id: '',
+  cpu: 0,
+  memory: 0,
+  gpu: '',
+  gpuCount: 0,
+  status: 'pending',
+  poolName: '',
+  providerName: 'agent',
+  registrationToken: '',
+  tailscaleUrl: '',
+  tailscaleAuth: '',
+  lastKeepalive: '',
+  created: '',
+  agentVersion: '',
+  machineMetrics: null,
+  userData: '',
+  ssh: null,
+};
+
+const newMachine = (made: CreatedMachine): Machine => ({
+  ...EMPTY_MACHINE,
+  id: made.machineId,
+  poolName: made.poolName,
+  registrationToken: made.joinToken,
+  created: timestampOf(made.createdAtMs) ?? '',
+});
+
+const listedMachine = (view: MachineView): Machine => ({
+  ...EMPTY_MACHINE,
+  id: view.machineId,
+  cpu: view.cpuMillicores,
+  memory: view.memoryMib,
+  gpu: view.gpu,
+  gpuCount: view.gpuCount,
+  status: view.status,
+  poolName: view.poolName,
+  lastKeepalive: timestampOf(view.lastSeenAtMs) ?? '',
+  created: timestampOf(view.createdAtMs) ?? '',
+  agentVersion: view.agentVersion,
+  machineMetrics: {
+    totalCpuAvailable: view.freeCpuMillicores,
+    totalMemoryAvailable: view.freeMemoryMib,
+    cpuUtilizationPct: 0,
+    memoryUtilizationPct: 0,
+    workerCount: view.status === 'pending' ? 0 : 1,
+    containerCount: view.containerCount,
+    freeGpuCount: 0,
+    cacheUsagePct: 0,
+    cacheCapacity: 0,
+    cacheMemoryUsage: 0,
+    cacheCpuUsage: 0,
+    memoryUsedMb: Math.max(0, view.memoryMib - view.freeMemoryMib),
+    memoryTotalMb: view.memoryMib,
+    diskUsedMb: 0,
+    diskTotalMb: 0,
+    diskUsagePct: 0,
+    pathMetrics: [],
+  },
+});

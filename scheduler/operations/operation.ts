@@ -1,0 +1,90 @@
+// What an operation is: a name, its two messages, who may call it, and a handler that knows no transport. The HTTP binder (http/bind.ts) puts the
+// whole list on `/api/v1/gateway`; another door can put the same list elsewhere. Must stay true: a handler answers with the whole response,
+// expected failures included (`ok: false` and a text), and throws only for what a caller cannot be expected to handle.
+import type { Static, TObject } from 'typebox';
+import type { Caller } from '../identity/caller.ts';
+
+/** any: every valid token · full: not restricted or container tokens · admin: the administrator · open: no token needed. */
+export type Scope = 'any' | 'full' | 'admin' | 'open';
+
+/** Facts about where a request came from that a few operations need; every transport fills it in. */
+export interface Origin {
+  /** What URLs handed to this caller start with, without a trailing slash. */
+  readonly baseUrl: string;
+  /** The caller is this host itself, with no proxy and no web page in between. */
+  readonly loopback: boolean;
+  /** The credential as presented, valid or not. */
+  readonly bearer: string | null;
+}
+
+type CallerFor<S extends Scope> = S extends 'open' ? Caller | null : Caller;
+
+export interface OperationDefinition<S extends Scope, Request extends TObject, Response extends TObject> {
+  readonly name: string;
+  /** Method and path below the gateway's base: `POST /deployments/{id}/scale`. */
+  readonly http: string;
+  readonly scope: S;
+  /** True for the few that a container's own token may call. */
+  readonly containers?: boolean;
+  readonly request: Request;
+  readonly response: Response;
+  readonly handle: (
+    caller: CallerFor<S>,
+    request: Static<Request>,
+    origin: Origin,
+  ) => Promise<Static<Response>> | Static<Response>;
+}
+
+/** An operation with its types erased, as binders hold it. */
+export interface Operation {
+  readonly name: string;
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** `/deployments/{id}/scale` */
+  readonly path: string;
+  readonly scope: Scope;
+  readonly containers: boolean;
+  readonly request: TObject;
+  readonly response: TObject;
+  readonly handle: (caller: Caller | null, request: unknown, origin: Origin) => Promise<unknown>;
+}
+
+const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
+
+/** Describes one operation; the result is handed to the binders. */
+export function operation<S extends Scope, Request extends TObject, Response extends TObject>(
+  definition: OperationDefinition<S, Request, Response>,
+): Operation {
+  const [, method, path] = HTTP.exec(definition.http) ?? [];
+  if (method === undefined || path === undefined) throw new Error(`operation ${definition.name}: bad http line`);
+  return {
+    name: definition.name,
+    method: method as Operation['method'],
+    path,
+    scope: definition.scope,
+    containers: definition.containers ?? false,
+    request: definition.request,
+    response: definition.response,
+    // The binder has decoded the request by this very schema and refused callers outside the scope.
+    handle: async (caller, request, origin) =>
+      definition.handle(caller as CallerFor<S>, request as Static<Request>, origin),
+  };
+}
+
+export const UNAUTHORIZED_ACCESS = 'Unauthorized Access';
+
+/** The refusal's text, or null when the caller may go on. */
+export function refusalOf(
+  operation: Pick<Operation, 'scope' | 'containers'>,
+  caller: Pick<Caller, 'type' | 'isAdmin'>,
+): string | null {
+  if (caller.type === 'container') return operation.containers ? null : UNAUTHORIZED_ACCESS;
+  switch (operation.scope) {
+    case 'open':
+    case 'any':
+      return null;
+    case 'full':
+      return caller.type === 'workspace_restricted' ? UNAUTHORIZED_ACCESS : null;
+    case 'admin':
+      return caller.isAdmin ? null : UNAUTHORIZED_ACCESS;
+  }
+}

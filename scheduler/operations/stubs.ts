@@ -1,0 +1,90 @@
+import {
+  DeployStubRequest,
+  DeployStubResponse,
+  GetOrCreateStubRequest,
+  GetOrCreateStubResponse,
+  GetUrlRequest,
+  GetUrlResponse,
+} from '#shared/api/stubs.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import type { Log } from '#shared/log.ts';
+import { urlTargetOf } from '../deployments/deployments.ts';
+import type { Deployments } from '../deployments/deployments.ts';
+import type { Stubs } from '../deployments/stubs.ts';
+import { invokeUrl, pathUrl } from '../deployments/urls.ts';
+import type { UrlSettings } from '../deployments/urls.ts';
+import { operation } from './operation.ts';
+import type { Operation } from './operation.ts';
+
+export function getOrCreateStub(stubs: Stubs): Operation {
+  return operation({
+    name: 'GetOrCreateStub',
+    http: 'POST /stubs',
+    scope: 'any',
+    request: GetOrCreateStubRequest,
+    response: GetOrCreateStubResponse,
+    handle: async (caller, request) => {
+      const outcome = await stubs.getOrCreate(caller, request);
+      const rest = { capacityStatus: '', matchedPrivatePool: '' };
+      if (outcome.kind === 'refused') {
+        return { ok: false, stubId: '', errMsg: outcome.errMsg, warnMsg: '', unsupportedGpus: [], ...rest };
+      }
+      const { stub, warnMsg, unsupportedGpus } = outcome;
+      return { ok: true, stubId: stub.id, errMsg: '', warnMsg, unsupportedGpus: [...unsupportedGpus], ...rest };
+    },
+  });
+}
+
+/** The answer has no field for a text; why it was refused is in the log. */
+export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log): Operation {
+  return operation({
+    name: 'DeployStub',
+    http: 'POST /stubs/deploy',
+    scope: 'any',
+    request: DeployStubRequest,
+    response: DeployStubResponse,
+    handle: async (caller, request, origin) => {
+      const outcome = await deployments.deploy(caller, request.stubId, request.name);
+      if (outcome.kind === 'refused') {
+        log.info({ stubId: request.stubId, why: outcome.why }, 'deploy refused');
+        return { ok: false, deploymentId: '', version: 0, invokeUrl: '' };
+      }
+      const { deployment, stub } = outcome;
+      const url = invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls);
+      return { ok: true, deploymentId: deployment.id, version: deployment.version, invokeUrl: url };
+    },
+  });
+}
+
+export function getUrl(stubs: Stubs, deployments: Deployments, urls: UrlSettings): Operation {
+  return operation({
+    name: 'GetURL',
+    http: 'GET /stubs/{stubId}/url',
+    scope: 'any',
+    request: GetUrlRequest,
+    response: GetUrlResponse,
+    handle: async (caller, request, origin) => {
+      if (request.isShell && caller.type === 'workspace_restricted') return refused('Unauthorized access');
+      const stub = await stubs.findAccessible(caller, request.stubId);
+      if (stub === undefined) return refused('Invalid stub ID');
+      const urlType = request.urlType === 'host' ? 'host' : request.urlType === '' ? '' : 'path';
+      if (request.isShell) {
+        const shell = { ...urlTargetOf(stub, null), stubType: 'shell' };
+        return { ok: true, errMsg: '', url: pathUrl(origin.baseUrl, shell) };
+      }
+      const isServe = stub.type === `${kindOf(stub.type)}/serve`;
+      if (isServe || request.deploymentId === '') {
+        return {
+          ok: true,
+          errMsg: '',
+          url: invokeUrl(origin.baseUrl, urlTargetOf(stub, null), urls, urlType || 'path'),
+        };
+      }
+      const deployment = await deployments.find({ workspaceId: stub.workspaceId }, request.deploymentId);
+      if (deployment?.stubId !== stub.id) return refused('Unable to get deployment');
+      return { ok: true, errMsg: '', url: invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls, urlType) };
+    },
+  });
+}
+
+const refused = (errMsg: string) => ({ ok: false, errMsg, url: '' });

@@ -1,0 +1,58 @@
+// `/api/v1/health` (may traffic come here?) and `/api/v1/health/live` (is the process alive?). Open to everybody; says nothing but that.
+import type { FastifyInstance } from 'fastify';
+import type { Clock } from '#shared/clock.ts';
+import { systemClock } from '#shared/clock.ts';
+import { withDeadline } from '#shared/backoff.ts';
+
+export type HealthChecks = Readonly<Record<string, () => Promise<unknown>>>;
+
+const CHECK_DEADLINE_MS = 2_000;
+/** An answer counts this long, so that probes cost nothing. */
+const FRESH_MS = 1_000;
+
+/** Asks every store, at most once in a while. */
+export class Readiness {
+  readonly #checks: HealthChecks;
+  readonly #clock: Clock;
+  #last: { readonly atMs: number; readonly failing: Promise<readonly string[]> } | undefined;
+
+  constructor(checks: HealthChecks, clock: Clock = systemClock) {
+    this.#checks = checks;
+    this.#clock = clock;
+  }
+
+  /** Names of what does not answer; empty: ready. */
+  failing(): Promise<readonly string[]> {
+    const nowMs = this.#clock.monotonicMs();
+    if (this.#last !== undefined && nowMs - this.#last.atMs < FRESH_MS) return this.#last.failing;
+    this.#last = { atMs: nowMs, failing: this.#ask() };
+    return this.#last.failing;
+  }
+
+  async #ask(): Promise<readonly string[]> {
+    const entries = Object.entries(this.#checks);
+    const results = await Promise.allSettled(
+      entries.map(([name, check]) => withDeadline(check(), CHECK_DEADLINE_MS, () => new Error(`${name} is silent`))),
+    );
+    return entries.filter((_entry, index) => results[index]?.status === 'rejected').map(([name]) => name);
+  }
+}
+
+export function registerHealth(
+  app: FastifyInstance,
+  parts: { readonly readiness: Readiness; readonly isDraining: () => boolean },
+): void {
+  app.get('/api/v1/health', async (_request, reply) => {
+    reply.header('content-type', 'application/json').header('cache-control', 'no-store');
+    if (parts.isDraining()) return reply.code(503).send(JSON.stringify({ status: 'draining' }));
+    const failing = await parts.readiness.failing();
+    if (failing.length > 0) return reply.code(503).send(JSON.stringify({ status: 'unavailable', failing }));
+    return reply.send(JSON.stringify({ status: 'ok' }));
+  });
+  app.get('/api/v1/health/live', (_request, reply) =>
+    reply
+      .header('content-type', 'application/json')
+      .header('cache-control', 'no-store')
+      .send(JSON.stringify({ status: 'ok' })),
+  );
+}

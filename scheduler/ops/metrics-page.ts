@@ -1,0 +1,36 @@
+// `/metrics` for Prometheus: this host itself, an administrator, or whoever has LONGSHORE_METRICS_TOKEN.
+import { timingSafeEqual } from 'node:crypto';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { AppError } from '#shared/errors.ts';
+import { sha256Hex } from '#shared/domain/ids.ts';
+import type { Registry } from '#shared/metrics.ts';
+import { isLoopback, tokenOf } from '../http/auth.ts';
+import type { Authenticator } from '../http/auth.ts';
+
+export interface MetricsPageParts {
+  readonly registry: Registry;
+  readonly authenticator: Authenticator;
+  readonly metricsToken: string | null;
+}
+
+export function registerMetrics(app: FastifyInstance, parts: MetricsPageParts): void {
+  app.get('/metrics', async (request, reply) => {
+    if (!(await mayReadMetrics(request, parts))) throw new AppError('unauthorized', 'Unauthorized');
+    const text = await parts.registry.metrics();
+    return reply.header('content-type', parts.registry.contentType).send(text);
+  });
+}
+
+export async function mayReadMetrics(
+  request: FastifyRequest,
+  parts: Omit<MetricsPageParts, 'registry'>,
+): Promise<boolean> {
+  if (isLoopback(request)) return true;
+  const token = tokenOf(request.headers.authorization);
+  if (token === null) return false;
+  if (parts.metricsToken !== null && parts.metricsToken !== '' && isSame(token, parts.metricsToken)) return true;
+  return (await parts.authenticator.authenticate(token))?.isAdmin === true;
+}
+
+/** In the same time whatever differs. */
+const isSame = (a: string, b: string): boolean => timingSafeEqual(Buffer.from(sha256Hex(a)), Buffer.from(sha256Hex(b)));

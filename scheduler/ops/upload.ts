@@ -1,0 +1,54 @@
+// The signed address that CreateObject gives out: the bytes go straight from the socket to the object store, whatever their content type; the signature is
+// the credential.
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Readable } from 'node:stream';
+import type { ObjectId } from '#shared/domain/ids.ts';
+import { AppError } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { problemOf, sendProblem } from '../http/error-map.ts';
+import { UPLOAD_PATH } from '../objects/service.ts';
+import type { Objects } from '../objects/service.ts';
+
+export interface UploadParts {
+  readonly objects: Pick<Objects, 'verifyUpload' | 'receive'>;
+  /** Of the bytes an object has now; null: none yet. */
+  readonly sha256Of: (objectId: string) => Promise<string | null>;
+  /** An object that stubs may use has other bytes than before. */
+  readonly onReplaced: (objectId: ObjectId) => void;
+  readonly log: Log;
+}
+
+/** `scope`: a plugin of its own, since here alone bodies are not read before the handler. */
+export function registerUpload(scope: FastifyInstance, parts: UploadParts): void {
+  scope.removeAllContentTypeParsers();
+  scope.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
+  scope.setErrorHandler((error, request, reply) => {
+    const problem = problemOf(error);
+    if (problem.status >= 500) parts.log.error({ err: error, requestId: request.id }, 'upload failed');
+    // What is still coming will not be read.
+    reply.header('connection', 'close');
+    return sendProblem(reply, request.id, problem);
+  });
+  scope.put(`${UPLOAD_PATH}:objectId`, { bodyLimit: Number.MAX_SAFE_INTEGER }, async (request, reply) => {
+    const { objectId } = request.params as { readonly objectId: string };
+    if (!parts.objects.verifyUpload(objectId, request.query as Readonly<Record<string, string>>)) {
+      throw new AppError('upload_refused', 'this upload address is not valid or has expired: ask for a new one');
+    }
+    const before = await parts.sha256Of(objectId);
+    const stored = await parts.objects.receive(objectId, bodyOf(request), contentLengthOf(request));
+    if (before !== null && before !== stored.sha256) parts.onReplaced(objectId as ObjectId);
+    return ok(reply, { size: stored.size, sha256: stored.sha256 });
+  });
+}
+
+const ok = (reply: FastifyReply, body: unknown): FastifyReply =>
+  reply.code(200).header('content-type', 'application/json').send(JSON.stringify(body));
+
+/** Without a body nothing was parsed: the raw request is an empty stream then. */
+const bodyOf = (request: FastifyRequest): AsyncIterable<Uint8Array> =>
+  (request.body as Readable | undefined) ?? request.raw;
+
+function contentLengthOf(request: FastifyRequest): number | undefined {
+  const text = request.headers['content-length'];
+  return text === undefined ? undefined : Number(text);
+}

@@ -1,0 +1,26 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Flag, Text, Timestamp } from './fields.ts';
+
+export const Container = Type.Object({
+  containerId: Text(),
+  stubId: Text(),
+  status: Text(),
+  scheduledAt: Timestamp(),
+  startedAt: Timestamp(),
+  workspaceId: Text(),
+  workerId: Text(),
+  machineId: Text(),
+  deploymentId: Text(),
+});
+export type Container = Static<typeof Container>;
+
+export const ListContainersRequest = Type.Object({});
+export type ListContainersRequest = Static<typeof ListContainersRequest>;
+
+export const ListContainersResponse = Type.Object({
+  containers: Type.Array(Container),
+  ok: Flag(),
+  errorMsg: Text(),
+});
+export type ListContainersResponse = Static<typeof ListContainersResponse>;

@@ -1,0 +1,29 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Filters, Flag, QueryInt64, Text, Timestamp, Uint32 } from './fields.ts';
+
+export const Deployment = Type.Object({
+  id: Text(),
+  name: Text(),
+  active: Flag(),
+  stubId: Text(),
+  stubType: Text(),
+  stubName: Text(),
+  version: Uint32(),
+  workspaceId: Text(),
+  workspaceName: Text(),
+  createdAt: Timestamp(),
+  updatedAt: Timestamp(),
+  appId: Text(),
+});
+export type Deployment = Static<typeof Deployment>;
+
+export const ListDeploymentsRequest = Type.Object({ filters: Filters(), limit: QueryInt64() });
+export type ListDeploymentsRequest = Static<typeof ListDeploymentsRequest>;
+
+export const ListDeploymentsResponse = Type.Object({
+  ok: Flag(),
+  errMsg: Text(),
+  deployments: Type.Array(Deployment),
+});
+export type ListDeploymentsResponse = Static<typeof ListDeploymentsResponse>;

@@ -1,0 +1,43 @@
+// The field kinds that messages of every surface are built of. A schema describes the wire (that is what openapi.json shows); the static type is what
+// handlers work with. What a binder does with each kind: scheduler/http/decode.ts and encode.ts.
+import { Type } from 'typebox';
+import type { Static, TSchema } from 'typebox';
+
+export const Text = (options: Record<string, unknown> = {}) => Type.String(options);
+export const Flag = (options: Record<string, unknown> = {}) => Type.Boolean(options);
+export const Float = (options: Record<string, unknown> = {}) => Type.Number(options);
+/** A JSON number on the wire; digits in a string are accepted too. */
+export const Uint32 = (options: Record<string, unknown> = {}) =>
+  Type.Integer({ minimum: 0, maximum: 4_294_967_295, ...options });
+
+/**
+ * A decimal string on the wire, accepted as a string or a number; a number in code (values beyond 2^53 lose their last digits, which no field of
+ * ours reaches).
+ */
+export const Int64 = (options: Record<string, unknown> = {}) =>
+  Type.Unsafe<number>({ type: 'string', format: 'int64', pattern: '^-?[0-9]+$', ...options });
+
+/** A query parameter that carries an int64 as plain digits (`limit`). */
+export const QueryInt64 = (options: Record<string, unknown> = {}) =>
+  Type.Unsafe<number>({ type: 'integer', format: 'int64', ...options });
+
+/** Standard base64 out; standard or URL-safe in. */
+export const Bytes = (options: Record<string, unknown> = {}) =>
+  Type.Unsafe<Uint8Array>({ type: 'string', format: 'byte', ...options });
+
+/** RFC 3339 UTC, or null. */
+export const Timestamp = () => nullable(Type.String({ format: 'date-time' }));
+
+/** Key to accepted values; the three spellings of a query string that mean it are in scheduler/http/filters.ts. */
+export const Filters = (options: Record<string, unknown> = {}) =>
+  Type.Unsafe<Readonly<Record<string, readonly string[]>>>({ type: 'string', format: 'filters', ...options });
+
+export const nullable = <T extends TSchema>(schema: T) =>
+  Type.Unsafe<Static<T> | null>(Type.Union([schema, Type.Null()]));
+
+/** Free JSON, kept as it came. */
+export const Anything = (options: Record<string, unknown> = {}) => Type.Unknown(options);
+
+/** Epoch milliseconds as a Timestamp field wants them. */
+export const timestampOf = (ms: number | null | undefined): string | null =>
+  ms === null || ms === undefined ? null : new Date(ms).toISOString();

@@ -1,0 +1,80 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Flag, Float, Int64, QueryInt64, Text, Uint32, nullable } from './fields.ts';
+
+export const PathMetric = Type.Object({
+  label: Text(),
+  path: Text(),
+  usedMb: Int64(),
+  totalMb: Int64(),
+  availableMb: Int64(),
+  usagePct: Float(),
+});
+
+export const MachineMetrics = Type.Object({
+  totalCpuAvailable: Uint32(),
+  totalMemoryAvailable: Uint32(),
+  cpuUtilizationPct: Float(),
+  memoryUtilizationPct: Float(),
+  workerCount: Uint32(),
+  containerCount: Uint32(),
+  freeGpuCount: Uint32(),
+  cacheUsagePct: Float(),
+  cacheCapacity: Uint32(),
+  cacheMemoryUsage: Uint32(),
+  cacheCpuUsage: Float(),
+  memoryUsedMb: Int64(),
+  memoryTotalMb: Int64(),
+  diskUsedMb: Int64(),
+  diskTotalMb: Int64(),
+  diskUsagePct: Float(),
+  pathMetrics: Type.Array(PathMetric),
+});
+
+export const Machine = Type.Object({
+  id: Text(),
+  cpu: Int64({ description: 'millicores' }),
+  memory: Int64({ description: 'MB' }),
+  gpu: Text(),
+  gpuCount: Uint32(),
+  status: Text(),
+  poolName: Text(),
+  providerName: Text(),
+  registrationToken: Text(),
+  tailscaleUrl: Text(),
+  tailscaleAuth: Text(),
+  lastKeepalive: Text(),
+  created: Text(),
+  agentVersion: Text(),
+  machineMetrics: nullable(MachineMetrics),
+  userData: Text(),
+  ssh: nullable(Type.Object({})),
+});
+export type Machine = Static<typeof Machine>;
+
+export const ListMachinesRequest = Type.Object({ poolName: Text(), limit: QueryInt64() });
+export type ListMachinesRequest = Static<typeof ListMachinesRequest>;
+
+export const ListMachinesResponse = Type.Object({
+  ok: Flag(),
+  errMsg: Text(),
+  machines: Type.Array(Machine),
+  gpus: Type.Record(Type.String(), Type.Boolean()),
+  supportedGpus: Type.Record(Type.String(), Type.Boolean()),
+  maxCpuMillicores: Uint32(),
+  maxMemoryMb: Uint32(),
+});
+export type ListMachinesResponse = Static<typeof ListMachinesResponse>;
+
+export const CreateMachineRequest = Type.Object({ poolName: Text() });
+export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
+
+export const CreateMachineResponse = Type.Object({
+  ok: Flag(),
+  errMsg: Text(),
+  machine: nullable(Machine),
+  agentUpstreamUrl: Text(),
+  agentUpstreamBranch: Text(),
+  agentUpstreamToken: Text({ description: 'Joins one machine, once, within 30 minutes.' }),
+});
+export type CreateMachineResponse = Static<typeof CreateMachineResponse>;

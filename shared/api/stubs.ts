@@ -1,0 +1,100 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Anything, Flag, Float, Int64, Text, Uint32, nullable } from './fields.ts';
+
+export const Autoscaler = Type.Object({
+  type: Text({ description: 'queue_depth; empty: the default' }),
+  maxContainers: Uint32(),
+  tasksPerContainer: Uint32(),
+  minContainers: Uint32(),
+});
+export type Autoscaler = Static<typeof Autoscaler>;
+
+export const TaskPolicy = Type.Object({ timeout: Int64(), maxRetries: Uint32(), ttl: Uint32() });
+export type TaskPolicy = Static<typeof TaskPolicy>;
+
+export const SecretName = Type.Object({ name: Text() });
+
+export const GetOrCreateStubRequest = Type.Object({
+  objectId: Text(),
+  imageId: Text(),
+  stubType: Text(),
+  name: Text(),
+  pythonVersion: Text(),
+  cpu: Int64({ description: 'millicores' }),
+  memory: Int64({ description: 'MiB' }),
+  gpu: Text({ description: 'models in order of preference, separated by commas' }),
+  handler: Text({ description: 'module:function' }),
+  retries: Uint32(),
+  timeout: Int64({ description: 'seconds' }),
+  keepWarmSeconds: Type.Optional(Float()),
+  workers: Uint32(),
+  maxPendingTasks: Uint32(),
+  volumes: Type.Array(Anything()),
+  forceCreate: Flag(),
+  onStart: Text(),
+  callbackUrl: Text(),
+  authorized: Type.Optional(Flag({ description: 'only an explicit false makes the stub public' })),
+  secrets: Type.Array(SecretName),
+  autoscaler: nullable(Autoscaler),
+  taskPolicy: nullable(TaskPolicy),
+  concurrentRequests: Uint32(),
+  extra: Text({ description: 'a JSON object as text' }),
+  checkpointEnabled: Flag(),
+  gpuCount: Uint32(),
+  onDeploy: Text(),
+  onDeployStubId: Text(),
+  entrypoint: Type.Array(Text()),
+  ports: Type.Array(Uint32()),
+  env: Type.Array(Text({ description: 'KEY=VALUE' })),
+  appName: Text(),
+  pricing: nullable(Anything()),
+  inputs: nullable(Anything()),
+  outputs: nullable(Anything()),
+  tcp: Flag(),
+  blockNetwork: Flag(),
+  allowList: Type.Array(Text()),
+  dockerEnabled: Flag(),
+  pool: nullable(Anything()),
+  isService: Flag(),
+  serving: nullable(Anything()),
+  disks: Type.Array(Anything()),
+  allowMarketplace: Flag(),
+  checkpointTrigger: nullable(Anything()),
+  hostname: Text(),
+  persistentRoot: nullable(Anything()),
+});
+export type GetOrCreateStubRequest = Static<typeof GetOrCreateStubRequest>;
+
+export const GetOrCreateStubResponse = Type.Object({
+  ok: Flag(),
+  stubId: Text(),
+  errMsg: Text(),
+  warnMsg: Text(),
+  capacityStatus: Text(),
+  unsupportedGpus: Type.Array(Text()),
+  matchedPrivatePool: Text(),
+});
+export type GetOrCreateStubResponse = Static<typeof GetOrCreateStubResponse>;
+
+export const DeployStubRequest = Type.Object({ stubId: Text(), name: Text() });
+export type DeployStubRequest = Static<typeof DeployStubRequest>;
+
+export const DeployStubResponse = Type.Object({
+  ok: Flag(),
+  deploymentId: Text(),
+  version: Uint32(),
+  invokeUrl: Text(),
+});
+export type DeployStubResponse = Static<typeof DeployStubResponse>;
+
+export const GetUrlRequest = Type.Object({
+  stubId: Text(),
+  deploymentId: Text(),
+  urlType: Text({ description: 'path or host; anything else acts as path' }),
+  isShell: Flag(),
+});
+export type GetUrlRequest = Static<typeof GetUrlRequest>;
+
+export const GetUrlResponse = Type.Object({ ok: Flag(), errMsg: Text(), url: Text() });
+export type GetUrlResponse = Static<typeof GetUrlResponse>;
