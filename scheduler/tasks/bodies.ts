@@ -1,51 +1,57 @@
 // Inputs and results that are too large to travel inside a job or a record live as objects of the installation, named by their task.
-import type { ObjectId, TaskId } from '#shared/domain/ids.ts';
+import type { ObjectId } from '#shared/domain/ids.ts';
+import { MAX_INLINE_RESULT_BYTES } from './records.ts';
 
 /** Above this, a task's input is kept as an object. */
 const INLINE_INPUT_BYTES = 64 * 1024;
 /** Above this, a task's result is. */
-const INLINE_RESULT_BYTES = 256 * 1024;
+const INLINE_RESULT_BYTES = MAX_INLINE_RESULT_BYTES;
 
-/** Bytes by id, as objects/ keeps them. */
+/** Bytes under ids of their own, as objects/ keeps them. */
 export interface ByteStore {
-  putBytes(id: ObjectId, bytes: Buffer): Promise<void>;
-  getBytes(id: ObjectId): Promise<Buffer | undefined>;
+  putBytes(bytes: Uint8Array): Promise<ObjectId>;
+  getBytes(id: ObjectId, maxBytes: number): Promise<Uint8Array | undefined>;
+  removeBytes(id: ObjectId): Promise<void>;
 }
 
 export class Bodies {
   readonly #store: ByteStore;
   /** A larger result ends its task with an error that says so. */
   readonly maxResultBytes: number;
+  readonly #maxInputBytes: number;
 
-  constructor(store: ByteStore, maxResultBytes: number) {
+  constructor(store: ByteStore, limits: { readonly maxResultBytes: number; readonly maxInputBytes: number }) {
     this.#store = store;
-    this.maxResultBytes = maxResultBytes;
+    this.maxResultBytes = limits.maxResultBytes;
+    this.#maxInputBytes = limits.maxInputBytes;
   }
 
-  async storeInput(taskId: TaskId, input: string): Promise<{ input?: string; inputObjectId?: ObjectId }> {
+  async storeInput(input: string): Promise<{ input?: string; inputObjectId?: ObjectId }> {
     if (input === '') return {};
     // A UTF-16 unit is at most three bytes, so short texts need no count.
     if (input.length * 3 <= INLINE_INPUT_BYTES || Buffer.byteLength(input) <= INLINE_INPUT_BYTES) return { input };
-    const inputObjectId = `task-input-${taskId}` as ObjectId;
-    await this.#store.putBytes(inputObjectId, Buffer.from(input, 'utf8'));
-    return { inputObjectId };
+    return { inputObjectId: await this.#store.putBytes(Buffer.from(input, 'utf8')) };
   }
 
   async loadInput(id: ObjectId): Promise<string> {
-    const bytes = await this.#store.getBytes(id);
+    const bytes = await this.#store.getBytes(id, this.#maxInputBytes);
     if (bytes === undefined) throw new Error(`task input ${id} is gone`);
-    return bytes.toString('utf8');
+    return Buffer.from(bytes).toString('utf8');
   }
 
-  async storeResult(taskId: TaskId, text: string): Promise<{ result?: string; resultObjectId?: ObjectId }> {
+  async storeResult(text: string): Promise<{ result?: string; resultObjectId?: ObjectId }> {
     if (text.length * 3 <= INLINE_RESULT_BYTES || Buffer.byteLength(text) <= INLINE_RESULT_BYTES)
       return { result: text };
-    const resultObjectId = `task-result-${taskId}` as ObjectId;
-    await this.#store.putBytes(resultObjectId, Buffer.from(text, 'utf8'));
-    return { resultObjectId };
+    return { resultObjectId: await this.#store.putBytes(Buffer.from(text, 'utf8')) };
   }
 
   async loadResult(id: ObjectId): Promise<string | undefined> {
-    return (await this.#store.getBytes(id))?.toString('utf8');
+    const bytes = await this.#store.getBytes(id, this.maxResultBytes + 1024);
+    return bytes === undefined ? undefined : Buffer.from(bytes).toString('utf8');
+  }
+
+  /** The task ended: nobody reads its input again. */
+  async dropInput(id: ObjectId | undefined): Promise<void> {
+    if (id !== undefined) await this.#store.removeBytes(id);
   }
 }

@@ -25,6 +25,7 @@ import type { Verdict } from '../dispatch/precheck.ts';
 import type { Replies, Waiting } from '../dispatch/replies.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Fence, TaskQueues } from '../queues/task-queues.ts';
+import type { TaskRow } from '../store/queries/tasks.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Attempt } from './attempts.ts';
 import { Attempts } from './attempts.ts';
@@ -112,7 +113,7 @@ export class Tasks implements TaskService {
     if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
     const nowMs = clock.nowMs();
     const taskId = newId<TaskId>();
-    const stored = await this.#parts.bodies.storeInput(taskId, call.input);
+    const stored = await this.#parts.bodies.storeInput(call.input);
     const job: TaskJob = {
       v: 1,
       taskId,
@@ -480,8 +481,10 @@ export class Tasks implements TaskService {
     else await this.#lost(attempt, 'agent_restarted');
   }
 
-  /** The container is gone, and its agent did not say how its attempts ended. */
+  /** The container is gone. Its agent's word on its attempts travels on another stream: give it a moment, then count them as lost. */
   async containerGone(containerId: ContainerId): Promise<void> {
+    if (![...this.attempts.ofContainer(containerId)].length) return;
+    await sleep(REPORT_GRACE_MS, this.#abort.signal);
     await Promise.all(
       [...this.attempts.ofContainer(containerId)].map((attempt) => this.#lost(attempt, 'container_gone')),
     );
@@ -555,7 +558,7 @@ export class Tasks implements TaskService {
       containerId: attempt.containerId,
       startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
       durationMs,
-      ...(await this.#parts.bodies.storeResult(job.taskId, text)),
+      ...(await this.#parts.bodies.storeResult(text)),
     };
     // The slot is free now: the next fetch goes out with the completion.
     const fencing = this.#fence(attempt, ending);
@@ -573,6 +576,7 @@ export class Tasks implements TaskService {
       fence = await this.#fenceAgain(attempt, ending, record);
     }
     this.attempts.remove(attempt);
+    void this.#parts.bodies.dropInput(job.inputObjectId).catch(() => undefined);
     this.#parts.metrics.running.set(this.attempts.size);
     if (fence?.kind === 'superseded') {
       this.#parts.log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
@@ -696,4 +700,30 @@ function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, attempt: n
 
 function mutableQuery(query: Readonly<Record<string, readonly string[]>>): Record<string, string[]> {
   return Object.fromEntries(Object.entries(query).map(([name, values]) => [name, [...values]]));
+}
+
+/** A row of the database as a record. */
+export function recordOfRow(row: TaskRow): TaskRecord {
+  const { result, resultObjectId } = row;
+  return {
+    taskId: row.taskId,
+    workspaceId: row.workspaceId,
+    stubId: row.stubId,
+    deploymentId: row.deploymentId,
+    queue: row.queue,
+    kind: row.kind as StubKind,
+    sync: row.sync,
+    status: row.status,
+    attempt: row.attempt,
+    rank: row.rank as TaskRecord['rank'],
+    containerId: row.containerId,
+    failureReason: row.failureReason,
+    createdAtMs: row.createdAtMs,
+    startedAtMs: row.startedAtMs,
+    endedAtMs: row.endedAtMs,
+    durationMs: row.durationMs,
+    deadlineMs: row.deadlineMs ?? 0,
+    ...(result === undefined ? {} : { result }),
+    ...(resultObjectId === undefined ? {} : { resultObjectId }),
+  };
 }

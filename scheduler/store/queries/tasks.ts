@@ -259,3 +259,16 @@ export async function deleteTasksCreatedBefore(db: Queryable, beforeMs: number, 
   );
   return rowCount;
 }
+
+/** Tasks whose row is not final and has not changed since, of every workspace, oldest first. */
+export function listOpenTasks(
+  db: Queryable,
+  filter: { readonly unchangedSinceMs: number; readonly limit: number },
+): Promise<TaskRow[]> {
+  return many(
+    db,
+    `select ${BASE}, null as result from tasks t ${JOINS} where t.rank < 3 and t.updated_at < $1 order by t.created_at limit $2`,
+    [new Date(filter.unchangedSinceMs), filter.limit],
+    map,
+  );
+}

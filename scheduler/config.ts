@@ -1,0 +1,56 @@
+import Type from 'typebox';
+import type { Static } from 'typebox';
+
+const Text = (description: string, rest: { default?: string; secret?: boolean } = {}) =>
+  Type.String({ description, ...rest });
+const Count = (description: string, value: number) => Type.Integer({ minimum: 1, default: value, description });
+
+/** Every setting of the scheduler. Names are environment variables; secrets may come as `<NAME>_FILE`. */
+export const SchedulerSettings = Type.Object({
+  LONGSHORE_DATA_DIR: Text('where embedded stores, objects and the key file live'),
+  LONGSHORE_HTTP_ADDRESS: Text('host:port of every HTTP surface', { default: '127.0.0.1:1994' }),
+  LONGSHORE_AGENT_ADDRESS: Text('host:port that agents dial', { default: '127.0.0.1:1995' }),
+  LONGSHORE_EXTERNAL_URL: Type.Optional(Text('what URLs given to clients start with; else from the address')),
+  LONGSHORE_EXTERNAL_AGENT_ADDRESS: Type.Optional(
+    Text('host:port that machines are told to dial; else from the address'),
+  ),
+  LONGSHORE_INVOKE_DOMAIN: Type.Optional(Text('domain of host-form invoke URLs')),
+  DATABASE_URL: Type.Optional(Text('postgres://…; absent: embedded', { secret: true })),
+  REDIS_URL: Type.Optional(Text('redis://… or redis+sentinel://…; absent: a private child', { secret: true })),
+  LONGSHORE_REDIS_SOCKET: Type.Optional(Text('socket of a Redis that a supervisor started')),
+  LONGSHORE_REDIS_PREFIX: Text('prefix of every Redis key', { default: 'ls' }),
+  LONGSHORE_SECRET_KEY_FILE: Type.Optional(
+    Text('32 bytes that seal secrets at rest; absent: made in the data directory'),
+  ),
+  LONGSHORE_BOOTSTRAP_TOKEN: Type.Optional(Text('lets a caller elsewhere make the first workspace', { secret: true })),
+  LONGSHORE_METRICS_TOKEN: Type.Optional(Text('bearer that may read /metrics from elsewhere', { secret: true })),
+  LONGSHORE_MAX_OBJECT_BYTES: Count('largest code archive', 4 * 1024 ** 3),
+  LONGSHORE_MAX_INVOKE_BODY_BYTES: Count('largest body of a JSON invocation', 16 * 1024 ** 2),
+  LONGSHORE_MAX_RESULT_BYTES: Count('largest result of a task', 64 * 1024 ** 2),
+  LONGSHORE_MAX_CONTAINERS: Count('most containers of one deployment', 100),
+  LONGSHORE_LOG_LEVEL: Type.Union(
+    [Type.Literal('trace'), Type.Literal('debug'), Type.Literal('info'), Type.Literal('warn'), Type.Literal('error')],
+    { default: 'info', description: 'least severe lines that are written' },
+  ),
+});
+export type SchedulerSettings = Readonly<Static<typeof SchedulerSettings>>;
+
+/** Settings of the other programs that may stand in the same environment. */
+export const FOREIGN_SETTINGS = [
+  'LONGSHORE_CONTEXT_FILE',
+  'LONGSHORE_URL',
+  'LONGSHORE_TOKEN',
+  'LONGSHORE_GRPC_ADDRESS',
+  'LONGSHORE_AGENT_METRICS_ADDRESS',
+  'LONGSHORE_CA_BUNDLE',
+  'LONGSHORE_REGISTRY',
+  'LONGSHORE_BASE_IMAGE',
+  'LONGSHORE_SCHEDULER_ADDRESS',
+  'LONGSHORE_JOIN_TOKEN',
+  'LONGSHORE_DEFAULT_PYTHON',
+  'LONGSHORE_AGENT_CPU',
+  'LONGSHORE_AGENT_MEMORY',
+  'LONGSHORE_ALLOW_PLAINTEXT',
+  'LONGSHORE_RATE_LIMITS',
+  'LONGSHORE_TEST_DATABASE_URL',
+] as const;

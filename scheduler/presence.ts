@@ -1,0 +1,69 @@
+// Which scheduler processes live: each sets a key that lapses 10 s after its last renewal. A synchronous task whose caller's replica is not present has nobody to answer.
+import type { Redis } from 'ioredis';
+import type { InstanceId } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { Keys } from './queues/keys.ts';
+
+const LIFE_MS = 10_000;
+const RENEW_MS = 3_000;
+
+export class Presence {
+  readonly name = 'presence';
+  readonly #redis: Redis;
+  readonly #keys: Keys;
+  readonly #instance: InstanceId;
+  readonly #log: Log;
+  readonly #abort = new AbortController();
+  #alive = new Set<InstanceId>();
+
+  constructor(parts: { readonly redis: Redis; readonly keys: Keys; readonly instance: InstanceId; readonly log: Log }) {
+    this.#redis = parts.redis;
+    this.#keys = parts.keys;
+    this.#instance = parts.instance;
+    this.#log = parts.log;
+  }
+
+  isAlive(instance: InstanceId): boolean {
+    return instance === this.#instance || this.#alive.has(instance);
+  }
+
+  async start(): Promise<void> {
+    await this.#renew();
+    void this.#loop();
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    await this.#redis.del(this.#keys.presence(this.#instance));
+    await this.#redis.srem(this.#keys.instances, this.#instance);
+  }
+
+  async #loop(): Promise<void> {
+    while (await sleep(RENEW_MS, this.#abort.signal)) {
+      try {
+        await this.#renew();
+      } catch (error) {
+        this.#log.warn({ err: error }, 'presence not renewed');
+      }
+    }
+  }
+
+  async #renew(): Promise<void> {
+    const own = this.#keys.presence(this.#instance);
+    await Promise.all([
+      this.#redis.set(own, '1', 'PX', LIFE_MS),
+      this.#redis.sadd(this.#keys.instances, this.#instance),
+    ]);
+    const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
+    const present = await Promise.all(names.map((name) => this.#redis.exists(this.#keys.presence(name))));
+    const alive = new Set<InstanceId>();
+    const gone: InstanceId[] = [];
+    for (const [index, name] of names.entries()) {
+      if (present[index] === 1) alive.add(name);
+      else gone.push(name);
+    }
+    this.#alive = alive;
+    if (gone.length > 0) await this.#redis.srem(this.#keys.instances, ...gone);
+  }
+}
