@@ -104,7 +104,7 @@ export interface RunnerOptions {
   readonly handler?: string;
   readonly onStart?: string;
   readonly env?: Readonly<Record<string, string>>;
-  /** The interpreter; default `python3`. */
+  /** The interpreter; default LONGSHORE_TEST_PYTHON, else `python3`. */
   readonly python?: string;
   /** False: results stay unacknowledged until the test says otherwise. */
   readonly acknowledge?: boolean;
@@ -177,25 +177,29 @@ export class FakeAgent {
   }
 
   private spawn(options: RunnerOptions): void {
-    const child = spawn(options.python ?? 'python3', ['-m', 'longshore.runner'], {
-      cwd: join(this.directory, 'code'),
-      env: {
-        PATH: process.env['PATH'] ?? '',
-        HOME: process.env['HOME'] ?? '',
-        PYTHONPATH: fileURLToPath(new URL('../../python', import.meta.url)),
-        PYTHONDONTWRITEBYTECODE: '1',
-        LONGSHORE_AGENT_SOCKET: this.socketPath,
-        CONTAINER_ID: 'endpoint-test-00000001',
-        STUB_ID: 'stub-1',
-        STUB_TYPE: 'endpoint/deployment',
-        HANDLER: options.handler ?? 'app:handler',
-        ON_START: options.onStart ?? '',
-        WORKERS: '1',
-        TIMEOUT: '180',
-        ...options.env,
+    const child = spawn(
+      options.python ?? process.env['LONGSHORE_TEST_PYTHON'] ?? 'python3',
+      ['-m', 'longshore.runner'],
+      {
+        cwd: join(this.directory, 'code'),
+        env: {
+          PATH: process.env['PATH'] ?? '',
+          HOME: process.env['HOME'] ?? '',
+          PYTHONPATH: fileURLToPath(new URL('../../python', import.meta.url)),
+          PYTHONDONTWRITEBYTECODE: '1',
+          LONGSHORE_AGENT_SOCKET: this.socketPath,
+          CONTAINER_ID: 'endpoint-test-00000001',
+          STUB_ID: 'stub-1',
+          STUB_TYPE: 'endpoint/deployment',
+          HANDLER: options.handler ?? 'app:handler',
+          ON_START: options.onStart ?? '',
+          WORKERS: '1',
+          TIMEOUT: '180',
+          ...options.env,
+        },
+        stdio: ['ignore', 'pipe', 'pipe'],
       },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
+    );
     this.runner = child;
     child.stdout.on('data', (data: Buffer) => (this.stdout += data.toString()));
     child.stderr.on('data', (data: Buffer) => (this.stderr += data.toString()));
@@ -312,6 +316,8 @@ export class FakeAgent {
   async stop(): Promise<void> {
     if (this.exitCode === undefined) {
       this.runner?.kill('SIGKILL');
+      // Forked processes that outlive the first one hold its output open until they see their connection end.
+      await this.hangUp();
       await this.exited();
     }
     await this.hangUp();

@@ -74,8 +74,6 @@ class Link:
             for frame in self.greeting():
                 self._out += frame
             self._flush(True)
-        if not self.connected:
-            self._later()
         return self.connected
 
     def dial_until_connected(self, give_up: Callable[[], bool] = lambda: False) -> bool:
@@ -112,9 +110,9 @@ class Link:
     def receive(self, wait: bool = True) -> Optional[List[Frame]]:
         """The frames that arrived (may be none); None when the connection is over and has to be dialled again."""
         connection = self._socket
-        if connection is None:
+        if connection is None or not self.connected:
             return None
-        if wait and (self._out or self._logs) and self.connected:
+        if wait and (self._out or self._logs):
             self._drain_while_waiting(connection)
         try:
             data = connection.recv(_READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
@@ -128,9 +126,13 @@ class Link:
                 return self._cutter.feed(data)
         except FrameError:
             pass
-        self.connected = False
-        self.next_dial_at = max(self.next_dial_at, time.monotonic() + FIRST_DELAY)
+        self._lost()
         return None
+
+    def _lost(self) -> None:
+        if self.connected:
+            self.connected = False
+            self._later()
 
     def _drain_while_waiting(self, connection: socket.socket) -> None:
         """Waits for something to read, sending what is left over as the socket takes it."""
@@ -244,7 +246,7 @@ class Link:
 
     def _broken(self, connection: socket.socket) -> None:
         """The reader finds the end of the stream and dials again; closing here could hand its descriptor to somebody else."""
-        self.connected = False
+        self._lost()
         try:
             connection.shutdown(socket.SHUT_RDWR)
         except OSError:

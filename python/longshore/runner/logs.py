@@ -74,6 +74,7 @@ class LogStream(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError('write() argument must be str, not %s' % type(text).__name__)
         shielded = shield()
+        written = len(text)
         try:
             task = current_task.get() or _state.only_task()
             partial = _state.partial if task is None else task.partial
@@ -83,17 +84,18 @@ class LogStream(io.TextIOBase):
                 # A progress bar without line ends must not grow for ever.
                 if len(text) < MAX_LINE_BYTES:
                     partial[key] = text
-                    return len(text)
-                partial.pop(key, None)
-                emit(task, self._name, text)
-                return len(text)
+                    return written
+                pieces = cut_line(text)
+                partial[key] = pieces.pop().decode('utf-8', 'replace')
+                _send(task, self._name, pieces)
+                return written
             lines = (partial.pop(key, '') + text).split('\n')
             last = lines.pop()
             if last:
                 partial[key] = last
             for line in lines:
                 emit(task, self._name, line)
-            return len(text)
+            return written
         finally:
             if shielded:
                 unshield()
@@ -136,8 +138,12 @@ def cut_line(line: str) -> List[bytes]:
 
 def emit(task: Optional[Task], stream: str, line: str) -> None:
     """One line, sent for a task or for none."""
+    _send(task, stream, cut_line(line))
+
+
+def _send(task: Optional[Task], stream: str, pieces: List[bytes]) -> None:
     link = _state.link if task is None or task.sink is None else task.sink
-    for piece in cut_line(line):
+    for piece in pieces:
         if link is None:
             _fallback(stream, piece)
         else:
