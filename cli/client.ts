@@ -1,0 +1,169 @@
+// The scheduler's HTTP surfaces as the commands see them: one small client, every call with a deadline, every failure a sentence. It owns
+// the knowledge of the three error shapes (gateway `ok: false` or RPC status, REST `{message, code}`, invoke `{error}` or `{message}`).
+import type { Readable } from 'node:stream';
+import { request, Agent } from 'undici';
+import { messageOf } from '#shared/errors.ts';
+import type { Context } from './context.ts';
+import { CliError, errorCode } from './errors.ts';
+import { textField } from './json.ts';
+import type { JsonObject } from './json.ts';
+
+/** An answer as it came: nothing is thrown for its status. */
+export interface RawAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Buffer;
+}
+
+interface CallOptions {
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  readonly body?: Buffer | string | Readable;
+  readonly contentType?: string;
+  /** Of a stream, whose length is not known otherwise. */
+  readonly contentLength?: number;
+  readonly timeoutMs?: number;
+  /** No bearer: signed URLs carry their own right. */
+  readonly anonymous?: boolean;
+}
+
+/** Answers are JSON of bounded lists; a larger one is a mistake on the other side. Invocations have their own bound. */
+const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
+const CALL_TIMEOUT_MS = 30_000;
+
+/** Calls one installation with one token. `close()` ends its connections, so that the program can end. */
+export class Client {
+  readonly context: Context;
+  readonly #agent = new Agent({
+    connect: { timeout: 10_000 },
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    keepAliveTimeout: 5_000,
+  });
+
+  constructor(context: Context) {
+    this.context = context;
+  }
+
+  async close(): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  /** Any path or absolute URL. @throws CliError when nothing answers in time */
+  async call(pathOrUrl: string, options: CallOptions = {}): Promise<RawAnswer> {
+    const url = pathOrUrl.startsWith('/') ? `${this.context.url}${pathOrUrl}` : pathOrUrl;
+    const timeoutMs = options.timeoutMs ?? CALL_TIMEOUT_MS;
+    try {
+      const answer = await request(url, {
+        method: options.method ?? 'GET',
+        dispatcher: this.#agent,
+        signal: AbortSignal.timeout(timeoutMs),
+        headers: {
+          ...(options.anonymous === true ? {} : { authorization: `Bearer ${this.context.token}` }),
+          ...(options.body === undefined ? {} : { 'content-type': options.contentType ?? 'application/json' }),
+          ...(options.contentLength === undefined ? {} : { 'content-length': String(options.contentLength) }),
+        },
+        ...(options.body === undefined ? {} : { body: options.body }),
+      });
+      return { status: answer.statusCode, headers: plainHeaders(answer.headers), body: await readBounded(answer.body) };
+    } catch (error) {
+      throw unreachable(url, error, timeoutMs);
+    }
+  }
+
+  /**
+   * One gateway operation (path below `/api/v1/gateway`).
+   * @throws CliError with the operation's own text when it answered `ok: false` or an RPC status
+   */
+  async gateway(method: 'GET' | 'POST' | 'DELETE', path: string, body?: JsonObject): Promise<JsonObject> {
+    const answer = await this.call(`/api/v1/gateway${path}`, {
+      method,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const value = jsonOf(answer, `${method} ${path}`);
+    if (answer.status !== 200) throw new CliError(sentenceOf(answer.status, value, this.context.url));
+    if (value['ok'] === false) throw new CliError(textOf(value) || `the scheduler refused ${method} ${path}`);
+    return value;
+  }
+
+  /** One workspace REST read (path below `/api/v1`). */
+  async rest(path: string): Promise<JsonObject> {
+    const answer = await this.call(`/api/v1${path}`);
+    const value = jsonOf(answer, `GET ${path}`);
+    if (answer.status !== 200) throw new CliError(sentenceOf(answer.status, value, this.context.url));
+    return value;
+  }
+
+  /** The workspace of the token: from the context file, else asked. */
+  async workspaceId(): Promise<string> {
+    if (this.context.workspaceId !== '') return this.context.workspaceId;
+    const workspace = await this.rest('/workspace/current');
+    return textField(workspace, 'external_id') || textField(workspace, 'id');
+  }
+}
+
+/** The sentence for an answer that is not a success, whichever of the three shapes it has. */
+export function sentenceOf(status: number, body: JsonObject, url: string): string {
+  const text = textOf(body);
+  if (status === 401) {
+    return `${url} does not accept the token (${text || 'unauthorized'}): choose another with --token, LONGSHORE_TOKEN or \`longshore context use\``;
+  }
+  if (status === 404) return `${url} has no such thing${text === '' || text === 'Not Found' ? '' : `: ${text}`}`;
+  if (status >= 500) return `the scheduler failed (${status}): ${text || 'it said nothing more'}`;
+  return text || `the scheduler answered ${status}`;
+}
+
+function textOf(body: JsonObject): string {
+  for (const name of ['errMsg', 'errorMsg', 'error', 'message']) {
+    const text = textField(body, name);
+    if (text !== '') return text;
+  }
+  return '';
+}
+
+function jsonOf(answer: RawAnswer, what: string): JsonObject {
+  try {
+    const value: unknown = JSON.parse(answer.body.toString('utf8'));
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
+  } catch {
+    // Said below, with what came.
+  }
+  const start = answer.body.toString('utf8', 0, 80).replaceAll(/\s+/g, ' ');
+  throw new CliError(`${what} was answered ${answer.status} with something that is not a JSON object: ${start}`);
+}
+
+/** @internal exported for its test */
+export function unreachable(url: string, error: unknown, timeoutMs: number): CliError {
+  if (error instanceof CliError) return error;
+  const origin = URL.parse(url)?.origin ?? url;
+  const name = error instanceof Error ? error.name : '';
+  if (name === 'TimeoutError' || name === 'AbortError') {
+    return new CliError(`${origin} did not answer within ${Math.round(timeoutMs / 1000)} s`, { cause: error });
+  }
+  const code = errorCode(error);
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
+    return new CliError(`cannot reach ${origin}: its host name is not known here`, { cause: error });
+  }
+  const detail = code === '' ? messageOf(error) : code;
+  return new CliError(`cannot reach ${origin} (${detail}): is the scheduler running? start it with \`longshore up\``, {
+    cause: error,
+  });
+}
+
+async function readBounded(body: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of body) {
+    size += part.byteLength;
+    if (size > MAX_ANSWER_BYTES) throw new CliError(`the answer is larger than ${MAX_ANSWER_BYTES / 1024 ** 2} MiB`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts, size);
+}
+
+function plainHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
+  const plain: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined) plain[name.toLowerCase()] = Array.isArray(value) ? value.join(', ') : value;
+  }
+  return plain;
+}

@@ -1,0 +1,42 @@
+// `longshore context`: which installation commands talk to.
+import { Client } from '../client.ts';
+import { chooseContext, contextFilePath, readContexts, resolveContext } from '../context.ts';
+import type { GlobalOptions } from '../context.ts';
+import { print, printJson, printTable } from '../print.ts';
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+/** Prints what commands would use; the workspace of a token that came from the environment is asked for. */
+export async function runContextShow(options: GlobalOptions, env: Env): Promise<void> {
+  const context = await resolveContext(options, env);
+  const client = new Client(context);
+  try {
+    const shown = { url: context.url, token: context.token, workspaceId: await client.workspaceId() };
+    if (options.json === true) printJson(shown);
+    else for (const [name, value] of Object.entries(shown)) print(`${`${name}:`.padEnd(13)}${value}`);
+  } finally {
+    await client.close();
+  }
+}
+
+export async function runContextList(options: GlobalOptions, env: Env): Promise<void> {
+  const file = await readContexts(contextFilePath(env));
+  const rows = Object.entries(file.contexts).map(([name, context]) => ({
+    name,
+    current: name === file.current,
+    url: context.url,
+    workspaceId: context.workspaceId,
+  }));
+  if (options.json === true) printJson(rows);
+  else {
+    printTable(
+      ['', 'NAME', 'URL', 'WORKSPACE'],
+      rows.map((row) => [row.current ? '*' : '', row.name, row.url, row.workspaceId]),
+    );
+  }
+}
+
+export async function runContextUse(name: string, env: Env): Promise<void> {
+  await chooseContext(name, env);
+  print(`commands now use the context ${name}`);
+}

@@ -1,0 +1,32 @@
+// `longshore deploy`: describe, pack, upload, deploy (cli/deploy/), and say how to call the result.
+import { Client } from '../client.ts';
+import { resolveContext } from '../context.ts';
+import type { GlobalOptions } from '../context.ts';
+import { deployApp } from '../deploy/deploy.ts';
+import { note, print, printJson } from '../print.ts';
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+export async function runDeploy(
+  target: string,
+  flags: { readonly name?: string },
+  options: GlobalOptions,
+  env: Env,
+): Promise<void> {
+  const context = await resolveContext(options, env);
+  const client = new Client(context);
+  try {
+    const deployed = await deployApp(client, { target, name: flags.name, reuse: false, onStep: note, env });
+    if (options.json === true) {
+      printJson(deployed);
+      return;
+    }
+    print(`${deployed.name} version ${deployed.version} is deployed: ${deployed.url}`);
+    print('');
+    print('Call it:');
+    print(`  curl -X POST ${deployed.url} -H "Authorization: Bearer $LONGSHORE_TOKEN" -d '{}'`);
+    print(`  longshore invoke ${deployed.name} --data '{}'`);
+  } finally {
+    await client.close();
+  }
+}

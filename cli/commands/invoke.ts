@@ -1,0 +1,98 @@
+// `longshore invoke`: one call of a deployment; the answer's bytes are printed as they came.
+import { readFile } from 'node:fs/promises';
+import { buffer } from 'node:stream/consumers';
+import { messageOf } from '#shared/errors.ts';
+import { Client } from '../client.ts';
+import type { RawAnswer } from '../client.ts';
+import { resolveContext } from '../context.ts';
+import type { GlobalOptions } from '../context.ts';
+import { CliError, usageError } from '../errors.ts';
+import { note, printBytes, printError, printJson } from '../print.ts';
+import type { InvokeFlags } from '../program.ts';
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+/** Prints the answer; an error status prints its text on stderr and gives exit code 1. */
+export async function runInvoke(name: string, flags: InvokeFlags, options: GlobalOptions, env: Env): Promise<number> {
+  const body = await readInput(flags.data);
+  const client = new Client(await resolveContext(options, env));
+  try {
+    const answer = await invoke(client, {
+      path: invokePath(flags.kind, name, flags.version),
+      body,
+      timeoutMs: flags.timeout * 1000,
+    });
+    const taskId = answer.headers['x-task-id'] ?? '';
+    if (options.json === true) {
+      printJson({ status: answer.status, taskId, body: parsedOrText(answer.body) });
+    } else if (answer.status < 300) {
+      printBytes(answer.body);
+    } else {
+      printError(`${name} answered ${answer.status}: ${failureText(answer)}`);
+      if (taskId !== '') note(`what it wrote: longshore logs --task ${taskId}`);
+    }
+    return answer.status < 300 ? 0 : 1;
+  } finally {
+    await client.close();
+  }
+}
+
+/** The path form of an invoke URL. */
+export function invokePath(kind: string, name: string, version?: number): string {
+  const base = `/${encodeURIComponent(kind)}/${encodeURIComponent(name)}`;
+  return version === undefined ? base : `${base}/v${version}`;
+}
+
+/** Calls a handler with JSON bytes. */
+export function invoke(
+  client: Client,
+  call: { readonly path: string; readonly body: Buffer; readonly timeoutMs: number },
+): Promise<RawAnswer> {
+  return client.call(call.path, { method: 'POST', body: call.body, timeoutMs: call.timeoutMs });
+}
+
+/** The text of an invocation that failed, out of `{error}`, `{message}` or whatever came. */
+export function failureText(answer: RawAnswer): string {
+  const value = parsedOrText(answer.body);
+  if (typeof value === 'object' && value !== null) {
+    for (const name of ['error', 'message'] as const) {
+      const text = (value as Record<string, unknown>)[name];
+      if (typeof text === 'string') return text;
+    }
+  }
+  return answer.body.toString('utf8');
+}
+
+/** `{…}`, `@file` or `-`: read and checked here, so that a typing mistake does not cost a task. */
+export async function readInput(data: string): Promise<Buffer> {
+  const bytes = await readSource(data);
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString('utf8'));
+  } catch (error) {
+    throw new CliError(`--data is not JSON (${messageOf(error)})`, { cause: error, exitCode: 2 });
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw usageError('--data must be a JSON object, such as {"name": "you"}');
+  }
+  return bytes;
+}
+
+async function readSource(data: string): Promise<Buffer> {
+  if (data === '-') return buffer(process.stdin);
+  if (!data.startsWith('@')) return Buffer.from(data);
+  try {
+    return await readFile(data.slice(1));
+  } catch (error) {
+    throw new CliError(`--data: cannot read ${data.slice(1)} (${messageOf(error)})`, { cause: error, exitCode: 2 });
+  }
+}
+
+function parsedOrText(body: Buffer): unknown {
+  const text = body.toString('utf8');
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}

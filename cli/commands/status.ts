@@ -1,0 +1,81 @@
+// `longshore status`: is the scheduler well, what does it have. Exit code 1 when it is not ready.
+import { Client } from '../client.ts';
+import { resolveContext } from '../context.ts';
+import type { GlobalOptions } from '../context.ts';
+import { listField, numberField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { print, printJson, printTable } from '../print.ts';
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+export async function runStatus(options: GlobalOptions, env: Env): Promise<number> {
+  const client = new Client(await resolveContext(options, env));
+  try {
+    const health = await client.call('/api/v1/health', { anonymous: true });
+    const scheduler = { url: client.context.url, status: healthText(health.status, health.body) };
+    const [machines, deployments, containers] = await Promise.all([
+      client.gateway('GET', '/machines').then((answer) => listField(answer, 'machines')),
+      client.gateway('GET', '/deployments?limit=1000').then((answer) => listField(answer, 'deployments')),
+      client.gateway('GET', '/containers').then((answer) => listField(answer, 'containers')),
+    ]);
+    if (options.json === true) printJson({ scheduler, machines, deployments, containers });
+    else show(scheduler, machines, deployments, containers);
+    return health.status === 200 ? 0 : 1;
+  } finally {
+    await client.close();
+  }
+}
+
+function show(
+  scheduler: { readonly url: string; readonly status: string },
+  machines: readonly JsonObject[],
+  deployments: readonly JsonObject[],
+  containers: readonly JsonObject[],
+): void {
+  print(`scheduler ${scheduler.url}: ${scheduler.status}`);
+  print('\nMachines');
+  printTable(
+    ['ID', 'POOL', 'STATUS', 'CPU', 'MEMORY', 'GPU'],
+    machines.map((machine) => [
+      textField(machine, 'id'),
+      textField(machine, 'poolName'),
+      textField(machine, 'status'),
+      `${numberField(machine, 'cpu') / 1000}`,
+      `${numberField(machine, 'memory')} MiB`,
+      numberField(machine, 'gpuCount') > 0 ? `${numberField(machine, 'gpuCount')} ${textField(machine, 'gpu')}` : '-',
+    ]),
+  );
+  print('\nDeployments');
+  printTable(
+    ['NAME', 'VERSION', 'ACTIVE', 'KIND', 'CREATED'],
+    deployments.map((deployment) => [
+      textField(deployment, 'name'),
+      `v${numberField(deployment, 'version')}`,
+      deployment['active'] === true ? 'yes' : 'no',
+      textField(deployment, 'stubType').split('/', 1)[0] ?? '',
+      textField(deployment, 'createdAt'),
+    ]),
+  );
+  print('\nContainers');
+  printTable(
+    ['ID', 'STATUS', 'MACHINE', 'STARTED'],
+    containers.map((container) => [
+      textField(container, 'containerId'),
+      textField(container, 'status'),
+      textField(container, 'machineId') || '-',
+      textField(container, 'startedAt') || '-',
+    ]),
+  );
+}
+
+function healthText(status: number, body: Buffer): string {
+  if (status === 200) return 'ready';
+  try {
+    const value: unknown = JSON.parse(body.toString('utf8'));
+    if (typeof value === 'object' && value !== null)
+      return textField(value as JsonObject, 'status') || `not ready (${status})`;
+  } catch {
+    // A proxy in between may answer anything.
+  }
+  return `not ready (${status})`;
+}

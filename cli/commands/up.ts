@@ -1,0 +1,315 @@
+// `longshore up`: Redis, a scheduler and an agent as processes of their own, under one supervisor that stays in the foreground. It owns their
+// order (Redis, scheduler, agent; backwards when stopping, the containers first of all), their restarts and their logs, and knows nothing of
+// what they do. However it ends, nothing of it stays behind: a clean stop ends every child, children of a killed `up` notice the closed
+// channel, and the next start waits for them. Only Redis outlives a kill; the next start adopts it by its socket.
+import { existsSync } from 'node:fs';
+import { delimiter, dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { withDeadline } from '#shared/backoff.ts';
+import { messageOf } from '#shared/errors.ts';
+import { createLog } from '#shared/log.ts';
+import { startEmbeddedRedis } from '#shared/redis-child.ts';
+import type { RedisChild } from '#shared/redis-child.ts';
+import type { Context } from '../context.ts';
+import { CliError } from '../errors.ts';
+import { textField } from '../json.ts';
+import { note, print, printError, printJson } from '../print.ts';
+import type { UpFlags } from '../program.ts';
+import { SupervisedChild } from '../up/child.ts';
+import type { IpcMessage } from '../up/child.ts';
+import { ChildBook, lockDataDir, makeDataDir } from '../up/data-dir.ts';
+import { runExample } from '../up/example.ts';
+import type { ExampleAnswer } from '../up/example.ts';
+import { openInstallation } from '../up/installation.ts';
+import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
+import { signalGroup } from '../up/processes.ts';
+import { clientUrl, daemonEnv, upSettings } from '../up/settings.ts';
+import type { UpSettings } from '../up/settings.ts';
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
+const READY_TIMEOUT_MS = 60_000;
+/** Signals of one Ctrl-C may come twice (from the terminal and from npm); later ones mean impatience. */
+const SAME_SIGNAL_MS = 700;
+
+/** Runs until a signal or a child that cannot be kept alive; resolves with the exit code. */
+export async function runUp(flags: UpFlags, env: Env): Promise<number> {
+  const settings = upSettings(flags, env);
+  const up = new Up(settings, env);
+  const ended = Promise.withResolvers<number>();
+  let stopAskedMs: number | undefined;
+  const onSignal = (): void => {
+    const nowMs = performance.now();
+    if (stopAskedMs === undefined) {
+      stopAskedMs = nowMs;
+      note('stopping (again to stop at once) ...');
+      ended.resolve(0);
+    } else if (nowMs - stopAskedMs > SAME_SIGNAL_MS) {
+      up.kill();
+      process.exit(130);
+    }
+  };
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  for (const signal of signals) process.on(signal, onSignal);
+  // A terminal that went away must not keep us from stopping the children.
+  process.stderr.on('error', () => {});
+  process.stdout.on('error', () => {});
+  up.onGaveUp = (sentence) => {
+    printError(sentence);
+    ended.resolve(1);
+  };
+  try {
+    const story = tellStory(up, flags, env).catch((error: unknown) => {
+      if (stopAskedMs !== undefined) return;
+      ended.reject(error);
+    });
+    const code = await ended.promise;
+    await up.stop();
+    await story;
+    if (stopAskedMs !== undefined) note('stopped');
+    return code;
+  } catch (error) {
+    await up.stop();
+    throw error;
+  } finally {
+    for (const signal of signals) process.off(signal, onSignal);
+  }
+}
+
+/** From nothing to the printed answer. */
+async function tellStory(up: Up, flags: UpFlags, env: Env): Promise<void> {
+  const context = await up.start();
+  let example: ExampleAnswer | undefined;
+  if (flags.example !== undefined) {
+    try {
+      const wanted = { target: flags.example, data: flags.exampleData };
+      example = await runExample(context, wanted, env, (line) => note(`- ${line}`));
+    } catch (error) {
+      // The installation is well; the example may be repaired and deployed by hand.
+      if (!up.isStopping) printError(`the example failed: ${messageOf(error)}`);
+    }
+  }
+  if (up.isStopping) return;
+  if (flags.json === true) {
+    printJson({ url: context.url, token: context.token, workspaceId: context.workspaceId, example: example ?? null });
+    return;
+  }
+  showReady(context, example, flags, env);
+}
+
+function showReady(context: Context, example: ExampleAnswer | undefined, flags: UpFlags, env: Env): void {
+  if (example !== undefined) {
+    print('');
+    print(`${example.name} answered in ${example.milliseconds} ms:`);
+    print(`  ${example.answer}`);
+  }
+  print('');
+  print(`Longshore is up at ${context.url}`);
+  if (flags.firstRun === true || flags.example !== undefined) {
+    const program = programName(env);
+    const name = example?.name ?? 'hello';
+    print(`Token: ${context.token}`);
+    print('');
+    print('Next:');
+    print(
+      `  curl -X POST ${example?.url ?? `${context.url}/endpoint/${name}`} -H "Authorization: Bearer ${context.token}" -d '{}'`,
+    );
+    print(`  ${program} deploy examples/slow/app.py`);
+    print(`  ${program} logs ${name} --follow`);
+  } else {
+    print('`longshore context show` prints the token.');
+  }
+  print('');
+  note('Ctrl-C stops everything.');
+}
+
+/** How the person can type our name: alone when it is on their path, else from where they are. */
+function programName(env: Env): string {
+  const found = (env['PATH'] ?? '')
+    .split(delimiter)
+    .some((directory) => !directory.includes('node_modules') && existsSync(join(directory, 'longshore')));
+  if (found) return 'longshore';
+  const path = relative(process.cwd(), join(ROOT, 'bin', 'longshore.mjs'));
+  return path.startsWith('..') ? join(ROOT, 'bin', 'longshore.mjs') : `./${path}`;
+}
+
+/** The processes and their order. */
+class Up {
+  onGaveUp: (sentence: string) => void = () => {};
+  readonly #settings: UpSettings;
+  readonly #env: Env;
+  readonly #book: ChildBook;
+  #lock: { release(): Promise<void> } | undefined;
+  #redis: RedisChild | undefined;
+  #scheduler: SupervisedChild | undefined;
+  #agent: SupervisedChild | undefined;
+  #redisLog: BoundedLogFile | undefined;
+  #stopped: Promise<void> | undefined;
+  #isStopping = false;
+  /** What the first start settled, for later ones: with port 0 another would be picked. */
+  #settled: { httpAddress: string; agentAddress: string };
+  #joinToken: string | undefined;
+
+  constructor(settings: UpSettings, env: Env) {
+    this.#settings = settings;
+    this.#env = env;
+    this.#book = new ChildBook(settings.dataDir);
+    this.#settled = { httpAddress: settings.httpAddress, agentAddress: settings.agentAddress };
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
+  /** @throws CliError or StartupError with the sentence for the person; what already ran is stopped by `stop` */
+  async start(): Promise<Context> {
+    const { dataDir, redisUrl } = this.#settings;
+    makeDataDir(dataDir);
+    this.#lock = await lockDataDir(dataDir);
+    await this.#book.waitForLeftovers((name) => note(`- waiting for the ${name} of an earlier start to end ...`));
+    if (redisUrl === undefined) await this.#step('Redis', () => this.#startRedis());
+    this.#checkStopping();
+    const ready = await this.#step('scheduler', () => this.#startScheduler());
+    this.#settled = {
+      httpAddress: textField(ready, 'httpAddress') || this.#settled.httpAddress,
+      agentAddress: textField(ready, 'agentAddress') || this.#settled.agentAddress,
+    };
+    if (!this.#env['DATABASE_URL']) {
+      note(
+        `- records are kept in ${dataDir}: they survive a killed process, not a power cut (DATABASE_URL names a server)`,
+      );
+    }
+    this.#checkStopping();
+    const context = await openInstallation(this.#running(), clientUrl(this.#settled.httpAddress), this.#env);
+    this.#checkStopping();
+    await this.#step('agent', () => this.#startAgent());
+    this.#joinToken = undefined;
+    return context;
+  }
+
+  /** Everything that started, last first; once. */
+  stop(): Promise<void> {
+    this.#isStopping = true;
+    this.#stopped ??= this.#stopAll();
+    return this.#stopped;
+  }
+
+  /** At once; Redis loses at most the last second, which the next start makes good. */
+  kill(): void {
+    this.#isStopping = true;
+    this.#agent?.kill();
+    this.#scheduler?.kill();
+    if (this.#redis !== undefined) signalGroup(this.#redis.pid(), 'SIGKILL');
+  }
+
+  async #stopAll(): Promise<void> {
+    await this.#stopContainers();
+    await this.#agent?.stop(3_000);
+    await this.#scheduler?.stop(5_000);
+    try {
+      if (this.#redis !== undefined) {
+        await withDeadline(this.#redis.stop(3_000), 5_000, () => new Error('it did not end'));
+      }
+    } catch (error) {
+      note(`Redis did not stop cleanly (${messageOf(error)})`);
+    }
+    this.#redisLog?.close();
+    await this.#lock?.release();
+  }
+
+  /** The agent ends its containers; the scheduler must not have begun new ones by the time it is stopped, so the agent goes first. */
+  async #stopContainers(): Promise<void> {
+    if (this.#agent?.pid === undefined) return;
+    try {
+      await this.#agent.request({ kind: 'stopContainers', graceMs: 3_000 }, 9_000);
+    } catch (error) {
+      note(`containers may still be running: ${messageOf(error)}`);
+    }
+  }
+
+  async #startRedis(): Promise<void> {
+    const name = 'redis';
+    const file = new BoundedLogFile(this.#logPath(name));
+    this.#redisLog = file;
+    const cutter = new LineCutter((line) => {
+      file.write(`${line}\n`);
+      const short = screenLine(name, line);
+      if (short !== undefined && !this.#isStopping) note(short);
+    });
+    const log = createLog({ name, destination: { write: (text: string) => cutter.push(text) } });
+    const redis = await startEmbeddedRedis({
+      dataDir: this.#settings.dataDir,
+      log,
+      onGaveUp: (sentence) => this.onGaveUp(sentence),
+    });
+    // A stop that came meanwhile found nothing to stop.
+    if (this.#isStopping) await redis.stop();
+    else this.#redis = redis;
+  }
+
+  async #startScheduler(): Promise<IpcMessage> {
+    this.#scheduler = this.#child('scheduler', () => ({
+      ...daemonEnv(this.#env),
+      LONGSHORE_DATA_DIR: this.#settings.dataDir,
+      LONGSHORE_HTTP_ADDRESS: this.#settled.httpAddress,
+      LONGSHORE_AGENT_ADDRESS: this.#settled.agentAddress,
+      ...(this.#redis === undefined ? {} : { LONGSHORE_REDIS_SOCKET: this.#redis.socketPath }),
+    }));
+    return this.#scheduler.start();
+  }
+
+  async #startAgent(): Promise<void> {
+    const { dataDir } = this.#settings;
+    if (!existsSync(join(dataDir, 'agent', 'machine.json'))) {
+      const made = await this.#running().request({ kind: 'createLocalMachine' }, 20_000);
+      this.#joinToken = textField(made, 'joinToken');
+    }
+    this.#agent = this.#child('agent', () => ({
+      ...daemonEnv(this.#env),
+      LONGSHORE_DATA_DIR: dataDir,
+      LONGSHORE_SCHEDULER_ADDRESS: this.#settled.agentAddress,
+      ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
+    }));
+    await this.#agent.start();
+  }
+
+  #child(name: string, env: () => Readonly<Record<string, string | undefined>>): SupervisedChild {
+    this.#checkStopping();
+    return new SupervisedChild({
+      name,
+      command: process.execPath,
+      args: [join(ROOT, 'cli', 'main.ts'), name],
+      env,
+      logPath: this.#logPath(name),
+      readyTimeoutMs: READY_TIMEOUT_MS,
+      book: this.#book,
+      onNote: (line) => {
+        if (!this.#isStopping) note(line);
+      },
+      onGaveUp: (sentence) => this.onGaveUp(sentence),
+      onBack: () => note(`the ${name} is back`),
+    });
+  }
+
+  #running(): SupervisedChild {
+    if (this.#scheduler === undefined) throw new CliError('the scheduler is not running');
+    return this.#scheduler;
+  }
+
+  #logPath(name: string): string {
+    return join(this.#settings.dataDir, 'logs', `${name}.log`);
+  }
+
+  async #step<T>(what: string, work: () => Promise<T>): Promise<T> {
+    note(`- starting the ${what} ...`.replace('the Redis', 'Redis'));
+    const startedMs = performance.now();
+    const result = await work();
+    note(`- ${what} is ready (${((performance.now() - startedMs) / 1000).toFixed(1)} s)`);
+    return result;
+  }
+
+  #checkStopping(): void {
+    if (this.#isStopping) throw new CliError('stopped while starting');
+  }
+}

@@ -1,0 +1,151 @@
+// The installations this person talks to: a small file of named contexts (0600), and the rule by which one of them, or the environment,
+// is chosen. Every command that calls a scheduler asks here; `up` writes what it made. The file is replaced in one step, never half written.
+import { chmod, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { messageOf } from '#shared/errors.ts';
+import { CliError, errorCode } from './errors.ts';
+
+/** Where one installation is, and the credential for it. */
+export interface Context {
+  readonly url: string;
+  readonly token: string;
+  /** Empty when the token came from the environment and was not asked about yet. */
+  readonly workspaceId: string;
+}
+
+/** All contexts by name, and the one that is used unless a command names another. */
+export interface ContextFile {
+  readonly current: string;
+  readonly contexts: Readonly<Record<string, Context>>;
+}
+
+/** The flags every command knows. */
+export interface GlobalOptions {
+  readonly url?: string;
+  readonly token?: string;
+  readonly context?: string;
+  readonly json?: boolean;
+}
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+/** `LONGSHORE_CONTEXT_FILE`, else `~/.config/longshore/contexts.json`. */
+export function contextFilePath(env: Env): string {
+  if (env['LONGSHORE_CONTEXT_FILE']) return resolve(env['LONGSHORE_CONTEXT_FILE']);
+  return join(env['XDG_CONFIG_HOME'] || join(env['HOME'] || homedir(), '.config'), 'longshore', 'contexts.json');
+}
+
+/**
+ * Reads the file; a missing one is empty.
+ * @throws CliError when it cannot be read or is not what we write
+ */
+export async function readContexts(path: string): Promise<ContextFile> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return { current: '', contexts: {} };
+    throw new CliError(`cannot read the context file ${path} (${messageOf(error)})`, { cause: error });
+  }
+  const parsed = parseContexts(text);
+  if (parsed === undefined) {
+    throw new CliError(`the context file ${path} is damaged: repair it, or delete it and run \`longshore up\` again`);
+  }
+  return parsed;
+}
+
+/** Writes the file beside itself, syncs, and renames it over: readers see the old or the new one. Mode 0600, directory 0700. */
+export async function writeContexts(path: string, file: ContextFile): Promise<void> {
+  const temporary = `${path}.${process.pid}.tmp`;
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    const handle = await open(temporary, 'w', 0o600);
+    try {
+      await handle.writeFile(`${JSON.stringify(file, null, 2)}\n`);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await chmod(temporary, 0o600);
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw new CliError(
+      `cannot write the context file ${path} (${messageOf(error)}): make its directory writable, or name another with LONGSHORE_CONTEXT_FILE`,
+      { cause: error },
+    );
+  }
+}
+
+/** Adds or replaces one context and makes it the current one. */
+export async function saveContext(path: string, name: string, context: Context): Promise<void> {
+  const file = await readContexts(path);
+  await writeContexts(path, { current: name, contexts: { ...file.contexts, [name]: context } });
+}
+
+/**
+ * The context a command works with: flags, then `LONGSHORE_URL` and `LONGSHORE_TOKEN`, then the file. Each of the two is chosen by itself,
+ * so a token of one's own can be tried against the installation in the file.
+ * @throws CliError saying where a URL or a token may come from
+ */
+export async function resolveContext(options: GlobalOptions, env: Env): Promise<Context> {
+  const path = contextFilePath(env);
+  const file = await readContexts(path);
+  const name = options.context ?? file.current;
+  const stored = file.contexts[name];
+  if (options.context !== undefined && stored === undefined) throw noSuchContext(options.context, file, path);
+  const url = options.url ?? (env['LONGSHORE_URL'] || stored?.url);
+  const token = options.token ?? (env['LONGSHORE_TOKEN'] || stored?.token);
+  if (url === undefined || token === undefined) {
+    const what = url === undefined ? 'installation' : 'token';
+    throw new CliError(
+      `no ${what} is known: start one with \`longshore up\`, or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
+    );
+  }
+  return { url: checkedUrl(url), token, workspaceId: token === stored?.token ? stored.workspaceId : '' };
+}
+
+/** Makes a stored context the current one. */
+export async function chooseContext(name: string, env: Env): Promise<void> {
+  const path = contextFilePath(env);
+  const file = await readContexts(path);
+  if (file.contexts[name] === undefined) throw noSuchContext(name, file, path);
+  await writeContexts(path, { ...file, current: name });
+}
+
+function noSuchContext(name: string, file: ContextFile, path: string): CliError {
+  const known = Object.keys(file.contexts).join(', ') || 'none';
+  return new CliError(`no context is named ${name} in ${path} (there: ${known})`);
+}
+
+/** Without a slash at the end, so that paths can be appended. */
+function checkedUrl(url: string): string {
+  const parsed = URL.parse(url);
+  if (parsed === null || (parsed.protocol !== 'http:' && parsed.protocol !== 'https:')) {
+    throw new CliError(`${url} is not a URL: it must start with http:// or https://`);
+  }
+  return url.replace(/\/+$/, '');
+}
+
+function parseContexts(text: string): ContextFile | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (!isRecord(value) || typeof value['current'] !== 'string' || !isRecord(value['contexts'])) return undefined;
+  const contexts: Record<string, Context> = {};
+  for (const [name, entry] of Object.entries(value['contexts'])) {
+    if (!isRecord(entry)) return undefined;
+    const { url, token, workspaceId } = entry;
+    if (typeof url !== 'string' || typeof token !== 'string' || typeof workspaceId !== 'string') return undefined;
+    contexts[name] = { url, token, workspaceId };
+  }
+  return { current: value['current'], contexts };
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

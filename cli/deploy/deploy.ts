@@ -1,0 +1,144 @@
+// The ordinary way an app becomes a deployment: describe, pack, head or create the object, upload, stub, deploy. `longshore deploy` and the
+// example of `longshore up` both go through here, and so does nothing else.
+import { createReadStream } from 'node:fs';
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
+import { listField, numberField, textField } from '../json.ts';
+import { packFiles } from './archive.ts';
+import type { Archive } from './archive.ts';
+import { describeApp } from './describe.ts';
+import type { HandlerDefinition } from './describe.ts';
+import { collectFiles } from './files.ts';
+
+export interface Deployed {
+  readonly name: string;
+  readonly kind: string;
+  readonly deploymentId: string;
+  readonly stubId: string;
+  readonly version: number;
+  readonly url: string;
+  /** The latest version already was this, and no new one was made. */
+  readonly reused: boolean;
+}
+
+export interface DeployRequest {
+  /** `file.py` or `file.py:handler`. */
+  readonly target: string;
+  readonly name: string | undefined;
+  /** Make no new version when the latest one is the same code and recipe. */
+  readonly reuse: boolean;
+  readonly onStep: (line: string) => void;
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
+/** Uploads may be large and disks slow; a stalled one still ends. */
+const UPLOAD_TIMEOUT_MS = 30 * 60_000;
+
+/** @throws CliError naming what was refused and the cure */
+export async function deployApp(client: Client, request: DeployRequest): Promise<Deployed> {
+  const { root, handler } = await describeApp(request.target, request.env);
+  const found = await collectFiles(root);
+  for (const path of found.skipped)
+    request.onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
+  const archive = await packFiles(found.files);
+  try {
+    const objectId = await uploadArchive(client, archive, request.onStep);
+    return await deployHandler(client, handler, objectId, request);
+  } finally {
+    await archive.remove();
+  }
+}
+
+async function deployHandler(
+  client: Client,
+  handler: HandlerDefinition,
+  objectId: string,
+  request: DeployRequest,
+): Promise<Deployed> {
+  const kind = handler.stubType.split('/', 1)[0] ?? 'endpoint';
+  const name = request.name ?? handler.name;
+  const stubType = `${kind}/deployment`;
+  const stub = await client.gateway('POST', '/stubs', { ...handler, stubType, objectId });
+  const stubId = textField(stub, 'stubId');
+  const warning = textField(stub, 'warnMsg');
+  if (warning !== '') request.onStep(warning);
+  if (request.reuse) {
+    const latest = await latestDeployment(client, name, stubType);
+    if (latest !== undefined && latest.active && latest.stubId === stubId) {
+      const address = await client.gateway('GET', `/stubs/${stubId}/url?deploymentId=${latest.id}`);
+      const url = textField(address, 'url');
+      return { name, kind, deploymentId: latest.id, stubId, version: latest.version, url, reused: true };
+    }
+  }
+  const deployed = await client.gateway('POST', '/stubs/deploy', { stubId, name });
+  return {
+    name,
+    kind,
+    deploymentId: textField(deployed, 'deploymentId'),
+    stubId,
+    version: numberField(deployed, 'version'),
+    url: textField(deployed, 'invokeUrl'),
+    reused: false,
+  };
+}
+
+export interface DeploymentSummary {
+  readonly id: string;
+  readonly stubId: string;
+  readonly version: number;
+  readonly active: boolean;
+}
+
+/** The highest version of exactly that name (of that stub type, when given). */
+export async function latestDeployment(
+  client: Client,
+  name: string,
+  stubType?: string,
+): Promise<DeploymentSummary | undefined> {
+  // The list's name filter means "contains"; the exact name is picked here.
+  const filters = encodeURIComponent(JSON.stringify({ name }));
+  const answer = await client.gateway('GET', `/deployments?limit=1000&filters=${filters}`);
+  let latest: DeploymentSummary | undefined;
+  for (const item of listField(answer, 'deployments')) {
+    if (textField(item, 'name') !== name) continue;
+    if (stubType !== undefined && textField(item, 'stubType') !== stubType) continue;
+    const version = numberField(item, 'version');
+    if (latest !== undefined && latest.version >= version) continue;
+    latest = { id: textField(item, 'id'), stubId: textField(item, 'stubId'), version, active: item['active'] === true };
+  }
+  return latest;
+}
+
+/** Uploads unless the installation has these bytes already; the hash is the key. */
+export async function uploadArchive(
+  client: Client,
+  archive: Pick<Archive, 'path' | 'size' | 'sha256'>,
+  onStep: (line: string) => void,
+): Promise<string> {
+  const head = await client.gateway('GET', `/objects/${archive.sha256}`);
+  if (head['exists'] === true) return textField(head, 'objectId');
+  onStep(`uploading ${formatBytes(archive.size)}`);
+  const created = await client.gateway('POST', '/objects', {
+    objectMetadata: { name: archive.sha256, size: String(archive.size) },
+    hash: archive.sha256,
+    size: String(archive.size),
+    overwrite: true,
+  });
+  const answer = await client.call(textField(created, 'presignedUrl'), {
+    method: 'PUT',
+    body: createReadStream(archive.path),
+    contentLength: archive.size,
+    contentType: 'application/zip',
+    anonymous: true,
+    timeoutMs: UPLOAD_TIMEOUT_MS,
+  });
+  if (answer.status !== 200) {
+    const text = answer.body.toString('utf8').slice(0, 300);
+    throw new CliError(`the upload was refused with ${answer.status}: ${text}`);
+  }
+  return textField(created, 'objectId');
+}
+
+function formatBytes(bytes: number): string {
+  return bytes < 1024 ** 2 ? `${Math.ceil(bytes / 1024)} KiB` : `${(bytes / 1024 ** 2).toFixed(1)} MiB`;
+}

@@ -1,0 +1,122 @@
+// Asks the person's own Python what a file defines: `python3 -m longshore.describe`. Their imports run there, not here; what comes back is
+// one JSON object with the fields of GetOrCreateStub.
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { basename, delimiter, dirname, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { CliError, errorCode, usageError } from '../errors.ts';
+import { textField } from '../json.ts';
+
+/** Fields of GetOrCreateStub, as the Python module writes them. */
+export type HandlerDefinition = Readonly<Record<string, unknown>> & {
+  readonly name: string;
+  readonly stubType: string;
+};
+
+export interface AppDefinition {
+  /** What is packed: the directory of the file. */
+  readonly root: string;
+  readonly handler: HandlerDefinition;
+}
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+const PYTHON_MODULES = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', 'python');
+const DESCRIBE_TIMEOUT_MS = 60_000;
+const MAX_OUTPUT_BYTES = 4 * 1024 * 1024;
+
+/**
+ * Reads `file.py` or `file.py:handler`.
+ * @throws CliError with the cure: no such file, no Python, an import that fails, several handlers and none named
+ */
+export async function describeApp(target: string, env: Env): Promise<AppDefinition> {
+  const { file, handlerName } = splitTarget(target);
+  if (!existsSync(file)) throw new CliError(`there is no file ${file}`);
+  const root = dirname(file);
+  const argument = handlerName === undefined ? basename(file) : `${basename(file)}:${handlerName}`;
+  const answer = await runDescribe(argument, root, env);
+  if (answer['ok'] !== true) {
+    const hint = textField(answer, 'hint');
+    throw new CliError(
+      `${target}: ${textField(answer, 'error') || 'it could not be read'}${hint === '' ? '' : `: ${hint}`}`,
+    );
+  }
+  return { root, handler: chooseHandler(answer['handlers'], target) };
+}
+
+/** The part after the last colon is the handler, when it looks like one. */
+export function splitTarget(target: string): { readonly file: string; readonly handlerName?: string } {
+  const match = /^(.+\.py):([A-Za-z_]\w*)$/.exec(target);
+  if (match !== null) return { file: resolve(match[1] ?? ''), handlerName: match[2] ?? '' };
+  if (!target.endsWith('.py')) {
+    throw usageError(`${target} is not a Python file or file.py:handler`);
+  }
+  return { file: resolve(target) };
+}
+
+function chooseHandler(handlers: unknown, target: string): HandlerDefinition {
+  const found = Array.isArray(handlers) ? handlers.filter(isDefinition) : [];
+  const [only] = found;
+  if (only === undefined) throw new CliError(`${target} defines no handler: decorate a function with @endpoint(...)`);
+  if (found.length > 1) {
+    const names = found.map((handler) => textField(handler, 'handler').split(':').at(-1)).join(', ');
+    throw usageError(
+      `${target} defines several handlers (${names}): name one, as in ${target}:${names.split(',')[0] ?? ''}`,
+    );
+  }
+  return only;
+}
+
+function isDefinition(value: unknown): value is HandlerDefinition {
+  if (typeof value !== 'object' || value === null) return false;
+  return 'name' in value && typeof value.name === 'string' && 'stubType' in value && typeof value.stubType === 'string';
+}
+
+async function runDescribe(argument: string, cwd: string, env: Env): Promise<Readonly<Record<string, unknown>>> {
+  const pythonPath = [PYTHON_MODULES, env['PYTHONPATH'] ?? ''].filter((part) => part !== '').join(delimiter);
+  const child = spawn('python3', ['-m', 'longshore.describe', argument], {
+    cwd,
+    env: { ...env, PYTHONPATH: pythonPath, PYTHONDONTWRITEBYTECODE: '1' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: DESCRIBE_TIMEOUT_MS,
+    killSignal: 'SIGKILL',
+  });
+  const stdout = collect(child.stdout);
+  const stderr = collect(child.stderr);
+  const ended = await new Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>(
+    (resolveEnd, reject) => {
+      child.once('error', reject);
+      child.once('close', (code, signal) => resolveEnd({ code, signal }));
+    },
+  ).catch((error: unknown) => {
+    throw errorCode(error) === 'ENOENT'
+      ? new CliError('python3 was not found: reading an app file needs Python 3.8 or newer on this machine', {
+          cause: error,
+        })
+      : new CliError('cannot run python3', { cause: error });
+  });
+  if (ended.signal === 'SIGKILL') {
+    throw new CliError(
+      `reading ${argument} took longer than ${DESCRIBE_TIMEOUT_MS / 1000} s: move slow work out of the top level of the file, into on_start`,
+    );
+  }
+  const line = stdout().trimEnd().split('\n').at(-1) ?? '';
+  try {
+    const value: unknown = JSON.parse(line);
+    if (typeof value === 'object' && value !== null) return value as Readonly<Record<string, unknown>>;
+  } catch {
+    // Python itself failed; what it wrote is the best explanation.
+  }
+  const last = stderr().trimEnd().split('\n').slice(-5).join('\n');
+  throw new CliError(`python3 could not read ${argument} (Python 3.8 or newer is needed):\n${last}`);
+}
+
+function collect(stream: NodeJS.ReadableStream): () => string {
+  const parts: Buffer[] = [];
+  let size = 0;
+  stream.on('data', (part: Buffer) => {
+    size += part.byteLength;
+    if (size <= MAX_OUTPUT_BYTES) parts.push(part);
+  });
+  return () => Buffer.concat(parts).toString('utf8');
+}

@@ -1,0 +1,108 @@
+// Which files of an app's directory travel: everything but what its ignore file names (gitignore syntax) and a few that never do. Only
+// looks; packing is archive.ts.
+import { readFile, readdir, stat } from 'node:fs/promises';
+import type { Dirent } from 'node:fs';
+import { join } from 'node:path';
+import ignore from 'ignore';
+import type { Ignore } from 'ignore';
+import { messageOf } from '#shared/errors.ts';
+import { CliError, errorCode } from '../errors.ts';
+
+/** One file to pack. */
+export interface AppFile {
+  /** Relative to the app's directory, with `/`. */
+  readonly path: string;
+  readonly fullPath: string;
+  readonly size: number;
+  readonly executable: boolean;
+}
+
+export interface AppFiles {
+  /** In one order on every machine. */
+  readonly files: readonly AppFile[];
+  readonly totalBytes: number;
+  /** What was passed over though no rule names it (a broken link, a link to a directory, a socket). */
+  readonly skipped: readonly string[];
+}
+
+/** The first of these that exists counts, alone. */
+export const IGNORE_FILES = ['.longshoreignore', '.beamignore', '.beta9ignore'] as const;
+/** Never part of an app, whatever the ignore file says. */
+const NEVER: ReadonlySet<string> = new Set(['.git', '__pycache__', '.venv', 'node_modules']);
+
+/** An app is code; data belongs in a volume. Both bounds keep a wrong directory (a home) from being read through. */
+export const MAX_APP_BYTES = 1024 ** 3;
+export const MAX_APP_FILES = 50_000;
+
+/**
+ * Walks the directory.
+ * @throws CliError when it is too large to be an app, or cannot be read
+ */
+export async function collectFiles(
+  root: string,
+  limits: { readonly maxBytes: number; readonly maxFiles: number } = {
+    maxBytes: MAX_APP_BYTES,
+    maxFiles: MAX_APP_FILES,
+  },
+): Promise<AppFiles> {
+  const rules = await readRules(root);
+  const files: AppFile[] = [];
+  const skipped: string[] = [];
+  let totalBytes = 0;
+
+  const visit = async (relative: string): Promise<void> => {
+    for (const entry of await list(join(root, relative))) {
+      const path = relative === '' ? entry.name : `${relative}/${entry.name}`;
+      if (NEVER.has(entry.name)) continue;
+      if (entry.isDirectory()) {
+        if (!rules.ignores(`${path}/`)) await visit(path);
+        continue;
+      }
+      if (rules.ignores(path)) continue;
+      const found = await stat(join(root, path)).catch(() => undefined);
+      if (found === undefined || !found.isFile()) {
+        skipped.push(path);
+        continue;
+      }
+      totalBytes += found.size;
+      files.push({ path, fullPath: join(root, path), size: found.size, executable: (found.mode & 0o100) !== 0 });
+      if (totalBytes > limits.maxBytes)
+        throw tooLarge(root, `more than ${Math.floor(limits.maxBytes / 1024 ** 2)} MiB`);
+      if (files.length > limits.maxFiles) throw tooLarge(root, `more than ${limits.maxFiles} files`);
+    }
+  };
+  await visit('');
+  // Plain code-unit order: a locale's would differ between machines, and so would the bytes of the archive.
+  files.sort((a, b) => (a.path < b.path ? -1 : a.path > b.path ? 1 : 0));
+  return { files, totalBytes, skipped };
+}
+
+async function readRules(root: string): Promise<Ignore> {
+  for (const name of IGNORE_FILES) {
+    try {
+      return ignore().add(await readFile(join(root, name), 'utf8'));
+    } catch (error) {
+      if (errorCode(error) !== 'ENOENT') {
+        throw new CliError(`cannot read ${join(root, name)} (${messageOf(error)})`, { cause: error });
+      }
+    }
+  }
+  return ignore();
+}
+
+async function list(directory: string): Promise<Dirent[]> {
+  try {
+    return await readdir(directory, { withFileTypes: true });
+  } catch (error) {
+    throw new CliError(
+      `cannot read ${directory} (${messageOf(error)}): make it readable, or name it in ${IGNORE_FILES[0]}`,
+      { cause: error },
+    );
+  }
+}
+
+function tooLarge(root: string, what: string): CliError {
+  return new CliError(
+    `${root} holds ${what}: name what the handler does not need in ${join(root, IGNORE_FILES[0])}, or deploy from a smaller directory`,
+  );
+}

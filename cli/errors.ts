@@ -1,0 +1,22 @@
+/** A failure that a person can do something about: one sentence with the cure, no stack. Exit code 1; 2 means the command was used wrongly. */
+export class CliError extends Error {
+  readonly exitCode: number;
+
+  constructor(message: string, options: { readonly cause?: unknown; readonly exitCode?: 1 | 2 } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = 'CliError';
+    this.exitCode = options.exitCode ?? 1;
+  }
+}
+
+/** The command line was understood, but its values make no sense. */
+export function usageError(message: string): CliError {
+  return new CliError(message, { exitCode: 2 });
+}
+
+/** The code of a system error (`EACCES`, `ENOENT`, ...), else an empty string. */
+export function errorCode(error: unknown): string {
+  return typeof error === 'object' && error !== null && 'code' in error && typeof error.code === 'string'
+    ? error.code
+    : '';
+}

@@ -1,0 +1,25 @@
+// Reading fields of answers whose shape another program decides: a field of the wrong type is as good as none.
+
+/** An answer's fields are checked by whoever reads them. */
+export type JsonObject = Readonly<Record<string, unknown>>;
+
+/** A string field, or the empty string: the commands print what there is. */
+export function textField(value: JsonObject, name: string): string {
+  const field = value[name];
+  return typeof field === 'string' ? field : '';
+}
+
+/** A number field, also when it came as decimal text. */
+export function numberField(value: JsonObject, name: string): number {
+  const field = value[name];
+  if (typeof field === 'number') return field;
+  return typeof field === 'string' && /^-?\d+$/.test(field) ? Number(field) : 0;
+}
+
+/** The objects of a list field. */
+export function listField(value: JsonObject, name: string): readonly JsonObject[] {
+  const field = value[name];
+  return Array.isArray(field)
+    ? field.filter((item): item is JsonObject => typeof item === 'object' && item !== null)
+    : [];
+}

@@ -1,0 +1,180 @@
+// The command tree: names, flags and help live here; what a command does is a module of its own, loaded when it runs, so that `longshore
+// --help` and short commands start fast. Every command takes --json where it has a result.
+import { Command, CommanderError, InvalidArgumentError } from 'commander';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import type { GlobalOptions } from './context.ts';
+import { CliError } from './errors.ts';
+import { note, print, printError } from './print.ts';
+
+/** Runs one command line; resolves with the exit code. */
+export async function runProgram(argv: readonly string[]): Promise<number> {
+  let exitCode = 0;
+  const program = buildProgram((code) => {
+    exitCode = code;
+  });
+  try {
+    await program.parseAsync([...argv], { from: 'user' });
+    return exitCode;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+    if (error instanceof CliError || error instanceof StartupError) {
+      printError(error.message);
+      return error.exitCode;
+    }
+    printError(`unexpected failure: ${messageOf(error)}`);
+    if (error instanceof Error && error.stack !== undefined) note(error.stack);
+    return 1;
+  }
+}
+
+/** Builds the tree; commands that end with a code of their own report it through `setExitCode`. */
+export function buildProgram(setExitCode: (code: number) => void): Command {
+  const program = new Command('longshore')
+    .description('Serverless functions and models on machines you own.')
+    .option('--url <url>', 'the installation to talk to (else LONGSHORE_URL, else the context file)')
+    .option('--token <token>', 'the token to use (better: LONGSHORE_TOKEN, which no process list shows)')
+    .option('--context <name>', 'a context of the context file')
+    .option('--json', 'print the result as JSON')
+    .exitOverride()
+    .configureOutput({ writeOut: (text) => print(text.trimEnd()), writeErr: (text) => note(text.trimEnd()) })
+    .showHelpAfterError('(longshore --help shows what there is)')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  longshore up\n  longshore deploy app.py:handler\n  longshore invoke hello --data \'{"name": "you"}\'\n  longshore logs hello --follow',
+    );
+
+  command(program, 'up', 'Start Redis, a scheduler and an agent on this machine, and stay in the foreground')
+    .option('--data-dir <directory>', 'where everything is kept (else LONGSHORE_DATA_DIR)')
+    .option('--port <port>', 'HTTP port on 127.0.0.1; 0 picks one (else LONGSHORE_HTTP_ADDRESS)', portNumber)
+    .option('--agent-port <port>', "agents' port on 127.0.0.1; 0 picks one (else LONGSHORE_AGENT_ADDRESS)", portNumber)
+    .option('--example <file:handler>', 'when ready, deploy this (unless nothing changed), call it, print the answer')
+    .option('--example-data <json>', 'the input of that call', '{}')
+    .option('--first-run', 'print the token and the next commands too')
+    .addHelpText('after', '\nExamples:\n  longshore up\n  longshore up --port 0 --data-dir /srv/longshore')
+    .action(async (options: UpFlags) => {
+      const { runUp } = await import('./commands/up.ts');
+      setExitCode(await runUp({ ...globals(program), ...options }, process.env));
+    });
+
+  command(program, 'scheduler', 'Run the scheduler in the foreground (settings come from the environment)').action(
+    async () => {
+      const { runSchedulerCommand } = await import('./commands/scheduler.ts');
+      setExitCode(await runSchedulerCommand(process.env));
+    },
+  );
+
+  command(program, 'agent', "Run this machine's agent in the foreground (settings come from the environment)").action(
+    async () => {
+      const { runAgentCommand } = await import('./commands/agent.ts');
+      setExitCode(await runAgentCommand(process.env));
+    },
+  );
+
+  command(program, 'deploy', 'Deploy a handler of a Python file as a new version')
+    .argument('<file[:handler]>', 'the file, and the handler when it defines several')
+    .option('--name <name>', "the deployment's name (else the handler's)")
+    .addHelpText('after', '\nExamples:\n  longshore deploy app.py\n  longshore deploy app.py:predict --name predictor')
+    .action(async (target: string, options: { readonly name?: string }) => {
+      const { runDeploy } = await import('./commands/deploy.ts');
+      await runDeploy(target, options, globals(program), process.env);
+    });
+
+  command(program, 'invoke', 'Call a deployment and print its answer')
+    .argument('<name>')
+    .option('--data <json>', 'the input: a JSON object, @file, or - for stdin', '{}')
+    .option('--version <n>', 'a version (else the latest)', wholeNumber)
+    .option('--kind <kind>', 'the kind of the deployment', 'endpoint')
+    .option('--timeout <seconds>', 'how long to wait for the answer', wholeNumber, 1200)
+    .addHelpText(
+      'after',
+      '\nExamples:\n  longshore invoke hello --data \'{"name": "you"}\'\n  echo \'{"name": "you"}\' | longshore invoke hello --data - --version 2',
+    )
+    .action(async (name: string, options: InvokeFlags) => {
+      const { runInvoke } = await import('./commands/invoke.ts');
+      setExitCode(await runInvoke(name, options, globals(program), process.env));
+    });
+
+  command(program, 'logs', 'Print what handlers wrote')
+    .argument('[name]', 'a deployment')
+    .option('--container <id>', 'of one container')
+    .option('--task <id>', 'of one task')
+    .option('--follow', 'go on printing what comes')
+    .option('--limit <n>', 'how many of the newest lines', wholeNumber, 100)
+    .addHelpText('after', '\nExamples:\n  longshore logs hello --follow\n  longshore logs --task 5f0c…')
+    .action(async (name: string | undefined, options: LogsFlags) => {
+      const { runLogs } = await import('./commands/logs.ts');
+      await runLogs(name, options, globals(program), process.env);
+    });
+
+  command(program, 'status', 'Show the scheduler, its machines, deployments and containers').action(async () => {
+    const { runStatus } = await import('./commands/status.ts');
+    setExitCode(await runStatus(globals(program), process.env));
+  });
+
+  const task = command(program, 'task', 'Look at tasks');
+  command(task, 'get', 'Show one task, with its result')
+    .argument('<id>')
+    .action(async (id: string) => {
+      const { runTaskGet } = await import('./commands/task.ts');
+      await runTaskGet(id, globals(program), process.env);
+    });
+
+  const context = command(program, 'context', 'Show and choose the installation that commands talk to');
+  command(context, 'show', 'Print the URL, token and workspace that commands would use').action(async () => {
+    const { runContextShow } = await import('./commands/context.ts');
+    await runContextShow(globals(program), process.env);
+  });
+  command(context, 'list', 'List the stored contexts').action(async () => {
+    const { runContextList } = await import('./commands/context.ts');
+    await runContextList(globals(program), process.env);
+  });
+  command(context, 'use', 'Make a stored context the current one')
+    .argument('<name>')
+    .action(async (name: string) => {
+      const { runContextUse } = await import('./commands/context.ts');
+      await runContextUse(name, process.env);
+    });
+  return program;
+}
+
+export interface UpFlags extends GlobalOptions {
+  readonly dataDir?: string;
+  readonly port?: number;
+  readonly agentPort?: number;
+  readonly example?: string;
+  readonly exampleData: string;
+  readonly firstRun?: boolean;
+}
+
+export interface InvokeFlags {
+  readonly data: string;
+  readonly version?: number;
+  readonly kind: string;
+  readonly timeout: number;
+}
+
+export interface LogsFlags {
+  readonly container?: string;
+  readonly task?: string;
+  readonly follow?: boolean;
+  readonly limit: number;
+}
+
+function command(parent: Command, name: string, description: string): Command {
+  return parent.command(name).description(description);
+}
+
+function globals(program: Command): GlobalOptions {
+  return program.opts<GlobalOptions>();
+}
+
+function wholeNumber(text: string): number {
+  if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError('must be a whole number.');
+  return Number(text);
+}
+
+function portNumber(text: string): number {
+  const port = wholeNumber(text);
+  if (port > 65_535) throw new InvalidArgumentError('must be a port from 0 to 65535.');
+  return port;
+}

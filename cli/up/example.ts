@@ -1,0 +1,53 @@
+// The end of `npm start`: the example becomes a deployment by the ordinary way, is called once, and its answer is shown. A second start finds
+// the deployment of the first and calls that.
+import { Client } from '../client.ts';
+import { failureText, invoke, invokePath, readInput } from '../commands/invoke.ts';
+import type { Context } from '../context.ts';
+import { deployApp } from '../deploy/deploy.ts';
+import { CliError } from '../errors.ts';
+
+/** The first call waits for a container on a machine that may still have to unpack an image. */
+const INVOKE_TIMEOUT_MS = 240_000;
+
+export interface ExampleAnswer {
+  readonly name: string;
+  readonly url: string;
+  readonly version: number;
+  readonly answer: string;
+  readonly milliseconds: number;
+}
+
+/** @throws CliError when it cannot be deployed, or answers with an error */
+export async function runExample(
+  context: Context,
+  example: { readonly target: string; readonly data: string },
+  env: Readonly<Record<string, string | undefined>>,
+  onStep: (line: string) => void,
+): Promise<ExampleAnswer> {
+  const body = await readInput(example.data);
+  const client = new Client(context);
+  try {
+    const deployed = await deployApp(client, { target: example.target, name: undefined, reuse: true, onStep, env });
+    onStep(
+      deployed.reused
+        ? `${deployed.name} is deployed already (version ${deployed.version})`
+        : `${deployed.name} is deployed (version ${deployed.version})`,
+    );
+    onStep(`calling ${deployed.name} ...`);
+    const startedMs = performance.now();
+    const path = invokePath(deployed.kind, deployed.name, deployed.version);
+    const answer = await invoke(client, { path, body, timeoutMs: INVOKE_TIMEOUT_MS });
+    if (answer.status >= 300) {
+      throw new CliError(`${deployed.name} answered ${answer.status}: ${failureText(answer)}`);
+    }
+    return {
+      name: deployed.name,
+      url: deployed.url,
+      version: deployed.version,
+      answer: answer.body.toString('utf8'),
+      milliseconds: Math.round(performance.now() - startedMs),
+    };
+  } finally {
+    await client.close();
+  }
+}

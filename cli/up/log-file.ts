@@ -1,0 +1,99 @@
+// Where a child's output goes: a file of bounded size (one older file is kept beside it), and, shortened, the screen when it is a warning
+// or worse. Writes are synchronous and small: a supervisor that dies has already written what it was told.
+import { closeSync, fstatSync, mkdirSync, openSync, renameSync, writeSync } from 'node:fs';
+import { dirname } from 'node:path';
+
+const MAX_FILE_BYTES = 10 * 1024 * 1024;
+
+/** Appends to `path`; at `maxBytes` the file becomes `path.1` (replacing the one before) and a new one is begun. */
+export class BoundedLogFile {
+  readonly path: string;
+  readonly #maxBytes: number;
+  #fd: number;
+  #size: number;
+
+  constructor(path: string, maxBytes: number = MAX_FILE_BYTES) {
+    this.path = path;
+    this.#maxBytes = maxBytes;
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    this.#fd = openSync(path, 'a', 0o600);
+    this.#size = fstatSync(this.#fd).size;
+  }
+
+  /** Never throws: a full disk must not take the supervisor down with it. */
+  write(text: string | Uint8Array): void {
+    const bytes = typeof text === 'string' ? Buffer.from(text) : text;
+    try {
+      if (this.#size > 0 && this.#size + bytes.byteLength > this.#maxBytes) this.#rotate();
+      this.#size += writeSync(this.#fd, bytes);
+    } catch {
+      // Nowhere is left to say it.
+    }
+  }
+
+  close(): void {
+    try {
+      closeSync(this.#fd);
+    } catch {
+      // Closed already.
+    }
+  }
+
+  #rotate(): void {
+    closeSync(this.#fd);
+    renameSync(this.path, `${this.path}.1`);
+    this.#fd = openSync(this.path, 'a', 0o600);
+    this.#size = 0;
+  }
+}
+
+const WARN = 40;
+const LONGEST_SCREEN_LINE = 300;
+
+/** One line for the screen out of a JSON log line at `warn` or above; undefined for everything else. */
+export function screenLine(name: string, line: string): string | undefined {
+  if (!line.startsWith('{')) return undefined;
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+  if (typeof value !== 'object' || value === null) return undefined;
+  const entry = value as Readonly<Record<string, unknown>>;
+  if (typeof entry['level'] !== 'number' || entry['level'] < WARN) return undefined;
+  const cause = entry['err'];
+  const detail =
+    typeof cause === 'object' && cause !== null && 'message' in cause && typeof cause.message === 'string'
+      ? ` (${cause.message})`
+      : '';
+  const word = entry['level'] >= 50 ? 'error' : 'warning';
+  const text = `${name}: ${word}: ${typeof entry['msg'] === 'string' ? entry['msg'] : ''}${detail}`;
+  return text.length > LONGEST_SCREEN_LINE ? `${text.slice(0, LONGEST_SCREEN_LINE)}…` : text;
+}
+
+/** Cuts a byte stream into lines; a line longer than `maxBytes` is passed on in pieces. */
+export class LineCutter {
+  readonly #onLine: (line: string) => void;
+  readonly #maxBytes: number;
+  #rest = '';
+
+  constructor(onLine: (line: string) => void, maxBytes = 64 * 1024) {
+    this.#onLine = onLine;
+    this.#maxBytes = maxBytes;
+  }
+
+  push(text: string): void {
+    const lines = (this.#rest + text).split('\n');
+    this.#rest = lines.pop() ?? '';
+    for (const line of lines) this.#onLine(line);
+    if (this.#rest.length > this.#maxBytes) this.end();
+  }
+
+  end(): void {
+    if (this.#rest === '') return;
+    const rest = this.#rest;
+    this.#rest = '';
+    this.#onLine(rest);
+  }
+}

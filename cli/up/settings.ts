@@ -1,0 +1,49 @@
+// What `up` itself reads from flags and the environment, and the environments it gives its children.
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import type { UpFlags } from '../program.ts';
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+export interface UpSettings {
+  readonly dataDir: string;
+  readonly httpAddress: string;
+  readonly agentAddress: string;
+  /** A Redis of the person's own; none is started then. */
+  readonly redisUrl: string | undefined;
+}
+
+/** Flags win over the environment. */
+export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort'>, env: Env): UpSettings {
+  const share = env['XDG_DATA_HOME'] || join(env['HOME'] || homedir(), '.local', 'share');
+  return {
+    dataDir: resolve(flags.dataDir ?? (env['LONGSHORE_DATA_DIR'] || join(share, 'longshore'))),
+    httpAddress:
+      flags.port === undefined ? env['LONGSHORE_HTTP_ADDRESS'] || '127.0.0.1:1994' : `127.0.0.1:${flags.port}`,
+    agentAddress:
+      flags.agentPort === undefined
+        ? env['LONGSHORE_AGENT_ADDRESS'] || '127.0.0.1:1995'
+        : `127.0.0.1:${flags.agentPort}`,
+    redisUrl: env['REDIS_URL'] || undefined,
+  };
+}
+
+/** Belong to the command line and to set-up; a daemon would call them unknown. */
+const NOT_FOR_DAEMONS: ReadonlySet<string> = new Set([
+  'LONGSHORE_CONTEXT_FILE',
+  'LONGSHORE_URL',
+  'LONGSHORE_TOKEN',
+  'LONGSHORE_SETUP_DIR',
+  'LONGSHORE_JOIN_TOKEN',
+  'LONGSHORE_JOIN_TOKEN_FILE',
+]);
+
+/** Everything of our own environment that a daemon may want. */
+export function daemonEnv(env: Env): Record<string, string | undefined> {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !NOT_FOR_DAEMONS.has(name)));
+}
+
+/** What a client on this machine dials: an address that listens everywhere is reached on loopback. */
+export function clientUrl(httpAddress: string): string {
+  return `http://${httpAddress.replace(/^(0\.0\.0\.0|\[::\]|\*)?:/, '127.0.0.1:')}`;
+}
