@@ -1,12 +1,12 @@
 // Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. main.ts
 // calls createSurfaces with the services and gets a server to start and stop.
 import type { FastifyInstance } from 'fastify';
-import { isUuid } from '#shared/domain/ids.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
 import { Deployments } from '../deployments/deployments.ts';
+import { Directory } from '../deployments/directory.ts';
 import type { StubLimits } from '../deployments/normalise.ts';
 import { Stubs } from '../deployments/stubs.ts';
 import type { Targets } from '../deployments/targets.ts';
@@ -17,20 +17,18 @@ import type { Objects } from '../objects/service.ts';
 import { allOperations } from '../operations/index.ts';
 import type { Bootstrap } from '../operations/auth.ts';
 import type { AgentUpstream } from '../operations/machines.ts';
-import { Names } from '../operations/names.ts';
-import { Readiness, registerHealth } from '../ops/health.ts';
+import { Readiness } from '../ops/health.ts';
 import type { HealthChecks } from '../ops/health.ts';
-import { registerMetrics } from '../ops/metrics-page.ts';
 import { openApiDocument } from '../ops/openapi.ts';
-import { registerUpload } from '../ops/upload.ts';
 import type { Db } from '../store/db.ts';
-import { objectById } from '../store/queries/objects.ts';
-import { workspaceById } from '../store/queries/workspaces.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 import type { TaskService } from '../tasks/task-service.ts';
 import type { Authenticator } from './auth.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
 import { registerInvoke } from './invoke/invoke.ts';
+import { registerHealth } from './ops/health-page.ts';
+import { registerMetrics } from './ops/metrics-page.ts';
+import { registerUpload } from './ops/upload.ts';
 import { originReader } from './origin.ts';
 import { deploymentRoutes } from './rest/deployments.ts';
 import { readLogs } from './rest/logs.ts';
@@ -104,7 +102,7 @@ function registerAll(
   const { settings, db, log, tokens: authenticator } = parts;
   const urls = { invokeDomain: settings.invokeDomain };
   const originOf = originReader({ externalUrl: settings.externalUrl, listenUrl: state.listenUrl });
-  const names = new Names(db);
+  const directory = new Directory(db);
 
   plugin(app, GATEWAY_BASE, (scope) => {
     const operations = allOperations({
@@ -117,7 +115,7 @@ function registerAll(
       agentUpstream: parts.agentUpstream,
       tasks: parts.tasks,
       containers: parts.containers,
-      names,
+      directory,
       log,
     });
     bindOperations(scope, operations, { authenticator, originOf, log });
@@ -125,12 +123,12 @@ function registerAll(
 
   plugin(app, REST_BASE, (scope) => {
     const routes = [
-      currentWorkspace({ db, signingKeyOf: parts.signingKeyOf }),
-      readTask({ db, tasks: parts.tasks, containers: parts.containers, queueDepth: parts.queueDepth }),
+      currentWorkspace({ directory, signingKeyOf: parts.signingKeyOf }),
+      readTask({ directory, tasks: parts.tasks, containers: parts.containers, queueDepth: parts.queueDepth }),
       readLogs(parts.logs),
-      ...deploymentRoutes({ db, deployments, urls, originOf }),
+      ...deploymentRoutes({ directory, deployments, urls, originOf }),
     ];
-    const workspaceExists = async (id: string) => isUuid(id) && (await workspaceById(db, id)) !== undefined;
+    const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
     bindRest(scope, routes, { authenticator, workspaceExists, log });
   });
 
@@ -143,7 +141,7 @@ function registerAll(
     registerUpload(scope, {
       objects: parts.objects,
       log,
-      sha256Of: async (objectId) => (await objectById(db, objectId))?.sha256 ?? null,
+      sha256Of: (objectId) => directory.sha256OfObject(objectId),
       onReplaced: (objectId) => parts.targets.codeChanged(objectId),
     });
   });

@@ -1,12 +1,12 @@
 import { ListDeploymentsRequest, ListDeploymentsResponse } from '#shared/api/deployments.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { Deployments } from '../deployments/deployments.ts';
-import type { Names } from './names.ts';
+import type { Directory } from '../deployments/directory.ts';
 import { booleanFilter, firstFilter, limitOf, numberFilter } from './list-rules.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-export function listDeployments(deployments: Deployments, names: Names): Operation {
+export function listDeployments(deployments: Deployments, directory: Directory): Operation {
   return operation({
     name: 'ListDeployments',
     http: 'GET /deployments',
@@ -23,8 +23,8 @@ export function listDeployments(deployments: Deployments, names: Names): Operati
         ...(active === undefined ? {} : { active }),
         ...(version === undefined ? {} : { version }),
       });
-      const workspaceName = await names.ofWorkspace(caller.workspaceId);
-      const stubNames = await names.ofStubs(rows.map((row) => row.stubId));
+      const workspaceName = await directory.workspaceName(caller.workspaceId);
+      const stubs = await directory.stubs(rows.map((row) => row.stubId));
       return {
         ok: true,
         errMsg: '',
@@ -34,7 +34,7 @@ export function listDeployments(deployments: Deployments, names: Names): Operati
           active: row.active,
           stubId: row.stubId,
           stubType: row.stubType,
-          stubName: stubNames.get(row.stubId) ?? '',
+          stubName: stubs.get(row.stubId)?.name ?? '',
           version: row.version,
           workspaceId: row.workspaceId,
           workspaceName,

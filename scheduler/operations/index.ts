@@ -2,6 +2,7 @@
 import type { Log } from '#shared/log.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
 import type { Deployments } from '../deployments/deployments.ts';
+import type { Directory } from '../deployments/directory.ts';
 import type { Stubs } from '../deployments/stubs.ts';
 import type { UrlSettings } from '../deployments/urls.ts';
 import type { MachineService } from '../fleet/machine-service.ts';
@@ -13,7 +14,6 @@ import { listContainers } from './containers.ts';
 import { listDeployments } from './deployments.ts';
 import { createMachine, listMachines } from './machines.ts';
 import type { AgentUpstream } from './machines.ts';
-import type { Names } from './names.ts';
 import { createObject, headObject } from './objects.ts';
 import type { Operation } from './operation.ts';
 import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
@@ -29,7 +29,7 @@ export interface OperationParts {
   readonly agentUpstream: AgentUpstream;
   readonly tasks: Pick<TaskService, 'list'>;
   readonly containers: Pick<ContainerReads, 'list'>;
-  readonly names: Names;
+  readonly directory: Directory;
   readonly log: Log;
 }
 
@@ -41,8 +41,8 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     getOrCreateStub(parts.stubs),
     deployStub(parts.deployments, parts.urls, parts.log),
     getUrl(parts.stubs, parts.deployments, parts.urls),
-    listDeployments(parts.deployments, parts.names),
-    listTasks(parts.tasks, parts.names),
+    listDeployments(parts.deployments, parts.directory),
+    listTasks(parts.tasks, parts.directory),
     listContainers(parts.containers),
     createMachine(parts.machines, parts.agentUpstream),
     listMachines(parts.machines),

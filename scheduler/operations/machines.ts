@@ -15,7 +15,7 @@ import type { Operation, Origin } from './operation.ts';
 
 /** Where agents dial, as CreateMachine tells it. */
 export interface AgentUpstream {
-  /** `grpcs://host:1995`; `grpc://…` where plaintext is allowed. */
+  /** `grpcs://host:1995`, as configured or as it listens. */
   readonly url: (origin: Origin) => string;
   /** The release channel the installer fetches. */
   readonly branch: string;
@@ -51,7 +51,7 @@ export function createMachine(machines: Pick<MachineService, 'create'>, upstream
         ok: true,
         errMsg: '',
         machine: newMachine(made),
-        agentUpstreamUrl: upstream.url(origin),
+        agentUpstreamUrl: upstreamUrl(upstream.url(origin), origin),
         agentUpstreamBranch: upstream.branch,
         agentUpstreamToken: made.joinToken,
       };
@@ -88,6 +88,12 @@ export function listMachines(machines: Pick<MachineService, 'list'>): Operation 
       };
     },
   });
+}
+
+/** The address of every interface is nothing to dial: then the name by which the caller reached us. */
+export function upstreamUrl(url: string, origin: Pick<Origin, 'baseUrl'>): string {
+  const [, scheme, port] = /^(grpcs?):\/\/(?:0\.0\.0\.0|\[::\]|):([0-9]+)$/.exec(url) ?? [];
+  return port === undefined ? url : `${scheme}://${new URL(origin.baseUrl).hostname}:${port}`;
 }
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

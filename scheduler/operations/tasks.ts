@@ -4,11 +4,11 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { TaskFilter, TaskService } from '../tasks/task-service.ts';
 import { filterValues, limitOf, spellings } from './list-rules.ts';
-import type { Names } from './names.ts';
+import type { Directory } from '../deployments/directory.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-export function listTasks(tasks: Pick<TaskService, 'list'>, names: Names): Operation {
+export function listTasks(tasks: Pick<TaskService, 'list'>, directory: Directory): Operation {
   return operation({
     name: 'ListTasks',
     http: 'GET /tasks',
@@ -18,8 +18,8 @@ export function listTasks(tasks: Pick<TaskService, 'list'>, names: Names): Opera
     response: ListTasksResponse,
     handle: async (caller, request) => {
       const records = await tasks.list(caller.workspaceId, filterOf(caller, request));
-      const workspaceName = await names.ofWorkspace(caller.workspaceId);
-      const stubNames = await names.ofStubs(records.map((record) => record.stubId));
+      const workspaceName = await directory.workspaceName(caller.workspaceId);
+      const stubs = await directory.stubs(records.map((record) => record.stubId));
       const list = records.map((record) => ({
         id: record.taskId,
         status: record.status,
@@ -27,7 +27,7 @@ export function listTasks(tasks: Pick<TaskService, 'list'>, names: Names): Opera
         startedAt: timestampOf(record.startedAtMs),
         endedAt: timestampOf(record.endedAtMs),
         stubId: record.stubId,
-        stubName: stubNames.get(record.stubId) ?? '',
+        stubName: stubs.get(record.stubId)?.name ?? '',
         workspaceId: record.workspaceId,
         workspaceName,
         createdAt: timestampOf(record.createdAtMs),

@@ -1,5 +1,4 @@
-// `/api/v1/health` (may traffic come here?) and `/api/v1/health/live` (is the process alive?). Open to everybody; says nothing but that.
-import type { FastifyInstance } from 'fastify';
+// Whether traffic may come here: every store is asked, at most once in a while. The routes are in http/ops/health-page.ts.
 import type { Clock } from '#shared/clock.ts';
 import { systemClock } from '#shared/clock.ts';
 import { withDeadline } from '#shared/backoff.ts';
@@ -10,7 +9,6 @@ const CHECK_DEADLINE_MS = 2_000;
 /** An answer counts this long, so that probes cost nothing. */
 const FRESH_MS = 1_000;
 
-/** Asks every store, at most once in a while. */
 export class Readiness {
   readonly #checks: HealthChecks;
   readonly #clock: Clock;
@@ -36,23 +34,4 @@ export class Readiness {
     );
     return entries.filter((_entry, index) => results[index]?.status === 'rejected').map(([name]) => name);
   }
-}
-
-export function registerHealth(
-  app: FastifyInstance,
-  parts: { readonly readiness: Readiness; readonly isDraining: () => boolean },
-): void {
-  app.get('/api/v1/health', async (_request, reply) => {
-    reply.header('content-type', 'application/json').header('cache-control', 'no-store');
-    if (parts.isDraining()) return reply.code(503).send(JSON.stringify({ status: 'draining' }));
-    const failing = await parts.readiness.failing();
-    if (failing.length > 0) return reply.code(503).send(JSON.stringify({ status: 'unavailable', failing }));
-    return reply.send(JSON.stringify({ status: 'ok' }));
-  });
-  app.get('/api/v1/health/live', (_request, reply) =>
-    reply
-      .header('content-type', 'application/json')
-      .header('cache-control', 'no-store')
-      .send(JSON.stringify({ status: 'ok' })),
-  );
 }

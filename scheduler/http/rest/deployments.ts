@@ -1,24 +1,21 @@
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { StubId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { Deployments } from '../../deployments/deployments.ts';
 import { urlTargetOf } from '../../deployments/deployments.ts';
+import type { Directory } from '../../deployments/directory.ts';
 import { invokeUrl } from '../../deployments/urls.ts';
 import type { UrlSettings } from '../../deployments/urls.ts';
 import type { Origin } from '../../operations/operation.ts';
-import type { Queryable } from '../../store/db.ts';
 import type { DeploymentRow } from '../../store/queries/deployments.ts';
-import { stubById } from '../../store/queries/stubs.ts';
 import type { StubRow } from '../../store/queries/stubs.ts';
-import { workspaceById } from '../../store/queries/workspaces.ts';
 import type { WorkspaceRow } from '../../store/queries/workspaces.ts';
 import { deploymentRecord } from './records.ts';
 import { booleanQuery, integerQuery, listQuery, textQuery } from './rest.ts';
 import type { Query, RestRequest, RestRoute } from './rest.ts';
 
 export interface DeploymentRouteParts {
-  readonly db: Queryable;
+  readonly directory: Directory;
   readonly deployments: Deployments;
   readonly urls: UrlSettings;
   readonly originOf: (request: RestRequest['http']) => Origin;
@@ -47,8 +44,8 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         const wanted = before === null ? rows : rows.filter((row) => isAfter(row, before));
         const page = wanted.slice(0, limit);
         const last = page.at(-1);
-        const workspace = await workspaceById(parts.db, workspaceId);
-        const stubs = await stubsOf(parts.db, page);
+        const workspace = await parts.directory.workspace(workspaceId);
+        const stubs = await parts.directory.stubs(page.map((row) => row.stubId));
         const data = page.map((row) => show(request, row, stubs.get(row.stubId), workspace));
         if (booleanQuery(query, 'pagination') === false) return data;
         return { data, next: last !== undefined && wanted.length > limit ? writeCursor(last) : '' };
@@ -61,22 +58,13 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         const row = await parts.deployments.find({ workspaceId }, params['deploymentId'] ?? '');
         if (row === undefined) throw new AppError('deployment_not_found', 'deployment not found');
         const [stub, workspace] = await Promise.all([
-          stubById(parts.db, row.stubId),
-          workspaceById(parts.db, workspaceId),
+          parts.directory.stub(row.stubId),
+          parts.directory.workspace(workspaceId),
         ]);
         return show(request, row, stub, workspace);
       },
     },
   ];
-}
-
-async function stubsOf(db: Queryable, rows: readonly DeploymentRow[]): Promise<ReadonlyMap<StubId, StubRow>> {
-  const out = new Map<StubId, StubRow>();
-  for (const id of new Set(rows.map((row) => row.stubId))) {
-    const stub = await stubById(db, id);
-    if (stub !== undefined) out.set(id, stub);
-  }
-  return out;
 }
 
 function filterOf(query: Query) {

@@ -2,16 +2,13 @@ import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../containers/container-view.ts';
-import type { Queryable } from '../../store/db.ts';
-import { deploymentById } from '../../store/queries/deployments.ts';
-import { stubById } from '../../store/queries/stubs.ts';
-import { workspaceById } from '../../store/queries/workspaces.ts';
+import type { Directory } from '../../deployments/directory.ts';
 import type { TaskService } from '../../tasks/task-service.ts';
 import { taskRecord } from './records.ts';
 import type { RestRoute } from './rest.ts';
 
 export interface TaskRouteParts {
-  readonly db: Queryable;
+  readonly directory: Directory;
   readonly tasks: Pick<TaskService, 'read' | 'resultText'>;
   readonly containers: Pick<ContainerReads, 'countOfStub'>;
   /** Tasks waiting in a queue now. */
@@ -31,9 +28,9 @@ export function readTask(parts: TaskRouteParts): RestRoute {
       if (record === undefined) throw notFound();
       if (caller.container !== undefined && caller.container.stubId !== record.stubId) throw notFound();
       const [stub, workspace, deployment, queueDepth, resultText] = await Promise.all([
-        stubById(parts.db, record.stubId),
-        workspaceById(parts.db, workspaceId),
-        record.deploymentId === null ? undefined : deploymentById(parts.db, record.deploymentId),
+        parts.directory.stub(record.stubId),
+        parts.directory.workspace(workspaceId),
+        record.deploymentId === null ? undefined : parts.directory.deployment(record.deploymentId),
         parts.queueDepth(record.queue),
         record.result ?? parts.tasks.resultText(record),
       ]);

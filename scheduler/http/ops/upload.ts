@@ -5,9 +5,9 @@ import type { Readable } from 'node:stream';
 import type { ObjectId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { problemOf, sendProblem } from '../http/error-map.ts';
-import { UPLOAD_PATH } from '../objects/service.ts';
-import type { Objects } from '../objects/service.ts';
+import { problemOf, sendProblem } from '../error-map.ts';
+import { UPLOAD_PATH } from '../../objects/service.ts';
+import type { Objects } from '../../objects/service.ts';
 
 export interface UploadParts {
   readonly objects: Pick<Objects, 'verifyUpload' | 'receive'>;

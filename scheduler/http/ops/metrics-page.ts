@@ -4,8 +4,8 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Registry } from '#shared/metrics.ts';
-import { isLoopback, tokenOf } from '../http/auth.ts';
-import type { Authenticator } from '../http/auth.ts';
+import { isLoopback, tokenOf } from '../auth.ts';
+import type { Authenticator } from '../auth.ts';
 
 export interface MetricsPageParts {
   readonly registry: Registry;

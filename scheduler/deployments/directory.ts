@@ -1,0 +1,61 @@
+// What belongs to an id, for answers that show more than the record asked for: workspaces, stubs, deployments, objects. Reads only; callers have checked
+// that the id may be seen. A stub never changes, so stubs are kept, bounded.
+import { isUuid } from '#shared/domain/ids.ts';
+import type { StubId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../store/db.ts';
+import { deploymentById } from '../store/queries/deployments.ts';
+import type { DeploymentRow } from '../store/queries/deployments.ts';
+import { objectById } from '../store/queries/objects.ts';
+import { stubById } from '../store/queries/stubs.ts';
+import type { StubRow } from '../store/queries/stubs.ts';
+import { workspaceById } from '../store/queries/workspaces.ts';
+import type { WorkspaceRow } from '../store/queries/workspaces.ts';
+import { BoundedMap } from './bounded-map.ts';
+
+const MAX_STUBS = 2_000;
+/** Look-ups at a time for one list. */
+const AT_ONCE = 20;
+
+export class Directory {
+  readonly #db: Queryable;
+  readonly #stubs = new BoundedMap<StubId, StubRow>(MAX_STUBS);
+
+  constructor(db: Queryable) {
+    this.#db = db;
+  }
+
+  async workspace(id: string): Promise<WorkspaceRow | undefined> {
+    return isUuid(id) ? workspaceById(this.#db, id) : undefined;
+  }
+
+  async workspaceName(id: string): Promise<string> {
+    return (await this.workspace(id))?.name ?? '';
+  }
+
+  async stub(id: StubId): Promise<StubRow | undefined> {
+    const known = this.#stubs.get(id);
+    if (known !== undefined) return known;
+    const row = await stubById(this.#db, id);
+    if (row !== undefined) this.#stubs.set(id, row);
+    return row;
+  }
+
+  async stubs(ids: readonly StubId[]): Promise<ReadonlyMap<StubId, StubRow>> {
+    const distinct = [...new Set(ids)];
+    const out = new Map<StubId, StubRow>();
+    for (let from = 0; from < distinct.length; from += AT_ONCE) {
+      const rows = await Promise.all(distinct.slice(from, from + AT_ONCE).map((id) => this.stub(id)));
+      for (const row of rows) if (row !== undefined) out.set(row.id, row);
+    }
+    return out;
+  }
+
+  deployment(id: string): Promise<DeploymentRow | undefined> {
+    return deploymentById(this.#db, id);
+  }
+
+  /** Of the bytes an object has now; null: none yet, or no such object. */
+  async sha256OfObject(id: string): Promise<string | null> {
+    return (await objectById(this.#db, id))?.sha256 ?? null;
+  }
+}

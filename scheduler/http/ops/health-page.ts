@@ -1,0 +1,24 @@
+// `/api/v1/health` (may traffic come here?) and `/api/v1/health/live` (is the process alive?). Open to everybody; says nothing but that.
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { Readiness } from '../../ops/health.ts';
+
+export function registerHealth(
+  app: FastifyInstance,
+  parts: { readonly readiness: Readiness; readonly isDraining: () => boolean },
+): void {
+  app.get('/api/v1/health', async (_request, reply) => {
+    if (parts.isDraining()) return say(reply, 503, { status: 'draining' });
+    const failing = await parts.readiness.failing();
+    return failing.length === 0
+      ? say(reply, 200, { status: 'ok' })
+      : say(reply, 503, { status: 'unavailable', failing });
+  });
+  app.get('/api/v1/health/live', (_request, reply) => say(reply, 200, { status: 'ok' }));
+}
+
+const say = (reply: FastifyReply, status: number, body: unknown): FastifyReply =>
+  reply
+    .code(status)
+    .header('content-type', 'application/json')
+    .header('cache-control', 'no-store')
+    .send(JSON.stringify(body));
