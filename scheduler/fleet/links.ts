@@ -70,11 +70,11 @@ export class Links {
     });
     this.#server.addService(loadLink().longshore.agent.v1.AgentLink.service, {
       Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
-        void this.#join(call.request).then((answer) => done(null, answer), refuse(done)),
+        void answer(this.#join(call.request), done),
       RenewCredential: (
         call: ServerUnaryCall<unknown, RenewCredentialResponse>,
         done: sendUnaryData<RenewCredentialResponse>,
-      ) => void this.#renew(call.metadata).then((answer) => done(null, answer), refuse(done)),
+      ) => void answer(this.#renew(call.metadata), done),
       Control: (call: ControlCall) => void this.#control(call),
       Tasks: (call: TaskCall) => void this.#tasks(call),
       Logs: (call: ServerDuplexStream<LogBatch__Output, LogAck>) => void this.#logs(call),
@@ -344,6 +344,10 @@ function grpcError(error: unknown): { code: GrpcStatus; details: string; message
   return { name: 'Error', code: known ?? GrpcStatus.UNAVAILABLE, details, message: details };
 }
 
-function refuse<T>(done: sendUnaryData<T>): (error: unknown) => void {
-  return (error) => done(grpcError(error));
+async function answer<T>(work: Promise<T>, done: sendUnaryData<T>): Promise<void> {
+  try {
+    done(null, await work);
+  } catch (error) {
+    done(grpcError(error));
+  }
 }

@@ -17,7 +17,6 @@ import type {
   StatusReport__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
-import type { ContainerEvent } from '../containers/state.ts';
 import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { stepsFor, stepsWhenAbsent } from './observe.ts';
@@ -173,8 +172,7 @@ export class Session {
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.assignmentId !== ack.assignmentId)
       return;
     const moved = await book.transition(entry.row.id, 'ack', { epoch: ack.epoch });
-    const proceeds: ReadonlySet<ContainerEvent | string> = new Set(['moved', 'already']);
-    if (!proceeds.has(moved)) return;
+    if (moved !== 'moved' && moved !== 'already') return;
     this.#write({ proceed: { assignmentId: ack.assignmentId, containerId: ack.containerId, epoch: ack.epoch } });
   }
 
