@@ -1,100 +1,172 @@
-// The private Redis of the embedded default: a `redis-server` child on a unix socket, with its files in the data directory. Called by
-// `longshore up`, and by a scheduler that was given neither REDIS_URL nor a socket. A server that outlived a kill of its starter is adopted
-// by its socket, so there is never a second one on the same files; one that dies is started again, a bounded number of times.
+// The private redis-server of an installation without REDIS_URL: a child on a unix socket with its append-only file in the data directory. Owned by whoever starts it:
+// `longshore up`, or a scheduler that was given no Redis. Must stay true: one server per directory (one that outlived a kill is adopted, never doubled), and what it holds survives us.
 import { spawn } from 'node:child_process';
-import { mkdirSync, readFileSync, realpathSync } from 'node:fs';
-import { createHash } from 'node:crypto';
+import type { ChildProcess } from 'node:child_process';
+import { chmod, mkdir, realpath, rm, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
-import type { Socket } from 'node:net';
 import { join } from 'node:path';
-import { sleep } from './backoff.ts';
+import { Redis } from 'ioredis';
 import { StartupError, messageOf } from './errors.ts';
+import { backoffMs, sleep } from './backoff.ts';
 import type { Log } from './log.ts';
-import { decideRestart } from './restart.ts';
+import { socketPathIn } from './socket-path.ts';
 
-export interface RedisChild {
-  /** Absolute path of the unix socket it listens on. */
+export interface EmbeddedRedis {
   readonly socketPath: string;
-  /** Its process id, for who must end it at once. */
-  readonly pid: () => number;
-  /** Asks it to write its files and end; KILL after `graceMs`. */
-  stop(graceMs?: number): Promise<void>;
+  /** Of the server that runs now; undefined between a death and the next start. */
+  readonly pid: number | undefined;
+  /** TERM, so that the append-only file is complete; KILL after a while. */
+  stop(): Promise<void>;
 }
 
-export interface RedisChildOptions {
+/** Loading a large append-only file takes time. */
+const READY_DEADLINE_MS = 60_000;
+const STOP_GRACE_MS = 8_000;
+const PROBE_TIMEOUT_MS = 1_000;
+const MAX_LOG_BYTES = 10 * 1024 * 1024;
+
+/** @throws StartupError `redis_missing` naming the command, `redis_unreachable`, `data_dir_unusable` */
+export async function startEmbeddedRedis(options: {
   readonly dataDir: string;
   readonly log: Log;
-  /** It died too often; nothing will start it again. */
-  readonly onGaveUp?: (sentence: string) => void;
-}
-
-/** Reading a large append-only file takes its time; a server that says so is waited for. */
-const READY_TIMEOUT_MS = 120_000;
-const ANSWER_TIMEOUT_MS = 2_000;
-/** The kernel's bound on a unix socket's path. */
-const MAX_SOCKET_PATH_BYTES = 107;
-
-/**
- * Starts or adopts the server of a data directory and waits until it answers.
- * @throws StartupError `redis_missing` (not installed), `redis_failed` (it ended, with its last words)
- */
-export async function startEmbeddedRedis(options: RedisChildOptions): Promise<RedisChild> {
+  readonly command?: string;
+}): Promise<EmbeddedRedis> {
   const directory = join(options.dataDir, 'redis');
-  mkdirSync(directory, { recursive: true, mode: 0o700 });
-  const server = new EmbeddedRedis(realpathSync(directory), options);
-  await server.start();
-  return server;
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    await chmod(directory, 0o700);
+  } catch (error) {
+    throw new StartupError(
+      'data_dir_unusable',
+      `cannot write to ${directory} (${(error as NodeJS.ErrnoException).code ?? 'error'}): make it writable for this user, or set LONGSHORE_DATA_DIR`,
+      { cause: error },
+    );
+  }
+  const keeper = new RedisKeeper(
+    await realpath(directory),
+    socketPathIn(directory, 'redis.sock'),
+    options.command ?? 'redis-server',
+    options.log,
+  );
+  await keeper.start();
+  return keeper;
 }
 
-class EmbeddedRedis implements RedisChild {
+/** A running server, ours or adopted. */
+interface Server {
+  readonly pid: number;
+  /** Settles when it has ended. */
+  readonly ended: Promise<void>;
+}
+
+class RedisKeeper implements EmbeddedRedis {
   readonly socketPath: string;
   readonly #directory: string;
-  readonly #options: RedisChildOptions;
-  readonly #stopping = new AbortController();
-  readonly #deathsMs: number[] = [];
-  #pid = 0;
-  /** Held open all the time: its end is the server's end, whoever started that. */
-  #watch: Socket | undefined;
-  #ended: Promise<void> = Promise.resolve();
+  readonly #command: string;
+  readonly #log: Log;
+  readonly #abort = new AbortController();
+  #server: Server | undefined;
+  #watching: Promise<void> | undefined;
 
-  constructor(directory: string, options: RedisChildOptions) {
+  constructor(directory: string, socketPath: string, command: string, log: Log) {
     this.#directory = directory;
-    this.#options = options;
-    this.socketPath = socketPathFor(directory);
+    this.socketPath = socketPath;
+    this.#command = command;
+    this.#log = log;
   }
 
-  readonly pid = (): number => this.#pid;
+  get pid(): number | undefined {
+    return this.#server?.pid;
+  }
 
   async start(): Promise<void> {
+    this.#server = await this.#adoptOrSpawn();
+    this.#watching = this.#watch();
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    const server = this.#server;
+    if (server !== undefined) await end(server);
+    await this.#watching;
+  }
+
+  /** Starts it again when it dies, with growing pauses. */
+  async #watch(): Promise<void> {
+    const { signal } = this.#abort;
+    for (let failures = 0; !signal.aborted;) {
+      const startedAt = performance.now();
+      await this.#server?.ended;
+      if (signal.aborted) return;
+      this.#server = undefined;
+      failures = performance.now() - startedAt > 60_000 ? 0 : failures + 1;
+      this.#log.error({ failures }, 'embedded redis ended, starting it again');
+      await sleep(backoffMs(failures, { baseMs: 50, capMs: 5_000, floorMs: 50 }), signal);
+      if (signal.aborted) return;
+      try {
+        const server = await this.#adoptOrSpawn();
+        this.#server = server;
+        if (signal.aborted) await end(server);
+      } catch (error) {
+        this.#log.error({ err: error }, 'embedded redis does not start');
+      }
+    }
+  }
+
+  async #adoptOrSpawn(): Promise<Server> {
     const adopted = await this.#adopt();
-    if (!adopted) await this.#spawn();
-    this.#pid = Number(/process_id:(\d+)/.exec(await ask(this.socketPath, 'INFO server'))?.[1] ?? 0);
-    await this.#watchEnd();
-    this.#options.log.info({ redisPid: this.#pid, adopted }, 'redis is ready');
+    if (adopted !== undefined) {
+      this.#log.info({ redisPid: adopted.pid }, 'embedded redis outlived its scheduler, using it');
+      return adopted;
+    }
+    return this.#spawn();
   }
 
-  async stop(graceMs = 3_000): Promise<void> {
-    this.#stopping.abort();
-    if (this.#watch === undefined) return;
-    // SHUTDOWN writes the append-only file first. It has no answer: the connection ends.
-    await ask(this.socketPath, 'SHUTDOWN').catch(() => '');
-    const timer = setTimeout(() => {
-      if (this.#pid > 0) killQuietly(this.#pid);
-    }, graceMs);
-    await this.#ended;
-    clearTimeout(timer);
+  /** The server that answers on our socket, if it is the one for our directory. */
+  async #adopt(): Promise<Server | undefined> {
+    const listening = await openSocket(this.socketPath);
+    if (listening === undefined) return undefined;
+    const found = await this.#untilAnswers(listening.closed);
+    if (found === undefined) {
+      listening.close();
+      return undefined;
+    }
+    if (found.directory !== this.#directory) {
+      listening.close();
+      throw new StartupError(
+        'redis_unreachable',
+        `the Redis on ${this.socketPath} keeps its data in ${found.directory}, not in ${this.#directory}: stop it, or set LONGSHORE_DATA_DIR`,
+      );
+    }
+    return { pid: found.pid, ended: listening.closed };
   }
 
-  /** A server that answers on our socket and keeps our directory is ours, whoever started it. */
-  async #adopt(): Promise<boolean> {
-    const answer = await ask(this.socketPath, 'CONFIG GET dir').catch(() => '');
-    if (answer.split('\r\n').includes(this.#directory)) return true;
-    if (!answer.startsWith('-LOADING')) return false;
-    await this.#waitUntilReady(() => undefined);
-    return true;
+  async #spawn(): Promise<Server> {
+    const logFile = join(this.#directory, 'redis.log');
+    const facts = await stat(logFile).catch(() => undefined);
+    if (facts !== undefined && facts.size > MAX_LOG_BYTES) await rm(logFile, { force: true });
+    // In a session of its own: Ctrl-C in a terminal is for us, and we end it after our last write.
+    const child = spawn(this.#command, this.#settings(logFile), {
+      cwd: this.#directory,
+      stdio: ['ignore', 'ignore', 'ignore'],
+      detached: true,
+    });
+    const ended = endOf(child);
+    const spawned = await new Promise<Error | undefined>((resolve) => {
+      child.once('spawn', () => resolve(undefined));
+      child.once('error', resolve);
+    });
+    if (spawned !== undefined) throw missing(this.#command, spawned);
+    const answers = await this.#untilAnswers(ended);
+    if (answers !== undefined) return { pid: answers.pid, ended };
+    child.kill('SIGKILL');
+    throw new StartupError(
+      'redis_unreachable',
+      `the embedded Redis does not start in ${this.#directory}: its reason is in ${logFile}`,
+    );
   }
 
-  async #spawn(): Promise<void> {
+  #settings(logFile: string): string[] {
     const settings: Readonly<Record<string, string>> = {
       port: '0',
       unixsocket: this.socketPath,
@@ -103,155 +175,109 @@ class EmbeddedRedis implements RedisChild {
       appendonly: 'yes',
       appendfsync: 'everysec',
       save: '',
+      maxmemory: '0',
       'maxmemory-policy': 'noeviction',
       daemonize: 'no',
-      logfile: join(this.#directory, 'redis.log'),
+      logfile: logFile,
     };
-    const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
-    // A group of its own: a Ctrl-C on the terminal is for its starter, which stops it last.
-    const child = spawn('redis-server', args, { detached: true, stdio: 'ignore' });
-    let failure: StartupError | undefined;
-    child.once('error', (error) => {
-      failure =
-        'code' in error && error.code === 'ENOENT'
-          ? new StartupError(
-              'redis_missing',
-              'redis-server is not installed: install it (`sudo apt-get install -y redis-server`), or name a server with REDIS_URL',
-              { cause: error },
-            )
-          : new StartupError('redis_failed', `cannot run redis-server (${messageOf(error)})`, { cause: error });
-    });
-    child.once('exit', (code, signal) => {
-      failure ??= new StartupError(
-        'redis_failed',
-        `redis-server ended at once (${signal ?? `code ${code}`}):\n${this.#lastWords()}`,
-      );
-    });
-    // Its exit must not hold us back once we no longer wait for it.
-    child.unref();
-    await this.#waitUntilReady(() => failure);
+    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
   }
 
-  async #waitUntilReady(failure: () => StartupError | undefined): Promise<void> {
-    const deadlineMs = performance.now() + READY_TIMEOUT_MS;
-    for (;;) {
-      const answer = await ask(this.socketPath, 'PING').catch(() => '');
-      if (answer.startsWith('+PONG')) return;
-      const failed = failure();
-      if (failed !== undefined) throw failed;
-      if (performance.now() > deadlineMs) {
-        throw new StartupError('redis_failed', `redis-server did not answer in time:\n${this.#lastWords()}`);
-      }
-      if (!(await sleep(20, this.#stopping.signal))) throw new StartupError('redis_failed', 'stopped while starting');
+  /** undefined: it ended, or did not answer in time. */
+  async #untilAnswers(ended: Promise<void>): Promise<{ pid: number; directory: string } | undefined> {
+    let hasEnded = false;
+    ended.then(
+      () => (hasEnded = true),
+      () => (hasEnded = true),
+    );
+    const untilMs = performance.now() + READY_DEADLINE_MS;
+    for (let pauseMs = 5; !hasEnded && performance.now() < untilMs; pauseMs = Math.min(pauseMs * 1.5, 200)) {
+      const found = await probe(this.socketPath);
+      if (found !== undefined) return found;
+      await sleep(pauseMs);
     }
-  }
-
-  async #watchEnd(): Promise<void> {
-    const watch = await open(this.socketPath);
-    watch.unref();
-    this.#watch = watch;
-    this.#ended = new Promise((resolve) => {
-      watch.once('close', () => {
-        this.#watch = undefined;
-        resolve();
-        void this.#afterEnd();
-      });
-    });
-  }
-
-  async #afterEnd(): Promise<void> {
-    const { log, onGaveUp } = this.#options;
-    while (!this.#stopping.signal.aborted) {
-      const nowMs = performance.now();
-      this.#deathsMs.push(nowMs);
-      if (this.#deathsMs.length > 20) this.#deathsMs.shift();
-      const decision = decideRestart(this.#deathsMs, nowMs);
-      if (decision.kind === 'give_up') {
-        const sentence = `redis-server ended ${decision.deaths} times within ${decision.withinMs / 1000} s: ${this.#lastWords()}`;
-        log.error({ deaths: decision.deaths }, 'redis ended too often');
-        onGaveUp?.(sentence);
-        return;
-      }
-      log.warn({ delayMs: decision.delayMs }, 'redis ended, starting it again');
-      if (!(await sleep(decision.delayMs, this.#stopping.signal))) return;
-      try {
-        await this.start();
-        return;
-      } catch (error) {
-        log.warn({ err: error }, 'redis did not start');
-      }
-    }
-  }
-
-  #lastWords(): string {
-    try {
-      return readFileSync(join(this.#directory, 'redis.log'), 'utf8').trimEnd().split('\n').slice(-5).join('\n');
-    } catch {
-      return 'it wrote nothing';
-    }
+    return undefined;
   }
 }
 
-/** In its directory; for a deep one a short stable stand-in, because a socket's path is bounded. */
-function socketPathFor(directory: string): string {
-  const path = join(directory, 'redis.sock');
-  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return path;
-  const digest = createHash('sha256').update(directory).digest('hex').slice(0, 16);
-  const short = `/tmp/longshore-${process.getuid?.() ?? 0}-${digest}`;
-  mkdirSync(short, { recursive: true, mode: 0o700 });
-  return join(short, 'redis.sock');
-}
-
-function open(path: string): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = connect(path);
-    socket.once('error', reject);
-    socket.once('connect', () => {
-      socket.off('error', reject);
-      // Whatever goes wrong later ends in `close`.
-      socket.on('error', () => {});
-      socket.resume();
-      resolve(socket);
-    });
+/** Asks who listens; undefined while nobody does, or while it loads its file. */
+async function probe(socketPath: string): Promise<{ pid: number; directory: string } | undefined> {
+  const client = new Redis({
+    path: socketPath,
+    lazyConnect: true,
+    retryStrategy: () => null,
+    maxRetriesPerRequest: 0,
+    connectTimeout: PROBE_TIMEOUT_MS,
+    commandTimeout: PROBE_TIMEOUT_MS,
+    enableReadyCheck: false,
+    disableClientInfo: true,
   });
-}
-
-/** One inline command, answered by text that ends with a line end; enough for PING, CONFIG GET and INFO on a local socket. */
-async function ask(path: string, command: string): Promise<string> {
-  const socket = await open(path);
-  return new Promise((resolve, reject) => {
-    let text = '';
-    const finish = (work: () => void): void => {
-      clearTimeout(timer);
-      socket.destroy();
-      work();
-    };
-    const timer = setTimeout(() => finish(() => reject(new Error('redis did not answer'))), ANSWER_TIMEOUT_MS);
-    socket.setEncoding('utf8');
-    socket.on('data', (part: string) => {
-      text += part;
-      if (isWhole(text)) finish(() => resolve(text));
-    });
-    socket.once('close', () => finish(() => resolve(text)));
-    socket.write(`${command}\r\n`);
-  });
-}
-
-/** A line, a bulk string, or a flat array of bulk strings, all of it there. */
-function isWhole(text: string): boolean {
-  if (!text.endsWith('\r\n')) return false;
-  if (text.startsWith('$')) {
-    const header = text.indexOf('\r\n');
-    return Buffer.byteLength(text) >= header + 2 + Number(text.slice(1, header)) + 2;
-  }
-  if (text.startsWith('*')) return text.split('\r\n').length - 2 >= 2 * Number(text.slice(1, text.indexOf('\r\n')));
-  return true;
-}
-
-function killQuietly(pid: number): void {
+  client.on('error', () => undefined);
   try {
-    process.kill(pid, 'SIGKILL');
+    await client.connect();
+    await client.ping();
+    const directory = await client.config('GET', 'dir');
+    const pid = /process_id:(\d+)/.exec(await client.info('server'))?.[1];
+    const path = Array.isArray(directory) ? directory[1] : undefined;
+    if (pid === undefined || typeof path !== 'string') return undefined;
+    return { pid: Number(pid), directory: path };
   } catch {
-    // It ended meanwhile.
+    // Not there yet, or loading: asked again until the deadline.
+    return undefined;
+  } finally {
+    client.disconnect();
   }
+}
+
+/** A bare connection whose end tells that the server is gone; undefined when nobody listens. */
+function openSocket(path: string): Promise<{ readonly closed: Promise<void>; close(): void } | undefined> {
+  return new Promise((resolve) => {
+    const socket = connect(path);
+    socket.once('error', () => resolve(undefined));
+    socket.once('connect', () => {
+      socket.on('error', () => undefined);
+      socket.unref();
+      socket.resume();
+      const closed = new Promise<void>((done) => socket.once('close', () => done()));
+      resolve({ closed, close: () => socket.destroy() });
+    });
+  });
+}
+
+function endOf(child: ChildProcess): Promise<void> {
+  return new Promise((resolve) => {
+    child.once('exit', () => resolve());
+    child.once('error', () => resolve());
+  });
+}
+
+async function end(server: Server): Promise<void> {
+  let hasEnded = false;
+  const ended = server.ended.then(() => {
+    hasEnded = true;
+  });
+  signal(server.pid, 'SIGTERM');
+  const grace = new AbortController();
+  await Promise.race([ended, sleep(STOP_GRACE_MS, grace.signal)]);
+  grace.abort();
+  if (hasEnded) return;
+  signal(server.pid, 'SIGKILL');
+  await ended;
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    // Already gone: what was wanted.
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
+function missing(command: string, error: Error): StartupError {
+  return new StartupError(
+    'redis_missing',
+    `cannot run ${command} (${messageOf(error)}): install it (apt-get install redis-server), or set REDIS_URL to a server`,
+    { cause: error },
+  );
 }

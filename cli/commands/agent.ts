@@ -1,12 +1,9 @@
 // `longshore agent`: the daemon in the foreground, as a service runs it and as `longshore up` starts it.
-import { leaveSupervisor, stopWithSupervisor } from './daemon.ts';
+import { underSupervisor } from './daemon.ts';
 
-export async function runAgentCommand(env: NodeJS.ProcessEnv): Promise<number> {
-  stopWithSupervisor();
-  const { runAgent } = await import('#agent/main.ts');
-  try {
-    return await runAgent(env);
-  } finally {
-    leaveSupervisor();
-  }
+export function runAgentCommand(env: NodeJS.ProcessEnv): Promise<number> {
+  return underSupervisor(async () => {
+    const { runAgent } = await import('#agent/main.ts');
+    return runAgent(env);
+  });
 }

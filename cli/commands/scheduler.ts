@@ -1,12 +1,9 @@
 // `longshore scheduler`: the daemon in the foreground, as a service runs it and as `longshore up` starts it.
-import { leaveSupervisor, stopWithSupervisor } from './daemon.ts';
+import { underSupervisor } from './daemon.ts';
 
-export async function runSchedulerCommand(env: NodeJS.ProcessEnv): Promise<number> {
-  stopWithSupervisor();
-  const { runScheduler } = await import('#scheduler/main.ts');
-  try {
-    return await runScheduler(env);
-  } finally {
-    leaveSupervisor();
-  }
+export function runSchedulerCommand(env: NodeJS.ProcessEnv): Promise<number> {
+  return underSupervisor(async () => {
+    const { runScheduler } = await import('#scheduler/main.ts');
+    return runScheduler(env);
+  });
 }

@@ -9,7 +9,7 @@ import { withDeadline } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import { createLog } from '#shared/log.ts';
 import { startEmbeddedRedis } from '#shared/redis-child.ts';
-import type { RedisChild } from '#shared/redis-child.ts';
+import type { EmbeddedRedis } from '#shared/redis-child.ts';
 import type { Context } from '../context.ts';
 import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
@@ -141,7 +141,7 @@ class Up {
   readonly #env: Env;
   readonly #book: ChildBook;
   #lock: { release(): Promise<void> } | undefined;
-  #redis: RedisChild | undefined;
+  #redis: EmbeddedRedis | undefined;
   #scheduler: SupervisedChild | undefined;
   #agent: SupervisedChild | undefined;
   #redisLog: BoundedLogFile | undefined;
@@ -200,7 +200,7 @@ class Up {
     this.#isStopping = true;
     this.#agent?.kill();
     this.#scheduler?.kill();
-    if (this.#redis !== undefined) signalGroup(this.#redis.pid(), 'SIGKILL');
+    if (this.#redis?.pid !== undefined) signalGroup(this.#redis.pid, 'SIGKILL');
   }
 
   async #stopAll(): Promise<void> {
@@ -209,7 +209,7 @@ class Up {
     await this.#scheduler?.stop(5_000);
     try {
       if (this.#redis !== undefined) {
-        await withDeadline(this.#redis.stop(3_000), 5_000, () => new Error('it did not end'));
+        await withDeadline(this.#redis.stop(), 5_000, () => new Error('it did not end'));
       }
     } catch (error) {
       note(`Redis did not stop cleanly (${messageOf(error)})`);
@@ -238,11 +238,7 @@ class Up {
       if (short !== undefined && !this.#isStopping) note(short);
     });
     const log = createLog({ name, destination: { write: (text: string) => cutter.push(text) } });
-    const redis = await startEmbeddedRedis({
-      dataDir: this.#settings.dataDir,
-      log,
-      onGaveUp: (sentence) => this.onGaveUp(sentence),
-    });
+    const redis = await startEmbeddedRedis({ dataDir: this.#settings.dataDir, log });
     // A stop that came meanwhile found nothing to stop.
     if (this.#isStopping) await redis.stop();
     else this.#redis = redis;

@@ -93,11 +93,13 @@ export class SupervisedChild {
     });
     try {
       child.send({ ...message, id });
-      return await withDeadline(
+      const answered = await withDeadline(
         answer,
         timeoutMs,
         () => new CliError(`the ${this.name} did not answer ${message.kind} within ${timeoutMs / 1000} s`),
       );
+      if (answered.kind !== 'requestFailed') return answered;
+      throw new CliError(`the ${this.name} could not do ${message.kind}: ${textField(answered, 'message')}`);
     } finally {
       this.#waiting.delete(id);
     }

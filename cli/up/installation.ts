@@ -1,5 +1,6 @@
 // What a first start leaves in the person's context file: the installation's URL, workspace and admin token. The scheduler makes the token
-// once and does not keep it, so this is where it lives from then on.
+// once and keeps only its hash, so this file is where it lives from then on.
+import { Client } from '../client.ts';
 import { contextFilePath, readContexts, saveContext } from '../context.ts';
 import type { Context, ContextFile } from '../context.ts';
 import { CliError } from '../errors.ts';
@@ -16,25 +17,51 @@ const IPC_TIMEOUT_MS = 20_000;
  */
 export async function openInstallation(scheduler: SupervisedChild, url: string, env: Env): Promise<Context> {
   const path = contextFilePath(env);
-  const answer = await scheduler.request({ kind: 'ensureFirstWorkspace' }, IPC_TIMEOUT_MS);
-  const workspaceId = textField(answer, 'workspaceId');
   const file = await readContexts(path);
-  const known = Object.entries(file.contexts).find(([, context]) => context.workspaceId === workspaceId);
-  let token = answer['token'];
-  if (typeof token !== 'string' && known === undefined) {
-    // The file was lost, or an earlier start was killed between making the token and keeping it: ask for another one.
-    token = (await scheduler.request({ kind: 'ensureFirstWorkspace', issueToken: true }, IPC_TIMEOUT_MS))['token'];
+  const made = contextOf(await scheduler.request({ kind: 'ensureFirstWorkspace' }, IPC_TIMEOUT_MS), url);
+  if (made !== undefined) return keep(path, file, freeName(file), made);
+  const known = await findKnown(file, url);
+  if (known !== undefined) return keep(path, file, known.name, known.context);
+  // The file was lost, or an earlier start was killed between making the token and keeping it: another one is asked for.
+  const again = await scheduler.request({ kind: 'ensureFirstWorkspace', issueToken: true }, IPC_TIMEOUT_MS);
+  const issued = contextOf(again, url);
+  if (issued !== undefined) return keep(path, file, freeName(file), issued);
+  throw new CliError(
+    `the installation has a workspace, but ${path} holds no token for it: put that file back, or name it with LONGSHORE_CONTEXT_FILE`,
+  );
+}
+
+function contextOf(answer: Readonly<Record<string, unknown>>, url: string): Context | undefined {
+  const token = textField(answer, 'token');
+  return token === '' ? undefined : { url, token, workspaceId: textField(answer, 'workspaceId') };
+}
+
+/** The stored context whose token this scheduler accepts; those for the same address are tried first. */
+async function findKnown(
+  file: ContextFile,
+  url: string,
+): Promise<{ readonly name: string; readonly context: Context } | undefined> {
+  const likely = Object.entries(file.contexts)
+    .filter(([name, context]) => name.startsWith('local') || context.url === url)
+    .toSorted(([, a], [, b]) => Number(b.url === url) - Number(a.url === url));
+  for (const [name, stored] of likely) {
+    // The workspace is left open, so that it is asked for with the token.
+    const client = new Client({ url, token: stored.token, workspaceId: '' });
+    try {
+      return { name, context: { url, token: stored.token, workspaceId: await client.workspaceId() } };
+    } catch {
+      // A token of another installation.
+    } finally {
+      await client.close();
+    }
   }
-  const usable = typeof token === 'string' ? token : known?.[1].token;
-  if (usable === undefined) {
-    throw new CliError(
-      `the installation has a workspace, but ${path} holds no token for it: put that file back, or name it with LONGSHORE_CONTEXT_FILE`,
-    );
-  }
-  const context = { url, token: usable, workspaceId };
-  const name = known?.[0] ?? freeName(file);
+  return undefined;
+}
+
+async function keep(path: string, file: ContextFile, name: string, context: Context): Promise<Context> {
   const stored = file.contexts[name];
-  if (file.current !== name || stored?.url !== url || stored.token !== usable) await saveContext(path, name, context);
+  const isSame = stored?.url === context.url && stored.token === context.token;
+  if (!isSame || file.current !== name) await saveContext(path, name, context);
   return context;
 }
 

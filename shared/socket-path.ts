@@ -1,0 +1,13 @@
+import { createHash } from 'node:crypto';
+import { join } from 'node:path';
+
+/** The kernel's bound on a unix socket's path. */
+const MAX_SOCKET_PATH_BYTES = 107;
+
+/** `<directory>/<name>`, or a short stable stand-in under /tmp when that is too long for a socket. */
+export function socketPathIn(directory: string, name: string): string {
+  const path = join(directory, name);
+  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return path;
+  const digest = createHash('sha256').update(directory).digest('hex').slice(0, 16);
+  return `/tmp/longshore-${process.getuid?.() ?? 0}-${digest}-${name}`;
+}
