@@ -39,7 +39,8 @@ class RedisInvalidation implements Invalidation {
   readonly #handlers = new Map<string, ((id: string) => void)[]>();
   readonly #resetHandlers: (() => void)[] = [];
   readonly #abort = new AbortController();
-  #unsent: string[] = [];
+  /** Each a thing of its own: the same text twice means two changes. */
+  #unsent: { readonly text: string }[] = [];
   #flushing: Promise<void> | undefined;
   #live = false;
 
@@ -55,8 +56,8 @@ class RedisInvalidation implements Invalidation {
 
   publish(kind: InvalidationKind, id: string): void {
     this.#deliver(kind, id);
-    if (this.#unsent.length >= MAX_UNSENT) this.#unsent = [JSON.stringify({ kind: RESET, id: '' })];
-    else this.#unsent.push(JSON.stringify({ kind, id }));
+    if (this.#unsent.length >= MAX_UNSENT) this.#unsent = [{ text: JSON.stringify({ kind: RESET, id: '' }) }];
+    else this.#unsent.push({ text: JSON.stringify({ kind, id }) });
     this.#flushing ??= this.#flush().finally(() => {
       this.#flushing = undefined;
     });
@@ -132,7 +133,7 @@ class RedisInvalidation implements Invalidation {
     for (let attempt = 0; this.#unsent.length > 0 && !this.#abort.signal.aborted;) {
       const batch = this.#unsent.slice(0, 100);
       try {
-        await Promise.all(batch.map((message) => this.#publisher.publish(INVALIDATION_CHANNEL, message)));
+        await Promise.all(batch.map((message) => this.#publisher.publish(INVALIDATION_CHANNEL, message.text)));
         // The list may have been replaced by a reset meanwhile: take away only what was sent.
         this.#unsent = this.#unsent.filter((message) => !batch.includes(message));
         attempt = 0;

@@ -38,6 +38,9 @@ export async function openPglite(options: { readonly dataDir: string; readonly l
     stdout: true,
     stderr: true,
   });
+  // What the engine prints is for nobody, and unread it would pile up.
+  worker.stdout.resume();
+  worker.stderr.resume();
   const db = new PgliteDb(worker, lock, options.log);
   try {
     await withDeadline(db.opened, OPEN_DEADLINE_MS, databaseTimeout);

@@ -88,7 +88,7 @@ export async function readLogLines(
     readonly skip?: number;
   },
 ): Promise<LogLineRow[]> {
-  // One condition per filter that is given: a planner that sees `$1 is null or …` cannot use the index of a prepared statement.
+  // Only the conditions that are given: the planner then picks the one index that serves them.
   const params: unknown[] = [filter.workspaceId];
   const where = ['workspace_id = $1'];
   const add = (condition: string, value: unknown): void => {

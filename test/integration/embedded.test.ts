@@ -1,0 +1,159 @@
+import { join } from 'node:path';
+import { mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { afterAll, describe, expect } from 'vitest';
+import { connectRedis } from '../../scheduler/embedded/connect.ts';
+import { startEmbeddedRedis } from '../../scheduler/embedded/redis.ts';
+import { startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
+import { silent } from './store-fixture.ts';
+
+const directories: { remove(): void }[] = [];
+afterAll(() => {
+  for (const directory of directories) directory.remove();
+});
+function aDirectory(): string {
+  const directory = tempDirectory('emb');
+  directories.push(directory);
+  return directory.path;
+}
+
+async function pidOf(socketPath: string): Promise<number> {
+  const client = await connectRedis({ socketPath }, 'test', silent);
+  try {
+    return Number(/process_id:(\d+)/.exec(await client.info('server'))?.[1]);
+  } finally {
+    client.disconnect();
+  }
+}
+
+describe('the embedded redis', () => {
+  test('keeps what it holds over a stop, in a private directory, without evicting', async () => {
+    const dataDir = aDirectory();
+    const first = await startEmbeddedRedis({ dataDir, log: silent });
+    const client = await connectRedis(first, 'test', silent);
+    await client.set('kept', 'yes');
+    expect(await client.config('GET', 'maxmemory-policy')).toEqual(['maxmemory-policy', 'noeviction']);
+    expect(await client.config('GET', 'port')).toEqual(['port', '0']);
+    client.disconnect();
+    await first.stop();
+    await expect(connectRedis(first, 'test', silent, 200)).rejects.toMatchObject({ code: 'redis_unreachable' });
+    expect(statSync(join(dataDir, 'redis')).mode & 0o777).toBe(0o700);
+
+    const second = await startEmbeddedRedis({ dataDir, log: silent });
+    const again = await connectRedis(second, 'test', silent);
+    expect(await again.get('kept')).toBe('yes');
+    again.disconnect();
+    await second.stop();
+  });
+
+  test('that outlived its scheduler is adopted, watched and stopped', async () => {
+    const dataDir = aDirectory();
+    const program = await startProgram(process.execPath, [
+      '--input-type=module',
+      '-e',
+      `const { startEmbeddedRedis } = await import(${JSON.stringify(new URL('../../scheduler/embedded/redis.ts', import.meta.url).href)});
+       const { pino } = await import('pino');
+       await startEmbeddedRedis({ dataDir: ${JSON.stringify(dataDir)}, log: pino({ level: 'silent' }) });
+       process.stdout.write('up');`,
+    ]);
+    await waitFor(() => program.output().includes('up'), 'the first scheduler has its redis', 20_000);
+    await program.end('SIGKILL');
+    const socketPath = join(dataDir, 'redis', 'redis.sock');
+    const orphan = await pidOf(socketPath);
+
+    const adopted = await startEmbeddedRedis({ dataDir, log: silent });
+    expect(await pidOf(socketPath)).toBe(orphan);
+    process.kill(orphan, 'SIGKILL');
+    const next = await waitFor(
+      () =>
+        pidOf(socketPath).then(
+          (pid) => (pid === orphan ? undefined : pid),
+          () => undefined,
+        ),
+      'another one takes its place',
+      20_000,
+    );
+    expect(next).not.toBe(orphan);
+    await adopted.stop();
+    await expect(connectRedis({ socketPath }, 'test', silent, 200)).rejects.toMatchObject({
+      code: 'redis_unreachable',
+    });
+  });
+
+  test('works below a path that is too long for a socket', async () => {
+    const dataDir = join(aDirectory(), 'x'.repeat(100));
+    const redis = await startEmbeddedRedis({ dataDir, log: silent });
+    const client = await connectRedis(redis, 'test', silent);
+    expect(await client.config('GET', 'dir')).toEqual(['dir', join(dataDir, 'redis')]);
+    client.disconnect();
+    await redis.stop();
+  });
+
+  test('of another directory on the same socket is refused', async ({ redis }) => {
+    const dataDir = aDirectory();
+    mkdirSync(join(dataDir, 'redis'));
+    symlinkSync(redis.socketPath, join(dataDir, 'redis', 'redis.sock'));
+    await expect(startEmbeddedRedis({ dataDir, log: silent })).rejects.toMatchObject({
+      code: 'redis_unreachable',
+      message: expect.stringContaining(redis.directory) as string,
+    });
+  });
+
+  test('that is not installed is named with the command', async () => {
+    await expect(
+      startEmbeddedRedis({ dataDir: aDirectory(), log: silent, command: 'no-such-redis-server' }),
+    ).rejects.toMatchObject({
+      code: 'redis_missing',
+      message: expect.stringMatching(/no-such-redis-server.*apt-get install redis-server/) as string,
+    });
+  });
+
+  test('that refuses to start says where its reason is', async () => {
+    const dataDir = aDirectory();
+    mkdirSync(join(dataDir, 'redis'));
+    // A file where the append-only directory must be.
+    writeFileSync(join(dataDir, 'redis', 'appendonlydir'), '');
+    await expect(startEmbeddedRedis({ dataDir, log: silent })).rejects.toMatchObject({
+      code: 'redis_unreachable',
+      message: expect.stringContaining('redis.log') as string,
+    });
+  });
+});
+
+describe('a connection', () => {
+  test('fails fast while redis is away and comes back by itself', async ({ redis }) => {
+    const client = await connectRedis({ url: redis.url }, 'task', silent);
+    expect(String(await client.client('GETNAME'))).toBe('longshore-task');
+    await redis.crash();
+    await expect(client.ping()).rejects.toThrow();
+    await redis.restart();
+    await waitFor(
+      () =>
+        client.ping().then(
+          () => true,
+          () => false,
+        ),
+      'the connection is back',
+      10_000,
+    );
+    client.disconnect();
+  });
+
+  test('gives up a command that is not answered', async ({ redis }) => {
+    const client = await connectRedis({ url: redis.url }, 'task', silent);
+    redis.freeze();
+    try {
+      await expect(client.ping()).rejects.toThrow(/timed out/i);
+    } finally {
+      redis.thaw();
+      client.disconnect();
+    }
+  });
+
+  test('to nobody is a start-up error without the password', async () => {
+    const attempt = connectRedis({ url: 'redis://user:hunter2@127.0.0.1:1' }, 'main', silent, 300);
+    const error: unknown = await attempt.catch((caught: unknown) => caught);
+    expect(error).toMatchObject({ code: 'redis_unreachable' });
+    expect((error as Error).message).toContain('127.0.0.1:1');
+    expect((error as Error).message).not.toContain('hunter2');
+  });
+});
