@@ -1,0 +1,164 @@
+/**
+ * Code archives of this machine: fetched over the link once each, checked against the server's sha256, unpacked once, kept by bytes (least recently used goes first).
+ * Called when an assignment arrives. Must stay true: a folder named by a sha256 is complete, and one that a container uses is never evicted.
+ */
+import { createHash } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { chmod, mkdir, readFile, readdir, rename, rm, utimes, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { Transform } from 'node:stream';
+import { AppError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { BadArchive, unpack } from './unpack.ts';
+
+/** Opens the stream of an archive's bytes. */
+export type FetchCode = (objectId: string, signal: AbortSignal) => AsyncIterable<Uint8Array>;
+
+export interface CodeRef {
+  readonly objectId: string;
+  readonly sha256: string;
+  readonly size: number;
+}
+
+const FETCH_DEADLINE_MS = 10 * 60_000;
+const SHA256 = /^[0-9a-f]{64}$/;
+
+export class Archives {
+  readonly #dir: string;
+  readonly #fetch: FetchCode;
+  readonly #maxBytes: number;
+  readonly #log: Log;
+  readonly #running = new Map<string, Promise<string>>();
+  readonly #users = new Map<string, Set<string>>();
+  readonly #known = new Map<string, { bytes: number; usedAtMs: number }>();
+
+  constructor(dir: string, fetch: FetchCode, maxBytes: number, log: Log) {
+    this.#dir = dir;
+    this.#fetch = fetch;
+    this.#maxBytes = maxBytes;
+    this.#log = log;
+  }
+
+  /** Removes what an interrupted unpack left, and learns what is here. */
+  async open(): Promise<void> {
+    await mkdir(join(this.#dir, 'empty'), { recursive: true, mode: 0o700 });
+    await chmod(join(this.#dir, 'empty'), 0o777);
+    for (const name of await readdir(this.#dir)) {
+      const path = join(this.#dir, name);
+      if (SHA256.test(name)) {
+        const bytes = Number(await readFile(`${path}.bytes`, 'utf8').catch(() => 'NaN'));
+        if (Number.isFinite(bytes)) this.#known.set(name, { bytes, usedAtMs: (await stat(path)).mtimeMs });
+        else await rm(path, { recursive: true, force: true });
+      } else if (name !== 'empty' && !name.endsWith('.bytes')) await rm(path, { recursive: true, force: true });
+    }
+  }
+
+  /**
+   * The unpacked archive's folder, fetched if it is not here. It stays until `release` of the same user.
+   * @throws AppError `code_error` with a sentence for its author, when the archive is bad; other errors are ours and pass
+   */
+  async acquire(code: CodeRef | undefined, user: string): Promise<string> {
+    if (code === undefined || code.objectId === '') return join(this.#dir, 'empty');
+    const { sha256 } = code;
+    if (!SHA256.test(sha256)) throw new AppError('code_error', 'the code archive has no valid sha256');
+    this.hold(sha256, user);
+    try {
+      let running = this.#running.get(sha256);
+      if (running === undefined) {
+        running = this.#get(code).finally(() => this.#running.delete(sha256));
+        this.#running.set(sha256, running);
+      }
+      return await running;
+    } catch (error) {
+      this.release(sha256, user);
+      throw error;
+    }
+  }
+
+  /** Marks an archive as used by a container (again, after a restart of the agent). */
+  hold(sha256: string, user: string): void {
+    const users = this.#users.get(sha256) ?? new Set();
+    users.add(user);
+    this.#users.set(sha256, users);
+  }
+
+  release(sha256: string, user: string): void {
+    const users = this.#users.get(sha256);
+    users?.delete(user);
+    if (users?.size === 0) this.#users.delete(sha256);
+  }
+
+  async #get(code: CodeRef): Promise<string> {
+    const path = join(this.#dir, code.sha256);
+    const known = this.#known.get(code.sha256);
+    if (known !== undefined) {
+      known.usedAtMs = Date.now();
+      const now = new Date();
+      await utimes(path, now, now).catch(() => undefined);
+      return path;
+    }
+    const from = performance.now();
+    const archive = join(this.#dir, `${code.sha256}.zip.new`);
+    const folder = join(this.#dir, `${code.sha256}.new`);
+    try {
+      await this.#download(code, archive);
+      await rm(folder, { recursive: true, force: true });
+      await mkdir(folder, { mode: 0o700 });
+      const bytes = await unpack(archive, folder);
+      await writeFile(`${path}.bytes`, String(bytes));
+      await rename(folder, path);
+      this.#known.set(code.sha256, { bytes, usedAtMs: Date.now() });
+      this.#log.info({ bytes, durationMs: Math.round(performance.now() - from) }, 'code archive fetched');
+    } catch (error) {
+      await rm(folder, { recursive: true, force: true });
+      if (error instanceof BadArchive) throw new AppError('code_error', error.message, { cause: error });
+      throw error;
+    } finally {
+      await rm(archive, { force: true });
+    }
+    await this.#evict(code.sha256);
+    return path;
+  }
+
+  async #download(code: CodeRef, to: string): Promise<void> {
+    const hash = createHash('sha256');
+    let bytes = 0;
+    const check = new Transform({
+      transform(data: Buffer, _encoding, done) {
+        hash.update(data);
+        bytes += data.length;
+        if (bytes > code.size) done(new Error(`the code archive is larger than the ${code.size} bytes announced`));
+        else done(null, data);
+      },
+    });
+    try {
+      await pipeline(
+        this.#fetch(code.objectId, AbortSignal.timeout(FETCH_DEADLINE_MS)),
+        check,
+        createWriteStream(to, { mode: 0o600 }),
+      );
+    } catch (error) {
+      throw new Error(`cannot fetch the code archive: ${messageOf(error)}`, { cause: error });
+    }
+    const found = hash.digest('hex');
+    if (found !== code.sha256)
+      throw new Error(`the code archive arrived damaged: its sha256 is ${found}, not ${code.sha256}`);
+  }
+
+  async #evict(keep: string): Promise<void> {
+    let total = [...this.#known.values()].reduce((sum, one) => sum + one.bytes, 0);
+    const oldest = [...this.#known].toSorted(([, a], [, b]) => a.usedAtMs - b.usedAtMs);
+    for (const [sha256, { bytes }] of oldest) {
+      if (total <= this.#maxBytes) return;
+      if (sha256 === keep || this.#users.has(sha256)) continue;
+      this.#known.delete(sha256);
+      total -= bytes;
+      const gone = join(this.#dir, `${sha256}.gone`);
+      await rename(join(this.#dir, sha256), gone);
+      await rm(join(this.#dir, `${sha256}.bytes`), { force: true });
+      await rm(gone, { recursive: true, force: true });
+      this.#log.info({ bytes }, 'code archive evicted');
+    }
+  }
+}

@@ -1,0 +1,68 @@
+// What our words are in the engine's API. Types only from dockerode: the calls are in docker.ts.
+import type { ContainerCreateOptions, DockerOptions, MountSettings } from 'dockerode';
+import type { CreateContainer, Mount } from './runtime.ts';
+
+const PIDS_LIMIT = 4096;
+
+/** How to reach the engine; undefined: the usual socket. */
+export function connectionOptions(host: string | undefined): DockerOptions {
+  if (host === undefined) return { socketPath: '/var/run/docker.sock' };
+  if (host.startsWith('unix://')) return { socketPath: host.slice('unix://'.length) || '/var/run/docker.sock' };
+  const url = new URL(host);
+  return { protocol: 'http', host: url.hostname, port: url.port === '' ? 2375 : Number(url.port) };
+}
+
+/** A container as hard as we make them: no capability, no new privileges, limits on everything. */
+export function createOptions(spec: CreateContainer): ContainerCreateOptions {
+  return {
+    name: spec.name,
+    Image: spec.image,
+    // Set whole, with an empty command: the image's own of either kind is then left out.
+    Entrypoint: [...spec.entrypoint],
+    Cmd: [],
+    WorkingDir: spec.workingDir,
+    ...(spec.user === undefined ? {} : { User: spec.user }),
+    Env: [...spec.env],
+    Labels: { ...spec.labels },
+    // The platform knows when a container is ready; the image's own check would only cost.
+    Healthcheck: { Test: ['NONE'] },
+    HostConfig: {
+      NetworkMode: spec.network,
+      CapDrop: ['ALL'],
+      ...(spec.capabilities === undefined ? {} : { CapAdd: [...spec.capabilities] }),
+      SecurityOpt: ['no-new-privileges'],
+      Init: true,
+      PidsLimit: PIDS_LIMIT,
+      Memory: spec.memoryBytes,
+      MemorySwap: spec.memoryBytes,
+      NanoCpus: spec.cpuMillicores * 1_000_000,
+      RestartPolicy: { Name: 'no' },
+      AutoRemove: false,
+      LogConfig: { Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '3' } },
+      Mounts: spec.mounts.map(mountOptions),
+    },
+  };
+}
+
+function mountOptions(mount: Mount): MountSettings {
+  if (mount.kind === 'bind' || mount.volume === undefined)
+    return {
+      Type: 'bind',
+      Source: mount.source,
+      Target: mount.target,
+      ReadOnly: mount.readOnly,
+      BindOptions: { Propagation: 'rprivate' },
+    };
+  return {
+    Type: 'volume',
+    Source: mount.volume.name,
+    Target: mount.target,
+    ReadOnly: mount.readOnly,
+    VolumeOptions: {
+      NoCopy: true,
+      Labels: { ...mount.volume.labels },
+      DriverConfig: { Name: 'local', Options: { type: 'overlay', device: 'overlay', o: mount.volume.options } },
+    },
+  };
+}
+

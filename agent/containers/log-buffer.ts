@@ -1,0 +1,206 @@
+/**
+ * Lines of containers on their way to the scheduler: bounded per container and in all, cut into batches, kept until acknowledged. It never blocks a container:
+ * above a bound the oldest lines of the noisiest go, and a marker line says how many.
+ * Source: reference/scheduling.md §14.
+ */
+import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts';
+
+export interface LogLimits {
+  readonly containerBytes: number;
+  readonly totalBytes: number;
+  readonly batchRecords: number;
+  readonly batchBytes: number;
+  readonly linesPerSecond: number;
+  /** Batches sent and not acknowledged. */
+  readonly inFlight: number;
+}
+
+export const LOG_LIMITS: LogLimits = {
+  containerBytes: 4 * 1024 * 1024,
+  totalBytes: 64 * 1024 * 1024,
+  batchRecords: 256,
+  batchBytes: 256 * 1024,
+  linesPerSecond: 1000,
+  inFlight: 8,
+};
+
+/** What a record costs beside its text. */
+const RECORD_BYTES = 64;
+/** Lines that come at once are allowed this many seconds' worth. */
+const BURST_SECONDS = 5;
+
+interface Line {
+  readonly taskId: string;
+  readonly stream: string;
+  readonly line: string;
+  readonly timestampMs: number;
+  readonly bytes: number;
+}
+
+interface ContainerLines {
+  lines: Line[];
+  /** Index of the first line not yet taken. */
+  from: number;
+  bytes: number;
+  dropped: number;
+  tokens: number;
+  tokensAtMs: number;
+}
+
+export class LogBuffer {
+  readonly #limits: LogLimits;
+  readonly #monotonicMs: () => number;
+  readonly #containers = new Map<string, ContainerLines>();
+  /** Rates of containers that have nothing waiting. */
+  readonly #idle = new Map<string, ContainerLines>();
+  readonly #unacked: LogBatch[] = [];
+  #bytes = 0;
+  #seq = 0;
+  readonly #onResult: (result: 'accepted' | 'dropped', count: number) => void;
+
+  constructor(
+    limits: LogLimits,
+    monotonicMs: () => number,
+    onResult: (result: 'accepted' | 'dropped', count: number) => void = () => undefined,
+  ) {
+    this.#limits = limits;
+    this.#monotonicMs = monotonicMs;
+    this.#onResult = onResult;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Whether anything waits to be sent. */
+  get waiting(): boolean {
+    return this.#containers.size > 0;
+  }
+
+  get mayTake(): boolean {
+    return this.#containers.size > 0 && this.#unacked.length < this.#limits.inFlight;
+  }
+
+  add(containerId: string, record: { taskId: string; stream: string; line: string; timestampMs: number }): void {
+    const lines = this.#linesOf(containerId);
+    this.#refill(lines);
+    if (lines.tokens < 1) {
+      lines.dropped += 1;
+      this.#onResult('dropped', 1);
+      return;
+    }
+    lines.tokens -= 1;
+    const bytes = Buffer.byteLength(record.line) + RECORD_BYTES;
+    lines.lines.push({ ...record, bytes });
+    lines.bytes += bytes;
+    this.#bytes += bytes;
+    this.#onResult('accepted', 1);
+    while (lines.bytes > this.#limits.containerBytes) this.#dropOldest(lines);
+    while (this.#bytes > this.#limits.totalBytes) this.#dropOldest(this.#noisiest());
+  }
+
+  /** The next batch, which counts as sent until acknowledged; undefined: nothing to send, or too many under way. */
+  take(nowMs: number): LogBatch | undefined {
+    if (!this.mayTake) return undefined;
+    const records: LogRecord[] = [];
+    let bytes = 0;
+    for (const [containerId, lines] of this.#containers) {
+      if (lines.dropped > 0) {
+        records.push({
+          containerId,
+          taskId: '',
+          stream: 'stderr',
+          line: `[longshore: ${lines.dropped} lines dropped]`,
+          timestampMs: nowMs,
+        });
+        lines.dropped = 0;
+      }
+      while (lines.from < lines.lines.length && records.length < this.#limits.batchRecords) {
+        const line = lines.lines[lines.from] as Line;
+        if (bytes > 0 && bytes + line.bytes > this.#limits.batchBytes) break;
+        lines.from += 1;
+        lines.bytes -= line.bytes;
+        this.#bytes -= line.bytes;
+        bytes += line.bytes;
+        records.push({
+          containerId,
+          taskId: line.taskId,
+          stream: line.stream,
+          line: line.line,
+          timestampMs: line.timestampMs,
+        });
+      }
+      if (lines.from === lines.lines.length) {
+        lines.lines = [];
+        lines.from = 0;
+        this.#containers.delete(containerId);
+        this.#idle.set(containerId, lines);
+      } else break;
+      if (records.length >= this.#limits.batchRecords || bytes >= this.#limits.batchBytes) break;
+    }
+    if (records.length === 0) return undefined;
+    this.#seq += 1;
+    const batch: LogBatch = { seq: this.#seq, records };
+    this.#unacked.push(batch);
+    return batch;
+  }
+
+  acknowledge(seq: number): void {
+    while (this.#unacked.length > 0 && Number(this.#unacked[0]?.seq) <= seq) this.#unacked.shift();
+  }
+
+  /** What was sent and not acknowledged: to be sent first on a new stream. */
+  unacknowledged(): readonly LogBatch[] {
+    return this.#unacked;
+  }
+
+  /** The container is gone and its rate is of no more interest; lines that wait are still sent. */
+  forget(containerId: string): void {
+    this.#idle.delete(containerId);
+  }
+
+  #linesOf(containerId: string): ContainerLines {
+    let lines = this.#containers.get(containerId);
+    if (lines !== undefined) return lines;
+    lines = this.#idle.get(containerId);
+    this.#idle.delete(containerId);
+    lines ??= {
+      lines: [],
+      from: 0,
+      bytes: 0,
+      dropped: 0,
+      tokens: this.#limits.linesPerSecond * BURST_SECONDS,
+      tokensAtMs: this.#monotonicMs(),
+    };
+    this.#containers.set(containerId, lines);
+    return lines;
+  }
+
+  #refill(lines: ContainerLines): void {
+    const now = this.#monotonicMs();
+    const rate = this.#limits.linesPerSecond;
+    lines.tokens = Math.min(rate * BURST_SECONDS, lines.tokens + ((now - lines.tokensAtMs) / 1000) * rate);
+    lines.tokensAtMs = now;
+  }
+
+  #noisiest(): ContainerLines {
+    let noisiest: ContainerLines | undefined;
+    for (const lines of this.#containers.values())
+      if (noisiest === undefined || lines.bytes > noisiest.bytes) noisiest = lines;
+    return noisiest as ContainerLines;
+  }
+
+  #dropOldest(lines: ContainerLines): void {
+    const line = lines.lines[lines.from];
+    if (line === undefined) return;
+    lines.from += 1;
+    lines.bytes -= line.bytes;
+    this.#bytes -= line.bytes;
+    lines.dropped += 1;
+    this.#onResult('dropped', 1);
+    if (lines.from > 1024 && lines.from * 2 > lines.lines.length) {
+      lines.lines = lines.lines.slice(lines.from);
+      lines.from = 0;
+    }
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * From an assignment to what the engine is asked for. Pure. The allow-list of the host lies here: a spec has no field for privileges, host namespaces, devices or
+ * mounts, so that no scheduler can ask for them, and what it has is checked.
+ */
+import { createHash } from 'node:crypto';
+import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
+import type { CreateContainer, Mount } from './runtime.ts';
+import { LABELS } from './runtime.ts';
+
+const MIN_MEMORY_BYTES = 16 * 1024 * 1024;
+const MIN_CPU_MILLICORES = 10;
+const MAX_WORKERS = 256;
+const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
+const IMAGE = /^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}$/;
+/** What a handler is called is the runner's to judge, with a message its author sees. */
+const HANDLER = /^[^\0\r\n]{1,1000}$/;
+const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+/** What a stub's own environment may not set: the devices are the agent's to give. */
+const RESERVED = /^(NVIDIA_|CUDA_VISIBLE_DEVICES$|LONGSHORE_)/;
+
+/** Twelve characters that stand for a container's assignment in paths (unix sockets allow 107 bytes). */
+export const shortIdOf = (containerId: string, epoch: number): string =>
+  createHash('sha256').update(`${containerId} ${epoch}`).digest('hex').slice(0, 12);
+
+export const containerName = (containerId: string, epoch: number): string => `c-${containerId}-${epoch}`;
+
+/** @returns the reason of a refusal, naming the field; undefined when the assignment can be run */
+export function checkAssignment(assignment: Assignment__Output): string | undefined {
+  const spec = assignment.spec;
+  if (!ID.test(assignment.containerId)) return 'container_id is not an id';
+  if (assignment.assignmentId === '') return 'assignment_id is empty';
+  if (spec === null || spec === undefined) return 'spec is missing';
+  if (spec.image !== '' && !IMAGE.test(spec.image)) return 'spec.image is not an image reference';
+  if (spec.image === '' && !/^(python)?(3(\.\d{1,2})?)?$/.test(spec.pythonVersion))
+    return `spec.python_version ${JSON.stringify(spec.pythonVersion)} is not a Python version`;
+  if (!HANDLER.test(spec.handler)) return 'spec.handler is empty or not one line';
+  if (spec.onStart !== '' && !HANDLER.test(spec.onStart)) return 'spec.on_start is not one line';
+  if (spec.memoryBytes < MIN_MEMORY_BYTES) return `spec.memory_bytes is below ${MIN_MEMORY_BYTES}`;
+  if (spec.cpuMillicores < MIN_CPU_MILLICORES) return `spec.cpu_millicores is below ${MIN_CPU_MILLICORES}`;
+  if (spec.workers < 1 || spec.workers > MAX_WORKERS) return `spec.workers is not from 1 to ${MAX_WORKERS}`;
+  if (spec.gpuUuids.length > 0) return 'spec.gpu_uuids: this machine offers no GPU';
+  for (const name of Object.keys(spec.env)) if (!ENV_NAME.test(name)) return `spec.env: ${name} is not a variable name`;
+  return undefined;
+}
+
+export interface HostFacts {
+  readonly cores: number;
+  readonly network: string;
+  readonly hostname: string;
+  readonly machineId: string;
+  readonly runnerDir: string;
+  readonly caBundle: string | undefined;
+  readonly extraLabels: Readonly<Record<string, string>>;
+}
+
+const CA_TARGET = '/etc/longshore/ca-bundle.pem';
+export const RUNNER_TARGET = '/opt/longshore/python';
+
+/** The create call of an assignment. */
+export function createContainerOf(
+  assignment: { readonly assignmentId: string; readonly containerId: string; readonly epoch: number },
+  spec: ContainerSpec__Output,
+  image: string,
+  host: HostFacts,
+  paths: { readonly code: Mount; readonly socketDir: string },
+): CreateContainer {
+  const mounts: Mount[] = [
+    paths.code,
+    { kind: 'bind', target: '/run/longshore', readOnly: true, source: paths.socketDir },
+    { kind: 'bind', target: RUNNER_TARGET, readOnly: true, source: host.runnerDir },
+  ];
+  if (host.caBundle !== undefined)
+    mounts.push({ kind: 'bind', target: CA_TARGET, readOnly: true, source: host.caBundle });
+  return {
+    name: containerName(assignment.containerId, assignment.epoch),
+    image,
+    entrypoint: ['python3', '-m', 'longshore.runner'],
+    workingDir: '/mnt/code',
+    env: environmentOf(assignment.containerId, spec, host),
+    labels: {
+      ...host.extraLabels,
+      [LABELS.managed]: '1',
+      [LABELS.machine]: host.machineId,
+      [LABELS.assignment]: assignment.assignmentId,
+      [LABELS.epoch]: String(assignment.epoch),
+      [LABELS.container]: assignment.containerId,
+      [LABELS.deployment]: spec.deploymentId,
+      [LABELS.workspace]: spec.workspaceId,
+    },
+    mounts,
+    network: spec.blockNetwork ? 'none' : host.network,
+    memoryBytes: spec.memoryBytes,
+    // The engine refuses more cores than the machine has; an overcommitted pool may promise them.
+    cpuMillicores: Math.min(spec.cpuMillicores, host.cores * 1000),
+  };
+}
+
+function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts): string[] {
+  const env: Record<string, string> = {};
+  for (const [name, value] of Object.entries(spec.env)) if (!RESERVED.test(name)) env[name] = value;
+  if (host.caBundle !== undefined)
+    for (const name of ['SSL_CERT_FILE', 'REQUESTS_CA_BUNDLE', 'PIP_CERT', 'NODE_EXTRA_CA_CERTS', 'CURL_CA_BUNDLE'])
+      env[name] ??= CA_TARGET;
+  Object.assign(env, {
+    HANDLER: spec.handler,
+    ON_START: spec.onStart,
+    STUB_ID: spec.stubId,
+    STUB_TYPE: spec.stubType,
+    WORKERS: String(spec.workers),
+    CONCURRENT_REQUESTS: String(Math.max(1, spec.concurrentRequests)),
+    KEEP_WARM_SECONDS: String(spec.keepWarmSeconds),
+    PYTHON_VERSION: spec.pythonVersion,
+    // Seconds, as people write them in their apps; 0: no limit.
+    TIMEOUT: String(spec.timeoutMs / 1000),
+    CONTAINER_ID: containerId,
+    CONTAINER_HOSTNAME: host.hostname,
+    LONGSHORE_AGENT_SOCKET: '/run/longshore/agent.sock',
+    LONGSHORE_TRACEBACKS: spec.tracebacks ? '1' : '0',
+    LONGSHORE_GPU: spec.gpuUuids.length > 0 ? '1' : '0',
+    LONGSHORE_TOKEN: spec.containerToken,
+    NVIDIA_VISIBLE_DEVICES: spec.gpuUuids.length > 0 ? spec.gpuUuids.join(',') : 'void',
+    // A stub's own PYTHONPATH stays behind ours: the runner must be found.
+    PYTHONPATH: env['PYTHONPATH'] === undefined ? RUNNER_TARGET : `${RUNNER_TARGET}:${env['PYTHONPATH']}`,
+    PYTHONUNBUFFERED: '1',
+  });
+  env['PYTHONDONTWRITEBYTECODE'] ??= '1';
+  return Object.entries(env).map(([name, value]) => `${name}=${value}`);
+}

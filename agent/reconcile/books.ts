@@ -1,0 +1,222 @@
+/**
+ * The state that the loop decides on and the executor changes: what the scheduler wants, what the journal knows, what the engine has, what is under way. Also the
+ * one place that says how a container is reported.
+ */
+import type {
+  Assignment__Output,
+  ContainerSpec__Output,
+  ObservedContainer,
+} from '#shared/protocol/generated/messages.ts';
+import type { RuntimeContainer } from '../containers/runtime.ts';
+import { LABELS } from '../containers/runtime.ts';
+import type { Journal, JournalEntry } from './journal.ts';
+import type { Known, PlanInput, Seen, Wanted, Work } from './plan.ts';
+
+interface SeenFacts extends Seen {
+  readonly container: RuntimeContainer;
+  /** Monotonic: when this was learnt, so that an older listing does not undo it. */
+  readonly learntMs: number;
+}
+
+export type Note = { readonly reason: string; readonly message: string };
+
+export class Books {
+  readonly journal: Journal;
+  /** By container id; undefined until the session's first snapshot. */
+  #wanted: Map<string, Assignment__Output> | undefined;
+  readonly #seen = new Map<string, SeenFacts>();
+  /** Engine ids that were removed, so that a listing under way does not bring them back. */
+  readonly #removed = new Map<string, number>();
+  readonly attended = new Set<string>();
+  readonly acked = new Set<string>();
+  readonly proceeded = new Set<string>();
+  readonly refused = new Set<string>();
+  readonly busy = new Map<string, { readonly work: Work; readonly abort: AbortController }>();
+  readonly ending = new Map<string, { readonly graceMs: number; readonly reason: string }>();
+  /** Why a container is failing, known before it has exited. */
+  readonly notes = new Map<string, Note>();
+  readonly pulling = new Set<string>();
+  #exitWaiters = new Map<string, (() => void)[]>();
+  readonly #onChange: (containerId: string) => void;
+
+  constructor(journal: Journal, onChange: (containerId: string) => void) {
+    this.journal = journal;
+    this.#onChange = onChange;
+  }
+
+  /** Something about a container changed: it is reported, and the loop looks. */
+  changed(containerId: string): void {
+    this.#onChange(containerId);
+  }
+
+  // ---- wanted ------------------------------------------------------------------------------------------------------------------
+
+  /** A session began or ended: acknowledgements are given anew, and nothing is concluded until its first snapshot. */
+  newSession(): void {
+    this.#wanted = undefined;
+    this.acked.clear();
+    this.proceeded.clear();
+    this.refused.clear();
+  }
+
+  want(assignments: readonly Assignment__Output[], full: boolean): void {
+    const wanted = full || this.#wanted === undefined ? new Map<string, Assignment__Output>() : this.#wanted;
+    for (const assignment of assignments) {
+      const before = wanted.get(assignment.containerId);
+      if (before === undefined || before.epoch <= assignment.epoch) wanted.set(assignment.containerId, assignment);
+    }
+    this.#wanted = wanted;
+    this.refused.clear();
+  }
+
+  assignmentOf(containerId: string): Assignment__Output | undefined {
+    return this.#wanted?.get(containerId);
+  }
+
+  specOf(containerId: string, epoch: number): ContainerSpec__Output | undefined {
+    const assignment = this.#wanted?.get(containerId);
+    return assignment?.epoch === epoch ? (assignment.spec ?? undefined) : undefined;
+  }
+
+  // ---- seen --------------------------------------------------------------------------------------------------------------------
+
+  /** What one inspection, or our own call, has shown. */
+  learn(container: RuntimeContainer, nowMs: number): void {
+    const containerId = container.labels[LABELS.container];
+    if (containerId === undefined || this.#removed.has(container.dockerId)) return;
+    const before = this.#seen.get(container.dockerId);
+    // An exit is never unlearnt: containers are not started twice.
+    if (before?.state === 'exited' && container.state !== 'exited') return;
+    this.#seen.set(container.dockerId, {
+      dockerId: container.dockerId,
+      containerId,
+      assignmentId: container.labels[LABELS.assignment] ?? '',
+      epoch: Number(container.labels[LABELS.epoch] ?? 0),
+      state: container.state,
+      strangeSinceMs: before?.strangeSinceMs ?? nowMs,
+      container,
+      learntMs: performance.now(),
+    });
+    if (before?.state !== container.state) this.changed(containerId);
+    if (container.state === 'exited') this.#tellExit(container.dockerId);
+  }
+
+  /** A whole listing, begun at `sinceMs` (monotonic): what it lacks is gone, unless it was learnt of later. */
+  learnAll(containers: readonly RuntimeContainer[], sinceMs: number, nowMs: number): void {
+    const listed = new Set(containers.map((one) => one.dockerId));
+    for (const [dockerId, seen] of this.#seen)
+      if (!listed.has(dockerId) && seen.learntMs < sinceMs) this.forgetSeen(dockerId);
+    for (const container of containers) {
+      const before = this.#seen.get(container.dockerId);
+      if (before === undefined || before.learntMs < sinceMs) this.learn(container, nowMs);
+    }
+    for (const [dockerId, atMs] of this.#removed) if (atMs < sinceMs) this.#removed.delete(dockerId);
+  }
+
+  /** The engine has it no more. */
+  forgetSeen(dockerId: string): void {
+    const seen = this.#seen.get(dockerId);
+    this.#removed.set(dockerId, performance.now());
+    this.#seen.delete(dockerId);
+    if (seen !== undefined) this.changed(seen.containerId);
+    this.#tellExit(dockerId);
+  }
+
+  seenOf(containerId: string, epoch: number): RuntimeContainer | undefined {
+    for (const seen of this.#seen.values())
+      if (seen.containerId === containerId && seen.epoch === epoch) return seen.container;
+    return undefined;
+  }
+
+  hasSeen(dockerId: string): boolean {
+    return this.#seen.has(dockerId);
+  }
+
+  isOver(dockerId: string): boolean {
+    const seen = this.#seen.get(dockerId);
+    return seen === undefined || seen.state === 'exited';
+  }
+
+  /** Calls back when the container has exited or is gone. @returns how to take the call back */
+  onceOver(dockerId: string, callback: () => void): () => void {
+    const waiters = this.#exitWaiters.get(dockerId) ?? [];
+    waiters.push(callback);
+    this.#exitWaiters.set(dockerId, waiters);
+    return () => {
+      const rest = (this.#exitWaiters.get(dockerId) ?? []).filter((one) => one !== callback);
+      if (rest.length === 0) this.#exitWaiters.delete(dockerId);
+      else this.#exitWaiters.set(dockerId, rest);
+    };
+  }
+
+  #tellExit(dockerId: string): void {
+    const waiters = this.#exitWaiters.get(dockerId);
+    this.#exitWaiters.delete(dockerId);
+    waiters?.forEach((waiter) => waiter());
+  }
+
+  // ---- out ---------------------------------------------------------------------------------------------------------------------
+
+  planInput(): PlanInput {
+    const wanted =
+      this.#wanted === undefined
+        ? undefined
+        : new Map<string, Wanted>([...this.#wanted].map(([id, assignment]) => [id, assignment]));
+    const known = new Map<string, Known>();
+    for (const entry of this.journal.all()) known.set(entry.containerId, entry);
+    const busy = new Map([...this.busy].map(([id, { work }]) => [id, work]));
+    return {
+      wanted,
+      known,
+      seen: [...this.#seen.values()],
+      attended: this.attended,
+      acked: this.acked,
+      proceeded: this.proceeded,
+      refused: this.refused,
+      ending: this.ending,
+      busy,
+    };
+  }
+
+  /** Containers that hold resources here. */
+  liveCount(): number {
+    let live = 0;
+    for (const entry of this.journal.all()) if (entry.stage === 'creating' || entry.stage === 'created') live += 1;
+    return live;
+  }
+
+  observed(entry: JournalEntry): ObservedContainer {
+    const note = this.notes.get(entry.containerId);
+    const base: ObservedContainer = {
+      containerId: entry.containerId,
+      assignmentId: entry.assignmentId,
+      epoch: entry.epoch,
+      phase: this.phaseOf(entry),
+      startedAtMs: entry.startedAtMs ?? 0,
+      reason: entry.exit?.reason ?? note?.reason ?? '',
+      message: entry.exit?.message ?? note?.message ?? '',
+    };
+    if (entry.ready !== undefined)
+      Object.assign(base, { slots: entry.ready.slots, mode: entry.ready.mode, onStartMs: entry.ready.onStartMs });
+    if (entry.exit !== undefined)
+      Object.assign(base, {
+        exitCode: entry.exit.exitCode,
+        oomKilled: entry.exit.oomKilled,
+        finishedAtMs: entry.exit.finishedAtMs,
+      });
+    return base;
+  }
+
+  phaseOf(entry: JournalEntry): string {
+    if (entry.stage === 'gone') return 'removed';
+    if (entry.exit !== undefined) return 'exited';
+    if (this.busy.get(entry.containerId)?.work === 'stop' || this.notes.has(entry.containerId)) return 'stopping';
+    if (entry.stage === 'accepted') return this.pulling.has(entry.containerId) ? 'pulling' : 'accepted';
+    if (entry.stage === 'creating') return 'creating';
+    return entry.ready === undefined ? 'starting' : 'running';
+  }
+
+  observedAll(): ObservedContainer[] {
+    return [...this.journal.all()].map((entry) => this.observed(entry));
+  }
+}

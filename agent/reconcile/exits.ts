@@ -1,0 +1,32 @@
+import type { Note } from './books.ts';
+
+export interface ExitInput {
+  readonly seen: { readonly exitCode: number; readonly oomKilled: boolean; readonly error: string };
+  readonly ready: boolean;
+  /** What the runner said before. */
+  readonly note: Note | undefined;
+  /** Why it was told to end, when it was. */
+  readonly ending: string | undefined;
+  readonly rebooted: boolean;
+}
+
+/** The reason a container ended, from the list of scheduling.md §13. Pure. */
+export function exitReason(exit: ExitInput): string {
+  if (exit.note !== undefined) return exit.note.reason;
+  if (exit.ending !== undefined) return exit.ending;
+  if (exit.rebooted) return 'host_reboot';
+  // A child may be the one that took too much: then the code says nothing, the flag does.
+  if (exit.seen.oomKilled) return 'oom';
+  if (exit.seen.exitCode === 0) return 'completed';
+  return exit.seen.exitCode === 137 ? 'killed' : 'user_error';
+}
+
+export function exitMessage(exit: ExitInput): string {
+  if (exit.note !== undefined) return exit.note.message;
+  if (exit.ending === 'start_timeout') return 'the container did not become ready in time';
+  if (exit.ending !== undefined || exit.rebooted) return '';
+  if (exit.seen.oomKilled) return 'the container ran out of memory';
+  if (exit.seen.error !== '') return exit.seen.error;
+  if (exit.seen.exitCode === 0) return exit.ready ? '' : 'the container ended before it was ready';
+  return `process exited (code ${exit.seen.exitCode})`;
+}

@@ -1,0 +1,197 @@
+/**
+ * The agent's one loop: woken by change, by a timer and by the engine's events, it decides what is to be done and hands each action to the executor; rounds never
+ * overlap, and what a round started is left alone until it is done. Events of the engine are hints; an inspection is the truth.
+ */
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { ContainerRuntime } from '../containers/runtime.ts';
+import { LABELS } from '../containers/runtime.ts';
+import type { AgentMetrics } from '../telemetry/metrics.ts';
+import type { Books } from './books.ts';
+import type { Executor } from './execute.ts';
+import type { Action, Work } from './plan.ts';
+import { plan } from './plan.ts';
+
+const SWEEP_MS = 15_000;
+const PING_MS = 10_000;
+const PINGS_TO_DOWN = 3;
+
+const WORK_OF: Readonly<Partial<Record<Action['kind'], Work>>> = { start: 'start', stop: 'stop' };
+
+export interface LoopParts {
+  readonly runtime: ContainerRuntime;
+  readonly books: Books;
+  readonly executor: Executor;
+  readonly metrics: AgentMetrics;
+  readonly log: Log;
+  readonly machineIds: () => readonly string[];
+  readonly onOom: (containerId: string) => void;
+}
+
+export class ReconcileLoop {
+  readonly #parts: LoopParts;
+  readonly #abort = new AbortController();
+  readonly #retryAt = new Map<string, { tries: number; atMs: number }>();
+  readonly #running = new Set<Promise<void>>();
+  #woken = false;
+  #scheduled = false;
+  #stopped = false;
+  #timers: NodeJS.Timeout[] = [];
+  #missedPings = 0;
+  #watching: Promise<void> | undefined;
+
+  constructor(parts: LoopParts) {
+    this.#parts = parts;
+  }
+
+  /** The engine has not answered three pings. */
+  get dockerDown(): boolean {
+    return this.#missedPings >= PINGS_TO_DOWN;
+  }
+
+  async start(): Promise<void> {
+    await this.sweep();
+    this.#timers.push(setInterval(() => void this.sweep().catch((error: unknown) => this.#onSweepError(error)), SWEEP_MS));
+    this.#timers.push(setInterval(() => void this.#ping(), PING_MS));
+    this.#watching = this.#watch();
+    this.#parts.metrics.dockerUp.set(1);
+  }
+
+  /** Looks again, soon; however often this is called, one round follows. */
+  wake(): void {
+    if (this.#stopped) return;
+    this.#woken = true;
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#round();
+    });
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#abort.abort();
+    for (const { abort } of this.#parts.books.busy.values()) abort.abort();
+    await Promise.allSettled([...this.#running, this.#watching]);
+  }
+
+  /** Resolves when nothing is under way and nothing is left to do. */
+  async idle(): Promise<void> {
+    while (this.#woken || this.#running.size > 0) {
+      await Promise.allSettled(this.#running);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  /** Lists everything of ours. */
+  async sweep(): Promise<void> {
+    const { runtime, books, machineIds } = this.#parts;
+    const since = performance.now();
+    const lists = await Promise.all(
+      machineIds().map((machineId) => runtime.list({ [LABELS.managed]: '1', [LABELS.machine]: machineId })),
+    );
+    books.learnAll(lists.flat(), since, Date.now());
+    this.wake();
+  }
+
+  /** Asks the engine about one container now. */
+  async look(dockerId: string): Promise<void> {
+    const { runtime, books } = this.#parts;
+    const container = await runtime.inspect(dockerId);
+    if (container === undefined) books.forgetSeen(dockerId);
+    else books.learn(container, Date.now());
+  }
+
+  #round(): void {
+    if (this.#stopped) return;
+    this.#woken = false;
+    const { books, metrics } = this.#parts;
+    const from = performance.now();
+    for (const action of plan(books.planInput(), Date.now())) {
+      if (action.kind === 'interrupt') {
+        books.busy.get(action.containerId)?.abort.abort();
+        continue;
+      }
+      const retry = this.#retryAt.get(action.containerId);
+      if (retry !== undefined && retry.atMs > performance.now()) continue;
+      this.#perform(action);
+    }
+    const counts = new Map<string, number>();
+    for (const entry of books.journal.all()) {
+      const phase = books.phaseOf(entry);
+      if (phase !== 'removed') counts.set(phase, (counts.get(phase) ?? 0) + 1);
+    }
+    metrics.setContainers(counts);
+    metrics.reconcileDuration.observe((performance.now() - from) / 1000);
+  }
+
+  #perform(action: Action): void {
+    const { books, executor, log } = this.#parts;
+    const { containerId } = action;
+    const abort = new AbortController();
+    books.busy.set(containerId, { work: WORK_OF[action.kind] ?? 'other', abort });
+    if (action.kind === 'stop') books.changed(containerId);
+    const running = executor
+      .run(action, abort.signal)
+      .then(
+        () => void this.#retryAt.delete(containerId),
+        (error: unknown) => {
+          const tries = this.#retryAt.get(containerId)?.tries ?? 0;
+          const waitMs = backoffMs(tries, { baseMs: 500, capMs: 30_000, floorMs: 100 });
+          this.#retryAt.set(containerId, { tries: tries + 1, atMs: performance.now() + waitMs });
+          setTimeout(() => this.wake(), waitMs + 1).unref();
+          log.warn({ err: error, containerId, action: action.kind }, 'an action on a container failed');
+        },
+      )
+      .finally(() => {
+        books.busy.delete(containerId);
+        this.#running.delete(running);
+        this.wake();
+      });
+    this.#running.add(running);
+  }
+
+  async #ping(): Promise<void> {
+    const { runtime, metrics, log } = this.#parts;
+    try {
+      await runtime.ping();
+      if (this.dockerDown) log.info('container engine answers again');
+      this.#missedPings = 0;
+    } catch (error) {
+      this.#missedPings += 1;
+      if (this.#missedPings === PINGS_TO_DOWN) log.error({ err: error }, 'container engine does not answer');
+    }
+    metrics.dockerUp.set(this.dockerDown ? 0 : 1);
+  }
+
+  #onSweepError(error: unknown): void {
+    this.#parts.log.warn({ err: error }, 'containers could not be listed');
+  }
+
+  /** Follows the engine's events for as long as the agent runs; after each gap everything is listed. */
+  async #watch(): Promise<void> {
+    const { runtime, books, log, onOom } = this.#parts;
+    const { signal } = this.#abort;
+    for (let tries = 0; !signal.aborted; tries += 1) {
+      const from = performance.now();
+      try {
+        await runtime.watch((event) => {
+          const containerId = event.labels[LABELS.container];
+          if (containerId === undefined || !books.hasSeen(event.dockerId)) return;
+          if (event.action === 'oom') onOom(containerId);
+          else
+            this.look(event.dockerId).catch((error: unknown) =>
+              log.info({ err: error, containerId }, 'container could not be inspected'),
+            );
+        }, signal);
+      } catch (error) {
+        if (!signal.aborted) log.info({ err: error }, "the engine's event stream ended");
+      }
+      if (performance.now() - from > 10_000) tries = 0;
+      if (signal.aborted || !(await sleep(backoffMs(tries, { baseMs: 200, capMs: 10_000, floorMs: 100 }), signal))) return;
+      await this.sweep().catch((error: unknown) => this.#onSweepError(error));
+    }
+  }
+}

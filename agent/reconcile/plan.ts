@@ -1,0 +1,221 @@
+/**
+ * What to do next, decided from plain data: what the scheduler wants, what the journal knows, what the engine has. Pure; run again after every change, so nothing
+ * has to be remembered between rounds. Must stay true: only containers with our machine's label come in here; removals come before additions; an older epoch
+ * changes nothing; without a snapshot nothing is stopped; what is being worked on is left alone (but may be interrupted).
+ * Source: reference/scheduling.md §1 (I2, I3, I6, I19–I21), §8, §13.
+ */
+
+/** A container of ours that nobody wants and nobody knows is left alone for this long. */
+export const ORPHAN_GRACE_MS = 5 * 60_000;
+export const DEFAULT_GRACE_MS = 30_000;
+
+export interface Wanted {
+  readonly containerId: string;
+  readonly assignmentId: string;
+  readonly epoch: number;
+  readonly stop: boolean;
+  readonly graceMs: number;
+  readonly stopReason: string;
+}
+
+export interface Known {
+  readonly containerId: string;
+  readonly assignmentId: string;
+  readonly epoch: number;
+  readonly stage: 'accepted' | 'creating' | 'created' | 'gone';
+}
+
+export interface Seen {
+  readonly dockerId: string;
+  readonly containerId: string;
+  readonly assignmentId: string;
+  readonly epoch: number;
+  readonly state: 'created' | 'running' | 'exited';
+  /** Since when nobody knew it; epoch milliseconds. */
+  readonly strangeSinceMs: number;
+}
+
+export type Work = 'start' | 'stop' | 'other';
+
+export interface PlanInput {
+  /** Undefined: no snapshot in this session yet, so nothing may be concluded from an absence. */
+  readonly wanted: ReadonlyMap<string, Wanted> | undefined;
+  readonly known: ReadonlyMap<string, Known>;
+  /** What the agent itself ends, whatever the scheduler says: a start that took too long, a task that cannot be ended otherwise. */
+  readonly ending: ReadonlyMap<string, { readonly graceMs: number; readonly reason: string }>;
+  readonly seen: readonly Seen[];
+  /** Containers whose socket is listened on. */
+  readonly attended: ReadonlySet<string>;
+  /** Assignments acknowledged in this session, and those the scheduler let proceed. */
+  readonly acked: ReadonlySet<string>;
+  readonly proceeded: ReadonlySet<string>;
+  /** Refused in this session. */
+  readonly refused: ReadonlySet<string>;
+  readonly busy: ReadonlyMap<string, Work>;
+}
+
+interface Target {
+  readonly containerId: string;
+  readonly assignmentId: string;
+  readonly epoch: number;
+}
+
+export type Action =
+  /** Give up a start that is under way. */
+  | { readonly kind: 'interrupt'; readonly containerId: string }
+  /** The stop ladder on a running container. */
+  | ({ readonly kind: 'stop'; readonly dockerId: string; readonly graceMs: number; readonly reason: string } & Target)
+  /** It has exited: note how, report it, remove everything of it. */
+  | ({ readonly kind: 'finish'; readonly dockerId: string } & Target)
+  /** The engine lost it: report that. */
+  | ({ readonly kind: 'vanished' } & Target)
+  /** Taken, but nothing was created and nobody wants it any more. */
+  | ({ readonly kind: 'release'; readonly reason: string } & Target)
+  /** Gone and no longer named by the scheduler. */
+  | ({ readonly kind: 'forget' } & Target)
+  /** To be stopped, and there is no trace of it: report it gone. */
+  | ({ readonly kind: 'confirm-gone'; readonly reason: string } & Target)
+  /** A container of ours without a place in the books. */
+  | {
+      readonly kind: 'remove-stray';
+      readonly containerId: string;
+      readonly dockerId: string;
+      readonly why: 'older_epoch' | 'never_started' | 'orphan';
+    }
+  /** It runs; listen to it (again). */
+  | ({ readonly kind: 'adopt'; readonly dockerId: string } & Target)
+  /** Validate, journal, acknowledge; prepare. */
+  | ({ readonly kind: 'accept' } & Target)
+  /** Create and start. */
+  | ({ readonly kind: 'start' } & Target);
+
+const REMOVAL_ORDER: Readonly<Record<Action['kind'], number>> = {
+  interrupt: 0,
+  stop: 1,
+  finish: 1,
+  vanished: 1,
+  release: 1,
+  forget: 1,
+  'confirm-gone': 1,
+  'remove-stray': 1,
+  adopt: 2,
+  accept: 3,
+  start: 4,
+};
+
+/** One round of decisions, removals first; at most one action a container. */
+export function plan(input: PlanInput, nowMs: number): Action[] {
+  const actions: Action[] = [];
+  const seenOf = new Map<string, Seen[]>();
+  for (const seen of input.seen) {
+    const list = seenOf.get(seen.containerId);
+    if (list === undefined) seenOf.set(seen.containerId, [seen]);
+    else list.push(seen);
+  }
+  const ids = new Set([...(input.wanted?.keys() ?? []), ...input.known.keys(), ...seenOf.keys()]);
+  for (const id of ids) {
+    const action = planOne(
+      input,
+      input.wanted?.get(id),
+      input.known.get(id),
+      seenOf.get(id) ?? [],
+      input.busy.get(id),
+      nowMs,
+    );
+    if (action !== undefined) actions.push(action);
+  }
+  return actions.toSorted((a, b) => REMOVAL_ORDER[a.kind] - REMOVAL_ORDER[b.kind]);
+}
+
+function planOne(
+  input: PlanInput,
+  named: Wanted | undefined,
+  known: Known | undefined,
+  all: readonly Seen[],
+  busy: Work | undefined,
+  nowMs: number,
+): Action | undefined {
+  // An older epoch than the one in the books is an echo: it neither starts nor stops anything.
+  const wanted = named !== undefined && known !== undefined && named.epoch < known.epoch ? undefined : named;
+  const echo = named !== undefined && wanted === undefined;
+  const sameEpoch = wanted !== undefined && known !== undefined && wanted.epoch === known.epoch;
+  const ending = known === undefined ? undefined : input.ending.get(known.containerId);
+  const unwanted =
+    ending !== undefined || (input.wanted !== undefined && known !== undefined && !echo && (!sameEpoch || wanted.stop));
+  if (busy !== undefined)
+    return busy === 'start' && unwanted && known !== undefined
+      ? { kind: 'interrupt', containerId: known.containerId }
+      : undefined;
+
+  if (known === undefined) return planUnknown(input, wanted, all, nowMs);
+
+  const target = { containerId: known.containerId, assignmentId: known.assignmentId, epoch: known.epoch };
+  const seen = all.find((one) => one.epoch === known.epoch);
+  const stray = all.find((one) => one.epoch !== known.epoch);
+  if (stray !== undefined)
+    return { kind: 'remove-stray', containerId: stray.containerId, dockerId: stray.dockerId, why: 'older_epoch' };
+
+  if (known.stage === 'gone') {
+    // Gone was written after the removal; what is seen now is a leftover of a crash in between.
+    if (seen !== undefined)
+      return { kind: 'remove-stray', containerId: seen.containerId, dockerId: seen.dockerId, why: 'orphan' };
+    return input.wanted !== undefined && !echo && !sameEpoch ? { kind: 'forget', ...target } : undefined;
+  }
+  if (seen === undefined) {
+    if (known.stage === 'created') return { kind: 'vanished', ...target };
+    if (unwanted)
+      return { kind: 'release', reason: ending?.reason ?? (sameEpoch ? wanted.stopReason : ''), ...target };
+    if (!sameEpoch) return undefined;
+    if (!input.acked.has(known.assignmentId)) return { kind: 'accept', ...target };
+    return input.proceeded.has(known.assignmentId) ? { kind: 'start', ...target } : undefined;
+  }
+  switch (seen.state) {
+    case 'created':
+      // Nobody is at it, so its start was cut off by a crash: it is made anew, if it is still wanted.
+      return { kind: 'remove-stray', containerId: seen.containerId, dockerId: seen.dockerId, why: 'never_started' };
+    case 'exited':
+      return { kind: 'finish', dockerId: seen.dockerId, ...target };
+    case 'running':
+      if (unwanted) {
+        const asked = sameEpoch && wanted.graceMs > 0 ? wanted.graceMs : DEFAULT_GRACE_MS;
+        const reason = ending?.reason ?? (sameEpoch ? wanted.stopReason : '');
+        return { kind: 'stop', dockerId: seen.dockerId, graceMs: ending?.graceMs ?? asked, reason, ...target };
+      }
+      return input.attended.has(known.containerId) ? undefined : { kind: 'adopt', dockerId: seen.dockerId, ...target };
+  }
+}
+
+/** Nothing in the books: a new assignment, or something of ours that the journal has lost. */
+function planUnknown(
+  input: PlanInput,
+  wanted: Wanted | undefined,
+  all: readonly Seen[],
+  nowMs: number,
+): Action | undefined {
+  const mine = wanted === undefined ? undefined : all.find((one) => one.epoch === wanted.epoch);
+  if (wanted !== undefined && mine?.state === 'running')
+    return {
+      kind: 'adopt',
+      dockerId: mine.dockerId,
+      containerId: wanted.containerId,
+      assignmentId: wanted.assignmentId,
+      epoch: wanted.epoch,
+    };
+  for (const stray of all) {
+    const older = wanted !== undefined && stray.epoch !== wanted.epoch;
+    const dead = wanted !== undefined && stray.state !== 'running';
+    if (older || dead)
+      return {
+        kind: 'remove-stray',
+        containerId: stray.containerId,
+        dockerId: stray.dockerId,
+        why: older ? 'older_epoch' : 'never_started',
+      };
+    if (input.wanted !== undefined && nowMs - stray.strangeSinceMs >= ORPHAN_GRACE_MS)
+      return { kind: 'remove-stray', containerId: stray.containerId, dockerId: stray.dockerId, why: 'orphan' };
+  }
+  if (wanted === undefined || all.length > 0) return undefined;
+  const target = { containerId: wanted.containerId, assignmentId: wanted.assignmentId, epoch: wanted.epoch };
+  if (wanted.stop) return { kind: 'confirm-gone', reason: wanted.stopReason, ...target };
+  return input.refused.has(wanted.assignmentId) ? undefined : { kind: 'accept', ...target };
+}

@@ -1,0 +1,168 @@
+// What the agent knows of attempts: those in hand, and results that the scheduler has not acknowledged. Owned by the slot table.
+import type { LiveAttempt, TaskFromAgent, TaskResult } from '#shared/protocol/generated/messages.ts';
+import { PART_BYTES } from '#shared/protocol/link.ts';
+
+/** Result bodies up to this size travel in the result message itself. */
+const INLINE_RESULT_BYTES = 256 * 1024;
+/** A result's parts are kept until it is acknowledged; a handler that answers more than this gets an error instead. */
+export const MAX_RESULT_BYTES = 64 * 1024 * 1024;
+/** Names of acknowledged attempts, kept so that a runner's repetition of one is recognised. */
+const REMEMBERED_ACKS = 10_000;
+
+export type Outcome = 'ok' | 'error' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
+
+export interface Attempt {
+  readonly key: string;
+  readonly taskId: string;
+  readonly token: string;
+  readonly containerId: string;
+  readonly timeoutMs: number;
+  /** Monotonic milliseconds. */
+  readonly sinceMs: number;
+  process: number;
+  started: boolean;
+  /** Why it was told to end, when it was. */
+  ending: 'timeout' | 'cancelled' | undefined;
+  limitTimer: NodeJS.Timeout | undefined;
+  killTimer: NodeJS.Timeout | undefined;
+  awayTimer: NodeJS.Timeout | undefined;
+  readonly chunks: Uint8Array[];
+  chunkBytes: number;
+  result: TaskResult | undefined;
+}
+
+export const keyOf = (taskId: string, token: string): string => `${taskId} ${token}`;
+
+/** Where messages for the scheduler go; false: the link is full or down (kept results are sent again). */
+export interface TaskSink {
+  send(message: TaskFromAgent): boolean;
+  /** Calls back once, when the link has room again or is gone. */
+  onceWritable(callback: () => void): void;
+}
+
+/** The attempts of every container of this machine. Bounded by their slots: a finished one holds its place until acknowledged. */
+export class Attempts {
+  readonly #all = new Map<string, Attempt>();
+  readonly #acked = new Set<string>();
+  #sink: TaskSink | undefined;
+
+  get(key: string): Attempt | undefined {
+    return this.#all.get(key);
+  }
+
+  wasAcked(key: string): boolean {
+    return this.#acked.has(key);
+  }
+
+  add(attempt: Attempt): void {
+    this.#all.set(attempt.key, attempt);
+  }
+
+  inHand(): Attempt[] {
+    return [...this.#all.values()].filter((attempt) => attempt.result === undefined);
+  }
+
+  live(): LiveAttempt[] {
+    return this.inHand().map(({ taskId, token, containerId }) => ({ taskId, token, containerId }));
+  }
+
+  /** A new task stream: what runs is reported first, then what was sent of it, then every kept result. */
+  connect(sink: TaskSink): void {
+    this.#sink = sink;
+    sink.send({ report: { running: this.live() } });
+    for (const attempt of this.#all.values()) {
+      if (attempt.result === undefined && attempt.started)
+        sink.send({ started: { taskId: attempt.taskId, token: attempt.token } });
+      attempt.chunks.forEach((data, seq) => this.#sendChunk(attempt, seq, data));
+      if (attempt.result !== undefined) sink.send({ result: attempt.result });
+    }
+  }
+
+  disconnect(sink: TaskSink): void {
+    if (this.#sink === sink) this.#sink = undefined;
+  }
+
+  send(message: TaskFromAgent): void {
+    this.#sink?.send(message);
+  }
+
+  start(attempt: Attempt): void {
+    if (attempt.started) return;
+    attempt.started = true;
+    this.#sink?.send({ started: { taskId: attempt.taskId, token: attempt.token } });
+  }
+
+  /** Keeps a part and passes it on. @returns a callback registration when the link is full */
+  chunk(attempt: Attempt, data: Uint8Array): TaskSink | undefined {
+    let full = false;
+    for (let at = 0; at < data.length; at += PART_BYTES) {
+      const part = data.subarray(at, at + PART_BYTES);
+      attempt.chunks.push(part);
+      attempt.chunkBytes += part.length;
+      if (!this.#sendChunk(attempt, attempt.chunks.length - 1, part)) full = true;
+    }
+    return full ? this.#sink : undefined;
+  }
+
+  /** The attempt has ended; its result is kept until `acknowledge`. */
+  finish(attempt: Attempt, outcome: Outcome, durationMs: number, body: Uint8Array): void {
+    if (attempt.result !== undefined) return;
+    clearTimeout(attempt.limitTimer);
+    clearTimeout(attempt.killTimer);
+    clearTimeout(attempt.awayTimer);
+    if (body.length > INLINE_RESULT_BYTES) {
+      this.chunk(attempt, body);
+      body = new Uint8Array();
+    }
+    attempt.result = {
+      taskId: attempt.taskId,
+      token: attempt.token,
+      containerId: attempt.containerId,
+      outcome,
+      durationMs,
+      chunks: attempt.chunks.length,
+      body: body as Buffer,
+      started: attempt.started,
+    };
+    this.#sink?.send({ result: attempt.result });
+  }
+
+  /** Drops the parts of an attempt whose result will be something else. */
+  discardChunks(attempt: Attempt): void {
+    attempt.chunks.length = 0;
+    attempt.chunkBytes = 0;
+  }
+
+  /** The scheduler has the result, or will never want it. */
+  acknowledge(key: string): Attempt | undefined {
+    const attempt = this.#all.get(key);
+    if (attempt === undefined) return undefined;
+    clearTimeout(attempt.limitTimer);
+    clearTimeout(attempt.killTimer);
+    clearTimeout(attempt.awayTimer);
+    this.#all.delete(key);
+    this.#acked.add(key);
+    if (this.#acked.size > REMEMBERED_ACKS) {
+      const [oldest] = this.#acked;
+      if (oldest !== undefined) this.#acked.delete(oldest);
+    }
+    return attempt;
+  }
+
+  /** Timers off, at the agent's stop. */
+  stop(): void {
+    for (const attempt of this.#all.values()) {
+      clearTimeout(attempt.limitTimer);
+      clearTimeout(attempt.killTimer);
+      clearTimeout(attempt.awayTimer);
+    }
+  }
+
+  #sendChunk(attempt: Attempt, seq: number, data: Uint8Array): boolean {
+    return (
+      this.#sink?.send({
+        chunk: { taskId: attempt.taskId, token: attempt.token, seq, data: data as Buffer },
+      }) ?? true
+    );
+  }
+}

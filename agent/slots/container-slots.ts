@@ -1,0 +1,526 @@
+/**
+ * The runner processes of one container, as the agent sees them: which of them can take an attempt, which attempts they hold, and what becomes of those
+ * when a process or the container goes away. Owned by the slot table; called for every task, so the path of a frame has no await.
+ * Must stay true: a process never holds more attempts than its slots; an attempt ends exactly once; frames that name another attempt change nothing.
+ * Source: reference/runner-protocol.md; design §11 (a handler that raises).
+ */
+import type { Socket } from 'node:net';
+import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
+import type { Log } from '#shared/log.ts';
+import type { Attempt, Attempts, Outcome } from './attempts.ts';
+import { MAX_RESULT_BYTES, keyOf } from './attempts.ts';
+import { RunnerConnection } from './connection.ts';
+import type { Frame } from './frames.ts';
+import { RUNNER_PROTOCOL, numberOf, textOf } from './frames.ts';
+import { SocketListener } from './listener.ts';
+
+/** A process whose connection ended has this long to dial again before its attempts count as gone with it. */
+const AWAY_MS = 1000;
+/** In `single` mode the container's own exit tells the code; it is waited for this long. */
+const AWAY_SINGLE_MS = 5000;
+/** From cancel to kill. */
+const KILL_AFTER_MS = 10_000;
+/** How long an exited container's last frames are waited for. */
+const LAST_FRAMES_MS = 1000;
+/** An `oom` event this recent explains a child that died by SIGKILL. */
+const OOM_RECENT_MS = 5000;
+
+export interface ReadyFacts {
+  readonly mode: 'single' | 'fork' | 'thread';
+  readonly slots: number;
+  readonly onStartMs: number;
+}
+
+export interface ContainerSlotsEvents {
+  onReady(containerId: string, ready: ReadyFacts): void;
+  onStarting(containerId: string, phase: string): void;
+  /** The handler's import or `on_start` raised; text for people. */
+  onFailed(containerId: string, message: string): void;
+  onLog(record: { containerId: string; taskId: string; stream: 'stdout' | 'stderr'; line: string }): void;
+  /** An attempt cannot be ended without ending its container. */
+  onMustStop(containerId: string, reason: string): void;
+  /** A process with attempts went away: the engine should be asked now. */
+  onSuspect(containerId: string): void;
+}
+
+export interface ContainerExit {
+  readonly kind: 'exited' | 'stopped' | 'vanished';
+  readonly exitCode: number;
+  readonly oomKilled: boolean;
+}
+
+export interface SlotFacts {
+  readonly containerId: string;
+  readonly workers: number;
+  readonly concurrentRequests: number;
+  readonly timeoutMs: number;
+  readonly socketPath: string;
+  /** Known from before an agent restart. */
+  readonly ready: ReadyFacts | undefined;
+}
+
+const NOTHING = new Uint8Array();
+const errorBody = (text: string): Buffer => Buffer.from(JSON.stringify({ error: text }), 'utf8');
+
+export class ContainerSlots {
+  readonly facts: SlotFacts;
+  #ready: ReadyFacts | undefined;
+  #accepting = true;
+  #over = false;
+  #oomAtMs = -Infinity;
+  #everGreeted = false;
+  #control: RunnerConnection | undefined;
+  readonly #connections = new Set<RunnerConnection>();
+  readonly #away = new Map<number, Set<string>>();
+  readonly #attempts: Attempts;
+  readonly #events: ContainerSlotsEvents;
+  readonly #log: Log;
+  readonly #listener: SocketListener;
+  #closedWaiters: (() => void)[] = [];
+
+  constructor(facts: SlotFacts, attempts: Attempts, events: ContainerSlotsEvents, log: Log) {
+    this.facts = facts;
+    this.#ready = facts.ready;
+    this.#attempts = attempts;
+    this.#events = events;
+    this.#log = log;
+    this.#listener = new SocketListener(facts.socketPath, (socket) => this.#accept(socket));
+  }
+
+  listen(): Promise<void> {
+    return this.#listener.listen();
+  }
+
+  get ready(): ReadyFacts | undefined {
+    return this.#ready;
+  }
+
+  /** Whether any runner ever said hello: tells an image without a Python from a runner that failed. */
+  get everGreeted(): boolean {
+    return this.#everGreeted;
+  }
+
+  /** After an agent restart: every process that is expected has dialled again. */
+  get settled(): boolean {
+    if (this.#control === undefined) return false;
+    const serving = [...this.#connections].filter((connection) => connection.slots > 0).length;
+    return this.#ready === undefined || this.#ready.mode === 'single' || serving >= this.facts.workers;
+  }
+
+  /** Takes no further attempts; those in hand go on. */
+  stopAccepting(graceMs?: number): void {
+    this.#accepting = false;
+    if (graceMs !== undefined) this.#control?.send('drain', { graceMs });
+  }
+
+  noteOom(): void {
+    this.#oomAtMs = performance.now();
+  }
+
+  /** Closes the socket and every connection; runners that live on dial again when an agent listens again. */
+  close(): void {
+    this.#over = true;
+    this.#listener.close();
+    for (const connection of this.#connections) connection.destroy();
+  }
+
+  // ---- from the scheduler ------------------------------------------------------------------------------------------------------
+
+  /** Hands an attempt, or a further part of its input, to a process. @returns why not, else undefined */
+  run(task: RunTask__Output): string | undefined {
+    const key = keyOf(task.taskId, task.token);
+    const known = this.#attempts.get(key);
+    if (task.part > 0) {
+      const connection = known === undefined ? undefined : this.#holderOf(known.key);
+      connection?.send('run', partHeader(task), task.input);
+      return undefined;
+    }
+    if (known !== undefined) {
+      if (known.result !== undefined) this.#attempts.send({ result: known.result });
+      return undefined;
+    }
+    if (!this.#accepting) return 'stopping';
+    if (this.#ready === undefined) return 'not_ready';
+    const connection = this.#pick();
+    if (connection === undefined) return 'no_free_slot';
+    const attempt = this.#newAttempt(key, task.taskId, task.token, connection.process, task.timeoutMs);
+    this.#attempts.add(attempt);
+    connection.inHand.add(key);
+    connection.send('run', firstHeader(task), task.input);
+    return undefined;
+  }
+
+  cancel(attempt: Attempt, reason: string): void {
+    if (attempt.result !== undefined || attempt.ending !== undefined) return;
+    attempt.ending = reason === 'timeout' ? 'timeout' : 'cancelled';
+    this.#holderOf(attempt.key)?.send('cancel', { taskId: attempt.taskId, token: attempt.token, reason });
+    attempt.killTimer = setTimeout(() => this.#kill(attempt), KILL_AFTER_MS);
+    attempt.killTimer.unref();
+  }
+
+  acked(taskId: string, token: string): void {
+    const key = keyOf(taskId, token);
+    const connection = this.#holderOf(key) ?? this.#control;
+    connection?.send('acked', { taskId, token });
+    for (const one of this.#connections) if (one !== connection) one.send('acked', { taskId, token });
+  }
+
+  // ---- the container's end -----------------------------------------------------------------------------------------------------
+
+  /** The container is gone: after its last frames, what it still held ends with it. */
+  async containerEnded(exit: ContainerExit): Promise<void> {
+    this.#accepting = false;
+    if (this.#connections.size > 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, LAST_FRAMES_MS);
+        this.#closedWaiters.push(() => {
+          clearTimeout(timer);
+          resolve();
+        });
+      });
+    }
+    this.close();
+    for (const attempt of this.#attempts.inHand()) {
+      if (attempt.containerId !== this.facts.containerId) continue;
+      if (exit.kind === 'exited')
+        this.#end(attempt, 'exited', exit.oomKilled ? OOM_TEXT : `process exited (code ${exit.exitCode})`);
+      else this.#end(attempt, 'lost', 'container stopped');
+    }
+  }
+
+  // ---- connections -------------------------------------------------------------------------------------------------------------
+
+  #accept(socket: Socket): void {
+    if (this.#over) {
+      socket.destroy();
+      return;
+    }
+    const connection = new RunnerConnection(socket, {
+      onFrame: (one, frame) => this.#onFrame(one, frame),
+      onClose: (one) => this.#onClose(one),
+      onBadFrame: (_one, error) => this.#log.warn({ err: error }, 'runner sent a frame that cannot be read'),
+    });
+    this.#connections.add(connection);
+  }
+
+  #onFrame(connection: RunnerConnection, frame: Frame): void {
+    if (!connection.greeted && frame.kind !== 'hello') {
+      connection.destroy();
+      return;
+    }
+    const { header } = frame;
+    switch (frame.kind) {
+      case 'hello':
+        this.#onHello(connection, header);
+        return;
+      case 'starting':
+        this.#events.onStarting(this.facts.containerId, textOf(header, 'phase'));
+        return;
+      case 'ready':
+        this.#onReady(connection, header);
+        return;
+      case 'failed':
+        this.#onFailed(connection, frame);
+        return;
+      case 'started': {
+        const attempt = this.#attemptOf(connection, header);
+        if (attempt !== undefined) this.#attempts.start(attempt);
+        return;
+      }
+      case 'chunk':
+        this.#onChunk(connection, frame);
+        return;
+      case 'result':
+        this.#onResult(connection, frame);
+        return;
+      case 'log':
+        this.#events.onLog({
+          containerId: this.facts.containerId,
+          taskId: textOf(header, 'taskId'),
+          stream: textOf(header, 'stream') === 'stderr' ? 'stderr' : 'stdout',
+          line: frame.body.toString('utf8'),
+        });
+        return;
+      case 'exited':
+        this.#onExited(header);
+        return;
+      // What the agent sends, and what a newer runner may send.
+      case 'welcome':
+      case 'run':
+      case 'acked':
+      case 'cancel':
+      case 'kill':
+      case 'drain':
+      case undefined:
+        return;
+    }
+  }
+
+  #onHello(connection: RunnerConnection, header: Frame['header']): void {
+    const version = numberOf(header, 'version');
+    const containerId = textOf(header, 'containerId');
+    if (version < 1 || (containerId !== '' && containerId !== this.facts.containerId)) {
+      this.#log.warn({ version, helloContainerId: containerId }, 'runner refused: wrong version or container');
+      connection.destroy();
+      return;
+    }
+    connection.greeted = true;
+    this.#everGreeted = true;
+    connection.process = numberOf(header, 'process');
+    connection.pid = numberOf(header, 'pid');
+    connection.slots = Math.max(0, Math.floor(numberOf(header, 'slots')));
+    connection.control = connection.slots === 0;
+    for (const other of this.#connections) {
+      if (other === connection || other.control !== connection.control || other.process !== connection.process) continue;
+      // The process has dialled anew; its old connection just has not ended yet.
+      const away = this.#away.get(other.process) ?? new Set<string>();
+      for (const key of other.inHand) away.add(key);
+      if (away.size > 0) this.#away.set(other.process, away);
+      other.inHand.clear();
+      other.destroy();
+    }
+    if (connection.control) {
+      this.#control = connection;
+      if (this.#ready?.mode === 'single') connection.slots = this.#ready.slots;
+    }
+    connection.send('welcome', { version: Math.min(version, RUNNER_PROTOCOL) });
+    this.#takeBack(connection, header['holding']);
+  }
+
+  /** What the process says it holds is in its hand again, or was before this agent started. */
+  #takeBack(connection: RunnerConnection, holding: unknown): void {
+    const held = new Set<string>();
+    if (Array.isArray(holding)) {
+      for (const item of holding.slice(0, 10_000) as unknown[]) {
+        if (typeof item !== 'object' || item === null) continue;
+        const { taskId, token } = item as { taskId?: unknown; token?: unknown };
+        if (typeof taskId !== 'string' || typeof token !== 'string') continue;
+        const key = keyOf(taskId, token);
+        held.add(key);
+        let attempt = this.#attempts.get(key);
+        if (attempt === undefined) {
+          if (this.#attempts.wasAcked(key)) {
+            connection.send('acked', { taskId, token });
+            continue;
+          }
+          attempt = this.#newAttempt(key, taskId, token, connection.process, this.facts.timeoutMs);
+          attempt.started = true;
+          this.#attempts.add(attempt);
+        }
+        clearTimeout(attempt.awayTimer);
+        attempt.process = connection.process;
+        if (attempt.result === undefined) connection.inHand.add(key);
+      }
+    }
+    const away = this.#away.get(connection.process);
+    if (away === undefined || connection.control !== (this.#ready?.mode === 'single')) return;
+    this.#away.delete(connection.process);
+    // Back, but without them: they ended with whatever died there.
+    for (const key of away) {
+      const attempt = this.#attempts.get(key);
+      if (attempt !== undefined && !held.has(key)) this.#end(attempt, 'exited', 'process exited');
+    }
+  }
+
+  #onReady(connection: RunnerConnection, header: Frame['header']): void {
+    const mode = textOf(header, 'mode');
+    if (mode !== 'single' && mode !== 'fork' && mode !== 'thread') return;
+    const wanted = this.facts.workers * Math.max(1, this.facts.concurrentRequests);
+    const slots = numberOf(header, 'slots') > 0 ? Math.min(Math.floor(numberOf(header, 'slots')), wanted) : wanted;
+    const first = this.#ready === undefined;
+    this.#ready = { mode, slots, onStartMs: Math.max(0, Math.round(numberOf(header, 'onStartMs'))) };
+    if (mode === 'single') connection.slots = slots;
+    if (first) this.#events.onReady(this.facts.containerId, this.#ready);
+  }
+
+  #onFailed(connection: RunnerConnection, frame: Frame): void {
+    const traceback = frame.body.toString('utf8').trimEnd().split('\n').slice(-20).join('\n');
+    const error = textOf(frame.header, 'error');
+    this.#events.onFailed(this.facts.containerId, traceback === '' ? error : `${error}\n${traceback}`);
+    connection.send('acked', {});
+  }
+
+  #onChunk(connection: RunnerConnection, frame: Frame): void {
+    const attempt = this.#attemptOf(connection, frame.header);
+    if (attempt === undefined || attempt.result !== undefined || attempt.chunkBytes > MAX_RESULT_BYTES) return;
+    const full = this.#attempts.chunk(attempt, Buffer.from(frame.body));
+    if (full === undefined) return;
+    connection.pause();
+    full.onceWritable(() => connection.resume());
+  }
+
+  #onResult(connection: RunnerConnection, frame: Frame): void {
+    const { header } = frame;
+    const taskId = textOf(header, 'taskId');
+    const token = textOf(header, 'token');
+    const key = keyOf(taskId, token);
+    const attempt = this.#attempts.get(key);
+    connection.inHand.delete(key);
+    if (attempt === undefined || attempt.containerId !== this.facts.containerId) {
+      // Acknowledged before, or never ours: the runner need not keep it.
+      connection.send('acked', { taskId, token });
+      return;
+    }
+    const durationMs = Math.max(0, Math.round(numberOf(header, 'durationMs')));
+    if (attempt.chunkBytes > MAX_RESULT_BYTES) {
+      this.#attempts.discardChunks(attempt);
+      this.#attempts.finish(attempt, 'error', durationMs, errorBody(`result is larger than ${MAX_RESULT_BYTES} bytes`));
+      return;
+    }
+    attempt.started = true;
+    this.#attempts.finish(attempt, outcomeOf(textOf(header, 'outcome')), durationMs, Buffer.from(frame.body));
+  }
+
+  /** The first process says that another one has ended. */
+  #onExited(header: Frame['header']): void {
+    const process = numberOf(header, 'process');
+    const signal = numberOf(header, 'signal');
+    const code = signal > 0 ? 128 + signal : numberOf(header, 'code');
+    const oom = signal === 9 && performance.now() - this.#oomAtMs < OOM_RECENT_MS;
+    const text = oom ? OOM_TEXT : `process exited (code ${code})`;
+    const keys = new Set(this.#away.get(process));
+    this.#away.delete(process);
+    for (const connection of this.#connections) {
+      if (connection.process !== process || connection.control) continue;
+      for (const key of connection.inHand) keys.add(key);
+      if (connection.pid === numberOf(header, 'pid')) connection.destroy();
+    }
+    for (const key of keys) {
+      const attempt = this.#attempts.get(key);
+      if (attempt !== undefined) this.#end(attempt, 'exited', text);
+    }
+  }
+
+  #onClose(connection: RunnerConnection): void {
+    this.#connections.delete(connection);
+    if (this.#control === connection) this.#control = undefined;
+    if (this.#connections.size === 0) for (const done of this.#closedWaiters.splice(0)) done();
+    if (this.#over || connection.inHand.size === 0) return;
+    const single = this.#ready?.mode === 'single';
+    const away = this.#away.get(connection.process) ?? new Set<string>();
+    this.#away.set(connection.process, away);
+    for (const key of connection.inHand) {
+      const attempt = this.#attempts.get(key);
+      if (attempt === undefined || attempt.result !== undefined) continue;
+      away.add(key);
+      attempt.awayTimer = setTimeout(
+        () => {
+          away.delete(key);
+          this.#end(attempt, 'exited', 'process exited');
+        },
+        single ? AWAY_SINGLE_MS : AWAY_MS,
+      );
+      attempt.awayTimer.unref();
+    }
+    connection.inHand.clear();
+    if (away.size > 0) this.#events.onSuspect(this.facts.containerId);
+  }
+
+  // ---- attempts ----------------------------------------------------------------------------------------------------------------
+
+  #pick(): RunnerConnection | undefined {
+    let best: RunnerConnection | undefined;
+    for (const connection of this.#connections) {
+      if (connection.inHand.size >= connection.slots) continue;
+      if (best === undefined || connection.inHand.size < best.inHand.size) best = connection;
+      if (best.inHand.size === 0) return best;
+    }
+    return best;
+  }
+
+  #newAttempt(key: string, taskId: string, token: string, process: number, timeoutMs: number): Attempt {
+    const attempt: Attempt = {
+      key,
+      taskId,
+      token,
+      containerId: this.facts.containerId,
+      timeoutMs,
+      sinceMs: performance.now(),
+      process,
+      started: false,
+      ending: undefined,
+      limitTimer: undefined,
+      killTimer: undefined,
+      awayTimer: undefined,
+      chunks: [],
+      chunkBytes: 0,
+      result: undefined,
+    };
+    if (timeoutMs > 0) {
+      // setTimeout takes 31 bits; an execution limit beyond 24 days is none.
+      attempt.limitTimer = setTimeout(() => this.cancel(attempt, 'timeout'), Math.min(timeoutMs, 0x7fffffff));
+      attempt.limitTimer.unref();
+    }
+    return attempt;
+  }
+
+  #attemptOf(connection: RunnerConnection, header: Frame['header']): Attempt | undefined {
+    const attempt = this.#attempts.get(keyOf(textOf(header, 'taskId'), textOf(header, 'token')));
+    if (attempt === undefined || !connection.inHand.has(attempt.key)) return undefined;
+    return attempt;
+  }
+
+  #holderOf(key: string): RunnerConnection | undefined {
+    for (const connection of this.#connections) if (connection.inHand.has(key)) return connection;
+    return undefined;
+  }
+
+  /** Ten seconds after the cancel: the process goes, or its whole container where that is the only way. */
+  #kill(attempt: Attempt): void {
+    if (attempt.result !== undefined) return;
+    const holder = this.#holderOf(attempt.key);
+    const alone = holder !== undefined && !holder.control && holder.inHand.size === 1;
+    if (this.#ready?.mode === 'fork' && alone && this.#control !== undefined) {
+      this.#control.send('kill', { process: holder.process });
+      return;
+    }
+    this.stopAccepting();
+    this.#events.onMustStop(this.facts.containerId, attempt.ending === 'timeout' ? 'timeout' : 'killed');
+  }
+
+  /** An attempt whose process is gone. One that was being ended anyway ends as that. */
+  #end(attempt: Attempt, outcome: Outcome, text: string): void {
+    if (attempt.result !== undefined) return;
+    const durationMs = Math.round(performance.now() - attempt.sinceMs);
+    this.#attempts.discardChunks(attempt);
+    if (attempt.ending !== undefined) this.#attempts.finish(attempt, attempt.ending, durationMs, NOTHING);
+    else {
+      // It was handed over: whether the handler saw it cannot be known any more, so it counts as seen.
+      attempt.started = true;
+      this.#attempts.finish(attempt, outcome, durationMs, errorBody(text));
+    }
+  }
+}
+
+const OOM_TEXT = 'process ran out of memory';
+
+function outcomeOf(text: string): Outcome {
+  switch (text) {
+    case 'ok':
+    case 'error':
+    case 'retry':
+    case 'timeout':
+    case 'cancelled':
+      return text;
+    default:
+      return 'error';
+  }
+}
+
+function firstHeader(task: RunTask__Output): object {
+  const base = {
+    taskId: task.taskId,
+    token: task.token,
+    timeoutMs: task.timeoutMs,
+    part: 0,
+    last: task.last,
+  };
+  return task.query === '' ? base : { ...base, query: JSON.parse(task.query) as unknown };
+}
+
+const partHeader = (task: RunTask__Output): object => ({
+  taskId: task.taskId,
+  token: task.token,
+  part: task.part,
+  last: task.last,
+});

@@ -1,0 +1,133 @@
+/**
+ * The frame codec of the socket between agent and runner: 4 bytes length (big-endian, of what follows, at most 1 MiB), 1 byte kind, 2 bytes header length,
+ * header (JSON), body (bytes, never re-encoded). The numbers are the same in `python/longshore/runner/protocol.py`.
+ * Source: reference/runner-protocol.md.
+ */
+import { MAX_MESSAGE_BYTES } from '#shared/protocol/link.ts';
+
+/** The protocol version this agent speaks. */
+export const RUNNER_PROTOCOL = 1;
+
+export const FRAME_KINDS = {
+  hello: 1,
+  welcome: 2,
+  starting: 3,
+  ready: 4,
+  failed: 5,
+  run: 6,
+  started: 7,
+  chunk: 8,
+  result: 9,
+  acked: 10,
+  cancel: 11,
+  log: 12,
+  kill: 13,
+  drain: 14,
+  exited: 15,
+} as const;
+export type FrameKind = keyof typeof FRAME_KINDS;
+
+const KIND_OF_NUMBER: ReadonlyMap<number, FrameKind> = new Map(
+  (Object.entries(FRAME_KINDS) as [FrameKind, number][]).map(([kind, number]) => [number, kind]),
+);
+
+export interface Frame {
+  /** Undefined for a kind this agent does not know: to be ignored. */
+  readonly kind: FrameKind | undefined;
+  readonly header: Readonly<Record<string, unknown>>;
+  readonly body: Buffer;
+}
+
+/** A frame that cannot be read: ends the connection. */
+export class FrameError extends Error {
+  override readonly name = 'FrameError';
+}
+
+const PREFIX_BYTES = 7;
+const EMPTY = Buffer.alloc(0);
+
+/** Header and prefix in one buffer; the body is sent after it as it is. */
+export function encodeHead(kind: FrameKind, header: object, bodyBytes: number): Buffer {
+  const json = Buffer.from(JSON.stringify(header), 'utf8');
+  const length = 3 + json.length + bodyBytes;
+  if (json.length > 0xffff) throw new FrameError(`header of ${json.length} bytes is too long`);
+  if (length > MAX_MESSAGE_BYTES) throw new FrameError(`frame of ${length} bytes is too long`);
+  const head = Buffer.allocUnsafe(PREFIX_BYTES + json.length);
+  head.writeUInt32BE(length, 0);
+  head.writeUInt8(FRAME_KINDS[kind], 4);
+  head.writeUInt16BE(json.length, 5);
+  json.copy(head, PREFIX_BYTES);
+  return head;
+}
+
+export function encodeFrame(kind: FrameKind, header: object, body: Uint8Array = EMPTY): Buffer {
+  return Buffer.concat([encodeHead(kind, header, body.length), body]);
+}
+
+/** Cuts a byte stream into frames, wherever the reads cut it. Never holds more than one frame and one read. */
+export class FrameReader {
+  #pending: Buffer[] = [];
+  #bytes = 0;
+
+  /**
+   * @param chunk - what was read; bodies of the frames returned may share its memory
+   * @throws FrameError when the stream cannot be read any further
+   */
+  push(chunk: Buffer): Frame[] {
+    this.#bytes += chunk.length;
+    let data: Buffer;
+    if (this.#pending.length === 0) data = chunk;
+    else {
+      this.#pending.push(chunk);
+      if (this.#bytes < this.#needed) return [];
+      data = Buffer.concat(this.#pending, this.#bytes);
+      this.#pending = [];
+    }
+    const frames: Frame[] = [];
+    let at = 0;
+    this.#needed = 4;
+    while (data.length - at >= 4) {
+      const length = data.readUInt32BE(at);
+      if (length < 3 || length > MAX_MESSAGE_BYTES) throw new FrameError(`frame length ${length} is out of bounds`);
+      if (data.length - at < 4 + length) {
+        this.#needed = 4 + length;
+        break;
+      }
+      frames.push(readFrame(data.subarray(at + 4, at + 4 + length)));
+      at += 4 + length;
+    }
+    this.#bytes = data.length - at;
+    if (this.#bytes > 0) this.#pending = [at === 0 ? data : data.subarray(at)];
+    return frames;
+  }
+
+  /** Bytes needed before looking again, so that a large frame in many reads is joined once. */
+  #needed = 4;
+}
+
+function readFrame(data: Buffer): Frame {
+  const headerLength = data.readUInt16BE(1);
+  if (3 + headerLength > data.length) throw new FrameError('header is longer than its frame');
+  const kind = KIND_OF_NUMBER.get(data.readUInt8(0));
+  const body = data.subarray(3 + headerLength);
+  if (headerLength === 0) return { kind, header: {}, body };
+  let header: unknown;
+  try {
+    header = JSON.parse(data.toString('utf8', 3, 3 + headerLength));
+  } catch (error) {
+    throw new FrameError('header is not JSON', { cause: error });
+  }
+  if (typeof header !== 'object' || header === null || Array.isArray(header))
+    throw new FrameError('header is not a JSON object');
+  return { kind, header: header as Record<string, unknown>, body };
+}
+
+/** Header fields, leniently: a wrong type counts as absent. */
+export const textOf = (header: Frame['header'], name: string): string => {
+  const value = header[name];
+  return typeof value === 'string' ? value : '';
+};
+export const numberOf = (header: Frame['header'], name: string): number => {
+  const value = header[name];
+  return typeof value === 'number' && Number.isFinite(value) ? value : 0;
+};

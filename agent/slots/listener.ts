@@ -1,0 +1,45 @@
+import { chmod, mkdir, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import type { Server, Socket } from 'node:net';
+import { dirname } from 'node:path';
+
+/** A container has one connection per runner process and a control connection; anything far above that is a fault in it. */
+const MAX_CONNECTIONS = 512;
+
+/** The unix socket of one container: a directory of its own (0711) with `agent.sock` (0666) in it, so that any user of the image can connect and none can list. */
+export class SocketListener {
+  readonly path: string;
+  readonly #onConnection: (socket: Socket) => void;
+  #server: Server | undefined;
+
+  constructor(path: string, onConnection: (socket: Socket) => void) {
+    this.path = path;
+    this.#onConnection = onConnection;
+  }
+
+  /** Listens, in the place of whatever an earlier agent left there. */
+  async listen(): Promise<void> {
+    const folder = dirname(this.path);
+    await mkdir(folder, { recursive: true, mode: 0o711 });
+    await chmod(folder, 0o711);
+    await rm(this.path, { force: true });
+    const server = createServer({ noDelay: true }, this.#onConnection);
+    server.maxConnections = MAX_CONNECTIONS;
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen({ path: this.path }, () => {
+        server.removeListener('error', reject);
+        server.on('error', () => undefined);
+        resolve();
+      });
+    });
+    await chmod(this.path, 0o666);
+    this.#server = server;
+  }
+
+  /** Stops taking connections; open ones are their owner's to close. */
+  close(): void {
+    this.#server?.close();
+    this.#server = undefined;
+  }
+}

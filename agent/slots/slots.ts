@@ -1,0 +1,114 @@
+/**
+ * The slot table: every container's slots, and the attempts in them. The task stream calls it with what the scheduler sends; the containers' executor adds and
+ * ends containers. Must stay true: an attempt is named by (task id, token) everywhere, a repetition changes nothing, and a result is kept until acknowledged.
+ */
+import type { AttemptsKnown__Output, RunTask__Output } from '#shared/protocol/generated/messages.ts';
+import type { Log } from '#shared/log.ts';
+import { messageOf } from '#shared/errors.ts';
+import type { TaskSink } from './attempts.ts';
+import { Attempts, keyOf } from './attempts.ts';
+import type { ContainerExit, ContainerSlotsEvents, SlotFacts } from './container-slots.ts';
+import { ContainerSlots } from './container-slots.ts';
+
+export class SlotTable {
+  readonly #containers = new Map<string, ContainerSlots>();
+  readonly #attempts = new Attempts();
+  readonly #events: ContainerSlotsEvents;
+  readonly #log: Log;
+
+  constructor(events: ContainerSlotsEvents, log: Log) {
+    this.#events = events;
+    this.#log = log;
+  }
+
+  // ---- containers --------------------------------------------------------------------------------------------------------------
+
+  /** Listens for a container's runner processes. */
+  async add(facts: SlotFacts): Promise<void> {
+    this.#containers.get(facts.containerId)?.close();
+    const slots = new ContainerSlots(
+      facts,
+      this.#attempts,
+      this.#events,
+      this.#log.child({ containerId: facts.containerId }),
+    );
+    this.#containers.set(facts.containerId, slots);
+    await slots.listen();
+  }
+
+  get(containerId: string): ContainerSlots | undefined {
+    return this.#containers.get(containerId);
+  }
+
+  /** The container has ended: its attempts end, its socket closes. */
+  async end(containerId: string, exit: ContainerExit): Promise<void> {
+    const slots = this.#containers.get(containerId);
+    if (slots === undefined) return;
+    await slots.containerEnded(exit);
+    if (this.#containers.get(containerId) === slots) this.#containers.delete(containerId);
+  }
+
+  /** Whether every listed container's processes have dialled again after a restart of the agent. */
+  settled(containerIds: readonly string[]): boolean {
+    return containerIds.every((id) => this.#containers.get(id)?.settled ?? true);
+  }
+
+  liveAttempts(): ReturnType<Attempts['live']> {
+    return this.#attempts.live();
+  }
+
+  /** Closes every socket; containers and what they hold live on. */
+  close(): void {
+    for (const slots of this.#containers.values()) slots.close();
+    this.#containers.clear();
+    this.#attempts.stop();
+  }
+
+  // ---- the task stream ---------------------------------------------------------------------------------------------------------
+
+  connect(sink: TaskSink): void {
+    this.#attempts.connect(sink);
+  }
+
+  disconnect(sink: TaskSink): void {
+    this.#attempts.disconnect(sink);
+  }
+
+  run(task: RunTask__Output): void {
+    let refused: string | undefined;
+    try {
+      const slots = this.#containers.get(task.containerId);
+      refused = slots === undefined ? 'no_such_container' : slots.run(task);
+    } catch (error) {
+      this.#log.warn({ err: error, taskId: task.taskId }, 'task cannot be handed to its runner');
+      refused = messageOf(error);
+    }
+    if (refused !== undefined)
+      this.#attempts.send({ refused: { taskId: task.taskId, token: task.token, reason: refused } });
+  }
+
+  cancel(taskId: string, token: string, reason: string): void {
+    const attempt = this.#attempts.get(keyOf(taskId, token));
+    if (attempt === undefined) {
+      // Ended long ago and acknowledged, or never here: the scheduler may count its slot as free.
+      this.#attempts.send({ refused: { taskId, token, reason: 'no_such_attempt' } });
+      return;
+    }
+    this.#containers.get(attempt.containerId)?.cancel(attempt, reason);
+  }
+
+  acked(taskId: string, token: string): void {
+    const attempt = this.#attempts.acknowledge(keyOf(taskId, token));
+    if (attempt !== undefined) this.#containers.get(attempt.containerId)?.acked(taskId, token);
+  }
+
+  /** The answer to our report: what was refused there is ended here. */
+  known(answer: AttemptsKnown__Output): void {
+    for (const { taskId, token } of answer.refused) {
+      const attempt = this.#attempts.get(keyOf(taskId, token));
+      if (attempt === undefined) continue;
+      if (attempt.result !== undefined) this.acked(taskId, token);
+      else this.#containers.get(attempt.containerId)?.cancel(attempt, 'superseded');
+    }
+  }
+}

@@ -1,0 +1,62 @@
+import { Metadata, credentials, status } from '@grpc/grpc-js';
+import type { ServiceError } from '@grpc/grpc-js';
+import { MAX_MESSAGE_BYTES, SERVER_NAME, loadLink } from '#shared/protocol/link.ts';
+import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
+
+/** A channel that trusts one CA and nothing else. Closed by its owner. */
+export function openChannel(address: string, caPem: string): AgentLinkClient {
+  const { AgentLink } = loadOnce().longshore.agent.v1;
+  return new AgentLink(address, credentials.createSsl(Buffer.from(caPem)), {
+    'grpc.ssl_target_name_override': SERVER_NAME,
+    'grpc.default_authority': SERVER_NAME,
+    'grpc.max_receive_message_length': MAX_MESSAGE_BYTES + 64 * 1024,
+    'grpc.max_send_message_length': MAX_MESSAGE_BYTES + 64 * 1024,
+    // Each session has a channel of its own, without the back-off an earlier one gathered.
+    'grpc.use_local_subchannel_pool': 1,
+    'grpc.initial_reconnect_backoff_ms': 100,
+    'grpc.max_reconnect_backoff_ms': 1000,
+    'grpc.enable_http_proxy': 0,
+    'grpc.service_config_disable_resolution': 1,
+  });
+}
+
+let loaded: ReturnType<typeof loadLink> | undefined;
+const loadOnce = (): ReturnType<typeof loadLink> => (loaded ??= loadLink());
+
+export function bearer(credential: string, sessionId?: string): Metadata {
+  const metadata = new Metadata();
+  metadata.set('authorization', `Bearer ${credential}`);
+  if (sessionId !== undefined) metadata.set('session-id', sessionId);
+  return metadata;
+}
+
+export function grpcCode(error: unknown): status | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'number'
+    ? (error as ServiceError).code
+    : undefined;
+}
+
+export const grpcText = (error: unknown): string =>
+  error instanceof Error && 'details' in error && typeof error.details === 'string' && error.details !== ''
+    ? error.details
+    : String(error);
+
+/** The scheduler knows who asks and says no. */
+export const isRefusal = (error: unknown): boolean => {
+  const code = grpcCode(error);
+  return code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED;
+};
+
+/** Nobody is there, or not now: worth another try. */
+export const isPassing = (error: unknown): boolean => {
+  const code = grpcCode(error);
+  return (
+    code === status.UNAVAILABLE ||
+    code === status.DEADLINE_EXCEEDED ||
+    code === status.CANCELLED ||
+    code === status.ABORTED ||
+    code === status.RESOURCE_EXHAUSTED ||
+    code === status.INTERNAL ||
+    code === status.UNKNOWN
+  );
+};

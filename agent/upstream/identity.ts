@@ -1,0 +1,74 @@
+// Who this machine is to the scheduler: one file (0600), written whole or not at all.
+import { createPrivateKey, createPublicKey, generateKeyPairSync, randomBytes } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { readIfThere, writeDurably } from '../durable.ts';
+
+export interface Identity {
+  readonly version: 1;
+  readonly machineId: string;
+  readonly poolName: string;
+  readonly address: string;
+  readonly caPem: string;
+  readonly credential: string;
+  readonly credentialExpiresAtMs: number;
+  /** When it was given: renewed at half life. */
+  readonly credentialSinceMs: number;
+  /** Ed25519, PKCS #8 PEM: proves the machine after a long absence. */
+  readonly privateKey: string;
+  /** sha256 of the join token that made it: another token is a new one. */
+  readonly joinTokenHash: string;
+  /** Ids this machine had before it joined anew: their containers are still its own. */
+  readonly formerMachineIds: readonly string[];
+}
+
+const MAX_FORMER = 16;
+
+export class IdentityFile {
+  readonly #path: string;
+  readonly #noncePath: string;
+  #identity: Identity | undefined;
+
+  constructor(stateDir: string) {
+    this.#path = join(stateDir, 'machine.json');
+    this.#noncePath = join(stateDir, 'join-nonce');
+  }
+
+  get current(): Identity | undefined {
+    return this.#identity;
+  }
+
+  async open(): Promise<Identity | undefined> {
+    const text = await readIfThere(this.#path);
+    if (text !== undefined) this.#identity = JSON.parse(text) as Identity;
+    return this.#identity;
+  }
+
+  async save(identity: Identity): Promise<void> {
+    const before = this.#identity;
+    const former = before === undefined ? [] : before.formerMachineIds;
+    const next =
+      before !== undefined && before.machineId !== identity.machineId
+        ? { ...identity, formerMachineIds: [...former, before.machineId].slice(-MAX_FORMER) }
+        : { ...identity, formerMachineIds: former };
+    await writeDurably(this.#path, JSON.stringify(next), 0o600);
+    this.#identity = next;
+    await rm(this.#noncePath, { force: true });
+  }
+
+  /** The same until a join has succeeded, so that an answer lost on the way is given again instead of burning the token. */
+  async nonce(joinTokenHash: string): Promise<string> {
+    const [hash, kept] = ((await readIfThere(this.#noncePath)) ?? '').trim().split(' ', 2);
+    if (hash === joinTokenHash && kept !== undefined && /^[0-9a-f]{32}$/.test(kept)) return kept;
+    const nonce = randomBytes(16).toString('hex');
+    await writeDurably(this.#noncePath, `${joinTokenHash} ${nonce}`);
+    return nonce;
+  }
+}
+
+export const newPrivateKey = (): string =>
+  generateKeyPairSync('ed25519').privateKey.export({ type: 'pkcs8', format: 'pem' }) as string;
+
+/** Base64 of the public half's SPKI. */
+export const publicKeyOf = (privateKey: string): string =>
+  createPublicKey(createPrivateKey(privateKey)).export({ type: 'spki', format: 'der' }).toString('base64');

@@ -1,0 +1,149 @@
+/**
+ * Joining, and keeping the right to stay: swaps the join token for a machine credential, renews that at half life. Must stay true: the secret goes only to the
+ * scheduler whose CA the token names; a credential is on disk before it is used.
+ */
+import { hostname } from 'node:os';
+import { AppError, StartupError, messageOf } from '#shared/errors.ts';
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import { sha256Hex } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
+import type { AgentLinkClient, JoinResponse__Output } from '#shared/protocol/generated/messages.ts';
+import { parseJoinToken } from '../config.ts';
+import { readMachineFingerprint } from '../telemetry/inventory.ts';
+import { bearer, grpcText, isPassing, openChannel } from './channel.ts';
+import type { Identity, IdentityFile } from './identity.ts';
+import { newPrivateKey, publicKeyOf } from './identity.ts';
+import { readTrustedCa } from './trust.ts';
+
+const CALL_DEADLINE_MS = 10_000;
+
+export interface JoinFacts {
+  readonly address: string | undefined;
+  readonly joinToken: string | undefined;
+  readonly version: string;
+}
+
+/** Whether a token is given that has not made the present identity. */
+export function hasNewToken(facts: JoinFacts, identity: Identity | undefined): boolean {
+  const { joinToken } = facts;
+  return (
+    joinToken !== undefined &&
+    parseJoinToken(joinToken) !== undefined &&
+    sha256Hex(joinToken.trim()) !== identity?.joinTokenHash
+  );
+}
+
+/**
+ * Joins with the token, trying until the scheduler is there.
+ * @throws StartupError `not_joined`, `join_refused`, `wrong_scheduler`
+ */
+export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signal: AbortSignal): Promise<Identity> {
+  const { joinToken, address } = facts;
+  const token = joinToken === undefined ? undefined : parseJoinToken(joinToken);
+  if (joinToken === undefined || token === undefined) {
+    throw new StartupError(
+      'not_joined',
+      'this machine has not joined and has no join token; make one with `longshore machine create` and give it as LONGSHORE_JOIN_TOKEN or LONGSHORE_JOIN_TOKEN_FILE',
+      { exitCode: 78 },
+    );
+  }
+  if (address === undefined) {
+    throw new StartupError(
+      'bad_config',
+      'LONGSHORE_SCHEDULER_ADDRESS: missing; set it to host:port of the scheduler (agentUpstreamUrl of CreateMachine)',
+      { exitCode: 78 },
+    );
+  }
+  const joinTokenHash = sha256Hex(joinToken.trim());
+  const privateKey = file.current?.privateKey ?? newPrivateKey();
+  for (let tries = 0; ; tries += 1) {
+    try {
+      const caPem = await readTrustedCa(address, token.fingerprint);
+      const nonce = await file.nonce(joinTokenHash);
+      const answer = await callJoin(address, caPem, {
+        joinToken: token.secret,
+        nonce,
+        machineFingerprint: await readMachineFingerprint(),
+        hostname: hostname(),
+        publicKey: publicKeyOf(privateKey),
+        agentVersion: facts.version,
+        protocol: PROTOCOL_VERSION,
+      });
+      await file.save({
+        version: 1,
+        machineId: answer.machineId,
+        poolName: answer.poolName,
+        address,
+        caPem,
+        credential: answer.credential,
+        credentialExpiresAtMs: answer.credentialExpiresAtMs,
+        credentialSinceMs: Date.now(),
+        privateKey,
+        joinTokenHash,
+        formerMachineIds: [],
+      });
+      const identity = file.current as Identity;
+      log.info({ machineId: identity.machineId, pool: identity.poolName }, 'machine joined');
+      return identity;
+    } catch (error) {
+      if (error instanceof AppError && error.code === 'wrong_scheduler')
+        throw new StartupError('wrong_scheduler', error.message, { cause: error });
+      const unreachable = error instanceof AppError && error.code === 'scheduler_unreachable';
+      if (!unreachable && !isPassing(error)) {
+        throw new StartupError(
+          'join_refused',
+          `the scheduler refused the join token (${grpcText(error)}); each works once and for 30 minutes: make a new one with \`longshore machine create\``,
+          { cause: error },
+        );
+      }
+      log.info({ err: error, tries }, 'scheduler cannot be reached to join; trying again');
+      if (!(await sleep(backoffMs(tries, { baseMs: 250, capMs: 10_000, floorMs: 100 }), signal)))
+        throw new StartupError('join_refused', `stopped before joining: ${messageOf(error)}`, { cause: error });
+    }
+  }
+}
+
+async function callJoin(
+  address: string,
+  caPem: string,
+  request: Parameters<AgentLinkClient['join']>[0],
+): Promise<JoinResponse__Output> {
+  const client = openChannel(address, caPem);
+  try {
+    return await new Promise<JoinResponse__Output>((resolve, reject) => {
+      client.join(request, { deadline: Date.now() + CALL_DEADLINE_MS }, (error, answer) => {
+        if (error !== null) reject(error);
+        else if (answer === undefined) reject(new Error('no answer'));
+        else resolve(answer);
+      });
+    });
+  } finally {
+    client.close();
+  }
+}
+
+/** Asks for a fresh credential on a session's channel and keeps it. */
+export async function renew(client: AgentLinkClient, file: IdentityFile): Promise<Identity> {
+  const identity = file.current;
+  if (identity === undefined) throw new Error('not joined');
+  const answer = await new Promise<{ credential: string; credentialExpiresAtMs: number }>((resolve, reject) => {
+    client.renewCredential(
+      {},
+      bearer(identity.credential),
+      { deadline: Date.now() + CALL_DEADLINE_MS },
+      (error, response) => {
+        if (error !== null) reject(error);
+        else if (response === undefined) reject(new Error('no answer'));
+        else resolve(response);
+      },
+    );
+  });
+  await file.save({
+    ...identity,
+    credential: answer.credential,
+    credentialExpiresAtMs: answer.credentialExpiresAtMs,
+    credentialSinceMs: Date.now(),
+  });
+  return file.current as Identity;
+}

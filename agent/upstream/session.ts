@@ -1,0 +1,206 @@
+/**
+ * One session with the scheduler: the control stream and, once it is welcomed, the task stream and the log stream on the same channel. Ends when any of them ends,
+ * when nothing is heard for three ping intervals, or when told to. Made and replaced by the link.
+ */
+import type { ClientDuplexStream } from '@grpc/grpc-js';
+import type { Log } from '#shared/log.ts';
+import type {
+  AgentLinkClient,
+  ControlFromAgent,
+  ControlToAgent__Output,
+  LogAck__Output,
+  LogBatch,
+  TaskFromAgent,
+  TaskToAgent__Output,
+  Welcome__Output,
+} from '#shared/protocol/generated/messages.ts';
+import type { LogBuffer } from '../containers/log-buffer.ts';
+import type { TaskSink } from '../slots/attempts.ts';
+import { bearer } from './channel.ts';
+
+const WELCOME_DEADLINE_MS = 10_000;
+const DEFAULT_PING_MS = 2000;
+const SILENT_PINGS = 3;
+/** Log lines are gathered for this long. */
+const LOG_LINGER_MS = 100;
+
+export interface SessionEvents {
+  /** The control stream is welcomed. */
+  onWelcome(session: Session, welcome: Welcome__Output): void;
+  onControl(session: Session, message: ControlToAgent__Output): void;
+  onTask(session: Session, message: TaskToAgent__Output): void;
+  /** @param error - why, undefined for an ordinary end */
+  onEnd(session: Session, error: unknown): void;
+}
+
+export class Session implements TaskSink {
+  readonly client: AgentLinkClient;
+  welcome: Welcome__Output | undefined;
+  readonly #credential: string;
+  readonly #events: SessionEvents;
+  readonly #logs: LogBuffer;
+  readonly #log: Log;
+  readonly #control: ClientDuplexStream<ControlFromAgent, ControlToAgent__Output>;
+  #tasks: ClientDuplexStream<TaskFromAgent, TaskToAgent__Output> | undefined;
+  #logStream: ClientDuplexStream<LogBatch, LogAck__Output> | undefined;
+  #heardAtMs = performance.now();
+  #ended = false;
+  #silence: NodeJS.Timeout;
+  #linger: NodeJS.Timeout | undefined;
+  #lingerFull = false;
+
+  constructor(
+    client: AgentLinkClient,
+    credential: string,
+    hello: ControlFromAgent,
+    events: SessionEvents,
+    logs: LogBuffer,
+    log: Log,
+  ) {
+    this.client = client;
+    this.#credential = credential;
+    this.#events = events;
+    this.#logs = logs;
+    this.#log = log;
+    this.#control = client.control(bearer(credential));
+    this.#silence = setTimeout(() => this.#end(new Error('no welcome in time')), WELCOME_DEADLINE_MS);
+    this.#control.on('data', (message: ControlToAgent__Output) => this.#onControl(message));
+    this.#control.on('error', (error: Error) => this.#end(error));
+    this.#control.on('end', () => this.#end(undefined));
+    this.#control.write(hello);
+  }
+
+  get lastHeardMs(): number {
+    return this.#heardAtMs;
+  }
+
+  sendControl(message: ControlFromAgent): void {
+    if (!this.#ended) this.#control.write(message);
+  }
+
+  /** Opens the task stream; the owner writes its report first. */
+  openTasks(): void {
+    if (this.#ended || this.#tasks !== undefined) return;
+    const tasks = this.client.tasks(bearer(this.#credential, this.welcome?.sessionId));
+    tasks.on('data', (message: TaskToAgent__Output) => this.#events.onTask(this, message));
+    tasks.on('error', (error: Error) => this.#end(error));
+    tasks.on('end', () => this.#end(undefined));
+    this.#tasks = tasks;
+  }
+
+  /** A task message. @returns whether the stream has room for more */
+  send(message: TaskFromAgent): boolean {
+    if (this.#ended || this.#tasks === undefined) return true;
+    return this.#tasks.write(message);
+  }
+
+  onceWritable(callback: () => void): void {
+    if (this.#ended || this.#tasks === undefined) {
+      callback();
+      return;
+    }
+    const tasks = this.#tasks;
+    let called = false;
+    const done = (): void => {
+      if (called) return;
+      called = true;
+      callback();
+    };
+    tasks.once('drain', done);
+    tasks.once('close', done);
+  }
+
+  openLogs(): void {
+    if (this.#ended || this.#logStream !== undefined) return;
+    const stream = this.client.logs(bearer(this.#credential, this.welcome?.sessionId));
+    stream.on('data', (ack: LogAck__Output) => {
+      this.#logs.acknowledge(ack.seq);
+      this.logsWaiting();
+    });
+    stream.on('error', (error: Error) => this.#end(error));
+    stream.on('end', () => this.#end(undefined));
+    this.#logStream = stream;
+    for (const batch of this.#logs.unacknowledged()) stream.write(batch);
+    this.logsWaiting();
+  }
+
+  /** Lines wait: a batch goes soon. */
+  logsWaiting(): void {
+    if (this.#linger !== undefined || this.#logStream === undefined || !this.#logs.mayTake) return;
+    this.#linger = setTimeout(
+      () => {
+        this.#linger = undefined;
+        this.#sendLogs();
+      },
+      this.#lingerFull ? 0 : LOG_LINGER_MS,
+    );
+  }
+
+  /** What waits is sent now. */
+  #sendLogs(): void {
+    const stream = this.#logStream;
+    if (this.#ended || stream === undefined) return;
+    for (;;) {
+      const batch = this.#logs.take(Date.now());
+      if (batch === undefined) break;
+      stream.write(batch);
+    }
+    this.#lingerFull = this.#logs.waiting;
+    this.logsWaiting();
+  }
+
+  /** Says goodbye and closes: unsent lines and results stay here. */
+  async close(goodbye: ControlFromAgent): Promise<void> {
+    if (this.#ended) return;
+    this.#sendLogs();
+    this.#control.write(goodbye);
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, 500);
+      const done = (): void => {
+        clearTimeout(timer);
+        resolve();
+      };
+      this.#control.once('finish', done);
+      this.#control.end();
+    });
+    this.#end(undefined);
+  }
+
+  end(error?: unknown): void {
+    this.#end(error);
+  }
+
+  #onControl(message: ControlToAgent__Output): void {
+    if (this.#ended) return;
+    this.#heardAtMs = performance.now();
+    if (message.ping !== undefined && message.ping !== null) {
+      this.#control.write({ pong: { seq: message.ping.seq } });
+      return;
+    }
+    if (message.welcome !== undefined && message.welcome !== null && this.welcome === undefined) {
+      this.welcome = message.welcome;
+      clearTimeout(this.#silence);
+      const limitMs = SILENT_PINGS * (message.welcome.pingIntervalMs || DEFAULT_PING_MS);
+      this.#silence = setInterval(() => {
+        if (performance.now() - this.#heardAtMs > limitMs)
+          this.#end(new Error(`nothing heard from the scheduler for ${limitMs} ms`));
+      }, limitMs / 6);
+      this.#events.onWelcome(this, message.welcome);
+      return;
+    }
+    if (this.welcome === undefined) this.#log.warn({ kind: message.message }, 'message before the welcome ignored');
+    else this.#events.onControl(this, message);
+  }
+
+  #end(error: unknown): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    clearTimeout(this.#silence);
+    clearTimeout(this.#linger);
+    this.#control.cancel();
+    this.#tasks?.cancel();
+    this.#logStream?.cancel();
+    this.client.close();
+    this.#events.onEnd(this, error);
+  }
+}

@@ -1,0 +1,73 @@
+/**
+ * Whom the agent talks to. Before anything secret is sent, the certificates of the address are read by one TLS connection; the last one of the chain must be the CA
+ * whose fingerprint the join token carries, and must have signed the server's. Only then are gRPC credentials built from that CA, with a fixed server name.
+ * (Reading with verification off is safe for exactly this: nothing is sent on that connection.)
+ */
+import { X509Certificate, createHash, timingSafeEqual } from 'node:crypto';
+import { connect } from 'node:tls';
+import type { DetailedPeerCertificate } from 'node:tls';
+import { AppError } from '#shared/errors.ts';
+import { SERVER_NAME } from '#shared/protocol/link.ts';
+import { splitAddress } from '../config.ts';
+
+const READ_DEADLINE_MS = 10_000;
+const MAX_CHAIN = 8;
+
+/**
+ * @returns the CA's certificate as PEM
+ * @throws AppError `scheduler_unreachable` (worth another try) or `wrong_scheduler` (not)
+ */
+export async function readTrustedCa(address: string, fingerprint: string): Promise<string> {
+  const chain = await readChain(address);
+  const [leaf] = chain;
+  const ca = chain.at(-1);
+  if (leaf === undefined || ca === undefined)
+    throw new AppError('wrong_scheduler', `${address} shows no certificate; is it the scheduler's port for agents?`);
+  const found = createHash('sha256').update(ca.raw).digest();
+  const expected = Buffer.from(fingerprint, 'hex');
+  if (expected.length !== found.length || !timingSafeEqual(found, expected)) {
+    throw new AppError(
+      'wrong_scheduler',
+      `${address} is not the scheduler that made this join token (its CA has another fingerprint); check the address, or take a new token from that scheduler`,
+    );
+  }
+  const signed = leaf.checkIssued(ca) && leaf.verify(ca.publicKey) && leaf.checkHost(SERVER_NAME) !== undefined;
+  if (!ca.ca || !signed)
+    throw new AppError('wrong_scheduler', `${address} shows a certificate that the scheduler's CA has not signed`);
+  return ca.toString();
+}
+
+async function readChain(address: string): Promise<X509Certificate[]> {
+  const { host, port } = splitAddress(address);
+  return await new Promise<X509Certificate[]>((resolve, reject) => {
+    const socket = connect({
+      host,
+      port,
+      servername: SERVER_NAME,
+      rejectUnauthorized: false,
+      ALPNProtocols: ['h2'],
+      timeout: READ_DEADLINE_MS,
+    });
+    const fail = (cause?: Error): void => {
+      socket.destroy();
+      reject(
+        new AppError('scheduler_unreachable', `cannot reach the scheduler at ${address}`, cause === undefined ? {} : { cause }),
+      );
+    };
+    socket.once('timeout', () => fail());
+    socket.once('error', fail);
+    socket.once('close', () => fail());
+    socket.once('secureConnect', () => {
+      const chain: X509Certificate[] = [];
+      let next: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+      while (next?.raw !== undefined && chain.length < MAX_CHAIN) {
+        chain.push(new X509Certificate(next.raw));
+        // A self-signed certificate names itself as its issuer.
+        next = next.issuerCertificate === next ? undefined : next.issuerCertificate;
+        if (next?.raw !== undefined && chain.some((one) => one.raw.equals(next?.raw as Buffer))) next = undefined;
+      }
+      socket.destroy();
+      resolve(chain);
+    });
+  });
+}
