@@ -34,23 +34,3 @@ export const SchedulerSettings = Type.Object({
   ),
 });
 export type SchedulerSettings = Readonly<Static<typeof SchedulerSettings>>;
-
-/** Settings of the other programs that may stand in the same environment. */
-export const FOREIGN_SETTINGS = [
-  'LONGSHORE_CONTEXT_FILE',
-  'LONGSHORE_URL',
-  'LONGSHORE_TOKEN',
-  'LONGSHORE_GRPC_ADDRESS',
-  'LONGSHORE_AGENT_METRICS_ADDRESS',
-  'LONGSHORE_CA_BUNDLE',
-  'LONGSHORE_REGISTRY',
-  'LONGSHORE_BASE_IMAGE',
-  'LONGSHORE_SCHEDULER_ADDRESS',
-  'LONGSHORE_JOIN_TOKEN',
-  'LONGSHORE_DEFAULT_PYTHON',
-  'LONGSHORE_AGENT_CPU',
-  'LONGSHORE_AGENT_MEMORY',
-  'LONGSHORE_ALLOW_PLAINTEXT',
-  'LONGSHORE_RATE_LIMITS',
-  'LONGSHORE_TEST_DATABASE_URL',
-] as const;

@@ -12,9 +12,10 @@ import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
+import { SETTING_NAMES } from '#shared/settings.ts';
 import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
-import { FOREIGN_SETTINGS, SchedulerSettings } from './config.ts';
+import { SchedulerSettings } from './config.ts';
 import { ContainerBook } from './containers/book.ts';
 import { Targets } from './deployments/targets.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
@@ -387,7 +388,7 @@ async function bothOrNeither<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]
  */
 export async function runScheduler(env: Readonly<Record<string, string | undefined>>): Promise<number> {
   const defaults = { LONGSHORE_DATA_DIR: env['LONGSHORE_DATA_DIR'] || defaultDataDir() };
-  const settings = loadConfig(SchedulerSettings, { ...env, ...defaults }, { known: FOREIGN_SETTINGS });
+  const settings = loadConfig(SchedulerSettings, { ...env, ...defaults }, { known: SETTING_NAMES });
   const log = createLog({ name: 'longshore-scheduler', level: settings.LONGSHORE_LOG_LEVEL });
   const stopping = new Promise<void>((resolve) => {
     process.once('SIGTERM', () => resolve());

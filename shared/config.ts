@@ -72,6 +72,9 @@ function describe(
     property.minimum === undefined ? '' : ` from ${property.minimum}`,
     property.maximum === undefined ? '' : ` to ${property.maximum}`,
   ].join('');
-  const kind = property.type === undefined ? 'one of the allowed values' : `a ${property.type}${bounds}`;
+  const kind =
+    property.type === undefined
+      ? 'one of the allowed values'
+      : `${property.type === 'integer' ? 'an' : 'a'} ${property.type}${bounds}`;
   return `must be ${kind}${property.description === undefined ? '' : ` (${property.description})`}`;
 }
