@@ -4,7 +4,7 @@ import type { Server } from 'node:net';
 import { chmod, mkdir, rm } from 'node:fs/promises';
 import { createHash } from 'node:crypto';
 import { StartupError } from '#shared/errors.ts';
-import { sleep } from '#shared/backoff.ts';
+import { sleep, withDeadline } from '#shared/backoff.ts';
 import { socketPathIn } from '../embedded/socket-path.ts';
 
 export interface DataDirLock {
@@ -12,13 +12,17 @@ export interface DataDirLock {
 }
 
 const LOCK_NAME = 'pglite.lock.sock';
+const MKDIR_DEADLINE_MS = 10_000;
 const CONNECT_DEADLINE_MS = 2_000;
 const TAKEOVER_TRIES = 20;
 
 /** @throws StartupError `data_dir_in_use`, `data_dir_unusable` */
 export async function lockDataDir(dataDir: string): Promise<DataDirLock> {
   try {
-    await mkdir(dataDir, { recursive: true, mode: 0o700 });
+    // A file system that hangs (a lost network mount) must not hang the start.
+    await withDeadline(mkdir(dataDir, { recursive: true, mode: 0o700 }), MKDIR_DEADLINE_MS, () =>
+      Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' }),
+    );
   } catch (error) {
     throw unusable(dataDir, error);
   }

@@ -54,7 +54,7 @@ describe('the data directory', () => {
   });
 
   test('on a file system that takes nothing is named with the cure', async () => {
-    await expect(openDb({ dataDir: '/proc/longshore', log: silent })).rejects.toMatchObject({
+    await expect(openDb({ dataDir: '/sys/longshore', log: silent })).rejects.toMatchObject({
       code: 'data_dir_unusable',
     });
   });
