@@ -1,0 +1,131 @@
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { createHash } from 'node:crypto';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { openPromise } from 'yauzl';
+import { packFiles } from '#cli/deploy/archive.ts';
+import { collectFiles } from '#cli/deploy/files.ts';
+
+let root = '';
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'ls-app-'));
+});
+afterEach(() => rmSync(root, { recursive: true, force: true }));
+
+function write(path: string, text = path): void {
+  mkdirSync(dirname(join(root, path)), { recursive: true });
+  writeFileSync(join(root, path), text);
+}
+
+async function pathsOf(): Promise<string[]> {
+  return (await collectFiles(root)).files.map((file) => file.path);
+}
+
+async function packed(): Promise<{ readonly sha256: string; readonly bytes: Buffer; readonly names: string[] }> {
+  const archive = await packFiles((await collectFiles(root)).files);
+  try {
+    const bytes = readFileSync(archive.path);
+    expect(archive.size).toBe(bytes.byteLength);
+    expect(archive.sha256).toBe(createHash('sha256').update(bytes).digest('hex'));
+    const zip = await openPromise(archive.path);
+    const names: string[] = [];
+    for await (const entry of zip.eachEntry()) names.push(entry.fileName);
+    return { sha256: archive.sha256, bytes, names };
+  } finally {
+    await archive.remove();
+  }
+}
+
+describe('the files of an app', () => {
+  test('are all of its directory but what never belongs to an app', async () => {
+    for (const path of [
+      'app.py',
+      'pkg/mod.py',
+      '.env',
+      '.git/HEAD',
+      'pkg/__pycache__/m.pyc',
+      '.venv/bin/python',
+      'node_modules/a/b.js',
+    ])
+      write(path);
+    expect(await pathsOf()).toEqual(['.env', 'app.py', 'pkg/mod.py']);
+  });
+
+  test('leave out what the ignore file names, in gitignore syntax', async () => {
+    write('.longshoreignore', '# data\n*.csv\n/build/\n!keep.csv\n');
+    for (const path of ['app.py', 'a.csv', 'deep/b.csv', 'keep.csv', 'build/x', 'deep/build/y']) write(path);
+    expect(await pathsOf()).toEqual(['.longshoreignore', 'app.py', 'deep/build/y', 'keep.csv']);
+  });
+
+  test('follow one ignore file: ours, else those of the other clients', async () => {
+    write('.beta9ignore', 'a.txt\n');
+    write('a.txt');
+    write('b.txt');
+    expect(await pathsOf()).toEqual(['.beta9ignore', 'b.txt']);
+    write('.beamignore', 'b.txt\n');
+    expect(await pathsOf()).toEqual(['.beamignore', '.beta9ignore', 'a.txt']);
+    write('.longshoreignore', '.beam*\n.beta9*\n');
+    expect(await pathsOf()).toEqual(['.longshoreignore', 'a.txt', 'b.txt']);
+  });
+
+  test('include the file behind a link, and tell of links to directories and to nothing', async () => {
+    write('real/data.txt');
+    symlinkSync('real/data.txt', join(root, 'linked.txt'));
+    symlinkSync('real', join(root, 'folder'));
+    symlinkSync('nowhere', join(root, 'broken'));
+    const found = await collectFiles(root);
+    expect(found.files.map((file) => file.path)).toEqual(['linked.txt', 'real/data.txt']);
+    expect([...found.skipped].toSorted()).toEqual(['broken', 'folder']);
+  });
+
+  test('of a directory that is too large are an error naming the ignore file', async () => {
+    write('big.bin', 'x'.repeat(2000));
+    write('small.txt');
+    await expect(collectFiles(root, { maxBytes: 1000, maxFiles: 100 })).rejects.toThrow('.longshoreignore');
+    await expect(collectFiles(root, { maxBytes: 1e6, maxFiles: 1 })).rejects.toThrow('more than 1 files');
+  });
+});
+
+describe('the archive of an app', () => {
+  test('has the same bytes whenever, wherever and in whatever order its files were written', async () => {
+    write('b.py');
+    write('a/c.py');
+    const first = await packed();
+    expect(first.names).toEqual(['a/c.py', 'b.py']);
+    const elsewhere = root;
+    root = mkdtempSync(join(tmpdir(), 'ls-app-'));
+    rmSync(elsewhere, { recursive: true });
+    write('a/c.py');
+    write('b.py');
+    utimesSync(join(root, 'b.py'), 1, 1);
+    chmodSync(join(root, 'b.py'), 0o600);
+    expect((await packed()).sha256).toBe(first.sha256);
+  });
+
+  test('differs when a file becomes executable, and when its text changes', async () => {
+    write('run.sh');
+    const plain = await packed();
+    chmodSync(join(root, 'run.sh'), 0o755);
+    const executable = await packed();
+    expect(executable.sha256).not.toBe(plain.sha256);
+    write('run.sh', 'other');
+    expect((await packed()).sha256).not.toBe(executable.sha256);
+  });
+
+  test('is not made when a file vanishes meanwhile, and leaves nothing behind', async () => {
+    write('app.py');
+    const { files } = await collectFiles(root);
+    rmSync(join(root, 'app.py'));
+    await expect(packFiles(files)).rejects.toThrow('cannot pack the app');
+  });
+});

@@ -1,0 +1,106 @@
+import { describe, expect, test } from 'vitest';
+import { sentenceOf, unreachable } from '#cli/client.ts';
+import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
+import { splitTarget } from '#cli/deploy/describe.ts';
+import { CliError } from '#cli/errors.ts';
+import { formatTable } from '#cli/print.ts';
+import { clientUrl, daemonEnv, upSettings } from '#cli/up/settings.ts';
+
+const answer = (status: number, body: string) => ({ status, headers: {}, body: Buffer.from(body) });
+
+describe('what a person is told', () => {
+  test('when nothing listens: the address, and how to start a scheduler', () => {
+    const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
+    expect(unreachable('http://127.0.0.1:1994/api/v1/health', refused, 1000).message).toBe(
+      'cannot reach http://127.0.0.1:1994 (ECONNREFUSED): is the scheduler running? start it with `longshore up`',
+    );
+  });
+
+  test('when there is no answer in time', () => {
+    const late = new DOMException('late', 'TimeoutError');
+    expect(unreachable('http://a:1/x', late, 30_000).message).toBe('http://a:1 did not answer within 30 s');
+  });
+
+  test.for([
+    [401, { message: 'Unauthorized' }, /does not accept the token \(Unauthorized\).*LONGSHORE_TOKEN/],
+    [401, { code: 16, message: 'invalid or missing token', details: [] }, /invalid or missing token/],
+    [404, { code: 5, message: 'Not Found', details: [] }, /has no such thing$/],
+    [400, { code: 3, message: 'parsing field "limit": no number', details: [] }, /^parsing field "limit"/],
+    [500, { message: 'Internal Server Error' }, /^the scheduler failed \(500\): Internal Server Error/],
+    [502, {}, /it said nothing more/],
+    [409, { ok: false, errMsg: 'taken' }, /^taken$/],
+  ] as const)('for an answer %i %j', ([status, body, sentence]) => {
+    expect(sentenceOf(status, body, 'http://a:1')).toMatch(sentence);
+  });
+
+  test.for([
+    ['{"error":"KeyError: \'x\'"}', "KeyError: 'x'"],
+    ['{"message":"Invalid deployment"}', 'Invalid deployment'],
+    ['plain text', 'plain text'],
+    ['[1]', '[1]'],
+  ])('of an invocation that failed with %s', ([body, text]) => {
+    expect(failureText(answer(500, body ?? ''))).toBe(text);
+  });
+
+  test('as a table with columns as wide as they must be', () => {
+    expect(
+      formatTable(
+        ['A', 'LONG'],
+        [
+          ['value', 'x'],
+          ['v', ''],
+        ],
+      ),
+    ).toBe('A      LONG\nvalue  x\nv');
+    expect(formatTable(['A'], [])).toBe('(none)');
+  });
+});
+
+describe('what a person gives', () => {
+  test('as input is checked before a task is made of it', async () => {
+    expect((await readInput('{"a": 1}')).toString()).toBe('{"a": 1}');
+    await expect(readInput('{a: 1}')).rejects.toMatchObject({ exitCode: 2 });
+    await expect(readInput('[1]')).rejects.toThrow('--data must be a JSON object');
+    await expect(readInput('@/no/such/file')).rejects.toThrow('--data: cannot read /no/such/file');
+  });
+
+  test('as an app file may name a handler', () => {
+    expect(splitTarget('/a/app.py')).toEqual({ file: '/a/app.py' });
+    expect(splitTarget('/a/app.py:predict')).toEqual({ file: '/a/app.py', handlerName: 'predict' });
+    expect(() => splitTarget('/a/app')).toThrow(CliError);
+    expect(() => splitTarget('/a/app.py:not-a-name')).toThrow('is not a Python file');
+  });
+
+  test('as a name cannot leave the path of an invoke URL', () => {
+    expect(invokePath('endpoint', 'a/../b', 3)).toBe('/endpoint/a%2F..%2Fb/v3');
+    expect(invokePath('endpoint', 'hello')).toBe('/endpoint/hello');
+  });
+
+  test('as flags of up wins over the environment', () => {
+    const env = { HOME: '/home/ada', LONGSHORE_HTTP_ADDRESS: '0.0.0.0:80', LONGSHORE_DATA_DIR: '/data' };
+    expect(upSettings({}, env)).toMatchObject({
+      dataDir: '/data',
+      httpAddress: '0.0.0.0:80',
+      agentAddress: '127.0.0.1:1995',
+    });
+    expect(upSettings({ port: 0, agentPort: 7, dataDir: '/x' }, env)).toMatchObject({
+      dataDir: '/x',
+      httpAddress: '127.0.0.1:0',
+      agentAddress: '127.0.0.1:7',
+    });
+    expect(upSettings({}, { HOME: '/home/ada' }).dataDir).toBe('/home/ada/.local/share/longshore');
+  });
+});
+
+describe('the environment of a daemon under up', () => {
+  test('has everything but what belongs to the command line', () => {
+    const env = { PATH: '/bin', LONGSHORE_BASE_IMAGE: 'x', LONGSHORE_TOKEN: 'eyJ', LONGSHORE_CONTEXT_FILE: '/c' };
+    expect(daemonEnv(env)).toEqual({ PATH: '/bin', LONGSHORE_BASE_IMAGE: 'x' });
+  });
+
+  test('an address that listens everywhere is dialled on loopback', () => {
+    expect(clientUrl('0.0.0.0:1994')).toBe('http://127.0.0.1:1994');
+    expect(clientUrl('[::]:1994')).toBe('http://127.0.0.1:1994');
+    expect(clientUrl('10.0.0.7:80')).toBe('http://10.0.0.7:80');
+  });
+});
