@@ -12,9 +12,10 @@ names are loaded when they are first used, because the runner imports this packa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
-
+TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
+    from typing import Any, List
+
     from .definitions import (
         DefinitionError,
         Endpoint,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Tuple
+TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
+if TYPE_CHECKING:
+    from typing import Mapping, Tuple
+
 
 DEFAULT_SOCKET = '/run/longshore/agent.sock'
 #: More runner processes or slots than this in one container is a mistake, not a wish.

@@ -1,0 +1,186 @@
+"""Handlers: how they are found, what they take, what they return, what they raise."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import types
+import unittest
+from typing import Any, Callable, List, Tuple
+
+from longshore import endpoint
+from longshore.runner import logs
+from longshore.runner.call import Application, ResultError, encode_result, load, run_sync
+from longshore.runner.connection import MAX_LINE_BYTES
+from longshore.runner.settings import Settings, SettingsError, split_reference
+from longshore.runner.task import Task
+
+
+def application(function: Callable[..., Any], **environ: str) -> Application:
+    return Application(function, Settings(environ))
+
+
+def call(function: Callable[..., Any], body: bytes = b'', **environ: str) -> Any:
+    task = Task('task-1', 'token', None, 0)
+    task.body = body
+    task.sink = Lines()
+    outcome, answer = run_sync(application(function, **environ), task, lambda _task, _item: None)
+    return outcome, json.loads(answer), task.sink.lines
+
+
+class Lines:
+    """Where log lines go in these tests."""
+
+    def __init__(self) -> None:
+        self.lines: List[str] = []
+
+    def log(self, _task_id: str, stream: str, line: bytes) -> None:
+        self.lines.append('%s %s' % (stream, line.decode()))
+
+
+class Shape(unittest.TestCase):
+    def test_asynchronous_handlers_and_those_with_a_context_are_recognised(self) -> None:
+        async def coroutine() -> None: ...
+
+        async def generator() -> Any:
+            yield 1
+
+        def plain(context: Any, b: int) -> None: ...
+
+        def keyword(*, context: Any) -> None: ...
+
+        def without(other: int) -> None:
+            context = other
+            del context
+
+        @functools.wraps(plain)
+        def wrapped(*args: Any, **kwargs: Any) -> None:
+            plain(*args, **kwargs)
+
+        class WithCall:
+            async def __call__(self, context: Any) -> None: ...
+
+        cases: List[Tuple[Any, bool, bool]] = [
+            (coroutine, True, False),
+            (generator, True, False),
+            (plain, False, True),
+            (keyword, False, True),
+            (without, False, False),
+            (wrapped, False, True),
+            (functools.partial(plain, b=1), False, True),
+            (WithCall(), True, True),
+            (len, False, False),
+        ]
+        for function, is_async, wants_context in cases:
+            with self.subTest(function=function):
+                found = application(function)
+                self.assertEqual((found.is_async, found.wants_context), (is_async, wants_context))
+
+
+class Loading(unittest.TestCase):
+    def test_a_reference_is_module_and_function(self) -> None:
+        self.assertEqual(split_reference('app:handler', 'HANDLER'), ('app', 'handler'))
+        self.assertEqual(split_reference('pkg/app.py:handler', 'HANDLER'), ('pkg.app', 'handler'))
+        for text in ('app', ':handler', 'app:', ''):
+            with self.subTest(text=text), self.assertRaisesRegex(SettingsError, 'HANDLER must be module:function'):
+                split_reference(text, 'HANDLER')
+
+    def test_a_decorated_function_is_unwrapped(self) -> None:
+        module = types.ModuleType('decorated_app')
+
+        def handler() -> int:
+            return 1
+
+        module.handler = endpoint(handler)  # type: ignore[attr-defined]
+        sys.modules['decorated_app'] = module
+        self.addCleanup(sys.modules.pop, 'decorated_app')
+        self.assertIs(load('decorated_app:handler', 'HANDLER'), handler)
+        with self.assertRaisesRegex(SettingsError, 'decorated_app has no other'):
+            load('decorated_app:other', 'HANDLER')
+
+
+class Outcomes(unittest.TestCase):
+    def test_a_value_is_its_json(self) -> None:
+        self.assertEqual(call(lambda a, b=2: {'a': a, 'b': b}, b'{"a": [1]}'), ('ok', {'a': [1], 'b': 2}, []))
+
+    def test_an_exception_is_type_and_message_with_the_traceback_in_the_log(self) -> None:
+        def handler() -> None:
+            raise KeyError('x')
+
+        outcome, answer, lines = call(handler)
+        self.assertEqual((outcome, answer), ('error', {'error': "KeyError: 'x'"}))
+        self.assertEqual(lines[0], 'stderr Traceback (most recent call last):')
+        self.assertIn('in handler', lines[1])
+        self.assertEqual(lines[-1], "stderr KeyError: 'x'")
+        _, answer, _ = call(handler, LONGSHORE_TRACEBACKS='1')
+        self.assertRegex(answer['error'], r"^KeyError: 'x'\n\nTraceback")
+
+    def test_an_exception_that_cannot_be_printed_is_still_answered(self) -> None:
+        class Bad(Exception):
+            def __str__(self) -> str:
+                raise ValueError
+
+        def handler() -> None:
+            raise Bad
+
+        self.assertEqual(call(handler)[:2], ('error', {'error': 'Bad'}))
+
+    def test_an_exit_goes_through(self) -> None:
+        with self.assertRaises(SystemExit):
+            call(lambda: sys.exit(3))
+
+    def test_a_coroutine_that_a_decorator_hid_is_awaited(self) -> None:
+        async def inner() -> int:
+            return 5
+
+        self.assertEqual(call(lambda: inner())[:2], ('ok', 5))
+
+    def test_results_that_are_no_json_are_refused(self) -> None:
+        deep: Any = []
+        for _ in range(100000):
+            deep = [deep]
+        for value in (float('nan'), float('-inf'), {1, 2}, b'x', object(), {(1, 2): 3}, deep):
+            with self.subTest(type=type(value)), self.assertRaisesRegex(ResultError, '^(Type|Value)Error: the handler returned'):
+                encode_result(value)
+        while deep:  # so that its end does not recurse either
+            deep = deep[0]
+
+    def test_a_task_cancelled_before_it_began_is_not_called(self) -> None:
+        task = Task('t', 'k', None, 0)
+        task.cancel('timeout')
+        called: List[int] = []
+        outcome, _ = run_sync(application(lambda: called.append(1)), task, lambda _task, _item: None)
+        self.assertEqual((outcome, called), ('timeout', []))
+
+
+class LogLines(unittest.TestCase):
+    def write(self, *texts: str) -> List[str]:
+        task = Task('t', 'k', None, 0)
+        task.sink = Lines()
+        stream = logs.LogStream('stdout', 1)
+        mark = logs.current_task.set(task)
+        try:
+            for text in texts:
+                self.assertEqual(stream.write(text), len(text))
+            logs.finish_task(task)
+        finally:
+            logs.current_task.reset(mark)
+        lines: List[str] = task.sink.lines
+        return [line[len('stdout ') :] for line in lines]
+
+    def test_text_is_cut_at_line_ends_only(self) -> None:
+        self.assertEqual(self.write('a', 'b\nc', '\n', '\n', 'd\r\n', 'rest'), ['ab', 'c', '', 'd', 'rest'])
+
+    def test_a_long_line_is_cut_between_characters_and_nothing_is_lost(self) -> None:
+        text = 'x' + 'é' * MAX_LINE_BYTES
+        for lines in (self.write(text + '\n'), self.write(text, '\n'), self.write(text)):
+            self.assertEqual([len(line.encode()) for line in lines], [MAX_LINE_BYTES - 1, MAX_LINE_BYTES, 2])
+            self.assertEqual(''.join(lines), text)
+
+    def test_half_a_surrogate_pair_is_printed_escaped(self) -> None:
+        self.assertEqual(self.write('\ud800\n'), ['\\ud800'])
+
+    def test_only_text_is_written(self) -> None:
+        with self.assertRaisesRegex(TypeError, 'must be str, not bytes'):
+            logs.LogStream('stdout', 1).write(b'x')  # type: ignore[arg-type]

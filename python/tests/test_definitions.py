@@ -1,0 +1,250 @@
+"""App definitions, and `python3 -m longshore.describe` as the command line calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any, Dict, Tuple
+from unittest import mock
+
+import beam
+import beta9
+import longshore
+from longshore import DefinitionError, Image, QueueDepthAutoscaler, Volume, endpoint
+
+PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(longshore.__file__)))
+
+
+class Decorator(unittest.TestCase):
+    def test_a_decorated_function_is_callable_as_before(self) -> None:
+        @endpoint(name='x')  # type: ignore[untyped-decorator]
+        def add(a: int, b: int = 1) -> int:
+            """Adds."""
+            return a + b
+
+        self.assertEqual((add(1), add.local(1, b=3), add.__name__, add.__doc__), (2, 4, 'add', 'Adds.'))
+
+    def test_a_bare_decorator_works(self) -> None:
+        @endpoint
+        def one() -> int:
+            return 1
+
+        self.assertEqual((one(), one.options['cpu']), (1, 1000))
+
+    def test_bad_values_name_their_parameter(self) -> None:
+        cases: Dict[str, Any] = {
+            'cpu': '1q',
+            'memory': '1t',
+            'gpu': 7,
+            'gpu_count': -1,
+            'image': 'python:3',
+            'on_start': 5,
+            'workers': 0,
+            'concurrent_requests': '2',
+            'keep_warm_seconds': 'long',
+            'max_pending_tasks': 0,
+            'timeout': float('inf'),
+            'autoscaler': 3,
+            'env': {'1X': 'y'},
+            'secrets': 'one',
+            'volumes': ['x'],
+            'authorized': 'yes',
+            'name': 5,
+            'app': 5,
+            'tracebacks': 1,
+        }
+        for name, value in cases.items():
+            with self.subTest(name), self.assertRaisesRegex(DefinitionError, '^%s: ' % name):
+                endpoint(**{name: value})
+        with self.assertRaisesRegex(TypeError, 'colour'):
+            endpoint(colour='red')  # type: ignore[call-arg]
+        for make, name in (
+            (lambda: Image(python_version='python2.7'), 'python_version'),
+            (lambda: Image(python_version='python3.15'), 'python_version'),
+            (lambda: Image(python_packages=[1]), 'python_packages'),  # type: ignore[list-item]
+            (lambda: Image(python_packages='/nowhere/requirements.txt'), 'python_packages'),
+            (lambda: QueueDepthAutoscaler(max_containers=0), 'max_containers'),
+            (lambda: QueueDepthAutoscaler(min_containers=3, max_containers=2), 'min_containers'),
+            (lambda: QueueDepthAutoscaler(tasks_per_container=True), 'tasks_per_container'),
+            (lambda: Volume('', 'x'), 'name'),
+        ):
+            with self.subTest(name), self.assertRaisesRegex(DefinitionError, '^%s: ' % name):
+                make()
+
+    def test_python_versions_are_written_in_one_way(self) -> None:
+        versions = ('3.11', 'python3.11', 'python3', '3', 'micromamba3.10', longshore.PythonVersion.Python312)
+        written = [Image(python_version=version).python_version for version in versions]
+        self.assertEqual(written, ['python3.11', 'python3.11', 'python3', 'python3', 'micromamba3.10', 'python3.12'])
+
+    def test_in_a_container_nothing_is_checked(self) -> None:
+        with mock.patch.dict(os.environ, {'CONTAINER_ID': 'c'}):
+            decorated = endpoint(cpu='nonsense')(len)
+        self.assertEqual(decorated('abc'), 3)
+
+    def test_the_shims_give_the_same_names(self) -> None:
+        for name in longshore.__all__:
+            self.assertIs(getattr(beam, name), getattr(longshore, name))
+            self.assertIs(getattr(beta9, name), getattr(longshore, name))
+
+    def test_the_context_says_so_when_no_task_runs(self) -> None:
+        with mock.patch('longshore.task_context._CurrentContext._source', None), self.assertRaisesRegex(RuntimeError, 'no task'):
+            _ = longshore.context.task_id
+        with self.assertRaises(AttributeError):
+            _ = longshore.context.nonsense
+
+
+class Describe(unittest.TestCase):
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = os.path.realpath(directory.name)
+
+    def write(self, path: str, text: str) -> None:
+        full = os.path.join(self.directory, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, 'w', encoding='utf-8') as file:
+            file.write(text)
+
+    def describe(self, *arguments: str) -> Tuple[int, Any, str, str]:
+        done = subprocess.run(
+            [sys.executable, '-m', 'longshore.describe', *arguments],
+            cwd=self.directory,
+            env={'PYTHONPATH': PACKAGES, 'PATH': os.environ.get('PATH', ''), 'PYTHONDONTWRITEBYTECODE': '1', 'CONTAINER_ID': 'x'},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
+
+    def refused(self, *arguments: str) -> Tuple[str, str]:
+        code, answer, _, _ = self.describe(*arguments)
+        self.assertEqual((code, answer['ok']), (1, False))
+        return answer['error'], answer['hint']
+
+    def test_everything_said_arrives_as_a_stub_request(self) -> None:
+        self.write(
+            'app.py',
+            """
+from longshore import Image, QueueDepthAutoscaler, Volume, endpoint
+def load(): return 1
+@endpoint(
+    name='everything', app='shop', cpu='500m', memory='1gi', gpu=['A10G', 'T4'], gpu_count=2, on_start=load, workers=4,
+    image=Image(python_version='3.11', python_packages=['numpy'], commands=['true']).add_python_packages(['scipy']),
+    concurrent_requests=3, keep_warm_seconds=-1, max_pending_tasks=7, timeout=60, env={'A': 'b=c'}, secrets=['KEY'],
+    autoscaler=QueueDepthAutoscaler(min_containers=1, max_containers=5, tasks_per_container=2),
+    volumes=[Volume(name='data', mount_path='./data')], authorized=False, tracebacks=True,
+)
+def handler(): ...
+""",
+        )
+        code, answer, _, _ = self.describe('app.py')
+        self.assertEqual(code, 0)
+        self.assertEqual(
+            answer,
+            {
+                'ok': True,
+                'handlers': [
+                    {
+                        'stubType': 'endpoint',
+                        'name': 'everything',
+                        'appName': 'shop',
+                        'handler': 'app:handler',
+                        'onStart': 'app:load',
+                        'cpu': 500,
+                        'memory': 1024,
+                        'gpu': 'A10G,T4',
+                        'gpuCount': 2,
+                        'pythonVersion': 'python3.11',
+                        'image': {
+                            'pythonVersion': 'python3.11',
+                            'pythonPackages': ['numpy', 'scipy'],
+                            'commands': ['true'],
+                            'baseImage': '',
+                        },
+                        'workers': 4,
+                        'concurrentRequests': 3,
+                        'keepWarmSeconds': -1,
+                        'maxPendingTasks': 7,
+                        'timeout': 60,
+                        'retries': 0,
+                        'autoscaler': {'type': 'queue_depth', 'maxContainers': 5, 'tasksPerContainer': 2, 'minContainers': 1},
+                        'env': ['A=b=c'],
+                        'secrets': [{'name': 'KEY'}],
+                        'volumes': [{'name': 'data', 'mountPath': './data'}],
+                        'authorized': False,
+                        'callbackUrl': '',
+                        'extra': '{"tracebacks":true}',
+                    }
+                ],
+            },
+        )
+
+    def test_the_defaults(self) -> None:
+        self.write('app.py', 'from beta9 import endpoint\n@endpoint()\ndef handler(): ...\n')
+        _, answer, _, _ = self.describe('app.py:handler')
+        found = answer['handlers'][0]
+        wanted = {'name': 'handler', 'appName': 'handler', 'cpu': 1000, 'memory': 128, 'workers': 1, 'keepWarmSeconds': 180}
+        wanted.update({'maxPendingTasks': 100, 'timeout': 180, 'pythonVersion': 'python3', 'authorized': True, 'onStart': ''})
+        self.assertEqual({key: found[key] for key in wanted}, wanted)
+
+    def test_all_handlers_of_a_file_or_the_one_that_is_named(self) -> None:
+        self.write('other.py', 'from longshore import endpoint\n@endpoint()\ndef elsewhere(): ...\n')
+        text = 'from longshore import endpoint\nfrom other import elsewhere\n@endpoint()\ndef one(): ...\n'
+        self.write('pkg/app.py', text + '@endpoint()\ndef two(): ...\nuno = one\ndef plain(): ...\n')
+        _, answer, _, _ = self.describe('pkg/app.py')
+        self.assertEqual([found['handler'] for found in answer['handlers']], ['pkg.app:one', 'pkg.app:two'])
+        _, answer, _, _ = self.describe('pkg/app.py:two')
+        self.assertEqual([found['handler'] for found in answer['handlers']], ['pkg.app:two'])
+        self.assertEqual(self.refused('pkg/app.py:none')[0], 'pkg/app.py: has no none')
+        self.assertEqual(self.refused('pkg/app.py:plain')[0], 'pkg/app.py: plain is not decorated with @endpoint')
+
+    def test_prints_go_to_stderr_and_threads_do_not_hold_the_end(self) -> None:
+        self.write(
+            'app.py',
+            'import os, sys, threading, time\nfrom longshore import endpoint\n'
+            'print("hi")\nsys.stdout.flush()\nos.system("echo from a shell")\n'
+            'threading.Thread(target=time.sleep, args=(600,)).start()\n@endpoint()\ndef handler(): ...\n',
+        )
+        code, answer, out, err = self.describe('app.py')
+        self.assertEqual((code, answer['ok'], len(out.splitlines())), (0, True, 1))
+        self.assertIn('hi\n', err)
+        self.assertIn('from a shell\n', err)
+
+    def test_a_library_that_is_not_here_is_answered_with_the_way_out(self) -> None:
+        self.write('app.py', 'x = 1\nimport not_a_library.part\n')
+        error, hint = self.refused('app.py')
+        self.assertEqual(error, "app.py, line 2: ModuleNotFoundError: No module named 'not_a_library'")
+        self.assertRegex(hint, '^not_a_library is not installed here.*import it inside the handler or in on_start')
+
+    def test_mistakes_of_the_app_itself_say_where(self) -> None:
+        cases = {
+            'x = 1\n1 / 0\n': 'app.py, line 2: ZeroDivisionError: division by zero',
+            'import sys\nsys.exit(4)\n': 'app.py ends the program while it is imported (exit 4)',
+            'from longshore import endpoint\n\n@endpoint(cpu="1q")\ndef h(): ...\n': 'app.py, line 3: cpu: unknown unit',
+            'from longshore import endpoint\n@endpoint(colour=1)\ndef h(): ...\n': 'app.py, line 2: TypeError: endpoint() got an',
+            'def h(:\n': 'app.py, line 1: SyntaxError',
+            'def h(): ...\n': 'app.py defines no handler',
+            'from longshore import endpoint\n@endpoint(on_start=lambda: 1)\ndef h(): ...\n': "on_start: '<lambda>' cannot be found",
+            'from longshore import endpoint\n@endpoint(on_start="load")\ndef h(): ...\n': "on_start: must be 'module:function', not 'load'",
+        }
+        for text, error in cases.items():
+            with self.subTest(text=text):
+                self.write('app.py', text)
+                self.assertTrue(self.refused('app.py')[0].startswith(error), self.refused('app.py'))
+
+    def test_a_target_that_cannot_be_an_app_file(self) -> None:
+        self.write('my-app.py', '')
+        for target, error in (
+            ('none.py', 'none.py does not exist'),
+            ('app', "'app' is not a Python file"),
+            ('../x.py', '../x.py is outside'),
+            ('my-app.py', "my-app.py cannot be imported: 'my-app' is not a Python name"),
+        ):
+            with self.subTest(target):
+                self.assertTrue(self.refused(target)[0].startswith(error), self.refused(target))
+        self.assertEqual(self.refused()[0], 'give the app file and perhaps a handler in it: app.py:handler')
