@@ -12,7 +12,7 @@ import { setUp } from './setup/profiles.mjs';
 import { endChildrenOnSignals } from './setup/run.mjs';
 
 /** What a first start shows: the smallest example, deployed and answered. */
-const EXAMPLE = 'examples/hello/app.py:hello';
+const EXAMPLE = 'examples/hello/app.py:handler';
 
 const signalsBack = endChildrenOnSignals();
 await main(async () => {
