@@ -4,6 +4,7 @@ import { underSupervisor } from './daemon.ts';
 export function runAgentCommand(env: NodeJS.ProcessEnv): Promise<number> {
   return underSupervisor(async () => {
     const { runAgent } = await import('#agent/main.ts');
-    return runAgent(env);
+    await runAgent(env);
+    return 0;
   });
 }

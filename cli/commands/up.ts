@@ -30,6 +30,8 @@ type Env = Readonly<Record<string, string | undefined>>;
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
 const READY_TIMEOUT_MS = 60_000;
+/** A handler that ignores TERM is killed by the agent after 10 s. Everything together stays within 20 s. */
+const STOP_CONTAINERS_MS = 13_000;
 /** Signals of one Ctrl-C may come twice (from the terminal and from npm); later ones mean impatience. */
 const SAME_SIGNAL_MS = 700;
 
@@ -204,28 +206,18 @@ class Up {
   }
 
   async #stopAll(): Promise<void> {
-    await this.#stopContainers();
-    await this.#agent?.stop(3_000);
-    await this.#scheduler?.stop(5_000);
+    // The agent goes first and takes its containers along: a scheduler that saw them end would ask for new ones.
+    await this.#agent?.stop(STOP_CONTAINERS_MS, { kind: 'stop', containers: 'stop' });
+    await this.#scheduler?.stop(4_000);
     try {
       if (this.#redis !== undefined) {
-        await withDeadline(this.#redis.stop(), 5_000, () => new Error('it did not end'));
+        await withDeadline(this.#redis.stop(), 3_000, () => new Error('it did not end'));
       }
     } catch (error) {
       note(`Redis did not stop cleanly (${messageOf(error)})`);
     }
     this.#redisLog?.close();
     await this.#lock?.release();
-  }
-
-  /** The agent ends its containers; the scheduler must not have begun new ones by the time it is stopped, so the agent goes first. */
-  async #stopContainers(): Promise<void> {
-    if (this.#agent?.pid === undefined) return;
-    try {
-      await this.#agent.request({ kind: 'stopContainers', graceMs: 3_000 }, 9_000);
-    } catch (error) {
-      note(`containers may still be running: ${messageOf(error)}`);
-    }
   }
 
   async #startRedis(): Promise<void> {

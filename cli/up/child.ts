@@ -105,12 +105,17 @@ export class SupervisedChild {
     }
   }
 
-  /** TERM, then KILL for the whole group after `graceMs`. Safe at any time, also while it waits to be started again. */
-  async stop(graceMs: number): Promise<void> {
+  /**
+   * Asks it to end, by TERM or by a message of its own, and after `graceMs` kills its whole group. Safe at any time, also while it waits to be
+   * started again.
+   */
+  async stop(graceMs: number, message?: IpcMessage): Promise<void> {
     this.#stopping.abort();
-    const pid = this.#process?.pid;
+    const child = this.#process;
+    const pid = child?.pid;
     if (pid !== undefined) {
-      this.#process?.kill('SIGTERM');
+      if (message !== undefined && child?.connected === true) child.send(message);
+      else child?.kill('SIGTERM');
       const timer = setTimeout(() => signalGroup(pid, 'SIGKILL'), graceMs);
       await this.#exited;
       clearTimeout(timer);
