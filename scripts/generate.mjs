@@ -1,4 +1,4 @@
-// `npm run generate`: the types of shared/protocol/agent.proto (plain types; the messages themselves are read at run time).
+// `npm run generate`: the types of shared/protocol/agent.proto (plain types; the messages themselves are read at run time), and docs/openapi.json.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 
@@ -25,3 +25,5 @@ const folder = 'longshore/agent/v1';
 const names = readdirSync(`shared/protocol/generated/${folder}`).sort();
 const lines = names.map((name) => `export type * from './${folder}/${name}';`);
 writeFileSync('shared/protocol/generated/messages.ts', `${lines.join('\n')}\n`);
+
+await import('./generate-openapi.mjs');

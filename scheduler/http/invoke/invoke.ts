@@ -25,6 +25,8 @@ export interface InvokeParts {
 /** The kinds invoked with a JSON body and answered with JSON, and the methods they take. */
 const KINDS = { endpoint: ['GET', 'POST'] } as const satisfies Record<string, readonly ('GET' | 'POST')[]>;
 
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
+
 type Find = (caller: Caller | null, params: Readonly<Record<string, string>>) => Found | Promise<Found>;
 type Found = Target | Refusal;
 /** An answer instead of a task. `message`: the target could not be resolved; `error`: the call could not be made. */
@@ -45,6 +47,7 @@ const INACTIVE = new Refusal(400, 'message', 'Deployment is not active');
 const NO_STUB = new Refusal(400, 'message', 'Invalid stub');
 const NOT_PUBLIC = new Refusal(400, 'error', 'invalid stub id');
 const BAD_PAYLOAD = new Refusal(400, 'error', 'invalid request payload');
+const WRONG_METHOD = new Refusal(405, 'message', 'Method Not Allowed');
 const INTERNAL = new Refusal(500, 'error', 'Internal server error');
 
 /** Registers the path forms of every kind at the root of `scope` (a plugin of its own: its errors have their own shape). */
@@ -80,6 +83,12 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
         url: `/${kind}${path}`,
         bodyLimit: parts.maxBodyBytes,
         handler: handlerOf(find, parts),
+      });
+      const others = METHODS.filter((method) => !(methods as readonly string[]).includes(method));
+      scope.route({
+        method: others,
+        url: `/${kind}${path}`,
+        handler: (_request, reply) => sendRefusal(reply, WRONG_METHOD),
       });
     };
     add('/:name', byName(latest));

@@ -1,5 +1,6 @@
 // The records of the REST API as JSON (REST reference §2): snake_case, with the gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
+import type { StubConfig } from '../../deployments/stub-config.ts';
 import type { DeploymentRow } from '../../store/queries/deployments.ts';
 import type { StubRow } from '../../store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../store/queries/workspaces.ts';
@@ -22,7 +23,7 @@ export const stubRecord = (row: StubRow) => ({
   external_id: row.id,
   name: row.name,
   type: row.type,
-  config: JSON.stringify(snakeKeys(row.config)),
+  config: JSON.stringify(configRecord(row.config as unknown as StubConfig)),
   config_version: row.configVersion,
   public: row.public,
   created_at: timestampOf(row.createdAtMs),
@@ -134,13 +135,47 @@ export function parsedResult(text: string | undefined): unknown {
   }
 }
 
-function snakeKeys(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(snakeKeys);
-  if (typeof value !== 'object' || value === null) return value;
-  const entries = Object.entries(value).map(([key, item]) => [
-    key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
-    // What people sent as free JSON keeps its names.
-    key === 'extra' ? item : snakeKeys(item),
-  ]);
-  return Object.fromEntries(entries) as unknown;
+/** A stub's configuration under the names that clients of the REST API know. */
+function configRecord(config: StubConfig) {
+  const { autoscaler, extra } = config;
+  return {
+    runtime: {
+      cpu: config.cpuMillicores,
+      memory: config.memoryMib,
+      gpu: config.gpu[0] ?? '',
+      gpus: config.gpu,
+      gpu_count: config.gpuCount,
+      image_id: config.imageId,
+    },
+    handler: config.handler,
+    on_start: config.onStart,
+    on_deploy: extra['onDeploy'] ?? '',
+    python_version: config.pythonVersion,
+    keep_warm_seconds: config.keepWarmSeconds,
+    max_pending_tasks: config.maxPendingTasks,
+    callback_url: config.callbackUrl,
+    task_policy: { max_retries: config.retries, timeout: config.timeoutSeconds, ttl: config.ttlSeconds },
+    workers: config.workers,
+    concurrent_requests: config.concurrentRequests,
+    authorized: config.authorized,
+    volumes: extra['volumes'] ?? [],
+    secrets: config.secrets.map((name) => ({ name })),
+    env: config.env,
+    autoscaler: {
+      type: autoscaler.type,
+      max_containers: autoscaler.maxContainers,
+      tasks_per_container: autoscaler.tasksPerContainer,
+      min_containers: autoscaler.minContainers,
+    },
+    extra: extra['extra'] ?? {},
+    checkpoint_enabled: extra['checkpointEnabled'] ?? false,
+    entry_point: extra['entrypoint'] ?? [],
+    ports: extra['ports'] ?? [],
+    pricing: extra['pricing'] ?? null,
+    inputs: extra['inputs'] ?? null,
+    outputs: extra['outputs'] ?? null,
+    tcp: extra['tcp'] ?? false,
+    block_network: config.blockNetwork,
+    allow_list: config.allowList,
+  };
 }
