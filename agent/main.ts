@@ -107,7 +107,12 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       version: ownVersion(),
     };
     metrics.buildInfo.set(
-      { version: joinFacts.version, protocol: String(PROTOCOL_VERSION), docker_version: engine.version, driver_version: '' },
+      {
+        version: joinFacts.version,
+        protocol: String(PROTOCOL_VERSION),
+        docker_version: engine.version,
+        driver_version: '',
+      },
       1,
     );
     if (identity.current === undefined) await join(identity, joinFacts, log, abort.signal);
@@ -153,7 +158,11 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       for (const name of await readdir(path))
         await emptyByContainer(runtime, baseImage, joinPath(path, name), ownLabels());
     });
-    await Promise.all([archives.open(), views.open(), mkdir(joinPath(stateDir, 's'), { recursive: true, mode: 0o711 })]);
+    await Promise.all([
+      archives.open(),
+      views.open(),
+      mkdir(joinPath(stateDir, 's'), { recursive: true, mode: 0o711 }),
+    ]);
     const compiler = new RunnerCompiler(runtime, runnerDir, ownLabels, log);
     stop.push(() => Promise.race([compiler.idle(), sleep(5000).then(() => undefined)]));
     const images = new Images(runtime, log, {
@@ -216,10 +225,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
         return { ...withImages(inventory, found), diskTotalBytes: disk.totalBytes, diskFreeBytes: disk.freeBytes };
       },
       observedAll: () => books.observedAll(),
-      observedOf: (containerId) => {
-        const entry = journal.get(containerId);
-        return entry === undefined ? undefined : books.observed(entry);
-      },
+      observedOf: (containerId) => books.observedOf(containerId),
       conditions: () => [
         ...(loop.dockerDown ? ['DockerDown'] : []),
         ...(executor.stuck ? ['StuckContainer'] : []),
@@ -260,7 +266,8 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     await loop.idle();
     settled = settle(slots, [...books.attended], abort.signal);
     endContainers = async () => {
-      for (const entry of journal.all()) if (entry.stage !== 'gone') executor.end(entry.containerId, 'killed', STOP_GRACE_MS);
+      for (const entry of journal.all())
+        if (entry.stage !== 'gone') executor.end(entry.containerId, 'killed', STOP_GRACE_MS);
       const until = performance.now() + STOP_CONTAINERS_MS;
       while ([...journal.all()].some((entry) => entry.stage !== 'gone') && performance.now() < until) await sleep(20);
       await runtime.removeNetwork(config.LONGSHORE_AGENT_NETWORK);

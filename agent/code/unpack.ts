@@ -120,8 +120,7 @@ async function makeLink(link: { path: string; to: string; name: string }, target
   for (const part of lands.split('/').slice(0, -1)) {
     step = posix.join(step, part);
     const there = await lstat(join(target, step)).catch(() => undefined);
-    if (there?.isSymbolicLink() === true)
-      throw new BadArchive(`the link ${link.name} passes through the link ${step}`);
+    if (there?.isSymbolicLink() === true) throw new BadArchive(`the link ${link.name} passes through the link ${step}`);
   }
   await symlink(link.to, link.path);
 }

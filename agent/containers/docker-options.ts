@@ -65,4 +65,3 @@ function mountOptions(mount: Mount): MountSettings {
     },
   };
 }
-

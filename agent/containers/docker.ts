@@ -10,13 +10,7 @@ import { LogDemultiplexer } from './lines.ts';
 import { connectionOptions, createOptions } from './docker-options.ts';
 import { Limiter } from './limiter.ts';
 import { readPullStream } from './pull-stream.ts';
-import type {
-  ContainerRuntime,
-  CreateContainer,
-  EngineEvent,
-  EngineInfo,
-  RuntimeContainer,
-} from './runtime.ts';
+import type { ContainerRuntime, CreateContainer, EngineEvent, EngineInfo, RuntimeContainer } from './runtime.ts';
 import { EngineError, LABELS } from './runtime.ts';
 
 const CALL_DEADLINE_MS = 30_000;
@@ -319,7 +313,9 @@ function statusOf(error: unknown): number | undefined {
 function translate(error: unknown, what: string): EngineError {
   if (error instanceof EngineError) return error;
   const status = statusOf(error);
-  const text = messageOf(error).replace(/^\(HTTP code \d+\) [^-]*- /, '').trim();
+  const text = messageOf(error)
+    .replace(/^\(HTTP code \d+\) [^-]*- /, '')
+    .trim();
   const message = `${what}: ${text}`;
   if (status === 409) return new EngineError('conflict', message, { cause: error });
   if (status === 404 && /no such image/i.test(text)) return new EngineError('no_such_image', message, { cause: error });
@@ -330,11 +326,7 @@ function translate(error: unknown, what: string): EngineError {
 }
 
 /** Reads a stream to its end; an abort is an end too. */
-async function drain(
-  stream: Readable,
-  signal: AbortSignal,
-  onData: (data: Buffer) => void,
-): Promise<void> {
+async function drain(stream: Readable, signal: AbortSignal, onData: (data: Buffer) => void): Promise<void> {
   try {
     for await (const data of stream) onData(data as Buffer);
   } catch (error) {

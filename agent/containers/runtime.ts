@@ -38,7 +38,11 @@ export interface Mount {
   /** bind: the host's path. */
   readonly source: string;
   /** overlay: the volume's name and its options. */
-  readonly volume?: { readonly name: string; readonly options: string; readonly labels: Readonly<Record<string, string>> };
+  readonly volume?: {
+    readonly name: string;
+    readonly options: string;
+    readonly labels: Readonly<Record<string, string>>;
+  };
 }
 
 export interface CreateContainer {

@@ -12,6 +12,9 @@ import { LABELS } from '../containers/runtime.ts';
 import type { Journal, JournalEntry } from './journal.ts';
 import type { Known, PlanInput, Seen, Wanted, Work } from './plan.ts';
 
+/** Last words of containers that are out of the books: only the newest can still be unsaid. */
+const MAX_FORGOTTEN = 256;
+
 interface SeenFacts extends Seen {
   readonly container: RuntimeContainer;
   /** Monotonic: when this was learnt, so that an older listing does not undo it. */
@@ -36,7 +39,8 @@ export class Books {
   /** Why a container is failing, known before it has exited. */
   readonly notes = new Map<string, Note>();
   readonly pulling = new Set<string>();
-  #exitWaiters = new Map<string, (() => void)[]>();
+  readonly #forgotten = new Map<string, ObservedContainer>();
+  readonly #exitWaiters = new Map<string, (() => void)[]>();
   readonly #onChange: (containerId: string) => void;
 
   constructor(journal: Journal, onChange: (containerId: string) => void) {
@@ -214,6 +218,21 @@ export class Books {
     if (entry.stage === 'accepted') return this.pulling.has(entry.containerId) ? 'pulling' : 'accepted';
     if (entry.stage === 'creating') return 'creating';
     return entry.ready === undefined ? 'starting' : 'running';
+  }
+
+  /** The container is out of the books; that it is removed may still have to be said. */
+  async forget(containerId: string): Promise<void> {
+    const entry = this.journal.get(containerId);
+    if (entry === undefined) return;
+    this.#forgotten.set(containerId, this.observed(entry));
+    const [oldest] = this.#forgotten.keys();
+    if (this.#forgotten.size > MAX_FORGOTTEN && oldest !== undefined) this.#forgotten.delete(oldest);
+    await this.journal.delete(containerId);
+  }
+
+  observedOf(containerId: string): ObservedContainer | undefined {
+    const entry = this.journal.get(containerId);
+    return entry === undefined ? this.#forgotten.get(containerId) : this.observed(entry);
   }
 
   observedAll(): ObservedContainer[] {

@@ -73,7 +73,9 @@ export class Executor {
   readonly #acceptedAt = new Map<string, number>();
   readonly #stuck = new Set<string>();
 
-  readonly #do: { readonly [K in Action['kind']]: (action: Extract<Action, { kind: K }>, signal: AbortSignal) => Promise<void> } = {
+  readonly #do: {
+    readonly [K in Action['kind']]: (action: Extract<Action, { kind: K }>, signal: AbortSignal) => Promise<void>;
+  } = {
     interrupt: async (action) => this.#parts.books.busy.get(action.containerId)?.abort.abort(),
     stop: (action, signal) => this.#stop(action, signal),
     finish: (action) => this.#finish(action),
@@ -116,7 +118,9 @@ export class Executor {
     const { books, metrics, log } = this.#parts;
     clearTimeout(this.#startTimers.get(containerId));
     this.#startTimers.delete(containerId);
-    void books.journal.change(containerId, { ready }).catch((error: unknown) => log.error({ err: error }, 'journal write failed'));
+    void books.journal
+      .change(containerId, { ready })
+      .catch((error: unknown) => log.error({ err: error }, 'journal write failed'));
     const acceptedAt = this.#acceptedAt.get(containerId);
     this.#acceptedAt.delete(containerId);
     const durationMs = acceptedAt === undefined ? undefined : Math.round(performance.now() - acceptedAt);
@@ -405,7 +409,9 @@ export class Executor {
     ];
     for (const [step, waitMs, result] of steps) {
       // An engine that fails one step may manage the next.
-      await step().catch((error: unknown) => log.warn({ containerId, err: error }, 'a step of stopping a container failed'));
+      await step().catch((error: unknown) =>
+        log.warn({ containerId, err: error }, 'a step of stopping a container failed'),
+      );
       if (await this.#waitOver(dockerId, waitMs, signal)) {
         this.#stuck.delete(containerId);
         metrics.stopDuration.observe({ result }, (performance.now() - from) / 1000);
@@ -461,7 +467,8 @@ export class Executor {
       rebooted,
     };
     // An image without our Python shows only in what its init printed.
-    if (entry.ready === undefined && (seen.exitCode === 127 || seen.exitCode === 126)) await settle(following, LOG_END_MS);
+    if (entry.ready === undefined && (seen.exitCode === 127 || seen.exitCode === 126))
+      await settle(following, LOG_END_MS);
     const noPython = this.#noPython.delete(containerId) && slots.get(containerId)?.everGreeted !== true;
     const reason = noPython ? 'image_error' : exitReason(exitFacts);
     const message = noPython ? `image ${entry.image} has no python3` : exitMessage(exitFacts);
@@ -512,7 +519,7 @@ export class Executor {
   }
 
   async #forget(action: Extract<Action, { kind: 'forget' }>): Promise<void> {
-    await this.#parts.books.journal.delete(action.containerId);
+    await this.#parts.books.forget(action.containerId);
   }
 
   async #confirmGone(action: Extract<Action, { kind: 'confirm-gone' }>): Promise<void> {

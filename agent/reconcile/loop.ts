@@ -51,7 +51,9 @@ export class ReconcileLoop {
 
   async start(): Promise<void> {
     await this.sweep();
-    this.#timers.push(setInterval(() => void this.sweep().catch((error: unknown) => this.#onSweepError(error)), SWEEP_MS));
+    this.#timers.push(
+      setInterval(() => void this.sweep().catch((error: unknown) => this.#onSweepError(error)), SWEEP_MS),
+    );
     this.#timers.push(setInterval(() => void this.#ping(), PING_MS));
     this.#watching = this.#watch();
     this.#parts.metrics.dockerUp.set(1);
@@ -190,7 +192,8 @@ export class ReconcileLoop {
         if (!signal.aborted) log.info({ err: error }, "the engine's event stream ended");
       }
       if (performance.now() - from > 10_000) tries = 0;
-      if (signal.aborted || !(await sleep(backoffMs(tries, { baseMs: 200, capMs: 10_000, floorMs: 100 }), signal))) return;
+      if (signal.aborted || !(await sleep(backoffMs(tries, { baseMs: 200, capMs: 10_000, floorMs: 100 }), signal)))
+        return;
       await this.sweep().catch((error: unknown) => this.#onSweepError(error));
     }
   }

@@ -163,8 +163,7 @@ function planOne(
   }
   if (seen === undefined) {
     if (known.stage === 'created') return { kind: 'vanished', ...target };
-    if (unwanted)
-      return { kind: 'release', reason: ending?.reason ?? (sameEpoch ? wanted.stopReason : ''), ...target };
+    if (unwanted) return { kind: 'release', reason: ending?.reason ?? (sameEpoch ? wanted.stopReason : ''), ...target };
     if (!sameEpoch) return undefined;
     if (!input.acked.has(known.assignmentId)) return { kind: 'accept', ...target };
     return input.proceeded.has(known.assignmentId) ? { kind: 'start', ...target } : undefined;

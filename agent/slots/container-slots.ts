@@ -271,7 +271,8 @@ export class ContainerSlots {
     connection.slots = Math.max(0, Math.floor(numberOf(header, 'slots')));
     connection.control = connection.slots === 0;
     for (const other of this.#connections) {
-      if (other === connection || other.control !== connection.control || other.process !== connection.process) continue;
+      if (other === connection || other.control !== connection.control || other.process !== connection.process)
+        continue;
       // The process has dialled anew; its old connection just has not ended yet.
       const away = this.#away.get(other.process) ?? new Set<string>();
       for (const key of other.inHand) away.add(key);

@@ -274,7 +274,8 @@ export class Link {
         return;
       }
       case 'proceed':
-        if (message.proceed !== null && message.proceed !== undefined) this.#parts.onProceed(message.proceed.assignmentId);
+        if (message.proceed !== null && message.proceed !== undefined)
+          this.#parts.onProceed(message.proceed.assignmentId);
         return;
       case 'superseded':
         this.#parts.log.warn('another agent connected as this machine; waiting before trying again');
@@ -292,7 +293,8 @@ export class Link {
     if (session !== this.#session) return;
     const { slots } = this.#parts;
     if (message.run !== null && message.run !== undefined) slots.run(message.run);
-    else if (message.acked !== null && message.acked !== undefined) slots.acked(message.acked.taskId, message.acked.token);
+    else if (message.acked !== null && message.acked !== undefined)
+      slots.acked(message.acked.taskId, message.acked.token);
     else if (message.cancel !== null && message.cancel !== undefined)
       slots.cancel(message.cancel.taskId, message.cancel.token, message.cancel.reason);
     else if (message.known !== null && message.known !== undefined) slots.known(message.known);

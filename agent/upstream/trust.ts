@@ -51,7 +51,11 @@ async function readChain(address: string): Promise<X509Certificate[]> {
     const fail = (cause?: Error): void => {
       socket.destroy();
       reject(
-        new AppError('scheduler_unreachable', `cannot reach the scheduler at ${address}`, cause === undefined ? {} : { cause }),
+        new AppError(
+          'scheduler_unreachable',
+          `cannot reach the scheduler at ${address}`,
+          cause === undefined ? {} : { cause },
+        ),
       );
     };
     socket.once('timeout', () => fail());

@@ -1,0 +1,108 @@
+/** A real agent against a fake scheduler and the real engine, with everything of its own: state, network, labels. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { randomBytes } from 'node:crypto';
+import { ZipFile } from 'yazl';
+import { buffer } from 'node:stream/consumers';
+import type { Readable } from 'node:stream';
+import { createLog } from '#shared/log.ts';
+import type { Assignment, ContainerSpec } from '#shared/protocol/generated/messages.ts';
+import type { AgentConfig } from '../../agent/config.ts';
+import { loadAgentConfig } from '../../agent/config.ts';
+import type { Agent } from '../../agent/main.ts';
+import { createAgent } from '../../agent/main.ts';
+import { FakeScheduler } from './fake-scheduler.ts';
+
+export interface AgentWorld {
+  readonly scheduler: FakeScheduler;
+  readonly dataDir: string;
+  agent: Agent;
+  /** Another agent on the same state, after the first has stopped. */
+  restart(): Promise<void>;
+  /** Stops the agent with its containers, and the scheduler. */
+  end(): Promise<void>;
+  env(extra?: Record<string, string>): Record<string, string>;
+}
+
+export function agentConfig(env: Record<string, string>): AgentConfig {
+  return loadAgentConfig(env);
+}
+
+export async function agentWorld(labels: Readonly<Record<string, string>>): Promise<AgentWorld> {
+  const scheduler = new FakeScheduler();
+  await scheduler.start();
+  const dataDir = await mkdtemp(join(tmpdir(), 'lsa-'));
+  const network = `ls-test-${randomBytes(4).toString('hex')}`;
+  const env = (extra: Record<string, string> = {}): Record<string, string> => ({
+    LONGSHORE_DATA_DIR: dataDir,
+    LONGSHORE_SCHEDULER_ADDRESS: scheduler.address,
+    LONGSHORE_JOIN_TOKEN: scheduler.joinToken,
+    LONGSHORE_AGENT_METRICS_ADDRESS: '127.0.0.1:0',
+    LONGSHORE_BASE_IMAGE: 'longshore-python:{version}',
+    LONGSHORE_AGENT_NETWORK: network,
+    LONGSHORE_LOG_LEVEL: process.env['LS_TEST_LOG'] ?? 'silent',
+    ...extra,
+  });
+  const make = (): Agent => {
+    const config = loadAgentConfig(env());
+    return createAgent(config, createLog({ name: 'agent', level: config.LONGSHORE_LOG_LEVEL }), {
+      containerLabels: labels,
+    });
+  };
+  const world: AgentWorld = {
+    scheduler,
+    dataDir,
+    env,
+    agent: make(),
+    restart: async () => {
+      world.agent = make();
+      await world.agent.start();
+      await world.agent.connected;
+    },
+    end: async () => {
+      await world.agent.stop('stop');
+      scheduler.down();
+      await rm(dataDir, { recursive: true, force: true });
+    },
+  };
+  return world;
+}
+
+/** A zip archive of text files. */
+export async function zip(files: Readonly<Record<string, string>>): Promise<Buffer> {
+  const archive = new ZipFile();
+  for (const [name, text] of Object.entries(files)) archive.addBuffer(Buffer.from(text), name);
+  archive.end();
+  return buffer(archive.outputStream as unknown as Readable);
+}
+
+/** An assignment of a Python endpoint; what a test does not say is ordinary. */
+export function anAssignment(
+  spec: Partial<ContainerSpec>,
+  rest: Partial<Assignment> = {},
+): Assignment & { containerId: string } {
+  const containerId = `endpoint-${randomBytes(6).toString('hex')}`;
+  return {
+    assignmentId: randomBytes(8).toString('hex'),
+    containerId,
+    epoch: 1,
+    ...rest,
+    spec: {
+      workspaceId: 'ws-1',
+      stubId: 'stub-1',
+      deploymentId: 'dep-1',
+      stubType: 'endpoint/deployment',
+      handler: 'app:handler',
+      image: '',
+      pythonVersion: 'python3.11',
+      cpuMillicores: 1000,
+      memoryBytes: 256 * 1024 * 1024,
+      workers: 1,
+      concurrentRequests: 1,
+      containerToken: 'container-token',
+      startTimeoutMs: 60_000,
+      ...spec,
+    },
+  } as Assignment & { containerId: string };
+}

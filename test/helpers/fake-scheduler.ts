@@ -1,0 +1,307 @@
+/**
+ * The scheduler's end of the agent link for tests: a real gRPC server with a throw-away CA that speaks agent.proto. It remembers what it hears, lets assignments
+ * proceed, acknowledges results, and does what a test tells it to. It decides nothing.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { Server, ServerCredentials, status } from '@grpc/grpc-js';
+import type { Metadata, ServerDuplexStream, ServerUnaryCall, sendUnaryData } from '@grpc/grpc-js';
+import type {
+  AckResult,
+  Assignment,
+  ControlFromAgent__Output,
+  ControlToAgent,
+  Hello__Output,
+  JoinRequest__Output,
+  LogAck,
+  LogBatch__Output,
+  LogRecord__Output,
+  ObservedContainer__Output,
+  TaskFromAgent__Output,
+  TaskReport__Output,
+  TaskResult__Output,
+  TaskToAgent,
+} from '#shared/protocol/generated/messages.ts';
+import { PART_BYTES, loadLink } from '#shared/protocol/link.ts';
+import {
+  fingerprintOf,
+  issueServerCertificate,
+  makeCertificateAuthority,
+} from '../../scheduler/identity/certificates.ts';
+
+type ControlStream = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
+type TaskStream = ServerDuplexStream<TaskFromAgent__Output, TaskToAgent>;
+
+/** A result with its parts joined. */
+export interface WholeResult extends TaskResult__Output {
+  readonly whole: Buffer;
+}
+
+/** Waits for a condition, however the world comes to it. */
+export async function until<T>(what: string, look: () => T | undefined | false, ms = 20_000): Promise<T> {
+  const deadline = performance.now() + ms;
+  for (;;) {
+    const found = look();
+    if (found !== undefined && found !== false) return found;
+    if (performance.now() > deadline) throw new Error(`waited ${ms} ms for ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+export class FakeScheduler {
+  readonly joins: JoinRequest__Output[] = [];
+  readonly hellos: Hello__Output[] = [];
+  readonly heard: ControlFromAgent__Output[] = [];
+  readonly reports: TaskReport__Output[] = [];
+  readonly started: string[] = [];
+  readonly refused: { taskId: string; reason: string }[] = [];
+  readonly results: WholeResult[] = [];
+  readonly records: LogRecord__Output[] = [];
+  readonly observed = new Map<string, ObservedContainer__Output>();
+  /** Every phase a container was reported in, in order. */
+  readonly phases = new Map<string, string[]>();
+  readonly archives = new Map<string, Buffer>();
+  readonly archiveFetches: string[] = [];
+  /** What the next calls of these names answer instead. */
+  refuseJoin = false;
+  refuseCredentials = false;
+  autoProceed = true;
+  autoAck = true;
+  pings = true;
+  credential = randomBytes(8).toString('hex');
+  machineId = randomBytes(4).toString('hex');
+  readonly secret = randomBytes(24).toString('base64url');
+  address = '';
+  joinToken = '';
+  caPem = '';
+  control: ControlStream | undefined;
+  tasks: TaskStream | undefined;
+  #server: Server | undefined;
+  #revision = 0;
+  #sessions = 0;
+  #chunks = new Map<string, Buffer[]>();
+  #certificate: { chainPem: string; keyPem: string } | undefined;
+
+  async start(): Promise<void> {
+    const ca = await makeCertificateAuthority(Date.now());
+    this.caPem = ca.certPem;
+    this.#certificate = await issueServerCertificate(ca, Date.now());
+    this.joinToken = `lsj1.${fingerprintOf(ca.certPem)}.${this.secret}`;
+    await this.listen(0);
+  }
+
+  /** Listens (again, on the same port, after `down`). */
+  async listen(port = Number(this.address.split(':')[1])): Promise<void> {
+    const server = new Server({
+      'grpc.max_receive_message_length': 2 * 1024 * 1024,
+      'grpc.max_send_message_length': 2 * 1024 * 1024,
+    });
+    const { AgentLink } = loadLink().longshore.agent.v1;
+    server.addService(AgentLink.service, {
+      join: (call: ServerUnaryCall<JoinRequest__Output, object>, done: sendUnaryData<object>) => {
+        this.joins.push(call.request);
+        if (this.refuseJoin || call.request.joinToken !== this.secret) {
+          done({ code: status.PERMISSION_DENIED, details: 'join token is not valid' });
+          return;
+        }
+        done(null, {
+          machineId: this.machineId,
+          poolName: 'default',
+          credential: this.credential,
+          credentialExpiresAtMs: Date.now() + 3_600_000,
+        });
+      },
+      renewCredential: (call: ServerUnaryCall<object, object>, done: sendUnaryData<object>) => {
+        if (!this.#authorised(call.metadata)) {
+          done({ code: status.UNAUTHENTICATED, details: 'credential is not valid' });
+          return;
+        }
+        this.credential = randomBytes(8).toString('hex');
+        done(null, { credential: this.credential, credentialExpiresAtMs: Date.now() + 3_600_000 });
+      },
+      control: (call: ControlStream) => this.#onControlStream(call),
+      tasks: (call: TaskStream) => this.#onTaskStream(call),
+      logs: (call: ServerDuplexStream<LogBatch__Output, LogAck>) => {
+        call.on('error', () => undefined);
+        call.on('data', (batch: LogBatch__Output) => {
+          this.records.push(...batch.records);
+          call.write({ seq: batch.seq });
+        });
+        call.on('end', () => call.end());
+      },
+      fetchCode: (call: { request: { objectId: string }; write(m: object): boolean; end(): void }) => {
+        this.archiveFetches.push(call.request.objectId);
+        const bytes = this.archives.get(call.request.objectId) ?? Buffer.alloc(0);
+        for (let at = 0; at < bytes.length; at += PART_BYTES) call.write({ data: bytes.subarray(at, at + PART_BYTES) });
+        call.end();
+      },
+    });
+    const certificate = this.#certificate;
+    if (certificate === undefined) throw new Error('not started');
+    const bound = await new Promise<number>((resolve, reject) => {
+      server.bindAsync(
+        `127.0.0.1:${port}`,
+        ServerCredentials.createSsl(null, [
+          { cert_chain: Buffer.from(certificate.chainPem), private_key: Buffer.from(certificate.keyPem) },
+        ]),
+        (error, found) => (error === null ? resolve(found) : reject(error)),
+      );
+    });
+    this.address = `127.0.0.1:${bound}`;
+    this.#server = server;
+  }
+
+  /** Gone, as after a kill. */
+  down(): void {
+    this.#server?.forceShutdown();
+    this.#server = undefined;
+    this.control = undefined;
+    this.tasks = undefined;
+  }
+
+  /** Puts an archive where `fetchCode` finds it. */
+  addArchive(bytes: Buffer): { objectId: string; sha256: string; size: number } {
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    const objectId = `object-${sha256.slice(0, 8)}`;
+    this.archives.set(objectId, bytes);
+    return { objectId, sha256, size: bytes.length };
+  }
+
+  desire(assignments: readonly Assignment[], options: { full?: boolean; confirmEmpty?: boolean } = {}): void {
+    this.#revision += 1;
+    this.control?.write({
+      desired: {
+        revision: this.#revision,
+        full: options.full ?? true,
+        confirmEmpty: options.confirmEmpty ?? false,
+        assignments: [...assignments],
+      },
+    });
+  }
+
+  /** Sends a task, in parts when it is large. */
+  run(taskId: string, containerId: string, input: string, extra: { timeoutMs?: number; query?: string } = {}): string {
+    const token = createHash('sha256')
+      .update(`${taskId}${randomBytes(8).toString('hex')}`)
+      .digest('hex');
+    const bytes = Buffer.from(input);
+    const parts = Math.max(1, Math.ceil(bytes.length / PART_BYTES));
+    for (let part = 0; part < parts; part += 1)
+      this.tasks?.write({
+        run: {
+          taskId,
+          token,
+          containerId,
+          timeoutMs: extra.timeoutMs ?? 0,
+          query: extra.query ?? '',
+          input: bytes.subarray(part * PART_BYTES, (part + 1) * PART_BYTES),
+          part,
+          last: part === parts - 1,
+        },
+      });
+    return token;
+  }
+
+  cancel(taskId: string, token: string, reason: string): void {
+    this.tasks?.write({ cancel: { taskId, token, reason } });
+  }
+
+  acked(message: AckResult): void {
+    this.tasks?.write({ acked: message });
+  }
+
+  resultOf(taskId: string): Promise<WholeResult> {
+    return until(`the result of ${taskId}`, () => this.results.find((result) => result.taskId === taskId));
+  }
+
+  phase(containerId: string, phase: string, ms = 20_000): Promise<ObservedContainer__Output> {
+    return until(
+      `${containerId} to be ${phase} (${JSON.stringify(this.phases.get(containerId))})`,
+      () => {
+        const now = this.observed.get(containerId);
+        return now?.phase === phase ? now : undefined;
+      },
+      ms,
+    );
+  }
+
+  #authorised(metadata: Metadata): boolean {
+    return !this.refuseCredentials && metadata.get('authorization')[0] === `Bearer ${this.credential}`;
+  }
+
+  #onControlStream(call: ControlStream): void {
+    call.on('error', () => undefined);
+    if (!this.#authorised(call.metadata)) {
+      call.emit('error', { code: status.UNAUTHENTICATED, details: 'credential is not valid' });
+      return;
+    }
+    let timer: NodeJS.Timeout | undefined;
+    call.on('data', (message: ControlFromAgent__Output) => {
+      this.heard.push(message);
+      if (message.hello) {
+        this.hellos.push(message.hello);
+        this.control = call;
+        this.#revision = 0;
+        this.#sessions += 1;
+        for (const one of message.hello.observed) this.#observe(one);
+        call.write({
+          welcome: {
+            sessionId: `s${this.#sessions}`,
+            sessionEpoch: this.#sessions,
+            serverTimeMs: Date.now(),
+            pingIntervalMs: 300,
+            heartbeatIntervalMs: 500,
+            reconnectWindowMs: 50,
+          },
+        });
+        let seq = 0;
+        timer = setInterval(() => {
+          if (this.pings) call.write({ ping: { seq: (seq += 1) } });
+        }, 300);
+      }
+      if (message.status) for (const one of message.status.containers) this.#observe(one);
+      if (message.ack && this.autoProceed) call.write({ proceed: message.ack });
+    });
+    call.on('close', () => clearInterval(timer));
+    call.on('end', () => {
+      clearInterval(timer);
+      if (this.control === call) this.control = undefined;
+      call.end();
+    });
+  }
+
+  #onTaskStream(call: TaskStream): void {
+    call.on('error', () => undefined);
+    if (!this.#authorised(call.metadata) || call.metadata.get('session-id')[0] !== `s${this.#sessions}`) {
+      call.emit('error', { code: status.UNAUTHENTICATED, details: 'session is not valid' });
+      return;
+    }
+    call.on('end', () => call.end());
+    call.on('data', (message: TaskFromAgent__Output) => {
+      if (message.report) {
+        this.reports.push(message.report);
+        this.tasks = call;
+        call.write({ known: { adopted: message.report.running, refused: [] } });
+      }
+      if (message.started) this.started.push(message.started.taskId);
+      if (message.refused) this.refused.push({ taskId: message.refused.taskId, reason: message.refused.reason });
+      if (message.chunk) {
+        const chunks = this.#chunks.get(message.chunk.token) ?? [];
+        chunks[message.chunk.seq] = message.chunk.data;
+        this.#chunks.set(message.chunk.token, chunks);
+      }
+      if (message.result) {
+        const { result } = message;
+        const parts = (this.#chunks.get(result.token) ?? []).slice(0, result.chunks);
+        this.results.push({ ...result, whole: Buffer.concat([...parts, result.body]) });
+        if (this.autoAck) call.write({ acked: { taskId: result.taskId, token: result.token } });
+      }
+    });
+  }
+
+  #observe(one: ObservedContainer__Output): void {
+    const phases = this.phases.get(one.containerId) ?? [];
+    if (phases.at(-1) !== one.phase) phases.push(one.phase);
+    this.phases.set(one.containerId, phases);
+    this.observed.set(one.containerId, one);
+  }
+}
