@@ -38,6 +38,7 @@ import { issueMachineCredential, verifyMachineCredential } from './identity/mach
 import { createTokens } from './identity/tokens.ts';
 import { signingKeyOf } from './identity/workspaces.ts';
 import { LeaderLease } from './leader.ts';
+import { LoopMetrics } from './loop-metrics.ts';
 import { LogReader } from './logs/log-reads.ts';
 import { LogSink } from './logs/log-sink.ts';
 import { openFileObjects } from './objects/files.ts';
@@ -156,6 +157,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const book = new ContainerBook({ db, log, clock });
   const slots = new SlotTable();
   const fleetMetrics = new FleetMetrics(registry);
+  const loops = new LoopMetrics(registry, clock);
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
   const tasks: Tasks = new Tasks({
     queues,
@@ -201,11 +203,12 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     clock,
     log,
     metrics: new AutoscalerMetrics(registry),
+    loops,
     isLeader,
     maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
-  const placer = new Placer({ book, machines, clock, log, metrics: fleetMetrics, isLeader });
+  const placer = new Placer({ book, machines, clock, log, metrics: fleetMetrics, loops, isLeader });
   const links = new Links({
     machines,
     book,

@@ -8,6 +8,7 @@ import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import { isUserCause } from '../fleet/observe.ts';
+import type { LoopMetrics } from '../loop-metrics.ts';
 import type { QueueDepth, TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
 import type { Breaker, ScaleContainer, ScaleDecision } from './decide.ts';
@@ -22,6 +23,7 @@ export interface AutoscalerParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: AutoscalerMetrics;
+  readonly loops: LoopMetrics;
   readonly isLeader: () => boolean;
   /** Cap on containers of one deployment. */
   readonly maxContainers: number;
@@ -107,7 +109,7 @@ export class Autoscaler {
       while (this.#dirty.size > 0 && !this.#stopped) {
         const queues = [...this.#dirty];
         this.#dirty.clear();
-        if (this.#parts.isLeader()) await this.#decideAll(queues);
+        if (this.#parts.isLeader()) await this.#parts.loops.round('autoscaler', () => this.#decideAll(queues));
       }
     } finally {
       this.#running = false;

@@ -12,8 +12,6 @@ export class FleetMetrics {
   readonly placementDuration: Histogram<'gpu_model'>;
   readonly placementWait: Histogram<'gpu_model' | 'result'>;
   readonly unschedulable: Gauge<'reason'>;
-  readonly loopDuration: Histogram<'loop'>;
-  readonly loopSuccess: Gauge<'loop'>;
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -72,19 +70,6 @@ export class FleetMetrics {
       name: name('unschedulable_requests'),
       help: 'Containers no machine takes now, by the commonest reason.',
       labelNames: ['reason'],
-      registers,
-    });
-    this.loopDuration = new Histogram({
-      name: name('loop_duration_seconds'),
-      help: 'One round of a deciding loop.',
-      labelNames: ['loop'],
-      buckets: FAST_BUCKETS,
-      registers,
-    });
-    this.loopSuccess = new Gauge({
-      name: name('loop_last_success_timestamp_seconds'),
-      help: 'When a deciding loop last finished a round.',
-      labelNames: ['loop'],
       registers,
     });
   }

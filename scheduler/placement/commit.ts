@@ -7,6 +7,7 @@ import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import type { Machine, Machines } from '../fleet/machines.ts';
 import { blockingConditions } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
+import type { LoopMetrics } from '../loop-metrics.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { placeContainer } from './place.ts';
 import type { Rejections } from './place.ts';
@@ -17,6 +18,7 @@ export interface PlacementParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: FleetMetrics;
+  readonly loops: LoopMetrics;
   readonly isLeader: () => boolean;
 }
 
@@ -71,7 +73,7 @@ export class Placer {
     try {
       while (this.#again && !this.#stopped) {
         this.#again = false;
-        if (this.#parts.isLeader()) await this.#placeAll();
+        if (this.#parts.isLeader()) await this.#parts.loops.round('placement', () => this.#placeAll());
       }
     } catch (error) {
       this.#parts.log.error({ err: error }, 'placement round failed');
