@@ -106,6 +106,8 @@ export interface RunnerOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** The interpreter; default LONGSHORE_TEST_PYTHON, else `python3`. */
   readonly python?: string;
+  /** True: nobody listens until the test calls `listen`. */
+  readonly listenLater?: boolean;
   /** False: results stay unacknowledged until the test says otherwise. */
   readonly acknowledge?: boolean;
 }
@@ -146,7 +148,7 @@ export class FakeAgent {
       await mkdir(dirname(file), { recursive: true });
       await writeFile(file, text);
     }
-    await agent.listen();
+    if (options.listenLater !== true) await agent.listen();
     agent.spawn(options);
     return agent;
   }

@@ -1,5 +1,5 @@
 // The real runner (the host's python3, no Docker) against a fake agent: every frame kind, and what a handler can do to it.
-import { readFile } from 'node:fs/promises';
+import { access, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test as base, describe, expect } from 'vitest';
 import { FakeAgent, type RunnerConnection, type RunnerOptions } from '../helpers/fake-agent.ts';
@@ -116,6 +116,50 @@ describe('a start', () => {
   });
 });
 
+describe('an agent that is away', () => {
+  const files = app(`
+import os, time
+def load():
+    open('loading', 'w').close()
+    while not os.path.exists('go'):
+        time.sleep(0.005)
+    return 6
+def handler(context):
+    return context.on_start_value
+`);
+
+  test('at the start is waited for, and nothing of the user is imported before', async ({ start }) => {
+    const agent = await start({
+      files: app('open("imported", "w").close()\ndef handler():\n    return 1\n'),
+      listenLater: true,
+    });
+    await agent.until('the process', () => agent.runner?.pid);
+    await agent.listen();
+    await agent.until('hello', () => agent.of('hello')[0]);
+    expect((await agent.call({})).body).toBe('1');
+  });
+
+  test.for(['1', '2'])(
+    'during on_start is told that it is ready when it is back (workers %s)',
+    async (WORKERS, { start }) => {
+      const agent = await start({ files, onStart: 'app:load', env: { WORKERS } });
+      await agent.until('on_start', () => agent.of('starting')[1]);
+      await agent.hangUp();
+      await writeFile(join(agent.directory, 'code', 'go'), '');
+      await agent.listen();
+      expect((await agent.call({})).body).toBe('6');
+      expect(agent.of('starting')).toHaveLength(2);
+    },
+  );
+
+  test('SIGTERM during on_start ends the container', async ({ start }) => {
+    const agent = await start({ files, onStart: 'app:load' });
+    await agent.until('on_start', () => agent.of('starting')[1]);
+    agent.runner?.kill('SIGTERM');
+    expect(await agent.exited()).toBe(143);
+  });
+});
+
 describe('on_start', () => {
   const files = app(`
 import os, uuid
@@ -134,9 +178,8 @@ def handler(context):
     const agent = await start({ files, onStart: 'app:load', env: { WORKERS: '4' } });
     const ready = await agent.ready();
     expect(ready.header).toMatchObject({ mode: 'fork', slots: 4 });
-    // Ready comes when every process said hello.
-    const before = agent.frames.indexOf(ready);
-    expect(agent.frames.slice(0, before).filter((frame) => frame.kind === 'hello')).toHaveLength(5);
+    // One of the first process, four of those that serve (which come on connections of their own, so in any order).
+    await agent.until('five hellos', () => agent.of('hello').length === 5);
     const ask = async (slot: RunnerConnection): Promise<[string, number]> =>
       parsed((await agent.call({}, { on: slot })).body) as [string, number];
     const slots = await Promise.all([0, 1, 2, 3].map((process) => agent.slot(process)));
@@ -469,7 +512,6 @@ describe('connections', () => {
     'import os, time\ndef handler(file):\n    while not os.path.exists(file):\n        time.sleep(0.005)\n    return "done"\n',
   );
   const go = async (agent: FakeAgent): Promise<void> => {
-    const { writeFile } = await import('node:fs/promises');
     await writeFile(join(agent.directory, 'code', 'go'), '');
   };
 
@@ -541,6 +583,19 @@ describe('connections', () => {
       expect(agent.of('started')).toHaveLength(1);
     },
   );
+
+  test.for([
+    ['1', {}, 143],
+    ['1', { CONCURRENT_REQUESTS: '2' }, 143],
+    ['2', {}, 137],
+  ] as const)('a task that outlasts the drain is left (workers %s %j)', async ([WORKERS, env, code], { start }) => {
+    const agent = await start({ files: slow, env: { WORKERS, ...env } });
+    await agent.run({ input: { file: 'never' } });
+    await agent.until('started', () => agent.of('started')[0]);
+    agent.connections[0]?.send('drain', { graceMs: 200 });
+    expect(await agent.exited()).toBe(code);
+    expect(agent.of('result')).toHaveLength(0);
+  });
 
   test.for([
     ['1', {}],
@@ -630,7 +685,6 @@ def handler(n):
     const slot = await agent.slot();
     slot.socket.pause();
     const { taskId } = await agent.run({ input: {} });
-    const { access } = await import('node:fs/promises');
     await expect
       .poll(
         () =>

@@ -6,6 +6,7 @@ once, and only then becomes one runner process or several.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from .call import Application, load, on_start
 from .connection import Link
 from .server import hello_header, leave, make_server
 from .settings import Settings, SettingsError
-from .supervise import Control, Supervisor, serve_here, thread_count
+from .supervise import Control, Supervisor, serve_here, settled_thread_count
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def main() -> NoReturn:
         for name in _SINGLE_THREADED:
             os.environ.setdefault(name, '1')
     signal.signal(signal.SIGTERM, _leave_at_once)
+    faulthandler.enable()  # a crash of C code says where, on fd 2
     link = Link(settings.socket_path, dict)
     control = Control(link, hello_header(settings.container_id, 0, 0))
     link.dial_until_connected()
@@ -59,7 +61,7 @@ def main() -> NoReturn:
 def _serve(application: Application, control: Control, on_start_ms: int) -> NoReturn:
     settings = application.settings
     if settings.workers > 1:
-        threads = thread_count()
+        threads = settled_thread_count()
         by_threads = settings.gpu or threads > 1
         if by_threads:
             why = 'the stub has a GPU' if settings.gpu else '%d threads run after on_start' % threads
@@ -73,7 +75,7 @@ def _serve(application: Application, control: Control, on_start_ms: int) -> NoRe
     serve_here(server, link)
     control.ready('single', settings.slots, on_start_ms)
     server.serve()
-    server.exit(0)
+    server.exit()
     raise AssertionError('exit returned')
 
 

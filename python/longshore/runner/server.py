@@ -192,8 +192,10 @@ class Server:
         until = time.monotonic() + seconds
         self.deadline = until if self.deadline is None else min(self.deadline, until)
 
-    def exit(self, code: int) -> None:
-        """Ends this process: results first, then what was printed."""
+    def exit(self) -> None:
+        """Ends this process after `serve`: results first, then what was printed."""
+        # A task that outlasted the drain is cut off, and the code says so.
+        code = 143 if any(task.began for task in self.held.values()) else 0
         until = time.monotonic() + ACKNOWLEDGE_SECONDS
         while code == 0 and self.unacknowledged and self.link.connected and time.monotonic() < until:
             frames = self.link.receive(False)
@@ -362,7 +364,6 @@ class PoolServer(Server):
         self._threads = 0
         self._free = 0
         self.idle = False
-        self._main = threading.get_ident() == threading.main_thread().ident
 
     def serve(self) -> None:
         while not self.draining:

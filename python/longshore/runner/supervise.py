@@ -38,6 +38,15 @@ def thread_count() -> int:
         return threading.active_count()
 
 
+def settled_thread_count() -> int:
+    """The same, after threads that were joined already had a moment to leave the kernel's list too."""
+    for _ in range(5):
+        if thread_count() == 1:
+            return 1
+        time.sleep(0.01)
+    return thread_count()
+
+
 class Control:
     """The first process's side of its connection: hello with no slots, and what the agent must hear again after each."""
 
@@ -114,7 +123,7 @@ class Supervisor:
         threading.Thread(target=self._serve, args=(process,), name='longshore-process-%d' % process, daemon=True).start()
 
     def _fork(self, process: int) -> None:
-        if thread_count() > 1:
+        if settled_thread_count() > 1:
             logs.note('a thread was started after on_start: runner process %d cannot be forked again' % process)
             leave(self.link, 1)
         self.link.flush(1.0)
@@ -158,7 +167,7 @@ class Supervisor:
         os.write(self.report_write, bytes([process % 256]))
         server.serve()
         if not self.threads:
-            server.exit(0)
+            server.exit()
 
     # ---- watching ----------------------------------------------------------------------------------------------------------------
     def _wait(self) -> None:
