@@ -1,0 +1,187 @@
+import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { GetOrCreateStubRequest as Schema } from '#shared/api/stubs.ts';
+import { describe, expect, test } from 'vitest';
+import { DEFAULT_LIMITS, normaliseStub } from '../../../scheduler/deployments/normalise.ts';
+import type { StubConfig } from '../../../scheduler/deployments/stub-config.ts';
+import { zeroOf } from '../../../scheduler/http/decode.ts';
+
+/** As the binder hands it over: everything that is not said has its wire default. */
+const aRequest = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubRequest => ({
+  ...(zeroOf(Schema)() as GetOrCreateStubRequest),
+  stubType: 'endpoint/deployment',
+  handler: 'app:handler',
+  cpu: 1000,
+  memory: 128,
+  ...said,
+});
+
+function configOf(said: Partial<GetOrCreateStubRequest>, limits = DEFAULT_LIMITS): StubConfig {
+  const result = normaliseStub(aRequest(said), limits);
+  if (result.kind === 'refused') throw new Error(result.errMsg);
+  return result.config;
+}
+const errMsgOf = (said: Partial<GetOrCreateStubRequest>, limits = DEFAULT_LIMITS): string => {
+  const result = normaliseStub(aRequest(said), limits);
+  return result.kind === 'refused' ? result.errMsg : '';
+};
+
+describe('refusals', () => {
+  test.each<[Partial<GetOrCreateStubRequest>, string | RegExp]>([
+    [{ cpu: 0 }, 'CPU must be greater than 0.'],
+    [{ cpu: -5 }, 'CPU must be greater than 0.'],
+    [{ cpu: 128_001 }, 'CPU must be 128000 or less.'],
+    [{ memory: 0 }, 'Memory must be greater than 0.'],
+    [{ memory: 32_769 }, 'Memory must be 32GiB or less.'],
+    [{ gpu: 'T4', gpuCount: 3 }, 'GPU count must be 2 or less.'],
+    [{ gpuCount: 3 }, 'GPU count must be 2 or less.'],
+    [{ stubType: 'lambda' }, /stubType "lambda" is not known; allowed: .*endpoint\/deployment/],
+    [{ stubType: '' }, /stubType "" is not known/],
+    [{ pythonVersion: 'python2' }, /pythonVersion "python2" is not known; allowed: python3, /],
+    [
+      { autoscaler: { type: 'magic', maxContainers: 1, tasksPerContainer: 1, minContainers: 0 } },
+      /autoscaler.type "magic" is not known; allowed: queue_depth/,
+    ],
+    [{ handler: '' }, /handler must be module:function/],
+    [{ handler: 'app' }, /handler must be module:function/],
+    [{ handler: 'a:b:c' }, /handler must be module:function/],
+    [{ onStart: 'load' }, /onStart must be module:function/],
+    [{ env: ['A=1', 'nope'] }, 'env[1] must be KEY=VALUE'],
+    [{ workers: 100_000 }, /workers must be/],
+    [{ concurrentRequests: 100_000 }, /concurrentRequests must be/],
+    [{ allowList: Array.from({ length: 11 }, (_, index) => `10.0.0.${index}/32`) }, /allowList/],
+    [{ blockNetwork: true, allowList: ['10.0.0.0/8'] }, /exclude each other/],
+    [{ callbackUrl: 'file:///etc/passwd' }, /callbackUrl/],
+    [{ extra: '[1]' }, 'extra must be a JSON object'],
+    [{ extra: '{' }, 'extra must be a JSON object'],
+    [{ name: 'x'.repeat(300) }, /name must have at most/],
+    [
+      {
+        stubType: 'pod/deployment',
+        autoscaler: { type: 'queue_depth', maxContainers: 2, tasksPerContainer: 1, minContainers: 3 },
+      },
+      'min replicas must be less than or equal to max replicas',
+    ],
+    [
+      {
+        stubType: 'pod/deployment',
+        autoscaler: { type: 'queue_depth', maxContainers: 101, tasksPerContainer: 1, minContainers: 0 },
+      },
+      'max replicas must be 100 or less',
+    ],
+  ])('%j: %s', (said, text) => {
+    if (typeof text === 'string') expect(errMsgOf(said)).toBe(text);
+    else expect(errMsgOf(said)).toMatch(text);
+  });
+
+  test('a workspace without GPUs refuses every GPU', () => {
+    expect(errMsgOf({ gpu: 'T4' }, { ...DEFAULT_LIMITS, gpuConcurrency: 0 })).toBe('GPU concurrency limit is 0.');
+  });
+
+  test('a value of the environment does not come back in the text', () => {
+    expect(errMsgOf({ env: ['=secret'] })).not.toContain('secret');
+  });
+});
+
+describe('defaults per kind', () => {
+  test.each<[string, Partial<GetOrCreateStubRequest>, Partial<StubConfig>]>([
+    ['endpoint', {}, { timeoutSeconds: 600, ttlSeconds: 600, keepWarmSeconds: 180, retries: 0 }],
+    ['endpoint', { timeout: 30, retries: 3 }, { timeoutSeconds: 30, retries: 0 }],
+    ['endpoint', { timeout: 3600 }, { timeoutSeconds: 600 }],
+    ['asgi/deployment', { timeout: -1 }, { timeoutSeconds: 600, ttlSeconds: 600, keepWarmSeconds: 180 }],
+    ['taskqueue', { retries: 9 }, { timeoutSeconds: 0, ttlSeconds: 7200, keepWarmSeconds: 10, retries: 5 }],
+    ['function', { retries: 2, timeout: 3600 }, { timeoutSeconds: 3600, ttlSeconds: 43_200, retries: 2 }],
+    ['schedule/deployment', {}, { ttlSeconds: 43_200, retries: 0 }],
+    ['endpoint', { keepWarmSeconds: 0 }, { keepWarmSeconds: 0 }],
+    ['endpoint', { keepWarmSeconds: -1 }, { keepWarmSeconds: -1 }],
+    ['endpoint', { keepWarmSeconds: 3 }, { keepWarmSeconds: 3 }],
+    [
+      'taskqueue',
+      { taskPolicy: { timeout: 60, maxRetries: 2, ttl: 100_000 } },
+      { timeoutSeconds: 60, retries: 2, ttlSeconds: 86_400 },
+    ],
+    ['taskqueue', { retries: 3, taskPolicy: { timeout: 0, maxRetries: 0, ttl: 0 } }, { retries: 3, ttlSeconds: 7200 }],
+  ])('%s %j', (stubType, said, expected) => {
+    expect(configOf({ stubType, ...said })).toMatchObject(expected);
+  });
+
+  test('zeros become what they stand for', () => {
+    expect(configOf({})).toMatchObject({
+      workers: 1,
+      maxPendingTasks: 100,
+      pythonVersion: 'python3',
+      autoscaler: { type: 'queue_depth', minContainers: 0, maxContainers: 1, tasksPerContainer: 1 },
+    });
+  });
+
+  test('only an explicit false makes a stub public', () => {
+    expect(configOf({}).authorized).toBe(true);
+    expect(configOf({ authorized: true }).authorized).toBe(true);
+    expect(configOf({ authorized: false }).authorized).toBe(false);
+  });
+});
+
+describe('the autoscaler', () => {
+  const scaled = (
+    said: Partial<GetOrCreateStubRequest['autoscaler'] & object>,
+    more: Partial<GetOrCreateStubRequest> = {},
+  ) =>
+    configOf({
+      ...more,
+      autoscaler: { type: 'queue_depth', maxContainers: 0, tasksPerContainer: 0, minContainers: 0, ...said },
+    }).autoscaler;
+
+  test('zeros become 1, the maximum is capped', () => {
+    expect(scaled({})).toMatchObject({ maxContainers: 1, tasksPerContainer: 1, minContainers: 0 });
+    expect(scaled({ maxContainers: 5000 }).maxContainers).toBe(100);
+  });
+
+  test('more always running than at most means that many', () => {
+    expect(scaled({ minContainers: 3 })).toMatchObject({ minContainers: 3, maxContainers: 3 });
+  });
+
+  test('an empty type is the default whatever else is said', () => {
+    expect(scaled({ type: '', maxContainers: 9 }).maxContainers).toBe(1);
+  });
+
+  test('a function without one gets a container per call up to the cap', () => {
+    expect(configOf({ stubType: 'function' }).autoscaler).toMatchObject({ maxContainers: 100, tasksPerContainer: 1 });
+  });
+
+  test('a pod deployment that never goes cold keeps one', () => {
+    expect(scaled({ maxContainers: 2 }, { stubType: 'pod/deployment', keepWarmSeconds: -1 }).minContainers).toBe(1);
+  });
+});
+
+describe('GPUs', () => {
+  test.each<[string, number, readonly string[], number]>([
+    ['', 0, [], 0],
+    ['NO_GPU', 0, [], 0],
+    ['t4', 0, ['T4'], 1],
+    ['a10g, H100', 2, ['A10G', 'H100'], 2],
+    ['', 1, ['any'], 1],
+    ['ANY', 1, ['any'], 1],
+  ])('%j and a count of %i', (gpu, gpuCount, models, count) => {
+    expect(configOf({ gpu, gpuCount })).toMatchObject({ gpu: models, gpuCount: count });
+  });
+
+  test('a model nobody knows is told, and kept', () => {
+    const result = normaliseStub(aRequest({ gpu: 'T4,Z80' }));
+    expect(result).toMatchObject({ kind: 'config', unsupportedGpus: ['Z80'], config: { gpu: ['T4', 'Z80'] } });
+  });
+});
+
+describe('what has no field of its own', () => {
+  test('is kept; empty values are not, so that sending them makes no other stub', () => {
+    expect(configOf({ tcp: true, ports: [80], hostname: '', extra: '{"when":"* * * * *"}' }).extra).toEqual({
+      extra: { when: '* * * * *' },
+      tcp: true,
+      ports: [80],
+    });
+    expect(configOf({ extra: '{}', volumes: [] }).extra).toEqual({});
+  });
+
+  test('tracebacks are asked for in extra', () => {
+    expect(configOf({ extra: '{"tracebacks":true}' }).tracebacks).toBe(true);
+    expect(configOf({}).tracebacks).toBe(false);
+  });
+});

@@ -1,0 +1,76 @@
+import { describe, expect, test } from 'vitest';
+import { canonicalJson } from '../../../scheduler/deployments/stubs.ts';
+import { hostUrl, invokeUrl, pathUrl, sanitiseName, subdomainOf } from '../../../scheduler/deployments/urls.ts';
+import type { UrlTarget } from '../../../scheduler/deployments/urls.ts';
+
+const STUB = '05ed1b36-2098-4790-99eb-732099e99ca6';
+const deployed: UrlTarget = {
+  stubId: STUB,
+  stubType: 'endpoint/deployment',
+  public: false,
+  deployment: { name: 'hello', version: 3, subdomain: 'hello-1234567' },
+};
+const plain: UrlTarget = { ...deployed, deployment: null };
+const BASE = 'http://127.0.0.1:1994';
+
+describe('invoke URLs', () => {
+  test('in path form name kind, name and version, or the stub', () => {
+    expect(pathUrl(BASE, deployed)).toBe(`${BASE}/endpoint/hello/v3`);
+    expect(pathUrl(BASE, { ...deployed, public: true })).toBe(`${BASE}/endpoint/public/${STUB}`);
+    expect(pathUrl(BASE, plain)).toBe(`${BASE}/endpoint/id/${STUB}`);
+    expect(pathUrl(BASE, { ...deployed, deployment: { name: 'a b/c', version: 1, subdomain: 's' } })).toBe(
+      `${BASE}/endpoint/a%20b%2Fc/v1`,
+    );
+  });
+
+  test('in host form put version and deployment into the first label', () => {
+    expect(hostUrl(BASE, deployed, { invokeDomain: null })).toBe('http://hello-1234567-v3.localhost:1994');
+    expect(hostUrl(BASE, deployed, { invokeDomain: 'run.example.com' })).toBe(
+      'http://hello-1234567-v3.run.example.com:1994',
+    );
+    expect(hostUrl('https://api.example.com', plain, { invokeDomain: null })).toBe(`https://${STUB}.api.example.com`);
+  });
+
+  test('have the host form by themselves only where a domain is set', () => {
+    expect(invokeUrl(BASE, deployed, { invokeDomain: null })).toBe(pathUrl(BASE, deployed));
+    expect(invokeUrl(BASE, deployed, { invokeDomain: 'x.org' })).toBe(
+      hostUrl(BASE, deployed, { invokeDomain: 'x.org' }),
+    );
+    expect(invokeUrl(BASE, deployed, { invokeDomain: 'x.org' }, 'path')).toBe(pathUrl(BASE, deployed));
+  });
+});
+
+describe('host labels', () => {
+  test.each([
+    ['hello', 'hello'],
+    ['My App (v2)', 'my-app-v2'],
+    ['--x__y--', 'x-y'],
+    ['日本', ''],
+    ['', ''],
+  ])('%j becomes %j', (name, label) => {
+    expect(sanitiseName(name)).toBe(label);
+  });
+
+  test('leave room for a version in 63 characters, and never end in a dash', () => {
+    for (const name of ['x'.repeat(200), `${'a'.repeat(46)} b`]) {
+      const label = subdomainOf(name, 'endpoint/deployment', 1);
+      expect(`${label}-v123456`.length).toBeLessThanOrEqual(63);
+      expect(label).toMatch(/^[a-z0-9]+(?:-[a-z0-9]+)*$/);
+    }
+  });
+
+  test('differ between workspaces and kinds, and stay the same', () => {
+    const label = subdomainOf('hello', 'endpoint/deployment', 1);
+    expect(label).toMatch(/^hello-[0-9a-f]{7}$/);
+    expect(subdomainOf('hello', 'endpoint/deployment', 1)).toBe(label);
+    expect(subdomainOf('hello', 'endpoint/deployment', 2)).not.toBe(label);
+    expect(subdomainOf('hello', 'taskqueue/deployment', 1)).not.toBe(label);
+  });
+});
+
+test('two configurations that differ in the order of fields only are the same', () => {
+  const one = { a: 1, b: { d: [1, { y: 1, x: 2 }], c: null }, e: undefined };
+  const other = { b: { c: null, d: [1, { x: 2, y: 1 }] }, a: 1 };
+  expect(canonicalJson(one)).toBe(canonicalJson(other));
+  expect(canonicalJson([1, 2])).not.toBe(canonicalJson([2, 1]));
+});
