@@ -107,7 +107,8 @@ export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
 
 function mayLeave(container: ScaleContainer, input: ScaleInput, nowMs: number): boolean {
   if (container.state === 'PENDING') return true;
-  if (container.state !== 'RUNNING') return input.waiting === 0;
+  // What only starts may be what a waiting task gets; where nothing is wanted at all, nothing is kept for it.
+  if (container.state !== 'RUNNING') return !input.active || input.waiting === 0;
   if (container.attempts > 0) return false;
   return !input.active || nowMs - container.idleSinceMs >= input.keepWarmMs;
 }

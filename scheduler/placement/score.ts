@@ -19,7 +19,10 @@ export function compareMachines(a: PlacementMachine, b: PlacementMachine, reques
 
 function preferenceRank(machine: PlacementMachine, request: PlacementRequest): number {
   if (request.gpuCount === 0) return machine.gpus.length > 0 ? 1 : 0;
-  const rank = request.gpu.findIndex((want) => machine.gpus.some((gpu) => gpu.free && gpuMatches(gpu.model, [want])));
+  // A model counts only where there are enough of it: that is what chooseGpus() will take.
+  const rank = request.gpu.findIndex(
+    (want) => machine.gpus.filter((gpu) => gpu.free && gpuMatches(gpu.model, [want])).length >= request.gpuCount,
+  );
   return rank === -1 ? request.gpu.length : rank;
 }
 
