@@ -38,7 +38,7 @@ export async function describeApp(target: string, env: Env): Promise<AppDefiniti
   if (answer['ok'] !== true) {
     const hint = textField(answer, 'hint');
     throw new CliError(
-      `${target}: ${textField(answer, 'error') || 'it could not be read'}${hint === '' ? '' : `: ${hint}`}`,
+      `${textField(answer, 'error') || `${target} could not be read`}${hint === '' ? '' : `. ${hint}`}`,
     );
   }
   return { root, handler: chooseHandler(answer['handlers'], target) };

@@ -1,0 +1,347 @@
+// `longshore up` as a person meets it: from an empty directory to an answer, again, after kills of every kind, and when it cannot start.
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { delimiter, join, resolve } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
+import { docker as openDocker, tempDirectory, test, waitFor } from '../helpers/services.ts';
+
+const ROOT = resolve(import.meta.dirname, '..', '..');
+const MAIN = join(ROOT, 'cli', 'main.ts');
+const EXAMPLE = join(ROOT, 'examples', 'hello', 'app.py:handler');
+const BACK_MS = 30_000;
+
+interface Home {
+  readonly dataDir: string;
+  readonly env: NodeJS.ProcessEnv;
+  remove(): void;
+}
+
+/** A home directory of its own; every port is picked by the kernel. */
+function aHome(): Home {
+  const directory = tempDirectory('up');
+  const own = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('LONGSHORE_') && name !== 'DATABASE_URL' && name !== 'REDIS_URL',
+  );
+  return {
+    dataDir: join(directory.path, 'data'),
+    env: {
+      ...Object.fromEntries(own),
+      HOME: directory.path,
+      XDG_CONFIG_HOME: '',
+      XDG_DATA_HOME: '',
+      LONGSHORE_DATA_DIR: join(directory.path, 'data'),
+      LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_AGENT_METRICS_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_BASE_IMAGE: baseImage,
+    },
+    remove: () => directory.remove(),
+  };
+}
+
+interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+interface Running {
+  readonly process: ChildProcess;
+  readonly ended: Promise<Ended>;
+  stdout(): string;
+  stderr(): string;
+}
+
+const started = new Set<ChildProcess>();
+let baseImage = '';
+let homes: Home[] = [];
+
+function longshore(home: Home, args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {
+  const child = spawn(process.execPath, [MAIN, ...args], {
+    env: { ...home.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  started.add(child);
+  let stdout = '';
+  let stderr = '';
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  const ended = new Promise<Ended>((done) => {
+    child.once('close', (code) => {
+      started.delete(child);
+      done({ code, stdout, stderr });
+    });
+  });
+  return { process: child, ended, stdout: () => stdout, stderr: () => stderr };
+}
+
+/** Starts `up` and waits for its last line. */
+async function up(home: Home, ...args: readonly string[]): Promise<Running> {
+  const running = longshore(home, ['up', ...args]);
+  await waitFor(
+    () => {
+      if (running.process.exitCode !== null) throw new Error(`up ended:\n${running.stderr()}`);
+      return running.stderr().includes('Ctrl-C stops everything.');
+    },
+    'longshore up is ready',
+    90_000,
+  );
+  return running;
+}
+
+async function run(home: Home, ...args: readonly string[]): Promise<Ended> {
+  return longshore(home, args).ended;
+}
+
+async function tokenOf(home: Home): Promise<string> {
+  const shown = await run(home, 'context', 'show', '--json');
+  return (JSON.parse(shown.stdout) as { token: string }).token;
+}
+
+/** Processes (zombies apart) that name this directory in their command line or environment. */
+function processesOf(home: Home): { readonly pid: number; readonly command: string }[] {
+  const found: { pid: number; command: string }[] = [];
+  for (const entry of readdirSync('/proc')) {
+    if (!/^\d+$/.test(entry) || Number(entry) === process.pid) continue;
+    try {
+      readlinkSync(`/proc/${entry}/exe`);
+      const command = readFileSync(`/proc/${entry}/cmdline`, 'utf8').replaceAll('\0', ' ');
+      const text = command + readFileSync(`/proc/${entry}/environ`, 'utf8');
+      if (text.includes(home.dataDir)) found.push({ pid: Number(entry), command });
+    } catch {
+      // It ended meanwhile, or waits to be reaped.
+    }
+  }
+  return found;
+}
+
+function pidOf(home: Home, name: string): number {
+  const found = processesOf(home).find((one) => one.command.includes(name));
+  if (found === undefined) throw new Error(`no process ${name}`);
+  return found.pid;
+}
+
+async function containersOf(home: Home): Promise<string[]> {
+  const identity = join(home.dataDir, 'agent', 'machine.json');
+  if (!existsSync(identity)) return [];
+  const { machineId } = JSON.parse(readFileSync(identity, 'utf8')) as { machineId: string };
+  const engine = await openDocker();
+  const filters = { label: [`io.longshore.machine=${machineId}`] };
+  const containers = await engine.client.listContainers({ all: true, filters });
+  const { Volumes: volumes } = await engine.client.listVolumes({ filters });
+  return [...containers.map((one) => one.Names[0] ?? one.Id), ...(volumes ?? []).map((one) => one.Name)];
+}
+
+/** Nothing of it is left: no process, no container, no volume. */
+async function expectNothingLeft(home: Home): Promise<void> {
+  await waitFor(() => processesOf(home).length === 0, 'every process has ended', 20_000).catch(() => undefined);
+  expect(processesOf(home)).toEqual([]);
+  expect(await containersOf(home)).toEqual([]);
+}
+
+beforeAll(async () => {
+  const engine = await openDocker();
+  baseImage = process.env['LONGSHORE_BASE_IMAGE'] ?? engine.baseImage.replace(/:3\.\d+/, ':{version}');
+});
+
+afterEach(async () => {
+  for (const child of started) {
+    child.kill('SIGTERM');
+  }
+  for (const home of homes) {
+    await waitFor(() => processesOf(home).length === 0, 'stopped', 25_000).catch(() => undefined);
+    for (const { pid } of processesOf(home)) process.kill(pid, 'SIGKILL');
+    home.remove();
+  }
+  homes = [];
+});
+afterAll(() => {
+  for (const child of started) child.kill('SIGKILL');
+});
+
+function home(): Home {
+  const made = aHome();
+  homes.push(made);
+  return made;
+}
+
+describe('longshore up', () => {
+  test('brings the answer of the example, stops without a trace, and finds everything again', async () => {
+    const here = home();
+    const first = await up(here, '--example', EXAMPLE);
+    expect(first.stdout()).toContain('{"greeting":"Hello, world!"}');
+    expect(first.stderr()).toContain('hello is deployed (version 1)');
+    const token = await tokenOf(here);
+    expect(first.stdout()).toContain(`Token: ${token}`);
+    expect(first.stdout().split('Next:\n')[1]?.trim().split('\n')).toHaveLength(3);
+    const contextFile = join(here.env['HOME'] ?? '', '.config', 'longshore', 'contexts.json');
+    expect(statSync(contextFile).mode & 0o777).toBe(0o600);
+
+    const invoked = await run(here, 'invoke', 'hello', '--data', '{"name": "Ada"}');
+    expect(invoked).toMatchObject({ code: 0, stdout: '{"greeting":"Hello, Ada!"}' });
+    const logs = await waitFor(
+      async () => {
+        const shown = await run(here, 'logs', 'hello');
+        return shown.stdout.includes('greeting Ada') && shown;
+      },
+      'the line the handler wrote is in the log',
+      20_000,
+    );
+    expect(logs.code).toBe(0);
+    const status = await run(here, 'status', '--json');
+    expect(JSON.parse(status.stdout)).toMatchObject({
+      scheduler: { status: 'ready' },
+      machines: [{ poolName: 'default' }],
+      deployments: [{ name: 'hello', version: 1, active: true }],
+      containers: [{ status: 'RUNNING' }],
+    });
+
+    first.process.kill('SIGINT');
+    expect((await first.ended).code).toBe(0);
+    await expectNothingLeft(here);
+
+    const second = await up(here, '--example', EXAMPLE);
+    expect(second.stderr()).toContain('hello is deployed already (version 1)');
+    expect(second.stdout()).toContain('{"greeting":"Hello, world!"}');
+    expect(await tokenOf(here)).toBe(token);
+    second.process.kill('SIGTERM');
+    expect((await second.ended).code).toBe(0);
+    await expectNothingLeft(here);
+  });
+
+  test('after kill -9 of the whole tree brings it all back', async () => {
+    const here = home();
+    await up(here, '--example', EXAMPLE);
+    const token = await tokenOf(here);
+    const pids = processesOf(here).map((one) => one.pid);
+    expect(pids.length).toBeGreaterThanOrEqual(4);
+    for (const pid of pids) process.kill(pid, 'SIGKILL');
+
+    const again = await up(here, '--example', EXAMPLE);
+    expect(again.stdout()).toContain('{"greeting":"Hello, world!"}');
+    expect(again.stderr()).toContain('hello is deployed already (version 1)');
+    expect(await tokenOf(here)).toBe(token);
+    again.process.kill('SIGTERM');
+    expect((await again.ended).code).toBe(0);
+    await expectNothingLeft(here);
+  });
+
+  test('killed alone is noticed by its children, and the next one starts at once', async () => {
+    const here = home();
+    const first = await up(here);
+    const scheduler = pidOf(here, 'main.ts scheduler');
+    first.process.kill('SIGKILL');
+    await first.ended;
+    const second = await up(here);
+    expect(processesOf(here).map((one) => one.pid)).not.toContain(scheduler);
+    expect(processesOf(here).filter((one) => one.command.includes('redis-server'))).toHaveLength(1);
+    second.process.kill('SIGTERM');
+    expect((await second.ended).code).toBe(0);
+    await expectNothingLeft(here);
+  });
+
+  test('starts a scheduler, an agent and a Redis that died again, at the same address', async () => {
+    const here = home();
+    const running = await up(here, '--example', EXAMPLE);
+    for (const name of ['main.ts scheduler', 'main.ts agent', 'redis-server']) {
+      const pid = pidOf(here, name);
+      process.kill(pid, 'SIGKILL');
+      await waitFor(
+        () => processesOf(here).some((one) => one.command.includes(name) && one.pid !== pid),
+        `${name} is there again`,
+        BACK_MS,
+      );
+      await waitFor(
+        async () => (await run(here, 'invoke', 'hello')).code === 0,
+        `a call is answered after the death of ${name}`,
+        BACK_MS,
+      );
+    }
+    running.process.kill('SIGTERM');
+    expect((await running.ended).code).toBe(0);
+    await expectNothingLeft(here);
+  });
+
+  test('shows a handler that raises, with exit code 1, and goes on', async () => {
+    const here = home();
+    const app = join(here.env['HOME'] ?? '', 'app');
+    mkdirSync(app);
+    writeFileSync(
+      join(app, 'app.py'),
+      'from longshore import endpoint\n\n@endpoint(name="sad")\ndef sad():\n    raise KeyError("x")\n',
+    );
+    const running = await up(here);
+    const deployed = await run(here, 'deploy', join(app, 'app.py'));
+    expect(deployed).toMatchObject({ code: 0, stderr: expect.stringContaining('uploading') as string });
+    expect(deployed.stdout).toContain('sad version 1 is deployed');
+    const invoked = await run(here, 'invoke', 'sad');
+    expect(invoked).toMatchObject({ code: 1, stdout: '' });
+    expect(invoked.stderr).toContain("sad answered 500: KeyError: 'x'");
+    expect((await run(here, 'invoke', 'nobody')).stderr).toContain('nobody answered 400: Invalid deployment');
+    running.process.kill('SIGTERM');
+    await running.ended;
+    await expectNothingLeft(here);
+  });
+});
+
+describe('longshore up that cannot start', () => {
+  test('because its port is taken says so, and leaves nothing running', async () => {
+    const here = home();
+    const blocker = createServer().listen(0, '127.0.0.1');
+    await waitFor(() => blocker.listening, 'the port is taken');
+    const address = blocker.address();
+    const port = typeof address === 'object' && address !== null ? address.port : 0;
+    const ended = await run(here, 'up', '--port', String(port));
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain(String(port));
+    expect(ended.stderr).toContain('LONGSHORE_HTTP_ADDRESS');
+    blocker.close();
+    await expectNothingLeft(here);
+  });
+
+  test('because no Docker answers says so, and leaves nothing running', async () => {
+    const here = home();
+    const ended = await longshore(here, ['up'], { DOCKER_HOST: 'unix:///nonexistent/docker.sock' }).ended;
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain('no Docker Engine answers at unix:///nonexistent/docker.sock');
+    expect(ended.stderr).toContain('install and start Docker');
+    await expectNothingLeft(here);
+  });
+
+  test('because Redis is not installed says so', async () => {
+    const here = home();
+    const path = (here.env['PATH'] ?? '').split(delimiter).filter((one) => !existsSync(join(one, 'redis-server')));
+    const ended = await longshore(here, ['up'], { PATH: path.join(delimiter) }).ended;
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain('apt-get install redis-server');
+    await expectNothingLeft(here);
+  });
+
+  test('because a setting is wrong names it', async () => {
+    const here = home();
+    const ended = await longshore(here, ['up'], { LONGSHORE_LOG_LEVEL: 'loud' }).ended;
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain('LONGSHORE_LOG_LEVEL');
+    await expectNothingLeft(here);
+  });
+
+  test('because its data directory cannot be made says so', async () => {
+    const ended = await run(home(), 'up', '--data-dir', '/proc/longshore');
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain('cannot write to the data directory /proc/longshore');
+  });
+
+  test('because another one runs on its directory says so, and does it no harm', async () => {
+    const here = home();
+    const first = await up(here);
+    const second = await run(here, 'up');
+    expect(second.code).toBe(1);
+    expect(second.stderr).toContain(`another \`longshore up\` runs with the data directory ${here.dataDir}`);
+    expect((await run(here, 'status')).code).toBe(0);
+    first.process.kill('SIGTERM');
+    await first.ended;
+    await expectNothingLeft(here);
+  });
+});
