@@ -1,6 +1,6 @@
 import { pino } from 'pino';
 import { describe, expect, test } from 'vitest';
-import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { DeploymentId, ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
 import { BoundedMap } from '../../../scheduler/deployments/bounded-map.ts';
 import { Targets } from '../../../scheduler/deployments/targets.ts';
 import type { TargetChange } from '../../../scheduler/deployments/targets.ts';
@@ -124,6 +124,14 @@ describe('deployments that want containers without work', () => {
     await targets.changed(D1);
     expect([...targets.activeTargets()]).toMatchObject([{ scale: { minContainers: 3, maxContainers: 3 } }]);
   });
+});
+
+test('code that was replaced is read anew', async () => {
+  const { state, targets } = aDb();
+  expect(await targets.byName(W, 'endpoint', 'hello', 1)).toMatchObject({ code: { sha256: 'abc' } });
+  state.rows = [aRow({ sha256: 'def' })];
+  targets.codeChanged('o' as ObjectId);
+  expect(await targets.byName(W, 'endpoint', 'hello', 1)).toMatchObject({ code: { sha256: 'def' } });
 });
 
 test('a queue leads to its deployment', async () => {

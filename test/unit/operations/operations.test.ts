@@ -1,0 +1,236 @@
+import { describe, expect, test } from 'vitest';
+import type { ContainerId, DeploymentId, MachineId, StubId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerView } from '../../../scheduler/containers/container-view.ts';
+import type { MachineView } from '../../../scheduler/fleet/machine-service.ts';
+import { isLoopback } from '../../../scheduler/http/auth.ts';
+import type { Caller } from '../../../scheduler/identity/caller.ts';
+import type { FirstWorkspace } from '../../../scheduler/identity/bootstrap.ts';
+import { authorize } from '../../../scheduler/operations/auth.ts';
+import { listContainers } from '../../../scheduler/operations/containers.ts';
+import { allOperations } from '../../../scheduler/operations/index.ts';
+import type { OperationParts } from '../../../scheduler/operations/index.ts';
+import { booleanFilter, limitOf, numberFilter } from '../../../scheduler/operations/list-rules.ts';
+import { createMachine, listMachines, upstreamUrl } from '../../../scheduler/operations/machines.ts';
+import type { Origin } from '../../../scheduler/operations/operation.ts';
+
+const aCaller = (said: Partial<Caller> = {}): Caller => ({
+  workspaceId: 'w' as WorkspaceId,
+  workspaceDbId: 1,
+  tokenId: 't' as TokenId,
+  type: 'workspace',
+  isAdmin: false,
+  ...said,
+});
+const anOrigin = (said: Partial<Origin> = {}): Origin => ({
+  baseUrl: 'http://host.example:1994',
+  loopback: false,
+  bearer: null,
+  ...said,
+});
+
+describe('Authorize', () => {
+  const first: FirstWorkspace = { kind: 'created', workspaceId: 'w1' as WorkspaceId, token: 'secret' };
+  const run = (caller: Caller | null, origin: Partial<Origin>, token: string | null, state: FirstWorkspace = first) =>
+    authorize({ token, ensureFirstWorkspace: async () => state }).handle(caller, {}, anOrigin(origin));
+  const refused = { ok: false, workspaceId: '', newToken: '', errorMsg: 'Invalid token' };
+
+  test('tells a good token its workspace and gives nothing new', async () => {
+    expect(await run(aCaller(), { loopback: true }, null)).toEqual({
+      ok: true,
+      workspaceId: 'w',
+      newToken: '',
+      errorMsg: '',
+    });
+  });
+
+  test('makes the first workspace for this host', async () => {
+    expect(await run(null, { loopback: true }, null)).toEqual({
+      ok: true,
+      workspaceId: 'w1',
+      newToken: 'secret',
+      errorMsg: '',
+    });
+  });
+
+  test('makes it for whoever has the bootstrap token, and for nobody else from elsewhere', async () => {
+    expect(await run(null, { bearer: 'boot' }, 'boot')).toMatchObject({ ok: true, newToken: 'secret' });
+    expect(await run(null, { bearer: 'other' }, 'boot')).toEqual(refused);
+    expect(await run(null, { bearer: null }, 'boot')).toEqual(refused);
+    expect(await run(null, { bearer: '' }, '')).toEqual(refused);
+    expect(await run(null, { bearer: 'x' }, null)).toEqual(refused);
+  });
+
+  test('makes no second one', async () => {
+    expect(await run(null, { loopback: true }, null, { kind: 'exists' })).toEqual(refused);
+  });
+});
+
+describe('this host', () => {
+  const from = (remoteAddress: string | undefined, headers: Record<string, string> = {}): boolean =>
+    isLoopback({ socket: { remoteAddress }, headers } as unknown as Parameters<typeof isLoopback>[0]);
+
+  test.each(['127.0.0.1', '127.8.8.8', '::1', '::ffff:127.0.0.1'])('%s is', (address) => {
+    expect(from(address)).toBe(true);
+  });
+
+  test.each(['10.0.0.1', '::ffff:10.0.0.1', '2001:db8::1', '1127.0.0.1', undefined])('%s is not', (address) => {
+    expect(from(address)).toBe(false);
+  });
+
+  test.each(['x-forwarded-for', 'forwarded', 'via', 'x-real-ip', 'origin'])(
+    'a %s header says somebody is in between',
+    (name) => {
+      expect(from('127.0.0.1', { [name]: '1.2.3.4' })).toBe(false);
+    },
+  );
+
+  test('a request that a web page sent is not, one that a person typed is', () => {
+    expect(from('127.0.0.1', { 'sec-fetch-site': 'cross-site' })).toBe(false);
+    expect(from('127.0.0.1', { 'sec-fetch-site': 'none' })).toBe(true);
+  });
+});
+
+describe('lists', () => {
+  test('limits: none is the most, more is clamped, less than none is refused', () => {
+    expect([limitOf(0), limitOf(5), limitOf(5000)]).toEqual([1000, 5, 1000]);
+    expect(() => limitOf(-1)).toThrow(/limit/);
+  });
+
+  test('a value that cannot be read is no filter', () => {
+    expect([booleanFilter('Yes'), booleanFilter('F'), booleanFilter('perhaps'), booleanFilter(undefined)]).toEqual([
+      true,
+      false,
+      undefined,
+      undefined,
+    ]);
+    expect([numberFilter('3'), numberFilter('v3'), numberFilter('-1')]).toEqual([3, undefined, undefined]);
+  });
+});
+
+describe('ListContainers', () => {
+  const aContainer = (id: string, scheduledAtMs: number | null): ContainerView => ({
+    containerId: id as ContainerId,
+    workspaceId: 'w' as WorkspaceId,
+    stubId: 's' as StubId,
+    deploymentId: 'd' as DeploymentId,
+    state: 'RUNNING',
+    status: 'RUNNING',
+    machineId: scheduledAtMs === null ? null : ('abcdef01' as MachineId),
+    scheduledAtMs,
+    startedAtMs: null,
+    cpuMillicores: 1000,
+    memoryMib: 128,
+  });
+  const run = (caller: Caller) => {
+    const asked: (string | null)[] = [];
+    const list = (workspaceId: WorkspaceId | null) => {
+      asked.push(workspaceId);
+      return [aContainer('old', 1_000), aContainer('new', 2_000), aContainer('unplaced', null)];
+    };
+    return { asked, answer: listContainers({ list }).handle(caller, {}, anOrigin()) };
+  };
+
+  test('shows a workspace its own and the administrator all, newest first', async () => {
+    const own = run(aCaller());
+    expect(await own.answer).toMatchObject({
+      ok: true,
+      containers: [
+        { containerId: 'unplaced', workerId: '', machineId: '', scheduledAt: null },
+        { containerId: 'new', workerId: 'abcdef01', scheduledAt: '1970-01-01T00:00:02.000Z' },
+        { containerId: 'old' },
+      ],
+    });
+    const admin = run(aCaller({ type: 'admin', isAdmin: true }));
+    await admin.answer;
+    expect([...own.asked, ...admin.asked]).toEqual(['w', null]);
+  });
+});
+
+describe('machines', () => {
+  const aMachine = (machineId: string, poolName: string, gpu = ''): MachineView => ({
+    machineId: machineId as MachineId,
+    poolName,
+    status: 'available',
+    hostname: 'h',
+    cpuMillicores: 4000,
+    memoryMib: 1024,
+    gpu,
+    gpuCount: gpu === '' ? 0 : 1,
+    agentVersion: '1',
+    createdAtMs: 0,
+    lastSeenAtMs: 1_000,
+    freeCpuMillicores: 3000,
+    freeMemoryMib: 512,
+    containerCount: 1,
+  });
+  const list = listMachines({
+    list: async () => [aMachine('b', 'gpu', 'T4'), aMachine('c', 'default'), aMachine('a', 'gpu')],
+  });
+
+  test('are listed by pool and id, with what GPUs are offered', async () => {
+    const answer = (await list.handle(aCaller(), { poolName: '', limit: 0 }, anOrigin())) as Record<string, unknown>;
+    expect(answer['machines']).toMatchObject([
+      { id: 'c' },
+      { id: 'a', memory: 1024, registrationToken: '' },
+      { id: 'b', gpu: 'T4' },
+    ]);
+    expect(answer['gpus']).toMatchObject({ T4: true, H100: false });
+    expect(answer['gpus']).not.toHaveProperty('any');
+  });
+
+  test('of one pool, limited; an unknown pool is refused', async () => {
+    expect(await list.handle(aCaller(), { poolName: 'gpu', limit: 1 }, anOrigin())).toMatchObject({
+      machines: [{ id: 'a' }],
+    });
+    expect(await list.handle(aCaller(), { poolName: 'x', limit: 0 }, anOrigin())).toMatchObject({
+      ok: false,
+      errMsg: 'pool not found',
+      machines: [],
+    });
+  });
+
+  test('are made in a pool whose name can stand anywhere, with the token to join', async () => {
+    const owners: unknown[] = [];
+    const create = createMachine(
+      {
+        create: async (owner, poolName) => {
+          owners.push(owner);
+          return {
+            machineId: 'abcdef01' as MachineId,
+            poolName,
+            joinToken: 'lsj1.a.b',
+            expiresAtMs: 0,
+            createdAtMs: 0,
+          };
+        },
+      },
+      { url: () => 'grpcs://0.0.0.0:1995', branch: 'stable' },
+    );
+    expect(await create.handle(aCaller(), { poolName: '' }, anOrigin())).toMatchObject({
+      ok: true,
+      machine: { id: 'abcdef01', poolName: 'default', registrationToken: 'lsj1.a.b' },
+      agentUpstreamUrl: 'grpcs://host.example:1995',
+      agentUpstreamBranch: 'stable',
+      agentUpstreamToken: 'lsj1.a.b',
+    });
+    await create.handle(aCaller({ type: 'admin', isAdmin: true }), { poolName: 'gpu' }, anOrigin());
+    expect(owners).toEqual([{ workspaceId: 'w' }, { workspaceId: null }]);
+    expect(await create.handle(aCaller(), { poolName: '../x' }, anOrigin())).toMatchObject({
+      ok: false,
+      machine: null,
+    });
+  });
+
+  test('an address of every interface becomes the name the caller used', () => {
+    expect(upstreamUrl('grpcs://[::]:1995', anOrigin())).toBe('grpcs://host.example:1995');
+    expect(upstreamUrl('grpcs://10.0.0.5:1995', anOrigin())).toBe('grpcs://10.0.0.5:1995');
+  });
+});
+
+test('no two operations have one name or one place', () => {
+  const operations = allOperations({} as OperationParts);
+  expect(new Set(operations.map((one) => one.name)).size).toBe(operations.length);
+  expect(new Set(operations.map((one) => `${one.method} ${one.path.replace(/\{\w+\}/g, '{}')}`)).size).toBe(
+    operations.length,
+  );
+});
