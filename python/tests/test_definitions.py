@@ -248,3 +248,10 @@ def handler(): ...
             with self.subTest(target):
                 self.assertTrue(self.refused(target)[0].startswith(error), self.refused(target))
         self.assertEqual(self.refused()[0], 'give the app file and perhaps a handler in it: app.py:handler')
+
+    def test_the_examples_can_be_deployed(self) -> None:
+        examples = os.path.join(os.path.dirname(PACKAGES), 'examples')
+        for folder, name in (('hello', 'hello'), ('on_start', 'primes'), ('slow', 'slow')):
+            self.directory = os.path.join(examples, folder)
+            _, answer, _, _ = self.describe('app.py:handler')
+            self.assertEqual([found['name'] for found in answer['handlers']], [name])

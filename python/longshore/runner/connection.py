@@ -44,6 +44,9 @@ class Link:
         self.greeting = greeting
         self.connected = False
         self.next_dial_at = 0.0
+        #: Readable when a signal came (`signal.set_wakeup_fd`); -1: nobody's signals matter to this reader.
+        self.wake_fd = -1
+        self._poller: Any = None
         self._delay = FIRST_DELAY
         self._socket: Optional[socket.socket] = None
         self._cutter = FrameCutter()
@@ -73,6 +76,7 @@ class Link:
         with self._sending:
             self._socket = connection
             self._cutter = FrameCutter()
+            self._poller = None
             self.connected = True
             del self._out[:]
             self._out += pack(protocol.HELLO, self.hello())
@@ -117,10 +121,10 @@ class Link:
         connection = self._socket
         if connection is None or not self.connected:
             return None
-        if wait and (self._out or self._logs):
-            self._drain_while_waiting(connection)
+        if wait and not self._wait(connection):
+            return []
         try:
-            data = connection.recv(_READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+            data = connection.recv(_READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         except OSError:
@@ -139,19 +143,30 @@ class Link:
             self.connected = False
             self._later()
 
-    def _drain_while_waiting(self, connection: socket.socket) -> None:
-        """Waits for something to read, sending what is left over as the socket takes it."""
-        poller = select.poll()
-        poller.register(connection, select.POLLIN | select.POLLOUT)
-        while self.connected and (self._out or self._logs):
-            events = poller.poll(1000)
-            if any(event & ~select.POLLOUT for _, event in events):
-                return
-            if self._sending.acquire(False):
-                try:
-                    self._flush(False)
-                finally:
-                    self._sending.release()
+    def _wait(self, connection: socket.socket) -> bool:
+        """Waits for something to read, sending what is left over as the socket takes it. False: a signal came instead."""
+        poller = self._poller
+        if poller is None:
+            self._poller = poller = select.poll()
+            poller.register(connection, select.POLLIN)
+            if self.wake_fd >= 0:
+                poller.register(self.wake_fd, select.POLLIN)
+        while True:
+            left_over = self.has_waiting
+            if left_over:
+                poller.modify(connection, select.POLLIN | select.POLLOUT)
+            events = poller.poll()
+            if left_over:
+                poller.modify(connection, select.POLLIN)
+            readable = False
+            for descriptor, event in events:
+                if descriptor == self.wake_fd:
+                    os.read(descriptor, 4096)
+                    return False
+                readable = readable or bool(event & ~select.POLLOUT)
+            if readable:
+                return True
+            self.flush_logs()
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
     def send(self, kind: int, header: Header, body: bytes = b'') -> bool:

@@ -61,6 +61,7 @@ class Server:
         self.waiting: Deque[Task] = deque()
         self.unacknowledged: 'OrderedDict[Any, Result]' = OrderedDict()
         self.draining = False
+        self._wake_write = -1
         self.deadline: Optional[float] = None
         #: Frames to repeat after each hello (the control connection's `ready`).
         self.repeated: List[bytes] = []
@@ -186,6 +187,19 @@ class Server:
         task.chunks += 1
 
     # ---- leaving -----------------------------------------------------------------------------------------------------------------
+    def take_signals(self) -> None:
+        """In the main thread of a process that serves: SIGTERM drains. The pipe ends the reader's wait, also when the signal came just
+        before it began."""
+        if self._wake_write < 0:
+            self.link.wake_fd, self._wake_write = os.pipe()
+            os.set_blocking(self.link.wake_fd, False)
+            os.set_blocking(self._wake_write, False)
+            signal.signal(signal.SIGTERM, self.on_term)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def on_term(self, _number: int = 0, _frame: Any = None) -> None:
+        self.drain(TERM_SECONDS)
+
     def drain(self, seconds: float) -> None:
         """Takes no more; what runs may finish."""
         self.draining = True
@@ -243,10 +257,6 @@ def exit_code(value: Any) -> int:
     return 1
 
 
-class _Leave(BaseException):
-    """Gets the main thread out of waiting when SIGTERM comes."""
-
-
 class InlineServer(Server):
     """One slot. The thread that reads runs the handler, which costs no hand-over; a second thread watches only tasks that take long
     (cancellation, a lost connection, log lines that the socket did not take)."""
@@ -255,7 +265,6 @@ class InlineServer(Server):
         super().__init__(application, link, hello)
         self.task: Optional[Task] = None
         self.reading = threading.Lock()
-        self.idle = False
         self.turn = 0
         self._parked = True
         self._wake = threading.Semaphore(0)
@@ -268,24 +277,12 @@ class InlineServer(Server):
                 self._run(self.waiting.popleft())
             if self.draining:
                 return
-            try:
-                self.idle = True
-                frames = self.link.receive()
-                self.idle = False
-                if frames is None:
-                    self.link.dial_until_connected(lambda: self.draining)
-                    continue
-            except _Leave:
-                return
+            frames = self.link.receive()
+            if frames is None:
+                self.link.dial_until_connected(lambda: self.draining)
+                continue
             for frame in frames:
                 self.on_frame(*frame)
-
-    def on_term(self, _number: int = 0, _frame: Any = None) -> None:
-        """SIGTERM, in the main thread."""
-        self.drain(TERM_SECONDS)
-        if self.idle:
-            self.idle = False
-            raise _Leave
 
     def _run(self, task: Task) -> None:
         self.task = task
@@ -299,6 +296,8 @@ class InlineServer(Server):
             return
         with self.reading:
             self.task = None
+        if self._wake_write >= 0:
+            self.take_signals()  # an event loop of the handler's own takes them away when it closes
         self._answer(task, outcome, body)
 
     def _awaken(self) -> None:
@@ -363,19 +362,13 @@ class PoolServer(Server):
         self._room = threading.Condition()
         self._threads = 0
         self._free = 0
-        self.idle = False
 
     def serve(self) -> None:
         while not self.draining:
-            try:
-                self.idle = True
-                frames = self.link.receive()
-                self.idle = False
-                if frames is None:
-                    self.link.dial_until_connected(lambda: self.draining)
-                    continue
-            except _Leave:
-                break
+            frames = self.link.receive()
+            if frames is None:
+                self.link.dial_until_connected(lambda: self.draining)
+                continue
             for frame in frames:
                 self.on_frame(*frame)
         while self.held and (self.deadline is None or time.monotonic() < self.deadline):
@@ -385,12 +378,6 @@ class PoolServer(Server):
             for frame in frames or ():
                 self.on_frame(*frame)
             time.sleep(_TICK)
-
-    def on_term(self, _number: int = 0, _frame: Any = None) -> None:
-        self.drain(TERM_SECONDS)
-        if self.idle:
-            self.idle = False
-            raise _Leave
 
     def accept(self, task: Task) -> None:
         if self.draining:
@@ -444,9 +431,6 @@ class AsyncServer(Server):
         self._attach()
         self._tick()
         loop.run_forever()
-
-    def on_term(self) -> None:
-        self.drain(TERM_SECONDS)
 
     def drain(self, seconds: float) -> None:
         super().drain(seconds)

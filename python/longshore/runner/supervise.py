@@ -181,7 +181,7 @@ class Supervisor:
         else:
             until.append(self.link.next_dial_at)
         if self.deadline is not None:
-            until.append(min(self.deadline, now + 0.05) if self.threads else self.deadline)
+            until.append(min(self.deadline, now + (0.05 if self.threads else 0.5)))
         poller.poll(max(0.0, min(until) - now) * 1000 + 1 if until else None)
         try:
             os.read(self.wake_read, 4096)
@@ -258,8 +258,11 @@ class Supervisor:
         if first:
             for server in self.servers:
                 server.draining = True
-            for child in self.children.values():
-                os.kill(child.pid, signal.SIGTERM)
+            self._tell_children()
+
+    def _tell_children(self) -> None:
+        for child in self.children.values():
+            os.kill(child.pid, signal.SIGTERM)
 
     def _leave_if_over(self) -> None:
         if self.deadline is None:
@@ -275,6 +278,9 @@ class Supervisor:
             for child in self.children.values():
                 os.kill(child.pid, signal.SIGKILL)
             self.deadline = time.monotonic() + 5.0
+        elif not self.killed:
+            # Again: one that was just forked had not begun to listen for it.
+            self._tell_children()
 
 
 def serve_here(server: Server, link: Link) -> None:
@@ -285,7 +291,7 @@ def serve_here(server: Server, link: Link) -> None:
     else:
         logs.retarget(link, lambda: None)
     if isinstance(server, (InlineServer, PoolServer)):
-        signal.signal(signal.SIGTERM, server.on_term)
+        server.take_signals()
 
 
 def _nothing(_number: int, _frame: Any) -> None:
