@@ -104,9 +104,10 @@ export class ContainerBook implements ContainerReads {
     options: { readonly epoch?: number; readonly change?: ContainerChange; readonly gpuUuids?: readonly string[] },
   ): Promise<Moved> {
     const { row } = entry;
+    const outdated = options.epoch !== undefined && options.epoch !== row.epoch;
     const step = containerTransition(row.state, event);
-    if (step.kind === 'already') return 'already';
-    if (step.kind === 'refused' || (options.epoch !== undefined && options.epoch !== row.epoch)) {
+    if (step.kind === 'already' && !outdated) return 'already';
+    if (step.kind !== 'moved' || outdated) {
       this.#refused += 1;
       this.#log.info(
         { containerId: row.id, state: row.state, event, epoch: options.epoch },

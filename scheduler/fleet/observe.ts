@@ -20,36 +20,41 @@ const USER_CAUSES: ReadonlySet<string> = new Set([
 export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
 const MAX_START_FAILURES = 3;
 
+/** A container's row as far as an agent's report may move it. */
+export interface ObservedEntry {
+  readonly state: ContainerState;
+  /** Before UNKNOWN, as far as this scheduler knows. */
+  readonly stateBefore: ContainerState | null;
+  readonly startFailures: number;
+}
+
 /**
  * What an agent's word about one container means for its row, given the state it is in. The caller has compared the epochs. Pure.
  * Source: scheduling reference §2.3.
  */
-export function stepsFor(
-  entry: { readonly state: ContainerState; readonly startFailures: number },
-  observed: ObservedContainer__Output,
-): readonly ObservedStep[] {
+export function stepsFor(entry: ObservedEntry, observed: ObservedContainer__Output): readonly ObservedStep[] {
   switch (observed.phase) {
     case 'running':
-      return whenRunning(entry.state, observed);
+      return whenRunning(entry, observed);
     case 'exited':
       return whenExited(entry, observed);
     case 'removed':
       return entry.state === 'STOPPING' ? [{ event: 'gone', change: endOf(observed) }] : whenExited(entry, observed);
+    case 'stopping':
+      return entry.state === 'UNKNOWN' ? [{ event: 'stop', change: {} }] : [];
     default:
-      return entry.state === 'UNKNOWN' ? [{ event: 'back_starting', change: {} }] : [];
+      if (entry.state !== 'UNKNOWN') return [];
+      return [{ event: entry.stateBefore === 'STOPPING' ? 'stop' : 'back_starting', change: {} }];
   }
 }
 
 /** The machine does not have it although it should: nothing is left there. */
-export function stepsWhenAbsent(entry: {
-  readonly state: ContainerState;
-  readonly startFailures: number;
-}): readonly ObservedStep[] {
+export function stepsWhenAbsent(entry: Pick<ObservedEntry, 'state' | 'startFailures'>): readonly ObservedStep[] {
   switch (entry.state) {
     case 'STOPPING':
       return [{ event: 'gone', change: {} }];
     case 'STARTING':
-      return entry.startFailures < MAX_START_FAILURES
+      return entry.startFailures + 1 < MAX_START_FAILURES
         ? [{ event: 'retry', change: unassigned(entry.startFailures) }]
         : [{ event: 'fail', change: { reason: 'lost' } }];
     case 'RUNNING':
@@ -65,15 +70,31 @@ export function stepsWhenAbsent(entry: {
   }
 }
 
-function whenRunning(state: ContainerState, observed: ObservedContainer__Output): readonly ObservedStep[] {
+function whenRunning(entry: ObservedEntry, observed: ObservedContainer__Output): readonly ObservedStep[] {
   const ready: ObservedStep = { event: 'ready', change: { startedAtMs: observed.startedAtMs || Date.now() } };
-  if (state === 'ASSIGNED') return [{ event: 'ack', change: {} }, ready];
-  if (state === 'STARTING') return [ready];
-  return state === 'UNKNOWN' ? [{ event: 'back_running', change: {} }] : [];
+  switch (entry.state) {
+    case 'ASSIGNED':
+      return [{ event: 'ack', change: {} }, ready];
+    case 'STARTING':
+      return [ready];
+    case 'UNKNOWN':
+      // What was told to stop before its machine was lost is told again.
+      return entry.stateBefore === 'STOPPING'
+        ? [{ event: 'stop', change: {} }]
+        : [{ event: 'back_running', change: {} }];
+    case 'PENDING':
+    case 'RUNNING':
+    case 'DRAINING':
+    case 'STOPPING':
+    case 'STOPPED':
+    case 'FAILED':
+    case 'LOST':
+      return [];
+  }
 }
 
 function whenExited(
-  entry: { readonly state: ContainerState; readonly startFailures: number },
+  entry: Pick<ObservedEntry, 'state' | 'startFailures'>,
   observed: ObservedContainer__Output,
 ): readonly ObservedStep[] {
   switch (entry.state) {

@@ -158,7 +158,8 @@ export class Session {
     const entry = book.get(observed.containerId as ContainerId);
     // Unknown or finished here, or another machine's: absent from the next snapshot, so its agent stops it.
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
-    for (const step of stepsFor(entry.row, observed)) {
+    const facts = { ...entry.row, stateBefore: entry.stateBefore };
+    for (const step of stepsFor(facts, observed)) {
       await book.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
     }
     if (observed.phase === 'running' && (entry.row.state === 'RUNNING' || entry.row.state === 'DRAINING')) {

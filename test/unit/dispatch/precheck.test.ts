@@ -1,0 +1,52 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import type { InstanceId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { precheck } from '#scheduler/dispatch/precheck.ts';
+import type { TaskJob } from '#scheduler/queues/jobs.ts';
+
+const aJob = (changes: Partial<TaskJob> = {}): TaskJob => ({
+  v: 1,
+  taskId: 't' as TaskId,
+  workspaceId: 'w' as WorkspaceId,
+  stubId: 's' as StubId,
+  deploymentId: null,
+  kind: 'endpoint',
+  sync: true,
+  replica: 'i' as InstanceId,
+  timeoutMs: 0,
+  deadlineMs: 100,
+  createdAtMs: 0,
+  attempts: 0,
+  retries: 0,
+  retriesUsed: 0,
+  ...changes,
+});
+
+test('a synchronous job runs only before its deadline, with a caller that waits, and never twice', () => {
+  fc.assert(
+    fc.property(
+      fc.record({ nowMs: fc.nat({ max: 200 }), callerWaits: fc.boolean(), leaseSeen: fc.boolean() }),
+      (facts) => {
+        const verdict = precheck(aJob(), facts);
+        const runs = facts.callerWaits && !facts.leaseSeen && facts.nowMs <= 100;
+        expect(verdict.kind === 'run').toBe(runs);
+        if (verdict.kind === 'finish') expect(isTerminalTask(verdict.status)).toBe(true);
+      },
+    ),
+  );
+});
+
+test.each([
+  ['sent once already', { nowMs: 500, callerWaits: false, leaseSeen: true }, 'ERROR', 502],
+  ['whose caller is gone', { nowMs: 500, callerWaits: false, leaseSeen: false }, 'CANCELLED', 503],
+  ['whose wait limit passed', { nowMs: 500, callerWaits: true, leaseSeen: false }, 'TIMEOUT', 504],
+] as const)('a synchronous job %s ends', (_what, facts, status, httpStatus) => {
+  expect(precheck(aJob(), facts)).toMatchObject({ kind: 'finish', status, httpStatus });
+});
+
+test('an asynchronous job needs no caller, may run again, and expires', () => {
+  const job = aJob({ sync: false, kind: 'taskqueue' });
+  expect(precheck(job, { nowMs: 50, callerWaits: false, leaseSeen: true })).toEqual({ kind: 'run' });
+  expect(precheck(job, { nowMs: 101, callerWaits: false, leaseSeen: false })).toMatchObject({ status: 'EXPIRED' });
+});

@@ -1,0 +1,176 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { ContainerState } from '#shared/domain/status.ts';
+import { CONTAINER_STATES } from '#shared/domain/status.ts';
+import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
+import { containerTransition } from '#scheduler/containers/state.ts';
+import type { ObservedEntry } from '#scheduler/fleet/observe.ts';
+import { isUserCause, stepsFor, stepsWhenAbsent } from '#scheduler/fleet/observe.ts';
+
+const PHASES = ['accepted', 'pulling', 'creating', 'starting', 'running', 'stopping', 'exited', 'removed'] as const;
+
+function observed(changes: Partial<ObservedContainer__Output> = {}): ObservedContainer__Output {
+  return {
+    containerId: 'c-1',
+    assignmentId: 'a-1',
+    epoch: 1,
+    phase: 'running',
+    slots: 1,
+    mode: 'single',
+    onStartMs: 0,
+    exitCode: 0,
+    oomKilled: false,
+    reason: '',
+    message: '',
+    startedAtMs: 5,
+    finishedAtMs: 0,
+    ...changes,
+  };
+}
+const anEntry = (state: ContainerState, changes: Partial<ObservedEntry> = {}): ObservedEntry => ({
+  state,
+  stateBefore: null,
+  startFailures: 0,
+  ...changes,
+});
+
+/** Where the steps lead; fails when one of them is refused. */
+function after(entry: ObservedEntry, steps: ReturnType<typeof stepsFor>): ContainerState {
+  let { state } = entry;
+  for (const { event } of steps) {
+    const step = containerTransition(state, event);
+    if (step.kind !== 'moved') throw new Error(`${event} from ${state} is ${step.kind}`);
+    state = step.to;
+  }
+  return state;
+}
+const see = (entry: ObservedEntry, changes: Partial<ObservedContainer__Output>): ContainerState =>
+  after(entry, stepsFor(entry, observed(changes)));
+
+const entry = fc.record({
+  state: fc.constantFrom(...CONTAINER_STATES),
+  stateBefore: fc.constantFrom<ContainerState | null>(null, 'STARTING', 'RUNNING', 'DRAINING', 'STOPPING'),
+  startFailures: fc.nat({ max: 3 }),
+});
+const report = fc
+  .record({
+    phase: fc.constantFrom<string>(...PHASES, 'something newer'),
+    exitCode: fc.constantFrom(0, 1, 137),
+    oomKilled: fc.boolean(),
+    reason: fc.constantFrom('', 'completed', 'user_error', 'lost', 'mount_error', 'oom'),
+  })
+  .map((one) => observed(one));
+
+describe('whatever an agent says', () => {
+  test('every step is a transition that the table has', () => {
+    fc.assert(
+      fc.property(entry, report, (given, said) => {
+        after(given, stepsFor(given, said));
+        after(given, stepsWhenAbsent(given));
+      }),
+      { numRuns: 10_000 },
+    );
+  });
+
+  test('the same report again changes nothing more, except that a container sent back to its queue may be placed again', () => {
+    fc.assert(
+      fc.property(entry, report, (given, said) => {
+        const state = after(given, stepsFor(given, said));
+        if (state === 'PENDING') return;
+        const later = { ...given, state, stateBefore: null };
+        expect(after(later, stepsFor(later, said))).toBe(state);
+      }),
+      { numRuns: 10_000 },
+    );
+  });
+
+  test('a container that ended stays as it ended', () => {
+    for (const state of ['STOPPED', 'FAILED', 'LOST'] as const) {
+      for (const phase of PHASES) expect(stepsFor(anEntry(state), observed({ phase }))).toEqual([]);
+      expect(stepsWhenAbsent(anEntry(state))).toEqual([]);
+    }
+  });
+
+  test('one that is stopping is never running again', () => {
+    for (const phase of PHASES) {
+      expect(['STOPPING', 'STOPPED']).toContain(see(anEntry('STOPPING'), { phase }));
+      const unknown = anEntry('UNKNOWN', { stateBefore: 'STOPPING' });
+      expect(['STOPPING', 'STOPPED', 'FAILED'], phase).toContain(see(unknown, { phase }));
+    }
+  });
+});
+
+describe('a start', () => {
+  test('is over when its container runs, also when the acknowledgement was lost', () => {
+    expect(see(anEntry('STARTING'), { phase: 'running' })).toBe('RUNNING');
+    expect(see(anEntry('ASSIGNED'), { phase: 'running' })).toBe('RUNNING');
+  });
+
+  test('that fails by the user’s cause is final, with the last lines', () => {
+    const steps = stepsFor(
+      anEntry('STARTING'),
+      observed({ phase: 'exited', exitCode: 1, reason: 'user_error', message: 'KeyError' }),
+    );
+    expect(steps).toEqual([{ event: 'fail', change: { exitCode: 1, reason: 'user_error', message: 'KeyError' } }]);
+  });
+
+  test('that fails by the infrastructure is tried three times in all', () => {
+    for (const report of [
+      (given: ObservedEntry) => stepsFor(given, observed({ phase: 'exited', exitCode: 1, reason: 'mount_error' })),
+      stepsWhenAbsent,
+    ]) {
+      expect(report(anEntry('STARTING', { startFailures: 0 }))).toMatchObject([
+        { event: 'retry', change: { startFailures: 1, machineId: null } },
+      ]);
+      expect(report(anEntry('STARTING', { startFailures: 1 }))).toMatchObject([
+        { event: 'retry', change: { startFailures: 2 } },
+      ]);
+      expect(report(anEntry('STARTING', { startFailures: 2 }))).toMatchObject([{ event: 'fail' }]);
+    }
+  });
+
+  test('the last lines kept of it are bounded', () => {
+    const [step] = stepsFor(
+      anEntry('STARTING'),
+      observed({ phase: 'exited', reason: 'user_error', message: 'x'.repeat(100_000) }),
+    );
+    expect(step?.change.message?.length).toBe(16_384);
+  });
+});
+
+describe('a running container', () => {
+  test.each([
+    [0, false, 'STOPPED'],
+    [3, false, 'FAILED'],
+    [0, true, 'FAILED'],
+  ] as const)('that exits with %d (out of memory: %s) is %s', (exitCode, oomKilled, state) => {
+    expect(see(anEntry('RUNNING'), { phase: 'exited', exitCode, oomKilled })).toBe(state);
+  });
+
+  test('that its machine does not have any more has failed', () => {
+    expect(after(anEntry('RUNNING'), stepsWhenAbsent(anEntry('RUNNING')))).toBe('FAILED');
+  });
+
+  test('that was told to stop is gone when the agent says removed, not when it says exited', () => {
+    expect(see(anEntry('STOPPING'), { phase: 'exited' })).toBe('STOPPING');
+    expect(see(anEntry('STOPPING'), { phase: 'removed' })).toBe('STOPPED');
+    expect(after(anEntry('STOPPING'), stepsWhenAbsent(anEntry('STOPPING')))).toBe('STOPPED');
+  });
+});
+
+test('an assignment the machine does not know yet is left alone: the snapshot brings it', () => {
+  expect(stepsWhenAbsent(anEntry('ASSIGNED'))).toEqual([]);
+});
+
+test('a machine that comes back has its containers as they were', () => {
+  const unknown = (stateBefore: ContainerState): ObservedEntry => anEntry('UNKNOWN', { stateBefore });
+  expect(see(unknown('RUNNING'), { phase: 'running' })).toBe('RUNNING');
+  expect(see(unknown('STARTING'), { phase: 'pulling' })).toBe('STARTING');
+  expect(see(unknown('STOPPING'), { phase: 'running' })).toBe('STOPPING');
+  expect(see(unknown('RUNNING'), { phase: 'stopping' })).toBe('STOPPING');
+});
+
+test('what fails everywhere is the user’s, what may work elsewhere is not', () => {
+  expect(['user_error', 'image_error', 'start_timeout', 'oom'].every(isUserCause)).toBe(true);
+  expect(['lost', 'mount_error', 'gpu_fault', 'host_reboot', 'drained'].some(isUserCause)).toBe(false);
+});

@@ -1,0 +1,69 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
+import { isNewer } from '#scheduler/tasks/records.ts';
+import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
+import { endingOfSync, RANK, TASK_TRANSITIONS } from '#scheduler/tasks/state.ts';
+
+const EVENTS = [...new Set(Object.values(TASK_TRANSITIONS).flatMap((row) => Object.keys(row)))];
+const next = (state: TaskStatus, event: string): TaskStatus | undefined => {
+  const row: Readonly<Record<string, TaskStatus>> = TASK_TRANSITIONS[state];
+  return row[event];
+};
+
+test('a final status is left only for a late COMPLETE, and COMPLETE never', () => {
+  fc.assert(
+    fc.property(fc.array(fc.constantFrom(...EVENTS), { maxLength: 20 }), (events) => {
+      let state: TaskStatus = 'PENDING';
+      for (const event of events) {
+        const to = next(state, event);
+        if (to === undefined) continue;
+        if (isTerminalTask(state)) expect(to).toBe('COMPLETE');
+        expect(state).not.toBe('COMPLETE');
+        state = to;
+      }
+    }),
+    { numRuns: 10_000 },
+  );
+});
+
+test('every status can be reached, and from every one that is not final a final one can', () => {
+  const reach = (from: TaskStatus): Set<TaskStatus> => {
+    const seen = new Set<TaskStatus>([from]);
+    for (const state of seen) {
+      for (const event of EVENTS) {
+        const to = next(state, event);
+        if (to !== undefined) seen.add(to);
+      }
+    }
+    return seen;
+  };
+  expect([...reach('PENDING')].sort()).toEqual([...TASK_STATUSES].sort());
+  for (const status of TASK_STATUSES) expect(reach(status).has('COMPLETE') || status === 'COMPLETE').toBe(true);
+});
+
+test('the records of one attempt win in the order of its life', () => {
+  const at = (status: TaskStatus, attempt = 1) => ({ attempt, rank: RANK[status] as 0 | 1 | 2 | 3 | 4 });
+  expect(isNewer(at('RUNNING'), at('PENDING'))).toBe(true);
+  expect(isNewer(at('ERROR'), at('RUNNING'))).toBe(true);
+  expect(isNewer(at('COMPLETE'), at('TIMEOUT'))).toBe(true);
+  expect(isNewer(at('PENDING', 2), at('RUNNING', 1))).toBe(true);
+});
+
+test.each([
+  ['ok', 'COMPLETE', 200, ''],
+  ['error', 'ERROR', 500, 'handler_error'],
+  ['retry', 'ERROR', 500, 'handler_error'],
+  ['exited', 'ERROR', 500, 'process_exited'],
+  ['timeout', 'TIMEOUT', 504, 'execution_timeout'],
+  ['cancelled', 'CANCELLED', 503, 'request_cancelled'],
+  ['lost', 'ERROR', 502, 'lost'],
+] as const)(
+  'a synchronous task whose attempt is %s is %s, HTTP %d',
+  (outcome: AttemptOutcome, status, httpStatus, reason) => {
+    const ending = endingOfSync(outcome, { timeoutMs: 1500 });
+    expect(ending).toMatchObject({ status, httpStatus, failureReason: reason });
+    if (outcome === 'timeout') expect(ending.errorText).toBe('task ran longer than its limit of 1.5 s');
+  },
+);
