@@ -7,7 +7,6 @@ import { ZipFile } from 'yazl';
 import { buffer } from 'node:stream/consumers';
 import type { Readable } from 'node:stream';
 import { createLog } from '#shared/log.ts';
-import type { Assignment, ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../../agent/config.ts';
 import { loadAgentConfig } from '../../agent/config.ts';
 import type { Agent } from '../../agent/main.ts';
@@ -77,32 +76,3 @@ export async function zip(files: Readonly<Record<string, string>>): Promise<Buff
   return buffer(archive.outputStream as unknown as Readable);
 }
 
-/** An assignment of a Python endpoint; what a test does not say is ordinary. */
-export function anAssignment(
-  spec: Partial<ContainerSpec>,
-  rest: Partial<Assignment> = {},
-): Assignment & { containerId: string } {
-  const containerId = `endpoint-${randomBytes(6).toString('hex')}`;
-  return {
-    assignmentId: randomBytes(8).toString('hex'),
-    containerId,
-    epoch: 1,
-    ...rest,
-    spec: {
-      workspaceId: 'ws-1',
-      stubId: 'stub-1',
-      deploymentId: 'dep-1',
-      stubType: 'endpoint/deployment',
-      handler: 'app:handler',
-      image: '',
-      pythonVersion: 'python3.11',
-      cpuMillicores: 1000,
-      memoryBytes: 256 * 1024 * 1024,
-      workers: 1,
-      concurrentRequests: 1,
-      containerToken: 'container-token',
-      startTimeoutMs: 60_000,
-      ...spec,
-    },
-  } as Assignment & { containerId: string };
-}

@@ -1,0 +1,388 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test as base } from 'vitest';
+import type { RunTask__Output, TaskFromAgent, TaskResult } from '#shared/protocol/generated/messages.ts';
+import { createLog } from '#shared/log.ts';
+import type { TaskSink } from '../../agent/slots/attempts.ts';
+import type { ReadyFacts } from '../../agent/slots/container-slots.ts';
+import { encodeFrame } from '../../agent/slots/frames.ts';
+import { SlotTable } from '../../agent/slots/slots.ts';
+import { FakeRunner } from '../helpers/fake-runner.ts';
+import { until } from '../helpers/fake-scheduler.ts';
+
+class Sink implements TaskSink {
+  readonly sent: TaskFromAgent[] = [];
+  send(message: TaskFromAgent): boolean {
+    this.sent.push(message);
+    return true;
+  }
+  onceWritable(callback: () => void): void {
+    callback();
+  }
+  result(taskId: string): Promise<TaskResult> {
+    return until(`the result of ${taskId}`, () => {
+      for (const { result } of this.sent) if (result?.taskId === taskId) return result;
+      return undefined;
+    });
+  }
+}
+
+const ID = 'endpoint-1';
+
+interface World {
+  readonly table: SlotTable;
+  readonly sink: Sink;
+  readonly path: string;
+  readonly log: { taskId: string; line: string }[];
+  readonly failures: string[];
+  readonly stops: string[];
+  readonly readies: ReadyFacts[];
+  add(facts?: { workers?: number; concurrentRequests?: number; ready?: ReadyFacts; timeoutMs?: number }): Promise<void>;
+  /** A single-mode runner that is ready. */
+  single(slots?: number): Promise<FakeRunner>;
+  run(taskId: string, rest?: Partial<RunTask__Output>): void;
+}
+
+const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
+  const dir = await mkdtemp(join(tmpdir(), 'lss-'));
+  const path = join(dir, 's', 'agent.sock');
+  const world = { log: [], failures: [], stops: [], readies: [] } as unknown as World;
+  const table = new SlotTable(
+    {
+      onReady: (_id, ready) => world.readies.push(ready),
+      onStarting: () => undefined,
+      onFailed: (_id, message) => world.failures.push(message),
+      onLog: (record) => world.log.push(record),
+      onMustStop: (_id, reason) => world.stops.push(reason),
+      onSuspect: () => undefined,
+    },
+    createLog({ name: 'test', level: 'silent' }),
+  );
+  const sink = new Sink();
+  table.connect(sink);
+  onCleanup(async () => {
+    table.close();
+    await rm(dir, { recursive: true, force: true });
+  });
+  return Object.assign(world, {
+    table,
+    sink,
+    path,
+    add: (facts: Parameters<World['add']>[0] = {}) =>
+      table.add({
+        containerId: ID,
+        workers: facts.workers ?? 1,
+        concurrentRequests: facts.concurrentRequests ?? 1,
+        timeoutMs: facts.timeoutMs ?? 0,
+        socketPath: path,
+        ready: facts.ready,
+      }),
+    single: async (slots = 1) => {
+      const runner = await FakeRunner.process(path, { containerId: ID, process: 0, slots: 0 });
+      runner.send('ready', { mode: 'single', slots, onStartMs: 12 });
+      await until('ready', () => world.readies.length > 0);
+      return runner;
+    },
+    run: (taskId: string, rest: Partial<RunTask__Output> = {}) =>
+      table.run({
+        taskId,
+        token: `token-${taskId}`,
+        containerId: ID,
+        timeoutMs: 0,
+        query: '',
+        input: Buffer.from('{"a":1}'),
+        part: 0,
+        last: true,
+        ...rest,
+      }),
+  });
+});
+const named = (taskId: string): { taskId: string; token: string } => ({ taskId, token: `token-${taskId}` });
+
+test('a task goes to the runner as it came, and its result back as it came', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  expect(world.readies[0]).toEqual({ mode: 'single', slots: 1, onStartMs: 12 });
+  world.run('t1', { query: '{"q":["1"]}', timeoutMs: 5000 });
+  const run = await runner.next('run');
+  expect(run.header).toMatchObject({ ...named('t1'), timeoutMs: 5000, query: { q: ['1'] }, last: true });
+  expect(run.body.toString()).toBe('{"a":1}');
+  runner.send('started', named('t1'));
+  runner.send('log', { taskId: 't1', stream: 'stdout', seq: 1 }, 'a line');
+  runner.send('result', { ...named('t1'), outcome: 'ok', durationMs: 7, chunks: 0 }, '{ "x" : 1 }');
+  const result = await world.sink.result('t1');
+  expect(result).toMatchObject({ outcome: 'ok', durationMs: 7, chunks: 0, started: true, containerId: ID });
+  expect(Buffer.from(result.body as Buffer).toString()).toBe('{ "x" : 1 }');
+  expect(world.sink.sent.some((message) => message.started?.taskId === 't1')).toBe(true);
+  expect(world.log).toEqual([{ containerId: ID, taskId: 't1', stream: 'stdout', line: 'a line' }]);
+});
+
+test('a result is kept until it is acknowledged, and then the runner hears so', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  runner.send('result', { ...named('t1'), outcome: 'ok' }, '1');
+  await world.sink.result('t1');
+  world.table.disconnect(world.sink);
+  const second = new Sink();
+  world.table.connect(second);
+  expect((await second.result('t1')).outcome).toBe('ok');
+  expect(runner.frames.some((frame) => frame.kind === 'acked')).toBe(false);
+  world.table.acked('t1', 'token-t1');
+  expect((await runner.next('acked')).header).toEqual(named('t1'));
+  const third = new Sink();
+  world.table.connect(third);
+  expect(third.sent).toEqual([{ report: { running: [] } }]);
+});
+
+test('a result that is repeated after its acknowledgement changes nothing', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  runner.send('result', { ...named('t1'), outcome: 'ok' }, '1');
+  await world.sink.result('t1');
+  world.table.acked('t1', 'token-t1');
+  await runner.next('acked');
+  const before = world.sink.sent.length;
+  runner.send('result', { ...named('t1'), outcome: 'error' }, '2');
+  await runner.next('acked');
+  expect(world.sink.sent).toHaveLength(before);
+});
+
+test('the same attempt sent twice runs once', async ({ world }) => {
+  await world.add({ concurrentRequests: 2 });
+  const runner = await world.single(2);
+  world.run('t1');
+  world.run('t1');
+  world.run('t2');
+  await runner.next('run');
+  expect((await runner.next('run')).header['taskId']).toBe('t2');
+});
+
+test('a frame with another token than the attempt has is refused', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  runner.send('result', { taskId: 't1', token: 'stolen', outcome: 'ok' }, '1');
+  await runner.next('acked');
+  runner.send('result', { ...named('t1'), outcome: 'error' }, '2');
+  expect((await world.sink.result('t1')).outcome).toBe('error');
+});
+
+test('no container gets more than its slots, and the emptiest process is next', async ({ world }) => {
+  await world.add({ workers: 2, concurrentRequests: 2 });
+  const control = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0 });
+  const first = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 2 });
+  const second = await FakeRunner.process(world.path, { containerId: ID, process: 1, slots: 2 });
+  world.run('early');
+  expect(world.sink.sent.at(-1)?.refused).toMatchObject({ taskId: 'early', reason: 'not_ready' });
+  control.send('ready', { mode: 'fork', slots: 4, onStartMs: 1 });
+  await until('ready', () => world.readies.length > 0);
+  for (const id of ['a', 'b', 'c', 'd', 'e']) world.run(id);
+  expect(world.sink.sent.at(-1)?.refused).toMatchObject({ taskId: 'e', reason: 'no_free_slot' });
+  for (const runner of [first, second]) {
+    await runner.next('run');
+    await runner.next('run');
+  }
+});
+
+test('a task for a container that is not here, or that stops, is refused', async ({ world }) => {
+  world.run('t1', { containerId: 'other' });
+  expect(world.sink.sent.at(-1)?.refused?.reason).toBe('no_such_container');
+  await world.add();
+  await world.single();
+  world.table.get(ID)?.stopAccepting();
+  world.run('t2');
+  expect(world.sink.sent.at(-1)?.refused?.reason).toBe('stopping');
+});
+
+test('a large input reaches the runner in its parts', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1', { last: false, input: Buffer.alloc(300_000, 'a') });
+  world.run('t1', { part: 1, last: true, input: Buffer.alloc(10, 'b') });
+  const [one, two] = [await runner.next('run'), await runner.next('run')];
+  expect([one.body.length, one.header['last'], two.body.toString(), two.header['part'], two.header['last']]).toEqual([
+    300_000,
+    false,
+    'bbbbbbbbbb',
+    1,
+    true,
+  ]);
+});
+
+test('a large result goes up in parts, numbered from zero', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  runner.send('started', named('t1'));
+  runner.send('chunk', { ...named('t1'), seq: 0 }, Buffer.alloc(700_000, 'x'));
+  runner.send('result', { ...named('t1'), outcome: 'ok', chunks: 1 }, Buffer.alloc(300_000, 'y'));
+  const result = await world.sink.result('t1');
+  const chunks = world.sink.sent.map((message) => message.chunk).filter((chunk) => chunk !== undefined && chunk !== null);
+  expect(chunks.map((chunk) => chunk.seq)).toEqual([0, 1, 2]);
+  expect(chunks.every((chunk) => (chunk.data as Buffer).length <= 512 * 1024)).toBe(true);
+  expect(result.chunks).toBe(3);
+  const whole = Buffer.concat([...chunks.map((chunk) => chunk.data as Buffer), result.body as Buffer]);
+  expect(whole.toString()).toBe('x'.repeat(700_000) + 'y'.repeat(300_000));
+});
+
+test('past its execution limit a task is cancelled in its runner', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1', { timeoutMs: 50 });
+  await runner.next('run');
+  expect((await runner.next('cancel')).header).toEqual({ ...named('t1'), reason: 'timeout' });
+  runner.send('result', { ...named('t1'), outcome: 'timeout' }, '');
+  expect((await world.sink.result('t1')).outcome).toBe('timeout');
+});
+
+test('a cancel reaches the runner once', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  world.table.cancel('t1', 'token-t1', 'cancelled');
+  world.table.cancel('t1', 'token-t1', 'cancelled');
+  await runner.next('cancel');
+  runner.send('result', { ...named('t1'), outcome: 'cancelled' }, '');
+  expect((await world.sink.result('t1')).outcome).toBe('cancelled');
+  expect(runner.frames.some((frame) => frame.kind === 'cancel')).toBe(false);
+});
+
+test('a process that dies with a task in hand is named with its code', async ({ world }) => {
+  await world.add({ workers: 2 });
+  const control = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0 });
+  const child = await FakeRunner.process(world.path, { containerId: ID, process: 1, slots: 1, pid: 77 });
+  control.send('ready', { mode: 'fork', slots: 2, onStartMs: 1 });
+  await until('ready', () => world.readies.length > 0);
+  world.run('t1');
+  await child.next('run');
+  child.hangUp();
+  control.send('exited', { process: 1, pid: 77, code: 3 });
+  const result = await world.sink.result('t1');
+  expect(result).toMatchObject({ outcome: 'exited', started: true });
+  expect(Buffer.from(result.body as Buffer).toString()).toBe('{"error":"process exited (code 3)"}');
+});
+
+test('a process that dials again with its task in hand goes on with it', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  runner.hangUp();
+  const again = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0, holding: [named('t1')] });
+  again.send('result', { ...named('t1'), outcome: 'ok' }, '"late"');
+  expect((await world.sink.result('t1')).outcome).toBe('ok');
+});
+
+test('a process that dials again without its task has lost it', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  runner.hangUp();
+  await until('the hang-up', () => runner.closed);
+  await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0, holding: [] });
+  expect((await world.sink.result('t1')).outcome).toBe('exited');
+});
+
+test('a new agent takes over what a runner holds, under the same token', async ({ world }) => {
+  await world.add({ ready: { mode: 'single', slots: 1, onStartMs: 5 } });
+  const runner = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0, holding: [named('t1')] });
+  expect(world.table.settled([ID])).toBe(true);
+  const sink = new Sink();
+  world.table.connect(sink);
+  expect(sink.sent[0]).toEqual({ report: { running: [{ ...named('t1'), containerId: ID }] } });
+  world.run('t2');
+  expect(sink.sent.at(-1)?.refused?.reason).toBe('no_free_slot');
+  runner.send('result', { ...named('t1'), outcome: 'ok' }, '1');
+  expect((await sink.result('t1')).outcome).toBe('ok');
+  world.run('t2');
+  await runner.next('run');
+});
+
+test('what the scheduler does not adopt is cancelled', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  world.table.known({ adopted: [], refused: [{ ...named('t1'), containerId: ID }] });
+  expect((await runner.next('cancel')).header['reason']).toBe('superseded');
+});
+
+test('when its container exits a task ends with the code, after frames that were under way', async ({ world }) => {
+  await world.add({ concurrentRequests: 2 });
+  const runner = await world.single(2);
+  world.run('t1');
+  world.run('t2');
+  await runner.next('run');
+  await runner.next('run');
+  runner.send('result', { ...named('t1'), outcome: 'ok' }, '1');
+  runner.hangUp();
+  await world.table.end(ID, { kind: 'exited', exitCode: 9, oomKilled: false });
+  expect((await world.sink.result('t1')).outcome).toBe('ok');
+  const second = await world.sink.result('t2');
+  expect(Buffer.from(second.body as Buffer).toString()).toBe('{"error":"process exited (code 9)"}');
+});
+
+test('memory that ran out is said so, and a container that was stopped is nobody’s error', async ({ world }) => {
+  for (const [exit, outcome, body] of [
+    [{ kind: 'exited', exitCode: 137, oomKilled: true }, 'exited', '{"error":"process ran out of memory"}'],
+    [{ kind: 'stopped', exitCode: 143, oomKilled: false }, 'lost', '{"error":"container stopped"}'],
+  ] as const) {
+    await world.add();
+    world.readies.length = 0;
+    const runner = await world.single();
+    world.run(outcome);
+    await runner.next('run');
+    runner.hangUp();
+    await world.table.end(ID, exit);
+    const result = await world.sink.result(outcome);
+    expect(result.outcome).toBe(outcome);
+    expect(Buffer.from(result.body as Buffer).toString()).toBe(body);
+  }
+});
+
+test('a failed start carries the error and the end of the traceback', async ({ world }) => {
+  await world.add();
+  const runner = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0 });
+  const traceback = Array.from({ length: 50 }, (_, at) => `line ${at}`).join('\n');
+  runner.send('failed', { phase: 'import', error: "KeyError: 'x'" }, traceback);
+  await runner.next('acked');
+  expect(world.failures[0]).toMatch(/^KeyError: 'x'\nline 30\n[^]*line 49$/);
+});
+
+test('a runner of another container, a frame before hello and a frame that cannot be read end the connection', async ({
+  world,
+}) => {
+  await world.add();
+  const stranger = await FakeRunner.dial(world.path);
+  stranger.send('hello', { version: 1, containerId: 'other', process: 0, slots: 1 });
+  const rude = await FakeRunner.dial(world.path);
+  rude.send('ready', { mode: 'single', slots: 1 });
+  const broken = await FakeRunner.dial(world.path);
+  broken.raw(Buffer.from([255, 255, 255, 255, 0, 0, 0]));
+  for (const one of [stranger, rude, broken]) await until('the connection to end', () => one.closed);
+  expect(world.readies).toEqual([]);
+});
+
+test('frames may arrive cut at any byte', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  const header = { ...named('t0'), outcome: 'ok', durationMs: 1, chunks: 0 };
+  const bytes = encodeFrame('result', header, Buffer.from('"x"')).length;
+  for (let cut = 1; cut < bytes; cut += 1) {
+    const id = `t${cut}`;
+    world.run(id);
+    await runner.next('run');
+    await runner.sendCut(cut, 'result', { ...header, ...named(id) }, '"x"');
+    expect((await world.sink.result(id)).outcome).toBe('ok');
+    world.table.acked(id, `token-${id}`);
+  }
+});

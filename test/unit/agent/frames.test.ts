@@ -1,0 +1,69 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { FRAME_KINDS, FrameReader, encodeFrame } from '../../../agent/slots/frames.ts';
+import type { FrameKind } from '../../../agent/slots/frames.ts';
+
+const frames = [
+  encodeFrame('hello', { version: 1, containerId: 'c', holding: [{ taskId: 't', token: 'x' }] }),
+  encodeFrame('run', { taskId: 't', token: 'x', last: true }, Buffer.from('{"ä":1}')),
+  encodeFrame('log', {}, Buffer.from('line')),
+  encodeFrame('acked', {}),
+];
+const whole = Buffer.concat(frames);
+
+test('frames come out the same wherever the stream is cut', () => {
+  const expected = new FrameReader().push(whole).map((frame) => [frame.kind, frame.header, frame.body.toString()]);
+  expect(expected.map(([kind]) => kind)).toEqual(['hello', 'run', 'log', 'acked']);
+  for (let first = 0; first <= whole.length; first += 1) {
+    for (const second of [first, Math.min(first + 1, whole.length), Math.min(first + 5, whole.length)]) {
+      const reader = new FrameReader();
+      const found = [whole.subarray(0, first), whole.subarray(first, second), whole.subarray(second)].flatMap((part) =>
+        reader.push(part),
+      );
+      expect(found.map((frame) => [frame.kind, frame.header, frame.body.toString()])).toEqual(expected);
+    }
+  }
+});
+
+test('a stream fed byte by byte gives the same frames', () => {
+  const reader = new FrameReader();
+  const found = [...whole].flatMap((byte) => reader.push(Buffer.from([byte])));
+  expect(found.map((frame) => frame.kind)).toEqual(['hello', 'run', 'log', 'acked']);
+});
+
+test('any header and body survive the way there', () => {
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...(Object.keys(FRAME_KINDS) as FrameKind[])),
+      fc.dictionary(fc.string(), fc.oneof(fc.string(), fc.integer(), fc.boolean(), fc.constant(null)), { maxKeys: 5 }),
+      fc.uint8Array({ maxLength: 300 }),
+      (kind, header, body) => {
+        const [frame] = new FrameReader().push(encodeFrame(kind, header, body));
+        expect(frame?.kind).toBe(kind);
+        expect(JSON.stringify(frame?.header)).toBe(JSON.stringify(JSON.parse(JSON.stringify(header))));
+        expect(frame?.body.equals(body)).toBe(true);
+      },
+    ),
+  );
+});
+
+test('a kind that is not known is passed on as unknown', () => {
+  const frame = encodeFrame('hello', { a: 1 });
+  frame[4] = 200;
+  expect(new FrameReader().push(frame)[0]?.kind).toBeUndefined();
+});
+
+test('a frame that cannot be read is refused', () => {
+  const tooLong = Buffer.alloc(8);
+  tooLong.writeUInt32BE(2 ** 20 + 1);
+  const tooShort = Buffer.from([0, 0, 0, 2, 1, 0, 0]);
+  const headerTooLong = Buffer.from([0, 0, 0, 3, 1, 0, 9]);
+  const notJson = Buffer.concat([Buffer.from([0, 0, 0, 4, 1, 0, 1]), Buffer.from('{')]);
+  const notObject = Buffer.concat([Buffer.from([0, 0, 0, 5, 1, 0, 2]), Buffer.from('[]')]);
+  for (const bad of [tooLong, tooShort, headerTooLong, notJson, notObject])
+    expect(() => new FrameReader().push(bad)).toThrow();
+});
+
+test('a frame above 1 MiB is never made', () => {
+  expect(() => encodeFrame('result', {}, Buffer.alloc(2 ** 20))).toThrow(/too long/);
+});

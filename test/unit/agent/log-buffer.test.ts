@@ -1,0 +1,105 @@
+import { expect, test } from 'vitest';
+import { LOG_LIMITS, LogBuffer } from '../../../agent/containers/log-buffer.ts';
+import { LineCutter, LogDemultiplexer } from '../../../agent/containers/lines.ts';
+
+const limits = { ...LOG_LIMITS, containerBytes: 2000, totalBytes: 3000, linesPerSecond: 1_000_000 };
+const line = (text: string): { taskId: string; stream: string; line: string; timestampMs: number } => ({
+  taskId: 't',
+  stream: 'stdout',
+  line: text,
+  timestampMs: 5,
+});
+const lines = (buffer: LogBuffer): (string | undefined)[] => buffer.take(9)?.records?.map((record) => record.line) ?? [];
+
+test('lines go out in order and stay until they are acknowledged', () => {
+  const buffer = new LogBuffer(limits, () => 0);
+  buffer.add('a', line('one'));
+  buffer.add('a', line('two'));
+  const batch = buffer.take(9);
+  expect(batch?.records?.map((record) => record.line)).toEqual(['one', 'two']);
+  expect(buffer.take(9)).toBeUndefined();
+  expect(buffer.unacknowledged()).toHaveLength(1);
+  buffer.acknowledge(Number(batch?.seq));
+  expect(buffer.unacknowledged()).toHaveLength(0);
+});
+
+test('above its bound a container loses its oldest lines, and a marker says how many', () => {
+  const buffer = new LogBuffer(limits, () => 0);
+  for (let at = 0; at < 20; at += 1) buffer.add('a', line(`${at}`.padEnd(136, '.')));
+  const got = lines(buffer);
+  expect(got[0]).toBe('[longshore: 10 lines dropped]');
+  expect(got).toHaveLength(11);
+  expect(got.at(-1)).toMatch(/^19/);
+});
+
+test('above the bound in all it is the noisiest container that loses', () => {
+  const buffer = new LogBuffer(limits, () => 0);
+  for (let at = 0; at < 9; at += 1) buffer.add('noisy', line('x'.repeat(136)));
+  for (let at = 0; at < 8; at += 1) buffer.add('quiet', line('y'.repeat(136)));
+  const got = lines(buffer);
+  expect(got.filter((text) => text?.startsWith('y'))).toHaveLength(8);
+  expect(got[0]).toBe('[longshore: 2 lines dropped]');
+});
+
+test('a flood is cut to the rate, and told', () => {
+  let nowMs = 0;
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 10 }, () => nowMs);
+  for (let at = 0; at < 60; at += 1) buffer.add('a', line(`${at}`));
+  const got = lines(buffer);
+  expect(got).toHaveLength(51);
+  expect(got[0]).toBe('[longshore: 10 lines dropped]');
+  buffer.add('a', line('late'));
+  expect(lines(buffer)).toEqual(['[longshore: 1 lines dropped]']);
+  nowMs = 1000;
+  buffer.add('a', line('later'));
+  expect(lines(buffer)).toEqual(['later']);
+});
+
+test('batches are bounded in records, in bytes and in number under way', () => {
+  const buffer = new LogBuffer({ ...LOG_LIMITS, batchRecords: 3, inFlight: 2 }, () => 0);
+  for (let at = 0; at < 9; at += 1) buffer.add('a', line(`${at}`));
+  expect(lines(buffer)).toEqual(['0', '1', '2']);
+  expect(lines(buffer)).toEqual(['3', '4', '5']);
+  expect(buffer.take(9)).toBeUndefined();
+  buffer.acknowledge(1);
+  expect(lines(buffer)).toEqual(['6', '7', '8']);
+});
+
+test('the bytes that wait never go above the bound', () => {
+  const buffer = new LogBuffer(limits, () => 0);
+  for (let at = 0; at < 5000; at += 1) {
+    buffer.add(`c${at % 7}`, line('z'.repeat(at % 300)));
+    expect(buffer.bytes).toBeLessThanOrEqual(3000);
+    if (at % 11 === 0) buffer.acknowledge(Number(buffer.take(9)?.seq ?? 0));
+  }
+});
+
+test('lines are cut the same wherever the bytes are, with characters whole', () => {
+  const text = Buffer.from('ä1\r\nzwei\n\nlast');
+  for (let cut = 0; cut <= text.length; cut += 1) {
+    const got: string[] = [];
+    const cutter = new LineCutter((one) => got.push(one));
+    cutter.push(text.subarray(0, cut));
+    cutter.push(text.subarray(cut));
+    cutter.end();
+    expect(got).toEqual(['ä1', 'zwei', '', 'last']);
+  }
+});
+
+test("the engine's log stream comes apart into its two streams", () => {
+  const frame = (stream: number, text: string): Buffer => {
+    const head = Buffer.alloc(8);
+    head[0] = stream;
+    head.writeUInt32BE(text.length, 4);
+    return Buffer.concat([head, Buffer.from(text)]);
+  };
+  const all = Buffer.concat([frame(1, 'a\nb'), frame(2, 'err\n'), frame(1, 'c\n')]);
+  for (let cut = 0; cut <= all.length; cut += 1) {
+    const got: string[] = [];
+    const demultiplexer = new LogDemultiplexer((stream, one) => got.push(`${stream} ${one}`));
+    demultiplexer.push(all.subarray(0, cut));
+    demultiplexer.push(all.subarray(cut));
+    demultiplexer.end();
+    expect(got).toEqual(['stdout a', 'stderr err', 'stdout bc']);
+  }
+});

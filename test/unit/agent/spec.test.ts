@@ -1,0 +1,145 @@
+import { expect, test } from 'vitest';
+import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
+import { imageOf, loadAgentConfig, parseJoinToken, splitAddress } from '../../../agent/config.ts';
+import { createOptions } from '../../../agent/containers/docker-options.ts';
+import type { HostFacts } from '../../../agent/containers/spec.ts';
+import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
+import { exitReason } from '../../../agent/reconcile/exits.ts';
+import { anAssignment } from '../../helpers/agent-assignment.ts';
+
+const host: HostFacts = {
+  cores: 2,
+  network: 'net',
+  hostname: 'h',
+  machineId: 'm1',
+  runnerDir: '/state/runner/1',
+  caBundle: undefined,
+  extraLabels: {},
+};
+const assignmentOf = (spec: Partial<ContainerSpec__Output> = {}): Assignment__Output =>
+  ({ ...anAssignment({ onStart: '', env: {}, gpuUuids: [], timeoutMs: 0, keepWarmSeconds: 0, ...spec }), stop: false, graceMs: 0, stopReason: '' }) as Assignment__Output;
+const createOf = (spec: Partial<ContainerSpec__Output> = {}, facts: Partial<HostFacts> = {}): ReturnType<typeof createContainerOf> => {
+  const assignment = assignmentOf(spec);
+  return createContainerOf(assignment, assignment.spec as ContainerSpec__Output, 'img', { ...host, ...facts }, {
+    code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
+    socketDir: '/s/1',
+  });
+};
+const envOf = (create: { readonly env: readonly string[] }): Record<string, string> =>
+  Object.fromEntries(create.env.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)]));
+
+test('a container gets the names its runner reads, and a stub cannot set ours', () => {
+  const env = envOf(
+    createOf({ env: { MY: '1', HANDLER: 'evil', NVIDIA_VISIBLE_DEVICES: 'all', CUDA_VISIBLE_DEVICES: '0', LONGSHORE_TOKEN: 'x', PYTHONPATH: '/mine' } }),
+  );
+  expect(env).toMatchObject({
+    MY: '1',
+    HANDLER: 'app:handler',
+    NVIDIA_VISIBLE_DEVICES: 'void',
+    LONGSHORE_TOKEN: 'container-token',
+    WORKERS: '1',
+    CONCURRENT_REQUESTS: '1',
+    TIMEOUT: '0',
+    PYTHONPATH: '/opt/longshore/python:/mine',
+  });
+  expect(env['CUDA_VISIBLE_DEVICES']).toBeUndefined();
+});
+
+test('every container is hardened', () => {
+  const options = createOptions(createOf({ cpuMillicores: 500, memoryBytes: 64 << 20 }));
+  expect(options.HostConfig).toMatchObject({
+    CapDrop: ['ALL'],
+    SecurityOpt: ['no-new-privileges'],
+    Init: true,
+    PidsLimit: 4096,
+    Memory: 64 << 20,
+    MemorySwap: 64 << 20,
+    NanoCpus: 500_000_000,
+    RestartPolicy: { Name: 'no' },
+    NetworkMode: 'net',
+    LogConfig: { Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '3' } },
+  });
+  expect(options.HostConfig?.CapAdd).toBeUndefined();
+  expect(options.HostConfig?.Privileged).toBeUndefined();
+  const readOnly = options.HostConfig?.Mounts?.filter((mount) => mount.Target !== '/mnt/code');
+  expect(readOnly?.every((mount) => mount.ReadOnly)).toBe(true);
+});
+
+test('a blocked network is none at all', () => {
+  expect(createOf({ blockNetwork: true }).network).toBe('none');
+});
+
+test('no more cores are asked for than the machine has', () => {
+  expect(createOf({ cpuMillicores: 8000 }).cpuMillicores).toBe(2000);
+});
+
+test('a CA bundle is mounted and named to everything that reads one, unless the stub says otherwise', () => {
+  const create = createOf({ env: { PIP_CERT: '/own' } }, { caBundle: '/etc/ca.pem' });
+  const env = envOf(create);
+  expect(create.mounts.some((mount) => mount.source === '/etc/ca.pem' && mount.readOnly)).toBe(true);
+  expect(env['SSL_CERT_FILE']).toBe(create.mounts.find((mount) => mount.source === '/etc/ca.pem')?.target);
+  expect(env['PIP_CERT']).toBe('/own');
+});
+
+test('labels say whose it is and hold no secret', () => {
+  const create = createOf({ env: { SECRET: 'hush' } });
+  expect(create.labels).toMatchObject({ 'io.longshore.managed': '1', 'io.longshore.machine': 'm1', 'io.longshore.epoch': '1' });
+  expect(JSON.stringify(create.labels)).not.toMatch(/hush|container-token/);
+});
+
+test('a spec that cannot be run is refused, naming the field', () => {
+  expect(checkAssignment(assignmentOf())).toBeUndefined();
+  expect(checkAssignment(assignmentOf({ memoryBytes: 0 }))).toMatch(/memory_bytes/);
+  expect(checkAssignment(assignmentOf({ cpuMillicores: 0 }))).toMatch(/cpu_millicores/);
+  expect(checkAssignment(assignmentOf({ workers: 0 }))).toMatch(/workers/);
+  expect(checkAssignment(assignmentOf({ handler: '' }))).toMatch(/handler/);
+  expect(checkAssignment(assignmentOf({ image: '-evil' }))).toMatch(/image/);
+  expect(checkAssignment(assignmentOf({ env: { 'A=B': '1' } }))).toMatch(/env/);
+  expect(checkAssignment(assignmentOf({ gpuUuids: ['GPU-1'] }))).toMatch(/gpu_uuids/);
+  expect(checkAssignment({ ...assignmentOf(), containerId: '../x' })).toMatch(/container_id/);
+  expect(checkAssignment({ ...assignmentOf(), spec: null })).toMatch(/spec/);
+});
+
+test('the image is the own one, else the base image of the Python version', () => {
+  const config = loadAgentConfig({ LONGSHORE_BASE_IMAGE: 'base:{version}', LONGSHORE_DEFAULT_PYTHON: '3.12' });
+  expect(imageOf(config, 'mine:1', 'python3.9')).toBe('mine:1');
+  expect(imageOf(config, '', 'python3.9')).toBe('base:3.9');
+  expect(imageOf(config, '', 'python3')).toBe('base:3.12');
+  expect(imageOf(config, '', '')).toBe('base:3.12');
+});
+
+test('every wrong setting is named, with the exit code for wrong settings', () => {
+  try {
+    loadAgentConfig({ LONGSHORE_SCHEDULER_ADDRESS: 'nowhere', LONGSHORE_AGENT_CPU: 'many', LONGSHORE_NO_SUCH: '1' });
+    expect.unreachable();
+  } catch (error) {
+    expect(error).toMatchObject({ code: 'bad_config', exitCode: 78 });
+    expect(String(error)).toMatch(/LONGSHORE_SCHEDULER_ADDRESS[^]*LONGSHORE_AGENT_CPU[^]*LONGSHORE_NO_SUCH/);
+  }
+});
+
+test('a join token that is none is refused without being printed', () => {
+  expect(() => loadAgentConfig({ LONGSHORE_JOIN_TOKEN: 'hunter2' })).toThrow(/LONGSHORE_JOIN_TOKEN/);
+  expect(() => loadAgentConfig({ LONGSHORE_JOIN_TOKEN: 'hunter2' })).not.toThrow(/hunter2/);
+  expect(loadAgentConfig({ LONGSHORE_JOIN_TOKEN: 'none' }).LONGSHORE_JOIN_TOKEN).toBe('none');
+  expect(parseJoinToken(`lsj1.${'A'.repeat(64)}.${'s'.repeat(32)}`)).toEqual({
+    fingerprint: 'a'.repeat(64),
+    secret: 's'.repeat(32),
+  });
+});
+
+test('addresses come apart, with an IPv6 host too', () => {
+  expect(splitAddress('[::1]:1995')).toEqual({ host: '::1', port: 1995 });
+  expect(splitAddress('example.org:80')).toEqual({ host: 'example.org', port: 80 });
+});
+
+test('the reason of an exit says whose doing it was', () => {
+  const exit = { seen: { exitCode: 0, oomKilled: false, error: '' }, ready: true, note: undefined, ending: undefined, rebooted: false };
+  expect(exitReason(exit)).toBe('completed');
+  expect(exitReason({ ...exit, seen: { ...exit.seen, oomKilled: true } })).toBe('oom');
+  expect(exitReason({ ...exit, seen: { ...exit.seen, exitCode: 3 } })).toBe('user_error');
+  expect(exitReason({ ...exit, seen: { ...exit.seen, exitCode: 137 } })).toBe('killed');
+  expect(exitReason({ ...exit, ending: 'drained', seen: { ...exit.seen, exitCode: 143 } })).toBe('drained');
+  expect(exitReason({ ...exit, rebooted: true, seen: { ...exit.seen, exitCode: 255 } })).toBe('host_reboot');
+  expect(exitReason({ ...exit, note: { reason: 'user_error', message: 'x' }, ending: 'user_error' })).toBe('user_error');
+});
