@@ -124,6 +124,14 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     const { runContextShow } = await import('./commands/context.ts');
     await runContextShow(globals(program), process.env);
   });
+  command(
+    context,
+    'token',
+    'Print the token alone, for a command line such as curl -H "Authorization: Bearer $(…)"',
+  ).action(async () => {
+    const { runContextToken } = await import('./commands/context.ts');
+    await runContextToken(globals(program), process.env);
+  });
   command(context, 'list', 'List the stored contexts').action(async () => {
     const { runContextList } = await import('./commands/context.ts');
     await runContextList(globals(program), process.env);

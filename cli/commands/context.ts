@@ -19,6 +19,10 @@ export async function runContextShow(options: GlobalOptions, env: Env): Promise<
   }
 }
 
+export async function runContextToken(options: GlobalOptions, env: Env): Promise<void> {
+  print((await resolveContext(options, env)).token);
+}
+
 export async function runContextList(options: GlobalOptions, env: Env): Promise<void> {
   const file = await readContexts(contextFilePath(env));
   const rows = Object.entries(file.contexts).map(([name, context]) => ({

@@ -4,6 +4,7 @@ import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { deployApp } from '../deploy/deploy.ts';
 import { note, print, printJson } from '../print.ts';
+import { programName } from '../program-name.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
@@ -24,8 +25,9 @@ export async function runDeploy(
     print(`${deployed.name} version ${deployed.version} is deployed: ${deployed.url}`);
     print('');
     print('Call it:');
-    print(`  curl -X POST ${deployed.url} -H "Authorization: Bearer $LONGSHORE_TOKEN" -d '{}'`);
-    print(`  longshore invoke ${deployed.name} --data '{}'`);
+    const program = programName(env);
+    print(`  curl -X POST ${deployed.url} -H "Authorization: Bearer $(${program} context token)" -d '{}'`);
+    print(`  ${program} invoke ${deployed.name} --data '{}'`);
   } finally {
     await client.close();
   }

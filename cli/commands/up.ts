@@ -3,8 +3,7 @@
 // what they do. However it ends, nothing of it stays behind: a clean stop ends every child, children of a killed `up` notice the closed
 // channel, and the next start waits for them. Only Redis outlives a kill; the next start adopts it by its socket.
 import { existsSync } from 'node:fs';
-import { delimiter, dirname, join, relative, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
 import { withDeadline } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import { createLog } from '#shared/log.ts';
@@ -14,6 +13,7 @@ import type { Context } from '../context.ts';
 import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
 import { note, print, printError, printJson } from '../print.ts';
+import { programName, ROOT } from '../program-name.ts';
 import type { UpFlags } from '../program.ts';
 import { SupervisedChild } from '../up/child.ts';
 import type { IpcMessage } from '../up/child.ts';
@@ -28,7 +28,6 @@ import type { UpSettings } from '../up/settings.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
 const READY_TIMEOUT_MS = 60_000;
 /** A handler that ignores TERM is killed by the agent after 10 s. Everything together stays within 20 s. */
 const STOP_CONTAINERS_MS = 13_000;
@@ -124,16 +123,6 @@ function showReady(context: Context, example: ExampleAnswer | undefined, flags: 
   }
   print('');
   note('Ctrl-C stops everything.');
-}
-
-/** How the person can type our name: alone when it is on their path, else from where they are. */
-function programName(env: Env): string {
-  const found = (env['PATH'] ?? '')
-    .split(delimiter)
-    .some((directory) => !directory.includes('node_modules') && existsSync(join(directory, 'longshore')));
-  if (found) return 'longshore';
-  const path = relative(process.cwd(), join(ROOT, 'bin', 'longshore.mjs'));
-  return path.startsWith('..') ? join(ROOT, 'bin', 'longshore.mjs') : `./${path}`;
 }
 
 /** The processes and their order. */

@@ -1,0 +1,17 @@
+import { existsSync } from 'node:fs';
+import { delimiter, dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** The folder that holds bin/, cli/ and the rest. */
+export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
+
+/** How the person can type our name in a hint: alone when it is on their path, else from where they are. */
+export function programName(env: Readonly<Record<string, string | undefined>>): string {
+  const isOnPath = (env['PATH'] ?? '')
+    .split(delimiter)
+    .some((directory) => !directory.includes('node_modules') && existsSync(join(directory, 'longshore')));
+  if (isOnPath) return 'longshore';
+  const program = join(ROOT, 'bin', 'longshore.mjs');
+  const path = relative(process.cwd(), program);
+  return path.startsWith('..') ? program : `./${path}`;
+}
