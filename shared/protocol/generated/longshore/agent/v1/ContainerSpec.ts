@@ -1,6 +1,7 @@
 // Original file: shared/protocol/agent.proto
 
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from '../../../longshore/agent/v1/CodeArchive.ts';
+import type { VolumeMount as _longshore_agent_v1_VolumeMount, VolumeMount__Output as _longshore_agent_v1_VolumeMount__Output } from '../../../longshore/agent/v1/VolumeMount.ts';
 import type { Long } from '@grpc/proto-loader';
 
 export interface ContainerSpec {
@@ -25,6 +26,9 @@ export interface ContainerSpec {
   'tracebacks'?: (boolean);
   'startTimeoutMs'?: (number);
   'keepWarmSeconds'?: (number);
+  'volumes'?: (_longshore_agent_v1_VolumeMount)[];
+  'allowList'?: (string)[];
+  'kind'?: (string);
 }
 
 export interface ContainerSpec__Output {
@@ -49,4 +53,7 @@ export interface ContainerSpec__Output {
   'tracebacks': (boolean);
   'startTimeoutMs': (number);
   'keepWarmSeconds': (number);
+  'volumes': (_longshore_agent_v1_VolumeMount__Output)[];
+  'allowList': (string)[];
+  'kind': (string);
 }

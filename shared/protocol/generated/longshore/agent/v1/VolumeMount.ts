@@ -1,0 +1,12 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface VolumeMount {
+  'volumeId'?: (string);
+  'mountPath'?: (string);
+}
+
+export interface VolumeMount__Output {
+  'volumeId': (string);
+  'mountPath': (string);
+}
