@@ -1,0 +1,79 @@
+// Baseline B2: what Docker alone needs from `create` to the first byte of an HTTP answer, with the image, limits, hardening and network that the agent gives its
+// containers. Nobody pulls, mounts, decides or queues anything.
+import { connect } from 'node:net';
+import { sleep } from '#shared/backoff.ts';
+import { createOptions } from '#agent/containers/docker-options.ts';
+import { BENCH_LABEL } from '../engine.ts';
+import type { BenchEngine } from '../engine.ts';
+
+export interface ContainerBaseline {
+  readonly image: string;
+  readonly network: string;
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+}
+
+const PORT = 8000;
+const BYTE_DEADLINE_MS = 30_000;
+/** Between two tries to connect: the server listens a while after the container runs. */
+const RETRY_MS = 1;
+const CONNECT_MS = 100;
+
+/** Starts one, waits for its first byte and removes it. @returns milliseconds, the removal not counted */
+export async function coldContainerMs(engine: BenchEngine, spec: ContainerBaseline): Promise<number> {
+  const startedMs = performance.now();
+  const container = await engine.client.createContainer(
+    createOptions({
+      name: `${engine.runId}-${Math.round(startedMs)}`,
+      image: spec.image,
+      entrypoint: ['python3', '-m', 'http.server', String(PORT)],
+      workingDir: '/mnt',
+      env: ['PYTHONUNBUFFERED=1', 'PYTHONDONTWRITEBYTECODE=1'],
+      labels: { [BENCH_LABEL]: engine.runId },
+      mounts: [],
+      network: spec.network,
+      memoryBytes: spec.memoryBytes,
+      cpuMillicores: spec.cpuMillicores,
+    }),
+  );
+  try {
+    engine.known.add(container.id);
+    await container.start();
+    const { NetworkSettings } = await container.inspect();
+    const address = NetworkSettings.Networks[spec.network]?.IPAddress ?? '';
+    if (address === '') throw new Error(`a container in ${spec.network} got no address`);
+    await firstByte(address, startedMs + BYTE_DEADLINE_MS);
+    return performance.now() - startedMs;
+  } finally {
+    await engine.remove(container.id);
+  }
+}
+
+async function firstByte(address: string, deadlineMs: number): Promise<void> {
+  while (performance.now() < deadlineMs) {
+    if (await tryOnce(address, deadlineMs)) return;
+    await sleep(RETRY_MS);
+  }
+  throw new Error(`the container at ${address} did not answer within ${BYTE_DEADLINE_MS / 1000} s`);
+}
+
+/** False: nobody listens yet. */
+function tryOnce(address: string, deadlineMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(PORT, address);
+    const end = (answered: boolean): void => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(answered);
+    };
+    let timer = setTimeout(() => end(false), CONNECT_MS);
+    socket.once('connect', () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => end(false), Math.max(1, deadlineMs - performance.now()));
+      socket.write(`GET / HTTP/1.1\r\nHost: ${address}\r\nConnection: close\r\n\r\n`);
+    });
+    socket.once('data', () => end(true));
+    socket.once('error', () => end(false));
+    socket.once('close', () => end(false));
+  });
+}

@@ -1,0 +1,36 @@
+// Baseline B1: fastify, a BullMQ queue, a Worker in another process, `waitUntilFinished`. No token, no record, no container: the least a queued call can cost. Its Redis
+// is its own, started the way the product starts one (unix socket, append-only file), so that what differs is what is built on it.
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { startEmbeddedRedis } from '#shared/redis-child.ts';
+import { createLog } from '#shared/log.ts';
+import type { LoadTarget } from '../load.ts';
+import type { Workplace } from '../workplace.ts';
+
+/** Runs until the workplace is closed. */
+export async function startQueueBaseline(place: Workplace, concurrency: number): Promise<LoadTarget> {
+  const dataDir = join(place.directory, 'b1');
+  await mkdir(dataDir, { recursive: true });
+  const redis = await startEmbeddedRedis({ dataDir, log: createLog({ name: 'bench', level: 'silent' }) });
+  place.later(() => redis.stop());
+  const { socketPath } = redis;
+  const worker = place.start({
+    name: 'b1-worker',
+    file: 'bench/baselines/queue-worker.ts',
+    args: [socketPath, String(concurrency)],
+    env: place.env,
+  });
+  const server = place.start({
+    name: 'b1-server',
+    file: 'bench/baselines/queue-server.ts',
+    args: [socketPath],
+    env: place.env,
+  });
+  const [ready] = await Promise.all([server.ready(), worker.ready()]);
+  return {
+    url: `http://127.0.0.1:${String(ready['port'])}/`,
+    headers: {},
+    body: '{"name":"bench"}',
+    expected: '{"greeting":"Hello, bench!"}',
+  };
+}

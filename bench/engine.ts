@@ -1,0 +1,107 @@
+// The Docker Engine as the benchmarks use it: what the run makes bears its label, what the product makes bears its machine's, and both are removed by label.
+import Docker from 'dockerode';
+import { connectionOptions } from '#agent/containers/docker-options.ts';
+import { LABELS } from '#agent/containers/runtime.ts';
+
+/** On containers that the benchmarks make themselves; the value is the run. */
+export const BENCH_LABEL = 'io.longshore.bench';
+
+const CALL_MS = 30_000;
+/** An official image where there was a registry, else the one that set-up built. */
+const BASE_IMAGES = [
+  { reference: 'python:3.11-slim', template: 'python:{version}-slim' },
+  { reference: 'longshore-python:3.11', template: 'longshore-python:{version}' },
+];
+
+export class BenchEngine {
+  readonly client: Docker;
+  readonly runId: string;
+  /** Containers of this run, those that are gone too. */
+  readonly known = new Set<string>();
+  readonly #labels: string[];
+  #network: string | undefined;
+
+  constructor(runId: string, host: string | undefined) {
+    this.runId = runId;
+    this.#labels = [`${BENCH_LABEL}=${runId}`];
+    this.client = new Docker({ ...connectionOptions(host), timeout: CALL_MS });
+  }
+
+  /** @throws Error with the cure */
+  async version(): Promise<string> {
+    try {
+      return (await this.client.version()).Version;
+    } catch (error) {
+      throw new Error('the Docker Engine does not answer: start it, or join its group, then repeat', { cause: error });
+    }
+  }
+
+  /** What containers run on, on both sides. @throws Error with the cure */
+  async baseImage(): Promise<{ readonly reference: string; readonly template: string }> {
+    for (const image of BASE_IMAGES) if (await this.#hasImage(image.reference)) return image;
+    throw new Error('the engine holds no Python base image: `npm start` fetches or builds it');
+  }
+
+  /** From now on the containers of this machine and its network are the run's. */
+  adopt(machineId: string, network: string): void {
+    this.#labels.push(`${LABELS.machine}=${machineId}`);
+    this.#network = network;
+  }
+
+  /** Remembers what runs for us now. */
+  async noteContainers(): Promise<void> {
+    for (const id of await this.#list()) this.known.add(id);
+  }
+
+  /** How many containers of a deployment there are, in any state. */
+  async countOfDeployment(deploymentId: string): Promise<number> {
+    const filters = { label: [`${LABELS.deployment}=${deploymentId}`] };
+    return (await this.client.listContainers({ all: true, filters })).length;
+  }
+
+  /** Removes whatever bears the run's labels. @throws Error naming what is left */
+  async removeAll(): Promise<void> {
+    let ids: readonly string[];
+    try {
+      ids = await this.#list();
+    } catch {
+      // No engine: nothing was made.
+      return;
+    }
+    for (const id of ids) await this.remove(id);
+    for (const label of this.#labels) {
+      const { Volumes: volumes } = await this.client.listVolumes({ filters: { label: [label] } });
+      for (const volume of volumes ?? []) await this.client.getVolume(volume.Name).remove().catch(ifGone);
+    }
+    if (this.#network !== undefined) await this.client.getNetwork(this.#network).remove().catch(ifGone);
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.client.getContainer(id).remove({ force: true, v: true }).catch(ifGone);
+  }
+
+  async #list(): Promise<readonly string[]> {
+    const ids: string[] = [];
+    for (const label of this.#labels) {
+      const found = await this.client.listContainers({ all: true, filters: { label: [label] } });
+      ids.push(...found.map((container) => container.Id));
+    }
+    return ids;
+  }
+
+  async #hasImage(reference: string): Promise<boolean> {
+    try {
+      await this.client.getImage(reference).inspect();
+      return true;
+    } catch (error) {
+      ifGone(error);
+      return false;
+    }
+  }
+}
+
+/** 404: gone already; 409: somebody removes it at this moment. */
+function ifGone(error: unknown): void {
+  const status = error instanceof Error && 'statusCode' in error ? error.statusCode : undefined;
+  if (status !== 404 && status !== 409) throw error;
+}

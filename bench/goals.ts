@@ -1,0 +1,49 @@
+// The goals that the benchmarks are held against, and the rule that says whether they are met. Pure. A goal is a line over the baseline of the same round
+// (`factor` times the baseline plus `plus`), never an absolute speed of some machine; where there is no baseline, `plus` alone is the bound.
+import { median } from './stats.ts';
+
+/** A bound for one measure of one suite. */
+export interface Goal {
+  readonly id: string;
+  readonly kind: 'at_most' | 'at_least';
+  readonly factor: number;
+  /** In the unit of the measure. */
+  readonly plus: number;
+}
+
+/** By `suite measure`. */
+export const GOALS: Readonly<Record<string, Goal>> = {
+  'warm p50': { id: 'G1', kind: 'at_most', factor: 1.5, plus: 0 },
+  'warm p99': { id: 'G1', kind: 'at_most', factor: 2, plus: 0 },
+  'throughput rate': { id: 'G2', kind: 'at_least', factor: 0.8, plus: 0 },
+  'cold p50': { id: 'G3', kind: 'at_most', factor: 1, plus: 60 },
+  'cold p99': { id: 'G3', kind: 'at_most', factor: 1.5, plus: 100 },
+  'start p50': { id: 'G16', kind: 'at_most', factor: 0, plus: 1500 },
+};
+
+/** How much looser a short run is judged: it has too few samples for more. */
+export const QUICK_SLACK = 1.5;
+
+/** `baseline` is 0 where there is none. */
+export type GoalRound = { readonly baseline: number; readonly product: number };
+
+/** The median round is on the right side of the line. @throws RangeError without rounds */
+export function meetsGoal(goal: Goal, rounds: readonly GoalRound[], slack = 1): boolean {
+  const over = median(
+    rounds.map(({ baseline, product }) => {
+      const line = goal.factor * baseline + goal.plus;
+      return goal.kind === 'at_most' ? product - line * slack : line / slack - product;
+    }),
+  );
+  return over <= 0;
+}
+
+/** As it stands in the table: `<= 1.5 x`, `<= 1 x + 60 ms`, `<= 1500 ms`. */
+export function goalText(goal: Goal, unit: string): string {
+  const sign = goal.kind === 'at_most' ? '<=' : '>=';
+  const parts = [
+    ...(goal.factor === 0 ? [] : [`${goal.factor} x`]),
+    ...(goal.plus === 0 ? [] : [`${goal.plus} ${unit}`]),
+  ];
+  return `${goal.id} ${sign} ${parts.join(' + ')}`;
+}

@@ -1,0 +1,124 @@
+/**
+ * `npm run bench`: measures Longshore beside what it is built on, on this machine, in one run. It starts everything it needs (its own Redis, scheduler, agent, containers) in
+ * a temporary directory on free ports of 127.0.0.1, and takes all of it away again. Figures of different machines do not compare; the ratios do. docs/benchmarks.md says what
+ * each benchmark is.
+ */
+import { startQueueBaseline } from './baselines/queue.ts';
+import { QUICK_SLACK } from './goals.ts';
+import { machineFacts, machineText } from './machine.ts';
+import type { Measure } from './measure.ts';
+import { UsageError, USAGE, parseOptions } from './options.ts';
+import type { BenchOptions, SuiteName } from './options.ts';
+import { Output } from './output.ts';
+import { startProduct } from './product.ts';
+import { runRounds } from './rounds.ts';
+import { cold } from './suites/cold.ts';
+import { throughput, warm } from './suites/invoke.ts';
+import { start } from './suites/start.ts';
+import type { Check, SuiteContext, SuiteResult } from './suites/suite.ts';
+import { resultTable } from './table.ts';
+import { openWorkplace } from './workplace.ts';
+import type { Workplace } from './workplace.ts';
+
+const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteResult>>> = {
+  warm,
+  throughput,
+  cold,
+  start,
+};
+/** Calls waiting on one queue at a time: as many as the busiest load has connections. */
+const WORKER_CONCURRENCY = 64;
+
+process.exitCode = await main(process.argv.slice(2));
+
+async function main(args: readonly string[]): Promise<number> {
+  try {
+    const options = parseOptions(args);
+    const stop = new AbortController();
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+      process.on(signal, () => stop.abort(new Error(signal)));
+    const place = await openWorkplace(stop.signal);
+    let problems: readonly string[] = [];
+    try {
+      return await bench(options, place, new Output(options.jsonPath));
+    } finally {
+      problems = await place.close();
+      for (const problem of problems) process.stderr.write(`bench: not cleaned up: ${problem}\n`);
+    }
+  } catch (error) {
+    if (error instanceof UsageError) {
+      process.stderr.write(`bench: ${error.message}\n${USAGE}\n`);
+      return 2;
+    }
+    process.stderr.write(`bench: ${error instanceof Error ? causes(error) : String(error)}\n`);
+    return 1;
+  }
+}
+
+async function bench(options: BenchOptions, place: Workplace, output: Output): Promise<number> {
+  const facts = machineFacts(await place.engine.version());
+  output.say(machineText(facts));
+  const { suites, isQuick, rounds, maxOutside } = options;
+  output.json('run', { startedAt: new Date().toISOString(), machine: facts, suites, isQuick, rounds, maxOutside });
+
+  const slack = isQuick ? QUICK_SLACK : 1;
+  const context: SuiteContext = {
+    place,
+    isQuick,
+    slack,
+    product: once(() => startProduct(place)),
+    queueBaseline: once(() => startQueueBaseline(place, WORKER_CONCURRENCY)),
+    runRounds: (suite, measure) =>
+      runRounds(measure, {
+        rounds,
+        maxOutside,
+        watch: (work) => place.watch(work),
+        onRound: (round) => output.round(suite, round),
+        signal: place.signal,
+      }),
+  };
+  const measures: Measure[] = [];
+  const unquiet: SuiteName[] = [];
+  const checks: ((dataDir: string) => Promise<Check>)[] = [];
+  for (const suite of suites) {
+    output.say(`${suite}:`);
+    const result = await RUN[suite](context);
+    const found = result.measures.filter((measure) => measure !== undefined);
+    if (found.length === 0) unquiet.push(suite);
+    measures.push(...found);
+    if (result.checkStopped !== undefined) checks.push(result.checkStopped);
+  }
+  const outcomes: Check[] = [];
+  if (checks.length > 0) {
+    const product = await context.product();
+    await product.stop();
+    for (const check of checks) outcomes.push(await check(product.dataDir));
+  }
+
+  for (const measure of measures) output.json('measure', measure);
+  for (const outcome of outcomes) output.json('check', outcome);
+  output.say('');
+  output.say(resultTable(measures));
+  for (const { suite, name, isRight, text } of outcomes)
+    output.say(`${suite}: ${name}: ${isRight ? 'yes' : 'NO'} (${text})`);
+  for (const suite of unquiet)
+    output.say(
+      `${suite}: no round counts, others used more than ${maxOutside * 100} % of the machine in each (--max-outside)`,
+    );
+  if (isQuick) output.say(`A short run: goals are judged ${QUICK_SLACK} times looser.`);
+  output.say(`Written to ${options.jsonPath}.`);
+
+  if (outcomes.some((outcome) => !outcome.isRight)) return 1;
+  if (!options.isGate) return 0;
+  return unquiet.length > 0 || measures.some((measure) => measure.isMet === false) ? 1 : 0;
+}
+
+function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => (made ??= make());
+}
+
+/** An error with what caused it, each on its line. */
+function causes(error: Error): string {
+  return error.cause instanceof Error ? `${error.message}\n  ${causes(error.cause)}` : error.message;
+}

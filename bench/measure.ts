@@ -1,0 +1,63 @@
+// From rounds to what is reported. Pure. A suite names its measures; a round holds a number per measure for each side; rounds in which somebody else used the machine
+// are not counted.
+import { GOALS, meetsGoal } from './goals.ts';
+import type { Goal } from './goals.ts';
+import { compare, summarise } from './stats.ts';
+import type { Comparison, Summary } from './stats.ts';
+
+/** Numbers of one side in one round, by measure. */
+export type Figures = Readonly<Record<string, number>>;
+
+export interface Round {
+  /** From 1, discarded ones included. */
+  readonly number: number;
+  /** Absent where the suite has nothing to compare with. */
+  readonly baseline: Figures | undefined;
+  readonly product: Figures;
+  /** Share of the whole machine that processes outside the run used, from 0 to 1. */
+  readonly outside: number;
+  readonly isKept: boolean;
+}
+
+export interface Measure {
+  readonly suite: string;
+  readonly name: string;
+  readonly unit: string;
+  readonly product: Summary;
+  readonly comparison: Comparison | undefined;
+  readonly goal: Goal | undefined;
+  /** undefined: no goal. */
+  readonly isMet: boolean | undefined;
+}
+
+/** One measure over the rounds that count; undefined when none does. */
+export function measureOf(
+  suite: string,
+  name: string,
+  unit: string,
+  rounds: readonly Round[],
+  slack: number,
+): Measure | undefined {
+  const kept = rounds.filter((round) => round.isKept);
+  if (kept.length === 0) return undefined;
+  const figure = (figures: Figures): number => {
+    const value = figures[name];
+    if (value === undefined) throw new RangeError(`${suite} did not measure ${name}`);
+    return value;
+  };
+  const pairs = kept.flatMap(({ baseline, product }) =>
+    baseline === undefined ? [] : [{ baseline: figure(baseline), product: figure(product) }],
+  );
+  const products = kept.map((round) => figure(round.product));
+  const goal = GOALS[`${suite} ${name}`];
+  const judged = pairs.length > 0 ? pairs : products.map((product) => ({ baseline: 0, product }));
+  return {
+    suite,
+    name,
+    unit,
+    product: summarise(products),
+    comparison: pairs.length > 0 ? compare(pairs) : undefined,
+    goal,
+    isMet: goal === undefined ? undefined : meetsGoal(goal, judged, slack),
+  };
+}

@@ -1,0 +1,99 @@
+// `cold` (G3): from a POST to the answer of a handler that runs nowhere yet, beside what Docker alone needs to start such a container (B2). The image is there on both
+// sides; between two starts everything of the one before is gone.
+import { sleep } from '#shared/backoff.ts';
+import { coldContainerMs } from '../baselines/container.ts';
+import type { ContainerBaseline } from '../baselines/container.ts';
+import { load } from '../load.ts';
+import type { LoadTarget } from '../load.ts';
+import { measureOf } from '../measure.ts';
+import type { DeployedApp } from '../product.ts';
+import { median, percentile } from '../stats.ts';
+import { targetOf } from './invoke.ts';
+import type { SuiteContext, SuiteResult } from './suite.ts';
+
+/** Starts of each side in one round; with five rounds 20 each. */
+const FULL_STARTS = 4;
+const QUICK_STARTS = 5;
+const GONE_MS = 60_000;
+const POLL_MS = 20;
+/** The kernel takes a network namespace apart after the engine said that the container is gone. */
+const SETTLE_MS = 300;
+/** As bench/apps/cold asks for them. */
+const CPU_MILLICORES = 1000;
+const MEMORY_BYTES = 128 * 1024 ** 2;
+
+interface Starts {
+  readonly baseline: number[];
+  readonly product: number[];
+}
+
+export async function cold(context: SuiteContext): Promise<SuiteResult> {
+  const product = await context.product();
+  const app = await product.deploy('bench/apps/cold/app.py:handler');
+  const { engine } = context.place;
+  const spec: ContainerBaseline = {
+    image: product.image,
+    network: product.network,
+    cpuMillicores: CPU_MILLICORES,
+    memoryBytes: MEMORY_BYTES,
+  };
+  // The first start of each side fetches code, compiles the runner and fills caches: it is thrown away.
+  const target = await targetOf(product, app);
+  await untilGone(context, app);
+  await coldContainerMs(engine, spec);
+
+  const baselineStart = async (): Promise<number> => {
+    const ms = await coldContainerMs(engine, spec);
+    await sleep(SETTLE_MS);
+    return ms;
+  };
+  const productStart = async (): Promise<number> => {
+    const ms = await oneCallMs(target);
+    await untilGone(context, app);
+    return ms;
+  };
+  const all: Starts[] = [];
+  const rounds = await context.runRounds('cold', async (isBaselineFirst) => {
+    const starts: Starts = { baseline: [], product: [] };
+    all.push(starts);
+    for (let n = 0; n < (context.isQuick ? QUICK_STARTS : FULL_STARTS); n += 1) {
+      context.place.signal.throwIfAborted();
+      if (isBaselineFirst) starts.baseline.push(await baselineStart());
+      starts.product.push(await productStart());
+      if (!isBaselineFirst) starts.baseline.push(await baselineStart());
+    }
+    return { baseline: { p50: median(starts.baseline) }, product: { p50: median(starts.product) } };
+  });
+  return { measures: [measureOf('cold', 'p50', 'ms', rounds, context.slack), slowest(context)] };
+
+  /** A handful of starts has no percentile worth the name: the 99th is taken over those of all rounds that count. */
+  function slowest(of: SuiteContext): ReturnType<typeof measureOf> {
+    const kept = all.filter((_, at) => rounds[at]?.isKept === true);
+    if (kept.length === 0) return undefined;
+    const p99 = (side: keyof Starts) => ({
+      p99: percentile(
+        kept.flatMap((starts) => starts[side]),
+        99,
+      ),
+    });
+    const pooled = { number: 1, baseline: p99('baseline'), product: p99('product'), outside: 0, isKept: true };
+    return measureOf('cold', 'p99', 'ms', [pooled], of.slack);
+  }
+}
+
+/** By the generator of the other suites, with a new connection. */
+async function oneCallMs(target: LoadTarget): Promise<number> {
+  const { figures } = await load(target, 1, { requests: 1 });
+  return figures['p50'] ?? Number.NaN;
+}
+
+/** Scaled to zero, and nothing of it left with the engine. */
+async function untilGone(context: SuiteContext, app: DeployedApp): Promise<void> {
+  const deadlineMs = performance.now() + GONE_MS;
+  while ((await context.place.engine.countOfDeployment(app.deploymentId)) > 0) {
+    context.place.signal.throwIfAborted();
+    if (performance.now() > deadlineMs) throw new Error(`a container was not gone after ${GONE_MS / 1000} s`);
+    await sleep(POLL_MS);
+  }
+  await sleep(SETTLE_MS);
+}

@@ -1,0 +1,90 @@
+// `warm` (G1) and `throughput` (G2): a call that finds a running container, beside a queued call that people build by hand (B1). One load on either side per round, after a
+// short one that is thrown away.
+import { load } from '../load.ts';
+import type { LoadTarget } from '../load.ts';
+import type { Figures } from '../measure.ts';
+import { measureOf } from '../measure.ts';
+import type { DeployedApp, Product } from '../product.ts';
+import { countTasks, untilStored } from '../records.ts';
+import { inTurn } from '../rounds.ts';
+import type { SuiteContext, SuiteResult } from './suite.ts';
+
+const FULL_SECONDS = 4;
+const QUICK_SECONDS = 2;
+const WARM_UP_SECONDS = 1;
+const CONNECTIONS = 64;
+
+/** G1: one connection, the hello example as it is. */
+export async function warm(context: SuiteContext): Promise<SuiteResult> {
+  const product = await context.product();
+  const target = await targetOf(product, await product.deploy('examples/hello/app.py:handler'));
+  const baseline = await context.queueBaseline();
+  const round = inTurn(
+    () => measured(context, baseline, 1, ignoreCount),
+    () => measured(context, target, 1, ignoreCount),
+  );
+  const rounds = await context.runRounds('warm', round);
+  return { measures: ['p50', 'p99'].map((name) => measureOf('warm', name, 'ms', rounds, context.slack)) };
+}
+
+/** G2: 64 connections, a handler with slots enough; every request must have left a record. */
+export async function throughput(context: SuiteContext): Promise<SuiteResult> {
+  const product = await context.product();
+  const app = await product.deploy('bench/apps/throughput/app.py:handler');
+  const target = await targetOf(product, app);
+  const baseline = await context.queueBaseline();
+  // The call in `targetOf`.
+  const counts = { answered: 1, sent: 1 };
+  const count = (answered: number, sent: number): void => {
+    counts.answered += answered;
+    counts.sent += sent;
+  };
+  const round = inTurn(
+    () => measured(context, baseline, CONNECTIONS, ignoreCount),
+    () => measured(context, target, CONNECTIONS, count),
+  );
+  const rounds = await context.runRounds('throughput', round);
+  await untilStored(product.client);
+  return {
+    measures: [
+      measureOf('throughput', 'rate', '/s', rounds, context.slack),
+      measureOf('throughput', 'p50', 'ms', rounds, context.slack),
+      measureOf('throughput', 'p99', 'ms', rounds, context.slack),
+    ],
+    checkStopped: async (dataDir) => {
+      const stored = await countTasks(dataDir, app.stubId);
+      // A load that ends cuts off what is under way: such requests have a record, in whichever state, or none when they never got so far.
+      const isRight = stored.complete >= counts.answered && stored.all <= counts.sent;
+      const text = `${counts.answered} of ${counts.sent} requests answered; ${stored.complete} complete records of ${stored.all}`;
+      return { suite: 'throughput', name: 'every task recorded', isRight, text };
+    },
+  };
+}
+
+/** Calls once, so that a container is there, and takes its answer for the measure of all others. */
+export async function targetOf(product: Product, app: DeployedApp): Promise<LoadTarget> {
+  const body = '{"name":"bench"}';
+  const headers = { authorization: `Bearer ${product.client.context.token}` };
+  const answer = await product.client.call(app.url, { method: 'POST', body, timeoutMs: 120_000 });
+  const expected = answer.body.toString('utf8');
+  const isRight = answer.status === 200 && /^\{"greeting":\s*"Hello, bench!"\}$/.test(expected);
+  if (!isRight) throw new Error(`${app.url} answered ${answer.status}: ${expected.slice(0, 300)}`);
+  return { url: app.url, headers, body, expected };
+}
+
+type CountRequests = (answered: number, sent: number) => void;
+const ignoreCount: CountRequests = () => undefined;
+
+async function measured(
+  context: SuiteContext,
+  target: LoadTarget,
+  connections: number,
+  count: CountRequests,
+): Promise<Figures> {
+  context.place.signal.throwIfAborted();
+  const warmUp = await load(target, connections, { seconds: WARM_UP_SECONDS });
+  count(warmUp.answered, warmUp.sent);
+  const result = await load(target, connections, { seconds: context.isQuick ? QUICK_SECONDS : FULL_SECONDS });
+  count(result.answered, result.sent);
+  return result.figures;
+}

@@ -1,0 +1,32 @@
+// What every benchmark is given and gives back.
+import type { LoadTarget } from '../load.ts';
+import type { Measure, Round } from '../measure.ts';
+import type { Product } from '../product.ts';
+import type { MeasureRound } from '../rounds.ts';
+import type { Workplace } from '../workplace.ts';
+
+export interface SuiteContext {
+  readonly place: Workplace;
+  readonly isQuick: boolean;
+  /** Both are started when first asked for, and shared by the suites. */
+  readonly product: () => Promise<Product>;
+  readonly queueBaseline: () => Promise<LoadTarget>;
+  /** Runs rounds of this suite, prints and writes each. */
+  readonly runRounds: (suite: string, measure: MeasureRound) => Promise<readonly Round[]>;
+  /** Looser when the run is short. */
+  readonly slack: number;
+}
+
+/** An exact count that must be right; not a matter of speed. */
+export interface Check {
+  readonly suite: string;
+  readonly name: string;
+  readonly isRight: boolean;
+  readonly text: string;
+}
+
+export interface SuiteResult {
+  readonly measures: readonly (Measure | undefined)[];
+  /** To be made when the product has stopped and its files can be read. */
+  readonly checkStopped?: (dataDir: string) => Promise<Check>;
+}

@@ -1,0 +1,92 @@
+// Everything a run makes, and how it goes away: a temporary directory, children, containers with the run's label. `main.ts` opens one and closes it however the run ends.
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { BenchChild } from './child.ts';
+import type { ChildOptions } from './child.ts';
+import { BenchEngine } from './engine.ts';
+import { outsideShare } from './outside.ts';
+import { readMachineTicks } from './processes.ts';
+
+export interface Workplace {
+  readonly runId: string;
+  readonly directory: string;
+  readonly engine: BenchEngine;
+  readonly signal: AbortSignal;
+  /** What every child gets: enough to run programs, none of the caller's Longshore settings. */
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Starts a child; it is stopped with the workplace when nobody did before. */
+  start(options: Omit<ChildOptions, 'logPath'>): BenchChild;
+  /** Called at the end, last registered first. */
+  later(work: () => Promise<void>): void;
+  /** The share of the machine that others used during the work. */
+  watch<T>(work: () => Promise<T>): Promise<{ readonly value: T; readonly outside: number }>;
+  /** Ends everything; says what could not be ended. */
+  close(): Promise<readonly string[]>;
+}
+
+/** What tools need; everything else of the environment stays outside, so that a run measures the same everywhere. */
+const PASSED_ON = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'DOCKER_HOST', 'LONGSHORE_CA_BUNDLE'];
+
+export async function openWorkplace(signal: AbortSignal): Promise<Workplace> {
+  const runId = `bench-${randomBytes(4).toString('hex')}`;
+  // Short, because paths of sockets end at 107 bytes.
+  const directory = await mkdtemp(join(tmpdir(), 'lsb-'));
+  const engine = new BenchEngine(runId, process.env['DOCKER_HOST']);
+  const undo: (() => Promise<void>)[] = [];
+  const env: Record<string, string | undefined> = {};
+  for (const name of PASSED_ON) if (process.env[name] !== undefined) env[name] = process.env[name];
+  let children = 0;
+  return {
+    runId,
+    directory,
+    engine,
+    signal,
+    env,
+    start(options) {
+      children += 1;
+      const child = new BenchChild({ ...options, logPath: join(directory, `${children}-${options.name}.log`) });
+      undo.push(() => child.stop());
+      return child;
+    },
+    later: (work) => void undo.push(work),
+    async watch(work) {
+      const before = readMachineTicks();
+      await engine.noteContainers();
+      const value = await work();
+      await engine.noteContainers();
+      return { value, outside: outsideShare(before, readMachineTicks(), process.pid, engine.known) };
+    },
+    async close() {
+      const problems: string[] = [];
+      undo.unshift(
+        () => rm(directory, { recursive: true, force: true, maxRetries: 3 }),
+        () => engine.removeAll(),
+      );
+      for (let work = undo.pop(); work !== undefined; work = undo.pop()) {
+        try {
+          await work();
+        } catch (error) {
+          problems.push(error instanceof Error ? error.message : String(error));
+        }
+      }
+      return problems;
+    },
+  };
+}
+
+/** A port of 127.0.0.1 that was free a moment ago. */
+export function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() =>
+        typeof address === 'object' && address !== null ? resolve(address.port) : reject(new Error('no port')),
+      );
+    });
+  });
+}
