@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSyn
 import { createServer } from 'node:net';
 import { delimiter, join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
-import { docker as openDocker, tempDirectory, test, waitFor } from '../helpers/services.ts';
+import { docker as openDocker, runProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
 const MAIN = join(ROOT, 'cli', 'main.ts');
@@ -280,6 +280,35 @@ describe('longshore up', () => {
     expect(invoked).toMatchObject({ code: 1, stdout: '' });
     expect(invoked.stderr).toContain("sad answered 500: KeyError: 'x'");
     expect((await run(here, 'invoke', 'nobody')).stderr).toContain('nobody answered 400: Invalid deployment');
+    running.process.kill('SIGTERM');
+    await running.ended;
+    await expectNothingLeft(here);
+  });
+});
+
+/** The block of the README below a heading, in a language. */
+function readmeBlock(heading: string, language: string): string {
+  const below = readFileSync(join(ROOT, 'README.md'), 'utf8').split(`## ${heading}\n`)[1] ?? '';
+  return below.split(`\`\`\`${language}\n`)[1]?.split('\n```')[0] ?? '';
+}
+
+describe('the README', () => {
+  test('has an app that can be deployed and commands that need nothing but curl', async () => {
+    const here = home();
+    const app = join(here.env['HOME'] ?? '', 'app');
+    mkdirSync(app);
+    writeFileSync(join(app, 'app.py'), readmeBlock('Five minutes', 'python'));
+    const running = await up(here);
+    expect((await run(here, 'deploy', join(app, 'app.py'))).code).toBe(0);
+    const invoked = await run(here, 'invoke', 'predict', '--data', '{"text": "hi"}');
+    expect(invoked).toMatchObject({ code: 0, stdout: '{"text":"hi","model":"…"}' });
+
+    const { url, token } = JSON.parse((await run(here, 'context', 'show', '--json')).stdout) as Record<string, string>;
+    const commands = readmeBlock('With curl alone', 'sh').replace(/^URL=.*$/m, `URL=${url} TOKEN=${token}`);
+    expect(commands).toContain(String(url));
+    const folder = join(here.env['HOME'] ?? '', 'curl');
+    mkdirSync(folder);
+    expect(await runProgram('bash', ['-e', '-c', commands], { cwd: folder })).toMatch(/\{"greeting":"Hello, Ada!"\}$/);
     running.process.kill('SIGTERM');
     await running.ended;
     await expectNothingLeft(here);

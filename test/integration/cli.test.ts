@@ -1,0 +1,219 @@
+// The commands as processes against a small real HTTP server that answers as the gateway does, for what a healthy scheduler does not show:
+// refusals, odd answers, silence. The good path is told by test/e2e/up.test.ts against the real one.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { IncomingMessage, Server } from 'node:http';
+import { join, resolve } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { writeFileSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { tempDirectory, waitFor } from '../helpers/programs.ts';
+
+const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
+const TOKEN = 'eyJ.test';
+
+interface Seen {
+  readonly route: string;
+  readonly authorization: string | undefined;
+  readonly body: Buffer;
+}
+type Reply = { readonly status?: number; readonly body: unknown } | undefined;
+
+let server: Server;
+let url = '';
+let seen: Seen[] = [];
+let reply: (route: string, request: IncomingMessage) => Reply = () => undefined;
+let directory: ReturnType<typeof tempDirectory>;
+
+beforeEach(async () => {
+  seen = [];
+  directory = tempDirectory('cli');
+  server = createServer((request, response) => {
+    void buffer(request).then((body) => {
+      const route = `${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}`;
+      seen.push({ route, authorization: request.headers.authorization, body });
+      const answer = reply(route, request);
+      if (answer === undefined) {
+        response.writeHead(404, { 'content-type': 'application/json' });
+        response.end('{"code":5,"message":"Not Found","details":[]}');
+        return;
+      }
+      response.writeHead(answer.status ?? 200, { 'content-type': 'application/json', 'x-task-id': 't-1' });
+      response.end(typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body));
+    });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  url = `http://127.0.0.1:${typeof address === 'object' && address !== null ? address.port : 0}`;
+});
+afterEach(() => {
+  server.closeAllConnections();
+  server.close();
+  directory.remove();
+});
+
+function start(args: readonly string[], stdin = '') {
+  const child = spawn(process.execPath, [MAIN, ...args], {
+    env: {
+      ...process.env,
+      LONGSHORE_URL: url,
+      LONGSHORE_TOKEN: TOKEN,
+      LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+    },
+    stdio: 'pipe',
+  });
+  child.stdin.end(stdin);
+  let stdout = '';
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
+  return { child, ended, stdout: () => stdout };
+}
+const run = (args: readonly string[], stdin = '') => start(args, stdin).ended;
+
+/** A gateway on which everything goes well, less what `special` says. */
+function gateway(special: Readonly<Record<string, Reply>> = {}) {
+  return (route: string): Reply => {
+    if (route in special) return special[route];
+    if (route.startsWith('GET /api/v1/gateway/objects/')) return { body: { ok: true, exists: false } };
+    if (route === 'POST /api/v1/gateway/objects')
+      return { body: { ok: true, objectId: 'o-1', presignedUrl: `${url}/put/o-1?signature=x`, errorMsg: '' } };
+    if (route === 'PUT /put/o-1') return { body: '' };
+    if (route === 'POST /api/v1/gateway/stubs') return { body: { ok: true, stubId: 's-1', errMsg: '', warnMsg: '' } };
+    if (route === 'POST /api/v1/gateway/stubs/deploy')
+      return { body: { ok: true, deploymentId: 'd-1', version: 3, invokeUrl: `${url}/endpoint/sum/v3` } };
+    return undefined;
+  };
+}
+
+function anApp(
+  text = 'from longshore import endpoint\n\n@endpoint(name="sum", cpu=2, memory="1Gi")\ndef add(a, b):\n    return a + b\n',
+) {
+  const file = join(directory.path, 'app.py');
+  writeFileSync(file, text);
+  return file;
+}
+
+describe('deploy', () => {
+  test('uploads the archive without a bearer, makes the stub from the definition, and deploys it', async () => {
+    reply = gateway();
+    const ended = await run(['deploy', anApp(), '--json']);
+    expect(ended).toMatchObject({ code: 0 });
+    expect(JSON.parse(ended.stdout)).toMatchObject({ name: 'sum', version: 3, deploymentId: 'd-1', stubId: 's-1' });
+    expect(seen.map((one) => one.route.replace(/[0-9a-f]{64}/, '<sha256>'))).toEqual([
+      'GET /api/v1/gateway/objects/<sha256>',
+      'POST /api/v1/gateway/objects',
+      'PUT /put/o-1',
+      'POST /api/v1/gateway/stubs',
+      'POST /api/v1/gateway/stubs/deploy',
+    ]);
+    const [, created, put, stub] = seen;
+    expect(put?.authorization).toBeUndefined();
+    expect(stub?.authorization).toBe(`Bearer ${TOKEN}`);
+    expect(JSON.parse(created?.body.toString() ?? '')).toMatchObject({ size: String(put?.body.byteLength) });
+    const recipe = JSON.parse(stub?.body.toString() ?? '') as Record<string, unknown>;
+    expect(recipe).toMatchObject({ objectId: 'o-1', stubType: 'endpoint/deployment', handler: 'app:add', name: 'sum' });
+    expect([Number(recipe['cpu']), Number(recipe['memory'])]).toEqual([2000, 1024]);
+  });
+
+  test('uploads nothing that the installation has', async () => {
+    reply = (route) =>
+      route.startsWith('GET /api/v1/gateway/objects/')
+        ? { body: { ok: true, exists: true, objectId: 'o-9' } }
+        : gateway()(route);
+    expect((await run(['deploy', anApp()])).code).toBe(0);
+    expect(seen.some((one) => one.route.startsWith('PUT'))).toBe(false);
+  });
+
+  test.for([
+    [
+      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'CPU must be 128 or less.' } } },
+      'CPU must be 128 or less.',
+    ],
+    [{ 'PUT /put/o-1': { status: 413, body: { message: 'too large' } } }, 'the upload was refused with 413'],
+    [
+      { 'POST /api/v1/gateway/stubs': { status: 401, body: { code: 16, message: 'invalid or missing token' } } },
+      'does not accept the token',
+    ],
+    [
+      { 'POST /api/v1/gateway/stubs': { status: 502, body: '<html>bad gateway</html>' } },
+      'something that is not a JSON object: <html>bad',
+    ],
+  ] as const)('that is refused says why: %j', async ([special, sentence]) => {
+    reply = gateway(special);
+    const ended = await run(['deploy', anApp()]);
+    expect(ended).toMatchObject({ code: 1, stdout: '' });
+    expect(ended.stderr).toContain(sentence);
+  });
+
+  test.for([
+    ['import no_such_library\n', 'import it inside the handler'],
+    ['x = 1\n', 'Decorate a function'],
+    ['from longshore import endpoint\n\n@endpoint(name="a", cpu=-1)\ndef a():\n    pass\n', 'cpu'],
+  ])('of a file that cannot be described says what to do: %j', async ([text, sentence]) => {
+    const ended = await run(['deploy', anApp(text)]);
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain(sentence);
+    expect(seen).toEqual([]);
+  });
+
+  test('of a file with two handlers asks for one of them', async () => {
+    const two = ['a', 'b'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
+    const file = anApp(`from longshore import endpoint\n\n${two}`);
+    const ended = await run(['deploy', file]);
+    expect(ended.code).toBe(2);
+    expect(ended.stderr).toContain(`several handlers (a, b): name one, as in ${file}:a`);
+  });
+});
+
+describe('invoke', () => {
+  test("passes the input's bytes on and prints the answer's bytes", async () => {
+    reply = () => ({ body: '{"sum":  3}' });
+    const ended = await run(['invoke', 'sum', '--version', '2', '--data', '-'], '{"a": 1,  "b": 2}');
+    expect(ended).toMatchObject({ code: 0, stdout: '{"sum":  3}', stderr: '' });
+    expect(seen).toMatchObject([{ route: 'POST /endpoint/sum/v2', authorization: `Bearer ${TOKEN}` }]);
+    expect(seen[0]?.body.toString()).toBe('{"a": 1,  "b": 2}');
+  });
+
+  test('that fails prints the text and where its log is, with exit code 1', async () => {
+    reply = () => ({ status: 429, body: { error: 'exceeded max pending tasks: 5' } });
+    const ended = await run(['invoke', 'sum']);
+    expect(ended).toMatchObject({ code: 1, stdout: '' });
+    expect(ended.stderr).toContain('sum answered 429: exceeded max pending tasks: 5');
+    expect(ended.stderr).toContain('longshore logs --task t-1');
+  });
+
+  test('that is not answered in time says so', async () => {
+    server.removeAllListeners('request');
+    const ended = await run(['invoke', 'sum', '--timeout', '1']);
+    expect(ended).toMatchObject({ code: 1 });
+    expect(ended.stderr).toContain(`${url} did not answer within 1 s`);
+  });
+});
+
+describe('logs', () => {
+  test('that follow ask for what comes after the last line, and print each line once', async () => {
+    const lines = Array.from({ length: 5 }, (_unused, n) => ({
+      seq_num: n + 1,
+      timestamp: '2026-01-01T10:00:00.000Z',
+      container_id: 'endpoint-1-abcdef01',
+      message: `line ${n + 1}`,
+    }));
+    let shown = 2;
+    reply = (route, request) => {
+      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
+      if (route !== 'GET /api/v1/logs/w-1') return undefined;
+      const after = Number(URL.parse(request.url ?? '', url)?.searchParams.get('after_seq') ?? 0);
+      const logs = lines.slice(0, shown).filter((line) => line.seq_num > after);
+      shown = Math.min(lines.length, shown + 1);
+      return { body: { logs } };
+    };
+    const following = start(['logs', '--task', 't-1', '--follow']);
+    await waitFor(() => following.stdout().includes('line 5'), 'every line is printed', 20_000);
+    following.child.kill('SIGINT');
+    await following.ended;
+    expect(following.stdout().match(/line \d/g)).toEqual(['line 1', 'line 2', 'line 3', 'line 4', 'line 5']);
+  });
+});
