@@ -225,6 +225,8 @@ export class Books {
     const entry = this.journal.get(containerId);
     if (entry === undefined) return;
     this.#forgotten.set(containerId, this.observed(entry));
+    this.acked.delete(entry.assignmentId);
+    this.proceeded.delete(entry.assignmentId);
     const [oldest] = this.#forgotten.keys();
     if (this.#forgotten.size > MAX_FORGOTTEN && oldest !== undefined) this.#forgotten.delete(oldest);
     await this.journal.delete(containerId);

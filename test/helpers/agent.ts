@@ -75,4 +75,3 @@ export async function zip(files: Readonly<Record<string, string>>): Promise<Buff
   archive.end();
   return buffer(archive.outputStream as unknown as Readable);
 }
-

@@ -224,7 +224,9 @@ test('a large result goes up in parts, numbered from zero', async ({ world }) =>
   runner.send('chunk', { ...named('t1'), seq: 0 }, Buffer.alloc(700_000, 'x'));
   runner.send('result', { ...named('t1'), outcome: 'ok', chunks: 1 }, Buffer.alloc(300_000, 'y'));
   const result = await world.sink.result('t1');
-  const chunks = world.sink.sent.map((message) => message.chunk).filter((chunk) => chunk !== undefined && chunk !== null);
+  const chunks = world.sink.sent
+    .map((message) => message.chunk)
+    .filter((chunk) => chunk !== undefined && chunk !== null);
   expect(chunks.map((chunk) => chunk.seq)).toEqual([0, 1, 2]);
   expect(chunks.every((chunk) => (chunk.data as Buffer).length <= 512 * 1024)).toBe(true);
   expect(result.chunks).toBe(3);
@@ -294,7 +296,12 @@ test('a process that dials again without its task has lost it', async ({ world }
 
 test('a new agent takes over what a runner holds, under the same token', async ({ world }) => {
   await world.add({ ready: { mode: 'single', slots: 1, onStartMs: 5 } });
-  const runner = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0, holding: [named('t1')] });
+  const runner = await FakeRunner.process(world.path, {
+    containerId: ID,
+    process: 0,
+    slots: 0,
+    holding: [named('t1')],
+  });
   expect(world.table.settled([ID])).toBe(true);
   const sink = new Sink();
   world.table.connect(sink);

@@ -9,7 +9,8 @@ const line = (text: string): { taskId: string; stream: string; line: string; tim
   line: text,
   timestampMs: 5,
 });
-const lines = (buffer: LogBuffer): (string | undefined)[] => buffer.take(9)?.records?.map((record) => record.line) ?? [];
+const lines = (buffer: LogBuffer): (string | undefined)[] =>
+  buffer.take(9)?.records?.map((record) => record.line) ?? [];
 
 test('lines go out in order and stay until they are acknowledged', () => {
   const buffer = new LogBuffer(limits, () => 0);

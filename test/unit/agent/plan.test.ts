@@ -102,7 +102,12 @@ test('what the agent itself ends is stopped even without a scheduler', () => {
 });
 
 test('a container cut off between create and start is removed, and made anew if it is wanted', () => {
-  const half = { wanted: [wanted('x')], known: [known('x', { stage: 'creating' })], acked: ['a-x-1'], proceeded: ['a-x-1'] };
+  const half = {
+    wanted: [wanted('x')],
+    known: [known('x', { stage: 'creating' })],
+    acked: ['a-x-1'],
+    proceeded: ['a-x-1'],
+  };
   expect(plan(input({ ...half, seen: [seen('x', { state: 'created' })] }), NOW)[0]).toMatchObject({
     kind: 'remove-stray',
     why: 'never_started',
@@ -133,17 +138,23 @@ const ids = ['p', 'q', 'r'];
 const anId = fc.constantFrom(...ids);
 const anEpoch = fc.integer({ min: 1, max: 3 });
 const worlds = fc.record({
-  wanted: fc.option(fc.uniqueArray(fc.record({ id: anId, epoch: anEpoch, stop: fc.boolean() }), { selector: (one) => one.id }), {
-    freq: 6,
-    nil: undefined,
-  }),
+  wanted: fc.option(
+    fc.uniqueArray(fc.record({ id: anId, epoch: anEpoch, stop: fc.boolean() }), { selector: (one) => one.id }),
+    {
+      freq: 6,
+      nil: undefined,
+    },
+  ),
   known: fc.uniqueArray(
     fc.record({ id: anId, epoch: anEpoch, stage: fc.constantFrom('accepted', 'creating', 'created', 'gone') }),
     { selector: (one) => one.id },
   ),
-  seen: fc.uniqueArray(fc.record({ id: anId, epoch: anEpoch, state: fc.constantFrom('created', 'running', 'exited') }), {
-    selector: (one) => `${one.id} ${one.epoch}`,
-  }),
+  seen: fc.uniqueArray(
+    fc.record({ id: anId, epoch: anEpoch, state: fc.constantFrom('created', 'running', 'exited') }),
+    {
+      selector: (one) => `${one.id} ${one.epoch}`,
+    },
+  ),
   attended: fc.subarray(ids),
   proceed: fc.boolean(),
 });
@@ -192,7 +203,9 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
               break;
             case 'stop':
               expect(want).toBeDefined();
-              engine = engine.map((one) => (one.dockerId === action.dockerId ? { ...one, state: 'exited' as const } : one));
+              engine = engine.map((one) =>
+                one.dockerId === action.dockerId ? { ...one, state: 'exited' as const } : one,
+              );
               break;
             case 'finish':
             case 'vanished':

@@ -17,20 +17,43 @@ const host: HostFacts = {
   extraLabels: {},
 };
 const assignmentOf = (spec: Partial<ContainerSpec__Output> = {}): Assignment__Output =>
-  ({ ...anAssignment({ onStart: '', env: {}, gpuUuids: [], timeoutMs: 0, keepWarmSeconds: 0, ...spec }), stop: false, graceMs: 0, stopReason: '' }) as Assignment__Output;
-const createOf = (spec: Partial<ContainerSpec__Output> = {}, facts: Partial<HostFacts> = {}): ReturnType<typeof createContainerOf> => {
+  ({
+    ...anAssignment({ onStart: '', env: {}, gpuUuids: [], timeoutMs: 0, keepWarmSeconds: 0, ...spec }),
+    stop: false,
+    graceMs: 0,
+    stopReason: '',
+  }) as Assignment__Output;
+const createOf = (
+  spec: Partial<ContainerSpec__Output> = {},
+  facts: Partial<HostFacts> = {},
+): ReturnType<typeof createContainerOf> => {
   const assignment = assignmentOf(spec);
-  return createContainerOf(assignment, assignment.spec as ContainerSpec__Output, 'img', { ...host, ...facts }, {
-    code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
-    socketDir: '/s/1',
-  });
+  return createContainerOf(
+    assignment,
+    assignment.spec as ContainerSpec__Output,
+    'img',
+    { ...host, ...facts },
+    {
+      code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
+      socketDir: '/s/1',
+    },
+  );
 };
 const envOf = (create: { readonly env: readonly string[] }): Record<string, string> =>
   Object.fromEntries(create.env.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)]));
 
 test('a container gets the names its runner reads, and a stub cannot set ours', () => {
   const env = envOf(
-    createOf({ env: { MY: '1', HANDLER: 'evil', NVIDIA_VISIBLE_DEVICES: 'all', CUDA_VISIBLE_DEVICES: '0', LONGSHORE_TOKEN: 'x', PYTHONPATH: '/mine' } }),
+    createOf({
+      env: {
+        MY: '1',
+        HANDLER: 'evil',
+        NVIDIA_VISIBLE_DEVICES: 'all',
+        CUDA_VISIBLE_DEVICES: '0',
+        LONGSHORE_TOKEN: 'x',
+        PYTHONPATH: '/mine',
+      },
+    }),
   );
   expect(env).toMatchObject({
     MY: '1',
@@ -83,7 +106,11 @@ test('a CA bundle is mounted and named to everything that reads one, unless the 
 
 test('labels say whose it is and hold no secret', () => {
   const create = createOf({ env: { SECRET: 'hush' } });
-  expect(create.labels).toMatchObject({ 'io.longshore.managed': '1', 'io.longshore.machine': 'm1', 'io.longshore.epoch': '1' });
+  expect(create.labels).toMatchObject({
+    'io.longshore.managed': '1',
+    'io.longshore.machine': 'm1',
+    'io.longshore.epoch': '1',
+  });
   expect(JSON.stringify(create.labels)).not.toMatch(/hush|container-token/);
 });
 
@@ -134,12 +161,20 @@ test('addresses come apart, with an IPv6 host too', () => {
 });
 
 test('the reason of an exit says whose doing it was', () => {
-  const exit = { seen: { exitCode: 0, oomKilled: false, error: '' }, ready: true, note: undefined, ending: undefined, rebooted: false };
+  const exit = {
+    seen: { exitCode: 0, oomKilled: false, error: '' },
+    ready: true,
+    note: undefined,
+    ending: undefined,
+    rebooted: false,
+  };
   expect(exitReason(exit)).toBe('completed');
   expect(exitReason({ ...exit, seen: { ...exit.seen, oomKilled: true } })).toBe('oom');
   expect(exitReason({ ...exit, seen: { ...exit.seen, exitCode: 3 } })).toBe('user_error');
   expect(exitReason({ ...exit, seen: { ...exit.seen, exitCode: 137 } })).toBe('killed');
   expect(exitReason({ ...exit, ending: 'drained', seen: { ...exit.seen, exitCode: 143 } })).toBe('drained');
   expect(exitReason({ ...exit, rebooted: true, seen: { ...exit.seen, exitCode: 255 } })).toBe('host_reboot');
-  expect(exitReason({ ...exit, note: { reason: 'user_error', message: 'x' }, ending: 'user_error' })).toBe('user_error');
+  expect(exitReason({ ...exit, note: { reason: 'user_error', message: 'x' }, ending: 'user_error' })).toBe(
+    'user_error',
+  );
 });

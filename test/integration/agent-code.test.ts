@@ -1,0 +1,151 @@
+import { createHash } from 'node:crypto';
+import { lstat, mkdtemp, mkdir, readFile, readdir, readlink, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import type { Readable } from 'node:stream';
+import { ZipFile } from 'yazl';
+import { expect, test as base } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { Archives } from '../../agent/code/archives.ts';
+import { unpack } from '../../agent/code/unpack.ts';
+import { Views } from '../../agent/code/views.ts';
+import { zip } from '../helpers/agent.ts';
+
+const test = base.extend('dir', async ({}, { onCleanup }): Promise<string> => {
+  const dir = await mkdtemp(join(tmpdir(), 'lsc-'));
+  onCleanup(() => rm(dir, { recursive: true, force: true }));
+  return dir;
+});
+
+const log = createLog({ name: 'test', level: 'silent' });
+const outcome = async (dir: string, archive: Buffer): Promise<string> => {
+  await writeFile(join(dir, 'a.zip'), archive);
+  const target = join(dir, 'out');
+  await mkdir(target);
+  try {
+    await unpack(join(dir, 'a.zip'), target);
+    return 'unpacked';
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+};
+/** Entries with a mode: symbolic links are 0o120777. */
+async function zipModes(entries: readonly (readonly [string, string, number])[]): Promise<Buffer> {
+  const archive = new ZipFile();
+  for (const [name, text, mode] of entries) archive.addBuffer(Buffer.from(text), name, { mode });
+  archive.end();
+  return buffer(archive.outputStream as unknown as Readable);
+}
+/** The writer refuses evil names; the bytes of a good one of the same length are exchanged. */
+const renamed = (archive: Buffer, from: string, to: string): Buffer =>
+  Buffer.from(archive.toString('latin1').replaceAll(from, to), 'latin1');
+
+test('files are unpacked readable and writable for all, programs stay programs', async ({ dir }) => {
+  const archive = await zipModes([
+    ['pkg/a.py', 'A', 0o100600],
+    ['run.sh', '#!', 0o100700],
+    ['link', 'pkg/a.py', 0o120777],
+  ]);
+  expect(await outcome(dir, archive)).toBe('unpacked');
+  const mode = async (name: string): Promise<number> => (await stat(join(dir, 'out', name))).mode & 0o777;
+  expect([await mode('.'), await mode('pkg'), await mode('pkg/a.py'), await mode('run.sh')]).toEqual([
+    0o777, 0o777, 0o666, 0o777,
+  ]);
+  expect(await readlink(join(dir, 'out', 'link'))).toBe('pkg/a.py');
+});
+
+test.for([
+  ['a path that climbs', 'aa/evil', '../evil'],
+  ['an absolute path', 'aevil', '/evil'],
+  ['a path that climbs with backslashes', 'aaaevil', '..\\evil'],
+] as const)('%s is refused', async ([, good, evil], { dir }) => {
+  const archive = renamed(await zip({ [good]: 'x' }), good, evil);
+  expect(await outcome(dir, archive)).not.toBe('unpacked');
+  expect(await readdir(dir)).toEqual(['a.zip', 'out']);
+});
+
+test.for([
+  ['an absolute link', [['l', '/etc/passwd', 0o120777]]],
+  ['a link that climbs out', [['d/l', '../../x', 0o120777]]],
+  [
+    'a link through a link',
+    [
+      ['a', 'b', 0o120777],
+      ['b', '.', 0o120777],
+      ['c', 'a/../../x', 0o120777],
+    ],
+  ],
+] as const)('%s is refused', async ([, entries], { dir }) => {
+  expect(await outcome(dir, await zipModes(entries))).toMatch(/link/);
+});
+
+test('a file is never written through a link', async ({ dir }) => {
+  const archive = await zipModes([
+    ['d', '.', 0o120777],
+    ['d/x', 'text', 0o100644],
+  ]);
+  expect(await outcome(dir, archive)).not.toBe('unpacked');
+  expect((await lstat(join(dir, 'out', 'd'))).isSymbolicLink()).toBe(false);
+});
+
+test('an archive is fetched once for many, checked, and the least recently used one goes first', async ({ dir }) => {
+  const bodies = new Map<string, Buffer>();
+  const fetched: string[] = [];
+  const archives = new Archives(
+    join(dir, 'code'),
+    async function* (objectId) {
+      fetched.push(objectId);
+      yield bodies.get(objectId) ?? Buffer.alloc(0);
+    },
+    1500,
+    log,
+  );
+  await archives.open();
+  const ref = async (name: string): Promise<{ objectId: string; sha256: string; size: number }> => {
+    const bytes = await zip({ 'f.txt': name.repeat(1000) });
+    bodies.set(name, bytes);
+    return { objectId: name, sha256: createHash('sha256').update(bytes).digest('hex'), size: bytes.length };
+  };
+  const [a, b, c] = [await ref('a'), await ref('b'), await ref('c')];
+  const [one, two] = await Promise.all([archives.acquire(a, 'u1'), archives.acquire(a, 'u2')]);
+  expect(one).toBe(two);
+  expect(fetched).toEqual(['a']);
+  expect(await readFile(join(one, 'f.txt'), 'utf8')).toBe('a'.repeat(1000));
+  await archives.acquire(b, 'u3');
+  archives.release(b.sha256, 'u3');
+  await archives.acquire(c, 'u4');
+  // `a` is older but in use: `b` went.
+  expect((await readdir(join(dir, 'code'))).filter((name) => /^[0-9a-f]{64}$/.test(name)).toSorted()).toEqual(
+    [a.sha256, c.sha256].toSorted(),
+  );
+  await expect(archives.acquire({ ...b, sha256: 'f'.repeat(64) }, 'u5')).rejects.toThrow(/sha256/);
+  // Another agent finds what this one left, and nothing half made.
+  await mkdir(join(dir, 'code', `${'1'.repeat(64)}.new`));
+  const next = new Archives(
+    join(dir, 'code'),
+    () => {
+      throw new Error('not to be fetched');
+    },
+    1500,
+    log,
+  );
+  await next.open();
+  expect(await next.acquire(a, 'u6')).toBe(one);
+  expect((await readdir(join(dir, 'code'))).some((name) => name.endsWith('.new'))).toBe(false);
+});
+
+test('where overlays are refused a view is a copy of its own', async ({ dir }) => {
+  const views = new Views(join(dir, 'views'), {}, async () => undefined);
+  await views.open();
+  views.refuseOverlay();
+  await mkdir(join(dir, 'lower'));
+  await writeFile(join(dir, 'lower', 'app.py'), 'x');
+  const mount = await views.make('c1', 'short1', join(dir, 'lower'));
+  expect(mount).toMatchObject({ kind: 'bind', target: '/mnt/code', readOnly: false });
+  await writeFile(join(mount.source, 'app.py'), 'changed');
+  expect(await readFile(join(dir, 'lower', 'app.py'), 'utf8')).toBe('x');
+  expect((await stat(mount.source)).mode & 0o777).toBe(0o777);
+  await views.remove('short1');
+  expect(await views.list()).toEqual([]);
+});

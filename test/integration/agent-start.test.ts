@@ -1,0 +1,227 @@
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { createAgent } from '../../agent/main.ts';
+import type { AgentWorld } from '../helpers/agent.ts';
+import { agentConfig, agentWorld, zip } from '../helpers/agent.ts';
+import { anAssignment } from '../helpers/agent-assignment.ts';
+import { FakeScheduler, until } from '../helpers/fake-scheduler.ts';
+import { test as base } from '../helpers/services.ts';
+
+const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<AgentWorld> => {
+  const world = await agentWorld(docker.labels);
+  onCleanup(() => world.end());
+  return world;
+});
+
+const failureOf = async (env: Record<string, string>): Promise<{ code: string; message: string; exitCode: number }> => {
+  const agent = createAgent(agentConfig(env), createLog({ name: 'agent', level: 'silent' }));
+  try {
+    await agent.start();
+  } catch (error) {
+    return error as { code: string; message: string; exitCode: number };
+  }
+  await agent.stop();
+  throw new Error('it started');
+};
+
+/** The agent as a process of its own. */
+function program(env: Record<string, string>): {
+  child: ChildProcess;
+  ready: Promise<string>;
+  exit: Promise<number | null>;
+  stderr: () => string;
+} {
+  const main = fileURLToPath(new URL('../../agent/main.ts', import.meta.url));
+  const source = `const { runAgent } = await import(${JSON.stringify(main)});
+    try { await runAgent(process.env); process.exit(0); }
+    catch (error) { process.stderr.write(String(error.message)); process.exit(error.exitCode ?? 1); }`;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', source], {
+    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+  });
+  let stderr = '';
+  let stdout = '';
+  child.stderr?.on('data', (data: Buffer) => (stderr += String(data)));
+  child.stdout?.on('data', (data: Buffer) => (stdout += String(data)));
+  return {
+    child,
+    stderr: () => stderr,
+    ready: new Promise((resolve) => {
+      child.on('message', (message: { kind: string; metricsAddress: string }) => {
+        if (message.kind === 'ready') resolve(message.metricsAddress);
+      });
+    }),
+    exit: new Promise((resolve) => {
+      child.on('exit', (code) => {
+        expect(stdout).toBe('');
+        resolve(code);
+      });
+    }),
+  };
+}
+
+test('joining swaps the token for a credential that later starts use', async ({ world }) => {
+  const { scheduler } = world;
+  await world.agent.start();
+  await world.agent.connected;
+  expect(scheduler.joins).toHaveLength(1);
+  expect(scheduler.joins[0]).toMatchObject({ joinToken: scheduler.secret, protocol: 1 });
+  expect(scheduler.hellos[0]).toMatchObject({ machineId: scheduler.machineId });
+  const inventory = scheduler.hellos[0]?.inventory;
+  expect(inventory?.cpuMillicores).toBeGreaterThan(0);
+  expect(inventory?.memoryBytes).toBeGreaterThan(1 << 28);
+  expect(inventory?.images.some((image) => image.includes('python'))).toBe(true);
+  await world.agent.stop();
+  await world.restart();
+  expect(scheduler.joins).toHaveLength(1);
+  expect(scheduler.hellos).toHaveLength(2);
+  expect(scheduler.hellos[0]?.bootId).toBe(scheduler.hellos[1]?.bootId);
+  expect(scheduler.hellos[0]?.instanceId).not.toBe(scheduler.hellos[1]?.instanceId);
+});
+
+test('a scheduler with another CA never sees the secret', async ({ world }) => {
+  const impostor = new FakeScheduler();
+  await impostor.start();
+  try {
+    const failure = await failureOf(world.env({ LONGSHORE_SCHEDULER_ADDRESS: impostor.address }));
+    expect(failure.code).toBe('wrong_scheduler');
+    expect(failure.message).toMatch(/fingerprint/);
+    expect(impostor.joins).toEqual([]);
+  } finally {
+    impostor.down();
+  }
+});
+
+test('a token that is refused ends the start with the cure; the nonce of a try is kept for the next', async ({
+  world,
+}) => {
+  world.scheduler.refuseJoin = true;
+  const failure = await failureOf(world.env());
+  expect(failure.code).toBe('join_refused');
+  expect(failure.message).toMatch(/longshore machine create/);
+  await failureOf(world.env());
+  expect(world.scheduler.joins[0]?.nonce).toBe(world.scheduler.joins[1]?.nonce);
+});
+
+test('without a credential or a token the start says how to get one', async ({ world }) => {
+  const failure = await failureOf(world.env({ LONGSHORE_JOIN_TOKEN: 'none' }));
+  expect(failure).toMatchObject({ code: 'not_joined', exitCode: 78 });
+  expect(failure.message).toMatch(/LONGSHORE_JOIN_TOKEN/);
+});
+
+test('a refused credential is replaced by joining with a new token, and the key stays', async ({ world }) => {
+  const { scheduler } = world;
+  await world.agent.start();
+  await world.agent.connected;
+  const key = scheduler.joins[0]?.publicKey;
+  await world.agent.stop();
+  scheduler.credential = 'another';
+  const secret = 'a-new-secret-of-a-new-token';
+  Object.assign(scheduler, { secret, joinToken: scheduler.joinToken.replace(/[^.]+$/, secret), machineId: 'feedbeef' });
+  const agent = createAgent(
+    agentConfig(world.env({ LONGSHORE_JOIN_TOKEN: scheduler.joinToken })),
+    createLog({ name: 'a', level: 'silent' }),
+  );
+  await agent.start();
+  await agent.connected;
+  expect(scheduler.joins[1]).toMatchObject({ joinToken: secret, publicKey: key });
+  expect(scheduler.hellos.at(-1)?.machineId).toBe('feedbeef');
+  await agent.stop();
+});
+
+test('a second agent on the same state directory does not start', async ({ world }) => {
+  await world.agent.start();
+  const failure = await failureOf(world.env());
+  expect(failure.code).toBe('state_in_use');
+  expect(failure.message).toContain(world.dataDir);
+});
+
+test('no Docker, a taken port and a state that cannot be written each have their sentence', async ({ world }) => {
+  const none = await failureOf(world.env({ DOCKER_HOST: 'unix:///nowhere/docker.sock' }));
+  expect(none.code).toBe('no_docker');
+  expect(none.message).toMatch(/install and start Docker/);
+  const file = join(world.dataDir, 'file');
+  await writeFile(file, '');
+  const state = await failureOf(world.env({ LONGSHORE_DATA_DIR: join(file, 'below') }));
+  expect(state.code).toBe('state_not_writable');
+  const long = await failureOf(world.env({ LONGSHORE_DATA_DIR: join(world.dataDir, 'x'.repeat(100)) }));
+  expect(long.code).toBe('state_path_too_long');
+  await world.agent.start();
+  const other = join(world.dataDir, 'o');
+  await mkdir(other);
+  const taken = await failureOf(
+    world.env({ LONGSHORE_DATA_DIR: other, LONGSHORE_AGENT_METRICS_ADDRESS: world.agent.metricsAddress }),
+  );
+  expect(taken.code).toBe('address_taken');
+});
+
+test('as a program it says ready over IPC, nothing on stdout, and ends on SIGTERM; wrong settings exit 78', async ({
+  world,
+}) => {
+  const first = program(world.env());
+  expect(await first.ready).toMatch(/^127\.0\.0\.1:\d+$/);
+  first.child.kill('SIGTERM');
+  expect(await first.exit).toBe(0);
+  const second = program(world.env({ LONGSHORE_AGENT_CPU: 'lots' }));
+  expect(await second.exit).toBe(78);
+  expect(second.stderr()).toMatch(/LONGSHORE_AGENT_CPU/);
+});
+
+test('after kill -9 the next agent adopts the container, and a stop over IPC ends it', async ({ world, docker }) => {
+  const { scheduler } = world;
+  const first = program(world.env());
+  await first.ready;
+  const code = scheduler.addArchive(
+    await zip({ 'app.py': 'CALLS = []\ndef handler():\n    CALLS.append(1)\n    return len(CALLS)\n' }),
+  );
+  const assignment = anAssignment({ code });
+  scheduler.desire([assignment]);
+  await scheduler.phase(assignment.containerId, 'running');
+  scheduler.run('t1', assignment.containerId, '');
+  await scheduler.resultOf('t1');
+  first.child.kill('SIGKILL');
+  await first.exit;
+  const second = program(world.env());
+  await second.ready;
+  await until('the second task stream', () => scheduler.reports.length > 1);
+  scheduler.desire([assignment]);
+  scheduler.run('t2', assignment.containerId, '');
+  expect((await scheduler.resultOf('t2')).whole.toString()).toBe('2');
+  second.child.send({ kind: 'stop', containers: 'stop' });
+  expect(await second.exit).toBe(0);
+  const label = `io.longshore.container=${assignment.containerId}`;
+  expect(await docker.client.listContainers({ all: true, filters: { label: [label] } })).toEqual([]);
+});
+
+test('a container whose journal is lost is adopted when it is wanted', async ({ world }) => {
+  const { scheduler } = world;
+  await world.agent.start();
+  await world.agent.connected;
+  const code = scheduler.addArchive(
+    await zip({ 'app.py': 'CALLS = []\ndef handler():\n    CALLS.append(1)\n    return len(CALLS)\n' }),
+  );
+  const assignment = anAssignment({ code });
+  scheduler.desire([assignment]);
+  await scheduler.phase(assignment.containerId, 'running');
+  await world.agent.stop();
+  const journal = join(world.dataDir, 'agent', 'journal.json');
+  expect(await readFile(journal, 'utf8')).toContain(assignment.containerId);
+  await rm(journal);
+  scheduler.observed.clear();
+  await world.restart();
+  scheduler.desire([assignment]);
+  await scheduler.phase(assignment.containerId, 'running');
+  await until('a task to be taken', () => {
+    if (scheduler.results.length > 0) return true;
+    if (scheduler.refused.length === 0 && scheduler.started.length > 0) return false;
+    scheduler.refused.length = 0;
+    scheduler.run('t1', assignment.containerId, '');
+    return false;
+  });
+  expect(scheduler.results[0]?.outcome).toBe('ok');
+});

@@ -1,0 +1,418 @@
+import { readFile, readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
+import type { AgentWorld } from '../helpers/agent.ts';
+import { agentWorld, zip } from '../helpers/agent.ts';
+import { anAssignment } from '../helpers/agent-assignment.ts';
+import { until } from '../helpers/fake-scheduler.ts';
+import { test as base } from '../helpers/services.ts';
+
+interface Started {
+  readonly world: AgentWorld;
+  readonly deploy: (source: string, spec?: Partial<ContainerSpec>) => Promise<ReturnType<typeof anAssignment>>;
+}
+
+const test = base.extend('started', async ({ docker }, { onCleanup }): Promise<Started> => {
+  const world = await agentWorld(docker.labels);
+  onCleanup(() => world.end());
+  await world.agent.start();
+  await world.agent.connected;
+  return {
+    world,
+    deploy: async (source, spec = {}) => {
+      const code = world.scheduler.addArchive(await zip({ 'app.py': source }));
+      return anAssignment({ code, ...spec });
+    },
+  };
+});
+
+const HELLO = `
+import os
+def handler(name="nobody", **rest):
+    print("greeting", name)
+    return {"hello": name, "pid": os.getpid(), "rest": rest}
+`;
+
+test('an assignment becomes a ready container that answers tasks, and nothing is left of it', async ({
+  started,
+  docker,
+}) => {
+  const { world, deploy } = started;
+  const { scheduler } = world;
+  const assignment = await deploy(HELLO);
+  scheduler.desire([assignment]);
+  const ready = await scheduler.phase(assignment.containerId, 'running');
+  expect(ready).toMatchObject({ slots: 1, mode: 'single', epoch: 1, assignmentId: assignment.assignmentId });
+  scheduler.run('t1', assignment.containerId, '{"name":"Ada"}', { query: '{"q":["1"]}' });
+  const result = await scheduler.resultOf('t1');
+  expect(result.outcome).toBe('ok');
+  expect(JSON.parse(result.whole.toString())).toMatchObject({ hello: 'Ada', rest: { q: 1 } });
+  await until('the log line', () =>
+    scheduler.records.some((record) => record.line === 'greeting Ada' && record.taskId === 't1'),
+  );
+
+  const [container] = await docker.client.listContainers({
+    filters: { label: [`io.longshore.container=${assignment.containerId}`] },
+  });
+  const facts = await docker.client.getContainer(container?.Id ?? '').inspect();
+  expect(facts.HostConfig).toMatchObject({ CapDrop: ['ALL'], PidsLimit: 4096, Init: true });
+  expect(facts.Config.Labels).toMatchObject({ 'io.longshore.machine': scheduler.machineId, ...docker.labels });
+
+  scheduler.desire([{ ...assignment, stop: true, graceMs: 5000, stopReason: 'scaled_in' }]);
+  const removed = await scheduler.phase(assignment.containerId, 'removed');
+  expect(removed.reason).toBe('scaled_in');
+  scheduler.desire([], { confirmEmpty: true });
+  const label = `io.longshore.container=${assignment.containerId}`;
+  expect(await docker.client.listContainers({ all: true, filters: { label: [label] } })).toEqual([]);
+  const { Volumes: volumes } = await docker.client.listVolumes({ filters: { name: [assignment.containerId] } });
+  expect(volumes ?? []).toEqual([]);
+  expect(await readdir(join(world.dataDir, 'agent', 'views'))).toEqual([]);
+  expect(await readdir(join(world.dataDir, 'agent', 's'))).toEqual([]);
+});
+
+test('on_start runs once, and its value is shared by every runner process', async ({ started }) => {
+  const { world, deploy } = started;
+  const source = `
+import os, uuid, time
+def start():
+    with open("started", "a") as file:
+        file.write("x")
+    return str(uuid.uuid4())
+def handler(context):
+    time.sleep(0.2)
+    return {"uuid": context.on_start_value, "pid": os.getpid(), "starts": open("started").read()}
+`;
+  const assignment = await deploy(source, { onStart: 'app:start', workers: 3 });
+  world.scheduler.desire([assignment]);
+  const ready = await world.scheduler.phase(assignment.containerId, 'running');
+  expect(ready).toMatchObject({ slots: 3, mode: 'fork' });
+  for (let at = 0; at < 3; at += 1) world.scheduler.run(`t${at}`, assignment.containerId, '');
+  const answers: { uuid: string; pid: number; starts: string }[] = [];
+  for (let at = 0; at < 3; at += 1)
+    answers.push(JSON.parse((await world.scheduler.resultOf(`t${at}`)).whole.toString()) as (typeof answers)[number]);
+  expect(new Set(answers.map((answer) => answer.pid)).size).toBe(3);
+  expect(new Set(answers.map((answer) => answer.uuid)).size).toBe(1);
+  expect(answers.every((answer) => answer.starts === 'x')).toBe(true);
+});
+
+test('an agent that is started again adopts what runs: the same container answers, and a task in hand is not lost', async ({
+  started,
+}) => {
+  const { world, deploy } = started;
+  const { scheduler } = world;
+  const source = `
+import time
+CALLS = []
+def handler(seconds=0):
+    time.sleep(seconds)
+    CALLS.append(seconds)
+    return len(CALLS)
+`;
+  const assignment = await deploy(source);
+  scheduler.desire([assignment]);
+  await scheduler.phase(assignment.containerId, 'running');
+  scheduler.run('t1', assignment.containerId, '{"seconds":0}');
+  expect((await scheduler.resultOf('t1')).whole.toString()).toBe('1');
+  scheduler.run('t2', assignment.containerId, '{"seconds":2}');
+  await until('t2 to start', () => scheduler.started.includes('t2'));
+  await world.agent.stop();
+  expect(scheduler.heard.some((message) => message.goodbye?.reason === 'restarting')).toBe(true);
+  await world.restart();
+  expect(scheduler.hellos.at(-1)?.observed).toMatchObject([{ containerId: assignment.containerId, phase: 'running' }]);
+  scheduler.desire([assignment]);
+  const report = await until('the second report', () => scheduler.reports[1]);
+  expect(report.running.map((attempt) => attempt.taskId)).toEqual(['t2']);
+  expect((await scheduler.resultOf('t2')).whole.toString()).toBe('2');
+  scheduler.run('t3', assignment.containerId, '{"seconds":0}');
+  expect((await scheduler.resultOf('t3')).whole.toString()).toBe('3');
+  expect(scheduler.results.filter((result) => result.taskId === 't2')).toHaveLength(1);
+});
+
+test('the scheduler going away ends nothing: the result is kept, and given once it is back', async ({ started }) => {
+  const { world, deploy } = started;
+  const { scheduler } = world;
+  const assignment = await deploy('import time\ndef handler(s):\n    time.sleep(s)\n    return "kept"\n');
+  scheduler.desire([assignment]);
+  await scheduler.phase(assignment.containerId, 'running');
+  scheduler.run('t1', assignment.containerId, '{"s":0.5}');
+  await until('t1 to start', () => scheduler.started.includes('t1'));
+  scheduler.down();
+  await scheduler.listen();
+  expect((await scheduler.resultOf('t1')).whole.toString()).toBe('"kept"');
+  expect(scheduler.observed.get(assignment.containerId)?.phase).toBe('running');
+});
+
+test('a scheduler that is heard no more is dialled anew', async ({ started }) => {
+  const { scheduler } = started.world;
+  scheduler.pings = false;
+  await until('a second hello', () => scheduler.hellos.length > 1);
+  scheduler.pings = true;
+});
+
+test('a handler that exits its process is the user’s error, with the code', async ({ started }) => {
+  const { world, deploy } = started;
+  const assignment = await deploy('import os\ndef handler(code):\n    os._exit(code)\n');
+  world.scheduler.desire([assignment]);
+  await world.scheduler.phase(assignment.containerId, 'running');
+  world.scheduler.run('t1', assignment.containerId, '{"code":3}');
+  const result = await world.scheduler.resultOf('t1');
+  expect(result).toMatchObject({ outcome: 'exited', started: true });
+  expect(result.whole.toString()).toBe('{"error":"process exited (code 3)"}');
+  const removed = await world.scheduler.phase(assignment.containerId, 'removed');
+  expect(removed).toMatchObject({ exitCode: 3, reason: 'user_error' });
+});
+
+test('one of several processes exits: the others serve on, and it is replaced', async ({ started }) => {
+  const { world, deploy } = started;
+  const source =
+    'import os\ndef handler(code=None):\n    if code is not None: os._exit(code)\n    return os.getpid()\n';
+  const assignment = await deploy(source, { workers: 2 });
+  world.scheduler.desire([assignment]);
+  await world.scheduler.phase(assignment.containerId, 'running');
+  world.scheduler.run('t1', assignment.containerId, '{"code":5}');
+  expect((await world.scheduler.resultOf('t1')).whole.toString()).toBe('{"error":"process exited (code 5)"}');
+  for (let at = 0; at < 4; at += 1) {
+    world.scheduler.run(`n${at}`, assignment.containerId, '');
+    expect((await world.scheduler.resultOf(`n${at}`)).outcome).toBe('ok');
+  }
+  expect(world.scheduler.observed.get(assignment.containerId)?.phase).toBe('running');
+});
+
+test('memory that runs out is named', async ({ started }) => {
+  const { world, deploy } = started;
+  const assignment = await deploy('def handler():\n    return len(bytearray(400_000_000))\n', {
+    memoryBytes: 64 << 20,
+  });
+  world.scheduler.desire([assignment]);
+  await world.scheduler.phase(assignment.containerId, 'running');
+  world.scheduler.run('t1', assignment.containerId, '');
+  const result = await world.scheduler.resultOf('t1');
+  expect(result.outcome).toBe('exited');
+  expect(result.whole.toString()).toBe('{"error":"process ran out of memory"}');
+  expect(await world.scheduler.phase(assignment.containerId, 'removed')).toMatchObject({
+    oomKilled: true,
+    reason: 'oom',
+  });
+});
+
+test('an on_start that raises is a failed start with its last lines', async ({ started }) => {
+  const { world, deploy } = started;
+  const source = 'def start():\n    raise ValueError("no model here")\ndef handler():\n    return 1\n';
+  const assignment = await deploy(source, { onStart: 'app:start' });
+  world.scheduler.desire([assignment]);
+  const removed = await world.scheduler.phase(assignment.containerId, 'removed');
+  expect(removed.reason).toBe('user_error');
+  expect(removed.message).toMatch(/ValueError: no model here/);
+  expect(removed.message).toMatch(/line 2, in start/);
+  expect(world.scheduler.phases.get(assignment.containerId)).not.toContain('running');
+});
+
+test('a start that takes too long is ended and named', async ({ started }) => {
+  const { world, deploy } = started;
+  const source = 'import time\ndef start():\n    time.sleep(60)\ndef handler():\n    return 1\n';
+  const assignment = await deploy(source, { onStart: 'app:start', startTimeoutMs: 700 });
+  world.scheduler.desire([assignment]);
+  expect((await world.scheduler.phase(assignment.containerId, 'removed')).reason).toBe('start_timeout');
+});
+
+test('a task past its limit is ended, and its container serves on', async ({ started }) => {
+  const { world, deploy } = started;
+  const source =
+    'import time\ndef handler(s=0):\n    end = time.time() + s\n    while time.time() < end: time.sleep(0.01)\n    return 1\n';
+  const assignment = await deploy(source);
+  world.scheduler.desire([assignment]);
+  await world.scheduler.phase(assignment.containerId, 'running');
+  world.scheduler.run('t1', assignment.containerId, '{"s":30}', { timeoutMs: 300 });
+  expect((await world.scheduler.resultOf('t1')).outcome).toBe('timeout');
+  world.scheduler.run('t2', assignment.containerId, '');
+  expect((await world.scheduler.resultOf('t2')).outcome).toBe('ok');
+});
+
+test('a container that ignores TERM is killed after its grace, and its task is given back', async ({ started }) => {
+  const { world, deploy } = started;
+  const source = `
+import signal, time
+def handler():
+    print("in it", flush=True)
+    while True: time.sleep(1)
+`;
+  const assignment = await deploy(source);
+  world.scheduler.desire([assignment]);
+  await world.scheduler.phase(assignment.containerId, 'running');
+  world.scheduler.run('t1', assignment.containerId, '');
+  await until('t1 to start', () => world.scheduler.started.includes('t1'));
+  const from = performance.now();
+  world.scheduler.desire([{ ...assignment, stop: true, graceMs: 800, stopReason: 'user_stop' }]);
+  expect((await world.scheduler.resultOf('t1')).outcome).toBe('lost');
+  const removed = await world.scheduler.phase(assignment.containerId, 'removed');
+  expect(removed).toMatchObject({ reason: 'user_stop', exitCode: 137 });
+  expect(performance.now() - from).toBeGreaterThan(700);
+});
+
+test('absence from a snapshot stops a container, an unconfirmed empty snapshot does not', async ({ started }) => {
+  const { world, deploy } = started;
+  const [first, second] = [await deploy(HELLO), await deploy(HELLO)];
+  world.scheduler.desire([first, second]);
+  await Promise.all([first, second].map((one) => world.scheduler.phase(one.containerId, 'running')));
+  world.scheduler.desire([first]);
+  await world.scheduler.phase(second.containerId, 'removed');
+  world.scheduler.desire([]);
+  await until('the refusal to be reported', () =>
+    world.scheduler.heard.some((message) => message.heartbeat?.conditions.includes('EmptySnapshotRefused')),
+  );
+  world.scheduler.run('t1', first.containerId, '');
+  expect((await world.scheduler.resultOf('t1')).outcome).toBe('ok');
+});
+
+test('each container writes its own view of the code', async ({ started }) => {
+  const { world, deploy } = started;
+  const source = `
+import os
+def handler(write=None):
+    if write: open("note.txt", "w").write(write)
+    return sorted(os.listdir(".")) if not os.path.exists("note.txt") else open("note.txt").read()
+`;
+  const [first, second] = [await deploy(source), await deploy(source)];
+  world.scheduler.desire([first, second]);
+  await Promise.all([first, second].map((one) => world.scheduler.phase(one.containerId, 'running')));
+  world.scheduler.run('w', first.containerId, '{"write":"mine"}');
+  expect((await world.scheduler.resultOf('w')).whole.toString()).toBe('"mine"');
+  world.scheduler.run('r', second.containerId, '');
+  expect((await world.scheduler.resultOf('r')).whole.toString()).toBe('["app.py"]');
+  expect(world.scheduler.archiveFetches).toHaveLength(1);
+  const archive =
+    (await readdir(join(world.dataDir, 'agent', 'code'))).find((name) => /^[0-9a-f]{64}$/.test(name)) ?? '';
+  expect(await readdir(join(world.dataDir, 'agent', 'code', archive))).toEqual(['app.py']);
+});
+
+test('containers do not reach each other, and one with its network blocked still serves', async ({
+  started,
+  docker,
+}) => {
+  const { world, deploy } = started;
+  const server = await deploy(
+    'import threading, socket\nS = socket.create_server(("0.0.0.0", 8001))\ndef handler():\n    return "up"\n',
+  );
+  const client = await deploy(`
+import socket
+def handler(host):
+    try:
+        socket.create_connection((host, 8001), timeout=1).close()
+        return "reached"
+    except OSError as error:
+        return "not reached"
+`);
+  const blocked = await deploy(
+    'import socket\ndef handler():\n    return [name for _, name in socket.if_nameindex()]\n',
+    {
+      blockNetwork: true,
+    },
+  );
+  world.scheduler.desire([server, client, blocked]);
+  await Promise.all([server, client, blocked].map((one) => world.scheduler.phase(one.containerId, 'running')));
+  const [found] = await docker.client.listContainers({
+    filters: { label: [`io.longshore.container=${server.containerId}`] },
+  });
+  const address = Object.values(found?.NetworkSettings.Networks ?? {})[0]?.IPAddress ?? '';
+  expect(address).not.toBe('');
+  world.scheduler.run('c', client.containerId, JSON.stringify({ host: address }));
+  expect((await world.scheduler.resultOf('c')).whole.toString()).toBe('"not reached"');
+  world.scheduler.run('b', blocked.containerId, '');
+  expect((await world.scheduler.resultOf('b')).whole.toString()).toBe('["lo"]');
+});
+
+test('an image that is nowhere, and one without Python, fail by their name', async ({ started, docker }) => {
+  const { world, deploy } = started;
+  const missing = await deploy(HELLO, { image: '127.0.0.1:9/longshore/none:1' });
+  world.scheduler.desire([missing]);
+  const first = await world.scheduler.phase(missing.containerId, 'removed', 30_000);
+  expect(first.reason).toBe('image_error');
+  expect(first.message).toMatch(/127\.0\.0\.1:9\/longshore\/none:1/);
+
+  // The base image with its Python taken away.
+  const shaved = await docker.client.createContainer({
+    Image: docker.baseImage,
+    Cmd: ['sh', '-c', 'rm -f /usr/bin/python3* /usr/local/bin/python3*'],
+    Labels: { ...docker.labels },
+  });
+  await shaved.start();
+  await shaved.wait();
+  const image = `longshore-test-no-python:${world.scheduler.machineId}`;
+  await shaved.commit({ repo: 'longshore-test-no-python', tag: world.scheduler.machineId });
+  await shaved.remove();
+  try {
+    const pythonless = await deploy(HELLO, { image });
+    world.scheduler.desire([pythonless]);
+    const second = await world.scheduler.phase(pythonless.containerId, 'removed');
+    expect(second.reason).toBe('image_error');
+    expect(second.message).toContain(image);
+  } finally {
+    await docker.client.getImage(image).remove({ force: true });
+  }
+});
+
+test('a damaged archive and one that is no zip do not start', async ({ started }) => {
+  const { world } = started;
+  const good = world.scheduler.addArchive(await zip({ 'app.py': HELLO }));
+  world.scheduler.archives.set('damaged', Buffer.from('x'.repeat(good.size)));
+  const damaged = anAssignment({ code: { ...good, objectId: 'damaged' } });
+  const notZip = anAssignment({ code: world.scheduler.addArchive(Buffer.from('not a zip at all')) });
+  world.scheduler.desire([damaged, notZip]);
+  const [one, two] = await Promise.all([damaged, notZip].map((a) => world.scheduler.phase(a.containerId, 'removed')));
+  expect(one).toMatchObject({ reason: 'start_failed' });
+  expect(one?.message).toMatch(/sha256/);
+  expect(two).toMatchObject({ reason: 'user_error', message: 'the code archive is not a zip file' });
+});
+
+test('a spec that cannot be run is refused by name, and nothing is created', async ({ started, docker }) => {
+  const { world, deploy } = started;
+  const assignment = await deploy(HELLO, { memoryBytes: 0 });
+  world.scheduler.desire([assignment]);
+  const refusal = await until('the refusal', () => world.scheduler.heard.find((message) => message.refuse)?.refuse);
+  expect(refusal).toMatchObject({ containerId: assignment.containerId, reason: 'invalid_spec' });
+  expect(refusal?.message).toMatch(/memory_bytes/);
+  const label = `io.longshore.container=${assignment.containerId}`;
+  expect(await docker.client.listContainers({ all: true, filters: { label: [label] } })).toEqual([]);
+});
+
+test('nothing is created before the scheduler lets it proceed', async ({ started, docker }) => {
+  const { world, deploy } = started;
+  world.scheduler.autoProceed = false;
+  const assignment = await deploy(HELLO);
+  world.scheduler.desire([assignment]);
+  await until('the ack', () => world.scheduler.heard.some((message) => message.ack));
+  world.scheduler.desire([assignment]);
+  await until('the ack again', () => world.scheduler.heard.filter((message) => message.ack).length > 1);
+  const label = `io.longshore.container=${assignment.containerId}`;
+  expect(await docker.client.listContainers({ all: true, filters: { label: [label] } })).toEqual([]);
+  world.scheduler.control?.write({
+    proceed: { assignmentId: assignment.assignmentId, containerId: assignment.containerId, epoch: 1 },
+  });
+  await world.scheduler.phase(assignment.containerId, 'running');
+});
+
+test('the journal holds neither environment values nor credentials, and machine.json is ours alone', async ({
+  started,
+}) => {
+  const { world, deploy } = started;
+  const assignment = await deploy(HELLO, { env: { PASSWORD: 'hush-hush' }, containerToken: 'very-secret' });
+  world.scheduler.desire([assignment]);
+  await world.scheduler.phase(assignment.containerId, 'running');
+  const state = join(world.dataDir, 'agent');
+  expect(await readFile(join(state, 'journal.json'), 'utf8')).not.toMatch(/hush-hush|very-secret/);
+  expect((await stat(join(state, 'machine.json'))).mode & 0o777).toBe(0o600);
+});
+
+test('the metrics page tells of connection, containers and starts', async ({ started }) => {
+  const { world, deploy } = started;
+  const assignment = await deploy(HELLO);
+  world.scheduler.desire([assignment]);
+  await world.scheduler.phase(assignment.containerId, 'running');
+  const page = await (await fetch(`http://${world.agent.metricsAddress}/metrics`)).text();
+  expect(page).toMatch(/^longshore_agent_connected 1$/m);
+  expect(page).toMatch(/^longshore_agent_docker_up 1$/m);
+  expect(page).toMatch(/^longshore_agent_containers\{state="(running|starting)"\} 1$/m);
+  expect(page).toMatch(/longshore_agent_container_start_duration_seconds_count\{phase="ready",cache="hit"\} 1/);
+  expect(page).not.toContain(assignment.containerId);
+});
