@@ -172,11 +172,11 @@ class Up {
       );
     }
     this.#checkStopping();
-    const context = await openInstallation(this.#running(), clientUrl(this.#settled.httpAddress), this.#env);
+    const opened = await openInstallation(this.#running(), clientUrl(this.#settled.httpAddress), this.#env);
     this.#checkStopping();
-    await this.#step('agent', () => this.#startAgent());
+    await this.#step('agent', () => this.#startAgent(opened.isNew));
     this.#joinToken = undefined;
-    return context;
+    return opened.context;
   }
 
   /** Everything that started, last first; once. */
@@ -236,9 +236,10 @@ class Up {
     return this.#scheduler.start();
   }
 
-  async #startAgent(): Promise<void> {
+  async #startAgent(mustJoin: boolean): Promise<void> {
     const { dataDir } = this.#settings;
-    if (!existsSync(join(dataDir, 'agent', 'machine.json'))) {
+    // An agent whose scheduler lost its records has an identity that nobody knows: it joins again.
+    if (mustJoin || !existsSync(join(dataDir, 'agent', 'machine.json'))) {
       const made = await this.#running().request({ kind: 'createLocalMachine' }, 20_000);
       this.#joinToken = textField(made, 'joinToken');
     }

@@ -13,19 +13,24 @@ const IPC_TIMEOUT_MS = 20_000;
 
 /**
  * Has the scheduler make the first workspace (once), and gives the context to talk to it, saved.
+ * @returns `isNew`: the workspace was made now, so the scheduler knows no machine either
  * @throws CliError when the workspace is there but its token is not, or the file cannot be written
  */
-export async function openInstallation(scheduler: SupervisedChild, url: string, env: Env): Promise<Context> {
+export async function openInstallation(
+  scheduler: SupervisedChild,
+  url: string,
+  env: Env,
+): Promise<{ readonly context: Context; readonly isNew: boolean }> {
   const path = contextFilePath(env);
   const file = await readContexts(path);
   const made = contextOf(await scheduler.request({ kind: 'ensureFirstWorkspace' }, IPC_TIMEOUT_MS), url);
-  if (made !== undefined) return keep(path, file, freeName(file), made);
+  if (made !== undefined) return { context: await keep(path, file, freeName(file), made), isNew: true };
   const known = await findKnown(file, url);
-  if (known !== undefined) return keep(path, file, known.name, known.context);
+  if (known !== undefined) return { context: await keep(path, file, known.name, known.context), isNew: false };
   // The file was lost, or an earlier start was killed between making the token and keeping it: another one is asked for.
   const again = await scheduler.request({ kind: 'ensureFirstWorkspace', issueToken: true }, IPC_TIMEOUT_MS);
   const issued = contextOf(again, url);
-  if (issued !== undefined) return keep(path, file, freeName(file), issued);
+  if (issued !== undefined) return { context: await keep(path, file, freeName(file), issued), isNew: false };
   throw new CliError(
     `the installation has a workspace, but ${path} holds no token for it: put that file back, or name it with LONGSHORE_CONTEXT_FILE`,
   );
