@@ -107,7 +107,9 @@ export class Dispatcher {
       state.fetching += 1;
       void this.#fetch(queue, state, container);
     }
-    if (state.fetching === 0 && state.expected.size === 0 && !state.backlog) this.#states.delete(queue);
+    const idle = state.fetching === 0 && state.expected.size === 0 && !state.backlog;
+    // A newer state may have taken its place while this one was still held by a fetch.
+    if (idle && this.#states.get(queue) === state) this.#states.delete(queue);
   }
 
   async #fetch(queue: QueueName, state: QueueState, container: ReadyContainer): Promise<void> {

@@ -1,18 +1,21 @@
 // Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit. A reply settles its caller exactly once.
-import type { DeploymentId, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
+import type { QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { TaskJob } from '../queues/jobs.ts';
 import type { Finished } from '../tasks/task-service.ts';
 
 export interface Waiting {
   readonly taskId: TaskId;
   readonly queue: QueueName;
-  readonly stubId: StubId;
-  readonly deploymentId: DeploymentId | null;
+  readonly job: TaskJob;
 }
 
 interface Entry extends Waiting {
   readonly resolve: (finished: Finished) => void;
-  readonly timer: NodeJS.Timeout;
+  timer: NodeJS.Timeout;
 }
+
+/** Past its wait limit a caller waits only for what runs; whether that is still so is looked up this often. */
+const LOOK_AGAIN_MS = 5_000;
 
 export class Replies {
   readonly #entries = new Map<TaskId, Entry>();
@@ -22,14 +25,18 @@ export class Replies {
     this.#onWaitLimit = onWaitLimit;
   }
 
-  /** Waits for the answer; `onWaitLimit` is told when `waitMs` passed without one. */
+  /** Waits for the answer; `onWaitLimit` is told when `waitMs` passed without one, and every few seconds after that. */
   wait(waiting: Waiting, waitMs: number): Promise<Finished> {
     return new Promise((resolve) => {
-      const timer = setTimeout(() => {
-        if (this.#entries.has(waiting.taskId)) this.#onWaitLimit(waiting);
-      }, waitMs);
-      this.#entries.set(waiting.taskId, { ...waiting, resolve, timer });
+      const entry: Entry = { ...waiting, resolve, timer: setTimeout(() => this.#limit(entry, waiting), waitMs) };
+      this.#entries.set(waiting.taskId, entry);
     });
+  }
+
+  #limit(entry: Entry, waiting: Waiting): void {
+    if (this.#entries.get(waiting.taskId) !== entry) return;
+    entry.timer = setTimeout(() => this.#limit(entry, waiting), LOOK_AGAIN_MS);
+    this.#onWaitLimit(waiting);
   }
 
   /** The task was not accepted after all: nobody waits, nothing is answered here. */

@@ -31,6 +31,8 @@ export interface ReadyContainer extends Candidate {
   accepting: boolean;
   /** Leaving: never accepts again, whatever its machine does. */
   leaving: boolean;
+  /** Its agent just refused a task: nothing is sent there for a moment. */
+  paused: NodeJS.Timeout | undefined;
   link: TaskLink | undefined;
   idleSinceMs: number;
   completed: number;
@@ -54,7 +56,7 @@ export class SlotTable {
     const existing = this.#byId.get(facts.containerId);
     if (existing !== undefined) {
       existing.link = link;
-      existing.accepting = link !== undefined && !existing.leaving;
+      existing.accepting = accepts(existing);
       return existing;
     }
     const container: ReadyContainer = {
@@ -62,6 +64,7 @@ export class SlotTable {
       inFlight: 0,
       accepting: link !== undefined,
       leaving: false,
+      paused: undefined,
       link,
       idleSinceMs: nowMs,
       completed: 0,
@@ -90,12 +93,25 @@ export class SlotTable {
     const container = this.#byId.get(containerId);
     if (container === undefined) return;
     container.leaving = false;
-    container.accepting = container.link !== undefined;
+    container.accepting = accepts(container);
+  }
+
+  /** Nothing goes there for `ms`; then `onOver` is told, unless the container went meanwhile. */
+  pause(container: ReadyContainer, ms: number, onOver: () => void): void {
+    if (container.paused !== undefined || this.#byId.get(container.containerId) !== container) return;
+    container.paused = setTimeout(() => {
+      container.paused = undefined;
+      container.accepting = accepts(container);
+      onOver();
+    }, ms);
+    container.paused.unref();
+    container.accepting = false;
   }
 
   remove(containerId: ContainerId): void {
     const container = this.#byId.get(containerId);
     if (container === undefined) return;
+    clearTimeout(container.paused);
     container.accepting = false;
     this.#byId.delete(containerId);
     const queue = this.#byQueue.get(container.queue);
@@ -109,7 +125,7 @@ export class SlotTable {
     for (const container of this.#byId.values()) {
       if (container.machineId !== machineId) continue;
       container.link = link;
-      container.accepting = link !== undefined && !container.leaving;
+      container.accepting = accepts(container);
       queues.add(container.queue);
     }
     return [...queues];
@@ -128,4 +144,8 @@ export class SlotTable {
   queues(): Iterable<QueueName> {
     return this.#byQueue.keys();
   }
+}
+
+function accepts(container: ReadyContainer): boolean {
+  return container.link !== undefined && !container.leaving && container.paused === undefined;
 }

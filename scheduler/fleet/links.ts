@@ -209,11 +209,12 @@ export class Links {
     const machineId = entry.row.machineId;
     if (machineId === null) return;
     const link = this.#connections.get(machineId)?.tasks;
-    this.#parts.slots.ready(
+    const container = this.#parts.slots.ready(
       { containerId: entry.row.id, queue: entry.spec.queue, machineId, slots },
       link,
       this.#parts.clock.nowMs(),
     );
+    this.#parts.tasks.containerReady(container);
     if (entry.row.state === 'DRAINING') this.#parts.slots.leave(entry.row.id);
     this.#parts.onServable([entry.spec.queue]);
   }

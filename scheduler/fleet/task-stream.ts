@@ -3,7 +3,13 @@ import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { AttemptToken, ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
-import type { TaskFromAgent__Output, TaskReport__Output, TaskToAgent } from '#shared/protocol/generated/messages.ts';
+import type {
+  TaskChunk__Output,
+  TaskFromAgent__Output,
+  TaskReport__Output,
+  TaskResult__Output,
+  TaskToAgent,
+} from '#shared/protocol/generated/messages.ts';
 import type { RunOrder, TaskLink } from '../dispatch/slots.ts';
 import type { AttemptOutcome } from '../tasks/state.ts';
 import type { LiveReport, Tasks } from '../tasks/service.ts';
@@ -12,6 +18,16 @@ export type TaskCall = ServerDuplexStream<TaskFromAgent__Output, TaskToAgent>;
 
 /** Bytes handed to the stream and not sent yet, above which no more tasks go to this machine. */
 const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
+
+/** Parts of results held until their result comes; beyond this the newest ones count as too large. */
+const MAX_HELD_BYTES = 256 * 1024 * 1024;
+
+/** Parts of one large result. */
+interface Parts {
+  readonly chunks: Buffer[];
+  bytes: number;
+  tooLarge: boolean;
+}
 
 const OUTCOMES: ReadonlySet<string> = new Set(['ok', 'error', 'retry', 'timeout', 'cancelled', 'exited', 'lost']);
 
@@ -24,6 +40,9 @@ export class TaskStream implements TaskLink {
   readonly #onReady: () => void;
   #closed = false;
   #bufferedBytes = 0;
+  /** By attempt token. They belong to the stream: an agent sends all parts again on its next one. */
+  readonly #parts = new Map<string, Parts>();
+  #heldBytes = 0;
 
   constructor(parts: {
     readonly machineId: MachineId;
@@ -113,30 +132,64 @@ export class TaskStream implements TaskLink {
     if (message.result) void this.#result(message.result);
     else if (message.started)
       this.#tasks.started(message.started.taskId as TaskId, message.started.token as AttemptToken);
-    else if (message.chunk) {
-      this.#tasks.chunk(message.chunk.taskId as TaskId, message.chunk.token as AttemptToken, message.chunk.data);
-    } else if (message.refused) {
+    else if (message.chunk) this.#keep(message.chunk);
+    else if (message.refused) {
       const { taskId, token, reason } = message.refused;
       void this.#tasks.refused(taskId as TaskId, token as AttemptToken, reason);
     } else if (message.report) void this.#report(message.report);
   }
 
-  async #result(result: NonNullable<TaskFromAgent__Output['result']>): Promise<void> {
+  async #result(result: TaskResult__Output): Promise<void> {
     const taskId = result.taskId as TaskId;
     const token = result.token as AttemptToken;
+    const whole = this.#wholeOf(result);
     try {
       const kept = await this.#tasks.result(this.machineId, {
         taskId,
         token,
         containerId: result.containerId as ContainerId,
-        outcome: OUTCOMES.has(result.outcome) ? (result.outcome as AttemptOutcome) : 'lost',
+        outcome: whole !== 'incomplete' && OUTCOMES.has(result.outcome) ? (result.outcome as AttemptOutcome) : 'lost',
         durationMs: result.durationMs,
-        body: result.body,
+        body: whole === 'incomplete' ? result.body : whole,
       });
       if (kept) this.acked(taskId, token);
     } catch (error) {
       this.#log.warn({ err: error, taskId }, 'a result could not be taken; the agent sends it again');
     }
+  }
+
+  #keep(chunk: TaskChunk__Output): void {
+    if (chunk.seq === 0) this.#drop(chunk.token);
+    let parts = this.#parts.get(chunk.token);
+    if (parts === undefined) this.#parts.set(chunk.token, (parts = { chunks: [], bytes: 0, tooLarge: false }));
+    if (parts.tooLarge || chunk.seq !== parts.chunks.length) return;
+    if (parts.bytes + chunk.data.length > this.#tasks.maxResultBytes || this.#heldBytes > MAX_HELD_BYTES) {
+      this.#drop(chunk.token);
+      this.#parts.set(chunk.token, { chunks: [], bytes: 0, tooLarge: true });
+      return;
+    }
+    parts.chunks.push(chunk.data);
+    parts.bytes += chunk.data.length;
+    this.#heldBytes += chunk.data.length;
+  }
+
+  /** The result with its parts; undefined: too large. */
+  #wholeOf(result: TaskResult__Output): Buffer | 'incomplete' | undefined {
+    const parts = this.#parts.get(result.token);
+    this.#drop(result.token);
+    // An agent that gave up on a large result counts no parts of it.
+    if (result.chunks === 0) return result.body;
+    if (parts?.tooLarge === true) return undefined;
+    if (parts?.chunks.length !== result.chunks) {
+      this.#log.warn({ taskId: result.taskId, machineId: this.machineId }, 'a result came without all of its parts');
+      return 'incomplete';
+    }
+    return Buffer.concat([...parts.chunks, result.body]);
+  }
+
+  #drop(token: string): void {
+    this.#heldBytes -= this.#parts.get(token)?.bytes ?? 0;
+    this.#parts.delete(token);
   }
 
   async #report(report: TaskReport__Output): Promise<void> {

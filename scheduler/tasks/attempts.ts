@@ -18,17 +18,16 @@ export interface Attempt {
   readonly agentInstance: string;
   readonly sentAtMs: number;
   startedAtMs: number | null;
-  /** Parts of a large result that came before it. */
-  chunks: Buffer[];
-  chunkBytes: number;
-  /** Its result is being written: a second one is a repetition. */
-  ending: boolean;
+  /** Its end is being written: a second one is a repetition of the first and has the same answer. */
+  ending: Promise<boolean> | undefined;
   /** The limit plus a grace, in case the agent's own clock did not end it. */
   limit: NodeJS.Timeout | undefined;
 }
 
 export class Attempts {
   readonly #byTask = new Map<TaskId, Attempt>();
+  /** Ended here while its agent may still work on it: the slot stays taken until the agent says otherwise. */
+  readonly #revoked = new Map<AttemptToken, Attempt>();
 
   add(attempt: Attempt): void {
     this.#byTask.set(attempt.job.taskId, attempt);
@@ -47,6 +46,28 @@ export class Attempts {
   remove(attempt: Attempt): void {
     clearTimeout(attempt.limit);
     if (this.#byTask.get(attempt.job.taskId) === attempt) this.#byTask.delete(attempt.job.taskId);
+  }
+
+  revoke(attempt: Attempt): void {
+    if (attempt.container !== undefined) this.#revoked.set(attempt.token, attempt);
+  }
+
+  isRevoked(attempt: Attempt): boolean {
+    return this.#revoked.has(attempt.token);
+  }
+
+  /** The agent says that attempt is over. @returns it, once, when its slot was still taken */
+  takeRevoked(token: AttemptToken): Attempt | undefined {
+    const attempt = this.#revoked.get(token);
+    this.#revoked.delete(token);
+    return attempt;
+  }
+
+  *revokedOf(where: { readonly machineId: MachineId } | { readonly containerId: ContainerId }): Iterable<Attempt> {
+    for (const attempt of this.#revoked.values()) {
+      if ('machineId' in where ? attempt.machineId === where.machineId : attempt.containerId === where.containerId)
+        yield attempt;
+    }
   }
 
   *ofMachine(machineId: MachineId): Iterable<Attempt> {

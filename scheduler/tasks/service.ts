@@ -23,7 +23,7 @@ import type { Leases } from '../dispatch/leases.ts';
 import { precheck } from '../dispatch/precheck.ts';
 import type { Verdict } from '../dispatch/precheck.ts';
 import type { Replies, Waiting } from '../dispatch/replies.ts';
-import type { SlotTable } from '../dispatch/slots.ts';
+import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { Fence, TaskQueues } from '../queues/task-queues.ts';
 import type { TaskRow } from '../store/queries/tasks.ts';
 import type { TaskJob } from '../queues/jobs.ts';
@@ -43,7 +43,8 @@ export interface AttemptResult {
   readonly containerId: ContainerId;
   readonly outcome: AttemptOutcome;
   readonly durationMs: number;
-  readonly body: Buffer;
+  /** undefined: larger than a result may be. */
+  readonly body: Buffer | undefined;
 }
 
 export interface LiveReport {
@@ -52,6 +53,45 @@ export interface LiveReport {
   readonly containerId: ContainerId;
 }
 
+/** How a task ends that no container has. */
+interface QueuedEnding {
+  readonly status: TaskStatus;
+  readonly httpStatus: number;
+  readonly text: string;
+  readonly failureReason: string;
+}
+const CALLER_LEFT: QueuedEnding = {
+  status: 'CANCELLED',
+  httpStatus: 499,
+  text: 'caller left',
+  failureReason: 'request_cancelled',
+};
+const WAIT_LIMIT: QueuedEnding = {
+  status: 'TIMEOUT',
+  httpStatus: 504,
+  text: 'Timed out waiting for a backend container',
+  failureReason: 'wait_limit',
+};
+const INPUT_LOST = {
+  kind: 'finish',
+  status: 'ERROR',
+  httpStatus: 500,
+  errorText: 'the input of the task could not be read',
+  failureReason: 'input_lost',
+} as const satisfies Verdict;
+const RESULT_NOT_STORED: Ending = { status: 'ERROR', httpStatus: 500, failureReason: 'result_not_stored' };
+/** For a caller whose answer was lost on the way and is read from the record. */
+const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
+  PENDING: 500,
+  RUNNING: 500,
+  RETRY: 500,
+  COMPLETE: 200,
+  ERROR: 500,
+  CANCELLED: 503,
+  TIMEOUT: 504,
+  EXPIRED: 504,
+};
+
 const LOCK_MS = 120_000;
 const RENEW_EVERY_MS = 30_000;
 /** Beyond the execution limit, before the scheduler ends the task by itself. */
@@ -59,6 +99,10 @@ const LIMIT_GRACE_MS = 10_000;
 /** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
 const REPORT_GRACE_MS = 2_000;
 const RESTARTED_AGENT_GRACE_MS = 10_000;
+/** A container whose agent refused a task gets none for so long, so that the two do not play ball. */
+const REFUSED_PAUSE_MS = 100;
+/** A task whose input cannot be read is tried so often. */
+const INPUT_TRIES = 3;
 const FINISH_TRIES = 60;
 const FINISH_RETRY_MS = 500;
 
@@ -133,29 +177,30 @@ export class Tasks implements TaskService {
       retriesUsed: 0,
     };
     // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
-    const finished = replies.wait(
-      { taskId, queue: target.queue, stubId: target.stubId, deploymentId: target.deploymentId },
-      target.config.ttlSeconds * 1000,
-    );
+    const waiting: Waiting = { taskId, queue: target.queue, job };
+    const finished = replies.wait(waiting, target.config.ttlSeconds * 1000);
     let depth: number;
+    let undone = false;
     try {
       await queues.open(target.queue);
       depth = (await queues.add(target.queue, job)).depth;
+      if (depth > target.config.maxPendingTasks) undone = await queues.remove(target.queue, taskId);
     } catch (error) {
       this.#parts.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
       void this.#withdraw(target.queue, job);
       return { kind: 'unavailable', text: 'the task queue does not answer' };
     }
-    if (depth > target.config.maxPendingTasks && (await queues.remove(target.queue, taskId))) {
+    if (undone) {
       replies.abandon(taskId);
+      this.#dropInput(job);
       return { kind: 'queue_full', maxPendingTasks: target.config.maxPendingTasks };
     }
     void records.append(recordOf(job, target.queue, 'PENDING', 0));
     this.#parts.metrics.waiting.set(replies.size);
     this.#dispatch.wake(target.queue, taskId);
     this.#parts.onDepth(target, depth);
-    return { kind: 'accepted', taskId, finished, callerLeft: () => void this.#callerLeft(target.queue, job) };
+    return { kind: 'accepted', taskId, finished, callerLeft: () => void this.#callerLeft(waiting) };
   }
 
   get #dispatch(): Dispatcher {
@@ -166,7 +211,7 @@ export class Tasks implements TaskService {
   /** An add that failed or timed out may still have happened: take it out. Where that fails too, its fetch finds nobody waiting and cancels it. */
   async #withdraw(queue: QueueName, job: TaskJob): Promise<void> {
     try {
-      await this.#parts.queues.remove(queue, job.taskId);
+      if (await this.#parts.queues.remove(queue, job.taskId)) this.#dropInput(job);
     } catch (error) {
       this.#parts.log.info(
         { err: error, taskId: job.taskId },
@@ -175,71 +220,74 @@ export class Tasks implements TaskService {
     }
   }
 
-  async #callerLeft(queue: QueueName, job: TaskJob): Promise<void> {
+  async #callerLeft(waiting: Waiting): Promise<void> {
     try {
-      if (!this.#parts.replies.has(job.taskId)) return;
-      const removed = await this.#parts.queues.remove(queue, job.taskId);
-      if (!removed) return; // A container has it: it runs on and is recorded.
-      this.#dispatch.forget(queue, job.taskId);
-      await this.#endQueued(queue, job, 'CANCELLED', 499, 'caller left', 'request_cancelled');
+      if (!this.#parts.replies.has(waiting.taskId)) return;
+      // Not taken out: a container has it, it runs on and is recorded.
+      if (!(await this.#parts.queues.remove(waiting.queue, waiting.taskId))) return;
+      await this.#endTakenOut(waiting, CALLER_LEFT);
     } catch (error) {
-      this.#parts.log.info({ err: error, taskId: job.taskId }, 'a caller left; its task goes on');
+      this.#parts.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
     }
   }
 
-  /** The wait limit of a caller ran out: TIMEOUT when no container has the task; else its execution limit decides. */
+  /** The wait limit of a caller ran out: TIMEOUT when no container has the task; else its execution limit decides. Asked again every few seconds until it is answered. */
   waitLimitReached(waiting: Waiting): void {
-    void (async () => {
-      try {
-        const removed = await this.#parts.queues.remove(waiting.queue, waiting.taskId);
-        if (!removed) return;
-        this.#dispatch.forget(waiting.queue, waiting.taskId);
-        const record = await this.#parts.records.read(waiting.taskId);
-        if (record !== undefined) {
-          await this.#parts.records.append({
-            ...record,
-            status: 'TIMEOUT',
-            rank: RANK.TIMEOUT as TaskRecord['rank'],
-            endedAtMs: this.#parts.clock.nowMs(),
-            failureReason: 'wait_limit',
-          });
-        }
-        this.#answer(waiting.taskId, 'TIMEOUT', 504, errorBody('Timed out waiting for a backend container'));
-      } catch (error) {
-        this.#parts.log.warn(
-          { err: error, taskId: waiting.taskId },
-          'wait limit could not be carried out, answering all the same',
-        );
-        this.#answer(waiting.taskId, 'TIMEOUT', 504, errorBody('Timed out waiting for a backend container'));
-      }
-    })();
+    // What runs here answers by itself.
+    if (this.attempts.current(waiting.taskId) !== undefined) return;
+    void this.#waitLimit(waiting).catch((error: unknown) => {
+      this.#parts.log.warn(
+        { err: error, taskId: waiting.taskId },
+        'wait limit could not be carried out, answering all the same',
+      );
+      this.#answer(waiting.taskId, 'TIMEOUT', 504, errorBody(WAIT_LIMIT.text));
+    });
+  }
+
+  async #waitLimit(waiting: Waiting): Promise<void> {
+    const { queues, records, replies } = this.#parts;
+    if (await queues.remove(waiting.queue, waiting.taskId)) {
+      await this.#endTakenOut(waiting, WAIT_LIMIT);
+      return;
+    }
+    // Somebody holds it, or it is not there any more: ended elsewhere with the answer lost on the way, or lost with the data of Redis.
+    const record = await records.read(waiting.taskId);
+    if (record !== undefined && isTerminalTask(record.status)) {
+      await this.#answerFrom(record);
+      return;
+    }
+    const held = (await queues.read(waiting.queue, waiting.taskId)) !== undefined;
+    const runsHere = this.attempts.current(waiting.taskId) !== undefined;
+    if (held || runsHere || !replies.has(waiting.taskId)) return;
+    await this.#endTakenOut(waiting, WAIT_LIMIT);
   }
 
   /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
   async failWaiting(queue: QueueName, lastLines: string): Promise<number> {
+    const ending: QueuedEnding = { status: 'ERROR', httpStatus: 500, text: lastLines, failureReason: 'start_failed' };
     let failed = 0;
     for (const waiting of [...this.#parts.replies.of(queue)]) {
       try {
         if (!(await this.#parts.queues.remove(queue, waiting.taskId))) continue;
-        this.#dispatch.forget(queue, waiting.taskId);
-        const record = await this.#parts.records.read(waiting.taskId);
-        if (record !== undefined) {
-          await this.#parts.records.append({
-            ...record,
-            status: 'ERROR',
-            rank: RANK.ERROR as TaskRecord['rank'],
-            endedAtMs: this.#parts.clock.nowMs(),
-            failureReason: 'start_failed',
-            result: errorBody(lastLines),
-          });
-        }
-        this.#answer(waiting.taskId, 'ERROR', 500, errorBody(lastLines));
+        await this.#endTakenOut(waiting, ending, { result: errorBody(lastLines) });
         failed += 1;
       } catch (error) {
         this.#parts.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
       }
     }
     return failed;
+  }
+
+  /** Ends a task that was taken out of its queue: the record goes on from the attempts it had, then its caller is answered. */
+  async #endTakenOut(waiting: Waiting, ending: QueuedEnding, extra: Partial<TaskRecord> = {}): Promise<void> {
+    const { job, queue } = waiting;
+    this.#dispatch.forget(queue, waiting.taskId);
+    let attempt = 0;
+    try {
+      attempt = (await this.#parts.records.read(waiting.taskId))?.attempt ?? 0;
+    } finally {
+      await this.#endQueued(queue, job, ending, attempt, extra);
+    }
   }
 
   /** The dispatcher fetched a job for a free slot. */
@@ -249,7 +297,7 @@ export class Tasks implements TaskService {
         { err: error, taskId: claim.job.taskId },
         'a fetched task could not be sent, giving it back',
       );
-      void this.#giveBack(claim);
+      void this.#giveBack(claim, true);
     });
   }
 
@@ -257,6 +305,8 @@ export class Tasks implements TaskService {
     const { clock, leases } = this.#parts;
     const fetchedAt = clock.monotonicMs();
     const { job } = claim;
+    // A job that comes again may have ended meanwhile: its lock ran out before its end reached the queue, or Redis came back older.
+    if (claim.starts > 1 && (await this.#endedBefore(claim))) return;
     // A first fetch cannot meet a lease; a later one of a synchronous task must not run what was sent before.
     const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
     const callerWaits = this.#callerWaits(job);
@@ -265,12 +315,15 @@ export class Tasks implements TaskService {
       await this.#finishFetched(claim, verdict);
       return;
     }
-    const input =
-      job.inputObjectId === undefined ? (job.input ?? '') : await this.#parts.bodies.loadInput(job.inputObjectId);
+    const input = await this.#inputOf(claim);
+    if (input === undefined) {
+      await this.#finishFetched(claim, INPUT_LOST);
+      return;
+    }
     const { container } = claim;
     const link = container.link;
     if (link === undefined || !container.accepting) {
-      await this.#giveBack(claim);
+      await this.#giveBack(claim, false);
       return;
     }
     const attempt = this.#newAttempt(claim, link.machineId);
@@ -294,9 +347,7 @@ export class Tasks implements TaskService {
       input,
     });
     if (!sent) {
-      this.attempts.remove(attempt);
-      await leases.drop(job.taskId);
-      await this.#giveBack(claim);
+      await this.#giveBack(claim, true);
       return;
     }
     this.#parts.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
@@ -310,6 +361,29 @@ export class Tasks implements TaskService {
       containerId: container.containerId,
       startedAtMs: attempt.sentAtMs,
     });
+  }
+
+  /** undefined: it cannot be read, and was tried often enough. */
+  async #inputOf(claim: Claim): Promise<string | undefined> {
+    const { job } = claim;
+    if (job.inputObjectId === undefined) return job.input ?? '';
+    try {
+      return await this.#parts.bodies.loadInput(job.inputObjectId);
+    } catch (error) {
+      if (claim.starts < INPUT_TRIES) throw error;
+      this.#parts.log.error({ err: error, taskId: job.taskId }, 'the input of a task cannot be read');
+      return undefined;
+    }
+  }
+
+  async #endedBefore(claim: Claim): Promise<boolean> {
+    const { taskId } = claim.job;
+    const record = await this.#parts.records.read(taskId);
+    if (record === undefined || !isTerminalTask(record.status)) return false;
+    await this.#parts.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
+    this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
+    await this.#answerFrom(record);
+    return true;
   }
 
   /** Here: known exactly. Elsewhere: as far as that replica is present. */
@@ -333,9 +407,7 @@ export class Tasks implements TaskService {
       agentInstance: claim.container.link?.agentInstance ?? '',
       sentAtMs: this.#parts.clock.nowMs(),
       startedAtMs: null,
-      chunks: [],
-      chunkBytes: 0,
-      ending: false,
+      ending: undefined,
       limit: undefined,
     };
     if (job.timeoutMs > 0) {
@@ -346,27 +418,36 @@ export class Tasks implements TaskService {
     return attempt;
   }
 
+  /** The agent should have ended it long ago. Its slot is not free before the agent says so. */
   #limitPassed(attempt: Attempt): void {
-    attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, 'timeout');
-    void this.#end(
-      attempt,
-      endingOfSync('timeout', { timeoutMs: attempt.job.timeoutMs }),
-      undefined,
-      attempt.job.timeoutMs,
-    );
+    if (attempt.ending !== undefined) return;
+    const { job } = attempt;
+    attempt.container?.link?.cancel(job.taskId, attempt.token, 'timeout');
+    this.attempts.revoke(attempt);
+    void this.#end(attempt, endingOfSync('timeout', { timeoutMs: job.timeoutMs }), undefined, job.timeoutMs);
   }
 
-  async #giveBack(claim: Claim): Promise<void> {
+  /** @param pause - the container did not take it: nothing is sent there for a moment */
+  async #giveBack(claim: Claim, pause: boolean): Promise<void> {
+    const { job, queue, container } = claim;
+    const attempt = this.attempts.find(job.taskId, claim.token);
+    if (attempt !== undefined) this.attempts.remove(attempt);
+    if (pause) this.#pause(container);
     try {
-      await this.#parts.queues.giveBack(claim.queue, claim.job.taskId, claim.lock);
+      if (attempt !== undefined) await this.#parts.leases.drop(job.taskId);
+      await this.#parts.queues.giveBack(queue, job.taskId, claim.lock);
     } catch (error) {
       this.#parts.log.warn(
-        { err: error, taskId: claim.job.taskId },
+        { err: error, taskId: job.taskId },
         'task not given back; its lock runs out and the scan returns it',
       );
     }
-    this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
-    this.#dispatch.wake(claim.queue);
+    this.#dispatch.release(container, this.#parts.clock.nowMs());
+    this.#dispatch.wake(queue);
+  }
+
+  #pause(container: ReadyContainer): void {
+    this.#parts.slots.pause(container, REFUSED_PAUSE_MS, () => this.#dispatch.wake(container.queue));
   }
 
   async #finishFetched(claim: Claim, verdict: Extract<Verdict, { kind: 'finish' }>): Promise<void> {
@@ -374,30 +455,36 @@ export class Tasks implements TaskService {
     const fence = await this.#parts.queues.fail(queue, job.taskId, claim.lock, verdict.failureReason);
     this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
     if (fence.kind !== 'done') return;
-    await this.#endQueued(
-      queue,
-      job,
-      verdict.status,
-      verdict.httpStatus,
-      verdict.errorText,
-      verdict.failureReason,
-      job.attempts + claim.starts,
-    );
+    await this.#endQueued(queue, job, { ...verdict, text: verdict.errorText }, job.attempts + claim.starts);
   }
 
   /** Ends a task nobody runs: its record, and its caller if one is left. */
   async #endQueued(
     queue: QueueName,
     job: TaskJob,
-    status: TaskStatus,
-    httpStatus: number,
-    text: string,
-    failureReason: string,
-    attempt = 0,
+    ending: QueuedEnding,
+    attempt: number,
+    extra: Partial<TaskRecord> = {},
   ): Promise<void> {
-    await this.#parts.records.append(this.#final(job, queue, attempt, status, { failureReason }));
-    this.#answer(job.taskId, status, httpStatus, errorBody(text));
+    const { status, failureReason } = ending;
+    await this.#parts.records.append(this.#final(job, queue, attempt, status, { failureReason, ...extra }));
+    this.#answer(job.taskId, status, ending.httpStatus, errorBody(ending.text));
     this.#parts.metrics.finished.inc({ stub_type: job.kind, status });
+    this.#dropInput(job);
+  }
+
+  /** Whoever still waits for a task that ended elsewhere. */
+  async #answerFrom(record: TaskRecord): Promise<void> {
+    if (!this.#parts.replies.has(record.taskId)) return;
+    const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
+    this.#answer(record.taskId, record.status, HTTP_STATUS[record.status], body);
+  }
+
+  #dropInput(job: TaskJob): void {
+    if (job.inputObjectId === undefined) return;
+    this.#parts.bodies.dropInput(job.inputObjectId).catch((error: unknown) => {
+      this.#parts.log.info({ err: error, taskId: job.taskId }, 'the input of a task that ended could not be removed');
+    });
   }
 
   #final(job: TaskJob, queue: QueueName, attempt: number, status: TaskStatus, extra: Partial<TaskRecord>): TaskRecord {
@@ -411,40 +498,53 @@ export class Tasks implements TaskService {
     if (attempt !== undefined) attempt.startedAtMs = this.#parts.clock.nowMs();
   }
 
-  chunk(taskId: TaskId, token: AttemptToken, data: Buffer): void {
-    const attempt = this.attempts.find(taskId, token);
-    if (attempt === undefined) return;
-    attempt.chunkBytes += data.length;
-    if (attempt.chunkBytes <= this.#parts.bodies.maxResultBytes) attempt.chunks.push(data);
-    else attempt.chunks = [];
+  get maxResultBytes(): number {
+    return this.#parts.bodies.maxResultBytes;
   }
 
   /** True once the agent may forget the result. */
   async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
     const attempt = this.attempts.find(result.taskId, result.token) ?? (await this.#adopt(machineId, result));
-    if (attempt === undefined) return true; // Superseded, finished or unknown: nobody will ever want it.
-    const ending = endingOfSync(result.outcome, { timeoutMs: attempt.job.timeoutMs });
-    const whole = attempt.chunks.length === 0 ? result.body : Buffer.concat([...attempt.chunks, result.body]);
-    const tooLarge = attempt.chunkBytes > this.#parts.bodies.maxResultBytes;
-    if (tooLarge) {
-      const text = `result is larger than ${this.#parts.bodies.maxResultBytes} bytes`;
-      return await this.#end(
-        attempt,
-        { status: 'ERROR', httpStatus: 500, errorText: text, failureReason: 'result_too_large' },
-        undefined,
-        result.durationMs,
-      );
+    if (attempt === undefined) {
+      this.#freeRevoked(result.token);
+      return true; // Superseded, finished or unknown: nobody will ever want it.
     }
-    return await this.#end(attempt, ending, whole, result.durationMs);
+    if (result.body === undefined) {
+      const text = `result is larger than ${this.maxResultBytes} bytes`;
+      const ending: Ending = { status: 'ERROR', httpStatus: 500, errorText: text, failureReason: 'result_too_large' };
+      return await this.#end(attempt, ending, undefined, result.durationMs);
+    }
+    const ending = endingOfSync(result.outcome, { timeoutMs: attempt.job.timeoutMs });
+    return await this.#end(attempt, ending, result.body, result.durationMs);
   }
 
   /** The agent never gave it to a runner process: back to the queue, first in line. */
   async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
     const attempt = this.attempts.find(taskId, token);
-    if (attempt === undefined) return;
+    if (attempt === undefined) {
+      this.#freeRevoked(token);
+      return;
+    }
     this.#parts.metrics.attemptsLost.inc({ reason: 'refused' });
     this.#parts.log.info({ taskId, containerId: attempt.containerId, reason }, 'agent refused a task, giving it back');
+    if (attempt.container !== undefined) this.#pause(attempt.container);
     await this.#backToQueue(attempt);
+  }
+
+  /** A container takes tasks (again): what was adopted before it was known here takes its slots. */
+  containerReady(container: ReadyContainer): void {
+    for (const attempt of this.attempts.ofContainer(container.containerId)) this.#attach(attempt, container);
+  }
+
+  #attach(attempt: Attempt, container: ReadyContainer | undefined): void {
+    if (attempt.container !== undefined || container === undefined || attempt.ending !== undefined) return;
+    attempt.container = container;
+    container.inFlight += 1;
+  }
+
+  #freeRevoked(token: AttemptToken): void {
+    const attempt = this.attempts.takeRevoked(token);
+    if (attempt?.container !== undefined) this.#dispatch.release(attempt.container, this.#parts.clock.nowMs());
   }
 
   /**
@@ -461,11 +561,14 @@ export class Tasks implements TaskService {
       const known = this.attempts.find(live.taskId, live.token) ?? (await this.#adopt(machineId, live));
       if (known === undefined) refused.push(live);
       else {
-        known.container ??= this.#parts.slots.get(live.containerId);
+        this.#attach(known, this.#parts.slots.get(live.containerId));
         adopted.push(live);
       }
     }
     const reported = new Set(running.map((live) => live.token));
+    for (const { token } of [...this.attempts.revokedOf({ machineId })]) {
+      if (!reported.has(token)) this.#freeRevoked(token);
+    }
     const missing = [...this.attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
     for (const attempt of missing) {
       const sameAgent = attempt.agentInstance === agentInstance;
@@ -476,15 +579,17 @@ export class Tasks implements TaskService {
 
   async #missingAfter(attempt: Attempt, graceMs: number, neverReached: boolean): Promise<void> {
     const slept = await sleep(graceMs, this.#abort.signal);
-    if (!slept || this.attempts.current(attempt.job.taskId) !== attempt || attempt.ending) return;
+    if (!slept || this.attempts.current(attempt.job.taskId) !== attempt || attempt.ending !== undefined) return;
     if (neverReached) await this.#backToQueue(attempt);
     else await this.#lost(attempt, 'agent_restarted');
   }
 
   /** The container is gone. Its agent's word on its attempts travels on another stream: give it a moment, then count them as lost. */
   async containerGone(containerId: ContainerId): Promise<void> {
-    if (![...this.attempts.ofContainer(containerId)].length) return;
-    await sleep(REPORT_GRACE_MS, this.#abort.signal);
+    for (const { token } of [...this.attempts.revokedOf({ containerId })]) this.attempts.takeRevoked(token);
+    if ([...this.attempts.ofContainer(containerId)].length === 0) return;
+    // A scheduler that stops leaves them to whoever comes next.
+    if (!(await sleep(REPORT_GRACE_MS, this.#abort.signal))) return;
     await Promise.all(
       [...this.attempts.ofContainer(containerId)].map((attempt) => this.#lost(attempt, 'container_gone')),
     );
@@ -501,17 +606,27 @@ export class Tasks implements TaskService {
   }
 
   async #backToQueue(attempt: Attempt): Promise<void> {
-    if (attempt.ending) return;
-    attempt.ending = true;
+    attempt.ending ??= this.#returnToQueue(attempt);
+    await attempt.ending;
+  }
+
+  async #returnToQueue(attempt: Attempt): Promise<boolean> {
+    const { job, queue } = attempt;
     this.attempts.remove(attempt);
+    // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
+    void this.#parts.records.append({
+      ...recordOf(job, queue, 'PENDING', attempt.number),
+      rank: RANK.RETRY as TaskRecord['rank'],
+    });
     try {
-      await this.#parts.leases.drop(attempt.job.taskId);
-      await this.#parts.queues.giveBack(attempt.queue, attempt.job.taskId, attempt.lock);
+      await this.#parts.leases.drop(job.taskId);
+      await this.#parts.queues.giveBack(queue, job.taskId, attempt.lock);
     } catch (error) {
-      this.#parts.log.warn({ err: error, taskId: attempt.job.taskId }, 'task not given back; the scan returns it');
+      this.#parts.log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
     }
     if (attempt.container !== undefined) this.#dispatch.release(attempt.container, this.#parts.clock.nowMs());
-    this.#dispatch.wake(attempt.queue, attempt.job.taskId);
+    this.#dispatch.wake(queue, job.taskId);
+    return true;
   }
 
   /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
@@ -521,6 +636,9 @@ export class Tasks implements TaskService {
     if (lease.machineId !== machineId) return undefined;
     const held = await this.#parts.queues.lockOf(lease.queue as QueueName, live.taskId);
     if (held !== undefined && held !== lease.lock) return undefined;
+    // Its report and its result may have come side by side.
+    const adopted = this.attempts.current(live.taskId);
+    if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
     const attempt: Attempt = {
       job: lease.job,
       queue: lease.queue as QueueName,
@@ -529,45 +647,43 @@ export class Tasks implements TaskService {
       number: lease.attempt,
       machineId,
       containerId: lease.containerId,
-      container: this.#parts.slots.get(lease.containerId),
+      container: undefined,
       agentInstance: '',
       sentAtMs: lease.startedAtMs,
       startedAtMs: lease.startedAtMs,
-      chunks: [],
-      chunkBytes: 0,
-      ending: false,
+      ending: undefined,
       limit: undefined,
     };
-    if (attempt.container !== undefined) attempt.container.inFlight += 1;
+    this.#attach(attempt, this.#parts.slots.get(lease.containerId));
     this.attempts.add(attempt);
     this.#parts.log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
     return attempt;
   }
 
-  /** Ends an attempt: the fenced call and the record in one tick, then the caller. False: not written, the agent keeps the result. */
-  async #end(attempt: Attempt, ending: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
-    if (attempt.ending) return false;
-    attempt.ending = true;
+  /** Ends an attempt, once: whoever ends it again gets the first one's answer. False: not written, the agent keeps the result. */
+  #end(attempt: Attempt, ending: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+    attempt.ending ??= this.#finish(attempt, ending, body, durationMs);
+    return attempt.ending;
+  }
+
+  /** The fenced call and the record in one tick, then the caller. */
+  async #finish(attempt: Attempt, asked: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
     const { job, queue } = attempt;
-    const text =
-      ending.errorText === undefined
-        ? (body?.toString('utf8') ?? errorBody(ending.failureReason))
-        : errorBody(ending.errorText);
+    const { ending, text, stored } = await this.#storable(job, asked, body);
     const record = {
       ...this.#final(job, queue, attempt.number, ending.status, { failureReason: ending.failureReason }),
       containerId: attempt.containerId,
       startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
       durationMs,
-      ...(await this.#parts.bodies.storeResult(text)),
+      ...stored,
     };
     // The slot is free now: the next fetch goes out with the completion.
     const fencing = this.#fence(attempt, ending);
     void this.#parts.records.append(record);
-    void this.#parts.leases.drop(job.taskId).catch(() => undefined);
-    if (attempt.container !== undefined) {
-      attempt.container.completed += 1;
-      this.#dispatch.release(attempt.container, this.#parts.clock.nowMs());
-    }
+    this.#parts.leases.drop(job.taskId).catch((error: unknown) => {
+      this.#parts.log.info({ err: error, taskId: job.taskId }, 'lease not dropped; it runs out by itself');
+    });
+    this.#freeSlot(attempt, ending);
     let fence: Fence | undefined;
     try {
       fence = await fencing;
@@ -576,17 +692,54 @@ export class Tasks implements TaskService {
       fence = await this.#fenceAgain(attempt, ending, record);
     }
     this.attempts.remove(attempt);
-    void this.#parts.bodies.dropInput(job.inputObjectId).catch(() => undefined);
+    this.#dropInput(job);
     this.#parts.metrics.running.set(this.attempts.size);
     if (fence?.kind === 'superseded') {
       this.#parts.log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
       return true;
     }
+    if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
     this.#answer(job.taskId, ending.status, ending.httpStatus, text);
     this.#parts.metrics.finished.inc({ stub_type: job.kind, status: ending.status });
     this.#parts.metrics.execution.observe({ stub_type: job.kind, status: ending.status }, durationMs / 1000);
     this.#parts.onAttemptEnded(queue, attempt.containerId);
     return fence !== undefined;
+  }
+
+  /** What the caller gets, and where it is kept. A result that cannot be kept ends its task with an error instead of never. */
+  async #storable(
+    job: TaskJob,
+    ending: Ending,
+    body: Buffer | undefined,
+  ): Promise<{ ending: Ending; text: string; stored: Pick<TaskRecord, 'result' | 'resultObjectId'> }> {
+    const text =
+      ending.errorText === undefined
+        ? (body?.toString('utf8') ?? errorBody(ending.failureReason))
+        : errorBody(ending.errorText);
+    try {
+      return { ending, text, stored: await this.#parts.bodies.storeResult(text) };
+    } catch (error) {
+      this.#parts.log.error({ err: error, taskId: job.taskId }, 'a result could not be kept');
+      const failed = errorBody('result could not be stored');
+      return { ending: RESULT_NOT_STORED, text: failed, stored: { result: failed } };
+    }
+  }
+
+  #freeSlot(attempt: Attempt, ending: Ending): void {
+    const { container } = attempt;
+    if (container === undefined) return;
+    if (ending.status === 'COMPLETE' || ending.failureReason === 'handler_error') container.completed += 1;
+    const keepsSlot = ending.failureReason === 'execution_timeout' && this.attempts.isRevoked(attempt);
+    if (!keepsSlot) this.#dispatch.release(container, this.#parts.clock.nowMs());
+  }
+
+  /** Its lock ran out while it ran: nobody holds the job, and nobody may run it again. Where it stays, its record ends it at the next fetch. */
+  async #takeOutExpired(attempt: Attempt): Promise<void> {
+    try {
+      await this.#parts.queues.remove(attempt.queue, attempt.job.taskId);
+    } catch (error) {
+      this.#parts.log.info({ err: error, taskId: attempt.job.taskId }, 'a finished job is still in its queue');
+    }
   }
 
   #fence(attempt: Attempt, ending: Ending): Promise<Fence> {
