@@ -10,6 +10,8 @@ export interface ScaleContainer {
   /** When it last became idle (ready, or a completion); for what is not ready yet, when it was made. */
   readonly idleSinceMs: number;
   readonly createdAtMs: number;
+  /** Asked for by a warm-up: spared until it is ready, then kept for its keep-warm like any other. */
+  readonly warmUp: boolean;
 }
 
 export interface ScaleInput {
@@ -106,6 +108,7 @@ export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
 }
 
 function mayLeave(container: ScaleContainer, input: ScaleInput, nowMs: number): boolean {
+  if (container.warmUp && container.state !== 'RUNNING') return !input.active;
   if (container.state === 'PENDING') return true;
   // What only starts may be what a waiting task gets; where nothing is wanted at all, nothing is kept for it.
   if (container.state !== 'RUNNING') return !input.active || input.waiting === 0;

@@ -223,6 +223,7 @@ export class Autoscaler {
       attempts: container === undefined ? (entry.row.state === 'RUNNING' ? 1 : 0) : container.inFlight,
       idleSinceMs: container?.idleSinceMs ?? entry.row.createdAtMs,
       createdAtMs: entry.row.createdAtMs,
+      warmUp: entry.spec.warmUp === true,
     };
   }
 

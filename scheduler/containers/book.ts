@@ -70,13 +70,13 @@ export class ContainerBook implements ContainerReads {
   }
 
   /** One more container of that target, PENDING. */
-  async create(target: Target): Promise<BookEntry> {
+  async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<BookEntry> {
     const row = await insertContainer(this.#db, {
       id: newContainerId(target.kind, target.stubId),
       workspaceId: target.workspaceId,
       stubId: target.stubId,
       deploymentId: target.deploymentId,
-      spec: specOf(target),
+      spec: options.warmUp === true ? { ...specOf(target), warmUp: true } : specOf(target),
       slots: slotsOf(target),
     });
     const entry = entryOf(row);
@@ -216,7 +216,7 @@ function entryOf(row: ContainerRow): BookEntry {
   };
 }
 
-function viewOf(entry: BookEntry): ContainerView | undefined {
+export function viewOf(entry: BookEntry): ContainerView | undefined {
   const { row, spec } = entry;
   const status = publicStatus(row.state, entry.stateBefore);
   if (status === undefined) return undefined;

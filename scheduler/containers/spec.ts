@@ -12,6 +12,8 @@ export interface StoredSpec {
   readonly gpu: readonly string[];
   readonly gpuCount: number;
   readonly poolName: string;
+  /** Started without work, by a warm-up. */
+  readonly warmUp?: boolean;
   /** As the agent gets it, but for what is known only when it is sent (token, devices). */
   readonly wire: ContainerSpec;
 }

@@ -298,6 +298,21 @@ export class Machines implements MachineService {
     this.#tell(machine);
   }
 
+  /** What the operator wants of it, as written to its row. */
+  setIntent(machine: Machine, intent: string): void {
+    machine.row = { ...machine.row, intent };
+    this.#tell(machine);
+  }
+
+  /** Deleted: nothing of it counts any more. */
+  forget(id: MachineId): void {
+    const machine = this.#machines.get(id);
+    if (machine === undefined) return;
+    this.#machines.delete(id);
+    this.#seen.delete(id);
+    this.#tell(machine);
+  }
+
   async byId(id: MachineId): Promise<MachineRow | undefined> {
     return await machineById(this.#db, id);
   }

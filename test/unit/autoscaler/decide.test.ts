@@ -11,7 +11,15 @@ let made = 0;
 
 function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
   made += 1;
-  return { id: `c-${made}` as ContainerId, state: 'RUNNING', attempts: 0, idleSinceMs: 0, createdAtMs: 0, ...changes };
+  return {
+    id: `c-${made}` as ContainerId,
+    state: 'RUNNING',
+    attempts: 0,
+    idleSinceMs: 0,
+    createdAtMs: 0,
+    warmUp: false,
+    ...changes,
+  };
 }
 
 function anInput(changes: Partial<ScaleInput> = {}): ScaleInput {
@@ -38,6 +46,7 @@ const container = fc
     attempts: fc.nat({ max: 2 }),
     idleSinceMs: fc.integer({ min: NOW - 30_000, max: NOW }),
     createdAtMs: fc.integer({ min: NOW - 60_000, max: NOW }),
+    warmUp: fc.boolean(),
   })
   .map((one) => ({ ...one, attempts: one.state === 'RUNNING' || one.state === 'DRAINING' ? one.attempts : 0 }));
 const input: fc.Arbitrary<ScaleInput> = fc
@@ -291,4 +300,12 @@ describe('the breaker', () => {
       why: 'cooling_down',
     });
   });
+});
+
+test('a container that a warm-up asked for is spared until it is ready', () => {
+  const warming = aContainer({ state: 'STARTING', warmUp: true });
+  const input = anInput({ inFlight: 0, waiting: 0, keepWarmMs: 0, containers: [warming] });
+  expect(decideScale(input, NOW).kind).toBe('hold');
+  const ready = aContainer({ state: 'RUNNING', warmUp: true });
+  expect(decideScale({ ...input, containers: [ready] }, NOW).kind).toBe('stop');
 });

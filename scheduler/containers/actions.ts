@@ -1,0 +1,46 @@
+// Stopping and starting containers because somebody said so, not because of want of work.
+import type { ContainerId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { BookEntry, ContainerBook } from './book.ts';
+import type { ContainerActions } from './container-actions.ts';
+
+const COUNTED: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
+
+export class ContainerStops implements ContainerActions {
+  readonly #book: ContainerBook;
+  readonly #slots: SlotTable;
+
+  constructor(book: ContainerBook, slots: SlotTable) {
+    this.#book = book;
+    this.#slots = slots;
+  }
+
+  async stopContainer(workspaceId: WorkspaceId | null, containerId: string): Promise<boolean> {
+    const entry = this.#book.get(containerId as ContainerId);
+    if (entry === undefined || (workspaceId !== null && entry.row.workspaceId !== workspaceId)) return false;
+    await this.#stop(entry, 'user_stop');
+    return true;
+  }
+
+  /** Everything of one queue, at once. */
+  async stopAll(queue: QueueName, reason: string): Promise<void> {
+    await Promise.all([...this.#book.ofQueue(queue)].map((entry) => this.#stop(entry, reason)));
+  }
+
+  async warmUp(target: Target): Promise<void> {
+    for (const entry of this.#book.ofQueue(target.queue)) if (COUNTED.has(entry.row.state)) return;
+    await this.#book.create(target, { warmUp: true });
+  }
+
+  /** TERM now, KILL after 30 s (the agent's ladder); no new attempts from this moment. */
+  async #stop(entry: BookEntry, reason: string): Promise<void> {
+    const { id, state } = entry.row;
+    this.#slots.leave(id);
+    const event = state === 'PENDING' || state === 'ASSIGNED' ? 'abandon' : 'stop';
+    const moved = await this.#book.transition(id, event, { change: { reason } });
+    // It moved on meanwhile (an acknowledgement came): the other way to say the same.
+    if (moved === 'refused')
+      await this.#book.transition(id, event === 'stop' ? 'abandon' : 'stop', { change: { reason } });
+  }
+}

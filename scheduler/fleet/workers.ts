@@ -1,0 +1,243 @@
+// Workers and pools as operators handle them: list, cordon, uncordon, drain, delete. Intent is written to the machine's row and survives everything; what drains is carried on by the leader,
+// woken by each attempt that ends and each container that goes. A drained machine is one without a live container.
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import { viewOf } from '../containers/book.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { Db } from '../store/db.ts';
+import { deleteMachine, updateMachine } from '../store/queries/machines.ts';
+import { listPools } from '../store/queries/pools.ts';
+import type { Machine, Machines } from './machines.ts';
+import type { DeleteMachineOutcome, Owner, PoolView, WorkerService, WorkerView } from './worker-service.ts';
+
+export interface WorkersParts {
+  readonly db: Db;
+  readonly machines: Machines;
+  readonly book: ContainerBook;
+  readonly slots: SlotTable;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly isLeader: () => boolean;
+}
+
+/** What still runs after this is handed back and stopped. */
+const DRAIN_DEADLINE_MS = 30 * 60_000;
+const LOOK_EVERY_MS = 1_000;
+const MIB = 1024 * 1024;
+
+export class Workers implements WorkerService {
+  readonly #parts: WorkersParts;
+  /** When each drain runs out; a scheduler that restarts gives it its whole time again. */
+  readonly #deadlines = new Map<MachineId, number>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(parts: WorkersParts) {
+    this.#parts = parts;
+    parts.book.onChange(({ entry, machineBefore }) => {
+      for (const id of [entry.row.machineId, machineBefore]) if (id !== null) this.#look(id);
+    });
+    parts.machines.onChange((machine) => this.#look(machine.row.id));
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => {
+      for (const machine of this.#parts.machines.all()) this.#look(machine.row.id);
+    }, LOOK_EVERY_MS);
+    this.#timer.unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  // ---- lists ----------------------------------------------------------------------------------------------------------------------
+
+  listWorkers(owner: Owner): readonly WorkerView[] {
+    const views: WorkerView[] = [];
+    for (const machine of this.#owned(owner)) {
+      if (machine.row.joinedAtMs !== null) views.push(this.#view(machine));
+    }
+    return views.sort(
+      (a, b) =>
+        a.poolName.localeCompare(b.poolName) ||
+        a.status.localeCompare(b.status) ||
+        a.machineId.localeCompare(b.machineId),
+    );
+  }
+
+  #view(machine: Machine): WorkerView {
+    const capacity = this.#parts.machines.capacity(machine);
+    const gpus = machine.inventory?.gpus ?? [];
+    const containers = [...this.#parts.book.ofMachine(machine.row.id)].map(viewOf).filter((view) => view !== undefined);
+    return {
+      workerId: machine.row.id,
+      machineId: machine.row.id,
+      poolName: machine.row.poolName,
+      status: workerStatus(machine),
+      totalCpuMillicores: capacity.totalCpuMillicores,
+      freeCpuMillicores: Math.max(0, capacity.freeCpuMillicores),
+      totalMemoryMib: Math.floor(capacity.totalMemoryBytes / MIB),
+      freeMemoryMib: Math.max(0, Math.floor(capacity.freeMemoryBytes / MIB)),
+      gpu: gpus[0]?.model ?? '',
+      totalGpuCount: gpus.length,
+      freeGpuCount: gpus.length - capacity.leasedGpus.size,
+      buildVersion: machine.row.agentVersion ?? '',
+      cordonRequested: machine.row.intent !== 'active',
+      containers,
+    };
+  }
+
+  async listPools(owner: Owner): Promise<readonly PoolView[]> {
+    const pools = (await listPools(this.#parts.db)).filter((pool) => pool.workspaceId === owner.workspaceId);
+    return pools
+      .map((pool) =>
+        this.#poolView(
+          pool.name,
+          [...this.#owned(owner)].filter((machine) => machine.row.poolId === pool.id),
+        ),
+      )
+      .sort((a, b) => a.name.localeCompare(b.name));
+  }
+
+  #poolView(name: string, machines: readonly Machine[]): PoolView {
+    const workers = machines.filter((machine) => machine.row.joinedAtMs !== null).map((machine) => this.#view(machine));
+    const available = workers.filter((worker) => worker.status === 'available');
+    const sum = (pick: (worker: WorkerView) => number): number =>
+      available.reduce((total, worker) => total + pick(worker), 0);
+    const inState = (status: string): number =>
+      workers.reduce((total, worker) => total + worker.containers.filter((one) => one.status === status).length, 0);
+    const broken = machines.some((machine) => machine.health === 'LOST' || machine.health === 'SUSPECT');
+    return {
+      name,
+      gpu: workers.find((worker) => worker.gpu !== '')?.gpu ?? '',
+      status: broken ? 'DEGRADED' : 'HEALTHY',
+      freeGpu: sum((worker) => worker.freeGpuCount),
+      freeCpuMillicores: sum((worker) => worker.freeCpuMillicores),
+      freeMemoryMib: sum((worker) => worker.freeMemoryMib),
+      pendingWorkers: workers.filter((worker) => worker.status === 'pending').length,
+      availableWorkers: available.length,
+      pendingContainers: inState('PENDING'),
+      runningContainers: inState('RUNNING'),
+      registeredMachines: machines.filter((machine) => machine.row.joinedAtMs !== null).length,
+      pendingMachines: machines.filter((machine) => machine.health === 'PENDING').length,
+      readyMachines: machines.filter((machine) => machine.health === 'READY').length,
+    };
+  }
+
+  // ---- intent ---------------------------------------------------------------------------------------------------------------------
+
+  async cordon(owner: Owner, workerId: string): Promise<boolean> {
+    const machine = this.#find(owner, workerId);
+    if (machine === undefined) return false;
+    if (machine.row.intent === 'active') await this.#intend(machine, 'cordoned');
+    await this.#revokeUnacknowledged(machine);
+    return true;
+  }
+
+  async uncordon(owner: Owner, workerId: string): Promise<boolean> {
+    const machine = this.#find(owner, workerId);
+    if (machine === undefined) return false;
+    this.#deadlines.delete(machine.row.id);
+    if (machine.row.intent !== 'active') await this.#intend(machine, 'active');
+    return true;
+  }
+
+  /** Draining twice keeps the earlier deadline. */
+  async drain(owner: Owner, workerId: string): Promise<boolean> {
+    const machine = this.#find(owner, workerId);
+    if (machine === undefined) return false;
+    if (machine.row.intent !== 'draining' && machine.row.intent !== 'drained') await this.#intend(machine, 'draining');
+    await this.#revokeUnacknowledged(machine);
+    this.#look(machine.row.id);
+    return true;
+  }
+
+  async deleteMachine(owner: Owner, machineId: string, poolName: string): Promise<DeleteMachineOutcome> {
+    const machine = this.#find(owner, machineId);
+    if (machine === undefined || (poolName !== '' && machine.row.poolName !== poolName)) return 'not_found';
+    const removable = ['PENDING', 'EXPIRED', 'LOST'].includes(machine.health) || machine.row.intent === 'drained';
+    if (!removable) return 'not_drained';
+    if (!(await deleteMachine(this.#parts.db, machine.row.id))) return 'not_found';
+    for (const entry of [...this.#parts.book.ofMachine(machine.row.id)]) {
+      await this.#parts.book.transition(entry.row.id, 'delete', { change: { reason: 'lost' } });
+    }
+    this.#parts.machines.forget(machine.row.id);
+    this.#deadlines.delete(machine.row.id);
+    this.#parts.log.info({ machineId: machine.row.id }, 'machine deleted');
+    return 'deleted';
+  }
+
+  async #intend(machine: Machine, intent: string): Promise<void> {
+    await updateMachine(this.#parts.db, machine.row.id, { intent });
+    this.#parts.machines.setIntent(machine, intent);
+    this.#parts.log.info({ machineId: machine.row.id, intent }, 'intent of a machine changed');
+  }
+
+  /** Placed there and not acknowledged yet: back to the queue of what needs a place. */
+  async #revokeUnacknowledged(machine: Machine): Promise<void> {
+    for (const entry of [...this.#parts.book.ofMachine(machine.row.id)]) {
+      if (entry.row.state !== 'ASSIGNED') continue;
+      await this.#parts.book.transition(entry.row.id, 'revoke', {
+        epoch: entry.row.epoch,
+        change: { machineId: null, assignmentId: null },
+      });
+    }
+  }
+
+  // ---- draining -------------------------------------------------------------------------------------------------------------------
+
+  /** One step for one machine; repeated whenever something there changes. */
+  #look(machineId: MachineId): void {
+    const { machines, isLeader, clock } = this.#parts;
+    const machine = machines.get(machineId);
+    if (machine?.row.intent !== 'draining' || !isLeader()) return;
+    const nowMs = clock.nowMs();
+    const deadlineMs = this.#deadlines.get(machineId) ?? nowMs + DRAIN_DEADLINE_MS;
+    this.#deadlines.set(machineId, deadlineMs);
+    const entries = [...this.#parts.book.ofMachine(machineId)];
+    if (entries.length === 0 && machine.health === 'READY') {
+      this.#deadlines.delete(machineId);
+      void this.#intend(machine, 'drained').catch((error: unknown) =>
+        this.#parts.log.warn({ err: error, machineId }, 'a drain could not be finished, trying again'),
+      );
+      return;
+    }
+    for (const entry of entries) this.#leave(entry, nowMs >= deadlineMs);
+  }
+
+  /** No new attempts; stopped once it has none, or at the deadline. */
+  #leave(entry: BookEntry, isLate: boolean): void {
+    const { book, slots } = this.#parts;
+    const { state, id } = entry.row;
+    if (state === 'RUNNING' || state === 'DRAINING') {
+      slots.leave(id);
+      const busy = (slots.get(id)?.inFlight ?? 0) > 0;
+      if (busy && !isLate) {
+        if (state === 'RUNNING') void book.transition(id, 'drain', { change: { reason: 'drained' } });
+        return;
+      }
+    }
+    if (state === 'STARTING' || state === 'RUNNING' || state === 'DRAINING') {
+      void book.transition(id, 'stop', { change: { reason: 'drained' } });
+    }
+  }
+
+  *#owned(owner: Owner): Iterable<Machine> {
+    for (const machine of this.#parts.machines.all()) {
+      if (machine.row.poolWorkspaceId === owner.workspaceId) yield machine;
+    }
+  }
+
+  #find(owner: Owner, id: string): Machine | undefined {
+    const machine = this.#parts.machines.get(id as MachineId);
+    return machine?.row.poolWorkspaceId === owner.workspaceId ? machine : undefined;
+  }
+}
+
+/** available = READY and active; pending = never READY yet; disabled = everything else. */
+function workerStatus(machine: Machine): WorkerView['status'] {
+  if (machine.health === 'READY' && machine.row.intent === 'active') return 'available';
+  return machine.row.joinedAtMs === null || machine.row.lastSeenAtMs === null ? 'pending' : 'disabled';
+}
