@@ -9,7 +9,8 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 export const AgentSettings = Type.Object({
   LONGSHORE_DATA_DIR: Type.String({
     default: join(homedir(), '.local/share/longshore'),
-    description: 'everything Longshore keeps; the agent writes below <dir>/agent',
+    description:
+      'everything Longshore keeps; the agent writes below <dir>/agent, and volumes are directories below <dir>/volumes',
   }),
   LONGSHORE_SCHEDULER_ADDRESS: Type.Optional(
     Type.String({

@@ -35,6 +35,7 @@ import { IdentityFile } from './upstream/identity.ts';
 import type { JoinFacts } from './upstream/join.ts';
 import { join } from './upstream/join.ts';
 import { Link } from './upstream/link.ts';
+import { VolumeDirectories } from './volumes/directories.ts';
 
 /** Runners dial again within this time after a restart of the agent; until then nothing is said about attempts. */
 const SETTLE_MS = 1500;
@@ -158,9 +159,11 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       for (const name of await readdir(path))
         await emptyByContainer(runtime, baseImage, joinPath(path, name), ownLabels());
     });
+    const volumes = new VolumeDirectories(joinPath(resolve(config.LONGSHORE_DATA_DIR), 'volumes'));
     await Promise.all([
       archives.open(),
       views.open(),
+      volumes.open(),
       mkdir(joinPath(stateDir, 's'), { recursive: true, mode: 0o711 }),
     ]);
     const compiler = new RunnerCompiler(runtime, runnerDir, ownLabels, log);
@@ -180,6 +183,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       images,
       archives,
       views,
+      volumes,
       slots,
       books,
       logs,

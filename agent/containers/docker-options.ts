@@ -1,19 +1,20 @@
-// What our words are in the engine's API. Types only from dockerode: the calls are in docker.ts.
-import type { ContainerCreateOptions, DockerOptions, MountSettings } from 'dockerode';
+// What our words are in the engine's API: plain objects; the calls are in docker.ts.
 import type { CreateContainer, Mount } from './runtime.ts';
 
 const PIDS_LIMIT = 4096;
 
 /** How to reach the engine; undefined: the usual socket. */
-export function connectionOptions(host: string | undefined): DockerOptions {
+export function connectionOptions(
+  host: string | undefined,
+): { readonly socketPath: string } | { readonly protocol: 'http'; readonly host: string; readonly port: number } {
   if (host === undefined) return { socketPath: '/var/run/docker.sock' };
   if (host.startsWith('unix://')) return { socketPath: host.slice('unix://'.length) || '/var/run/docker.sock' };
   const url = new URL(host);
   return { protocol: 'http', host: url.hostname, port: url.port === '' ? 2375 : Number(url.port) };
 }
 
-/** A container as hard as we make them: no capability, no new privileges, limits on everything. */
-export function createOptions(spec: CreateContainer): ContainerCreateOptions {
+/** A container as hard as we make them: no capability, no new privileges, limits on everything. The type is the literal's: docker.ts holds it against the engine's. */
+export function createOptions(spec: CreateContainer) {
   return {
     name: spec.name,
     Image: spec.image,
@@ -44,17 +45,17 @@ export function createOptions(spec: CreateContainer): ContainerCreateOptions {
   };
 }
 
-function mountOptions(mount: Mount): MountSettings {
+function mountOptions(mount: Mount) {
   if (mount.kind === 'bind' || mount.volume === undefined)
     return {
-      Type: 'bind',
+      Type: 'bind' as const,
       Source: mount.source,
       Target: mount.target,
       ReadOnly: mount.readOnly,
-      BindOptions: { Propagation: 'rprivate' },
+      BindOptions: { Propagation: 'rprivate' as const },
     };
   return {
-    Type: 'volume',
+    Type: 'volume' as const,
     Source: mount.volume.name,
     Target: mount.target,
     ReadOnly: mount.readOnly,

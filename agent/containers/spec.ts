@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
 import type { CreateContainer, Mount } from './runtime.ts';
+import { volumesProblem } from '../volumes/directories.ts';
 import { LABELS } from './runtime.ts';
 
 const MIN_MEMORY_BYTES = 16 * 1024 * 1024;
@@ -40,7 +41,7 @@ export function checkAssignment(assignment: Assignment__Output): string | undefi
   if (spec.workers < 1 || spec.workers > MAX_WORKERS) return `spec.workers is not from 1 to ${MAX_WORKERS}`;
   if (spec.gpuUuids.length > 0) return 'spec.gpu_uuids: this machine offers no GPU';
   for (const name of Object.keys(spec.env)) if (!ENV_NAME.test(name)) return `spec.env: ${name} is not a variable name`;
-  return undefined;
+  return volumesProblem(spec.workspaceId, spec.volumes);
 }
 
 export interface HostFacts {
@@ -62,13 +63,14 @@ export function createContainerOf(
   spec: ContainerSpec__Output,
   image: string,
   host: HostFacts,
-  paths: { readonly code: Mount; readonly socketDir: string },
+  paths: { readonly code: Mount; readonly socketDir: string; readonly volumes?: readonly Mount[] },
 ): CreateContainer {
   const mounts: Mount[] = [
     paths.code,
     { kind: 'bind', target: '/run/longshore', readOnly: true, source: paths.socketDir },
     { kind: 'bind', target: RUNNER_TARGET, readOnly: true, source: host.runnerDir },
   ];
+  mounts.push(...(paths.volumes ?? []));
   if (host.caBundle !== undefined)
     mounts.push({ kind: 'bind', target: CA_TARGET, readOnly: true, source: host.caBundle });
   return {

@@ -20,18 +20,16 @@ import { checkAssignment, createContainerOf, shortIdOf } from '../containers/spe
 import type { ReadyFacts } from '../slots/container-slots.ts';
 import type { SlotTable } from '../slots/slots.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
+import type { VolumeDirectories } from '../volumes/directories.ts';
 import type { Books } from './books.ts';
 import { exitReason, exitMessage } from './exits.ts';
 import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
+import { climbStopLadder } from './stop-ladder.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
-/** Between the first KILL, the second one, and force. */
-const KILL_WAIT_MS = 10_000;
-const STUCK_WAIT_MS = 30_000;
 /** How long the log of an exited container may take to its end. */
 const LOG_END_MS = 2000;
-const INSPECT_EVERY_MS = 1000;
 /** An exit is expected from a runner that said `failed`; else it is ended. */
 const FAILED_EXIT_MS = 3000;
 
@@ -40,6 +38,7 @@ export interface ExecutorParts {
   readonly images: Images;
   readonly archives: Archives;
   readonly views: Views;
+  readonly volumes: VolumeDirectories;
   readonly slots: SlotTable;
   readonly books: Books;
   readonly logs: LogBuffer;
@@ -250,7 +249,7 @@ export class Executor {
   }
 
   async #startNow(assignment: Assignment__Output, entry: JournalEntry, signal: AbortSignal): Promise<void> {
-    const { books, views, host, metrics, stateDir, log } = this.#parts;
+    const { books, views, volumes, host, metrics, stateDir, log } = this.#parts;
     const { containerId } = entry;
     const { spec } = assignment;
     if (spec === null) throw new Error('spec is missing');
@@ -268,6 +267,7 @@ export class Executor {
       createContainerOf(entry, spec, entry.image, host(), {
         code: await views.make(containerId, entry.shortId, prepared.lower),
         socketDir: join(stateDir, 's', entry.shortId),
+        volumes: await volumes.mounts(spec.workspaceId, spec.volumes, prepared.lower),
       });
     let dockerId: string;
     try {
@@ -392,61 +392,23 @@ export class Executor {
 
   // ---- ending ------------------------------------------------------------------------------------------------------------------
 
-  /** TERM, grace, KILL, 10 s, KILL, 10 s, force, 30 s, stuck. The exit itself is the next round's. */
+  /** The exit itself is the next round's. */
   async #stop(action: Extract<Action, { kind: 'stop' }>, signal: AbortSignal): Promise<void> {
     const { runtime, books, slots, metrics, log } = this.#parts;
-    const { containerId, dockerId } = action;
+    const { containerId, dockerId, graceMs } = action;
     const from = performance.now();
-    if (!books.ending.has(containerId))
-      books.ending.set(containerId, { graceMs: action.graceMs, reason: action.reason || 'killed' });
+    if (!books.ending.has(containerId)) books.ending.set(containerId, { graceMs, reason: action.reason || 'killed' });
     slots.get(containerId)?.stopAccepting();
     books.changed(containerId);
-    const steps: readonly (readonly [() => Promise<void>, number, string])[] = [
-      [() => runtime.signal(dockerId, 'SIGTERM'), action.graceMs, 'term'],
-      [() => runtime.signal(dockerId, 'SIGKILL'), KILL_WAIT_MS, 'kill'],
-      [() => runtime.signal(dockerId, 'SIGKILL'), KILL_WAIT_MS, 'kill'],
-      [() => runtime.remove(dockerId).then(() => books.forgetSeen(dockerId)), STUCK_WAIT_MS, 'forced'],
-    ];
-    for (const [step, waitMs, result] of steps) {
-      // An engine that fails one step may manage the next.
-      await step().catch((error: unknown) =>
-        log.warn({ containerId, err: error }, 'a step of stopping a container failed'),
-      );
-      if (await this.#waitOver(dockerId, waitMs, signal)) {
-        this.#stuck.delete(containerId);
-        metrics.stopDuration.observe({ result }, (performance.now() - from) / 1000);
-        return;
-      }
-      if (signal.aborted) return;
+    const result = await climbStopLadder({ runtime, books, log, containerId, dockerId, graceMs, signal });
+    if (result === 'given_up') return;
+    if (result === 'stuck') {
+      this.#stuck.add(containerId);
+      log.error({ containerId }, 'container does not die');
+      return;
     }
-    this.#stuck.add(containerId);
-    log.error({ containerId }, 'container does not die');
-  }
-
-  async #waitOver(dockerId: string, ms: number, signal: AbortSignal): Promise<boolean> {
-    const { runtime, books } = this.#parts;
-    const until = performance.now() + ms;
-    while (!books.isOver(dockerId)) {
-      const left = until - performance.now();
-      if (left <= 0 || signal.aborted) return false;
-      await new Promise<void>((resolve) => {
-        const done = (): void => {
-          clearTimeout(timer);
-          takeBack();
-          signal.removeEventListener('abort', done);
-          resolve();
-        };
-        const timer = setTimeout(done, Math.min(left, INSPECT_EVERY_MS));
-        const takeBack = books.onceOver(dockerId, done);
-        signal.addEventListener('abort', done, { once: true });
-      });
-      if (books.isOver(dockerId)) return true;
-      // The event may have been lost: ask.
-      const now = await runtime.inspect(dockerId).catch(() => 'unknown' as const);
-      if (now === undefined) books.forgetSeen(dockerId);
-      else if (now !== 'unknown') books.learn(now, Date.now());
-    }
-    return true;
+    this.#stuck.delete(containerId);
+    metrics.stopDuration.observe({ result }, (performance.now() - from) / 1000);
   }
 
   async #finish(action: Extract<Action, { kind: 'finish' }>): Promise<void> {
@@ -605,6 +567,7 @@ function startFailure(error: unknown): { readonly reason: string; readonly messa
   if (error instanceof AppError && error.code === 'image_error') return { reason: 'image_error', message };
   if (error instanceof AppError && error.code === 'code_error') return { reason: 'user_error', message };
   if (error instanceof EngineError && error.failure === 'no_such_image') return { reason: 'image_error', message };
+  if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
   if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
   if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
   return { reason: 'start_failed', message };

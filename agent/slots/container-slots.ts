@@ -13,6 +13,7 @@ import { RunnerConnection } from './connection.ts';
 import type { Frame } from './frames.ts';
 import { RUNNER_PROTOCOL, numberOf, textOf } from './frames.ts';
 import { SocketListener } from './listener.ts';
+import { OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './words.ts';
 
 /** A process whose connection ended has this long to dial again before its attempts count as gone with it. */
 const AWAY_MS = 1000;
@@ -60,7 +61,6 @@ export interface SlotFacts {
 }
 
 const NOTHING = new Uint8Array();
-const errorBody = (text: string): Buffer => Buffer.from(JSON.stringify({ error: text }), 'utf8');
 
 export class ContainerSlots {
   readonly facts: SlotFacts;
@@ -492,36 +492,3 @@ export class ContainerSlots {
     }
   }
 }
-
-const OOM_TEXT = 'process ran out of memory';
-
-function outcomeOf(text: string): Outcome {
-  switch (text) {
-    case 'ok':
-    case 'error':
-    case 'retry':
-    case 'timeout':
-    case 'cancelled':
-      return text;
-    default:
-      return 'error';
-  }
-}
-
-function firstHeader(task: RunTask__Output): object {
-  const base = {
-    taskId: task.taskId,
-    token: task.token,
-    timeoutMs: task.timeoutMs,
-    part: 0,
-    last: task.last,
-  };
-  return task.query === '' ? base : { ...base, query: JSON.parse(task.query) as unknown };
-}
-
-const partHeader = (task: RunTask__Output): object => ({
-  taskId: task.taskId,
-  token: task.token,
-  part: task.part,
-  last: task.last,
-});

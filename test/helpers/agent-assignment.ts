@@ -26,6 +26,7 @@ export function anAssignment(
       concurrentRequests: 1,
       containerToken: 'container-token',
       startTimeoutMs: 60_000,
+      volumes: [],
       ...spec,
     },
   };

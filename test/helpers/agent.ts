@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
 import { ZipFile } from 'yazl';
 import { buffer } from 'node:stream/consumers';
-import type { Readable } from 'node:stream';
 import { createLog } from '#shared/log.ts';
 import type { AgentConfig } from '../../agent/config.ts';
 import { loadAgentConfig } from '../../agent/config.ts';
@@ -73,5 +72,5 @@ export async function zip(files: Readonly<Record<string, string>>): Promise<Buff
   const archive = new ZipFile();
   for (const [name, text] of Object.entries(files)) archive.addBuffer(Buffer.from(text), name);
   archive.end();
-  return buffer(archive.outputStream as unknown as Readable);
+  return buffer(archive.outputStream);
 }

@@ -1,3 +1,5 @@
+// The fixtures of these tests take nothing from others; vitest wants the empty pattern.
+/* oxlint-disable no-empty-pattern */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -83,7 +83,7 @@ test('every container is hardened', () => {
     LogConfig: { Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '3' } },
   });
   expect(options.HostConfig?.CapAdd).toBeUndefined();
-  expect(options.HostConfig?.Privileged).toBeUndefined();
+  expect(options.HostConfig).not.toHaveProperty('Privileged');
   const readOnly = options.HostConfig?.Mounts?.filter((mount) => mount.Target !== '/mnt/code');
   expect(readOnly?.every((mount) => mount.ReadOnly)).toBe(true);
 });
