@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Static } from 'typebox';
 import { Type } from 'typebox';
 import { loadConfig } from '#shared/config.ts';
+import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 
 /** The agent's settings, read once by `loadAgentConfig`. */
@@ -65,31 +66,13 @@ export const AgentSettings = Type.Object({
 });
 export type AgentConfig = Readonly<Static<typeof AgentSettings>>;
 
-/** Settings of the other programs, which one environment file may hold beside ours. */
-const SETTINGS_ELSEWHERE = [
-  'LONGSHORE_ALLOW_PLAINTEXT',
-  'LONGSHORE_HTTP_ADDRESS',
-  'LONGSHORE_GRPC_ADDRESS',
-  'LONGSHORE_AGENT_ADDRESS',
-  'LONGSHORE_EXTERNAL_URL',
-  'LONGSHORE_INVOKE_DOMAIN',
-  'LONGSHORE_CONTEXT_FILE',
-  'LONGSHORE_URL',
-  'LONGSHORE_TOKEN',
-  'LONGSHORE_REGISTRY',
-  'LONGSHORE_RATE_LIMITS',
-  'LONGSHORE_METRICS_TOKEN',
-  'LONGSHORE_BOOTSTRAP_TOKEN',
-  'LONGSHORE_SECRET_KEY',
-] as const;
-
 /**
  * Reads the agent's settings.
  * @throws StartupError `bad_config`, exit code 78, naming every wrong setting
  */
 export function loadAgentConfig(env: Readonly<Record<string, string | undefined>>): AgentConfig {
   try {
-    const config = loadConfig(AgentSettings, env, { known: SETTINGS_ELSEWHERE });
+    const config = loadConfig(AgentSettings, env, { known: SETTING_NAMES });
     checkJoinToken(config.LONGSHORE_JOIN_TOKEN);
     return config;
   } catch (error) {
