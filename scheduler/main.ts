@@ -6,7 +6,7 @@ import { systemClock } from '#shared/clock.ts';
 import { loadConfig } from '#shared/config.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
-import { messageOf, StartupError } from '#shared/errors.ts';
+import { AppError, messageOf, StartupError } from '#shared/errors.ts';
 import { Lifecycle } from '#shared/lifecycle.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
@@ -51,6 +51,7 @@ import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
 import { openDb } from './store/db.ts';
 import { migrate } from './store/migrate.ts';
+import { listWorkspaces } from './store/queries/workspaces.ts';
 import { listTasks, taskById, upsertTaskRecords } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { Drainer } from './tasks/drainer.ts';
@@ -63,8 +64,13 @@ export interface Scheduler {
   readonly httpAddress: string;
   readonly agentAddress: string;
   readonly caFingerprint: string;
-  /** The first workspace and its admin token; undefined when there is one already. */
-  ensureFirstWorkspace(): Promise<{ readonly workspaceId: string; readonly token: string } | undefined>;
+  /**
+   * The first workspace, made when there is none. The token, of type admin, is in clear this once: when the workspace was made now, or when a new one is asked for
+   * (whoever may ask over the IPC channel owns the data directory).
+   */
+  ensureFirstWorkspace(options?: {
+    readonly issueToken?: boolean;
+  }): Promise<{ readonly workspaceId: string; readonly token?: string }>;
   /** A machine of the shared `default` pool for an agent on this host. */
   createLocalMachine(): Promise<string>;
   stop(): Promise<void>;
@@ -327,9 +333,14 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       return links.address;
     },
     caFingerprint: installation.caFingerprint,
-    ensureFirstWorkspace: async () => {
+    ensureFirstWorkspace: async (options = {}) => {
       const first = await ensureFirstWorkspace(db, sealer, installation);
-      return first.kind === 'created' ? { workspaceId: first.workspaceId, token: first.token } : undefined;
+      if (first.kind === 'created') return { workspaceId: first.workspaceId, token: first.token };
+      const admin = (await listWorkspaces(db)).find((workspace) => workspace.isAdmin);
+      if (admin === undefined) throw new AppError('workspace_not_found', 'this installation has no admin workspace');
+      if (options.issueToken !== true) return { workspaceId: admin.id };
+      const issued = await tokens.issue({ workspaceId: admin.id }, 'admin');
+      return { workspaceId: admin.id, token: issued.token };
     },
     createLocalMachine: async () =>
       (await machines.create({ workspaceId: null }, 'default', LOCAL_OVERCOMMIT)).joinToken,
@@ -414,10 +425,14 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
 
 async function answer(scheduler: Scheduler, message: unknown, log: Log): Promise<void> {
   if (typeof message !== 'object' || message === null) return;
-  const { kind, id } = message as { kind?: unknown; id?: unknown };
+  const { kind, id, issueToken } = message as { kind?: unknown; id?: unknown; issueToken?: unknown };
   try {
     if (kind === 'ensureFirstWorkspace') {
-      process.send?.({ kind: 'firstWorkspace', id, ...(await scheduler.ensureFirstWorkspace()) });
+      process.send?.({
+        kind: 'firstWorkspace',
+        id,
+        ...(await scheduler.ensureFirstWorkspace({ issueToken: issueToken === true })),
+      });
     } else if (kind === 'createLocalMachine') {
       process.send?.({ kind: 'localMachine', id, joinToken: await scheduler.createLocalMachine() });
     }
