@@ -8,6 +8,7 @@ import { buffer } from 'node:stream/consumers';
 import { createLog } from '#shared/log.ts';
 import type { AgentConfig } from '../../agent/config.ts';
 import { loadAgentConfig } from '../../agent/config.ts';
+import { DockerRuntime } from '../../agent/containers/docker.ts';
 import type { Agent } from '../../agent/main.ts';
 import { createAgent } from '../../agent/main.ts';
 import { FakeScheduler } from './fake-scheduler.ts';
@@ -60,6 +61,8 @@ export async function agentWorld(labels: Readonly<Record<string, string>>): Prom
     },
     end: async () => {
       await world.agent.stop('stop');
+      // A test's own agents, started as programs, may have left it.
+      await new DockerRuntime(undefined).removeNetwork(network);
       scheduler.down();
       await rm(dataDir, { recursive: true, force: true });
     },
