@@ -1,0 +1,244 @@
+/** Tasks, dispatcher and queues of one scheduler process on a real Redis, with an agent's task stream played by the test. */
+import type { Redis } from 'ioredis';
+import type {
+  AttemptToken,
+  ContainerId,
+  InstanceId,
+  MachineId,
+  ObjectId,
+  QueueName,
+  StubId,
+  TaskId,
+  WorkspaceId,
+} from '#shared/domain/ids.ts';
+import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import { Registry } from '#shared/metrics.ts';
+import { systemClock } from '#shared/clock.ts';
+import type { Target } from '#scheduler/deployments/stub-config.ts';
+import { Dispatcher } from '#scheduler/dispatch/dispatcher.ts';
+import { Leases } from '#scheduler/dispatch/leases.ts';
+import { Replies } from '#scheduler/dispatch/replies.ts';
+import type { ReadyContainer, RunOrder, TaskLink } from '#scheduler/dispatch/slots.ts';
+import { SlotTable } from '#scheduler/dispatch/slots.ts';
+import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
+import type { Keys } from '#scheduler/queues/keys.ts';
+import { keysOf } from '#scheduler/queues/keys.ts';
+import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import { Bodies } from '#scheduler/tasks/bodies.ts';
+import type { ByteStore } from '#scheduler/tasks/bodies.ts';
+import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
+import type { TaskRecord } from '#scheduler/tasks/records.ts';
+import { TaskRecords } from '#scheduler/tasks/records.ts';
+import { Tasks } from '#scheduler/tasks/service.ts';
+import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
+import type { PrivateRedis } from '../helpers/services.ts';
+
+export const quiet = createLog({ name: 'test', level: 'silent' });
+export const MACHINE = 'm-1' as MachineId;
+
+/** Bytes in memory; can be told to fail. */
+export class MemoryBytes implements ByteStore {
+  readonly objects = new Map<ObjectId, Uint8Array>();
+  failure: Error | undefined;
+  putBytes(bytes: Uint8Array): Promise<ObjectId> {
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    const id = newId<ObjectId>();
+    this.objects.set(id, bytes);
+    return Promise.resolve(id);
+  }
+  getBytes(id: ObjectId): Promise<Uint8Array | undefined> {
+    return Promise.resolve(this.objects.get(id));
+  }
+  removeBytes(id: ObjectId): Promise<void> {
+    this.objects.delete(id);
+    return Promise.resolve();
+  }
+}
+
+export function aTarget(changes: Partial<Target['config']> = {}): Target {
+  const stubId = newId<StubId>();
+  return {
+    workspaceId: newId<WorkspaceId>(),
+    stubId,
+    deploymentId: null,
+    deploymentName: 'd',
+    version: 1,
+    kind: 'endpoint',
+    sync: true,
+    active: true,
+    queue: queueNameOf(null, stubId),
+    code: null,
+    scale: null,
+    config: {
+      stubType: 'endpoint/deployment',
+      handler: 'app:handler',
+      onStart: '',
+      pythonVersion: 'python3',
+      imageId: '',
+      cpuMillicores: 100,
+      memoryMib: 64,
+      gpu: [],
+      gpuCount: 0,
+      workers: 1,
+      concurrentRequests: 1,
+      keepWarmSeconds: 0,
+      maxPendingTasks: 1000,
+      timeoutSeconds: 60,
+      ttlSeconds: 60,
+      retries: 0,
+      authorized: true,
+      env: [],
+      secrets: [],
+      blockNetwork: false,
+      allowList: [],
+      callbackUrl: '',
+      tracebacks: false,
+      autoscaler: { type: 'queue_depth', minContainers: 0, maxContainers: 3, tasksPerContainer: 1 },
+      extra: {},
+      ...changes,
+    },
+  };
+}
+
+/** The task stream of a machine: keeps what is sent, and answers when the test says so. */
+export class PlayedLink implements TaskLink {
+  readonly machineId: MachineId;
+  readonly agentInstance: string;
+  readonly orders: RunOrder[] = [];
+  readonly cancelled: string[] = [];
+  /** What `run` does: take it, have no room for it, or send it into the void. */
+  mode: 'take' | 'full' | 'lose' = 'take';
+  runs = 0;
+  onRun: ((order: RunOrder) => void) | undefined;
+
+  constructor(machineId: MachineId = MACHINE, agentInstance = 'agent-1') {
+    this.machineId = machineId;
+    this.agentInstance = agentInstance;
+  }
+  run(order: RunOrder): boolean {
+    this.runs += 1;
+    if (this.mode === 'full') return false;
+    if (this.mode === 'lose') return true;
+    this.orders.push(order);
+    this.onRun?.(order);
+    return true;
+  }
+  cancel(taskId: TaskId, token: AttemptToken): void {
+    this.cancelled.push(`${taskId} ${token}`);
+  }
+  acked(): void {}
+}
+
+export interface Process {
+  readonly instance: InstanceId;
+  readonly client: Redis;
+  readonly keys: Keys;
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly leases: Leases;
+  readonly slots: SlotTable;
+  readonly replies: Replies;
+  readonly bytes: MemoryBytes;
+  readonly dispatcher: Dispatcher;
+  readonly tasks: Tasks;
+  /** A container on a machine whose stream is `link`. */
+  container(queue: QueueName, link: TaskLink | undefined, slots?: number, id?: ContainerId): ReadyContainer;
+  result(order: RunOrder, body?: string, outcome?: AttemptOutcome): Promise<boolean>;
+  readonly stop: () => Promise<void>;
+}
+
+let containers = 0;
+
+/** One scheduler process as far as tasks go. */
+export async function aProcess(
+  redis: PrivateRedis,
+  options: {
+    readonly alive?: (replica: InstanceId) => boolean;
+    readonly loadFromDb?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
+    readonly maxResultBytes?: number;
+    readonly queues?: (queues: TaskQueues) => TaskQueues;
+  } = {},
+): Promise<Process> {
+  const instance = newInstanceId();
+  const client = redis.connect({
+    maxRetriesPerRequest: 1,
+    enableOfflineQueue: false,
+    commandTimeout: 1000,
+    retryStrategy: () => 20,
+  });
+  await new Promise<void>((resolve) => (client.status === 'ready' ? resolve() : client.once('ready', () => resolve())));
+  const keys = keysOf();
+  const real = await openTaskQueues({ client, log: quiet });
+  const queues = options.queues?.(real) ?? real;
+  const loadFromDb = options.loadFromDb ?? (() => Promise.resolve(undefined));
+  const records = new TaskRecords({ client, keys, log: quiet, loadFromDb });
+  const slots = new SlotTable();
+  const leases = new Leases(client, keys);
+  const bytes = new MemoryBytes();
+  const replies: Replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
+  const tasks: Tasks = new Tasks({
+    queues,
+    records,
+    leases,
+    slots,
+    bodies: new Bodies(bytes, { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 }),
+    replies,
+    instance,
+    clock: systemClock,
+    log: quiet,
+    metrics: new TaskMetrics(new Registry()),
+    isAlive: options.alive ?? (() => false),
+    onDepth: () => undefined,
+    onAttemptEnded: () => undefined,
+    listRows: () => Promise.resolve([]),
+  });
+  const dispatcher = new Dispatcher({
+    queues,
+    slots,
+    instance,
+    log: quiet,
+    begin: (claim) => tasks.begin(claim),
+    onDue: () => undefined,
+  });
+  tasks.attach(dispatcher);
+  tasks.start();
+  return {
+    instance,
+    client,
+    keys,
+    queues: real,
+    records,
+    leases,
+    slots,
+    replies,
+    bytes,
+    dispatcher,
+    tasks,
+    container: (queue, link, count = 1, id) => {
+      containers += 1;
+      const containerId = id ?? (`endpoint-c-${containers}` as ContainerId);
+      const machineId = link?.machineId ?? MACHINE;
+      const ready = slots.ready({ containerId, queue, machineId, slots: count }, link, Date.now());
+      tasks.containerReady(ready);
+      if (link !== undefined) dispatcher.wake(queue);
+      return ready;
+    },
+    result: (order, body = '{"ok":true}', outcome = 'ok') =>
+      tasks.result(MACHINE, {
+        taskId: order.taskId,
+        token: order.token,
+        containerId: order.containerId,
+        outcome,
+        durationMs: 5,
+        body: Buffer.from(body),
+      }),
+    stop: async () => {
+      dispatcher.stop();
+      tasks.stop();
+      await records.close();
+      await real.close();
+      client.disconnect();
+    },
+  };
+}
