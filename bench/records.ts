@@ -1,8 +1,11 @@
-// Counts what the product wrote down: how much is still on its way, from its metrics; what has arrived, from its own database once nobody else has that open.
+// Counts what the product wrote down: how much is still on its way, from its Redis; what has arrived, from its own database once nobody else has that open.
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
 import { sleep } from '#shared/backoff.ts';
 import { createLog } from '#shared/log.ts';
+import { socketPathIn } from '#shared/socket-path.ts';
+import { keysOf } from '#scheduler/queues/keys.ts';
 import { openDb } from '#scheduler/store/db.ts';
-import type { Client } from '#cli/client.ts';
 
 export interface TaskCounts {
   readonly all: number;
@@ -26,15 +29,19 @@ export async function countTasks(dataDir: string, stubId: string): Promise<TaskC
 const STORED_MS = 60_000;
 const POLL_MS = 100;
 
-/** Waits until no record is on its way to the database any more. */
-export async function untilStored(client: Client): Promise<void> {
-  const deadlineMs = performance.now() + STORED_MS;
-  while (performance.now() < deadlineMs) {
-    const page = (await client.call('/metrics')).body.toString('utf8');
-    const backlog = /^longshore_task_records_backlog(?:\{[^}]*\})? (\S+)$/m.exec(page)?.[1];
-    if (backlog === undefined) throw new Error('the scheduler does not say how many records are on their way');
-    if (Number(backlog) === 0) return;
-    await sleep(POLL_MS);
+/** Waits until no record is on its way to the database any more; the product must be running. */
+export async function untilStored(dataDir: string): Promise<void> {
+  const path = socketPathIn(join(dataDir, 'redis'), 'redis.sock');
+  const client = new Redis({ path, commandTimeout: 5_000, maxRetriesPerRequest: 0, retryStrategy: () => null });
+  client.on('error', () => undefined);
+  try {
+    const deadlineMs = performance.now() + STORED_MS;
+    while ((await client.xlen(keysOf('ls').records)) > 0) {
+      if (performance.now() > deadlineMs)
+        throw new Error(`records were still on their way after ${STORED_MS / 1000} s`);
+      await sleep(POLL_MS);
+    }
+  } finally {
+    client.disconnect();
   }
-  throw new Error(`records were still on their way after ${STORED_MS / 1000} s`);
 }

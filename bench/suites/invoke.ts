@@ -44,7 +44,7 @@ export async function throughput(context: SuiteContext): Promise<SuiteResult> {
     () => measured(context, target, CONNECTIONS, count),
   );
   const rounds = await context.runRounds('throughput', round);
-  await untilStored(product.client);
+  await untilStored(product.dataDir);
   return {
     measures: [
       measureOf('throughput', 'rate', '/s', rounds, context.slack),

@@ -1,0 +1,35 @@
+import { describe, expect, test } from 'vitest';
+import { parseOptions, SUITES } from '../../../bench/options.ts';
+
+describe('the command line of the benchmarks', () => {
+  test('without options means everything, five rounds, 12 percent', () => {
+    expect(parseOptions([])).toEqual({
+      suites: SUITES,
+      isQuick: false,
+      rounds: 5,
+      jsonPath: 'bench/results/latest.jsonl',
+      maxOutside: 0.12,
+      isGate: false,
+    });
+  });
+
+  test('a short run is one round, unless more are asked for', () => {
+    expect(parseOptions(['--quick']).rounds).toBe(1);
+    expect(parseOptions(['--quick', '--rounds', '3']).rounds).toBe(3);
+  });
+
+  test('some benchmarks come in the order in which they need each other', () => {
+    expect(parseOptions(['--only', 'start, warm']).suites).toEqual(['warm', 'start']);
+  });
+
+  test.each([
+    [['--only', 'warm,hot'], '--only: there is no benchmark "hot"; there are warm, throughput, cold, start'],
+    [['--rounds', '0'], '--rounds: must be a whole number from 1 to 100, got "0"'],
+    [['--rounds', '2.5'], '--rounds: must be a whole number from 1 to 100, got "2.5"'],
+    [['--max-outside', '101'], '--max-outside: must be a whole number from 0 to 100, got "101"'],
+    [['--fast'], '--fast'],
+    [['warm'], 'warm'],
+  ])('%j is refused with a sentence that names it', (args, text) => {
+    expect(() => parseOptions(args)).toThrow(text);
+  });
+});
