@@ -539,6 +539,9 @@ export class Executor {
       // The sweep of the next start takes what is left; the container itself is gone, and that is what is reported.
       log.warn({ containerId, err: error }, 'something of a container could not be removed');
     }
+    // What its runner said of a failure is in its log already; an end that only we saw must be found there too.
+    if (exit.message !== '' && !books.notes.has(containerId))
+      logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${exit.message}`, timestampMs: Date.now() });
     books.notes.delete(containerId);
     books.ending.delete(containerId);
     this.#stuck.delete(containerId);
