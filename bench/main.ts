@@ -29,6 +29,8 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
 /** Calls waiting on one queue at a time: as many as the busiest load has connections. */
 const WORKER_CONCURRENCY = 64;
 
+class Interrupted extends Error {}
+
 process.exitCode = await main(process.argv.slice(2));
 
 async function main(args: readonly string[]): Promise<number> {
@@ -36,7 +38,7 @@ async function main(args: readonly string[]): Promise<number> {
     const options = parseOptions(args);
     const stop = new AbortController();
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
-      process.on(signal, () => stop.abort(new Error(signal)));
+      process.on(signal, () => stop.abort(new Interrupted()));
     const place = await openWorkplace(stop.signal);
     let problems: readonly string[] = [];
     try {
@@ -49,6 +51,10 @@ async function main(args: readonly string[]): Promise<number> {
     if (error instanceof UsageError) {
       process.stderr.write(`bench: ${error.message}\n${USAGE}\n`);
       return 2;
+    }
+    if (error instanceof Interrupted) {
+      process.stderr.write('bench: interrupted; everything it started has ended\n');
+      return 130;
     }
     process.stderr.write(`bench: ${error instanceof Error ? causes(error) : String(error)}\n`);
     return 1;
