@@ -1,13 +1,25 @@
 // Deployments: numbered versions of a name, each with a URL. Called by the deployment operations and the REST surface. Must stay true: a version number
 // is given once; every change is told to targets.ts before the caller is answered, so that the next call sees it.
-import { isUuid, newId } from '#shared/domain/ids.ts';
-import type { DeploymentId } from '#shared/domain/ids.ts';
+import { isUuid, newId, queueNameOf } from '#shared/domain/ids.ts';
+import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
+import { kindOf } from '#shared/domain/status.ts';
+import type { DeploymentEffects } from '../containers/container-actions.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { Db } from '../store/db.ts';
-import { deploymentById, insertDeployment, listDeployments } from '../store/queries/deployments.ts';
+import {
+  deleteDeployment,
+  deploymentById,
+  insertDeployment,
+  listDeployments,
+  setDeploymentActive,
+  setDeploymentScale,
+} from '../store/queries/deployments.ts';
 import type { DeploymentRow } from '../store/queries/deployments.ts';
 import { objectById } from '../store/queries/objects.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
+import { DEFAULT_LIMITS } from './normalise.ts';
+import type { StubLimits } from './normalise.ts';
+import type { StubConfig } from './stub-config.ts';
 import type { Stubs } from './stubs.ts';
 import type { Targets } from './targets.ts';
 import { sanitiseName, subdomainOf } from './urls.ts';
@@ -16,6 +28,12 @@ import type { UrlTarget } from './urls.ts';
 export type DeployOutcome =
   | { readonly kind: 'deployed'; readonly deployment: DeploymentRow; readonly stub: StubRow }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' };
+
+/** What became of a verb on a deployment; a refusal's text is the gateway's. */
+export type ChangeOutcome =
+  | { readonly kind: 'changed'; readonly deployment: DeploymentRow }
+  | { readonly kind: 'not_found' }
+  | { readonly kind: 'refused'; readonly text: string };
 
 /** What ListDeployments and the REST list can ask for. */
 export interface DeploymentFilter {
@@ -26,16 +44,29 @@ export interface DeploymentFilter {
   readonly version?: number;
   readonly stubTypes?: readonly string[];
   readonly subdomain?: string;
+  readonly ids?: readonly string[];
+  readonly stubIds?: readonly string[];
+  readonly appId?: string;
+  readonly minContainers?: number;
+  readonly createdFromMs?: number;
+  readonly createdToMs?: number;
+  readonly showDeleted?: boolean;
+  readonly offset?: number;
+  /** Only older ones than this: the last of the page before. */
+  readonly before?: { readonly createdAtMs: number; readonly id: string };
 }
 
 const MAX_NAME = 255;
-/** What one list may read, whatever is filtered out of it here. */
-const MAX_LIST = 1_000;
+/** Kinds whose number of containers a person may set. */
+const SCALABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'pod']);
+const NOT_FOUND = { kind: 'not_found' } as const satisfies ChangeOutcome;
 
 export interface DeploymentsParts {
   readonly db: Db;
   readonly stubs: Stubs;
   readonly targets: Targets;
+  readonly effects: DeploymentEffects;
+  readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
 }
 
 export class Deployments {
@@ -74,16 +105,68 @@ export class Deployments {
     return row?.workspaceId === caller.workspaceId ? row : undefined;
   }
 
+  /** Refuses invocations from here on and stops what runs; doing it again is harmless. */
+  async stop(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
+    const row = await this.#activate(caller.workspaceId, deploymentId, false);
+    if (row === undefined) return NOT_FOUND;
+    await this.#parts.effects.stopped(queueNameOf(row.id, row.stubId), row.stubId);
+    return { kind: 'changed', deployment: row };
+  }
+
+  /** Invocable again; what `minContainers` asks for starts. Other versions are left alone. */
+  async start(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
+    const row = await this.#activate(caller.workspaceId, deploymentId, true);
+    return row === undefined ? NOT_FOUND : { kind: 'changed', deployment: row };
+  }
+
+  /** Exactly `containers` from here on; 0: what runs stops, and the queue decides again. The bounds end with this version. */
+  async scale(caller: Caller, deploymentId: string, containers: number): Promise<ChangeOutcome> {
+    const { db, targets, effects, limitsOf } = this.#parts;
+    const row = await this.find(caller, deploymentId);
+    if (row === undefined) return NOT_FOUND;
+    if (!SCALABLE.has(kindOf(row.stubType))) {
+      return { kind: 'refused', text: 'This type of deployment cannot be scaled directly.' };
+    }
+    const { maxContainers } = (await limitsOf?.(caller)) ?? DEFAULT_LIMITS;
+    if (containers > maxContainers) return { kind: 'refused', text: `replicas must be ${maxContainers} or less` };
+    const max = containers === 0 ? await this.#mostContainers(caller, row) : containers;
+    const scaled = await setDeploymentScale(db, caller.workspaceId, row.id, { min: containers, max });
+    if (scaled === undefined) return NOT_FOUND;
+    await targets.changed(scaled.id);
+    if (containers === 0) await effects.scaledToZero(queueNameOf(scaled.id, scaled.stubId), scaled.stubId);
+    return { kind: 'changed', deployment: scaled };
+  }
+
+  /** Stops it, cancels what is queued, and forgets it but for its version number. */
+  async delete(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
+    const { db, targets, effects } = this.#parts;
+    const row = await this.#activate(caller.workspaceId, deploymentId, false);
+    if (row === undefined) return NOT_FOUND;
+    // Before the row goes: whoever asks again after a failure here still finds it.
+    await effects.deleted(queueNameOf(row.id, row.stubId), row.stubId);
+    const deleted = await deleteDeployment(db, caller.workspaceId, row.id);
+    await targets.changed(row.id);
+    return { kind: 'changed', deployment: deleted ?? row };
+  }
+
   /** Newest first. */
-  async list(caller: Pick<Caller, 'workspaceId'>, filter: DeploymentFilter): Promise<readonly DeploymentRow[]> {
-    const { nameContains, limit, ...exact } = filter;
-    const found = await listDeployments(this.#parts.db, {
-      workspaceId: caller.workspaceId,
-      limit: nameContains === undefined ? limit : MAX_LIST,
-      ...exact,
-    });
-    if (nameContains === undefined) return found;
-    return found.filter((row) => row.name.includes(nameContains)).slice(0, limit);
+  list(caller: Pick<Caller, 'workspaceId'>, filter: DeploymentFilter): Promise<readonly DeploymentRow[]> {
+    return listDeployments(this.#parts.db, { workspaceId: caller.workspaceId, ...filter });
+  }
+
+  async #activate(workspaceId: WorkspaceId, id: string, active: boolean): Promise<DeploymentRow | undefined> {
+    if (!isUuid(id)) return undefined;
+    const row = await setDeploymentActive(this.#parts.db, workspaceId, id.toLowerCase(), active);
+    if (row !== undefined) await this.#parts.targets.changed(row.id);
+    return row;
+  }
+
+  /** What the deployment may grow to when nobody says a number. */
+  async #mostContainers(caller: Caller, row: DeploymentRow): Promise<number> {
+    if (row.scaleMax !== null) return Math.max(1, row.scaleMax);
+    const stub = await this.#parts.stubs.find(caller, row.stubId);
+    const config = stub?.config as StubConfig | undefined;
+    return Math.max(1, config?.autoscaler.maxContainers ?? 1);
   }
 }
 

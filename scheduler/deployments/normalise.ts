@@ -1,9 +1,11 @@
 // From what GetOrCreateStub was sent to the configuration that everything else works with: defaults, bounds and refusals per kind. Pure; the only place
 // that knows them. Source: gateway reference §5.1-§5.3, design §11.
+import { isIP } from 'node:net';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import { ANY_GPU, parseGpus } from './gpus.ts';
-import type { AutoscalerConfig, StubConfig } from './stub-config.ts';
+import { normaliseMountPath, placesOf } from './mount-paths.ts';
+import type { AutoscalerConfig, StubConfig, StubVolumeMount } from './stub-config.ts';
 
 export const STUB_TYPES = [
   'endpoint',
@@ -87,6 +89,9 @@ const MAX_WORKERS = 128;
 const MAX_CONCURRENT = 1_000;
 const MAX_ALLOW_LIST = 10;
 const MAX_NAME = 255;
+const MAX_VOLUMES = 32;
+const MAX_ENV = 512;
+const MAX_ENV_BYTES = 128 * 1024;
 
 export const isSyncKind = (kind: string): boolean => RULES[kind]?.sync === true;
 
@@ -97,12 +102,14 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const gpuCount = gpus.length > 0 ? Math.max(1, request.gpuCount) : request.gpuCount;
   const extra = parseExtra(request.extra);
   const autoscaler = normaliseAutoscaler(request, kind, limits);
+  const volumes = normaliseVolumes(request);
   const refusal =
     refuseNames(request, rules) ??
     refuseResources(request, gpuCount, limits) ??
     refuseRunning(request, extra) ??
+    (typeof volumes === 'string' ? volumes : null) ??
     (typeof autoscaler === 'string' ? autoscaler : null);
-  if (refusal !== null || typeof autoscaler === 'string' || extra === null) {
+  if (refusal !== null || typeof autoscaler === 'string' || typeof volumes === 'string' || extra === null) {
     return { kind: 'refused', errMsg: refusal ?? 'the stub cannot be read' };
   }
   const policy = request.taskPolicy;
@@ -129,6 +136,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     authorized: request.authorized !== false,
     env: request.env,
     secrets: request.secrets.map((secret) => secret.name),
+    volumes,
     blockNetwork: request.blockNetwork,
     allowList: request.allowList,
     callbackUrl: request.callbackUrl,
@@ -136,8 +144,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     autoscaler,
     extra: keptFields(request, extra),
   };
-  const warnMsg =
-    request.volumes.length > 0 ? 'Volumes are not available in this version and will not be mounted.' : '';
+  const warnMsg = unknown.length === 0 ? '' : `No known GPU model: ${unknown.join(', ')}.`;
   return { kind: 'config', config, warnMsg, unsupportedGpus: unknown };
 }
 
@@ -188,16 +195,49 @@ function refuseRunning(
   if (request.concurrentRequests > MAX_CONCURRENT) return `concurrentRequests must be ${MAX_CONCURRENT} or less`;
   const badEnv = request.env.findIndex((entry) => !/^[A-Za-z_][A-Za-z0-9_.-]*=/.test(entry));
   if (badEnv !== -1) return `env[${badEnv}] must be KEY=VALUE`;
+  if (request.env.length > MAX_ENV) return `env must have at most ${MAX_ENV} entries`;
+  if (request.env.reduce((sum, entry) => sum + Buffer.byteLength(entry), 0) > MAX_ENV_BYTES) {
+    return `env must have at most ${MAX_ENV_BYTES} bytes in all`;
+  }
   if (request.allowList.length > MAX_ALLOW_LIST) return `allowList must have at most ${MAX_ALLOW_LIST} entries`;
+  const badRange = request.allowList.findIndex((entry) => !isCidr(entry));
+  if (badRange !== -1) {
+    return `allowList[${badRange}] must be an address range such as 10.0.0.0/8, got ${quoted(request.allowList[badRange] ?? '')}`;
+  }
   if (request.blockNetwork && request.allowList.length > 0) return 'blockNetwork and allowList exclude each other';
   if (request.callbackUrl !== '' && !isHttpUrl(request.callbackUrl)) return 'callbackUrl must be an http or https URL';
   if (extra === null) return 'extra must be a JSON object';
   return null;
 }
 
+function isCidr(text: string): boolean {
+  const [, address, bits] = /^([0-9A-Fa-f:.]+)\/([0-9]{1,3})$/.exec(text) ?? [];
+  const version = isIP(address ?? '');
+  return version !== 0 && Number(bits) <= (version === 4 ? 32 : 128);
+}
+
 function isHttpUrl(text: string): boolean {
   const url = URL.parse(text);
   return url !== null && (url.protocol === 'http:' || url.protocol === 'https:');
+}
+
+/** A text is a refusal. */
+function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeMount[] | string {
+  if (request.volumes.length > MAX_VOLUMES) return `volumes must have at most ${MAX_VOLUMES} entries`;
+  const taken = new Set<string>();
+  const mounts: StubVolumeMount[] = [];
+  for (const [index, volume] of request.volumes.entries()) {
+    if (volume.id === '') return `volumes[${index}].id must not be empty`;
+    if (volume.config !== null) return `volumes[${index}].config: external buckets are not available in this version`;
+    const mount = normaliseMountPath(volume.mountPath);
+    if (mount.kind === 'refused') return `volumes[${index}].mountPath ${quoted(volume.mountPath)} ${mount.why}`;
+    for (const place of placesOf(mount.path)) {
+      if (taken.has(place)) return `volumes[${index}].mountPath ${quoted(volume.mountPath)} is taken by another volume`;
+      taken.add(place);
+    }
+    mounts.push({ volumeId: volume.id.toLowerCase(), mountPath: mount.path });
+  }
+  return mounts;
 }
 
 /** A text is a refusal. */
@@ -251,7 +291,6 @@ function parseExtra(text: string): Readonly<Record<string, unknown>> | null {
 }
 
 const KEPT = [
-  'volumes',
   'checkpointEnabled',
   'onDeploy',
   'onDeployStubId',

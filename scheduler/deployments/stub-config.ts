@@ -8,6 +8,12 @@ export interface AutoscalerConfig {
   readonly tasksPerContainer: number;
 }
 
+/** A relative path is below `/volumes` and the working directory; an absolute one there, and below `/volumes`. */
+export interface StubVolumeMount {
+  readonly volumeId: string;
+  readonly mountPath: string;
+}
+
 /** A stub's configuration, normalised once when the stub is made (gateway reference §5.1, §5.3); stored as `stubs.config`. */
 export interface StubConfig {
   /** `endpoint/deployment`, `taskqueue`, … */
@@ -38,6 +44,8 @@ export interface StubConfig {
   readonly authorized: boolean;
   readonly env: readonly string[];
   readonly secrets: readonly string[];
+  /** Existing volumes of the workspace, at normalised paths. Absent in stubs made before volumes were. */
+  readonly volumes?: readonly StubVolumeMount[];
   readonly blockNetwork: boolean;
   readonly allowList: readonly string[];
   readonly callbackUrl: string;

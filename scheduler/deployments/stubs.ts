@@ -11,6 +11,7 @@ import { insertStub, reuseStub, stubById } from '../store/queries/stubs.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
 import { normaliseStub } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
+import type { Volumes } from './volumes.ts';
 
 export type StubOutcome =
   | {
@@ -23,6 +24,7 @@ export type StubOutcome =
 
 export interface StubsParts {
   readonly db: Db;
+  readonly volumes: Pick<Volumes, 'firstUnknown'>;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
 }
 
@@ -41,6 +43,13 @@ export class Stubs {
     const missing = config.secrets[0];
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
+    }
+    const volumeIds = (config.volumes ?? []).map((volume) => volume.volumeId);
+    const unknownVolume = await this.#parts.volumes.firstUnknown(caller, volumeIds);
+    if (unknownVolume !== undefined) {
+      const index = volumeIds.indexOf(unknownVolume);
+      const errMsg = `volumes[${index}].id ${JSON.stringify(unknownVolume.slice(0, 60))} is not a volume of this workspace`;
+      return { kind: 'refused', errMsg };
     }
     const object = await this.#object(caller, request.objectId);
     if (object.kind === 'refused') return object;

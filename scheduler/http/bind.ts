@@ -108,10 +108,10 @@ async function run(
   }
 }
 
-/** Builds the refusing answer in the field this response has for it (errMsg, errorMsg or none). */
+/** Builds the refusing answer in the field this response has for it, if any. */
 function refuser(operation: Operation): (text: string) => unknown {
   const properties = operation.response.properties as Readonly<Record<string, unknown>>;
-  const field = 'errMsg' in properties ? 'errMsg' : 'errorMsg' in properties ? 'errorMsg' : null;
+  const field = ['errMsg', 'errorMsg', 'error'].find((name) => name in properties) ?? null;
   return (text) => (field === null ? { ok: false } : { ok: false, [field]: text });
 }
 

@@ -1,17 +1,22 @@
 // Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. main.ts
 // calls createSurfaces with the services and gets a server to start and stop.
 import type { FastifyInstance } from 'fastify';
+import type { Clock } from '#shared/clock.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
+import type { ContainerActions, DeploymentEffects } from '../containers/container-actions.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
 import { Deployments } from '../deployments/deployments.ts';
 import { Directory } from '../deployments/directory.ts';
 import type { StubLimits } from '../deployments/normalise.ts';
 import { Stubs } from '../deployments/stubs.ts';
 import type { Targets } from '../deployments/targets.ts';
+import { Volumes } from '../deployments/volumes.ts';
 import type { MachineService } from '../fleet/machine-service.ts';
+import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Caller } from '../identity/caller.ts';
+import type { Tokens } from '../identity/tokens.ts';
 import type { LogReads } from '../logs/log-service.ts';
 import type { Objects } from '../objects/service.ts';
 import { allOperations } from '../operations/index.ts';
@@ -22,8 +27,8 @@ import type { HealthChecks } from '../ops/health.ts';
 import { openApiDocument } from '../ops/openapi.ts';
 import type { Db } from '../store/db.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
+import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
-import type { Authenticator } from './auth.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
 import { registerInvoke } from './invoke/invoke.ts';
 import { registerHealth } from './ops/health-page.ts';
@@ -58,17 +63,21 @@ export interface SurfaceParts {
   readonly log: Log;
   readonly registry: Registry;
   readonly db: Db;
-  /** identity's Tokens. */
-  readonly tokens: Authenticator;
+  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly tokens: Tokens;
   readonly bootstrap: Bootstrap;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;
   readonly targets: Targets;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
   readonly tasks: TaskService;
+  readonly taskActions: TaskActions;
   /** Tasks in a queue that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
   readonly containers: ContainerReads;
+  readonly containerActions: ContainerActions;
+  readonly deploymentEffects: DeploymentEffects;
+  readonly workers: WorkerService;
   readonly machines: MachineService;
   readonly agentUpstream: AgentUpstream;
   readonly logs: LogReads;
@@ -83,8 +92,10 @@ export interface Surfaces {
 }
 
 export function createSurfaces(parts: SurfaceParts): Surfaces {
-  const stubs = new Stubs({ db: parts.db, ...(parts.limitsOf === undefined ? {} : { limitsOf: parts.limitsOf }) });
-  const deployments = new Deployments({ db: parts.db, stubs, targets: parts.targets });
+  const { db, targets, deploymentEffects: effects } = parts;
+  const limits = parts.limitsOf === undefined ? {} : { limitsOf: parts.limitsOf };
+  const stubs = new Stubs({ db, volumes: new Volumes(db), ...limits });
+  const deployments = new Deployments({ db, stubs, targets, effects, ...limits });
   const server = createHttpServer({
     log: parts.log,
     register: (app, state) => registerAll(app, state, parts, stubs, deployments),
@@ -114,7 +125,17 @@ function registerAll(
       machines: parts.machines,
       agentUpstream: parts.agentUpstream,
       tasks: parts.tasks,
+      taskActions: parts.taskActions,
       containers: parts.containers,
+      containerActions: parts.containerActions,
+      workers: parts.workers,
+      tokens: parts.tokens,
+      volumes: new Volumes(db),
+      signingKeyOf: async (workspaceId) => {
+        const workspace = await directory.workspace(workspaceId);
+        return workspace === undefined ? undefined : parts.signingKeyOf(workspace);
+      },
+      clock: parts.clock,
       directory,
       log,
     });

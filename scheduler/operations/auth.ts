@@ -1,5 +1,6 @@
-import { timingSafeEqual } from 'node:crypto';
-import { AuthorizeRequest, AuthorizeResponse } from '#shared/api/auth.ts';
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import { AuthorizeRequest, AuthorizeResponse, SignPayloadRequest, SignPayloadResponse } from '#shared/api/auth.ts';
+import type { Clock } from '#shared/clock.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { FirstWorkspace } from '../identity/bootstrap.ts';
 import { operation } from './operation.ts';
@@ -40,4 +41,31 @@ export function authorize(bootstrap: Bootstrap): Operation {
 function isSame(presented: string | null, expected: string | null): boolean {
   if (presented === null || expected === null || expected === '') return false;
   return timingSafeEqual(Buffer.from(sha256Hex(presented)), Buffer.from(sha256Hex(expected)));
+}
+
+/** Gives a workspace's signing key; undefined when the workspace is gone. */
+export type SigningKeyReader = (workspaceId: string) => Promise<string | undefined>;
+
+/** Signs as task callbacks are signed, so that a receiver can tell. Source: gateway reference §7.1. */
+export function signPayload(signingKeyOf: SigningKeyReader, clock: Pick<Clock, 'nowMs'>): Operation {
+  return operation({
+    name: 'SignPayload',
+    http: 'POST /auth/sign',
+    scope: 'any',
+    containers: true,
+    request: SignPayloadRequest,
+    response: SignPayloadResponse,
+    handle: async (caller, { payload }) => {
+      const key = await signingKeyOf(caller.workspaceId);
+      if (key === undefined) return { ok: false, signature: '', timestamp: 0, errorMsg: 'Invalid signing key' };
+      const timestamp = Math.floor(clock.nowMs() / 1000);
+      return { ok: true, signature: signatureOf(key, payload, timestamp), timestamp, errorMsg: '' };
+    },
+  });
+}
+
+/** Lower-case hex of the HMAC-SHA256 of base64(payload) + ':' + unix seconds. */
+export function signatureOf(key: string, payload: Uint8Array, timestamp: number): string {
+  const message = `${Buffer.from(payload).toString('base64')}:${timestamp}`;
+  return createHmac('sha256', key).update(message).digest('hex');
 }

@@ -1,5 +1,13 @@
-import { ListContainersRequest, ListContainersResponse } from '#shared/api/containers.ts';
+import {
+  CheckpointContainerRequest,
+  CheckpointContainerResponse,
+  ListContainersRequest,
+  ListContainersResponse,
+  StopContainerRequest,
+  StopContainerResponse,
+} from '#shared/api/containers.ts';
 import { timestampOf } from '#shared/api/fields.ts';
+import type { ContainerActions } from '../containers/container-actions.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
@@ -32,5 +40,32 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>): Operat
         })),
       };
     },
+  });
+}
+
+/** The administrator stops those of every workspace. */
+export function stopContainer(containers: Pick<ContainerActions, 'stopContainer'>): Operation {
+  return operation({
+    name: 'StopContainer',
+    http: 'POST /containers/{containerId}/stop',
+    scope: 'any',
+    request: StopContainerRequest,
+    response: StopContainerResponse,
+    handle: async (caller, { containerId }) => {
+      const stopped = await containers.stopContainer(caller.isAdmin ? null : caller.workspaceId, containerId);
+      return stopped ? { ok: true, errorMsg: '' } : { ok: false, errorMsg: `Container not found: ${containerId}` };
+    },
+  });
+}
+
+/** Not available yet; the answer says so in the shape that clients read. */
+export function checkpointContainer(): Operation {
+  return operation({
+    name: 'CheckpointContainer',
+    http: 'POST /containers/{containerId}/checkpoint',
+    scope: 'any',
+    request: CheckpointContainerRequest,
+    response: CheckpointContainerResponse,
+    handle: () => ({ ok: false, checkpointId: '', errorMsg: 'checkpoints are not available in this version' }),
   });
 }

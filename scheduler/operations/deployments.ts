@@ -1,6 +1,11 @@
-import { ListDeploymentsRequest, ListDeploymentsResponse } from '#shared/api/deployments.ts';
-import { timestampOf } from '#shared/api/fields.ts';
-import type { Deployments } from '../deployments/deployments.ts';
+import {
+  ListDeploymentsRequest,
+  ListDeploymentsResponse,
+  OneDeploymentRequest,
+  ScaleDeploymentRequest,
+} from '#shared/api/deployments.ts';
+import { Done, timestampOf } from '#shared/api/fields.ts';
+import type { ChangeOutcome, Deployments } from '../deployments/deployments.ts';
 import type { Directory } from '../deployments/directory.ts';
 import { booleanFilter, firstFilter, limitOf, numberFilter } from './list-rules.ts';
 import { operation } from './operation.ts';
@@ -45,4 +50,59 @@ export function listDeployments(deployments: Deployments, directory: Directory):
       };
     },
   });
+}
+
+export function stopDeployment(deployments: Pick<Deployments, 'stop'>): Operation {
+  return operation({
+    name: 'StopDeployment',
+    http: 'POST /deployments/{id}/stop',
+    scope: 'full',
+    request: OneDeploymentRequest,
+    response: Done,
+    handle: async (caller, request) => said(await deployments.stop(caller, request.id)),
+  });
+}
+
+export function startDeployment(deployments: Pick<Deployments, 'start'>): Operation {
+  return operation({
+    name: 'StartDeployment',
+    http: 'POST /deployments/{id}/start',
+    scope: 'full',
+    request: OneDeploymentRequest,
+    response: Done,
+    handle: async (caller, request) => said(await deployments.start(caller, request.id)),
+  });
+}
+
+export function scaleDeployment(deployments: Pick<Deployments, 'scale'>): Operation {
+  return operation({
+    name: 'ScaleDeployment',
+    http: 'POST /deployments/{id}/scale',
+    scope: 'full',
+    request: ScaleDeploymentRequest,
+    response: Done,
+    handle: async (caller, request) => said(await deployments.scale(caller, request.id, request.containers)),
+  });
+}
+
+export function deleteDeployment(deployments: Pick<Deployments, 'delete'>): Operation {
+  return operation({
+    name: 'DeleteDeployment',
+    http: 'DELETE /deployments/{id}',
+    scope: 'full',
+    request: OneDeploymentRequest,
+    response: Done,
+    handle: async (caller, request) => said(await deployments.delete(caller, request.id)),
+  });
+}
+
+function said(outcome: ChangeOutcome): Done {
+  switch (outcome.kind) {
+    case 'changed':
+      return { ok: true, errMsg: '' };
+    case 'not_found':
+      return { ok: false, errMsg: 'Deployment not found' };
+    case 'refused':
+      return { ok: false, errMsg: outcome.text };
+  }
 }

@@ -1,23 +1,33 @@
 // The list of operations: one entry each, and every door (HTTP now) binds the same list.
+import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
+import type { ContainerActions } from '../containers/container-actions.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
 import type { Deployments } from '../deployments/deployments.ts';
 import type { Directory } from '../deployments/directory.ts';
 import type { Stubs } from '../deployments/stubs.ts';
 import type { UrlSettings } from '../deployments/urls.ts';
+import type { Volumes } from '../deployments/volumes.ts';
 import type { MachineService } from '../fleet/machine-service.ts';
+import type { WorkerService } from '../fleet/worker-service.ts';
+import type { Tokens } from '../identity/tokens.ts';
 import type { Objects } from '../objects/service.ts';
+import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
-import { authorize } from './auth.ts';
-import type { Bootstrap } from './auth.ts';
-import { listContainers } from './containers.ts';
-import { listDeployments } from './deployments.ts';
-import { createMachine, listMachines } from './machines.ts';
+import { authorize, signPayload } from './auth.ts';
+import type { Bootstrap, SigningKeyReader } from './auth.ts';
+import { checkpointContainer, listContainers, stopContainer } from './containers.ts';
+import { deleteDeployment, listDeployments, scaleDeployment, startDeployment, stopDeployment } from './deployments.ts';
+import { createMachine, deleteMachine, listMachines } from './machines.ts';
 import type { AgentUpstream } from './machines.ts';
 import { createObject, headObject } from './objects.ts';
 import type { Operation } from './operation.ts';
 import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
-import { listTasks } from './tasks.ts';
+import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
+import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
+import { getOrCreateVolume } from './volumes.ts';
+import { cordonWorker, drainWorker, listPools, listWorkers, uncordonWorker } from './workers.ts';
+import { exportWorkspaceConfig } from './workspace.ts';
 
 export interface OperationParts {
   readonly bootstrap: Bootstrap;
@@ -28,7 +38,14 @@ export interface OperationParts {
   readonly machines: MachineService;
   readonly agentUpstream: AgentUpstream;
   readonly tasks: Pick<TaskService, 'list'>;
+  readonly taskActions: TaskActions;
   readonly containers: Pick<ContainerReads, 'list'>;
+  readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
+  readonly workers: WorkerService;
+  readonly tokens: Pick<Tokens, 'list' | 'issue' | 'toggle' | 'remove'>;
+  readonly volumes: Pick<Volumes, 'getOrCreate'>;
+  readonly signingKeyOf: SigningKeyReader;
+  readonly clock: Pick<Clock, 'nowMs'>;
   readonly directory: Directory;
   readonly log: Log;
 }
@@ -36,15 +53,37 @@ export interface OperationParts {
 export function allOperations(parts: OperationParts): readonly Operation[] {
   return [
     authorize(parts.bootstrap),
+    signPayload(parts.signingKeyOf, parts.clock),
     headObject(parts.objects),
     createObject(parts.objects),
+    getOrCreateVolume(parts.volumes, parts.directory),
     getOrCreateStub(parts.stubs),
     deployStub(parts.deployments, parts.urls, parts.log),
     getUrl(parts.stubs, parts.deployments, parts.urls),
     listDeployments(parts.deployments, parts.directory),
+    stopDeployment(parts.deployments),
+    startDeployment(parts.deployments),
+    scaleDeployment(parts.deployments),
+    deleteDeployment(parts.deployments),
     listTasks(parts.tasks, parts.directory),
+    startTask(parts.taskActions),
+    endTask(parts.taskActions),
+    stopTasks(parts.taskActions),
     listContainers(parts.containers),
+    stopContainer(parts.containerActions),
+    checkpointContainer(),
     createMachine(parts.machines, parts.agentUpstream),
     listMachines(parts.machines),
+    deleteMachine(parts.workers),
+    listWorkers(parts.workers),
+    cordonWorker(parts.workers),
+    uncordonWorker(parts.workers),
+    drainWorker(parts.workers),
+    listPools(parts.workers),
+    listTokens(parts.tokens),
+    createToken(parts.tokens),
+    toggleToken(parts.tokens),
+    deleteToken(parts.tokens),
+    exportWorkspaceConfig(),
   ];
 }

@@ -1,7 +1,8 @@
-import { timestampOf } from '#shared/api/fields.ts';
+import { Done, timestampOf } from '#shared/api/fields.ts';
 import {
   CreateMachineRequest,
   CreateMachineResponse,
+  DeleteMachineRequest,
   ListMachinesRequest,
   ListMachinesResponse,
 } from '#shared/api/machines.ts';
@@ -9,6 +10,7 @@ import type { Machine } from '#shared/api/machines.ts';
 import { GPU_MODELS } from '../deployments/gpus.ts';
 import { DEFAULT_LIMITS } from '../deployments/normalise.ts';
 import type { CreatedMachine, MachineService, MachineView } from '../fleet/machine-service.ts';
+import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Caller } from '../identity/caller.ts';
 import { operation } from './operation.ts';
 import type { Operation, Origin } from './operation.ts';
@@ -22,7 +24,7 @@ export interface AgentUpstream {
 }
 
 /** The administrator works on shared pools, everybody else on their workspace's own. */
-const ownerOf = (caller: Caller) => ({ workspaceId: caller.isAdmin ? null : caller.workspaceId });
+export const ownerOf = (caller: Caller) => ({ workspaceId: caller.isAdmin ? null : caller.workspaceId });
 const POOL_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 export function createMachine(machines: Pick<MachineService, 'create'>, upstream: AgentUpstream): Operation {
@@ -86,6 +88,26 @@ export function listMachines(machines: Pick<MachineService, 'list'>): Operation 
         maxCpuMillicores: DEFAULT_LIMITS.maxCpuMillicores,
         maxMemoryMb: DEFAULT_LIMITS.maxMemoryMib,
       };
+    },
+  });
+}
+
+export function deleteMachine(workers: Pick<WorkerService, 'deleteMachine'>): Operation {
+  return operation({
+    name: 'DeleteMachine',
+    http: 'DELETE /machines/{machineId}',
+    scope: 'full',
+    request: DeleteMachineRequest,
+    response: Done,
+    handle: async (caller, request) => {
+      switch (await workers.deleteMachine(ownerOf(caller), request.machineId, request.poolName)) {
+        case 'deleted':
+          return { ok: true, errMsg: '' };
+        case 'not_found':
+          return { ok: false, errMsg: 'machine not found' };
+        case 'not_drained':
+          return { ok: false, errMsg: 'machine must be drained before deletion: drain it first' };
+      }
     },
   });
 }

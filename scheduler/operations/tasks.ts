@@ -1,7 +1,15 @@
-import { timestampOf } from '#shared/api/fields.ts';
-import { ListTasksRequest, ListTasksResponse } from '#shared/api/tasks.ts';
+import { Done, timestampOf } from '#shared/api/fields.ts';
+import {
+  EndTaskRequest,
+  ListTasksRequest,
+  ListTasksResponse,
+  StartTaskRequest,
+  StopTasksRequest,
+  TaskVerbResponse,
+} from '#shared/api/tasks.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Caller } from '../identity/caller.ts';
+import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskFilter, TaskService } from '../tasks/task-service.ts';
 import { filterValues, limitOf, spellings } from './list-rules.ts';
 import type { Directory } from '../deployments/directory.ts';
@@ -56,4 +64,73 @@ function filterOf(caller: Caller, request: ListTasksRequest): TaskFilter {
     ...(taskIds === undefined || taskIds.length === 0 ? {} : { taskIds: taskIds.map((id) => id.toLowerCase()) }),
     ...(containerIds === undefined ? {} : { containerIds }),
   };
+}
+
+/** For runners that are not ours: claims a task and marks it started. */
+export function startTask(tasks: Pick<TaskActions, 'startTask'>): Operation {
+  return operation({
+    name: 'StartTask',
+    http: 'POST /tasks/start',
+    scope: 'any',
+    containers: true,
+    request: StartTaskRequest,
+    response: TaskVerbResponse,
+    handle: async (caller, request) => {
+      const taskId = request.taskId.toLowerCase();
+      if (!isUuid(taskId)) return { ok: false };
+      return { ok: (await tasks.startTask(caller, taskId, request.containerId)) === 'started' };
+    },
+  });
+}
+
+/** For runners that are not ours: ends the attempt with its result. */
+export function endTask(tasks: Pick<TaskActions, 'endTask'>): Operation {
+  return operation({
+    name: 'EndTask',
+    http: 'POST /tasks/end',
+    scope: 'any',
+    containers: true,
+    request: EndTaskRequest,
+    response: TaskVerbResponse,
+    handle: async (caller, request) => {
+      const taskId = request.taskId.toLowerCase();
+      if (!isUuid(taskId)) return { ok: false };
+      const outcome = await tasks.endTask(caller, {
+        taskId,
+        taskStatus: request.taskStatus,
+        containerId: request.containerId,
+        durationSeconds: request.taskDuration,
+        containerHostname: request.containerHostname,
+        keepWarmSeconds: request.keepWarmSeconds,
+        result: request.result,
+      });
+      return { ok: outcome !== 'refused' };
+    },
+  });
+}
+
+/** One request ends at most so many. */
+const MAX_STOPPED = 1_000;
+
+export function stopTasks(tasks: Pick<TaskActions, 'stopTasks'>): Operation {
+  return operation({
+    name: 'StopTasks',
+    http: 'POST /tasks/stop',
+    scope: 'any',
+    request: StopTasksRequest,
+    response: Done,
+    handle: async (caller, { taskIds }) => {
+      if (taskIds.length > MAX_STOPPED)
+        return { ok: false, errMsg: `taskIds must have at most ${MAX_STOPPED} entries` };
+      // Nobody's task has such an id; asking the stores would tell as much, later.
+      const bad = taskIds.find((id) => !isUuid(id));
+      const known = bad === undefined ? taskIds : taskIds.slice(0, taskIds.indexOf(bad));
+      const outcome = await tasks.stopTasks(
+        caller,
+        known.map((id) => id.toLowerCase()),
+      );
+      if (outcome.kind === 'refused') return { ok: false, errMsg: outcome.text };
+      return bad === undefined ? { ok: true, errMsg: '' } : { ok: false, errMsg: 'Task not found' };
+    },
+  });
 }

@@ -24,3 +24,15 @@ export const ListContainersResponse = Type.Object({
   errorMsg: Text(),
 });
 export type ListContainersResponse = Static<typeof ListContainersResponse>;
+
+export const StopContainerRequest = Type.Object({ containerId: Text() });
+export type StopContainerRequest = Static<typeof StopContainerRequest>;
+
+export const StopContainerResponse = Type.Object({ ok: Flag(), errorMsg: Text() });
+export type StopContainerResponse = Static<typeof StopContainerResponse>;
+
+export const CheckpointContainerRequest = Type.Object({ containerId: Text() });
+export type CheckpointContainerRequest = Static<typeof CheckpointContainerRequest>;
+
+export const CheckpointContainerResponse = Type.Object({ ok: Flag(), checkpointId: Text(), errorMsg: Text() });
+export type CheckpointContainerResponse = Static<typeof CheckpointContainerResponse>;

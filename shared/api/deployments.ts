@@ -27,3 +27,13 @@ export const ListDeploymentsResponse = Type.Object({
   deployments: Type.Array(Deployment),
 });
 export type ListDeploymentsResponse = Static<typeof ListDeploymentsResponse>;
+
+/** StopDeployment, StartDeployment, DeleteDeployment. */
+export const OneDeploymentRequest = Type.Object({ id: Text() });
+export type OneDeploymentRequest = Static<typeof OneDeploymentRequest>;
+
+export const ScaleDeploymentRequest = Type.Object({
+  id: Text(),
+  containers: Uint32({ description: 'always so many; 0: none until work comes' }),
+});
+export type ScaleDeploymentRequest = Static<typeof ScaleDeploymentRequest>;

@@ -41,3 +41,7 @@ export const Anything = (options: Record<string, unknown> = {}) => Type.Unknown(
 /** Epoch milliseconds as a Timestamp field wants them. */
 export const timestampOf = (ms: number | null | undefined): string | null =>
   ms === null || ms === undefined ? null : new Date(ms).toISOString();
+
+/** What most verbs answer: whether it was done, and why not. */
+export const Done = Type.Object({ ok: Flag(), errMsg: Text() });
+export type Done = Static<typeof Done>;

@@ -78,3 +78,6 @@ export const CreateMachineResponse = Type.Object({
   agentUpstreamToken: Text({ description: 'Joins one machine, once, within 30 minutes.' }),
 });
 export type CreateMachineResponse = Static<typeof CreateMachineResponse>;
+
+export const DeleteMachineRequest = Type.Object({ machineId: Text(), poolName: Text() });
+export type DeleteMachineRequest = Static<typeof DeleteMachineRequest>;

@@ -15,6 +15,13 @@ export type TaskPolicy = Static<typeof TaskPolicy>;
 
 export const SecretName = Type.Object({ name: Text() });
 
+export const StubVolume = Type.Object({
+  id: Text(),
+  mountPath: Text({ description: 'relative: below /volumes and /mnt/code; absolute: there, and below /volumes' }),
+  config: nullable(Anything()),
+});
+export type StubVolume = Static<typeof StubVolume>;
+
 export const GetOrCreateStubRequest = Type.Object({
   objectId: Text(),
   imageId: Text(),
@@ -30,7 +37,7 @@ export const GetOrCreateStubRequest = Type.Object({
   keepWarmSeconds: Type.Optional(Float()),
   workers: Uint32(),
   maxPendingTasks: Uint32(),
-  volumes: Type.Array(Anything()),
+  volumes: Type.Array(StubVolume),
   forceCreate: Flag(),
   onStart: Text(),
   callbackUrl: Text(),

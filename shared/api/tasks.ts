@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Filters, Flag, QueryInt64, Text, Timestamp, Uint32 } from './fields.ts';
+import { Bytes, Filters, Flag, Float, QueryInt64, Text, Timestamp, Uint32 } from './fields.ts';
 
 export const Task = Type.Object({
   id: Text(),
@@ -27,3 +27,24 @@ export const ListTasksResponse = Type.Object({
   total: Uint32({ description: 'How many are in this answer.' }),
 });
 export type ListTasksResponse = Static<typeof ListTasksResponse>;
+
+export const StartTaskRequest = Type.Object({ taskId: Text(), containerId: Text() });
+export type StartTaskRequest = Static<typeof StartTaskRequest>;
+
+/** Starting and ending have no field for a text. */
+export const TaskVerbResponse = Type.Object({ ok: Flag() });
+export type TaskVerbResponse = Static<typeof TaskVerbResponse>;
+
+export const EndTaskRequest = Type.Object({
+  taskId: Text(),
+  taskDuration: Float({ description: 'seconds' }),
+  taskStatus: Text({ description: 'COMPLETE, ERROR or RETRY' }),
+  containerId: Text(),
+  containerHostname: Text(),
+  keepWarmSeconds: Float(),
+  result: Bytes(),
+});
+export type EndTaskRequest = Static<typeof EndTaskRequest>;
+
+export const StopTasksRequest = Type.Object({ taskIds: Type.Array(Text()) });
+export type StopTasksRequest = Static<typeof StopTasksRequest>;

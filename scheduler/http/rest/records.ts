@@ -158,7 +158,7 @@ function configRecord(config: StubConfig) {
     workers: config.workers,
     concurrent_requests: config.concurrentRequests,
     authorized: config.authorized,
-    volumes: extra['volumes'] ?? [],
+    volumes: (config.volumes ?? []).map((volume) => ({ id: volume.volumeId, mount_path: volume.mountPath })),
     secrets: config.secrets.map((name) => ({ name })),
     env: config.env,
     autoscaler: {

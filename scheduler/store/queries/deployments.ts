@@ -1,6 +1,6 @@
 import type { AppId, DeploymentId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
+import { dateOrNull, many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
 
 export interface DeploymentRow {
   readonly id: DeploymentId;
@@ -131,7 +131,7 @@ export function deploymentBySubdomain(
   );
 }
 
-/** Newest first. */
+/** Newest first. An empty list in a filter matches nothing. */
 export function listDeployments(
   db: Queryable,
   filter: {
@@ -139,38 +139,62 @@ export function listDeployments(
     readonly limit: number;
     readonly ids?: readonly string[];
     readonly name?: string;
+    /** Case-sensitive part of the name. */
+    readonly nameContains?: string;
     readonly active?: boolean;
     readonly version?: number;
     readonly stubTypes?: readonly string[];
     readonly stubIds?: readonly string[];
     readonly appId?: string;
     readonly subdomain?: string;
+    /** The least number of containers, as scaled or as the stub says. */
+    readonly minContainers?: number;
+    readonly createdFromMs?: number;
+    readonly createdToMs?: number;
+    readonly showDeleted?: boolean;
+    readonly offset?: number;
+    /** Only older ones than this row: the last of the page before. */
+    readonly before?: { readonly createdAtMs: number; readonly id: string };
   },
 ): Promise<DeploymentRow[]> {
   return many(
     db,
     `select ${COLUMNS} from deployments
-     where workspace_id = $1 and deleted_at is null
-       and ($2::text[] is null or id = any ($2::text[]))
-       and ($3::text is null or name = $3)
-       and ($4::boolean is null or active = $4)
-       and ($5::integer is null or version = $5)
-       and ($6::text[] is null or stub_type = any ($6::text[]))
-       and ($7::text[] is null or stub_id = any ($7::text[]))
-       and ($8::text is null or app_id = $8)
-       and ($9::text is null or subdomain = $9)
-     order by created_at desc, id desc limit $10`,
+     where workspace_id = $1 and ($2::boolean or deleted_at is null)
+       and ($3::text[] is null or id = any ($3::text[]))
+       and ($4::text is null or name = $4)
+       and ($5::text is null or strpos(name, $5) > 0)
+       and ($6::boolean is null or active = $6)
+       and ($7::integer is null or version = $7)
+       and ($8::text[] is null or stub_type = any ($8::text[]))
+       and ($9::text[] is null or stub_id = any ($9::text[]))
+       and ($10::text is null or app_id = $10)
+       and ($11::text is null or subdomain = $11)
+       and ($12::integer is null or coalesce(scale_min, (select (s.config #>> '{autoscaler,minContainers}')::integer
+         from stubs s where s.id = stub_id), 0) >= $12)
+       and ($13::timestamptz is null or created_at >= $13)
+       and ($14::timestamptz is null or created_at <= $14)
+       and ($15::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($15::timestamptz, $16::text))
+     order by date_trunc('milliseconds', created_at) desc, id desc limit $17 offset $18`,
     [
       filter.workspaceId,
+      filter.showDeleted ?? false,
       filter.ids ?? null,
       filter.name ?? null,
+      filter.nameContains ?? null,
       filter.active ?? null,
       filter.version ?? null,
       filter.stubTypes ?? null,
       filter.stubIds ?? null,
       filter.appId ?? null,
       filter.subdomain ?? null,
+      filter.minContainers ?? null,
+      dateOrNull(filter.createdFromMs),
+      dateOrNull(filter.createdToMs),
+      dateOrNull(filter.before?.createdAtMs),
+      filter.before?.id ?? null,
       filter.limit,
+      filter.offset ?? 0,
     ],
     map,
   );

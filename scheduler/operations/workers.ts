@@ -1,0 +1,140 @@
+import { Done, timestampOf } from '#shared/api/fields.ts';
+import {
+  ListPoolsRequest,
+  ListPoolsResponse,
+  ListWorkersRequest,
+  ListWorkersResponse,
+  OneWorkerRequest,
+} from '#shared/api/workers.ts';
+import type { Pool, Worker } from '#shared/api/workers.ts';
+import type { Owner, PoolView, WorkerService, WorkerView } from '../fleet/worker-service.ts';
+import { filterValues, limitOf } from './list-rules.ts';
+import { ownerOf } from './machines.ts';
+import { operation } from './operation.ts';
+import type { Operation } from './operation.ts';
+
+export function listWorkers(workers: Pick<WorkerService, 'listWorkers'>): Operation {
+  return operation({
+    name: 'ListWorkers',
+    http: 'GET /workers',
+    scope: 'full',
+    request: ListWorkersRequest,
+    response: ListWorkersResponse,
+    handle: (caller) => {
+      const found = workers.listWorkers(ownerOf(caller)).toSorted(byPlace);
+      return { ok: true, errMsg: '', workers: found.map(workerRecord) };
+    },
+  });
+}
+
+export const cordonWorker = (workers: Pick<WorkerService, 'cordon'>): Operation =>
+  workerVerb('CordonWorker', 'cordon', (owner, id) => workers.cordon(owner, id));
+
+export const uncordonWorker = (workers: Pick<WorkerService, 'uncordon'>): Operation =>
+  workerVerb('UncordonWorker', 'uncordon', (owner, id) => workers.uncordon(owner, id));
+
+/** Answers once stops are requested; containers that serve get their replacement first. */
+export const drainWorker = (workers: Pick<WorkerService, 'drain'>): Operation =>
+  workerVerb('DrainWorker', 'drain', (owner, id) => workers.drain(owner, id));
+
+function workerVerb(name: string, verb: string, act: (owner: Owner, workerId: string) => Promise<boolean>): Operation {
+  return operation({
+    name,
+    http: `POST /workers/{workerId}/${verb}`,
+    scope: 'full',
+    request: OneWorkerRequest,
+    response: Done,
+    handle: async (caller, { workerId }) =>
+      (await act(ownerOf(caller), workerId))
+        ? { ok: true, errMsg: '' }
+        : { ok: false, errMsg: `worker not found: ${workerId}` },
+  });
+}
+
+export function listPools(workers: Pick<WorkerService, 'listPools'>): Operation {
+  return operation({
+    name: 'ListPools',
+    http: 'GET /pools',
+    scope: 'full',
+    request: ListPoolsRequest,
+    response: ListPoolsResponse,
+    handle: async (caller, request) => {
+      // The text for restricted tokens comes from the scope's refusal in bind.ts.
+      const limit = request.limit === 0 ? Infinity : limitOf(request.limit);
+      const names = filterValues(request.filters, ['name']);
+      const pools = (await workers.listPools(ownerOf(caller)))
+        .filter((pool) => names === undefined || names.includes(pool.name))
+        .toSorted((a, b) => compare(a.name, b.name));
+      return { ok: true, errMsg: '', pools: pools.slice(0, limit).map(poolRecord) };
+    },
+  });
+}
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+const byPlace = (a: WorkerView, b: WorkerView): number =>
+  compare(a.poolName, b.poolName) ||
+  compare(a.status, b.status) ||
+  compare(a.machineId, b.machineId) ||
+  compare(a.workerId, b.workerId);
+
+const workerRecord = (view: WorkerView): Worker => ({
+  id: view.workerId,
+  status: view.status,
+  totalCpu: view.totalCpuMillicores,
+  totalMemory: view.totalMemoryMib,
+  totalGpuCount: view.totalGpuCount,
+  freeCpu: view.freeCpuMillicores,
+  freeMemory: view.freeMemoryMib,
+  freeGpuCount: view.freeGpuCount,
+  gpu: view.gpu,
+  poolName: view.poolName,
+  machineId: view.machineId,
+  resourceVersion: 0,
+  requiresPoolSelector: false,
+  priority: 0,
+  preemptable: false,
+  buildVersion: view.buildVersion,
+  activeContainers: view.containers.map((container) => ({
+    containerId: container.containerId,
+    stubId: '',
+    status: container.status,
+    scheduledAt: timestampOf(container.scheduledAtMs),
+    startedAt: null,
+    workspaceId: container.workspaceId,
+    workerId: '',
+    machineId: '',
+    deploymentId: '',
+  })),
+  runtime: '',
+  poolSelector: '',
+  cordonRequested: view.cordonRequested,
+  rolloutGeneration: '',
+  rolloutBuildVersion: '',
+  workerImageOverride: '',
+});
+
+const poolRecord = (view: PoolView): Pool => ({
+  name: view.name,
+  active: true,
+  gpu: view.gpu,
+  minFreeGpu: '',
+  minFreeCpu: '',
+  minFreeMemory: '',
+  defaultWorkerCpu: '',
+  defaultWorkerMemory: '',
+  defaultWorkerGpuCount: '',
+  state: {
+    status: view.status,
+    schedulingLatency: 0,
+    freeGpu: view.freeGpu,
+    freeCpu: view.freeCpuMillicores,
+    freeMemory: view.freeMemoryMib,
+    pendingWorkers: view.pendingWorkers,
+    availableWorkers: view.availableWorkers,
+    pendingContainers: view.pendingContainers,
+    runningContainers: view.runningContainers,
+    registeredMachines: view.registeredMachines,
+    pendingMachines: view.pendingMachines,
+    readyMachines: view.readyMachines,
+  },
+});

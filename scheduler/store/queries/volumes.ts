@@ -1,0 +1,54 @@
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne, msOf } from '../rows.ts';
+
+export interface VolumeRow {
+  readonly id: string;
+  readonly workspaceId: WorkspaceId;
+  readonly name: string;
+  readonly createdAtMs: number;
+  readonly updatedAtMs: number;
+}
+
+interface Raw {
+  id: string;
+  workspace_id: string;
+  name: string;
+  created_at: Date;
+  updated_at: Date;
+}
+const COLUMNS = 'id, workspace_id, name, created_at, updated_at';
+const map = (row: Raw): VolumeRow => ({
+  id: row.id,
+  workspaceId: row.workspace_id as WorkspaceId,
+  name: row.name,
+  createdAtMs: msOf(row.created_at),
+  updatedAtMs: msOf(row.updated_at),
+});
+
+/** The workspace's volume of that name; undefined when there is none and the workspace has `most` already. */
+export function getOrCreateVolume(
+  db: Queryable,
+  volume: { readonly newId: string; readonly workspaceId: WorkspaceId; readonly name: string; readonly most: number },
+): Promise<VolumeRow | undefined> {
+  return maybeOne(
+    db,
+    `insert into volumes (id, workspace_id, name)
+     select $1::text, $2::text, $3::text
+     where (select count(*) from volumes where workspace_id = $2) < $4
+       or exists (select 1 from volumes where workspace_id = $2 and name = $3)
+     on conflict (workspace_id, name) do update set name = excluded.name returning ${COLUMNS}`,
+    [volume.newId, volume.workspaceId, volume.name, volume.most],
+    map,
+  );
+}
+
+/** Those of the ids that are the workspace's. */
+export function volumesByIds(db: Queryable, workspaceId: WorkspaceId, ids: readonly string[]): Promise<VolumeRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from volumes where workspace_id = $1 and id = any ($2::text[])`,
+    [workspaceId, ids],
+    map,
+  );
+}
