@@ -16,6 +16,7 @@ import { SETTING_NAMES } from '#shared/settings.ts';
 import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
 import { SchedulerSettings } from './config.ts';
+import { ContainerStops } from './containers/actions.ts';
 import { ContainerBook } from './containers/book.ts';
 import { Targets } from './deployments/targets.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
@@ -30,6 +31,7 @@ import { Links } from './fleet/links.ts';
 import { Machines } from './fleet/machines.ts';
 import { FleetMetrics } from './fleet/metrics.ts';
 import { SESSION_SETTINGS } from './fleet/session.ts';
+import { Workers } from './fleet/workers.ts';
 import { createSurfaces } from './http/surfaces.ts';
 import { ensureFirstWorkspace } from './identity/bootstrap.ts';
 import { openInstallation } from './identity/installation.ts';
@@ -245,7 +247,21 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       void tasks.containerGone(entry.row.id);
     }
   });
+  const workers = new Workers({ db, machines, book, slots, clock, log, isLeader });
+  const stops = new ContainerStops(book, slots);
+  const notYet = (): never => {
+    throw new AppError('not_implemented', 'this version cannot do that');
+  };
   const surfaces = createSurfaces({
+    clock,
+    workers,
+    containerActions: stops,
+    deploymentEffects: {
+      stopped: (queue) => stops.stopAll(queue, 'user_stop'),
+      deleted: (queue) => stops.stopAll(queue, 'user_stop'),
+      scaledToZero: (queue) => stops.stopAll(queue, 'user_stop'),
+    },
+    taskActions: { startTask: notYet, endTask: notYet, stopTasks: notYet },
     db,
     log,
     registry,
@@ -302,6 +318,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'autoscaler', start: () => autoscaler.start(), stop: () => autoscaler.stop() },
       { name: 'agent links', start: () => links.start(), stop: () => links.stop() },
       new MachineHealth({ machines, book, slots, tasks, clock, isLeader }),
+      { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
       new TaskSweep({
         db,
         queues,
