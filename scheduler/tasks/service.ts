@@ -94,17 +94,21 @@ const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
 
 const LOCK_MS = 120_000;
 const RENEW_EVERY_MS = 30_000;
-/** Beyond the execution limit, before the scheduler ends the task by itself. */
-const LIMIT_GRACE_MS = 10_000;
-/** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
-const REPORT_GRACE_MS = 2_000;
-const RESTARTED_AGENT_GRACE_MS = 10_000;
 /** A container whose agent refused a task gets none for so long, so that the two do not play ball. */
 const REFUSED_PAUSE_MS = 100;
 /** A task whose input cannot be read is tried so often. */
 const INPUT_TRIES = 3;
 const FINISH_TRIES = 60;
 const FINISH_RETRY_MS = 500;
+
+export interface TaskGraces {
+  /** Beyond the execution limit, before the scheduler ends the task by itself. */
+  readonly limitMs: number;
+  /** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
+  readonly reportMs: number;
+  readonly restartedAgentMs: number;
+}
+const GRACES: TaskGraces = { limitMs: 10_000, reportMs: 2_000, restartedAgentMs: 10_000 };
 
 export interface TaskServiceParts {
   readonly queues: TaskQueues;
@@ -117,6 +121,7 @@ export interface TaskServiceParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: TaskMetrics;
+  readonly graces?: TaskGraces;
   /** Is another replica's presence known? */
   readonly isAlive: (replica: InstanceId) => boolean;
   /** A queue grew or an attempt ended: the autoscaler may care. */
@@ -128,11 +133,13 @@ export interface TaskServiceParts {
 export class Tasks implements TaskService {
   readonly attempts = new Attempts();
   readonly #parts: TaskServiceParts;
+  readonly #graces: TaskGraces;
   #dispatcher: Dispatcher | undefined;
   readonly #abort = new AbortController();
 
   constructor(parts: TaskServiceParts) {
     this.#parts = parts;
+    this.#graces = parts.graces ?? GRACES;
   }
 
   /** The dispatcher and the service know each other; main.ts ties the knot. */
@@ -411,7 +418,7 @@ export class Tasks implements TaskService {
       limit: undefined,
     };
     if (job.timeoutMs > 0) {
-      attempt.limit = setTimeout(() => this.#limitPassed(attempt), job.timeoutMs + LIMIT_GRACE_MS);
+      attempt.limit = setTimeout(() => this.#limitPassed(attempt), job.timeoutMs + this.#graces.limitMs);
       attempt.limit.unref();
     }
     this.attempts.add(attempt);
@@ -572,7 +579,7 @@ export class Tasks implements TaskService {
     const missing = [...this.attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
     for (const attempt of missing) {
       const sameAgent = attempt.agentInstance === agentInstance;
-      void this.#missingAfter(attempt, sameAgent ? REPORT_GRACE_MS : RESTARTED_AGENT_GRACE_MS, sameAgent);
+      void this.#missingAfter(attempt, sameAgent ? this.#graces.reportMs : this.#graces.restartedAgentMs, sameAgent);
     }
     return { adopted, refused };
   }
@@ -589,7 +596,7 @@ export class Tasks implements TaskService {
     for (const { token } of [...this.attempts.revokedOf({ containerId })]) this.attempts.takeRevoked(token);
     if ([...this.attempts.ofContainer(containerId)].length === 0) return;
     // A scheduler that stops leaves them to whoever comes next.
-    if (!(await sleep(REPORT_GRACE_MS, this.#abort.signal))) return;
+    if (!(await sleep(this.#graces.reportMs, this.#abort.signal))) return;
     await Promise.all(
       [...this.attempts.ofContainer(containerId)].map((attempt) => this.#lost(attempt, 'container_gone')),
     );

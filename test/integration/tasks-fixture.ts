@@ -30,6 +30,7 @@ import type { ByteStore } from '#scheduler/tasks/bodies.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import type { TaskRecord } from '#scheduler/tasks/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records.ts';
+import type { TaskGraces } from '#scheduler/tasks/service.ts';
 import { Tasks } from '#scheduler/tasks/service.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
 import type { PrivateRedis } from '../helpers/services.ts';
@@ -157,6 +158,7 @@ export async function aProcess(
     readonly alive?: (replica: InstanceId) => boolean;
     readonly loadFromDb?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
     readonly maxResultBytes?: number;
+    readonly graces?: TaskGraces;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
   } = {},
 ): Promise<Process> {
@@ -188,6 +190,7 @@ export async function aProcess(
     clock: systemClock,
     log: quiet,
     metrics: new TaskMetrics(new Registry()),
+    graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
     isAlive: options.alive ?? (() => false),
     onDepth: () => undefined,
     onAttemptEnded: () => undefined,

@@ -1,0 +1,669 @@
+// The life of a task on real Redis: accepted, sent, ended, answered once, whatever happens to agents, callers, other replicas and Redis itself.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect } from 'vitest';
+import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import { taskById, upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
+import { Drainer } from '#scheduler/tasks/drainer.ts';
+import { recordOfRow } from '#scheduler/tasks/service.ts';
+import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import { aDb } from './store-fixture.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
+
+const test = base
+  .extend('start', async ({ redis }, { onCleanup }) => {
+    const processes: Process[] = [];
+    onCleanup(async () => {
+      for (const one of processes) await one.stop();
+    });
+    return async (options: Parameters<typeof aProcess>[1] = {}): Promise<Process> => {
+      const made = await aProcess(redis, options);
+      processes.push(made);
+      return made;
+    };
+  })
+  .extend('one', async ({ start }) => start());
+
+type Accepted = Extract<Submission, { kind: 'accepted' }>;
+
+/** An accepted task whose answers are counted. */
+async function submitted(
+  one: Process,
+  target = aTarget(),
+  input = '{"x":1}',
+): Promise<Accepted & { readonly answers: Finished[] }> {
+  const submission = await one.tasks.submit(target, { input });
+  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  const answers: Finished[] = [];
+  void submission.finished.then((finished) => answers.push(finished));
+  return { ...submission, answers };
+}
+const sent = (link: PlayedLink, count = 1) =>
+  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
+const statusOf = async (one: Process, taskId: TaskId) => (await one.records.read(taskId))?.status;
+const answered = (task: { readonly answers: Finished[] }, timeoutMs = 5000) =>
+  waitFor(() => task.answers[0], 'the caller is answered', timeoutMs);
+
+describe('a task that goes well', () => {
+  test('is sent, ends, is recorded, and answers its caller once', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target, '{"n": 1.0}');
+    const order = await sent(link);
+    expect(order).toMatchObject({
+      taskId: task.taskId,
+      input: '{"n": 1.0}',
+      timeoutMs: 60_000,
+      containerId: container.containerId,
+    });
+    await waitFor(async () => (await statusOf(one, task.taskId)) === 'RUNNING', 'it is recorded as running');
+    expect(await one.result(order, '{"y": 2.50}')).toBe(true);
+    expect(await answered(task)).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"y": 2.50}' });
+    expect(await one.records.read(task.taskId)).toMatchObject({
+      status: 'COMPLETE',
+      attempt: 1,
+      result: '{"y": 2.50}',
+      containerId: container.containerId,
+    });
+    expect((await one.queues.depth(target.queue)).active).toBe(0);
+    expect(container.inFlight).toBe(0);
+    expect(await one.leases.read(task.taskId)).toBeUndefined();
+    // The agent did not hear that, and says it again.
+    expect(await one.result(order, '{"y": 3}')).toBe(true);
+    expect(task.answers).toHaveLength(1);
+    expect((await one.records.read(task.taskId))?.result).toBe('{"y": 2.50}');
+  });
+
+  test('reaches the database through the stream', async ({ start }) => {
+    const opened = await aDb('pglite');
+    try {
+      const one = await start({
+        loadFromDb: async (taskId) => {
+          const row = await taskById(opened.db, taskId);
+          return row === undefined ? undefined : recordOfRow(row);
+        },
+      });
+      const drainer = new Drainer({
+        client: one.client,
+        keys: one.keys,
+        log: quiet,
+        write: (batch) => upsertTaskRecords(opened.db, batch),
+      });
+      const target = aTarget();
+      const link = new PlayedLink();
+      one.container(target.queue, link);
+      const task = await submitted(one, target);
+      const order = await sent(link);
+      await drainer.flush();
+      expect(await taskById(opened.db, task.taskId)).toMatchObject({ status: 'RUNNING', attempt: 1 });
+      await one.result(order);
+      await drainer.flush();
+      await one.client.del(one.keys.task(task.taskId));
+      expect(await one.tasks.read(target.workspaceId, task.taskId)).toMatchObject({
+        status: 'COMPLETE',
+        result: '{"ok":true}',
+      });
+      expect(await one.tasks.read(aTarget().workspaceId, task.taskId)).toBeUndefined();
+    } finally {
+      await opened.stop();
+    }
+  });
+
+  test('a large input and a large result travel as objects, and the input goes with the task', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const input = JSON.stringify({ x: 'a'.repeat(100_000) });
+    const task = await submitted(one, target, input);
+    const order = await sent(link);
+    expect(order.input).toBe(input);
+    const body = JSON.stringify({ y: 'b'.repeat(300_000) });
+    await one.result(order, body);
+    expect((await answered(task)).body).toBe(body);
+    const record = await one.records.read(task.taskId);
+    expect(record?.result).toBeUndefined();
+    expect(record && (await one.tasks.resultText(record))).toBe(body);
+    expect(one.bytes.objects.size).toBe(1);
+  });
+});
+
+describe('how an attempt ends', () => {
+  test.for([
+    ['error', 'ERROR', 500, '{"error":"KeyError: 1"}'],
+    ['exited', 'ERROR', 500, '{"error":"process exited (code 3)"}'],
+    ['timeout', 'TIMEOUT', 504, '{"error":"task ran longer than its limit of 60 s"}'],
+    ['lost', 'ERROR', 502, '{"error":"Backend route unavailable"}'],
+  ] as const)('%s: the task is %s, HTTP %d', async ([outcome, status, httpStatus, body], { one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    await one.result(await sent(link), body, outcome);
+    expect(await answered(task)).toEqual({ status, httpStatus, body });
+    expect(await statusOf(one, task.taskId)).toBe(status);
+  });
+
+  test('a result with another token changes nothing', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    expect(await one.result({ ...order, token: newAttemptToken() })).toBe(true);
+    expect(await statusOf(one, task.taskId)).toBe('RUNNING');
+    expect(container.inFlight).toBe(1);
+    expect(task.answers).toEqual([]);
+    await one.result(order);
+    expect((await answered(task)).status).toBe('COMPLETE');
+  });
+
+  test('a result larger than allowed is an error that says so', async ({ start }) => {
+    const one = await start({ maxResultBytes: 1000 });
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    await one.tasks.result(MACHINE, { ...order, outcome: 'ok', durationMs: 1, body: undefined });
+    expect(await answered(task)).toMatchObject({
+      status: 'ERROR',
+      httpStatus: 500,
+      body: '{"error":"result is larger than 1000 bytes"}',
+    });
+  });
+
+  test('a result that cannot be stored ends its task with an error, and frees its slot', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    one.bytes.failure = new Error('disk full');
+    expect(await one.result(order, JSON.stringify('z'.repeat(300_000)))).toBe(true);
+    expect(await answered(task)).toMatchObject({ status: 'ERROR', httpStatus: 500 });
+    expect(container.inFlight).toBe(0);
+  });
+
+  test('an input that is gone ends its task with an error, not with an endless round', async ({ one }) => {
+    const target = aTarget();
+    const task = await submitted(one, target, JSON.stringify('a'.repeat(100_000)));
+    one.bytes.objects.clear();
+    one.container(target.queue, new PlayedLink());
+    expect(await answered(task)).toMatchObject({ status: 'ERROR', httpStatus: 500 });
+  });
+
+  test('the container went: what the agent still says of its attempts counts, then they are lost', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link, 2);
+    const told = await submitted(one, target);
+    const untold = await submitted(one, target);
+    await sent(link, 2);
+    one.slots.remove(container.containerId);
+    const gone = one.tasks.containerGone(container.containerId);
+    const order = link.orders.find((each) => each.taskId === told.taskId);
+    if (order === undefined) throw new Error('not sent');
+    await one.result(order, '{"error":"process exited (code 3)"}', 'exited');
+    await gone;
+    expect(await answered(told)).toMatchObject({ httpStatus: 500 });
+    expect(await answered(untold)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+  });
+
+  test('a scheduler that stops leaves the attempts of such a container to the next one', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    await sent(link);
+    const gone = one.tasks.containerGone(container.containerId);
+    one.tasks.stop();
+    await gone;
+    expect(await statusOf(one, task.taskId)).toBe('RUNNING');
+  });
+});
+
+describe('a task that nobody runs', () => {
+  test('a caller who leaves while it waits: CANCELLED, and out of the queue', async ({ one }) => {
+    const target = aTarget();
+    const task = await submitted(one, target);
+    task.callerLeft();
+    await waitFor(async () => (await statusOf(one, task.taskId)) === 'CANCELLED', 'it is cancelled');
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect(one.replies.size).toBe(0);
+  });
+
+  test('a caller who leaves while it runs changes nothing', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    task.callerLeft();
+    await one.result(order);
+    expect(await statusOf(one, task.taskId)).toBe('COMPLETE');
+  });
+
+  test('a caller who leaves after its task came back from an agent: CANCELLED too', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    one.slots.remove(container.containerId);
+    await one.tasks.refused(order.taskId, order.token, 'stopping');
+    await waitFor(async () => (await statusOf(one, task.taskId)) === 'PENDING', 'it is recorded as waiting again');
+    task.callerLeft();
+    await waitFor(async () => (await statusOf(one, task.taskId)) === 'CANCELLED', 'it is cancelled');
+  });
+
+  test('the wait limit: TIMEOUT, 504', async ({ one }) => {
+    const target = aTarget({ ttlSeconds: 0.1 });
+    const task = await submitted(one, target);
+    expect(await answered(task)).toEqual({
+      status: 'TIMEOUT',
+      httpStatus: 504,
+      body: '{"error":"Timed out waiting for a backend container"}',
+    });
+    expect(await statusOf(one, task.taskId)).toBe('TIMEOUT');
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
+  test('the wait limit does not end what a container has', async ({ one }) => {
+    const target = aTarget({ ttlSeconds: 0.1 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    await sleep(200);
+    await one.result(order);
+    expect((await answered(task)).status).toBe('COMPLETE');
+  });
+
+  test('a caller whose task was lost with the data of Redis is answered at the wait limit', async ({ one, redis }) => {
+    const target = aTarget({ ttlSeconds: 0.5 });
+    const task = await submitted(one, target);
+    await redis.connect().flushall();
+    expect(await answered(task)).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
+  });
+
+  test('one that comes back from an agent after its wait limit, with no other container, is answered', async ({
+    one,
+  }) => {
+    const target = aTarget({ ttlSeconds: 0.1 });
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    await sleep(150);
+    one.slots.remove(container.containerId);
+    await one.tasks.refused(order.taskId, order.token, 'stopping');
+    expect(await answered(task, 8000)).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
+  });
+
+  test('a start that fails by the user’s cause answers the waiting callers with the lines, and nobody else', async ({
+    one,
+  }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const running = await submitted(one, target);
+    const order = await sent(link);
+    const waiting = await submitted(one, target);
+    const other = await submitted(one, aTarget());
+    expect(await one.tasks.failWaiting(target.queue, 'ModuleNotFoundError: x')).toBe(1);
+    expect(await answered(waiting)).toEqual({
+      status: 'ERROR',
+      httpStatus: 500,
+      body: '{"error":"ModuleNotFoundError: x"}',
+    });
+    expect(await one.records.read(waiting.taskId)).toMatchObject({ status: 'ERROR', failureReason: 'start_failed' });
+    await one.result(order);
+    expect((await answered(running)).status).toBe('COMPLETE');
+    expect(other.answers).toEqual([]);
+    expect(container.inFlight).toBe(0);
+  });
+
+  test('one whose caller waited on a replica that is gone is CANCELLED at the fetch', async ({ start }) => {
+    const target = aTarget();
+    const dead = await start();
+    const task = await submitted(dead, target);
+    const alive = await start({ alive: () => false });
+    const link = new PlayedLink();
+    alive.container(target.queue, link);
+    await waitFor(async () => (await statusOf(alive, task.taskId)) === 'CANCELLED', 'it is cancelled');
+    expect(link.orders).toEqual([]);
+  });
+});
+
+describe('the bound on pending tasks', () => {
+  test('300 submits at once with a bound of 100: 100 are accepted, 200 are told, and nothing else is left', async ({
+    one,
+  }) => {
+    const target = aTarget({ maxPendingTasks: 100 });
+    const submissions = await Promise.all(Array.from({ length: 300 }, () => one.tasks.submit(target, { input: '{}' })));
+    const accepted = submissions.filter((each) => each.kind === 'accepted');
+    const full = submissions.filter((each) => each.kind === 'queue_full');
+    expect([accepted.length, full.length]).toEqual([100, 200]);
+    expect((await one.queues.depth(target.queue)).waiting).toBe(100);
+    expect(one.replies.size).toBe(100);
+    expect(await one.tasks.submit(target, { input: '{}' })).toEqual({ kind: 'queue_full', maxPendingTasks: 100 });
+    const link = new PlayedLink();
+    link.onRun = (order) => void one.result(order);
+    one.container(target.queue, link, 4);
+    const answers = await Promise.all(accepted.map((each) => each.finished));
+    expect(answers.every((each) => each.status === 'COMPLETE')).toBe(true);
+    expect((await one.tasks.submit(target, { input: '{}' })).kind).toBe('accepted');
+  });
+
+  test('while containers work, never more than the bound are waiting and running', async ({ one }) => {
+    const target = aTarget({ maxPendingTasks: 20 });
+    const link = new PlayedLink();
+    one.container(target.queue, link, 5);
+    let open = 0;
+    let most = 0;
+    link.onRun = (order) => void setImmediate(() => void one.result(order));
+    const kinds = await Promise.all(
+      Array.from({ length: 400 }, async () => {
+        await sleep(Math.random() * 200);
+        const submission = await one.tasks.submit(target, { input: '{}' });
+        if (submission.kind !== 'accepted') return submission.kind;
+        open += 1;
+        most = Math.max(most, open);
+        await submission.finished;
+        open -= 1;
+        return submission.kind;
+      }),
+    );
+    expect(new Set(kinds).has('unavailable')).toBe(false);
+    expect(most).toBeLessThanOrEqual(20);
+    expect(one.replies.size).toBe(0);
+  });
+});
+
+describe('agents', () => {
+  test('a task that an agent refuses is queued again first, then run', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const later = await submitted(one, target);
+    const order = await sent(link);
+    await one.tasks.refused(order.taskId, order.token, 'no_free_slot');
+    const again = await sent(link, 2);
+    expect(again.taskId).toBe(task.taskId);
+    expect(again.token).not.toBe(order.token);
+    // The first attempt's result is a superseded one's now.
+    expect(await one.result(order, '{"old":true}')).toBe(true);
+    expect(task.answers).toEqual([]);
+    await one.result(again);
+    expect((await answered(task)).body).toBe('{"ok":true}');
+    await one.result(await sent(link, 3));
+    await answered(later);
+    expect(container.inFlight).toBe(0);
+  });
+
+  test('an agent that refuses everything is asked again at its pace, not at ours', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    link.onRun = (order) => void one.tasks.refused(order.taskId, order.token, 'no_free_slot');
+    one.container(target.queue, link);
+    await submitted(one, target);
+    const startMs = performance.now();
+    await waitFor(() => link.runs >= 4, 'it was asked four times');
+    expect(performance.now() - startMs).toBeGreaterThan(250);
+    link.onRun = undefined;
+  });
+
+  test('a stream without room takes no tasks, and those wait for it', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    link.mode = 'full';
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    await waitFor(() => link.runs >= 2, 'it was tried again');
+    const startMs = performance.now();
+    const before = link.runs;
+    await waitFor(() => link.runs >= before + 3, 'it was tried three times more');
+    expect(performance.now() - startMs).toBeGreaterThan(180);
+    link.mode = 'take';
+    await one.result(await sent(link));
+    expect((await answered(task)).status).toBe('COMPLETE');
+    expect(container.inFlight).toBe(0);
+    expect(one.tasks.attempts.size).toBe(0);
+  });
+
+  test('a stream lost and back: what still runs goes on, what never arrived is queued again', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link, 2);
+    const runs = await submitted(one, target);
+    const first = await sent(link);
+    link.mode = 'lose';
+    const lost = await submitted(one, target);
+    await waitFor(() => one.tasks.attempts.size === 2, 'both are sent as far as we know');
+    one.slots.setLink(MACHINE, undefined);
+    const back = new PlayedLink();
+    const report = { taskId: first.taskId, token: first.token, containerId: first.containerId };
+    expect(await one.tasks.machineReported(MACHINE, 'agent-1', [report])).toEqual({ adopted: [report], refused: [] });
+    for (const queue of one.slots.setLink(MACHINE, back)) one.dispatcher.wake(queue);
+    const again = await sent(back);
+    expect(again.taskId).toBe(lost.taskId);
+    await one.result(first);
+    await one.result(again);
+    expect((await answered(runs)).status).toBe('COMPLETE');
+    expect((await answered(lost)).status).toBe('COMPLETE');
+    expect(container.inFlight).toBe(0);
+  });
+
+  test('an agent that was restarted and does not know an attempt any more has lost it: 502, never run twice', async ({
+    one,
+  }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    await sent(link);
+    await one.tasks.machineReported(MACHINE, 'agent-2', []);
+    expect(await answered(task, 15_000)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
+  test('past the execution limit the caller is answered, and the slot waits for the agent', async ({ start }) => {
+    const one = await start({ graces: { limitMs: 50, reportMs: 100, restartedAgentMs: 200 } });
+    const target = aTarget({ timeoutSeconds: 0.05 });
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    expect(await answered(task)).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
+    expect(link.cancelled).toEqual([`${order.taskId} ${order.token}`]);
+    expect(container.inFlight).toBe(1);
+    for (let times = 0; times < 2; times += 1) {
+      expect(await one.result(order, '', 'timeout')).toBe(true);
+      expect(container.inFlight).toBe(0);
+    }
+    const next = await submitted(one, target);
+    expect((await sent(link, 2)).taskId).toBe(next.taskId);
+  });
+});
+
+describe('another scheduler process on the same Redis', () => {
+  /** A task sent by a process that is gone, and the process that comes after it. */
+  async function afterRestart(start: (options?: Parameters<typeof aProcess>[1]) => Promise<Process>) {
+    const target = aTarget();
+    const before = await start();
+    const link = new PlayedLink();
+    const { containerId } = before.container(target.queue, link);
+    const task = await submitted(before, target);
+    const order = await sent(link);
+    await waitFor(() => before.leases.read(task.taskId), 'its lease is written');
+    before.dispatcher.stop();
+    before.tasks.stop();
+    const after = await start();
+    const report = { taskId: order.taskId, token: order.token, containerId };
+    return { target, task, order, after, report, containerId };
+  }
+
+  test('adopts a running attempt by its token and completes it', async ({ start }) => {
+    const { target, task, order, after, report, containerId } = await afterRestart(start);
+    const container = after.container(target.queue, new PlayedLink(), 1, containerId);
+    expect((await after.tasks.machineReported(MACHINE, 'agent-1', [report])).adopted).toEqual([report]);
+    expect(container.inFlight).toBe(1);
+    expect(await after.result(order)).toBe(true);
+    expect(container.inFlight).toBe(0);
+    expect(await after.records.read(task.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
+    expect(await after.queues.depth(target.queue)).toMatchObject({ active: 0, waiting: 0 });
+  });
+
+  test('takes a result that nobody reported as running', async ({ start }) => {
+    const { task, order, after } = await afterRestart(start);
+    expect(await after.result(order)).toBe(true);
+    expect(await statusOf(after, task.taskId)).toBe('COMPLETE');
+  });
+
+  test('adopts once, when the report and the result come side by side', async ({ start }) => {
+    const { target, order, after, report, containerId } = await afterRestart(start);
+    const container = after.container(target.queue, new PlayedLink(), 1, containerId);
+    await Promise.all([
+      after.tasks.machineReported(MACHINE, 'agent-1', [report]),
+      after.result(order),
+      after.result(order),
+    ]);
+    await waitFor(() => after.tasks.attempts.size === 0, 'no attempt is left');
+    expect(container.inFlight).toBe(0);
+  });
+
+  test('counts an adopted attempt against the slots of its container, also when that becomes ready later', async ({
+    start,
+  }) => {
+    const { target, order, after, report, containerId } = await afterRestart(start);
+    await after.tasks.machineReported(MACHINE, 'agent-1', [report]);
+    const link = new PlayedLink();
+    const container = after.container(target.queue, link, 1, containerId);
+    expect(container.inFlight).toBe(1);
+    const next = await submitted(after, target);
+    expect(link.orders).toEqual([]);
+    await after.result(order);
+    expect((await sent(link)).taskId).toBe(next.taskId);
+    await after.result(await sent(link));
+    expect(container.inFlight).toBe(0);
+  });
+
+  test('does not believe another token, or another machine', async ({ start }) => {
+    const { after, report, task } = await afterRestart(start);
+    const forged = { ...report, token: newAttemptToken() };
+    expect((await after.tasks.machineReported(MACHINE, 'agent-1', [forged])).refused).toEqual([forged]);
+    expect((await after.tasks.machineReported('m-2' as typeof MACHINE, 'agent-1', [report])).refused).toEqual([report]);
+    expect(await statusOf(after, task.taskId)).toBe('RUNNING');
+  });
+
+  test('never runs a synchronous task again that was sent: ERROR, 502', async ({ start }) => {
+    const target = aTarget();
+    const one = await start();
+    const task = await submitted(one, target);
+    const dead = lockTokenOf(newInstanceId(), newAttemptToken());
+    const fetched = await one.queues.fetch(target.queue, dead);
+    if (fetched.job === undefined) throw new Error('nothing fetched');
+    await one.leases.write({
+      lock: dead,
+      attempt: 1,
+      containerId: 'c' as ContainerId,
+      machineId: MACHINE,
+      queue: target.queue,
+      job: fetched.job,
+      startedAtMs: Date.now(),
+    });
+    await one.queues.giveBack(target.queue, task.taskId, dead);
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    expect(await answered(task)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+    expect(link.orders).toEqual([]);
+    expect(container.inFlight).toBe(0);
+  });
+
+  test('a job that comes back although its task ended is not run, and its record stays', async ({ start }) => {
+    const target = aTarget();
+    const one = await start();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    const job = await one.queues.read(target.queue, task.taskId);
+    if (job === undefined) throw new Error('no job');
+    await one.result(order);
+    expect((await answered(task)).status).toBe('COMPLETE');
+    // As after a Redis that came back older: waiting, and fetched once before.
+    const dead = lockTokenOf(newInstanceId(), newAttemptToken());
+    await one.queues.add(target.queue, job);
+    expect((await one.queues.fetch(target.queue, dead)).job?.taskId).toBe(task.taskId);
+    await one.queues.giveBack(target.queue, task.taskId, dead);
+    one.dispatcher.wake(target.queue);
+    await waitFor(async () => (await one.queues.read(target.queue, task.taskId)) === undefined, 'the job is gone');
+    expect(await one.records.read(task.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
+    expect(link.orders).toHaveLength(1);
+  });
+});
+
+describe('Redis', () => {
+  test('away at the completion: the result is kept here and written after, and the caller gets it then', async ({
+    one,
+    redis,
+  }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    await waitFor(async () => (await statusOf(one, task.taskId)) === 'RUNNING', 'it is recorded as running');
+    redis.freeze();
+    let first: Promise<boolean>;
+    let repeated: Promise<boolean>;
+    try {
+      first = one.result(order, '{"kept":1}');
+      repeated = one.result(order, '{"kept":1}');
+      await sleep(1500);
+      expect(task.answers).toEqual([]);
+    } finally {
+      redis.thaw();
+    }
+    expect(await first).toBe(true);
+    expect(await repeated).toBe(true);
+    expect(await answered(task)).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"kept":1}' });
+    await waitFor(async () => (await statusOf(one, task.taskId)) === 'COMPLETE', 'its record is written');
+    expect(await one.queues.depth(target.queue)).toMatchObject({ active: 0, waiting: 0 });
+    await waitFor(() => container.inFlight === 0, 'the slot is free');
+    expect(task.answers).toHaveLength(1);
+  });
+
+  test('away when a task comes: it is refused, and leaves nothing behind', async ({ one, redis }) => {
+    const target = aTarget();
+    await one.queues.open(target.queue);
+    redis.freeze();
+    let submission: Submission;
+    try {
+      submission = await one.tasks.submit(target, { input: JSON.stringify('a'.repeat(100_000)) });
+    } finally {
+      redis.thaw();
+    }
+    expect(submission.kind).toBe('unavailable');
+    expect(one.replies.size).toBe(0);
+    await waitFor(async () => (await one.queues.depth(target.queue)).waiting === 0, 'the job was taken out', 10_000);
+    await waitFor(() => one.bytes.objects.size === 0, 'its input is gone');
+  });
+
+  test('a lock that ran out before the end was written: the task ends once, and is not run again', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    await one.client.del(`${one.keys.prefix}:${target.queue}:${task.taskId}:lock`);
+    expect(await one.result(order)).toBe(true);
+    expect((await answered(task)).status).toBe('COMPLETE');
+    expect(await one.queues.depth(target.queue)).toMatchObject({ active: 0, waiting: 0 });
+    expect(container.inFlight).toBe(0);
+  });
+});
