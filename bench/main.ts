@@ -4,6 +4,7 @@
  * each benchmark is.
  */
 import { startQueueBaseline } from './baselines/queue.ts';
+import { cpuText } from './cpu.ts';
 import { QUICK_SLACK } from './goals.ts';
 import { machineFacts, machineText } from './machine.ts';
 import type { Measure } from './measure.ts';
@@ -85,6 +86,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
   };
   const measures: Measure[] = [];
   const unquiet: SuiteName[] = [];
+  const cpu: string[] = [];
   const checks: ((dataDir: string) => Promise<Check>)[] = [];
   for (const suite of suites) {
     output.say(`${suite}:`);
@@ -92,6 +94,11 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
     const found = result.measures.filter((measure) => measure !== undefined);
     if (found.length === 0) unquiet.push(suite);
     measures.push(...found);
+    for (const side of ['baseline', 'product'] as const) {
+      const text = cpuText(result.rounds, side);
+      if (text !== '')
+        cpu.push(`${suite}: processor time per call of ${side === 'product' ? 'longshore' : 'the baseline'}: ${text}`);
+    }
     if (result.checkStopped !== undefined) checks.push(result.checkStopped);
   }
   const outcomes: Check[] = [];
@@ -105,6 +112,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
   for (const outcome of outcomes) output.json('check', outcome);
   output.say('');
   output.say(resultTable(measures));
+  for (const line of cpu) output.say(line);
   for (const { suite, name, isRight, text } of outcomes)
     output.say(`${suite}: ${name}: ${isRight ? 'yes' : 'NO'} (${text})`);
   for (const suite of unquiet)

@@ -2,6 +2,7 @@
 import { mkdirSync, writeFileSync, appendFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Round } from './measure.ts';
+import { isCpuFigure } from './cpu.ts';
 import { short } from './table.ts';
 
 export class Output {
@@ -30,6 +31,7 @@ export class Output {
     const texts = [...sides, ['longshore', round.product] as const].map(
       ([name, figures]) =>
         `${name} ${Object.entries(figures)
+          .filter(([measure]) => !isCpuFigure(measure))
           .map(([measure, value]) => `${measure} ${short(value)}`)
           .join(', ')}`,
     );

@@ -24,7 +24,8 @@ export interface MachineTicks {
 
 const INIT_PID = 1;
 const KERNEL_PID = 2;
-const ENGINE = /^(?:dockerd|containerd|runc)/;
+/** Names of the engine's own processes. */
+export const ENGINE = /^(?:dockerd|containerd|runc)/;
 
 /**
  * @param rootPid - the run's own process; what it started is its own

@@ -6,7 +6,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { BenchChild } from './child.ts';
 import type { ChildOptions } from './child.ts';
+import { cpuPerCall } from './cpu.ts';
 import { BenchEngine } from './engine.ts';
+import type { Figures } from './measure.ts';
 import { outsideShare } from './outside.ts';
 import { readMachineTicks } from './processes.ts';
 
@@ -23,6 +25,8 @@ export interface Workplace {
   later(work: () => Promise<void>): void;
   /** The share of the machine that others used during the work. */
   watch<T>(work: () => Promise<T>): Promise<{ readonly value: T; readonly outside: number }>;
+  /** Adds who was busy during the work, per call, to its figures. */
+  cpuOf<T extends { readonly figures: Figures; readonly answered: number }>(work: () => Promise<T>): Promise<Figures>;
   /** Ends everything; says what could not be ended. */
   close(): Promise<readonly string[]>;
 }
@@ -38,7 +42,8 @@ export async function openWorkplace(signal: AbortSignal): Promise<Workplace> {
   const undo: (() => Promise<void>)[] = [];
   const env: Record<string, string | undefined> = {};
   for (const name of PASSED_ON) if (process.env[name] !== undefined) env[name] = process.env[name];
-  let children = 0;
+  const children = new Map<number, string>();
+  let started = 0;
   return {
     runId,
     directory,
@@ -46,8 +51,9 @@ export async function openWorkplace(signal: AbortSignal): Promise<Workplace> {
     signal,
     env,
     start(options) {
-      children += 1;
-      const child = new BenchChild({ ...options, logPath: join(directory, `${children}-${options.name}.log`) });
+      started += 1;
+      const child = new BenchChild({ ...options, logPath: join(directory, `${started}-${options.name}.log`) });
+      children.set(child.pid, child.name);
       undo.push(() => child.stop());
       return child;
     },
@@ -58,6 +64,12 @@ export async function openWorkplace(signal: AbortSignal): Promise<Workplace> {
       const value = await work();
       await engine.noteContainers();
       return { value, outside: outsideShare(before, readMachineTicks(), process.pid, engine.known) };
+    },
+    async cpuOf(work) {
+      const before = readMachineTicks().processes;
+      const { figures, answered } = await work();
+      const roles = { generatorPid: process.pid, children, containerIds: engine.known };
+      return { ...figures, ...cpuPerCall(before, readMachineTicks().processes, roles, answered) };
     },
     async close() {
       const problems: string[] = [];

@@ -64,7 +64,7 @@ export async function cold(context: SuiteContext): Promise<SuiteResult> {
     }
     return { baseline: { p50: median(starts.baseline) }, product: { p50: median(starts.product) } };
   });
-  return { measures: [measureOf('cold', 'p50', 'ms', rounds, context.slack), slowest(context)] };
+  return { measures: [measureOf('cold', 'p50', 'ms', rounds, context.slack), slowest(context)], rounds };
 
   /** A handful of starts has no percentile worth the name: the 99th is taken over those of all rounds that count. */
   function slowest(of: SuiteContext): ReturnType<typeof measureOf> {

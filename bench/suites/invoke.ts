@@ -24,7 +24,7 @@ export async function warm(context: SuiteContext): Promise<SuiteResult> {
     () => measured(context, target, 1, ignoreCount),
   );
   const rounds = await context.runRounds('warm', round);
-  return { measures: ['p50', 'p99'].map((name) => measureOf('warm', name, 'ms', rounds, context.slack)) };
+  return { measures: ['p50', 'p99'].map((name) => measureOf('warm', name, 'ms', rounds, context.slack)), rounds };
 }
 
 /** G2: 64 connections, a handler with slots enough; every request must have left a record. */
@@ -51,6 +51,7 @@ export async function throughput(context: SuiteContext): Promise<SuiteResult> {
       measureOf('throughput', 'p50', 'ms', rounds, context.slack),
       measureOf('throughput', 'p99', 'ms', rounds, context.slack),
     ],
+    rounds,
     checkStopped: async (dataDir) => {
       const stored = await countTasks(dataDir, app.stubId);
       // A load that ends cuts off what is under way: such requests have a record, in whichever state, or none when they never got so far.
@@ -84,7 +85,9 @@ async function measured(
   context.place.signal.throwIfAborted();
   const warmUp = await load(target, connections, { seconds: WARM_UP_SECONDS });
   count(warmUp.answered, warmUp.sent);
-  const result = await load(target, connections, { seconds: context.isQuick ? QUICK_SECONDS : FULL_SECONDS });
-  count(result.answered, result.sent);
-  return result.figures;
+  return context.place.cpuOf(async () => {
+    const result = await load(target, connections, { seconds: context.isQuick ? QUICK_SECONDS : FULL_SECONDS });
+    count(result.answered, result.sent);
+    return result;
+  });
 }

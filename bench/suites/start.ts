@@ -20,7 +20,7 @@ export async function start(context: SuiteContext): Promise<SuiteResult> {
     baseline: undefined,
     product: { p50: await startMs(context, product.env) } satisfies Figures,
   }));
-  return { measures: [measureOf('start', 'p50', 'ms', rounds, context.slack)] };
+  return { measures: [measureOf('start', 'p50', 'ms', rounds, context.slack)], rounds };
 }
 
 async function startMs(context: SuiteContext, env: Readonly<Record<string, string | undefined>>): Promise<number> {

@@ -27,6 +27,7 @@ export interface Check {
 
 export interface SuiteResult {
   readonly measures: readonly (Measure | undefined)[];
+  readonly rounds: readonly Round[];
   /** To be made when the product has stopped and its files can be read. */
   readonly checkStopped?: (dataDir: string) => Promise<Check>;
 }
