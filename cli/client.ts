@@ -80,16 +80,24 @@ export class Client {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const value = jsonOf(answer, `${method} ${path}`);
-    if (answer.status !== 200) throw new CliError(sentenceOf(answer.status, value, this.context.url));
+    if (answer.status !== 200) throw refusal(answer.status, value, this.context.url);
     if (value['ok'] === false) throw new CliError(textOf(value) || `the scheduler refused ${method} ${path}`);
     return value;
   }
 
   /** One workspace REST read (path below `/api/v1`). */
-  async rest(path: string): Promise<JsonObject> {
-    const answer = await this.call(`/api/v1${path}`);
-    const value = jsonOf(answer, `GET ${path}`);
-    if (answer.status !== 200) throw new CliError(sentenceOf(answer.status, value, this.context.url));
+  rest(path: string): Promise<JsonObject> {
+    return this.restCall('GET', path);
+  }
+
+  /** One workspace REST operation. @throws CliError with the status and the operation's own text */
+  async restCall(method: 'GET' | 'POST', path: string, body?: JsonObject): Promise<JsonObject> {
+    const answer = await this.call(`/api/v1${path}`, {
+      method,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const value = jsonOf(answer, `${method} ${path}`);
+    if (answer.status >= 300) throw refusal(answer.status, value, this.context.url);
     return value;
   }
 
@@ -99,6 +107,10 @@ export class Client {
     const workspace = await this.rest('/workspace/current');
     return textField(workspace, 'external_id') || textField(workspace, 'id');
   }
+}
+
+function refusal(status: number, body: JsonObject, url: string): CliError {
+  return new CliError(sentenceOf(status, body, url), { status });
 }
 
 /** The sentence for an answer that is not a success, whichever of the three shapes it has. */

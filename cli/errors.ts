@@ -1,11 +1,17 @@
 /** A failure that a person can do something about: one sentence with the cure, no stack. Exit code 1; 2 means the command was used wrongly. */
 export class CliError extends Error {
   readonly exitCode: number;
+  /** The HTTP status, when it was an answer that made the failure. */
+  readonly status: number | undefined;
 
-  constructor(message: string, options: { readonly cause?: unknown; readonly exitCode?: 1 | 2 } = {}) {
+  constructor(
+    message: string,
+    options: { readonly cause?: unknown; readonly exitCode?: 1 | 2; readonly status?: number } = {},
+  ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'CliError';
     this.exitCode = options.exitCode ?? 1;
+    this.status = options.status;
   }
 }
 

@@ -1,5 +1,23 @@
 // The only place that writes to the terminal. What a command was asked for goes to stdout; progress, hints and errors go to stderr, so that
 // a pipe sees the result alone.
+import { errorCode } from './errors.ts';
+
+/**
+ * Whoever reads us may stop reading (`longshore … | head`): that ends the program, quietly and well, since the reader has what it wanted.
+ * @returns a call by which a command goes on without its reader (`up` has children to stop)
+ */
+export function endWithReader(): () => void {
+  let keep = false;
+  process.stdout.on('error', (error) => {
+    if (errorCode(error) !== 'EPIPE') note(`longshore: cannot write the output (${error.message})`);
+    if (!keep) process.exit(errorCode(error) === 'EPIPE' ? 0 : 1);
+  });
+  // There is nobody left to tell.
+  process.stderr.on('error', () => {});
+  return () => {
+    keep = true;
+  };
+}
 
 /** A result line. */
 export function print(line: string): void {

@@ -4,13 +4,23 @@ import { Command, CommanderError, InvalidArgumentError } from 'commander';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
-import { note, print, printError } from './print.ts';
+import type { InvokeFlags, LogsFlags, UpFlags } from './flags.ts';
+import { endWithReader, note, print, printError } from './print.ts';
+import { command, wholeNumber } from './program-parts.ts';
+import { addResourceCommands } from './resources.ts';
+
+/** What must stop its own way, whether anybody reads its output or not. */
+const DAEMONS = new Set(['up', 'scheduler', 'agent']);
 
 /** Runs one command line; resolves with the exit code. */
 export async function runProgram(argv: readonly string[]): Promise<number> {
   let exitCode = 0;
   const program = buildProgram((code) => {
     exitCode = code;
+  });
+  const goOnUnread = endWithReader();
+  program.hook('preAction', (_, action) => {
+    if (DAEMONS.has(action.name())) goOnUnread();
   });
   try {
     await program.parseAsync([...argv], { from: 'user' });
@@ -111,13 +121,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     setExitCode(await runStatus(globals(program), process.env));
   });
 
-  const task = command(program, 'task', 'Look at tasks');
-  command(task, 'get', 'Show one task, with its result')
-    .argument('<id>')
-    .action(async (id: string) => {
-      const { runTaskGet } = await import('./commands/task.ts');
-      await runTaskGet(id, globals(program), process.env);
-    });
+  addResourceCommands(program, () => ({ options: globals(program), env: process.env }));
 
   const context = command(program, 'context', 'Show and choose the installation that commands talk to');
   command(context, 'show', 'Print the URL, token and workspace that commands would use').action(async () => {
@@ -145,40 +149,8 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
   return program;
 }
 
-export interface UpFlags extends GlobalOptions {
-  readonly dataDir?: string;
-  readonly port?: number;
-  readonly agentPort?: number;
-  readonly example?: string;
-  readonly exampleData: string;
-  readonly firstRun?: boolean;
-}
-
-export interface InvokeFlags {
-  readonly data: string;
-  readonly version?: number;
-  readonly kind: string;
-  readonly timeout: number;
-}
-
-export interface LogsFlags {
-  readonly container?: string;
-  readonly task?: string;
-  readonly follow?: boolean;
-  readonly limit: number;
-}
-
-function command(parent: Command, name: string, description: string): Command {
-  return parent.command(name).description(description);
-}
-
 function globals(program: Command): GlobalOptions {
   return program.opts<GlobalOptions>();
-}
-
-function wholeNumber(text: string): number {
-  if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError('must be a whole number.');
-  return Number(text);
 }
 
 function portNumber(text: string): number {

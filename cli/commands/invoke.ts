@@ -8,7 +8,7 @@ import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { CliError, usageError } from '../errors.ts';
 import { note, printBytes, printError, printJson } from '../print.ts';
-import type { InvokeFlags } from '../program.ts';
+import type { InvokeFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 

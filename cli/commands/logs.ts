@@ -8,7 +8,7 @@ import { CliError, usageError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { print } from '../print.ts';
-import type { LogsFlags } from '../program.ts';
+import type { LogsFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 

@@ -1,17 +1,48 @@
-// `longshore task`: one task as the scheduler knows it now.
-import { Client } from '../client.ts';
-import { resolveContext } from '../context.ts';
-import type { GlobalOptions } from '../context.ts';
-import { textField } from '../json.ts';
+// `longshore task`: tasks as the scheduler knows them now.
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import type { TaskListFlags } from '../flags.ts';
+import { ageOf, counted, durationOf } from '../format.ts';
+import { listField, textField } from '../json.ts';
 import { print, printJson } from '../print.ts';
+import { deploymentsNamed } from './deployment-reference.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
 
-type Env = Readonly<Record<string, string | undefined>>;
+const STATUSES = ['PENDING', 'RUNNING', 'COMPLETE', 'ERROR', 'CANCELLED', 'EXPIRED', 'TIMEOUT', 'RETRY'];
 
-export async function runTaskGet(id: string, options: GlobalOptions, env: Env): Promise<void> {
-  const client = new Client(await resolveContext(options, env));
-  try {
-    const task = await client.rest(`/task/${await client.workspaceId()}/${encodeURIComponent(id)}`);
-    if (options.json === true) {
+/** The newest tasks, filtered. */
+export async function runTaskList(flags: TaskListFlags, invocation: Invocation): Promise<void> {
+  const statuses = checkedStatuses(flags.status);
+  await withClient(invocation, async (client) => {
+    const filters: Record<string, readonly string[]> = {
+      ...(statuses.length > 0 ? { status: statuses } : {}),
+      ...(flags.container === undefined ? {} : { 'container-id': [flags.container] }),
+      ...(flags.deployment === undefined ? {} : { 'stub-id': await stubsOf(client, flags.deployment) }),
+    };
+    const query = new URLSearchParams({ limit: String(flags.limit), filters: JSON.stringify(filters) });
+    const answer = await client.gateway('GET', `/tasks?${query.toString()}`);
+    const nowMs = Date.now();
+    showList(
+      invocation,
+      listField(answer, 'tasks'),
+      ['ID', 'STATUS', 'HANDLER', 'CREATED', 'TOOK', 'CONTAINER'],
+      (task) => [
+        textField(task, 'id'),
+        textField(task, 'status'),
+        textField(task, 'stubName') || '-',
+        `${ageOf(textField(task, 'createdAt'), nowMs)} ago`,
+        durationOf(textField(task, 'startedAt'), textField(task, 'endedAt'), nowMs),
+        textField(task, 'containerId') || '-',
+      ],
+    );
+  });
+}
+
+export async function runTaskGet(id: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const task = await client.rest(`/task/${await client.workspaceId()}/${encodeURIComponent(id)}`).catch(hinted(id));
+    if (invocation.options.json === true) {
       printJson(task);
       return;
     }
@@ -21,7 +52,50 @@ export async function runTaskGet(id: string, options: GlobalOptions, env: Env): 
     }
     if (task['result'] !== null && task['result'] !== undefined)
       print(`result:         ${JSON.stringify(task['result'])}`);
-  } finally {
-    await client.close();
+  });
+}
+
+/** Cancels them in turn; the first one that cannot be stopped ends it, and is named. */
+export async function runTaskStop(ids: readonly string[], invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const stopped: string[] = [];
+    for (const id of ids) {
+      // One call each: the operation stops at its first failure without saying at which.
+      await client.gateway('POST', '/tasks/stop', { taskIds: [id] }).catch((error: unknown) => {
+        const before = stopped.length === 0 ? '' : ` (${counted(stopped.length, 'task')} before it stopped)`;
+        throw new CliError(`task ${id} was not stopped${before}: ${sentence(error)}`, { cause: error });
+      });
+      stopped.push(id);
+    }
+    showDone(
+      invocation,
+      { stopped },
+      stopped.map((id) => `stopped ${id}`),
+    );
+  });
+}
+
+function checkedStatuses(text: string | undefined): readonly string[] {
+  const statuses = (text ?? '').split(',').flatMap((part) => (part.trim() === '' ? [] : [part.trim().toUpperCase()]));
+  const unknown = statuses.find((status) => !STATUSES.includes(status));
+  if (unknown !== undefined) {
+    throw usageError(`--status ${unknown} is not a task's status: one or more of ${STATUSES.join(', ')}`);
   }
+  return statuses;
+}
+
+async function stubsOf(client: Client, reference: string): Promise<readonly string[]> {
+  const stubIds = (await deploymentsNamed(client, reference)).map((deployment) => deployment.stubId);
+  return [...new Set(stubIds)];
+}
+
+function hinted(id: string): (error: unknown) => never {
+  return (error) => {
+    throw new CliError(`cannot show task ${id}: ${sentence(error)}`, { cause: error });
+  };
+}
+
+function sentence(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return /not found|no such thing/i.test(text) ? `${text}; \`longshore task list\` shows those there are` : text;
 }

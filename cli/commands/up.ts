@@ -14,7 +14,7 @@ import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
 import { note, print, printError, printJson } from '../print.ts';
 import { programName, ROOT } from '../program-name.ts';
-import type { UpFlags } from '../program.ts';
+import type { UpFlags } from '../flags.ts';
 import { SupervisedChild } from '../up/child.ts';
 import type { IpcMessage } from '../up/child.ts';
 import { ChildBook, lockDataDir, makeDataDir } from '../up/data-dir.ts';

@@ -1,7 +1,7 @@
 // What `up` itself reads from flags and the environment, and the environments it gives its children.
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import type { UpFlags } from '../program.ts';
+import type { UpFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 

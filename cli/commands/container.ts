@@ -1,0 +1,58 @@
+// `longshore container`: what runs now.
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import { ageOf } from '../format.ts';
+import { listField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { deploymentsOf, shown } from './deployment-reference.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+/** The last part of an id, which `longshore logs` prints too, is as good as all of it while it is the only one. */
+const SHORT = /^[0-9a-f]{4,8}$/i;
+
+export async function runContainerList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const containers = await containersOf(client);
+    const names = invocation.options.json === true ? new Map<string, string>() : await deploymentNames(client);
+    const nowMs = Date.now();
+    showList(invocation, containers, ['ID', 'STATUS', 'DEPLOYMENT', 'MACHINE', 'AGE'], (container) => [
+      textField(container, 'containerId'),
+      textField(container, 'status'),
+      names.get(textField(container, 'deploymentId')) ?? '-',
+      textField(container, 'machineId') || '-',
+      ageOf(textField(container, 'startedAt') || textField(container, 'scheduledAt'), nowMs),
+    ]);
+  });
+}
+
+export async function runContainerStop(reference: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const id = SHORT.test(reference) ? await fullId(client, reference) : reference;
+    await client.gateway('POST', `/containers/${encodeURIComponent(id)}/stop`).catch((error: unknown) => {
+      if (!(error instanceof CliError) || !error.message.startsWith('Container not found')) throw error;
+      throw new CliError(`no container ${id} runs here: \`longshore container list\` shows them`, { cause: error });
+    });
+    showDone(invocation, { containerId: id, done: 'stopping' }, [`stopping ${id}: it has 30 s to end`]);
+  });
+}
+
+async function containersOf(client: Client): Promise<readonly JsonObject[]> {
+  return listField(await client.gateway('GET', '/containers'), 'containers');
+}
+
+async function deploymentNames(client: Client): Promise<ReadonlyMap<string, string>> {
+  const answer = await client.gateway('GET', '/deployments?limit=1000');
+  return new Map(deploymentsOf(answer).map((deployment) => [deployment.id, shown(deployment)]));
+}
+
+async function fullId(client: Client, end: string): Promise<string> {
+  const ids = (await containersOf(client)).map((container) => textField(container, 'containerId'));
+  const found = ids.filter((id) => id.endsWith(end.toLowerCase()));
+  const [only] = found;
+  if (only === undefined) {
+    throw new CliError(`no container's id ends in ${end}: \`longshore container list\` shows them`);
+  }
+  if (found.length > 1) throw usageError(`${found.length} containers' ids end in ${end}: give the whole id of one`);
+  return only;
+}

@@ -1,0 +1,123 @@
+// Which deployment a person means: an id, a name (its latest version), or a name with a version (`hello/v3`), with its kind in front where
+// the same name is an endpoint and a task queue (`taskqueue/hello`).
+import { kindOf } from '#shared/domain/status.ts';
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import { listField, numberField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+
+export interface DeploymentFacts {
+  readonly id: string;
+  readonly name: string;
+  readonly kind: string;
+  readonly version: number;
+  readonly active: boolean;
+  readonly stubId: string;
+}
+
+/** A reference as it was typed. */
+export type DeploymentReference =
+  | { readonly id: string }
+  | { readonly name: string; readonly kind: string | undefined; readonly version: number | undefined };
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const KINDS = ['endpoint', 'asgi', 'taskqueue', 'function', 'schedule', 'pod', 'bot'];
+const HINT = '`longshore deployment list` shows them';
+/** What a list answers at most. */
+const LIST_LIMIT = 1000;
+
+/** @throws CliError when it has none of the forms */
+export function parseReference(text: string): DeploymentReference {
+  if (UUID.test(text)) return { id: text };
+  const parts = text.split('/');
+  const version = /^v([1-9]\d{0,8})$/.exec(parts.length > 1 ? (parts.at(-1) ?? '') : '')?.[1];
+  if (version !== undefined) parts.pop();
+  const kind = parts.length > 1 && KINDS.includes(parts[0] ?? '') ? parts.shift() : undefined;
+  const name = parts.join('/');
+  if (name === '' || parts.includes('')) {
+    throw usageError(
+      `${JSON.stringify(text)} is not a deployment: give its id, a name, or a name and version (hello/v3)`,
+    );
+  }
+  return { name, kind, version: version === undefined ? undefined : Number(version) };
+}
+
+/** The deployments of a list answer. */
+export function deploymentsOf(answer: JsonObject): readonly DeploymentFacts[] {
+  return listField(answer, 'deployments').map(factsOf);
+}
+
+/**
+ * Every deployment that the reference can mean, the highest version first: all versions of a name, or just the one.
+ * @throws CliError when there is none
+ */
+export async function deploymentsNamed(client: Client, text: string): Promise<readonly DeploymentFacts[]> {
+  const reference = parseReference(text);
+  if ('id' in reference) return [await deploymentWithId(client, reference.id)];
+  const { name, kind, version } = reference;
+  const filters = { name: [name], ...(version === undefined ? {} : { version: [String(version)] }) };
+  const query = new URLSearchParams({ limit: String(LIST_LIMIT), filters: JSON.stringify(filters) });
+  const all = deploymentsOf(await client.gateway('GET', `/deployments?${query.toString()}`));
+  // The list's name filter means "contains"; the exact name is picked here.
+  const found = all.filter(
+    (one) =>
+      one.name === name &&
+      (kind === undefined || one.kind === kind) &&
+      (version === undefined || one.version === version),
+  );
+  if (found.length === 0) throw new CliError(noneText(text, version, all));
+  return found.toSorted((a, b) => b.version - a.version);
+}
+
+/** The one deployment that is meant; a name means its latest version. @throws CliError when there is none, or several kinds have the name */
+export async function oneDeployment(client: Client, text: string): Promise<DeploymentFacts> {
+  const found = await deploymentsNamed(client, text);
+  const [latest] = found;
+  const kinds = [...new Set(found.map((one) => one.kind))];
+  if (latest === undefined || kinds.length > 1) throw ambiguous(text, kinds);
+  return latest;
+}
+
+/** All versions of the one name that is meant. @throws CliError as `oneDeployment` */
+export async function allVersions(client: Client, text: string): Promise<readonly DeploymentFacts[]> {
+  const reference = parseReference(text);
+  if ('id' in reference || reference.version !== undefined) {
+    throw usageError(`--all-versions goes with a name, and ${text} is one version`);
+  }
+  const found = await deploymentsNamed(client, text);
+  const kinds = [...new Set(found.map((one) => one.kind))];
+  if (kinds.length > 1) throw ambiguous(text, kinds);
+  return found;
+}
+
+/** `hello v3`. */
+export const shown = (deployment: DeploymentFacts): string => `${deployment.name} v${deployment.version}`;
+
+function ambiguous(text: string, kinds: readonly string[]): CliError {
+  const forms = kinds.map((kind) => `${kind}/${text}`).join(' or ');
+  return usageError(`${text} is the name of several kinds: say ${forms}`);
+}
+
+async function deploymentWithId(client: Client, id: string): Promise<DeploymentFacts> {
+  const path = `/deployment/${await client.workspaceId()}/${id.toLowerCase()}`;
+  const found = await client.rest(path).catch((error: unknown) => {
+    if (!(error instanceof CliError) || error.status !== 404) throw error;
+    throw new CliError(`no deployment has the id ${id}: ${HINT}`, { cause: error });
+  });
+  return factsOf(found);
+}
+
+const factsOf = (item: JsonObject): DeploymentFacts => ({
+  id: textField(item, 'id'),
+  name: textField(item, 'name'),
+  kind: kindOf(textField(item, 'stubType')),
+  version: numberField(item, 'version'),
+  active: item['active'] === true,
+  stubId: textField(item, 'stubId'),
+});
+
+function noneText(text: string, version: number | undefined, all: readonly DeploymentFacts[]): string {
+  if (version !== undefined) return `there is no ${text}: ${HINT}`;
+  const near = [...new Set(all.map((one) => one.name))].slice(0, 5);
+  return `no deployment is named ${text}${near.length > 0 ? ` (there is ${near.join(', ')})` : ''}: ${HINT}`;
+}

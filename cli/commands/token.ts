@@ -1,0 +1,95 @@
+// `longshore token`: credentials of the workspace. A key is shown once, when it is made.
+import { CliError, usageError } from '../errors.ts';
+import type { TokenCreateFlags, TokenVerbFlags } from '../flags.ts';
+import { ageOf } from '../format.ts';
+import { listField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { note, print, printJson } from '../print.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+const TYPES = ['workspace', 'workspace_restricted'];
+
+export async function runTokenList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const answer = await client.gateway('GET', '/tokens');
+    const nowMs = Date.now();
+    const own = tokenIdOf(client.context.token);
+    showList(
+      invocation,
+      listField(answer, 'tokens'),
+      ['ID', 'TYPE', 'ACTIVE', 'USE', 'KEY', 'CREATED', ''],
+      (token) => [
+        textField(token, 'tokenId'),
+        textField(token, 'tokenType'),
+        token['active'] === true ? 'yes' : 'no',
+        token['reusable'] === false ? 'once' : 'any',
+        textField(token, 'key'),
+        `${ageOf(textField(token, 'createdAt'), nowMs)} ago`,
+        textField(token, 'tokenId') === own ? '(this one)' : '',
+      ],
+    );
+  });
+}
+
+/** Prints the key alone on stdout, so that it can be taken by a script; what it is goes to stderr. */
+export async function runTokenCreate(flags: TokenCreateFlags, invocation: Invocation): Promise<void> {
+  if (!TYPES.includes(flags.type)) throw usageError(`--type ${flags.type} is not one of ${TYPES.join(', ')}`);
+  await withClient(invocation, async (client) => {
+    const query = new URLSearchParams({ tokenType: flags.type, ...(flags.once === true ? { reusable: 'false' } : {}) });
+    const token = tokenOf(await client.gateway('POST', `/tokens?${query.toString()}`));
+    if (invocation.options.json === true) {
+      printJson(token);
+      return;
+    }
+    print(textField(token, 'key'));
+    const use = flags.once === true ? ', good for one use' : '';
+    note(
+      `token ${textField(token, 'tokenId')} (${textField(token, 'tokenType')}${use}); its key is shown this once: keep it`,
+    );
+  });
+}
+
+export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    mustNotBeOwn(id, client.context.token, flags, 'switch off');
+    const answer = await client.gateway('POST', `/tokens/${encodeURIComponent(id)}/toggle`).catch(unknownToken(id));
+    const token = tokenOf(answer);
+    showDone(invocation, token, [`token ${id} is ${token['active'] === true ? 'active again' : 'switched off'}`]);
+  });
+}
+
+export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    mustNotBeOwn(id, client.context.token, flags, 'delete');
+    await client.gateway('DELETE', `/tokens/${encodeURIComponent(id)}`).catch(unknownToken(id));
+    showDone(invocation, { tokenId: id, done: 'deleted' }, [`deleted token ${id}`]);
+  });
+}
+
+/** The token's id, which is its JWT's; empty when it is no JWT. It is the scheduler that judges a token, this only warns. */
+export function tokenIdOf(token: string): string {
+  try {
+    const claims: unknown = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString('utf8'));
+    return typeof claims === 'object' && claims !== null ? textField(claims as JsonObject, 'jti') : '';
+  } catch {
+    return '';
+  }
+}
+
+function mustNotBeOwn(id: string, token: string, flags: TokenVerbFlags, what: string): void {
+  if (flags.force === true || tokenIdOf(token) !== id) return;
+  throw usageError(`${id} is the token that this command uses: to ${what} it all the same, add --force`);
+}
+
+function tokenOf(answer: JsonObject): JsonObject {
+  const { token } = answer;
+  return typeof token === 'object' && token !== null ? (token as JsonObject) : {};
+}
+
+function unknownToken(id: string): (error: unknown) => never {
+  return (error) => {
+    if (!(error instanceof CliError) || !/^Unable to (toggle|delete) token/.test(error.message)) throw error;
+    throw new CliError(`there is no token ${id} to change: \`longshore token list\` shows them`, { cause: error });
+  };
+}

@@ -1,0 +1,64 @@
+// `longshore workspace`: tenants of the installation; for its administrator.
+import { CliError } from '../errors.ts';
+import { ageOf } from '../format.ts';
+import { listField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { note, print, printJson } from '../print.ts';
+import { programName } from '../program-name.ts';
+import { showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+/** Makes a workspace and prints its first token alone on stdout. */
+export async function runWorkspaceCreate(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const made = await client.restCall('POST', '/workspace', { name }).catch(onlyAdmin);
+    if (invocation.options.json === true) {
+      printJson(made);
+      return;
+    }
+    const workspace = inner(made);
+    const id = textField(workspace, 'external_id') || textField(workspace, 'id');
+    const token = textField(made, 'token') || textField(made, 'newToken') || textField(workspace, 'token');
+    note(`workspace ${textField(workspace, 'name') || name} (${id}); its token is shown this once: keep it`);
+    print(token);
+    note(`use it: LONGSHORE_URL=${client.context.url} LONGSHORE_TOKEN=… ${programName(invocation.env)} status`);
+  });
+}
+
+export async function runWorkspaceList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const workspaces: JsonObject[] = [];
+    let cursor = '';
+    // Pages, up to a bound that no installation needs.
+    for (let page = 0; page < 100; page += 1) {
+      const query = new URLSearchParams({ limit: '100', ...(cursor === '' ? {} : { cursor }) });
+      const answer = await client.restCall('GET', `/workspace?${query.toString()}`).catch(onlyAdmin);
+      workspaces.push(...listField(answer, 'data'));
+      cursor = textField(answer, 'next');
+      if (cursor === '') break;
+    }
+    const nowMs = Date.now();
+    showList(invocation, workspaces, ['ID', 'NAME', 'CREATED'], (workspace) => [
+      textField(workspace, 'external_id') || textField(workspace, 'id'),
+      textField(workspace, 'name') || '-',
+      `${ageOf(textField(workspace, 'created_at'), nowMs)} ago`,
+    ]);
+  });
+}
+
+function inner(made: JsonObject): JsonObject {
+  const { workspace } = made;
+  return typeof workspace === 'object' && workspace !== null ? (workspace as JsonObject) : made;
+}
+
+function onlyAdmin(error: unknown): never {
+  if (error instanceof CliError && /does not accept the token|unauthori[sz]ed/i.test(error.message)) {
+    throw new CliError(
+      `${error.message}; workspaces need the installation's admin token, which \`longshore up\` keeps in the context file`,
+      {
+        cause: error,
+      },
+    );
+  }
+  throw error;
+}

@@ -1,0 +1,53 @@
+// The flags of commands that have more than a few, as the command tree reads them and the commands get them.
+import type { GlobalOptions } from './context.ts';
+
+export interface UpFlags extends GlobalOptions {
+  readonly dataDir?: string;
+  readonly port?: number;
+  readonly agentPort?: number;
+  readonly example?: string;
+  readonly exampleData: string;
+  readonly firstRun?: boolean;
+}
+
+export interface InvokeFlags {
+  readonly data: string;
+  readonly version?: number;
+  readonly kind: string;
+  readonly timeout: number;
+}
+
+export interface LogsFlags {
+  readonly container?: string;
+  readonly task?: string;
+  readonly follow?: boolean;
+  readonly limit: number;
+}
+
+export interface TaskListFlags {
+  readonly status?: string;
+  readonly deployment?: string;
+  readonly container?: string;
+  readonly limit: number;
+}
+
+export interface DeploymentListFlags {
+  readonly name?: string;
+  readonly active?: boolean;
+  readonly limit: number;
+}
+
+/** Of start, stop and delete. */
+export interface DeploymentVerbFlags {
+  readonly allVersions?: boolean;
+}
+
+export interface TokenCreateFlags {
+  readonly type: string;
+  readonly once?: boolean;
+}
+
+/** Of toggle and delete. */
+export interface TokenVerbFlags {
+  readonly force?: boolean;
+}

@@ -1,0 +1,38 @@
+// How the tables write what people compare: ages, durations, sizes, shares.
+
+/** How long ago an RFC 3339 time was: `12s`, `5m`, `3h`, `2d`; a dash for none. */
+export function ageOf(time: string, nowMs: number): string {
+  const atMs = Date.parse(time);
+  return Number.isNaN(atMs) ? '-' : spanOf(Math.max(0, nowMs - atMs));
+}
+
+/** From one time to the other, or to now while the second is missing; a dash when it did not begin. */
+export function durationOf(start: string, end: string, nowMs: number): string {
+  const startMs = Date.parse(start);
+  if (Number.isNaN(startMs)) return '-';
+  const endMs = Date.parse(end);
+  const ms = Math.max(0, (Number.isNaN(endMs) ? nowMs : endMs) - startMs);
+  return ms < 10_000 ? `${(ms / 1000).toFixed(ms < 1000 ? 3 : 1)}s` : spanOf(ms);
+}
+
+function spanOf(ms: number): string {
+  const seconds = Math.floor(ms / 1000);
+  if (seconds < 120) return `${seconds}s`;
+  if (seconds < 120 * 60) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 48 * 3600) return `${Math.floor(seconds / 3600)}h`;
+  return `${Math.floor(seconds / 86_400)}d`;
+}
+
+/** Millicores as cores. */
+export const coresOf = (millicores: number): string => `${Math.round(millicores / 10) / 100}`;
+
+/** MiB, in GiB from one on. */
+export function memoryOf(mib: number): string {
+  return mib < 1024 ? `${mib} MiB` : `${Math.round((mib / 1024) * 10) / 10} GiB`;
+}
+
+/** `2 H100`, or a dash for none. */
+export const gpusOf = (count: number, model: string): string => (count > 0 ? `${count} ${model}`.trim() : '-');
+
+/** `3 containers`, `1 container`. */
+export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;

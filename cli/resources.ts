@@ -1,0 +1,237 @@
+// The part of the command tree about things a scheduler keeps: tasks, deployments, containers, machines, workers, pools, workspaces, tokens.
+// Names, flags and help; each command's module is loaded when it runs.
+import type { Command } from 'commander';
+import type { Invocation } from './commands/run.ts';
+import type {
+  DeploymentListFlags,
+  DeploymentVerbFlags,
+  TaskListFlags,
+  TokenCreateFlags,
+  TokenVerbFlags,
+} from './flags.ts';
+import { command, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
+
+/** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
+export function addResourceCommands(program: Command, invocation: () => Invocation): void {
+  addTask(program, invocation);
+  addDeployment(program, invocation);
+  addContainer(program, invocation);
+  addMachine(program, invocation);
+  addWorker(program, invocation);
+  addWorkspace(program, invocation);
+  addToken(program, invocation);
+}
+
+/** Examples below the help of a command. */
+function examples(of: Command, ...lines: readonly string[]): Command {
+  return of.addHelpText('after', `\nExamples:\n${lines.map((line) => `  longshore ${line}`).join('\n')}`);
+}
+
+function addTask(program: Command, invocation: () => Invocation): void {
+  const task = command(program, 'task', 'Look at tasks and stop them');
+  examples(
+    command(task, 'list', 'List the newest tasks')
+      .option('--status <status>', 'only these, such as RUNNING or PENDING,RETRY')
+      .option('--deployment <deployment>', 'of a deployment: its name, name and version (hello/v3), or id')
+      .option('--container <id>', 'of one container')
+      .option('--limit <n>', 'how many at most', listLimit, 100),
+    'task list --status RUNNING',
+    'task list --deployment hello --limit 10 --json',
+  ).action(async (flags: TaskListFlags) => {
+    const { runTaskList } = await import('./commands/task.ts');
+    await runTaskList(flags, invocation());
+  });
+  examples(command(task, 'get', 'Show one task, with its result').argument('<id>'), 'task get 5f0c… --json').action(
+    async (id: string) => {
+      const { runTaskGet } = await import('./commands/task.ts');
+      await runTaskGet(id, invocation());
+    },
+  );
+  examples(
+    command(task, 'stop', 'Cancel tasks, waiting or running').argument('<id...>'),
+    'task stop 5f0c…',
+    "task stop $(longshore task list --status PENDING --json | jq -r '.[].id')",
+  ).action(async (ids: string[]) => {
+    const { runTaskStop } = await import('./commands/task.ts');
+    await runTaskStop(ids, invocation());
+  });
+}
+
+const DEPLOYMENT = '<deployment>';
+const DEPLOYMENT_HELP = 'a name (its latest version), a name and version (hello/v3), or an id';
+
+function addDeployment(program: Command, invocation: () => Invocation): void {
+  const deployment = command(program, 'deployment', 'Look at deployments; start, stop, scale and delete them');
+  examples(
+    command(deployment, 'list', 'List deployments, the newest first')
+      .option('--name <text>', 'only those whose name contains this')
+      .option('--active <yes|no>', 'only those that may run, or only those that are stopped', yesOrNo)
+      .option('--limit <n>', 'how many at most', listLimit, 1000),
+    'deployment list',
+    'deployment list --name hello --active yes --json',
+  ).action(async (flags: DeploymentListFlags) => {
+    const { runDeploymentList } = await import('./commands/deployment.ts');
+    await runDeploymentList(flags, invocation());
+  });
+  for (const [verb, what, all] of [
+    ['start', 'Let a stopped deployment run again', 'deployment start hello'],
+    [
+      'stop',
+      'Stop a deployment: its containers end now, its URL answers no more, its queued tasks wait',
+      'deployment stop hello --all-versions',
+    ],
+    [
+      'delete',
+      'Delete a deployment: as stop, and its queued tasks are cancelled; its version number is never used again',
+      'deployment delete hello --all-versions',
+    ],
+  ] as const) {
+    examples(
+      command(deployment, verb, what)
+        .argument(DEPLOYMENT, DEPLOYMENT_HELP)
+        .option('--all-versions', 'every version of the name'),
+      `deployment ${verb} hello/v3`,
+      all,
+    ).action(async (reference: string, flags: DeploymentVerbFlags) => {
+      const { runDeploymentVerb } = await import('./commands/deployment.ts');
+      await runDeploymentVerb(verb, reference, flags, invocation());
+    });
+  }
+  examples(
+    command(deployment, 'scale', 'Keep exactly so many containers; 0 stops them and lets the queue decide again')
+      .argument(DEPLOYMENT, DEPLOYMENT_HELP)
+      .argument('<containers>', 'how many', wholeNumber),
+    'deployment scale hello 2',
+    'deployment scale hello/v3 0',
+  ).action(async (reference: string, containers: number) => {
+    const { runDeploymentScale } = await import('./commands/deployment.ts');
+    await runDeploymentScale(reference, containers, invocation());
+  });
+}
+
+function addContainer(program: Command, invocation: () => Invocation): void {
+  const container = command(program, 'container', 'Look at containers and stop them');
+  examples(command(container, 'list', 'List the containers there are now'), 'container list').action(async () => {
+    const { runContainerList } = await import('./commands/container.ts');
+    await runContainerList(invocation());
+  });
+  examples(
+    command(container, 'stop', 'Stop a container; its deployment may start another').argument(
+      '<id>',
+      'its id, or the last characters of it as lists and logs show them',
+    ),
+    'container stop 1f2e3d4c',
+  ).action(async (id: string) => {
+    const { runContainerStop } = await import('./commands/container.ts');
+    await runContainerStop(id, invocation());
+  });
+}
+
+function addMachine(program: Command, invocation: () => Invocation): void {
+  const machine = command(program, 'machine', 'Admit machines, look at them, delete them');
+  examples(
+    command(
+      machine,
+      'create',
+      'Admit a machine to a pool; prints its token, once, and the line that runs its agent',
+    ).option('--pool <name>', 'the pool, made when it is missing', 'default'),
+    'machine create',
+    'machine create --pool gpu --json',
+  ).action(async (flags: { readonly pool: string }) => {
+    const { runMachineCreate } = await import('./commands/machine.ts');
+    await runMachineCreate(flags.pool, invocation());
+  });
+  examples(
+    command(machine, 'list', 'List machines, present or not').option('--pool <name>', 'of one pool'),
+    'machine list --pool gpu',
+  ).action(async (flags: { readonly pool?: string }) => {
+    const { runMachineList } = await import('./commands/machine.ts');
+    await runMachineList(flags.pool, invocation());
+  });
+  examples(
+    command(machine, 'delete', 'Delete a machine that never came, is lost, or was drained').argument('<id>'),
+    'machine delete 1f2e3d4c',
+  ).action(async (id: string) => {
+    const { runMachineDelete } = await import('./commands/machine.ts');
+    await runMachineDelete(id, invocation());
+  });
+}
+
+function addWorker(program: Command, invocation: () => Invocation): void {
+  const worker = command(program, 'worker', 'Look at what machines offer; take them out of service and back');
+  examples(command(worker, 'list', 'List workers, one for each machine, and what is free'), 'worker list').action(
+    async () => {
+      const { runWorkerList } = await import('./commands/worker.ts');
+      await runWorkerList(invocation());
+    },
+  );
+  for (const [verb, what] of [
+    ['cordon', 'Place nothing new on a worker; what runs there goes on'],
+    ['uncordon', 'Place containers on a worker again'],
+    ['drain', 'Cordon a worker and have its containers leave: before maintenance'],
+  ] as const) {
+    examples(
+      command(worker, verb, what).argument('<id>', "the worker's id, which is its machine's"),
+      `worker ${verb} 1f2e3d4c`,
+    ).action(async (id: string) => {
+      const { runWorkerVerb } = await import('./commands/worker.ts');
+      await runWorkerVerb(verb, id, invocation());
+    });
+  }
+  const pool = command(program, 'pool', 'Look at pools');
+  examples(command(pool, 'list', 'List pools and what is free in them'), 'pool list').action(async () => {
+    const { runPoolList } = await import('./commands/worker.ts');
+    await runPoolList(invocation());
+  });
+}
+
+function addWorkspace(program: Command, invocation: () => Invocation): void {
+  const workspace = command(program, 'workspace', "Make and list workspaces (the administrator's)");
+  examples(
+    command(workspace, 'create', 'Make a workspace; prints its token, once').argument('<name>'),
+    'workspace create team-a',
+  ).action(async (name: string) => {
+    const { runWorkspaceCreate } = await import('./commands/workspace.ts');
+    await runWorkspaceCreate(name, invocation());
+  });
+  examples(command(workspace, 'list', 'List the workspaces'), 'workspace list').action(async () => {
+    const { runWorkspaceList } = await import('./commands/workspace.ts');
+    await runWorkspaceList(invocation());
+  });
+}
+
+function addToken(program: Command, invocation: () => Invocation): void {
+  const token = command(program, 'token', "Look at the workspace's tokens; make, switch and delete them");
+  examples(command(token, 'list', 'List tokens, without their keys'), 'token list').action(async () => {
+    const { runTokenList } = await import('./commands/token.ts');
+    await runTokenList(invocation());
+  });
+  examples(
+    command(token, 'create', 'Make a token; its key is printed alone on stdout, once')
+      .option('--type <type>', 'workspace, or workspace_restricted (runs and looks, manages nothing)', 'workspace')
+      .option('--once', 'good for one use'),
+    'token create > key.txt',
+    'token create --type workspace_restricted --once',
+  ).action(async (flags: TokenCreateFlags) => {
+    const { runTokenCreate } = await import('./commands/token.ts');
+    await runTokenCreate(flags, invocation());
+  });
+  examples(
+    command(token, 'toggle', 'Switch a token off, at once and everywhere, or on again')
+      .argument('<id>')
+      .option('--force', 'also when it is the token of this command'),
+    'token toggle 5f0c…',
+  ).action(async (id: string, flags: TokenVerbFlags) => {
+    const { runTokenToggle } = await import('./commands/token.ts');
+    await runTokenToggle(id, flags, invocation());
+  });
+  examples(
+    command(token, 'delete', 'Delete a token, at once and everywhere')
+      .argument('<id>')
+      .option('--force', 'also when it is the token of this command'),
+    'token delete 5f0c…',
+  ).action(async (id: string, flags: TokenVerbFlags) => {
+    const { runTokenDelete } = await import('./commands/token.ts');
+    await runTokenDelete(id, flags, invocation());
+  });
+}
