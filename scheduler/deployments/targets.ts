@@ -32,7 +32,7 @@ const MAX_ENTRIES = 10_000;
 
 export class Targets {
   readonly #parts: TargetsParts;
-  /** By workspace, kind, name and version (`''`: latest). */
+  /** By workspace, kind, name and version (`''`: latest), and by host label and version. */
   readonly #byName: BoundedMap<string, Target>;
   /** As invoked by the stub's own id: its newest deployment, else itself. */
   readonly #byStub: BoundedMap<string, Target>;
@@ -75,6 +75,16 @@ export class Targets {
     return (
       this.#known(this.#byName, key) ??
       this.#load(() => rows.targetByName(this.#parts.db, workspaceId, kind, name, version), this.#byName, key)
+    );
+  }
+
+  /** What a host label means, of any workspace: callers compare it. @param version - null: the newest */
+  bySubdomain(subdomain: string, version: number | null): Target | Promise<Target | undefined> {
+    // Beside the names: what is forgotten there when something changes is the same.
+    const key = `\n\n${version ?? ''}\n${subdomain}`;
+    return (
+      this.#known(this.#byName, key) ??
+      this.#load(() => rows.targetBySubdomain(this.#parts.db, subdomain, version), this.#byName, key)
     );
   }
 

@@ -2,6 +2,7 @@
 // surfaces on it; main.ts starts and stops it. Must stay true: every answer carries x-request-id; bodies arrive as bytes, and each surface reads
 // them by its own rules; once stopping, answers ask the client to close, new work is refused by readiness first.
 import { randomBytes } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { fastify } from 'fastify';
 import type { FastifyInstance, FastifyReply } from 'fastify';
@@ -14,6 +15,8 @@ export interface HttpServerParts {
   readonly log: Log;
   /** Registers all routes. */
   readonly register: (app: FastifyInstance, server: ServerState) => void;
+  /** The URL to route by, from the Host header and the URL as sent. Absent: as sent. */
+  readonly rewriteUrl?: (host: string | undefined, url: string) => string;
 }
 
 /** What surfaces may know of the server they run in. */
@@ -49,6 +52,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   let address = '';
   const prefix = randomBytes(6).toString('hex');
   let counter = 0;
+  const { rewriteUrl } = parts;
   const app = fastify({
     logger: false,
     exposeHeadRoutes: false,
@@ -56,6 +60,10 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     requestTimeout: WHOLE_REQUEST_MS,
     return503OnClosing: false,
     forceCloseConnections: 'idle',
+    rewriteUrl: (request: IncomingMessage) => {
+      const url = request.url ?? '/';
+      return rewriteUrl === undefined ? url : rewriteUrl(request.headers.host, url);
+    },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1024 },
     // Ours always: a name that a caller chose could be anybody's.
     genReqId: () => `${prefix}-${(++counter).toString(36)}`,

@@ -30,6 +30,7 @@ import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
+import { hostRewriter } from './invoke/host-form.ts';
 import { registerInvoke } from './invoke/invoke.ts';
 import { registerHealth } from './ops/health-page.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
@@ -98,9 +99,16 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   const deployments = new Deployments({ db, stubs, targets, effects, ...limits });
   const server = createHttpServer({
     log: parts.log,
+    rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
     register: (app, state) => registerAll(app, state, parts, stubs, deployments),
   });
   return { server, stubs, deployments };
+}
+
+/** Where every host label is looked at. */
+function invokeDomains({ invokeDomain, externalUrl }: SurfaceSettings): readonly string[] {
+  const external = externalUrl === null ? null : new URL(externalUrl).hostname;
+  return ['localhost', invokeDomain, external].filter((domain) => domain !== null);
 }
 
 function registerAll(
@@ -154,8 +162,14 @@ function registerAll(
   });
 
   plugin(app, '', (scope) => {
-    const { targets, tasks } = parts;
-    registerInvoke(scope, { authenticator, targets, tasks, log, maxBodyBytes: settings.maxInvokeBodyBytes });
+    registerInvoke(scope, {
+      authenticator,
+      targets: parts.targets,
+      tasks: parts.tasks,
+      containers: parts.containerActions,
+      log,
+      maxBodyBytes: settings.maxInvokeBodyBytes,
+    });
   });
 
   plugin(app, '', (scope) => {

@@ -5,6 +5,7 @@ import { isUtf8 } from 'node:buffer';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
+import type { ContainerActions } from '../../containers/container-actions.ts';
 import type { Target } from '../../deployments/stub-config.ts';
 import type { Targets } from '../../deployments/targets.ts';
 import type { Caller } from '../../identity/caller.ts';
@@ -12,22 +13,25 @@ import type { Finished, Submission, TaskService } from '../../tasks/task-service
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { problemOf } from '../error-map.ts';
+import { HOST_BASE, readHostLabel } from './host-form.ts';
 
 export interface InvokeParts {
   readonly authenticator: Authenticator;
-  readonly targets: Pick<Targets, 'byName' | 'byStub'>;
+  readonly targets: Pick<Targets, 'byName' | 'byStub' | 'bySubdomain'>;
   readonly tasks: Pick<TaskService, 'submit'>;
+  readonly containers: Pick<ContainerActions, 'warmUp'>;
   readonly log: Log;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxBodyBytes: number;
 }
 
-/** The kinds invoked with a JSON body and answered with JSON, and the methods they take. */
-const KINDS = { endpoint: ['GET', 'POST'] } as const satisfies Record<string, readonly ('GET' | 'POST')[]>;
+/** The kinds invoked with a JSON body and answered with JSON (an asynchronous one with its task's id), and the methods they take. */
+const KINDS: Readonly<Record<string, readonly Method[]>> = { endpoint: ['GET', 'POST'], taskqueue: ['POST'] };
+type Method = 'GET' | 'POST';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
-type Find = (caller: Caller | null, params: Readonly<Record<string, string>>) => Found | Promise<Found>;
+type Find = (caller: Caller | null, params: Params) => Found | Promise<Found>;
 type Found = Target | Refusal;
 /** An answer instead of a task. `message`: the target could not be resolved; `error`: the call could not be made. */
 class Refusal {
@@ -48,61 +52,82 @@ const NO_STUB = new Refusal(400, 'message', 'Invalid stub');
 const NOT_PUBLIC = new Refusal(400, 'error', 'invalid stub id');
 const BAD_PAYLOAD = new Refusal(400, 'error', 'invalid request payload');
 const WRONG_METHOD = new Refusal(405, 'message', 'Method Not Allowed');
+const NOT_FOUND = new Refusal(404, 'message', 'Not Found');
 const INTERNAL = new Refusal(500, 'error', 'Internal server error');
 
-/** Registers the path forms of every kind at the root of `scope` (a plugin of its own: its errors have their own shape). */
+/** Registers both forms of every kind at the root of `scope` (a plugin of its own: its errors have their own shape). */
 export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void {
   scope.setErrorHandler((error, _request, reply) => sendFailure(error, reply, parts));
+  const add = (url: string, methods: readonly Method[], handler: Handler): void => {
+    scope.route({ method: [...methods], url, bodyLimit: parts.maxBodyBytes, handler });
+    const others = METHODS.filter((method) => !(methods as readonly string[]).includes(method));
+    scope.route({ method: others, url, handler: (_request, reply) => sendRefusal(reply, WRONG_METHOD) });
+  };
+  const addBoth = (path: string, methods: readonly Method[], find: Find): void => {
+    add(path, methods, invokeHandler(find, parts));
+    add(`${path}/warmup`, ['POST'], warmUpHandler(find, parts));
+  };
   for (const [kind, methods] of Object.entries(KINDS)) {
-    const byName =
-      (versionOf: (params: Readonly<Record<string, string>>) => number | null | undefined): Find =>
-      (caller, params) => {
-        if (caller === null) return UNAUTHORIZED;
-        const version = versionOf(params);
-        if (version === undefined) return NO_VERSION;
-        const found = parts.targets.byName(caller.workspaceId, kind, params['name'] ?? '', version);
-        return found instanceof Promise ? found.then(deployed) : deployed(found);
-      };
-    const byStub =
-      (choose: (caller: Caller | null, target: Target) => Found): Find =>
-      (caller, params) => {
-        const stubId = (params['stubId'] ?? '').toLowerCase();
-        if (!isUuid(stubId)) return caller === null ? UNAUTHORIZED : NO_STUB;
-        const pick = (target: Target | undefined): Found =>
-          target === undefined || target.kind !== kind
-            ? caller === null
-              ? UNAUTHORIZED
-              : NO_STUB
-            : choose(caller, target);
-        const found = parts.targets.byStub(stubId);
-        return found instanceof Promise ? found.then(pick) : pick(found);
-      };
-    const add = (path: string, find: Find): void => {
-      scope.route({
-        method: [...methods],
-        url: `/${kind}${path}`,
-        bodyLimit: parts.maxBodyBytes,
-        handler: handlerOf(find, parts),
-      });
-      const others = METHODS.filter((method) => !(methods as readonly string[]).includes(method));
-      scope.route({
-        method: others,
-        url: `/${kind}${path}`,
-        handler: (_request, reply) => sendRefusal(reply, WRONG_METHOD),
-      });
-    };
-    add('/:name', byName(latest));
-    add('/:name/latest', byName(latest));
-    add('/:name/:version', byName(versionParam));
-    add('/id/:stubId', byStub(ownOrPublic));
-    add('/public/:stubId', byStub(publicOnly));
+    addBoth(`/${kind}/:name`, methods, byName(parts, kind, latest));
+    addBoth(`/${kind}/:name/latest`, methods, byName(parts, kind, latest));
+    addBoth(`/${kind}/:name/:version`, methods, byName(parts, kind, versionParam));
+    addBoth(`/${kind}/id/:stubId`, methods, byStub(parts, kind, ownOrPublic));
+    add(`/${kind}/public/:stubId`, methods, invokeHandler(byStub(parts, kind, publicOnly), parts));
   }
+  // Which methods a host takes is known once its deployment is.
+  addBoth(`${HOST_BASE}/:label`, ['GET', 'POST'], byHost(parts));
+  scope.all(`${HOST_BASE}/:label/*`, (_request, reply) => sendRefusal(reply, NOT_FOUND));
+}
+
+type Params = Readonly<Record<string, string>>;
+
+function byName(parts: InvokeParts, kind: string, versionOf: (params: Params) => number | null | undefined): Find {
+  return (caller, params) => {
+    if (caller === null) return UNAUTHORIZED;
+    const version = versionOf(params);
+    if (version === undefined) return NO_VERSION;
+    const found = parts.targets.byName(caller.workspaceId, kind, params['name'] ?? '', version);
+    return found instanceof Promise ? found.then(deployed) : deployed(found);
+  };
+}
+
+/** @param kind - null: any that is invoked in this way */
+function byStub(
+  parts: InvokeParts,
+  kind: string | null,
+  choose: (caller: Caller | null, target: Target) => Found,
+): Find {
+  return (caller, params) => {
+    const unknown = caller === null ? UNAUTHORIZED : NO_STUB;
+    const stubId = (params['stubId'] ?? '').toLowerCase();
+    if (!isUuid(stubId)) return unknown;
+    const pick = (target: Target | undefined): Found =>
+      target === undefined || !(kind === null ? Object.hasOwn(KINDS, target.kind) : target.kind === kind)
+        ? unknown
+        : choose(caller, target);
+    const found = parts.targets.byStub(stubId);
+    return found instanceof Promise ? found.then(pick) : pick(found);
+  };
+}
+
+function byHost(parts: InvokeParts): Find {
+  const ofStub = byStub(parts, null, ownOrPublic);
+  return (caller, params) => {
+    const unknown = caller === null ? UNAUTHORIZED : NO_DEPLOYMENT;
+    const label = readHostLabel(params['label'] ?? '');
+    if (label === undefined) return unknown;
+    if (label.kind === 'stub') return ofStub(caller, { stubId: label.stubId });
+    const pick = (target: Target | undefined): Found =>
+      target === undefined || !Object.hasOwn(KINDS, target.kind) ? unknown : ownOrPublic(caller, target);
+    const found = parts.targets.bySubdomain(label.subdomain, label.version);
+    return found instanceof Promise ? found.then(pick) : pick(found);
+  };
 }
 
 const latest = (): null => null;
 
 /** `v3`; undefined: not a version. */
-function versionParam(params: Readonly<Record<string, string>>): number | undefined {
+function versionParam(params: Params): number | undefined {
   const [, digits] = /^v([0-9]{1,9})$/.exec(params['version'] ?? '') ?? [];
   return digits === undefined ? undefined : Number(digits);
 }
@@ -123,19 +148,38 @@ function publicOnly(_caller: Caller | null, target: Target): Found {
   return target.active ? target : INACTIVE;
 }
 
-function handlerOf(find: Find, parts: InvokeParts) {
-  return (request: FastifyRequest, reply: FastifyReply): void => {
+type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
+
+function invokeHandler(find: Find, parts: InvokeParts): Handler {
+  return resolving(find, parts, (target, request, reply, fail) => {
+    // By host the method is checked here; by path the router has done it.
+    if (KINDS[target.kind]?.includes(request.method as Method) !== true) return sendRefusal(reply, WRONG_METHOD);
+    const input = inputOf(request.body);
+    if (input === null) return sendRefusal(reply, BAD_PAYLOAD);
+    const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
+    const submitted = parts.tasks.submit(target, query === undefined ? { input } : { input, query });
+    submitted.then((submission) => answer(submission, target, reply, fail), fail);
+  });
+}
+
+/** Starts a container without a task; nothing to say when it is under way. */
+function warmUpHandler(find: Find, parts: InvokeParts): Handler {
+  return resolving(find, parts, (target, _request, reply, fail) => {
+    parts.containers.warmUp(target).then(() => void reply.code(200).send(), fail);
+  });
+}
+
+function resolving(
+  find: Find,
+  parts: InvokeParts,
+  act: (target: Target, request: FastifyRequest, reply: FastifyReply, fail: (error: unknown) => void) => void,
+): Handler {
+  return (request, reply) => {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
-    const go = (found: Found): void => {
-      if (found instanceof Refusal) return sendRefusal(reply, found);
-      const input = inputOf(request.body);
-      if (input === null) return sendRefusal(reply, BAD_PAYLOAD);
-      const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
-      const submitted = parts.tasks.submit(found, query === undefined ? { input } : { input, query });
-      submitted.then((submission) => answer(submission, found, reply, fail), fail);
-    };
+    const go = (found: Found): void =>
+      found instanceof Refusal ? sendRefusal(reply, found) : act(found, request, reply, fail);
     const resolve = (caller: Caller | null): void => {
-      const found = find(caller, request.params as Readonly<Record<string, string>>);
+      const found = find(caller, request.params as Params);
       if (found instanceof Promise) found.then(go, fail);
       else go(found);
     };

@@ -94,6 +94,28 @@ export function targetByName(
   );
 }
 
+/**
+ * What the host label of a deployment means, active or not; of any workspace, callers compare it.
+ * @param version - null: the highest that is not deleted
+ */
+export function targetBySubdomain(
+  db: Queryable,
+  subdomain: string,
+  version: number | null,
+): Promise<TargetRow | undefined> {
+  // A label belongs to whoever had it first: its last characters are a short hash, for which others can search names.
+  return maybeOne(
+    db,
+    `${FROM_DEPLOYMENTS}
+     where d.subdomain = $1 and d.deleted_at is null and ($2::integer is null or d.version = $2::integer)
+       and (d.workspace_id, d.name, d.stub_type) = (select f.workspace_id, f.name, f.stub_type from deployments f
+         where f.subdomain = $1 order by f.created_at, f.id limit 1)
+     order by d.version desc limit 1`,
+    [subdomain, version],
+    map,
+  );
+}
+
 /** A stub as it is invoked by its own id: by its newest deployment, active ones first, when it has any; else by itself. Of any workspace. */
 export function targetOfStub(db: Queryable, stubId: string): Promise<TargetRow | undefined> {
   return maybeOne(

@@ -5,6 +5,7 @@ import type { TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
 import type { StubConfig, Target } from '../../../scheduler/deployments/stub-config.ts';
+import { hostRewriter, readHostLabel } from '../../../scheduler/http/invoke/host-form.ts';
 import { inputOf, registerInvoke } from '../../../scheduler/http/invoke/invoke.ts';
 import { createHttpServer } from '../../../scheduler/http/server.ts';
 import type { HttpServer } from '../../../scheduler/http/server.ts';
@@ -20,14 +21,16 @@ const caller = (workspaceId: string): Caller => ({
   type: 'workspace_restricted',
   isAdmin: false,
 });
-const aTarget = (said: { readonly active?: boolean; readonly authorized?: boolean } = {}): Target => ({
+const aTarget = (
+  said: { readonly active?: boolean; readonly authorized?: boolean; readonly kind?: string } = {},
+): Target => ({
   workspaceId: 'w' as WorkspaceId,
   stubId: STUB as StubId,
   deploymentId: 'd' as DeploymentId,
   deploymentName: 'hello',
   version: 1,
-  kind: 'endpoint',
-  sync: true,
+  kind: said.kind ?? 'endpoint',
+  sync: (said.kind ?? 'endpoint') === 'endpoint',
   active: said.active ?? true,
   queue: queueNameOf('d' as DeploymentId, STUB as StubId),
   code: null,
@@ -54,15 +57,18 @@ const accepted = (finished: Promise<Finished>): Submission => ({
 const done = (body = '{"ok":true}', httpStatus = 200): Promise<Submission> =>
   Promise.resolve(accepted(Promise.resolve({ status: 'COMPLETE', httpStatus, body })));
 
+let warmed = 0;
 let server: HttpServer;
 let target: Target | undefined;
 beforeEach(() => {
   tasks.calls = [];
   tasks.left = 0;
+  warmed = 0;
   tasks.answer = () => done();
   target = aTarget();
   server = createHttpServer({
     log,
+    rewriteUrl: hostRewriter(['localhost']),
     register: (app) => {
       void app.register((scope, _options, next) => {
         registerInvoke(scope, {
@@ -79,9 +85,14 @@ beforeEach(() => {
               target !== undefined
                 ? target
                 : Promise.resolve(undefined),
+            bySubdomain: (subdomain, version) =>
+              subdomain === 'hello-1a2b3c4' && (version ?? 1) === 1 && target !== undefined
+                ? target
+                : Promise.resolve(undefined),
             byStub: (stubId) => (stubId === STUB && target !== undefined ? target : Promise.resolve(undefined)),
           },
           tasks,
+          containers: { warmUp: async () => void warmed++ },
           log,
           maxBodyBytes: 1000,
         });
@@ -92,11 +103,17 @@ beforeEach(() => {
 });
 afterEach(() => server.stop(0));
 
-async function call(path: string, body: string | Buffer = '{}', token = 'w', method: 'POST' | 'GET' | 'PUT' = 'POST') {
+async function call(
+  path: string,
+  body: string | Buffer = '{}',
+  token = 'w',
+  method: 'POST' | 'GET' | 'PUT' = 'POST',
+  host = 'localhost:1994',
+) {
   const answer = await server.app.inject({
     method,
     url: path,
-    headers: token === '' ? {} : { authorization: `Bearer ${token}` },
+    headers: { host, ...(token === '' ? {} : { authorization: `Bearer ${token}` }) },
     ...(method === 'GET' ? {} : { payload: body }),
   });
   return { status: answer.statusCode, text: answer.body, headers: answer.headers };
@@ -254,4 +271,106 @@ test('the text of a body is passed on as it came', () => {
   expect(inputOf(Buffer.from(' {"a" : 1.0}\n'))).toBe(' {"a" : 1.0}\n');
   expect(inputOf(Buffer.from(' \n'))).toBe('');
   expect(inputOf(undefined)).toBe('');
+});
+
+describe('the host form', () => {
+  const at = (host: string, path = '/', token = 'w', method: 'POST' | 'GET' | 'PUT' = 'POST') =>
+    call(path, '{}', token, method, host);
+
+  test.each([
+    'hello-1a2b3c4-v1.localhost:1994',
+    'HELLO-1a2b3c4-v1.localhost',
+    'hello-1a2b3c4-latest.localhost',
+    'hello-1a2b3c4.localhost',
+    'hello-1a2b3c4-v1.gpu.example.org',
+    `${STUB}.localhost:1994`,
+    `${STUB.toUpperCase()}.elsewhere.example`,
+  ])('%s is served', async (host) => {
+    expect((await at(host)).status).toBe(200);
+    expect((await at(host, '/?n=1', 'w', 'GET')).status).toBe(200);
+    expect(tasks.calls.at(-1)).toEqual({ input: '', query: { n: ['1'] } });
+  });
+
+  test.each([
+    ['hello-1a2b3c4-v2.localhost', 'w', 400, '{"message":"Invalid deployment"}'],
+    ['other-1a2b3c4-v1.localhost', 'w', 400, '{"message":"Invalid deployment"}'],
+    ['other-1a2b3c4-v1.localhost', '', 401, '{"message":"Unauthorized"}'],
+    ['hello-1a2b3c4-v1.localhost', '', 401, '{"message":"Unauthorized"}'],
+    ['hello-1a2b3c4-v1.localhost', 'bad', 401, '{"message":"Unauthorized"}'],
+    ['hello-1a2b3c4-v1.localhost', 'other', 401, '{"message":"Invalid token"}'],
+  ])('%s with token "%s" is %i', async (host, token, status, text) => {
+    const answer = await at(host, '/', token);
+    expect([answer.status, answer.text]).toEqual([status, text]);
+    expect(tasks.calls).toEqual([]);
+  });
+
+  test('a stopped deployment and a public one are what they are by path', async () => {
+    target = aTarget({ active: false });
+    expect((await at('hello-1a2b3c4-v1.localhost')).text).toBe('{"message":"Deployment is not active"}');
+    target = aTarget({ authorized: false });
+    expect((await at('hello-1a2b3c4-v1.localhost', '/', '')).status).toBe(200);
+  });
+
+  test('a label without a version counts below known domains alone; other hosts are routed as ever', async () => {
+    expect((await at('hello-1a2b3c4.example.org')).status).toBe(404);
+    expect((await call('/endpoint/hello', '{}', 'w', 'POST', 'hello-1a2b3c4.example.org')).status).toBe(200);
+    expect((await call('/endpoint/hello', '{}', 'w', 'POST', 'app.localhost')).status).toBe(200);
+  });
+
+  test('a path below a label is nothing, and the label is nothing as a path', async () => {
+    expect((await at('hello-1a2b3c4-v1.localhost', '/endpoint/hello')).status).toBe(404);
+    expect((await call('/~host/hello-1a2b3c4-v1')).status).toBe(404);
+    expect((await at('hello-1a2b3c4-v1.localhost', '/', 'w', 'PUT')).status).toBe(405);
+    expect(tasks.calls).toEqual([]);
+  });
+
+  test('labels are read by their shape', () => {
+    expect(readHostLabel('a-b-1a2b3c4-v12')).toEqual({ kind: 'deployment', subdomain: 'a-b-1a2b3c4', version: 12 });
+    expect(readHostLabel('a-1a2b3c4-latest')).toEqual({ kind: 'deployment', subdomain: 'a-1a2b3c4', version: null });
+    for (const label of ['www', 'a-1a2b3c', 'a-1a2b3cg-v1', '-1a2b3c4-v1', 'a-1a2b3c4-vx', '']) {
+      expect(readHostLabel(label)).toBeUndefined();
+    }
+  });
+});
+
+describe('task queues', () => {
+  test('are put to by POST alone and answer with the id of the task', async () => {
+    target = aTarget({ kind: 'taskqueue' });
+    tasks.answer = () => Promise.resolve(accepted(new Promise(() => {})));
+    const host = 'hello-1a2b3c4-v1.localhost';
+    for (const answer of [await call(`/taskqueue/id/${STUB}`), await call('/', '{}', 'w', 'POST', host)]) {
+      expect([answer.status, answer.text, answer.headers['x-task-id']]).toEqual([
+        200,
+        '{"task_id":"task-1"}',
+        'task-1',
+      ]);
+    }
+    expect((await call(`/taskqueue/id/${STUB}`, '{}', 'w', 'GET')).status).toBe(405);
+    expect((await call('/', '{}', 'w', 'GET', host)).status).toBe(405);
+    // An endpoint's URL does not reach a task queue.
+    expect((await call(`/endpoint/id/${STUB}`)).text).toBe('{"message":"Invalid stub"}');
+  });
+});
+
+describe('warm-up', () => {
+  test.each([
+    '/endpoint/hello/warmup',
+    '/endpoint/hello/latest/warmup',
+    '/endpoint/hello/v1/warmup',
+    `/endpoint/id/${STUB}/warmup`,
+  ])('%s starts a container and puts no task', async (path) => {
+    const answer = await call(path);
+    expect([answer.status, answer.text]).toEqual([200, '']);
+    expect([warmed, tasks.calls.length]).toEqual([1, 0]);
+    expect((await call(path, '{}', '')).status).toBe(401);
+    expect((await call(path, '{}', 'w', 'GET')).status).toBe(405);
+    target = aTarget({ active: false });
+    expect((await call(path)).text).toBe('{"message":"Deployment is not active"}');
+    expect(warmed).toBe(1);
+  });
+
+  test('works by host too', async () => {
+    expect((await call('/warmup', '', 'w', 'POST', 'hello-1a2b3c4-v1.localhost')).status).toBe(200);
+    expect(warmed).toBe(1);
+  });
 });

@@ -1,0 +1,47 @@
+// The host form of invoke URLs: `hello-1a2b3c4-v3.example.org/` means what `/endpoint/hello/v3` means. Before routing, a request whose first host label has the
+// shape of one is given a path of its own, which invoke.ts serves; every other host is routed as usual. Pure. Source: gateway reference §8.2.
+import { isUuid } from '#shared/domain/ids.ts';
+
+export type HostLabel =
+  | { readonly kind: 'stub'; readonly stubId: string }
+  /** `version` null: the newest. */
+  | { readonly kind: 'deployment'; readonly subdomain: string; readonly version: number | null };
+
+/** Below it lie paths that no URL from outside can name. */
+export const HOST_BASE = '/~host';
+
+const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-[0-9a-f]{7})(?:-v([0-9]{1,9})|-(latest))?$/;
+
+/** What a host label names by its shape; undefined: nothing of ours. */
+export function readHostLabel(label: string): HostLabel | undefined {
+  if (isUuid(label)) return { kind: 'stub', stubId: label.toLowerCase() };
+  const [, subdomain, digits] = DEPLOYMENT.exec(label.toLowerCase()) ?? [];
+  if (subdomain === undefined) return undefined;
+  return { kind: 'deployment', subdomain, version: digits === undefined ? null : Number(digits) };
+}
+
+/**
+ * @param domains - below which every label is looked at. Elsewhere only labels that say their version or are a stub's id are: a machine may happen to
+ * be called like a deployment, hardly like a version of one.
+ * @returns the URL to route by
+ */
+export function hostRewriter(domains: readonly string[]): (host: string | undefined, url: string) => string {
+  const known = new Set(domains.map((domain) => domain.toLowerCase().replace(/:[0-9]+$/, '')));
+  return (host, url) => {
+    const label = host === undefined ? undefined : labelOf(host.toLowerCase(), known);
+    if (label !== undefined && url.startsWith('/')) return `${HOST_BASE}/${label}${url}`;
+    // Its paths are reached by the host alone.
+    return url.startsWith(HOST_BASE) ? '/~' : url;
+  };
+}
+
+function labelOf(host: string, domains: ReadonlySet<string>): string | undefined {
+  const dot = host.indexOf('.');
+  if (dot < 1) return undefined;
+  const label = host.slice(0, dot);
+  const found = readHostLabel(label);
+  if (found === undefined) return undefined;
+  const domain = host.slice(dot + 1).replace(/:[0-9]+$/, '');
+  const isExact = found.kind === 'stub' || found.version !== null;
+  return isExact || domains.has(domain) ? label : undefined;
+}
