@@ -48,18 +48,21 @@ import { createObjects } from './objects/service.ts';
 import { Placer } from './placement/commit.ts';
 import { Presence } from './presence.ts';
 import { openTaskQueues } from './queues/bullmq.ts';
+import { DueTimes } from './queues/due.ts';
 import { keysOf } from './queues/keys.ts';
 import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
 import { openDb } from './store/db.ts';
 import { migrate } from './store/migrate.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
-import { listTasks, taskById, upsertTaskRecords } from './store/queries/tasks.ts';
+import { insertAcceptedTasks, listTasks, taskById, upsertTaskRecords } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { Drainer } from './tasks/drainer.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
 import { TaskRecords } from './tasks/records.ts';
-import { recordOfRow, Tasks } from './tasks/service.ts';
+import { GroupCommit } from './tasks/accepting.ts';
+import { recordOfRow } from './tasks/recording.ts';
+import { Tasks } from './tasks/service.ts';
 import { TaskSweep } from './tasks/sweep.ts';
 
 export interface Scheduler {
@@ -167,6 +170,10 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const fleetMetrics = new FleetMetrics(registry);
   const loops = new LoopMetrics(registry, clock);
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
+  const due = new DueTimes(clock, (queue) => {
+    dispatcher.wake(queue);
+    autoscaler.wake(queue);
+  });
   const tasks: Tasks = new Tasks({
     queues,
     records,
@@ -176,6 +183,8 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
       maxInputBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
     }),
+    accepting: new GroupCommit((batch) => insertAcceptedTasks(db, batch)),
+    due,
     replies,
     instance,
     clock,
@@ -196,7 +205,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     instance,
     log,
     begin: (claim) => tasks.begin(claim),
-    onDue: (queue, dueMs) => setTimeout(() => dispatcher.wake(queue), Math.max(1, dueMs - clock.nowMs())).unref(),
+    onDue: (queue, dueMs) => due.add(queue, dueMs),
   });
   tasks.attach(dispatcher);
 
@@ -313,7 +322,13 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
         },
       },
       { name: 'tasks', start: () => tasks.start(), stop: () => tasks.stop() },
-      { name: 'dispatcher', stop: () => dispatcher.stop() },
+      {
+        name: 'dispatcher',
+        stop: () => {
+          dispatcher.stop();
+          due.stop();
+        },
+      },
       { name: 'placement', start: () => placer.start(), stop: () => placer.stop() },
       { name: 'autoscaler', start: () => autoscaler.start(), stop: () => autoscaler.stop() },
       { name: 'agent links', start: () => links.start(), stop: () => links.stop() },

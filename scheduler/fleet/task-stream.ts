@@ -12,7 +12,8 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { RunOrder, TaskLink } from '../dispatch/slots.ts';
 import type { AttemptOutcome } from '../tasks/state.ts';
-import type { LiveReport, Tasks } from '../tasks/service.ts';
+import type { LiveReport } from '../tasks/reports.ts';
+import type { Tasks } from '../tasks/service.ts';
 
 export type TaskCall = ServerDuplexStream<TaskFromAgent__Output, TaskToAgent>;
 

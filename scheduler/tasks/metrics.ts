@@ -8,6 +8,7 @@ export class TaskMetrics {
   readonly execution: Histogram<'stub_type' | 'status'>;
   readonly dispatch: Histogram;
   readonly attemptsLost: Counter<'reason'>;
+  readonly retries: Counter<'stub_type' | 'cause'>;
   readonly waiting: Gauge;
   readonly running: Gauge;
 
@@ -43,6 +44,12 @@ export class TaskMetrics {
       name: 'longshore_task_attempts_lost_total',
       help: 'Attempts that ended without a result.',
       labelNames: ['reason'],
+      registers,
+    });
+    this.retries = new Counter({
+      name: 'longshore_task_retries_total',
+      help: 'User retries, by why the attempt before failed.',
+      labelNames: ['stub_type', 'cause'],
       registers,
     });
     this.waiting = new Gauge({

@@ -1,21 +1,14 @@
 // The life of a task on this replica: accepted, queued, sent, ended, answered. Called by the invoke surface (submit), by the dispatcher (a claim) and by fleet/ (what agents say).
 // What must stay true: BullMQ's fenced call decides who ends an attempt; our record is written in the same tick and follows its answer; a synchronous task never runs twice;
 // every caller is answered exactly once.
-import type {
-  AttemptToken,
-  ContainerId,
-  InstanceId,
-  MachineId,
-  QueueName,
-  TaskId,
-  WorkspaceId,
-} from '#shared/domain/ids.ts';
-import { attemptHashOf, isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
-import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
+import type { ContainerId, InstanceId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { AttemptToken } from '#shared/domain/ids.ts';
+import { isUuid, newId } from '#shared/domain/ids.ts';
+import type { StubKind } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
-import { AppError, messageOf } from '#shared/errors.ts';
+import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Claim, Dispatcher } from '../dispatch/dispatcher.ts';
@@ -24,42 +17,24 @@ import { precheck } from '../dispatch/precheck.ts';
 import type { Verdict } from '../dispatch/precheck.ts';
 import type { Replies, Waiting } from '../dispatch/replies.ts';
 import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
-import type { Fence, TaskQueues } from '../queues/task-queues.ts';
-import type { TaskRow } from '../store/queries/tasks.ts';
+import type { DueTimes } from '../queues/due.ts';
 import type { TaskJob } from '../queues/jobs.ts';
+import { encodeTaskJob } from '../queues/jobs.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import type { GroupCommit } from './accepting.ts';
 import type { Attempt } from './attempts.ts';
 import { Attempts } from './attempts.ts';
-import type { TaskMetrics } from './metrics.ts';
-import type { TaskRecord, TaskRecords } from './records.ts';
-import type { AttemptOutcome, Ending } from './state.ts';
-import { endingOfSync, RANK } from './state.ts';
 import type { Bodies } from './bodies.ts';
-import type { Call, Finished, Submission, TaskFilter, TaskService } from './task-service.ts';
+import type { QueuedEnding } from './ender.ts';
+import { Ender } from './ender.ts';
+import type { TaskMetrics } from './metrics.ts';
+import { errorBody, recordOf } from './recording.ts';
+import type { TaskRecord, TaskRecords } from './records.ts';
+import type { AttemptResult, LiveReport, TaskGraces } from './reports.ts';
+import { GRACES, Reports } from './reports.ts';
+import { endingOf } from './state.ts';
+import type { Call, Submission, TaskFilter, TaskService } from './task-service.ts';
 
-/** What an agent says of an attempt's end. */
-export interface AttemptResult {
-  readonly taskId: TaskId;
-  readonly token: AttemptToken;
-  readonly containerId: ContainerId;
-  readonly outcome: AttemptOutcome;
-  readonly durationMs: number;
-  /** undefined: larger than a result may be. */
-  readonly body: Buffer | undefined;
-}
-
-export interface LiveReport {
-  readonly taskId: TaskId;
-  readonly token: AttemptToken;
-  readonly containerId: ContainerId;
-}
-
-/** How a task ends that no container has. */
-interface QueuedEnding {
-  readonly status: TaskStatus;
-  readonly httpStatus: number;
-  readonly text: string;
-  readonly failureReason: string;
-}
 const CALLER_LEFT: QueuedEnding = {
   status: 'CANCELLED',
   httpStatus: 499,
@@ -79,36 +54,12 @@ const INPUT_LOST = {
   errorText: 'the input of the task could not be read',
   failureReason: 'input_lost',
 } as const satisfies Verdict;
-const RESULT_NOT_STORED: Ending = { status: 'ERROR', httpStatus: 500, failureReason: 'result_not_stored' };
-/** For a caller whose answer was lost on the way and is read from the record. */
-const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
-  PENDING: 500,
-  RUNNING: 500,
-  RETRY: 500,
-  COMPLETE: 200,
-  ERROR: 500,
-  CANCELLED: 503,
-  TIMEOUT: 504,
-  EXPIRED: 504,
-};
-
 const LOCK_MS = 120_000;
 const RENEW_EVERY_MS = 30_000;
 /** A container whose agent refused a task gets none for so long, so that the two do not play ball. */
 const REFUSED_PAUSE_MS = 100;
 /** A task whose input cannot be read is tried so often. */
 const INPUT_TRIES = 3;
-const FINISH_TRIES = 60;
-const FINISH_RETRY_MS = 500;
-
-export interface TaskGraces {
-  /** Beyond the execution limit, before the scheduler ends the task by itself. */
-  readonly limitMs: number;
-  /** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
-  readonly reportMs: number;
-  readonly restartedAgentMs: number;
-}
-const GRACES: TaskGraces = { limitMs: 10_000, reportMs: 2_000, restartedAgentMs: 10_000 };
 
 export interface TaskServiceParts {
   readonly queues: TaskQueues;
@@ -116,6 +67,9 @@ export interface TaskServiceParts {
   readonly leases: Leases;
   readonly slots: SlotTable;
   readonly bodies: Bodies;
+  /** Rows of asynchronous tasks, before their ids are returned. */
+  readonly accepting: GroupCommit;
+  readonly due: DueTimes;
   readonly replies: Replies;
   readonly instance: InstanceId;
   readonly clock: Clock;
@@ -132,6 +86,8 @@ export interface TaskServiceParts {
 
 export class Tasks implements TaskService {
   readonly attempts = new Attempts();
+  readonly ender: Ender;
+  readonly #reports: Reports;
   readonly #parts: TaskServiceParts;
   readonly #graces: TaskGraces;
   #dispatcher: Dispatcher | undefined;
@@ -140,6 +96,23 @@ export class Tasks implements TaskService {
   constructor(parts: TaskServiceParts) {
     this.#parts = parts;
     this.#graces = parts.graces ?? GRACES;
+    const { signal } = this.#abort;
+    this.ender = new Ender({
+      ...parts,
+      attempts: this.attempts,
+      dispatcher: () => this.#dispatch,
+      signal,
+      onAttemptEnded: (attempt) => parts.onAttemptEnded(attempt.queue, attempt.containerId),
+    });
+    this.#reports = new Reports({
+      ...parts,
+      attempts: this.attempts,
+      ender: this.ender,
+      signal,
+      graces: this.#graces,
+      maxResultBytes: parts.bodies.maxResultBytes,
+      pause: (container) => this.#pause(container),
+    });
   }
 
   /** The dispatcher and the service know each other; main.ts ties the knot. */
@@ -160,11 +133,11 @@ export class Tasks implements TaskService {
 
   async submit(target: Target, call: Call): Promise<Submission> {
     const { queues, records, clock, replies } = this.#parts;
-    if (!target.sync) throw new AppError('not_implemented', `tasks of kind ${target.kind} cannot be put yet`);
     if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
     const nowMs = clock.nowMs();
     const taskId = newId<TaskId>();
     const stored = await this.#parts.bodies.storeInput(call.input);
+    const { config } = target;
     const job: TaskJob = {
       v: 1,
       taskId,
@@ -176,22 +149,22 @@ export class Tasks implements TaskService {
       replica: this.#parts.instance,
       ...stored,
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
-      timeoutMs: target.config.timeoutSeconds * 1000,
-      deadlineMs: nowMs + target.config.ttlSeconds * 1000,
+      timeoutMs: config.timeoutSeconds * 1000,
+      deadlineMs: nowMs + config.ttlSeconds * 1000,
       createdAtMs: nowMs,
       attempts: 0,
-      retries: 0,
+      retries: target.sync ? 0 : config.retries,
       retriesUsed: 0,
     };
     // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
     const waiting: Waiting = { taskId, queue: target.queue, job };
-    const finished = replies.wait(waiting, target.config.ttlSeconds * 1000);
+    const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
     let depth: number;
     let undone = false;
     try {
       await queues.open(target.queue);
       depth = (await queues.add(target.queue, job)).depth;
-      if (depth > target.config.maxPendingTasks) undone = await queues.remove(target.queue, taskId);
+      if (depth > config.maxPendingTasks) undone = await queues.remove(target.queue, taskId);
     } catch (error) {
       this.#parts.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
@@ -200,14 +173,30 @@ export class Tasks implements TaskService {
     }
     if (undone) {
       replies.abandon(taskId);
-      this.#dropInput(job);
-      return { kind: 'queue_full', maxPendingTasks: target.config.maxPendingTasks };
+      this.ender.dropInput(job);
+      return { kind: 'queue_full', maxPendingTasks: config.maxPendingTasks };
     }
-    void records.append(recordOf(job, target.queue, 'PENDING', 0));
+    const record = recordOf(job, target.queue, 'PENDING', 0);
+    if (!target.sync && !(await this.#commit(target.queue, job, record))) {
+      return { kind: 'unavailable', text: 'the task could not be recorded' };
+    }
+    void records.append(record);
     this.#parts.metrics.waiting.set(replies.size);
     this.#dispatch.wake(target.queue, taskId);
     this.#parts.onDepth(target, depth);
     return { kind: 'accepted', taskId, finished, callerLeft: () => void this.#callerLeft(waiting) };
+  }
+
+  /** An asynchronous task's row, before its id is returned: from then on nothing loses it. */
+  async #commit(queue: QueueName, job: TaskJob, record: TaskRecord): Promise<boolean> {
+    try {
+      await this.#parts.accepting.commit({ record, job: encodeTaskJob(job) });
+      return true;
+    } catch (error) {
+      this.#parts.log.warn({ err: error, queue }, 'task could not be recorded');
+      void this.#withdraw(queue, job);
+      return false;
+    }
   }
 
   get #dispatch(): Dispatcher {
@@ -218,7 +207,7 @@ export class Tasks implements TaskService {
   /** An add that failed or timed out may still have happened: take it out. Where that fails too, its fetch finds nobody waiting and cancels it. */
   async #withdraw(queue: QueueName, job: TaskJob): Promise<void> {
     try {
-      if (await this.#parts.queues.remove(queue, job.taskId)) this.#dropInput(job);
+      if (await this.#parts.queues.remove(queue, job.taskId)) this.ender.dropInput(job);
     } catch (error) {
       this.#parts.log.info(
         { err: error, taskId: job.taskId },
@@ -231,8 +220,7 @@ export class Tasks implements TaskService {
     try {
       if (!this.#parts.replies.has(waiting.taskId)) return;
       // Not taken out: a container has it, it runs on and is recorded.
-      if (!(await this.#parts.queues.remove(waiting.queue, waiting.taskId))) return;
-      await this.#endTakenOut(waiting, CALLER_LEFT);
+      await this.ender.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
     } catch (error) {
       this.#parts.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
     }
@@ -247,26 +235,23 @@ export class Tasks implements TaskService {
         { err: error, taskId: waiting.taskId },
         'wait limit could not be carried out, answering all the same',
       );
-      this.#answer(waiting.taskId, 'TIMEOUT', 504, errorBody(WAIT_LIMIT.text));
+      this.ender.answer(waiting.taskId, 'TIMEOUT', 504, errorBody(WAIT_LIMIT.text));
     });
   }
 
   async #waitLimit(waiting: Waiting): Promise<void> {
     const { queues, records, replies } = this.#parts;
-    if (await queues.remove(waiting.queue, waiting.taskId)) {
-      await this.#endTakenOut(waiting, WAIT_LIMIT);
-      return;
-    }
+    if (await this.ender.takeOut(waiting.queue, waiting.job, WAIT_LIMIT)) return;
     // Somebody holds it, or it is not there any more: ended elsewhere with the answer lost on the way, or lost with the data of Redis.
     const record = await records.read(waiting.taskId);
     if (record !== undefined && isTerminalTask(record.status)) {
-      await this.#answerFrom(record);
+      await this.ender.answerFrom(record);
       return;
     }
     const held = (await queues.read(waiting.queue, waiting.taskId)) !== undefined;
     const runsHere = this.attempts.current(waiting.taskId) !== undefined;
     if (held || runsHere || !replies.has(waiting.taskId)) return;
-    await this.#endTakenOut(waiting, WAIT_LIMIT);
+    await this.ender.endTakenOut(waiting.queue, waiting.job, WAIT_LIMIT);
   }
 
   /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
@@ -275,26 +260,12 @@ export class Tasks implements TaskService {
     let failed = 0;
     for (const waiting of [...this.#parts.replies.of(queue)]) {
       try {
-        if (!(await this.#parts.queues.remove(queue, waiting.taskId))) continue;
-        await this.#endTakenOut(waiting, ending, { result: errorBody(lastLines) });
-        failed += 1;
+        if (await this.ender.takeOut(queue, waiting.job, ending, { result: errorBody(lastLines) })) failed += 1;
       } catch (error) {
         this.#parts.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
       }
     }
     return failed;
-  }
-
-  /** Ends a task that was taken out of its queue: the record goes on from the attempts it had, then its caller is answered. */
-  async #endTakenOut(waiting: Waiting, ending: QueuedEnding, extra: Partial<TaskRecord> = {}): Promise<void> {
-    const { job, queue } = waiting;
-    this.#dispatch.forget(queue, waiting.taskId);
-    let attempt = 0;
-    try {
-      attempt = (await this.#parts.records.read(waiting.taskId))?.attempt ?? 0;
-    } finally {
-      await this.#endQueued(queue, job, ending, attempt, extra);
-    }
   }
 
   /** The dispatcher fetched a job for a free slot. */
@@ -389,7 +360,7 @@ export class Tasks implements TaskService {
     if (record === undefined || !isTerminalTask(record.status)) return false;
     await this.#parts.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
     this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
-    await this.#answerFrom(record);
+    await this.ender.answerFrom(record);
     return true;
   }
 
@@ -429,9 +400,7 @@ export class Tasks implements TaskService {
   #limitPassed(attempt: Attempt): void {
     if (attempt.ending !== undefined) return;
     const { job } = attempt;
-    attempt.container?.link?.cancel(job.taskId, attempt.token, 'timeout');
-    this.attempts.revoke(attempt);
-    void this.#end(attempt, endingOfSync('timeout', { timeoutMs: job.timeoutMs }), undefined, job.timeoutMs);
+    void this.ender.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
   }
 
   /** @param pause - the container did not take it: nothing is sent there for a moment */
@@ -462,47 +431,13 @@ export class Tasks implements TaskService {
     const fence = await this.#parts.queues.fail(queue, job.taskId, claim.lock, verdict.failureReason);
     this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
     if (fence.kind !== 'done') return;
-    await this.#endQueued(queue, job, { ...verdict, text: verdict.errorText }, job.attempts + claim.starts);
-  }
-
-  /** Ends a task nobody runs: its record, and its caller if one is left. */
-  async #endQueued(
-    queue: QueueName,
-    job: TaskJob,
-    ending: QueuedEnding,
-    attempt: number,
-    extra: Partial<TaskRecord> = {},
-  ): Promise<void> {
-    const { status, failureReason } = ending;
-    await this.#parts.records.append(this.#final(job, queue, attempt, status, { failureReason, ...extra }));
-    this.#answer(job.taskId, status, ending.httpStatus, errorBody(ending.text));
-    this.#parts.metrics.finished.inc({ stub_type: job.kind, status });
-    this.#dropInput(job);
-  }
-
-  /** Whoever still waits for a task that ended elsewhere. */
-  async #answerFrom(record: TaskRecord): Promise<void> {
-    if (!this.#parts.replies.has(record.taskId)) return;
-    const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
-    this.#answer(record.taskId, record.status, HTTP_STATUS[record.status], body);
-  }
-
-  #dropInput(job: TaskJob): void {
-    if (job.inputObjectId === undefined) return;
-    this.#parts.bodies.dropInput(job.inputObjectId).catch((error: unknown) => {
-      this.#parts.log.info({ err: error, taskId: job.taskId }, 'the input of a task that ended could not be removed');
-    });
-  }
-
-  #final(job: TaskJob, queue: QueueName, attempt: number, status: TaskStatus, extra: Partial<TaskRecord>): TaskRecord {
-    return { ...recordOf(job, queue, status, attempt), endedAtMs: this.#parts.clock.nowMs(), ...extra };
+    await this.ender.endQueued(queue, job, { ...verdict, text: verdict.errorText }, job.attempts + claim.starts);
   }
 
   // ---- what agents say ----------------------------------------------------------------------------------------------------------
 
   started(taskId: TaskId, token: AttemptToken): void {
-    const attempt = this.attempts.find(taskId, token);
-    if (attempt !== undefined) attempt.startedAtMs = this.#parts.clock.nowMs();
+    this.#reports.started(taskId, token);
   }
 
   get maxResultBytes(): number {
@@ -510,275 +445,32 @@ export class Tasks implements TaskService {
   }
 
   /** True once the agent may forget the result. */
-  async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
-    const attempt = this.attempts.find(result.taskId, result.token) ?? (await this.#adopt(machineId, result));
-    if (attempt === undefined) {
-      this.#freeRevoked(result.token);
-      return true; // Superseded, finished or unknown: nobody will ever want it.
-    }
-    if (result.body === undefined) {
-      const text = `result is larger than ${this.maxResultBytes} bytes`;
-      const ending: Ending = { status: 'ERROR', httpStatus: 500, errorText: text, failureReason: 'result_too_large' };
-      return await this.#end(attempt, ending, undefined, result.durationMs);
-    }
-    const ending = endingOfSync(result.outcome, { timeoutMs: attempt.job.timeoutMs });
-    return await this.#end(attempt, ending, result.body, result.durationMs);
+  result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
+    return this.#reports.result(machineId, result);
   }
 
-  /** The agent never gave it to a runner process: back to the queue, first in line. */
-  async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
-    const attempt = this.attempts.find(taskId, token);
-    if (attempt === undefined) {
-      this.#freeRevoked(token);
-      return;
-    }
-    this.#parts.metrics.attemptsLost.inc({ reason: 'refused' });
-    this.#parts.log.info({ taskId, containerId: attempt.containerId, reason }, 'agent refused a task, giving it back');
-    if (attempt.container !== undefined) this.#pause(attempt.container);
-    await this.#backToQueue(attempt);
+  refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
+    return this.#reports.refused(taskId, token, reason);
   }
 
-  /** A container takes tasks (again): what was adopted before it was known here takes its slots. */
   containerReady(container: ReadyContainer): void {
-    for (const attempt of this.attempts.ofContainer(container.containerId)) this.#attach(attempt, container);
+    this.#reports.containerReady(container);
   }
 
-  #attach(attempt: Attempt, container: ReadyContainer | undefined): void {
-    if (attempt.container !== undefined || container === undefined || attempt.ending !== undefined) return;
-    attempt.container = container;
-    container.inFlight += 1;
-  }
-
-  #freeRevoked(token: AttemptToken): void {
-    const attempt = this.attempts.takeRevoked(token);
-    if (attempt?.container !== undefined) this.#dispatch.release(attempt.container, this.#parts.clock.nowMs());
-  }
-
-  /**
-   * A machine's task stream (again): what it still runs is adopted under the same token; what it does not know any more is lost, or, when it never reached it, queued again.
-   */
-  async machineReported(
+  machineReported(
     machineId: MachineId,
     agentInstance: string,
     running: readonly LiveReport[],
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
-    const adopted: LiveReport[] = [];
-    const refused: LiveReport[] = [];
-    for (const live of running) {
-      const known = this.attempts.find(live.taskId, live.token) ?? (await this.#adopt(machineId, live));
-      if (known === undefined) refused.push(live);
-      else {
-        this.#attach(known, this.#parts.slots.get(live.containerId));
-        adopted.push(live);
-      }
-    }
-    const reported = new Set(running.map((live) => live.token));
-    for (const { token } of [...this.attempts.revokedOf({ machineId })]) {
-      if (!reported.has(token)) this.#freeRevoked(token);
-    }
-    const missing = [...this.attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
-    for (const attempt of missing) {
-      const sameAgent = attempt.agentInstance === agentInstance;
-      void this.#missingAfter(attempt, sameAgent ? this.#graces.reportMs : this.#graces.restartedAgentMs, sameAgent);
-    }
-    return { adopted, refused };
+    return this.#reports.machineReported(machineId, agentInstance, running);
   }
 
-  async #missingAfter(attempt: Attempt, graceMs: number, neverReached: boolean): Promise<void> {
-    const slept = await sleep(graceMs, this.#abort.signal);
-    if (!slept || this.attempts.current(attempt.job.taskId) !== attempt || attempt.ending !== undefined) return;
-    if (neverReached) await this.#backToQueue(attempt);
-    else await this.#lost(attempt, 'agent_restarted');
+  containerGone(containerId: ContainerId): Promise<void> {
+    return this.#reports.containerGone(containerId);
   }
 
-  /** The container is gone. Its agent's word on its attempts travels on another stream: give it a moment, then count them as lost. */
-  async containerGone(containerId: ContainerId): Promise<void> {
-    for (const { token } of [...this.attempts.revokedOf({ containerId })]) this.attempts.takeRevoked(token);
-    if ([...this.attempts.ofContainer(containerId)].length === 0) return;
-    // A scheduler that stops leaves them to whoever comes next.
-    if (!(await sleep(this.#graces.reportMs, this.#abort.signal))) return;
-    await Promise.all(
-      [...this.attempts.ofContainer(containerId)].map((attempt) => this.#lost(attempt, 'container_gone')),
-    );
-  }
-
-  /** LOST, 90 s without a session. */
-  async machineLost(machineId: MachineId): Promise<void> {
-    await Promise.all([...this.attempts.ofMachine(machineId)].map((attempt) => this.#lost(attempt, 'machine_lost')));
-  }
-
-  async #lost(attempt: Attempt, reason: string): Promise<void> {
-    this.#parts.metrics.attemptsLost.inc({ reason });
-    await this.#end(attempt, endingOfSync('lost', { timeoutMs: attempt.job.timeoutMs }), undefined, 0);
-  }
-
-  async #backToQueue(attempt: Attempt): Promise<void> {
-    attempt.ending ??= this.#returnToQueue(attempt);
-    await attempt.ending;
-  }
-
-  async #returnToQueue(attempt: Attempt): Promise<boolean> {
-    const { job, queue } = attempt;
-    this.attempts.remove(attempt);
-    // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
-    void this.#parts.records.append({
-      ...recordOf(job, queue, 'PENDING', attempt.number),
-      rank: RANK.RETRY as TaskRecord['rank'],
-    });
-    try {
-      await this.#parts.leases.drop(job.taskId);
-      await this.#parts.queues.giveBack(queue, job.taskId, attempt.lock);
-    } catch (error) {
-      this.#parts.log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
-    }
-    if (attempt.container !== undefined) this.#dispatch.release(attempt.container, this.#parts.clock.nowMs());
-    this.#dispatch.wake(queue, job.taskId);
-    return true;
-  }
-
-  /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
-  async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
-    const lease = await this.#parts.leases.read(live.taskId);
-    if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
-    if (lease.machineId !== machineId) return undefined;
-    const held = await this.#parts.queues.lockOf(lease.queue as QueueName, live.taskId);
-    if (held !== undefined && held !== lease.lock) return undefined;
-    // Its report and its result may have come side by side.
-    const adopted = this.attempts.current(live.taskId);
-    if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
-    const attempt: Attempt = {
-      job: lease.job,
-      queue: lease.queue as QueueName,
-      token: live.token,
-      lock: lease.lock,
-      number: lease.attempt,
-      machineId,
-      containerId: lease.containerId,
-      container: undefined,
-      agentInstance: '',
-      sentAtMs: lease.startedAtMs,
-      startedAtMs: lease.startedAtMs,
-      ending: undefined,
-      limit: undefined,
-    };
-    this.#attach(attempt, this.#parts.slots.get(lease.containerId));
-    this.attempts.add(attempt);
-    this.#parts.log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
-    return attempt;
-  }
-
-  /** Ends an attempt, once: whoever ends it again gets the first one's answer. False: not written, the agent keeps the result. */
-  #end(attempt: Attempt, ending: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
-    attempt.ending ??= this.#finish(attempt, ending, body, durationMs);
-    return attempt.ending;
-  }
-
-  /** The fenced call and the record in one tick, then the caller. */
-  async #finish(attempt: Attempt, asked: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
-    const { job, queue } = attempt;
-    const { ending, text, stored } = await this.#storable(job, asked, body);
-    const record = {
-      ...this.#final(job, queue, attempt.number, ending.status, { failureReason: ending.failureReason }),
-      containerId: attempt.containerId,
-      startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
-      durationMs,
-      ...stored,
-    };
-    // The slot is free now: the next fetch goes out with the completion.
-    const fencing = this.#fence(attempt, ending);
-    void this.#parts.records.append(record);
-    this.#parts.leases.drop(job.taskId).catch((error: unknown) => {
-      this.#parts.log.info({ err: error, taskId: job.taskId }, 'lease not dropped; it runs out by itself');
-    });
-    this.#freeSlot(attempt, ending);
-    let fence: Fence | undefined;
-    try {
-      fence = await fencing;
-    } catch (error) {
-      this.#parts.log.warn({ err: error, taskId: job.taskId }, 'completion not written yet, trying again');
-      fence = await this.#fenceAgain(attempt, ending, record);
-    }
-    this.attempts.remove(attempt);
-    this.#dropInput(job);
-    this.#parts.metrics.running.set(this.attempts.size);
-    if (fence?.kind === 'superseded') {
-      this.#parts.log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
-      return true;
-    }
-    if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
-    this.#answer(job.taskId, ending.status, ending.httpStatus, text);
-    this.#parts.metrics.finished.inc({ stub_type: job.kind, status: ending.status });
-    this.#parts.metrics.execution.observe({ stub_type: job.kind, status: ending.status }, durationMs / 1000);
-    this.#parts.onAttemptEnded(queue, attempt.containerId);
-    return fence !== undefined;
-  }
-
-  /** What the caller gets, and where it is kept. A result that cannot be kept ends its task with an error instead of never. */
-  async #storable(
-    job: TaskJob,
-    ending: Ending,
-    body: Buffer | undefined,
-  ): Promise<{ ending: Ending; text: string; stored: Pick<TaskRecord, 'result' | 'resultObjectId'> }> {
-    const text =
-      ending.errorText === undefined
-        ? (body?.toString('utf8') ?? errorBody(ending.failureReason))
-        : errorBody(ending.errorText);
-    try {
-      return { ending, text, stored: await this.#parts.bodies.storeResult(text) };
-    } catch (error) {
-      this.#parts.log.error({ err: error, taskId: job.taskId }, 'a result could not be kept');
-      const failed = errorBody('result could not be stored');
-      return { ending: RESULT_NOT_STORED, text: failed, stored: { result: failed } };
-    }
-  }
-
-  #freeSlot(attempt: Attempt, ending: Ending): void {
-    const { container } = attempt;
-    if (container === undefined) return;
-    if (ending.status === 'COMPLETE' || ending.failureReason === 'handler_error') container.completed += 1;
-    const keepsSlot = ending.failureReason === 'execution_timeout' && this.attempts.isRevoked(attempt);
-    if (!keepsSlot) this.#dispatch.release(container, this.#parts.clock.nowMs());
-  }
-
-  /** Its lock ran out while it ran: nobody holds the job, and nobody may run it again. Where it stays, its record ends it at the next fetch. */
-  async #takeOutExpired(attempt: Attempt): Promise<void> {
-    try {
-      await this.#parts.queues.remove(attempt.queue, attempt.job.taskId);
-    } catch (error) {
-      this.#parts.log.info({ err: error, taskId: attempt.job.taskId }, 'a finished job is still in its queue');
-    }
-  }
-
-  #fence(attempt: Attempt, ending: Ending): Promise<Fence> {
-    const { queues } = this.#parts;
-    return ending.status === 'COMPLETE'
-      ? queues.complete(attempt.queue, attempt.job.taskId, attempt.lock)
-      : queues.fail(attempt.queue, attempt.job.taskId, attempt.lock, ending.failureReason);
-  }
-
-  async #fenceAgain(attempt: Attempt, ending: Ending, record: TaskRecord): Promise<Fence | undefined> {
-    for (let attemptNumber = 0; attemptNumber < FINISH_TRIES; attemptNumber += 1) {
-      if (!(await sleep(FINISH_RETRY_MS, this.#abort.signal))) return undefined;
-      try {
-        const fence = await this.#fence(attempt, ending);
-        await this.#parts.records.append(record);
-        return fence;
-      } catch (error) {
-        if (attemptNumber + 1 === FINISH_TRIES) {
-          this.#parts.log.error(
-            { err: error, taskId: attempt.job.taskId },
-            'completion could not be written; the agent keeps the result',
-          );
-        }
-      }
-    }
-    return undefined;
-  }
-
-  #answer(taskId: TaskId, status: TaskStatus, httpStatus: number, body: string): void {
-    const finished: Finished = { status, httpStatus, body };
-    this.#parts.replies.settle(taskId, finished);
-    this.#parts.metrics.waiting.set(this.#parts.replies.size);
+  machineLost(machineId: MachineId): Promise<void> {
+    return this.#reports.machineLost(machineId);
   }
 
   /** Locks and leases of everything that runs, every 30 s, whatever the machines say meanwhile. */
@@ -825,65 +517,14 @@ export class Tasks implements TaskService {
       .sort((a, b) => b.createdAtMs - a.createdAtMs);
   }
 
-  async resultText(record: TaskRecord): Promise<string | undefined> {
-    if (record.result !== undefined) return record.result;
-    return record.resultObjectId === undefined ? undefined : await this.#parts.bodies.loadResult(record.resultObjectId);
+  resultText(record: TaskRecord): Promise<string | undefined> {
+    return this.ender.resultText(record);
   }
 }
 
-/** `{"error": text}` as JSON text. */
-export function errorBody(text: string): string {
-  return JSON.stringify({ error: text });
-}
-
-function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, attempt: number): TaskRecord {
-  return {
-    taskId: job.taskId,
-    workspaceId: job.workspaceId,
-    stubId: job.stubId,
-    deploymentId: job.deploymentId,
-    queue,
-    kind: job.kind,
-    sync: job.sync,
-    status,
-    attempt,
-    rank: RANK[status] as TaskRecord['rank'],
-    containerId: null,
-    failureReason: '',
-    createdAtMs: job.createdAtMs,
-    startedAtMs: null,
-    endedAtMs: isTerminalTask(status) ? job.createdAtMs : null,
-    durationMs: null,
-    deadlineMs: job.deadlineMs,
-  };
-}
+/** What nobody waits for. */
+const NEVER = new Promise<never>(() => undefined);
 
 function mutableQuery(query: Readonly<Record<string, readonly string[]>>): Record<string, string[]> {
   return Object.fromEntries(Object.entries(query).map(([name, values]) => [name, [...values]]));
-}
-
-/** A row of the database as a record. */
-export function recordOfRow(row: TaskRow): TaskRecord {
-  const { result, resultObjectId } = row;
-  return {
-    taskId: row.taskId,
-    workspaceId: row.workspaceId,
-    stubId: row.stubId,
-    deploymentId: row.deploymentId,
-    queue: row.queue,
-    kind: row.kind as StubKind,
-    sync: row.sync,
-    status: row.status,
-    attempt: row.attempt,
-    rank: row.rank as TaskRecord['rank'],
-    containerId: row.containerId,
-    failureReason: row.failureReason,
-    createdAtMs: row.createdAtMs,
-    startedAtMs: row.startedAtMs,
-    endedAtMs: row.endedAtMs,
-    durationMs: row.durationMs,
-    deadlineMs: row.deadlineMs ?? 0,
-    ...(result === undefined ? {} : { result }),
-    ...(resultObjectId === undefined ? {} : { resultObjectId }),
-  };
 }

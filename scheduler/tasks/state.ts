@@ -47,8 +47,53 @@ export interface Ending {
   readonly failureReason: string;
 }
 
-/** What an attempt's outcome means for a synchronous task: always final, it never runs twice. */
-export function endingOfSync(outcome: AttemptOutcome, facts: { readonly timeoutMs: number }): Ending {
+/** What the endings depend on beside the outcome. */
+export interface EndingFacts {
+  readonly sync: boolean;
+  readonly timeoutMs: number;
+  /** Attempts made so far, this one included, and how many of those before it were user retries. */
+  readonly attempt: number;
+  readonly retries: number;
+  readonly retriesUsed: number;
+  /** The container was told to stop: what it cut off is no fault of the handler's. */
+  readonly stopping: boolean;
+}
+
+export type Verdict =
+  | ({ readonly kind: 'final' } & Ending)
+  /** The user's budget: again after a back-off. */
+  | { readonly kind: 'retry'; readonly failureReason: string }
+  /** An infrastructure cause: first in the queue, at once. */
+  | { readonly kind: 'again'; readonly failureReason: string };
+
+/** Infrastructure causes have a budget of their own. */
+export const INFRASTRUCTURE_ATTEMPTS = 5;
+
+/** What an attempt's outcome means for its task. A synchronous one is always final: it never runs twice. Source: scheduling reference §2.1, §6. */
+export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict {
+  const cause = outcome === 'exited' && facts.stopping ? 'lost' : outcome;
+  const final = endingOf(cause, facts);
+  if (facts.sync) return { kind: 'final', ...final };
+  switch (cause) {
+    case 'retry':
+    case 'exited':
+      return facts.retriesUsed < facts.retries
+        ? { kind: 'retry', failureReason: final.failureReason }
+        : { kind: 'final', ...final };
+    case 'lost':
+      return facts.attempt - facts.retriesUsed <= INFRASTRUCTURE_ATTEMPTS
+        ? { kind: 'again', failureReason: final.failureReason }
+        : { kind: 'final', ...final, failureReason: 'infrastructure_limit' };
+    case 'ok':
+    case 'error':
+    case 'timeout':
+    case 'cancelled':
+      return { kind: 'final', ...final };
+  }
+}
+
+/** The end an outcome stands for, were it final. */
+export function endingOf(outcome: AttemptOutcome, facts: Pick<EndingFacts, 'timeoutMs'>): Ending {
   switch (outcome) {
     case 'ok':
       return { status: 'COMPLETE', httpStatus: 200, failureReason: '' };
@@ -70,6 +115,9 @@ export function endingOfSync(outcome: AttemptOutcome, facts: { readonly timeoutM
       return { status: 'ERROR', httpStatus: 502, errorText: 'Backend route unavailable', failureReason: 'lost' };
   }
 }
+
+/** Back-off of a user retry: full jitter below 1 s × 2^n, at most 5 minutes. `n` counts from 0. */
+export const USER_BACKOFF = { baseMs: 1_000, capMs: 5 * 60_000 } as const;
 
 /** Rank inside one attempt: a record never goes back to a lower (attempt, rank). */
 export const RANK: Readonly<Record<TaskStatus, number>> = {

@@ -30,7 +30,9 @@ import type { ByteStore } from '#scheduler/tasks/bodies.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import type { TaskRecord } from '#scheduler/tasks/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records.ts';
-import type { TaskGraces } from '#scheduler/tasks/service.ts';
+import type { TaskGraces } from '#scheduler/tasks/reports.ts';
+import { GroupCommit } from '#scheduler/tasks/accepting.ts';
+import { DueTimes } from '#scheduler/queues/due.ts';
 import { Tasks } from '#scheduler/tasks/service.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
 import type { PrivateRedis } from '../helpers/services.ts';
@@ -184,6 +186,8 @@ export async function aProcess(
     records,
     leases,
     slots,
+    accepting: new GroupCommit(() => Promise.resolve()),
+    due: new DueTimes(systemClock, (queue) => dispatcher.wake(queue)),
     bodies: new Bodies(bytes, { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 }),
     replies,
     instance,

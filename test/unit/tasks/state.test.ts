@@ -3,8 +3,8 @@ import { expect, test } from 'vitest';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
 import { isNewer } from '#scheduler/tasks/records.ts';
-import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
-import { endingOfSync, RANK, TASK_TRANSITIONS } from '#scheduler/tasks/state.ts';
+import type { AttemptOutcome, EndingFacts } from '#scheduler/tasks/state.ts';
+import { endingOf, RANK, TASK_TRANSITIONS, verdictOf } from '#scheduler/tasks/state.ts';
 
 const EVENTS = [...new Set(Object.values(TASK_TRANSITIONS).flatMap((row) => Object.keys(row)))];
 const next = (state: TaskStatus, event: string): TaskStatus | undefined => {
@@ -62,8 +62,26 @@ test.each([
 ] as const)(
   'a synchronous task whose attempt is %s is %s, HTTP %d',
   (outcome: AttemptOutcome, status, httpStatus, reason) => {
-    const ending = endingOfSync(outcome, { timeoutMs: 1500 });
-    expect(ending).toMatchObject({ status, httpStatus, failureReason: reason });
-    if (outcome === 'timeout') expect(ending.errorText).toBe('task ran longer than its limit of 1.5 s');
+    const verdict = verdictOf(outcome, { ...FACTS, sync: true });
+    expect(verdict).toMatchObject({ kind: 'final', status, httpStatus, failureReason: reason });
+    if (outcome === 'timeout')
+      expect(endingOf(outcome, FACTS).errorText).toBe('task ran longer than its limit of 1.5 s');
   },
 );
+
+const FACTS: EndingFacts = { sync: false, timeoutMs: 1500, attempt: 1, retries: 2, retriesUsed: 0, stopping: false };
+
+test.each([
+  ['a handler that asks for it is retried while the budget lasts', 'retry', {}, { kind: 'retry' }],
+  ['and is ERROR after it', 'retry', { retriesUsed: 2, attempt: 3 }, { kind: 'final', status: 'ERROR' }],
+  ['a process that exits is the user’s failure', 'exited', {}, { kind: 'retry' }],
+  ['unless its container was told to stop', 'exited', { stopping: true }, { kind: 'again' }],
+  ['a raising handler that is not retried is final', 'error', {}, { kind: 'final', status: 'ERROR' }],
+  ['a lost attempt runs again whatever the user’s budget', 'lost', { retries: 0 }, { kind: 'again' }],
+  ['five times', 'lost', { attempt: 5 }, { kind: 'again' }],
+  ['and not a sixth', 'lost', { attempt: 6 }, { kind: 'final', failureReason: 'infrastructure_limit' }],
+  ['user retries do not use that budget up', 'lost', { attempt: 7, retriesUsed: 2 }, { kind: 'again' }],
+  ['the execution limit is final', 'timeout', {}, { kind: 'final', status: 'TIMEOUT' }],
+] as const)('asynchronous: %s', (_name, outcome, changes, expected) => {
+  expect(verdictOf(outcome, { ...FACTS, ...changes })).toMatchObject(expected);
+});

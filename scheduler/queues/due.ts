@@ -1,0 +1,64 @@
+// When delayed jobs are due: nobody promotes them by itself, so at each due time their queue is woken as by an add. Lives in the replica that delayed the job (or saw the due time in an empty
+// fetch); what it forgets in a restart, the slow sweep over queues with delayed jobs finds.
+import type { QueueName } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+
+const MAX_PER_QUEUE = 10_000;
+const LONGEST_TIMER_MS = 60_000;
+
+export class DueTimes {
+  readonly #clock: Clock;
+  readonly #wake: (queue: QueueName) => void;
+  readonly #times = new Map<QueueName, number[]>();
+  readonly #timers = new Map<QueueName, NodeJS.Timeout>();
+
+  constructor(clock: Clock, wake: (queue: QueueName) => void) {
+    this.#clock = clock;
+    this.#wake = wake;
+  }
+
+  add(queue: QueueName, dueMs: number): void {
+    const times = this.#times.get(queue) ?? [];
+    if (times.includes(dueMs) || times.length >= MAX_PER_QUEUE) return;
+    times.push(dueMs);
+    times.sort((a, b) => a - b);
+    this.#times.set(queue, times);
+    this.#arm(queue);
+  }
+
+  /** Known due times within the next `windowMs`; undefined: none is known at all. */
+  countWithin(queue: QueueName, windowMs: number): number | undefined {
+    const times = this.#times.get(queue);
+    if (times === undefined) return undefined;
+    const limit = this.#clock.nowMs() + windowMs;
+    return times.filter((time) => time <= limit).length;
+  }
+
+  stop(): void {
+    for (const timer of this.#timers.values()) clearTimeout(timer);
+    this.#timers.clear();
+  }
+
+  #arm(queue: QueueName): void {
+    clearTimeout(this.#timers.get(queue));
+    const next = this.#times.get(queue)?.[0];
+    if (next === undefined) {
+      this.#times.delete(queue);
+      this.#timers.delete(queue);
+      return;
+    }
+    const delay = Math.min(Math.max(1, next - this.#clock.nowMs()), LONGEST_TIMER_MS);
+    const timer = setTimeout(() => this.#fire(queue), delay);
+    timer.unref();
+    this.#timers.set(queue, timer);
+  }
+
+  #fire(queue: QueueName): void {
+    const nowMs = this.#clock.nowMs();
+    const times = (this.#times.get(queue) ?? []).filter((time) => time > nowMs);
+    const wasDue = times.length !== (this.#times.get(queue)?.length ?? 0);
+    this.#times.set(queue, times);
+    this.#arm(queue);
+    if (wasDue) this.#wake(queue);
+  }
+}

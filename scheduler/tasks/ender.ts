@@ -1,0 +1,352 @@
+// How tasks end, each exactly once: BullMQ's fenced call decides, the record goes out in the same tick, then the caller is answered. Used by everything that ends a task: results, losses, limits,
+// cancels, deployments that stop. What must stay true: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
+import type { AttemptToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Replies } from '../dispatch/replies.ts';
+import type { DueTimes } from '../queues/due.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { Fence, TaskQueues } from '../queues/task-queues.ts';
+import type { Attempt, Attempts } from './attempts.ts';
+import type { Bodies } from './bodies.ts';
+import type { TaskMetrics } from './metrics.ts';
+import { errorBody, finalOf, recordOf } from './recording.ts';
+import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
+import type { AttemptOutcome, Ending } from './state.ts';
+import { RANK, USER_BACKOFF, verdictOf } from './state.ts';
+
+/** How a task ends that no container has. */
+export interface QueuedEnding {
+  readonly status: TaskStatus;
+  readonly httpStatus: number;
+  readonly text: string;
+  readonly failureReason: string;
+}
+
+export interface EnderParts {
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly leases: Leases;
+  readonly bodies: Bodies;
+  readonly replies: Replies;
+  readonly attempts: Attempts;
+  readonly due: DueTimes;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: TaskMetrics;
+  readonly dispatcher: () => Dispatcher;
+  readonly signal: AbortSignal;
+  readonly onAttemptEnded: (attempt: Attempt) => void;
+}
+
+const RESULT_NOT_STORED: Ending = { status: 'ERROR', httpStatus: 500, failureReason: 'result_not_stored' };
+/** For a caller whose answer was lost on the way and is read from the record. */
+const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
+  PENDING: 500,
+  RUNNING: 500,
+  RETRY: 500,
+  COMPLETE: 200,
+  ERROR: 500,
+  CANCELLED: 503,
+  TIMEOUT: 504,
+  EXPIRED: 504,
+};
+const FINISH_TRIES = 60;
+const FINISH_RETRY_MS = 500;
+
+export class Ender {
+  readonly #parts: EnderParts;
+
+  constructor(parts: EnderParts) {
+    this.#parts = parts;
+  }
+
+  // ---- attempts -------------------------------------------------------------------------------------------------------------------
+
+  /** An attempt ended as its agent says, or as its loss says. @returns false: not written; the agent keeps the result */
+  async ended(
+    attempt: Attempt,
+    outcome: AttemptOutcome,
+    body: Buffer | undefined,
+    durationMs: number,
+  ): Promise<boolean> {
+    const { job } = attempt;
+    const verdict = verdictOf(outcome, {
+      sync: job.sync,
+      timeoutMs: job.timeoutMs,
+      attempt: attempt.number,
+      retries: job.retries,
+      retriesUsed: job.retriesUsed,
+      stopping: attempt.container?.leaving ?? false,
+    });
+    switch (verdict.kind) {
+      case 'final':
+        return await this.finish(attempt, verdict, body, durationMs);
+      case 'retry':
+        return await (attempt.ending ??= this.#retry(attempt, verdict.failureReason));
+      case 'again':
+        return await this.backToQueue(attempt, verdict.failureReason);
+    }
+  }
+
+  /** Ends an attempt's task for good, once: whoever ends it again gets the first one's answer. @returns false: not written; the agent keeps the result */
+  finish(attempt: Attempt, ending: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+    attempt.ending ??= this.#finish(attempt, ending, body, durationMs);
+    return attempt.ending;
+  }
+
+  /** Ends it while its agent still works on it: told to stop, and its slot stays taken until it says so. */
+  revoke(attempt: Attempt, reason: 'timeout' | 'cancelled', ending: Ending, durationMs: number): Promise<boolean> {
+    if (attempt.ending !== undefined) return attempt.ending;
+    attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, reason);
+    this.#parts.attempts.revoke(attempt);
+    return this.finish(attempt, ending, undefined, durationMs);
+  }
+
+  /** The agent says that a revoked attempt is over. */
+  freeRevoked(token: AttemptToken): void {
+    const attempt = this.#parts.attempts.takeRevoked(token);
+    if (attempt?.container === undefined) return;
+    this.#parts.dispatcher().release(attempt.container, this.#parts.clock.nowMs());
+    this.#parts.onAttemptEnded(attempt);
+  }
+
+  /** An infrastructure cause, or a send that reached no runner: first in the queue, the user's retries untouched. */
+  backToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
+    attempt.ending ??= this.#returnToQueue(attempt, failureReason);
+    return attempt.ending;
+  }
+
+  /** The fenced call and the record in one tick, then the caller. */
+  async #finish(attempt: Attempt, asked: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+    const { job, queue } = attempt;
+    const { records, leases, attempts, metrics, clock, log } = this.#parts;
+    const { ending, text, stored } = await this.#storable(job, asked, body);
+    const record = finalOf(job, queue, attempt.number, ending.status, clock.nowMs(), {
+      failureReason: ending.failureReason,
+      containerId: attempt.containerId,
+      startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
+      durationMs,
+      ...stored,
+    });
+    // The slot is free now: the next fetch goes out with the completion.
+    const fencing = this.#fence(attempt, ending);
+    void records.append(record);
+    leases.drop(job.taskId).catch((error: unknown) => {
+      log.info({ err: error, taskId: job.taskId }, 'lease not dropped; it runs out by itself');
+    });
+    this.#freeSlot(attempt, ending);
+    let fence: Fence | undefined;
+    try {
+      fence = await fencing;
+    } catch (error) {
+      log.warn({ err: error, taskId: job.taskId }, 'completion not written yet, trying again');
+      fence = await this.#fenceAgain(attempt, ending, record);
+    }
+    attempts.remove(attempt);
+    this.dropInput(job);
+    metrics.running.set(attempts.size);
+    if (fence?.kind === 'superseded') {
+      log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
+      return true;
+    }
+    if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
+    this.answer(job.taskId, ending.status, ending.httpStatus, text);
+    metrics.finished.inc({ stub_type: job.kind, status: ending.status });
+    metrics.execution.observe({ stub_type: job.kind, status: ending.status }, durationMs / 1000);
+    this.#parts.onAttemptEnded(attempt);
+    return fence !== undefined;
+  }
+
+  /** What the caller gets, and where it is kept. A result that cannot be kept ends its task with an error instead of never. */
+  async #storable(
+    job: TaskJob,
+    ending: Ending,
+    body: Buffer | undefined,
+  ): Promise<{ ending: Ending; text: string; stored: Pick<TaskRecord, 'result' | 'resultObjectId'> }> {
+    const text =
+      ending.errorText === undefined
+        ? (body?.toString('utf8') ?? errorBody(ending.failureReason))
+        : errorBody(ending.errorText);
+    try {
+      return { ending, text, stored: await this.#parts.bodies.storeResult(text) };
+    } catch (error) {
+      this.#parts.log.error({ err: error, taskId: job.taskId }, 'a result could not be kept');
+      const failed = errorBody('result could not be stored');
+      return { ending: RESULT_NOT_STORED, text: failed, stored: { result: failed } };
+    }
+  }
+
+  #freeSlot(attempt: Attempt, ending: Ending | undefined): void {
+    const { container } = attempt;
+    if (container === undefined) return;
+    if (ending?.status === 'COMPLETE' || ending?.failureReason === 'handler_error') container.completed += 1;
+    if (!this.#parts.attempts.isRevoked(attempt))
+      this.#parts.dispatcher().release(container, this.#parts.clock.nowMs());
+  }
+
+  /** Its lock ran out while it ran: nobody holds the job, and nobody may run it again. Where it stays, its record ends it at the next fetch. */
+  async #takeOutExpired(attempt: Attempt): Promise<void> {
+    try {
+      await this.#parts.queues.remove(attempt.queue, attempt.job.taskId);
+    } catch (error) {
+      this.#parts.log.info({ err: error, taskId: attempt.job.taskId }, 'a finished job is still in its queue');
+    }
+  }
+
+  #fence(attempt: Attempt, ending: Ending): Promise<Fence> {
+    const { queues } = this.#parts;
+    return ending.status === 'COMPLETE'
+      ? queues.complete(attempt.queue, attempt.job.taskId, attempt.lock)
+      : queues.fail(attempt.queue, attempt.job.taskId, attempt.lock, ending.failureReason);
+  }
+
+  async #fenceAgain(attempt: Attempt, ending: Ending, record: TaskRecord): Promise<Fence | undefined> {
+    for (let tries = 1; tries <= FINISH_TRIES; tries += 1) {
+      if (!(await sleep(FINISH_RETRY_MS, this.#parts.signal))) return undefined;
+      try {
+        const fence = await this.#fence(attempt, ending);
+        await this.#parts.records.append(record);
+        return fence;
+      } catch (error) {
+        if (tries < FINISH_TRIES) continue;
+        this.#parts.log.error(
+          { err: error, taskId: attempt.job.taskId },
+          'completion could not be written; the agent keeps the result',
+        );
+      }
+    }
+    return undefined;
+  }
+
+  async #returnToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
+    const { job, queue } = attempt;
+    const { attempts, records, leases, queues, log, dispatcher, clock } = this.#parts;
+    attempts.remove(attempt);
+    // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
+    void records.append({
+      ...recordOf(job, queue, 'PENDING', attempt.number),
+      rank: RANK.RETRY as RecordRank,
+      failureReason,
+    });
+    try {
+      await leases.drop(job.taskId);
+      await queues.giveBack(queue, job.taskId, attempt.lock);
+    } catch (error) {
+      log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
+    }
+    if (attempt.container !== undefined) dispatcher().release(attempt.container, clock.nowMs());
+    dispatcher().wake(queue, job.taskId);
+    this.#parts.onAttemptEnded(attempt);
+    return true;
+  }
+
+  /** The user's budget: waits out a back-off in the queue. */
+  async #retry(attempt: Attempt, failureReason: string): Promise<boolean> {
+    const { job, queue } = attempt;
+    const { queues, records, leases, attempts, due, clock, metrics, log } = this.#parts;
+    const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
+    void records.append({
+      ...recordOf(job, queue, 'RETRY', attempt.number),
+      failureReason,
+      containerId: attempt.containerId,
+    });
+    leases.drop(job.taskId).catch((error: unknown) => {
+      log.info({ err: error, taskId: job.taskId }, 'lease not dropped; it runs out by itself');
+    });
+    metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
+    this.#freeSlot(attempt, undefined);
+    try {
+      // An adopted attempt knows its job without the input: what lies in the queue is whole.
+      const whole = (await queues.read(queue, job.taskId)) ?? job;
+      const changed: TaskJob = { ...whole, retriesUsed: job.retriesUsed + 1 };
+      const fence = await queues.delay(queue, job.taskId, attempt.lock, dueMs, changed);
+      if (fence.kind === 'done') due.add(queue, dueMs);
+    } catch (error) {
+      log.warn(
+        { err: error, taskId: job.taskId },
+        'a retry could not be queued; its lock runs out and the scan returns it',
+      );
+    }
+    attempts.remove(attempt);
+    this.#parts.onAttemptEnded(attempt);
+    return true;
+  }
+
+  // ---- tasks nobody runs ------------------------------------------------------------------------------------------------------------
+
+  /** Its record, and its caller if one is left. */
+  async endQueued(
+    queue: QueueName,
+    job: TaskJob,
+    ending: QueuedEnding,
+    attempt: number,
+    extra: Partial<TaskRecord> = {},
+  ): Promise<void> {
+    const { status, failureReason } = ending;
+    const { records, clock, metrics } = this.#parts;
+    await records.append(finalOf(job, queue, attempt, status, clock.nowMs(), { failureReason, ...extra }));
+    this.answer(job.taskId, status, ending.httpStatus, errorBody(ending.text));
+    metrics.finished.inc({ stub_type: job.kind, status });
+    this.dropInput(job);
+  }
+
+  /** Takes a waiting task out of its queue and ends it; its record goes on from the attempts it had. @returns false: it is held, or not there */
+  async takeOut(
+    queue: QueueName,
+    job: TaskJob,
+    ending: QueuedEnding,
+    extra: Partial<TaskRecord> = {},
+  ): Promise<boolean> {
+    if (!(await this.#parts.queues.remove(queue, job.taskId))) return false;
+    await this.endTakenOut(queue, job, ending, extra);
+    return true;
+  }
+
+  async endTakenOut(
+    queue: QueueName,
+    job: TaskJob,
+    ending: QueuedEnding,
+    extra: Partial<TaskRecord> = {},
+  ): Promise<void> {
+    this.#parts.dispatcher().forget(queue, job.taskId);
+    let attempt = 0;
+    try {
+      attempt = (await this.#parts.records.read(job.taskId))?.attempt ?? 0;
+    } finally {
+      await this.endQueued(queue, job, ending, attempt, extra);
+    }
+  }
+
+  // ---- callers ----------------------------------------------------------------------------------------------------------------------
+
+  answer(taskId: TaskId, status: TaskStatus, httpStatus: number, body: string): void {
+    const { replies, metrics } = this.#parts;
+    replies.settle(taskId, { status, httpStatus, body });
+    metrics.waiting.set(replies.size);
+  }
+
+  /** Whoever still waits for a task that ended elsewhere. */
+  async answerFrom(record: TaskRecord): Promise<void> {
+    if (!this.#parts.replies.has(record.taskId) || !isTerminalTask(record.status)) return;
+    const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
+    this.answer(record.taskId, record.status, HTTP_STATUS[record.status], body);
+  }
+
+  async resultText(record: TaskRecord): Promise<string | undefined> {
+    if (record.result !== undefined) return record.result;
+    return record.resultObjectId === undefined ? undefined : await this.#parts.bodies.loadResult(record.resultObjectId);
+  }
+
+  dropInput(job: TaskJob): void {
+    if (job.inputObjectId === undefined) return;
+    this.#parts.bodies.dropInput(job.inputObjectId).catch((error: unknown) => {
+      this.#parts.log.info({ err: error, taskId: job.taskId }, 'the input of a task that ended could not be removed');
+    });
+  }
+}

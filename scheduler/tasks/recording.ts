@@ -1,0 +1,73 @@
+import type { QueueName } from '#shared/domain/ids.ts';
+import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { TaskRow } from '../store/queries/tasks.ts';
+import type { RecordRank, TaskRecord } from './records.ts';
+import { RANK } from './state.ts';
+
+/** `{"error": text}` as JSON text. */
+export function errorBody(text: string): string {
+  return JSON.stringify({ error: text });
+}
+
+/** A job's record in that status. */
+export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, attempt: number): TaskRecord {
+  return {
+    taskId: job.taskId,
+    workspaceId: job.workspaceId,
+    stubId: job.stubId,
+    deploymentId: job.deploymentId,
+    queue,
+    kind: job.kind,
+    sync: job.sync,
+    status,
+    attempt,
+    rank: RANK[status] as RecordRank,
+    containerId: null,
+    failureReason: '',
+    createdAtMs: job.createdAtMs,
+    startedAtMs: null,
+    endedAtMs: isTerminalTask(status) ? job.createdAtMs : null,
+    durationMs: null,
+    deadlineMs: job.deadlineMs,
+  };
+}
+
+/** A job's record after its end. */
+export function finalOf(
+  job: TaskJob,
+  queue: QueueName,
+  attempt: number,
+  status: TaskStatus,
+  endedAtMs: number,
+  extra: Partial<TaskRecord>,
+): TaskRecord {
+  return { ...recordOf(job, queue, status, attempt), endedAtMs, ...extra };
+}
+
+/** A row of the database as a record. */
+export function recordOfRow(row: TaskRow): TaskRecord {
+  const { result, resultObjectId } = row;
+  return {
+    taskId: row.taskId,
+    workspaceId: row.workspaceId,
+    stubId: row.stubId,
+    deploymentId: row.deploymentId,
+    queue: row.queue,
+    kind: row.kind as StubKind,
+    sync: row.sync,
+    status: row.status,
+    attempt: row.attempt,
+    rank: row.rank as RecordRank,
+    containerId: row.containerId,
+    failureReason: row.failureReason,
+    createdAtMs: row.createdAtMs,
+    startedAtMs: row.startedAtMs,
+    endedAtMs: row.endedAtMs,
+    durationMs: row.durationMs,
+    deadlineMs: row.deadlineMs ?? 0,
+    ...(result === undefined ? {} : { result }),
+    ...(resultObjectId === undefined ? {} : { resultObjectId }),
+  };
+}

@@ -1,0 +1,201 @@
+// What agents say of attempts: started, ended, refused, still running after a reconnect, gone with their container or machine. What must stay true: a message with another token than the attempt's
+// changes nothing; an attempt of another process is taken over only by the token that holds its task.
+import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Attempt, Attempts } from './attempts.ts';
+import type { Ender } from './ender.ts';
+import type { TaskMetrics } from './metrics.ts';
+import type { AttemptOutcome } from './state.ts';
+
+/** What an agent says of an attempt's end. */
+export interface AttemptResult {
+  readonly taskId: TaskId;
+  readonly token: AttemptToken;
+  readonly containerId: ContainerId;
+  readonly outcome: AttemptOutcome;
+  readonly durationMs: number;
+  /** undefined: larger than a result may be. */
+  readonly body: Buffer | undefined;
+}
+
+export interface LiveReport {
+  readonly taskId: TaskId;
+  readonly token: AttemptToken;
+  readonly containerId: ContainerId;
+}
+
+export interface ReportsParts {
+  readonly attempts: Attempts;
+  readonly ender: Ender;
+  readonly leases: Leases;
+  readonly queues: TaskQueues;
+  readonly slots: SlotTable;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: TaskMetrics;
+  readonly signal: AbortSignal;
+  readonly graces: TaskGraces;
+  readonly maxResultBytes: number;
+  /** The container did not take a task: nothing is sent there for a moment. */
+  readonly pause: (container: ReadyContainer) => void;
+}
+
+/** Times that tests shorten. */
+export interface TaskGraces {
+  /** Beyond the execution limit, before the scheduler ends the task by itself. */
+  readonly limitMs: number;
+  /** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
+  readonly reportMs: number;
+  readonly restartedAgentMs: number;
+}
+export const GRACES: TaskGraces = { limitMs: 10_000, reportMs: 2_000, restartedAgentMs: 10_000 };
+
+export class Reports {
+  readonly #parts: ReportsParts;
+
+  constructor(parts: ReportsParts) {
+    this.#parts = parts;
+  }
+
+  started(taskId: TaskId, token: AttemptToken): void {
+    const attempt = this.#parts.attempts.find(taskId, token);
+    if (attempt !== undefined) attempt.startedAtMs = this.#parts.clock.nowMs();
+  }
+
+  /** True once the agent may forget the result. */
+  async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
+    const { attempts, ender, maxResultBytes } = this.#parts;
+    const attempt = attempts.find(result.taskId, result.token) ?? (await this.#adopt(machineId, result));
+    if (attempt === undefined) {
+      ender.freeRevoked(result.token);
+      return true; // Superseded, finished or unknown: nobody will ever want it.
+    }
+    if (result.body !== undefined) return await ender.ended(attempt, result.outcome, result.body, result.durationMs);
+    const errorText = `result is larger than ${maxResultBytes} bytes`;
+    const ending = { status: 'ERROR', httpStatus: 500, errorText, failureReason: 'result_too_large' } as const;
+    return await ender.finish(attempt, ending, undefined, result.durationMs);
+  }
+
+  /** The agent never gave it to a runner process: back to the queue, first in line. */
+  async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
+    const { attempts, ender, metrics, log } = this.#parts;
+    const attempt = attempts.find(taskId, token);
+    if (attempt === undefined) {
+      ender.freeRevoked(token);
+      return;
+    }
+    metrics.attemptsLost.inc({ reason: 'refused' });
+    log.info({ taskId, containerId: attempt.containerId, reason }, 'agent refused a task, giving it back');
+    if (attempt.container !== undefined) this.#parts.pause(attempt.container);
+    await ender.backToQueue(attempt, 'refused');
+  }
+
+  /** A container takes tasks (again): what was adopted before it was known here takes its slots. */
+  containerReady(container: ReadyContainer): void {
+    for (const attempt of this.#parts.attempts.ofContainer(container.containerId)) attach(attempt, container);
+  }
+
+  /**
+   * A machine's task stream (again): what it still runs is adopted under the same token; what it does not know any more is lost, or, when it never reached it, queued again.
+   */
+  async machineReported(
+    machineId: MachineId,
+    agentInstance: string,
+    running: readonly LiveReport[],
+  ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
+    const { attempts, slots, ender, graces } = this.#parts;
+    const adopted: LiveReport[] = [];
+    const refused: LiveReport[] = [];
+    for (const live of running) {
+      const known = attempts.find(live.taskId, live.token) ?? (await this.#adopt(machineId, live));
+      if (known === undefined) refused.push(live);
+      else {
+        attach(known, slots.get(live.containerId));
+        adopted.push(live);
+      }
+    }
+    const reported = new Set(running.map((live) => live.token));
+    for (const { token } of [...attempts.revokedOf({ machineId })]) {
+      if (!reported.has(token)) ender.freeRevoked(token);
+    }
+    const missing = [...attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
+    for (const attempt of missing) {
+      const sameAgent = attempt.agentInstance === agentInstance;
+      void this.#missingAfter(attempt, sameAgent ? graces.reportMs : graces.restartedAgentMs, sameAgent);
+    }
+    return { adopted, refused };
+  }
+
+  async #missingAfter(attempt: Attempt, graceMs: number, neverReached: boolean): Promise<void> {
+    const { attempts, ender, signal } = this.#parts;
+    const slept = await sleep(graceMs, signal);
+    if (!slept || attempts.current(attempt.job.taskId) !== attempt || attempt.ending !== undefined) return;
+    if (neverReached) await ender.backToQueue(attempt, 'not_received');
+    else await this.#lost(attempt, 'agent_restarted');
+  }
+
+  /** The container is gone. Its agent's word on its attempts travels on another stream: give it a moment, then count them as lost. */
+  async containerGone(containerId: ContainerId): Promise<void> {
+    const { attempts, signal, graces } = this.#parts;
+    for (const { token } of [...attempts.revokedOf({ containerId })]) attempts.takeRevoked(token);
+    if ([...attempts.ofContainer(containerId)].length === 0) return;
+    // A scheduler that stops leaves them to whoever comes next.
+    if (!(await sleep(graces.reportMs, signal))) return;
+    await Promise.all([...attempts.ofContainer(containerId)].map((attempt) => this.#lost(attempt, 'container_gone')));
+  }
+
+  /** LOST, 90 s without a session. */
+  async machineLost(machineId: MachineId): Promise<void> {
+    const all = [...this.#parts.attempts.ofMachine(machineId)];
+    await Promise.all(all.map((attempt) => this.#lost(attempt, 'machine_lost')));
+  }
+
+  async #lost(attempt: Attempt, reason: string): Promise<void> {
+    this.#parts.metrics.attemptsLost.inc({ reason });
+    await this.#parts.ender.ended(attempt, 'lost', undefined, 0);
+  }
+
+  /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
+  async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
+    const { leases, queues, attempts, slots, log } = this.#parts;
+    const lease = await leases.read(live.taskId);
+    if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
+    if (lease.machineId !== machineId) return undefined;
+    const held = await queues.lockOf(lease.queue as QueueName, live.taskId);
+    if (held !== undefined && held !== lease.lock) return undefined;
+    // Its report and its result may have come side by side.
+    const adopted = attempts.current(live.taskId);
+    if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
+    const attempt: Attempt = {
+      job: lease.job,
+      queue: lease.queue as QueueName,
+      token: live.token,
+      lock: lease.lock,
+      number: lease.attempt,
+      machineId,
+      containerId: lease.containerId,
+      container: undefined,
+      agentInstance: '',
+      sentAtMs: lease.startedAtMs,
+      startedAtMs: lease.startedAtMs,
+      ending: undefined,
+      limit: undefined,
+    };
+    attach(attempt, slots.get(lease.containerId));
+    attempts.add(attempt);
+    log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
+    return attempt;
+  }
+}
+
+function attach(attempt: Attempt, container: ReadyContainer | undefined): void {
+  if (attempt.container !== undefined || container === undefined || attempt.ending !== undefined) return;
+  attempt.container = container;
+  container.inFlight += 1;
+}
