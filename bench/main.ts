@@ -73,7 +73,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
     place,
     isQuick,
     slack,
-    product: once(() => startProduct(place)),
+    product: once(() => startProduct(place, options.profileDir)),
     queueBaseline: once(() => startQueueBaseline(place, WORKER_CONCURRENCY)),
     runRounds: (suite, measure) =>
       runRounds(measure, {

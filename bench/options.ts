@@ -1,4 +1,5 @@
 // The command line of `npm run bench`.
+import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 
 export const SUITES = ['warm', 'throughput', 'cold', 'start'] as const;
@@ -14,11 +15,13 @@ export interface BenchOptions {
   readonly maxOutside: number;
   /** Exit with 1 when a goal is missed. */
   readonly isGate: boolean;
+  /** Where both daemons leave processor profiles; they are slower then. */
+  readonly profileDir: string | undefined;
 }
 
 export class UsageError extends Error {}
 
-export const USAGE = `usage: npm run bench -- [--quick] [--only warm,throughput,cold,start] [--rounds N] [--json FILE] [--max-outside PERCENT] [--gate]`;
+export const USAGE = `usage: npm run bench -- [--quick] [--only warm,throughput,cold,start] [--rounds N] [--json FILE] [--max-outside PERCENT] [--gate] [--profile DIR]`;
 
 const DEFAULT_JSON = 'bench/results/latest.jsonl';
 
@@ -33,6 +36,7 @@ export function parseOptions(args: readonly string[]): BenchOptions {
     jsonPath: values.json ?? DEFAULT_JSON,
     maxOutside: wholeNumber('--max-outside', values['max-outside'], 12, 0, 100) / 100,
     isGate: values.gate === true,
+    profileDir: values.profile === undefined ? undefined : resolve(values.profile),
   };
 }
 
@@ -49,6 +53,7 @@ function parseStrictly(args: readonly string[]) {
         json: { type: 'string' },
         'max-outside': { type: 'string' },
         gate: { type: 'boolean' },
+        profile: { type: 'string' },
       },
     });
   } catch (error) {

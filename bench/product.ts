@@ -30,12 +30,16 @@ export interface DeployedApp {
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const CONTAINERS_LEAVE_MS = 30_000;
 
-/** Starts both daemons and waits until the machine has joined. It is stopped with the workplace at the latest. */
-export async function startProduct(place: Workplace): Promise<Product> {
+/**
+ * Starts both daemons and waits until the machine has joined. It is stopped with the workplace at the latest.
+ * @param profileDir - where they leave processor profiles when they end
+ */
+export async function startProduct(place: Workplace, profileDir: string | undefined): Promise<Product> {
   const { reference: image, template } = await place.engine.baseImage();
   const dataDir = join(place.directory, 'd');
   const network = `longshore-${place.runId}`;
-  const common = { ...place.env, LONGSHORE_DATA_DIR: dataDir };
+  const profile = profileDir === undefined ? {} : { NODE_OPTIONS: `--cpu-prof --cpu-prof-dir=${profileDir}` };
+  const common = { ...place.env, ...profile, LONGSHORE_DATA_DIR: dataDir };
   const env = { ...common, LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0', LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0' };
   const scheduler = startScheduler(place, env);
   const ready = await scheduler.ready();

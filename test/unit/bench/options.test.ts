@@ -10,6 +10,7 @@ describe('the command line of the benchmarks', () => {
       jsonPath: 'bench/results/latest.jsonl',
       maxOutside: 0.12,
       isGate: false,
+      profileDir: undefined,
     });
   });
 
