@@ -1,0 +1,163 @@
+// A daemon that stands still, or dies and comes back, under a task in hand and one that waits: nothing runs twice, nothing is lost, and the
+// container is the same one afterwards.
+import { setTimeout as pass } from 'node:timers/promises';
+import { describe, expect } from 'vitest';
+import { jsonOf, test } from '../helpers/platform.ts';
+import type { Answer, Deployment, Platform } from '../helpers/platform.ts';
+import { waitFor } from '../helpers/services.ts';
+
+interface Ran {
+  readonly runs: number;
+  readonly container: string;
+  readonly key: string;
+}
+
+/** A container that serves one task at a time, and is there. */
+async function warm(platform: Platform, name: string): Promise<{ deployment: Deployment; container: string }> {
+  const deployment = await platform.deploy({
+    app: 'counted.py',
+    handler: 'either',
+    name,
+    keepWarmSeconds: 120,
+    timeout: 60,
+  });
+  const answer = await platform.invoke(deployment, { key: 'first', seconds: 0 });
+  expect(answer.status).toBe(200);
+  return { deployment, container: jsonOf<Ran>(answer).container };
+}
+
+async function runsOf(platform: Platform, deployment: Deployment, key: string): Promise<number> {
+  return jsonOf<Ran>(await platform.invoke(deployment, { key, only_count: true })).runs;
+}
+
+/** Waits until the queue has that many active tasks; gives their ids. */
+async function active(platform: Platform, deployment: Deployment, count: number): Promise<readonly string[]> {
+  const redis = platform.redis();
+  const list = `ls:tq-${deployment.deploymentId}:active`;
+  return waitFor(
+    async () => {
+      const ids = await redis.lrange(list, 0, -1);
+      return ids.length === count && ids;
+    },
+    `${count} tasks are active`,
+    10_000,
+  );
+}
+
+/** Until the handler is in the middle of it: its container has noted the run. */
+async function inHand(platform: Platform, deployment: Deployment, taskId: string): Promise<void> {
+  const [container] = await platform.containers(deployment);
+  const exec = await platform.engine.client.getContainer(container?.Id ?? '').exec({
+    Cmd: ['sh', '-c', 'for i in $(seq 200); do ls /tmp/ran-hand* >/dev/null 2>&1 && exit 0; sleep 0.05; done; exit 1'],
+  });
+  const stream = await exec.start({});
+  stream.resume();
+  await waitFor(async () => (await exec.inspect()).Running === false, `task ${taskId} is in hand`, 15_000);
+  expect((await exec.inspect()).ExitCode).toBe(0);
+}
+
+async function expectServedOnce(
+  platform: Platform,
+  deployment: Deployment,
+  container: string,
+  key: string,
+): Promise<void> {
+  expect(await runsOf(platform, deployment, key)).toBe(1);
+  expect(await platform.containerIds(deployment)).toEqual([container]);
+}
+
+describe('an agent that stands still', () => {
+  for (const seconds of [1, 10]) {
+    test(`for ${seconds} s answers what was called meanwhile, each once`, async ({ platform }) => {
+      const { deployment, container } = await warm(platform, `still-${seconds}`);
+      const first = platform.invoke(deployment, { key: 'hand', seconds: 0.7 });
+      const [taskId = ''] = await active(platform, deployment, 1);
+      await inHand(platform, deployment, taskId);
+      platform.agent.freeze();
+      let answered = 0;
+      const second = platform.invoke(deployment, { key: 'waiting', seconds: 0 });
+      for (const call of [first, second]) void call.then(() => (answered += 1));
+      try {
+        await pass(seconds * 1000);
+        expect(answered).toBe(0);
+      } finally {
+        platform.agent.thaw();
+      }
+      for (const answer of await Promise.all([first, second])) {
+        expect(answer).toMatchObject({ status: 200 });
+        expect(jsonOf<Ran>(answer)).toMatchObject({ runs: 1, container });
+        await platform.taskIs(answer.taskId, 'COMPLETE');
+      }
+      await expectServedOnce(platform, deployment, container, 'hand');
+    });
+  }
+});
+
+describe('a scheduler that was killed', () => {
+  test('adopts the task that ran, which completes and ran once', async ({ platform }) => {
+    const { deployment, container } = await warm(platform, 'adopted');
+    const call = platform.invoke(deployment, { key: 'hand', seconds: 3 }).catch((error: unknown) => error);
+    const [taskId = ''] = await active(platform, deployment, 1);
+    await inHand(platform, deployment, taskId);
+    await platform.scheduler.kill();
+    expect(await call).toBeInstanceOf(Error);
+    await platform.startScheduler();
+    expect(await platform.task(taskId)).toMatchObject({ status: 'RUNNING', container_id: container });
+    const task = await platform.taskIs(taskId, 'COMPLETE', 20_000);
+    expect(task.result).toEqual({ runs: 1, container, key: 'hand' });
+    await expectServedOnce(platform, deployment, container, 'hand');
+  });
+
+  test('takes the result of a task that ended while it was away', async ({ platform }) => {
+    const { deployment, container } = await warm(platform, 'ended-meanwhile');
+    const call = platform.invoke(deployment, { key: 'hand', seconds: 0.5 }).catch((error: unknown) => error);
+    const [taskId = ''] = await active(platform, deployment, 1);
+    await inHand(platform, deployment, taskId);
+    await platform.scheduler.kill();
+    expect(await call).toBeInstanceOf(Error);
+    await pass(1000);
+    await platform.startScheduler();
+    expect((await platform.taskIs(taskId, 'COMPLETE', 20_000)).result).toEqual({ runs: 1, container, key: 'hand' });
+    await expectServedOnce(platform, deployment, container, 'hand');
+  });
+});
+
+describe('an agent that was killed', () => {
+  test('finds its container again, and the next call needs no other', async ({ platform }) => {
+    const { deployment, container } = await warm(platform, 'found');
+    await platform.agent.kill();
+    const call = platform.invoke(deployment, { key: 'after', seconds: 0 });
+    await platform.agent.start();
+    const answer = await call;
+    expect(answer).toMatchObject({ status: 200 });
+    expect(jsonOf<Ran>(answer)).toEqual({ runs: 1, container, key: 'after' });
+    expect(await platform.containerIds(deployment)).toEqual([container]);
+  });
+
+  test('answers the task that was in hand, which ran once', async ({ platform }) => {
+    const { deployment, container } = await warm(platform, 'in-hand');
+    const call = platform.invoke(deployment, { key: 'hand', seconds: 2 });
+    const [taskId = ''] = await active(platform, deployment, 1);
+    await inHand(platform, deployment, taskId);
+    await platform.agent.kill();
+    await platform.agent.start();
+    const answer: Answer = await call;
+    expect(answer).toMatchObject({ status: 200, taskId });
+    expect(jsonOf<Ran>(answer)).toEqual({ runs: 1, container, key: 'hand' });
+    await platform.taskIs(taskId, 'COMPLETE');
+    await expectServedOnce(platform, deployment, container, 'hand');
+  });
+
+  test('takes over the result of a task that ended while it was away', async ({ platform }) => {
+    const { deployment, container } = await warm(platform, 'result-kept');
+    const call = platform.invoke(deployment, { key: 'hand', seconds: 0.5 });
+    const [taskId = ''] = await active(platform, deployment, 1);
+    await inHand(platform, deployment, taskId);
+    await platform.agent.kill();
+    await pass(1500);
+    await platform.agent.start();
+    expect(await call).toMatchObject({ status: 200, taskId });
+    await platform.taskIs(taskId, 'COMPLETE');
+    await expectServedOnce(platform, deployment, container, 'hand');
+  });
+});
