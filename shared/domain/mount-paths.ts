@@ -15,7 +15,7 @@ const MAX_LENGTH = 512;
 /** Of the system, of the container's own facilities, and the folder that the runner lies in. */
 const RESERVED = /^\/(proc|sys|dev|run|etc|bin|sbin|usr|lib[^/]*|opt\/longshore)(\/|$)/;
 /** Folders that hold a mount of ours themselves. */
-const WHOLE = new Set(['/', VOLUMES, '/mnt', CODE, '/opt']);
+const WHOLE = new Set(['/', VOLUMES, '/mnt', CODE]);
 
 /**
  * One mount path: relative ones are seen below `/volumes` and below the working directory `/mnt/code`, absolute ones at that path and below `/volumes`.
@@ -35,9 +35,6 @@ export function mountPlaces(mountPath: string): MountPathCheck {
   if (WHOLE.has(absolute) || RESERVED.test(absolute)) {
     return { problem: `${shown} belongs to the system: choose another directory, such as "data" or "/data"` };
   }
-  // Already below /volumes or the working directory: the same volume twice, one in the other, helps nobody.
-  if (absolute.startsWith(`${VOLUMES}/`)) return { targets: [absolute] };
-  if (absolute.startsWith(`${CODE}/`)) return { targets: [`${VOLUMES}/${absolute.slice(CODE.length + 1)}`, absolute] };
   return { targets: [`${VOLUMES}${absolute}`, absolute] };
 }
 

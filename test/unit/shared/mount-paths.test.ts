@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { normaliseMountPath, placesOf } from '#scheduler/deployments/mount-paths.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 
 describe('a mount path', () => {
@@ -7,8 +8,8 @@ describe('a mount path', () => {
     ['./models//large/', ['/volumes/models/large', '/mnt/code/models/large']],
     ['/data', ['/volumes/data', '/data']],
     ['/mnt/data', ['/volumes/mnt/data', '/mnt/data']],
-    ['/volumes/data', ['/volumes/data']],
-    ['/mnt/code/data', ['/volumes/data', '/mnt/code/data']],
+    ['/volumes/data', ['/volumes/volumes/data', '/volumes/data']],
+    ['/mnt/code/data', ['/volumes/mnt/code/data', '/mnt/code/data']],
     ['/library', undefined],
     ['/home/me/.cache', ['/volumes/home/me/.cache', '/home/me/.cache']],
     ['/user', ['/volumes/user', '/user']],
@@ -48,7 +49,6 @@ describe('a mount path', () => {
     '/usr/local',
     '/lib',
     '/lib64/x',
-    '/opt',
     '/opt/longshore/python',
     'a\nb',
     'a\0b',
@@ -68,4 +68,27 @@ test.for([
   [['data', '/etc'], '"/etc" belongs to the system: choose another directory, such as "data" or "/data"'],
 ] as const)('several mount paths must differ in every place: %j', ([paths, problem]) => {
   expect(mountPathsProblem(paths)).toBe(problem);
+});
+
+test.for([
+  'data',
+  'a/b',
+  '/data',
+  '/opt',
+  '/mnt/data',
+  '/volumes/x',
+  '/mnt/code/x',
+  '/usr',
+  '..',
+  '/',
+  '/lib64',
+  '/opt/longshore',
+])('what the scheduler accepts, the agent mounts at the same places: %s', (path) => {
+  const accepted = normaliseMountPath(path);
+  const check = mountPlaces(path);
+  expect('targets' in check).toBe(accepted.kind === 'path');
+  if (accepted.kind === 'path')
+    expect(mountPlaces(accepted.path)).toEqual({
+      targets: expect.arrayContaining([...placesOf(accepted.path)]) as string[],
+    });
 });
