@@ -18,6 +18,7 @@ import { AutoscalerMetrics } from './autoscaler/metrics.ts';
 import { SchedulerSettings } from './config.ts';
 import { ContainerStops } from './containers/actions.ts';
 import { ContainerBook } from './containers/book.ts';
+import { DEFAULT_LIMITS } from './deployments/normalise.ts';
 import { Targets } from './deployments/targets.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
 import { Leases } from './dispatch/leases.ts';
@@ -37,6 +38,7 @@ import { ensureFirstWorkspace } from './identity/bootstrap.ts';
 import { openInstallation } from './identity/installation.ts';
 import { createInvalidation } from './identity/invalidation.ts';
 import { issueMachineCredential, verifyMachineCredential } from './identity/machine-credentials.ts';
+import { Tenants } from './identity/tenants.ts';
 import { createTokens } from './identity/tokens.ts';
 import { signingKeyOf } from './identity/workspaces.ts';
 import { LeaderLease } from './leader.ts';
@@ -55,12 +57,20 @@ import { openSealer } from './secrets/seal.ts';
 import { openDb } from './store/db.ts';
 import { migrate } from './store/migrate.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
-import { insertAcceptedTasks, listTasks, taskById, upsertTaskRecords } from './store/queries/tasks.ts';
+import {
+  insertAcceptedTasks,
+  listTasks,
+  openTaskIdsOfQueue,
+  taskById,
+  upsertTaskRecords,
+  acceptedJobOf,
+} from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { Drainer } from './tasks/drainer.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
 import { TaskRecords } from './tasks/records.ts';
 import { GroupCommit } from './tasks/accepting.ts';
+import { Actions } from './tasks/actions.ts';
 import { recordOfRow } from './tasks/recording.ts';
 import { Tasks } from './tasks/service.ts';
 import { TaskSweep } from './tasks/sweep.ts';
@@ -167,6 +177,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const presence = new Presence({ redis: general, keys, instance, log });
   const book = new ContainerBook({ db, log, clock });
   const slots = new SlotTable();
+  const leases = new Leases(hot, keys);
   const fleetMetrics = new FleetMetrics(registry);
   const loops = new LoopMetrics(registry, clock);
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
@@ -177,7 +188,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const tasks: Tasks = new Tasks({
     queues,
     records,
-    leases: new Leases(hot, keys),
+    leases,
     slots,
     bodies: new Bodies(objects, {
       maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
@@ -205,6 +216,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     instance,
     log,
     begin: (claim) => tasks.begin(claim),
+    onIdle: (container) => autoscaler.attemptEnded(container.queue, container.containerId),
     onDue: (queue, dueMs) => due.add(queue, dueMs),
   });
   tasks.attach(dispatcher);
@@ -221,11 +233,18 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     metrics: new AutoscalerMetrics(registry),
     loops,
+    due,
     isLeader,
     maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
   const placer = new Placer({ book, machines, clock, log, metrics: fleetMetrics, loops, isLeader });
+  // What came in while nobody led was decided by nobody.
+  leader.onChange((now) => {
+    if (now.kind !== 'leading') return;
+    autoscaler.sweep();
+    placer.wake();
+  });
   const links = new Links({
     machines,
     book,
@@ -256,25 +275,33 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       void tasks.containerGone(entry.row.id);
     }
   });
-  const workers = new Workers({ db, machines, book, slots, clock, log, isLeader });
   const stops = new ContainerStops(book, slots);
-  const notYet = (): never => {
-    throw new AppError('not_implemented', 'this version cannot do that');
-  };
+  const actions = new Actions({
+    attempts: tasks.attempts,
+    ender: tasks.ender,
+    queues,
+    records,
+    replies,
+    stops,
+    clock,
+    log,
+    openTasks: (queue, limit) => openTaskIdsOfQueue(db, queue, limit),
+    leases,
+    onQueueChanged: (queue) => autoscaler.wake(queue),
+  });
+  const workers = new Workers({ db, machines, book, slots, clock, log, isLeader });
   const surfaces = createSurfaces({
     clock,
     workers,
     containerActions: stops,
-    deploymentEffects: {
-      stopped: (queue) => stops.stopAll(queue, 'user_stop'),
-      deleted: (queue) => stops.stopAll(queue, 'user_stop'),
-      scaledToZero: (queue) => stops.stopAll(queue, 'user_stop'),
-    },
-    taskActions: { startTask: notYet, endTask: notYet, stopTasks: notYet },
+    deploymentEffects: actions,
+    taskActions: actions,
     db,
     log,
     registry,
     tokens,
+    tenants: new Tenants(db, sealer, installation, clock),
+    limitsOf: () => ({ ...DEFAULT_LIMITS, maxContainers: settings.LONGSHORE_MAX_CONTAINERS }),
     objects,
     targets,
     tasks,
@@ -341,6 +368,9 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
         clock,
         log,
         isLeader,
+        leases,
+        ender: tasks.ender,
+        jobOf: (taskId) => acceptedJobOf(db, taskId),
         isAlive: (replica) => presence.isAlive(replica),
         onReturned: (queue) => {
           dispatcher.wake(queue);

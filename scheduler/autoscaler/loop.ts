@@ -9,6 +9,7 @@ import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import { isUserCause } from '../fleet/observe.ts';
 import type { LoopMetrics } from '../loop-metrics.ts';
+import type { DueTimes } from '../queues/due.ts';
 import type { QueueDepth, TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
 import type { Breaker, ScaleContainer, ScaleDecision } from './decide.ts';
@@ -24,6 +25,7 @@ export interface AutoscalerParts {
   readonly log: Log;
   readonly metrics: AutoscalerMetrics;
   readonly loops: LoopMetrics;
+  readonly due: DueTimes;
   readonly isLeader: () => boolean;
   /** Cap on containers of one deployment. */
   readonly maxContainers: number;
@@ -34,6 +36,7 @@ export interface AutoscalerParts {
 const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;
 const EARLY_EXIT_MS = 60_000;
+const DUE_SOON_MS = 10_000;
 /** Rounds of one queue are never further apart than this while it has containers. */
 const LONGEST_WAIT_MS = 30_000;
 
@@ -150,7 +153,7 @@ export class Autoscaler {
     const decision = decideScale(
       {
         ...bounds,
-        inFlight: depth === undefined ? undefined : totalOf(depth),
+        inFlight: depth === undefined ? undefined : totalOf(depth) - this.#notDueSoon(queue, depth),
         waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
         keepWarmMs: target === undefined ? 0 : keepWarmMs(target),
         containers: entries.map((entry) => this.#asScaleContainer(entry)),
@@ -186,6 +189,12 @@ export class Autoscaler {
     ) {
       this.#forget(queue);
     }
+  }
+
+  /** Delayed jobs that are known not to be due within 10 s; what is not known (after a restart) counts as due, so that a fetch finds out. */
+  #notDueSoon(queue: QueueName, depth: QueueDepth): number {
+    const soon = this.#parts.due.countWithin(queue, DUE_SOON_MS);
+    return soon === undefined ? 0 : Math.max(0, depth.delayed - soon);
   }
 
   /** Still without an attempt at this very moment: no more tasks go there, then it is told to stop. */

@@ -41,6 +41,7 @@ export class Dispatcher {
   readonly #log: Log;
   readonly #begin: (claim: Claim) => void;
   readonly #onDue: (queue: QueueName, dueMs: number) => void;
+  readonly #onIdle: ((container: ReadyContainer) => void) | undefined;
   readonly #states = new Map<QueueName, QueueState>();
   #stopped = false;
 
@@ -51,6 +52,8 @@ export class Dispatcher {
     readonly log: Log;
     /** Takes over a claim; must end it with {@link release} sooner or later. */
     readonly begin: (claim: Claim) => void;
+    /** An empty fetch gave the slot back, and the container has nothing to do: its keep-warm may have run out meanwhile. */
+    readonly onIdle?: (container: ReadyContainer) => void;
     /** The queue's next delayed job is due then. */
     readonly onDue: (queue: QueueName, dueMs: number) => void;
   }) {
@@ -60,6 +63,7 @@ export class Dispatcher {
     this.#log = parts.log;
     this.#begin = parts.begin;
     this.#onDue = parts.onDue;
+    this.#onIdle = parts.onIdle;
   }
 
   /** A job is in the queue (named when this replica added it), or may be. */
@@ -138,6 +142,7 @@ export class Dispatcher {
       }
       if (fetched.nextDueMs !== undefined) this.#onDue(queue, fetched.nextDueMs);
       container.inFlight = Math.max(0, container.inFlight - 1);
+      if (container.inFlight === 0) this.#onIdle?.(container);
     } else {
       if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
       this.#begin({ queue, job: fetched.job, starts: fetched.starts, token, lock, container });

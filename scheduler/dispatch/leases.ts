@@ -18,6 +18,7 @@ export interface Lease {
 
 /** Longer than the lock, so that an adopting replica finds it; renewed with the locks. */
 const LEASE_SECONDS = 180;
+const BY_ANOTHER_RUNNER = 'another-runner';
 
 export class Leases {
   readonly #redis: Redis;
@@ -36,7 +37,16 @@ export class Leases {
 
   async read(taskId: TaskId): Promise<Lease | undefined> {
     const text = await this.#redis.get(this.#keys.lease(taskId));
-    return text === null ? undefined : (JSON.parse(text) as Lease);
+    return text === null || text === BY_ANOTHER_RUNNER ? undefined : (JSON.parse(text) as Lease);
+  }
+
+  /** A runner that is not ours started the task: it is somebody's for so long. */
+  async hold(taskId: TaskId, seconds: number): Promise<void> {
+    await this.#redis.set(this.#keys.lease(taskId), BY_ANOTHER_RUNNER, 'EX', seconds);
+  }
+
+  async isHeld(taskId: TaskId): Promise<boolean> {
+    return (await this.#redis.exists(this.#keys.lease(taskId))) === 1;
   }
 
   async renew(taskIds: readonly TaskId[]): Promise<void> {

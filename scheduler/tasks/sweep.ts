@@ -1,6 +1,6 @@
 // The leader's slow look at tasks whose row is not final and has not changed for a while: jobs whose lock ran out come back, a synchronous task whose caller's replica is gone ends, a task
 // whose job vanished ends. Nothing here is on the way of a task that goes well.
-import type { InstanceId } from '#shared/domain/ids.ts';
+import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -9,7 +9,11 @@ import type { Db } from '../store/db.ts';
 import type { TaskRow } from '../store/queries/tasks.ts';
 import { listOpenTasks } from '../store/queries/tasks.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
-import type { TaskRecord, TaskRecords } from './records.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Ender, QueuedEnding } from './ender.ts';
+import { parseTaskJob } from '../queues/jobs.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
 import { RANK } from './state.ts';
 
 const EVERY_MS = 15_000;
@@ -26,6 +30,10 @@ export interface TaskSweepParts {
   readonly records: TaskRecords;
   readonly clock: Clock;
   readonly log: Log;
+  readonly leases: Leases;
+  readonly ender: Ender;
+  /** The queue entry of an asynchronous task that has not ended, as its row keeps it. */
+  readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly isLeader: () => boolean;
   readonly isAlive: (replica: InstanceId) => boolean;
   /** Jobs came back to that queue. */
@@ -74,29 +82,47 @@ export class TaskSweep {
   }
 
   async #look(row: TaskRow): Promise<void> {
-    const { queues, records, clock } = this.#parts;
+    const { queues, records, clock, ender } = this.#parts;
     // The row may lag behind what Redis knows already.
     const record = await records.read(row.taskId);
     if (record === undefined || record.rank >= 3) return;
     const job = await queues.read(row.queue, row.taskId);
     if (job === undefined) {
-      if (clock.nowMs() - row.createdAtMs < GONE_AFTER_MS) return;
-      await this.#finish(record, 'job_lost');
+      if (clock.nowMs() - row.updatedAtMs >= GONE_AFTER_MS) await this.#jobGone(record);
       return;
     }
-    if (!job.sync || this.#parts.isAlive(job.replica)) return;
-    if (await queues.remove(row.queue, row.taskId)) await this.#finish(record, 'caller_gone');
+    if (job.sync && !this.#parts.isAlive(job.replica)) {
+      await ender.takeOut(row.queue, job, CALLER_GONE);
+    } else if (!job.sync && clock.nowMs() > job.deadlineMs) {
+      await ender.takeOut(row.queue, job, EXPIRED);
+    }
   }
 
-  async #finish(record: TaskRecord, failureReason: string): Promise<void> {
-    const status = failureReason === 'caller_gone' ? 'CANCELLED' : 'ERROR';
-    await this.#parts.records.append({
-      ...record,
-      status,
-      rank: RANK[status] as TaskRecord['rank'],
-      endedAtMs: this.#parts.clock.nowMs(),
-      failureReason,
-    });
-    this.#parts.log.info({ taskId: record.taskId, status, failureReason }, 'abandoned task ended');
+  /** Nobody holds it and no queue has it. An asynchronous task was promised: it is queued again. A synchronous one has lost its caller. */
+  async #jobGone(record: TaskRecord): Promise<void> {
+    const { records, clock, leases, jobOf, queues, onReturned, log } = this.#parts;
+    if (await leases.isHeld(record.taskId)) return;
+    const text = record.sync ? undefined : await jobOf(record.taskId);
+    if (text !== undefined) {
+      await queues.open(record.queue);
+      await queues.add(record.queue, { ...parseTaskJob(text), attempts: record.attempt });
+      log.warn({ taskId: record.taskId }, 'a task whose job was lost is queued again');
+      onReturned(record.queue);
+      return;
+    }
+    await records.append(finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs()));
+    log.info({ taskId: record.taskId }, 'abandoned task ended');
   }
+}
+
+const CALLER_GONE: QueuedEnding = {
+  status: 'CANCELLED',
+  httpStatus: 503,
+  text: 'caller is gone',
+  failureReason: 'caller_gone',
+};
+const EXPIRED: QueuedEnding = { status: 'EXPIRED', httpStatus: 504, text: 'expired', failureReason: 'expired' };
+
+function finalRecordOf(record: TaskRecord, status: TaskStatus, failureReason: string, endedAtMs: number): TaskRecord {
+  return { ...record, status, rank: RANK[status] as RecordRank, endedAtMs, failureReason };
 }

@@ -39,6 +39,16 @@ export interface TaskFilter {
   readonly stubNames?: readonly string[];
   readonly taskIds?: readonly string[];
   readonly containerIds?: readonly string[];
+  readonly stubTypes?: readonly string[];
+  readonly appId?: string;
+  readonly createdFromMs?: number;
+  readonly createdToMs?: number;
+  /** From start to end. */
+  readonly minDurationMs?: number;
+  readonly maxDurationMs?: number;
+  readonly offset?: number;
+  /** Only older ones than this: the last of the page before. */
+  readonly before?: { readonly createdAtMs: number; readonly taskId: string };
 }
 
 export interface TaskService {

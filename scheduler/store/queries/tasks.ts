@@ -191,6 +191,11 @@ export interface TaskFilter {
   readonly deploymentIds?: readonly string[];
   readonly createdFromMs?: number;
   readonly createdToMs?: number;
+  readonly appId?: string;
+  /** From start to end. */
+  readonly minDurationMs?: number;
+  readonly maxDurationMs?: number;
+  readonly offset?: number;
   /** Only older ones than this row: the last of the page before. */
   readonly before?: { readonly createdAtMs: number; readonly taskId: string };
 }
@@ -211,7 +216,10 @@ export function listTasks(db: Queryable, filter: TaskFilter): Promise<TaskRow[]>
        and ($9::timestamptz is null or t.created_at >= $9::timestamptz)
        and ($10::timestamptz is null or t.created_at <= $10::timestamptz)
        and ($11::timestamptz is null or (t.created_at, t.id) < ($11::timestamptz, $12::text))
-     order by t.created_at desc, t.id desc limit $13`,
+       and ($13::text is null or s.app_id = $13)
+       and ($14::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 >= $14)
+       and ($15::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 <= $15)
+     order by t.created_at desc, t.id desc limit $16 offset $17`,
     [
       filter.workspaceId,
       filter.ids ?? null,
@@ -225,7 +233,11 @@ export function listTasks(db: Queryable, filter: TaskFilter): Promise<TaskRow[]>
       dateOrNull(filter.createdToMs),
       dateOrNull(filter.before?.createdAtMs),
       filter.before?.taskId ?? null,
+      filter.appId ?? null,
+      filter.minDurationMs ?? null,
+      filter.maxDurationMs ?? null,
       filter.limit,
+      filter.offset ?? 0,
     ],
     map,
   );
@@ -271,4 +283,19 @@ export function listOpenTasks(
     [new Date(filter.unchangedSinceMs), filter.limit],
     map,
   );
+}
+
+/** Ids of a queue's tasks that have not ended, oldest first. */
+export async function openTaskIdsOfQueue(db: Queryable, queue: QueueName, limit: number): Promise<TaskId[]> {
+  const { rows } = await db.query<{ id: string }>(
+    'select id from tasks where rank < 3 and queue = $1 order by created_at limit $2',
+    [queue, limit],
+  );
+  return rows.map((row) => row.id as TaskId);
+}
+
+/** The queue entry an asynchronous task can be rebuilt from, while it has not ended. */
+export async function acceptedJobOf(db: Queryable, taskId: TaskId): Promise<string | undefined> {
+  const { rows } = await db.query<{ job: string | null }>('select job from tasks where id = $1 and rank < 3', [taskId]);
+  return rows[0]?.job ?? undefined;
 }

@@ -1,0 +1,255 @@
+// What people and runners that are not ours do to tasks: start, end, stop; and what a deployment that stops or goes means for its tasks. Every change goes through the same fences as our own runners'.
+import type { ContainerId, LockToken, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { ContainerStops } from '../containers/actions.ts';
+import type { DeploymentEffects } from '../containers/container-actions.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Replies } from '../dispatch/replies.ts';
+import type { Caller } from '../identity/caller.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Attempt, Attempts } from './attempts.ts';
+import type { Ender, QueuedEnding } from './ender.ts';
+import { errorBody } from './recording.ts';
+import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
+import { RANK } from './state.ts';
+import type { EndOutcome, EndRequest, StartOutcome, StopOutcome, TaskActions } from './task-actions.ts';
+
+export interface ActionsParts {
+  readonly attempts: Attempts;
+  readonly ender: Ender;
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly replies: Replies;
+  readonly leases: Leases;
+  readonly stops: ContainerStops;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Not-final tasks of a queue, from the database, at most `limit`. */
+  readonly openTasks: (queue: QueueName, limit: number) => Promise<readonly TaskId[]>;
+  readonly onQueueChanged: (queue: QueueName) => void;
+}
+
+const CANCELLED: QueuedEnding = {
+  status: 'CANCELLED',
+  httpStatus: 503,
+  text: 'task cancelled',
+  failureReason: 'request_cancelled',
+};
+const STOPPED: QueuedEnding = {
+  status: 'CANCELLED',
+  httpStatus: 503,
+  text: 'deployment stopped',
+  failureReason: 'deployment_stopped',
+};
+const DELETED: QueuedEnding = {
+  status: 'CANCELLED',
+  httpStatus: 503,
+  text: 'deployment stopped',
+  failureReason: 'deployment_deleted',
+};
+const BATCH = 500;
+/** A runner that is not ours and has no limit: after this its task counts as abandoned. */
+const LONGEST_HOLD_S = 24 * 3600;
+/** A task that changes hands while it is cancelled is looked at again so often. */
+const CANCEL_TRIES = 3;
+
+export class Actions implements TaskActions, DeploymentEffects {
+  readonly #parts: ActionsParts;
+
+  constructor(parts: ActionsParts) {
+    this.#parts = parts;
+  }
+
+  // ---- StartTask, EndTask ---------------------------------------------------------------------------------------------------------
+
+  async startTask(caller: Caller, taskId: string, containerId: string): Promise<StartOutcome> {
+    const record = await this.#own(caller, taskId);
+    if (record === undefined || isTerminalTask(record.status)) return 'refused';
+    if (record.status === 'RUNNING') return holds(record, containerId) ? 'started' : 'refused';
+    // Taking the job out of its queue is what has one winner; from here on EndTask, StopTasks or its limit end it.
+    const { queues, leases, records } = this.#parts;
+    const job = await queues.read(record.queue, record.taskId);
+    if (job === undefined || !(await queues.remove(record.queue, record.taskId))) return 'refused';
+    await leases.hold(record.taskId, job.timeoutMs === 0 ? LONGEST_HOLD_S : Math.ceil(job.timeoutMs / 1000) + 10);
+    await records.append({
+      ...record,
+      status: 'RUNNING',
+      rank: RANK.RUNNING as RecordRank,
+      attempt: record.attempt + 1,
+      containerId: containerId === '' ? null : (containerId as ContainerId),
+      startedAtMs: this.#parts.clock.nowMs(),
+    });
+    this.#parts.onQueueChanged(record.queue);
+    return 'started';
+  }
+
+  async endTask(caller: Caller, request: EndRequest): Promise<EndOutcome> {
+    const status = TASK_STATUSES.find((known) => known === request.taskStatus);
+    const record = await this.#own(caller, request.taskId);
+    if (record === undefined || status === undefined) return 'refused';
+    if (!holds(record, request.containerId)) return 'refused';
+    if (isTerminalTask(record.status)) {
+      if (status !== 'COMPLETE' || record.status === 'COMPLETE') return 'unchanged';
+      await this.#record(record, status, request);
+      return 'ended';
+    }
+    if (!isTerminalTask(status) && status !== 'RETRY') return 'refused';
+    const attempt = this.#parts.attempts.current(record.taskId);
+    if (attempt !== undefined) return await this.#endAttempt(attempt, status, request);
+    const job = await this.#parts.queues.read(record.queue, record.taskId);
+    // It waits: nobody holds the attempt that this would end.
+    if (job !== undefined || record.status !== 'RUNNING') return 'refused';
+    await this.#record(record, status === 'RETRY' ? 'ERROR' : status, request);
+    return 'ended';
+  }
+
+  async #endAttempt(attempt: Attempt, status: TaskStatus, request: EndRequest): Promise<EndOutcome> {
+    const body = request.result.length > 0 ? Buffer.from(request.result) : undefined;
+    const durationMs = request.durationSeconds * 1000;
+    const { ender } = this.#parts;
+    if (status === 'RETRY') await ender.ended(attempt, 'retry', body, durationMs);
+    else {
+      const httpStatus = status === 'COMPLETE' ? 200 : status === 'TIMEOUT' ? 504 : 500;
+      const failureReason = status === 'COMPLETE' ? '' : 'ended_by_runner';
+      await ender.finish(attempt, { status, httpStatus, failureReason }, body ?? Buffer.from('null'), durationMs);
+    }
+    return 'ended';
+  }
+
+  async #record(record: TaskRecord, status: TaskStatus, request: EndRequest): Promise<void> {
+    const text = request.result.length > 0 ? Buffer.from(request.result).toString('utf8') : 'null';
+    const isLate = isTerminalTask(record.status);
+    await this.#parts.leases.drop(record.taskId);
+    await this.#parts.records.append({
+      ...record,
+      status,
+      rank: RANK[status] as RecordRank,
+      endedAtMs: this.#parts.clock.nowMs(),
+      durationMs: request.durationSeconds * 1000,
+      failureReason: status === 'COMPLETE' ? '' : 'ended_by_runner',
+      result: text,
+    });
+    if (!isLate) this.#parts.ender.answer(record.taskId, status, status === 'COMPLETE' ? 200 : 500, text);
+  }
+
+  // ---- StopTasks --------------------------------------------------------------------------------------------------------------------
+
+  async stopTasks(caller: Caller, taskIds: readonly string[]): Promise<StopOutcome> {
+    for (const taskId of taskIds) {
+      const record = await this.#own(caller, taskId);
+      if (record === undefined) return { kind: 'refused', text: 'Task not found' };
+      if (isTerminalTask(record.status)) continue;
+      if (!(await this.#cancel(record, CANCELLED))) return { kind: 'refused', text: 'failed to cancel task' };
+    }
+    return { kind: 'stopped' };
+  }
+
+  /** Waiting: taken out. Running here: revoked, and its handler told to stop. Held elsewhere: ended with the token that holds it. */
+  async #cancel(record: TaskRecord, ending: QueuedEnding): Promise<boolean> {
+    const { queues, attempts, ender, records } = this.#parts;
+    for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
+      const attempt = attempts.current(record.taskId);
+      if (attempt !== undefined) return await this.#revoke(attempt, ending);
+      const job = await queues.read(record.queue, record.taskId);
+      if (job === undefined) {
+        const now = await records.read(record.taskId);
+        if (now === undefined || isTerminalTask(now.status)) return true;
+        await records.append({
+          ...now,
+          status: ending.status,
+          rank: RANK[ending.status] as RecordRank,
+          endedAtMs: this.#parts.clock.nowMs(),
+          failureReason: ending.failureReason,
+          result: errorBody(ending.text),
+        });
+        ender.answer(record.taskId, ending.status, ending.httpStatus, errorBody(ending.text));
+        return true;
+      }
+      if (await ender.takeOut(record.queue, job, ending)) return true;
+      const lock: LockToken | undefined = await queues.lockOf(record.queue, record.taskId);
+      if (lock === undefined) continue;
+      const fence = await queues.fail(record.queue, record.taskId, lock, ending.failureReason);
+      if (fence.kind !== 'done') continue;
+      await ender.endQueued(record.queue, job, ending, record.attempt);
+      return true;
+    }
+    return false;
+  }
+
+  #revoke(attempt: Attempt, ending: QueuedEnding): Promise<boolean> {
+    const { status, httpStatus, failureReason, text } = ending;
+    const ranMs = this.#parts.clock.nowMs() - attempt.sentAtMs;
+    return this.#parts.ender.revoke(
+      attempt,
+      'cancelled',
+      { status, httpStatus, failureReason, errorText: text },
+      ranMs,
+    );
+  }
+
+  // ---- deployments ------------------------------------------------------------------------------------------------------------------
+
+  async stopped(queue: QueueName, _stubId: StubId): Promise<void> {
+    await this.#answerCallers(queue, STOPPED);
+    await this.#parts.stops.stopAll(queue, 'user_stop');
+    this.#parts.onQueueChanged(queue);
+  }
+
+  async deleted(queue: QueueName, _stubId: StubId): Promise<void> {
+    await this.#answerCallers(queue, DELETED);
+    await this.#parts.stops.stopAll(queue, 'user_stop');
+    for (let round = 0; round < 100; round += 1) {
+      const open = await this.#parts.openTasks(queue, BATCH);
+      let ended = 0;
+      for (const taskId of open) {
+        const record = await this.#parts.records.read(taskId);
+        if (record === undefined || isTerminalTask(record.status)) continue;
+        if (await this.#cancel(record, DELETED)) ended += 1;
+      }
+      if (ended === 0) break;
+    }
+    this.#parts.onQueueChanged(queue);
+  }
+
+  async scaledToZero(queue: QueueName, _stubId: StubId): Promise<void> {
+    await this.#parts.stops.stopAll(queue, 'user_stop');
+    this.#parts.onQueueChanged(queue);
+  }
+
+  /** Synchronous callers of it, waiting or running, are answered at once. */
+  async #answerCallers(queue: QueueName, ending: QueuedEnding): Promise<void> {
+    for (const waiting of [...this.#parts.replies.of(queue)]) {
+      const attempt = this.#parts.attempts.current(waiting.taskId);
+      try {
+        if (attempt !== undefined) await this.#revoke(attempt, ending);
+        else if (!(await this.#parts.ender.takeOut(queue, waiting.job, ending))) {
+          // Fetched this very moment: whoever holds it finds nobody waiting, or is revoked below.
+          const now = this.#parts.attempts.current(waiting.taskId);
+          if (now !== undefined) await this.#revoke(now, ending);
+        }
+      } catch (error) {
+        this.#parts.log.warn(
+          { err: error, taskId: waiting.taskId },
+          'a caller of a stopped deployment is answered without its record',
+        );
+      }
+      this.#parts.ender.answer(waiting.taskId, ending.status, ending.httpStatus, errorBody(ending.text));
+    }
+  }
+
+  async #own(caller: Caller, taskId: string): Promise<TaskRecord | undefined> {
+    if (!isUuid(taskId)) return undefined;
+    const record = await this.#parts.records.read(taskId.toLowerCase() as TaskId);
+    if (record?.workspaceId !== caller.workspaceId) return undefined;
+    return caller.container === undefined || caller.container.stubId === record.stubId ? record : undefined;
+  }
+}
+
+/** Whether that container holds the task's current attempt; an empty id means whoever does. */
+function holds(record: TaskRecord, containerId: string): boolean {
+  return containerId === '' || record.containerId === null || record.containerId === containerId;
+}
