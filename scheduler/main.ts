@@ -290,6 +290,12 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     onQueueChanged: (queue) => autoscaler.wake(queue),
   });
   const workers = new Workers({ db, machines, book, slots, clock, log, isLeader });
+  // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
+  leader.onChange((now) => {
+    if (now.kind !== 'leading') return;
+    autoscaler.sweep();
+    placer.wake();
+  });
   const surfaces = createSurfaces({
     clock,
     workers,
@@ -359,7 +365,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'placement', start: () => placer.start(), stop: () => placer.stop() },
       { name: 'autoscaler', start: () => autoscaler.start(), stop: () => autoscaler.stop() },
       { name: 'agent links', start: () => links.start(), stop: () => links.stop() },
-      new MachineHealth({ machines, book, slots, tasks, clock, isLeader }),
+      new MachineHealth({ machines, book, slots, tasks, clock, isLeader, log }),
       { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
       new TaskSweep({
         db,

@@ -95,8 +95,10 @@ export class Autoscaler {
 
   /** A container may have become idle: its keep-warm runs from now. */
   attemptEnded(queue: QueueName, containerId: ContainerId): void {
-    if (this.#timers.has(queue)) return;
     const container = this.#parts.slots.get(containerId);
+    // A container that served a task works: whatever failed before it is over.
+    if (container !== undefined && container.completed > 0 && this.#breakers.delete(queue)) this.wake(queue);
+    if (this.#timers.has(queue)) return;
     if (container !== undefined && container.inFlight === 0) this.wake(queue);
   }
 
@@ -150,6 +152,7 @@ export class Autoscaler {
       return;
     }
     const bounds = target === undefined ? GONE : this.#bounds(target);
+    if (this.#breakers.has(queue) && entries.some((entry) => stayedUp(entry, nowMs))) this.#breakers.delete(queue);
     const decision = decideScale(
       {
         ...bounds,
@@ -228,8 +231,8 @@ export class Autoscaler {
     return {
       id: entry.row.id,
       state: entry.row.state,
-      // On a machine linked elsewhere, or not linked yet: what it works on is not known, so it counts as busy.
-      attempts: container === undefined ? (entry.row.state === 'RUNNING' ? 1 : 0) : container.inFlight,
+      // On a machine linked elsewhere, or not linked (yet): what it works on is not known, so it counts as busy.
+      attempts: container?.link === undefined ? (entry.row.state === 'RUNNING' ? 1 : 0) : container.inFlight,
       idleSinceMs: container?.idleSinceMs ?? entry.row.createdAtMs,
       createdAtMs: entry.row.createdAtMs,
       warmUp: entry.spec.warmUp === true,
@@ -257,8 +260,9 @@ export class Autoscaler {
 
   #bookChanged(change: BookChange): void {
     const { entry, from, to } = change;
-    // A container became ready: whatever failed before it is over.
-    if (to === 'RUNNING' && from === 'STARTING') this.#breakers.delete(entry.spec.queue);
+    // Whether it works is seen by what it serves, or by how long it stays: then the queue is looked at again.
+    if (to === 'RUNNING' && from === 'STARTING' && this.#breakers.has(entry.spec.queue))
+      this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
     if (to === 'FAILED') this.#failed(change);
     this.wake(entry.spec.queue);
   }
@@ -299,3 +303,7 @@ const COUNTED: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING',
 
 const keepWarmMs = (target: Target): number =>
   target.config.keepWarmSeconds < 0 ? Number.POSITIVE_INFINITY : target.config.keepWarmSeconds * 1000;
+
+/** Up for longer than an early exit takes. */
+const stayedUp = ({ row }: BookEntry, nowMs: number): boolean =>
+  row.state === 'RUNNING' && row.startedAtMs !== null && nowMs - row.startedAtMs >= EARLY_EXIT_MS;

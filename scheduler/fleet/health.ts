@@ -1,10 +1,12 @@
-// SUSPECT machines become LOST after 90 s without a session: their containers UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost.
+// Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session: their containers UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost.
 import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Tasks } from '../tasks/service.ts';
-import type { Machines } from './machines.ts';
+import type { Machine, Machines } from './machines.ts';
 
+const ACK_WITHIN_MS = 15_000;
 const LOST_AFTER_MS = 90_000;
 const START_GRACE_MS = 120_000;
 const EVERY_MS = 1_000;
@@ -16,6 +18,7 @@ export interface MachineHealthParts {
   readonly tasks: Tasks;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
+  readonly log: Log;
 }
 
 export class MachineHealth {
@@ -23,6 +26,7 @@ export class MachineHealth {
   readonly #parts: MachineHealthParts;
   #timer: NodeJS.Timeout | undefined;
   #startedAtMs = 0;
+  #looking = false;
 
   constructor(parts: MachineHealthParts) {
     this.#parts = parts;
@@ -30,7 +34,7 @@ export class MachineHealth {
 
   start(): void {
     this.#startedAtMs = this.#parts.clock.monotonicMs();
-    this.#timer = setInterval(() => void this.#look(), EVERY_MS);
+    this.#timer = setInterval(() => void this.#round(), EVERY_MS);
     this.#timer.unref();
   }
 
@@ -38,21 +42,51 @@ export class MachineHealth {
     clearInterval(this.#timer);
   }
 
-  async #look(): Promise<void> {
-    const { machines, book, slots, tasks, clock, isLeader } = this.#parts;
-    if (!isLeader() || clock.monotonicMs() - this.#startedAtMs < START_GRACE_MS) return;
+  async #round(): Promise<void> {
+    if (this.#looking) return;
+    this.#looking = true;
+    try {
+      await this.look();
+    } catch (error) {
+      this.#parts.log.warn({ err: error }, 'health of machines not looked at, trying again');
+    } finally {
+      this.#looking = false;
+    }
+  }
+
+  /** One round; the timer's, and the tests'. */
+  async look(): Promise<void> {
+    const { machines, clock, isLeader } = this.#parts;
+    const upMs = clock.monotonicMs() - this.#startedAtMs;
+    if (!isLeader() || upMs < ACK_WITHIN_MS) return;
     const nowMs = clock.nowMs();
+    await this.#takeBackUnacknowledged(nowMs);
+    if (upMs < START_GRACE_MS) return;
     for (const machine of machines.all()) {
       if (machine.health !== 'SUSPECT' || machine.suspectSinceMs === null) continue;
-      if (nowMs - machine.suspectSinceMs < LOST_AFTER_MS) continue;
-      machines.lost(machine);
-      await tasks.machineLost(machine.row.id);
-      for (const entry of [...book.ofMachine(machine.row.id)]) {
-        slots.remove(entry.row.id);
-        const event = entry.row.state === 'ASSIGNED' ? 'revoke' : 'machine_lost';
-        const change = entry.row.state === 'ASSIGNED' ? { machineId: null, assignmentId: null } : {};
-        await book.transition(entry.row.id, event, { epoch: entry.row.epoch, change });
-      }
+      if (nowMs - machine.suspectSinceMs >= LOST_AFTER_MS) await this.#lose(machine);
+    }
+  }
+
+  /** Not taken in time: another machine may have it. A later acknowledgement of that epoch is refused. */
+  async #takeBackUnacknowledged(nowMs: number): Promise<void> {
+    const { book, log } = this.#parts;
+    for (const { row } of [...book.all()]) {
+      if (row.state !== 'ASSIGNED' || nowMs - (row.scheduledAtMs ?? nowMs) < ACK_WITHIN_MS) continue;
+      log.warn({ containerId: row.id, machineId: row.machineId }, 'assignment not acknowledged, taking it back');
+      await book.transition(row.id, 'revoke', { epoch: row.epoch, change: { machineId: null, assignmentId: null } });
+    }
+  }
+
+  async #lose(machine: Machine): Promise<void> {
+    const { machines, book, slots, tasks } = this.#parts;
+    machines.lost(machine);
+    await tasks.machineLost(machine.row.id);
+    for (const { row } of [...book.ofMachine(machine.row.id)]) {
+      slots.remove(row.id);
+      const back = row.state === 'ASSIGNED';
+      const change = back ? { machineId: null, assignmentId: null } : {};
+      await book.transition(row.id, back ? 'revoke' : 'machine_lost', { epoch: row.epoch, change });
     }
   }
 }

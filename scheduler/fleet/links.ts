@@ -180,6 +180,7 @@ export class Links {
       call.emit('error', grpcError(error));
       return;
     }
+    if (call.cancelled) return;
     const { machines, book, clock, log, metrics, settings } = this.#parts;
     const session = new Session({
       machineId,
@@ -220,13 +221,14 @@ export class Links {
   }
 
   #sessionEnded(session: Session, reason: string): void {
+    // Superseded, too: until the newer one has said hello, nobody speaks for the machine.
+    this.#parts.machines.suspect(session.machineId, session.id, reason);
     const connection = this.#connections.get(session.machineId);
     if (connection?.session !== session) return;
     this.#connections.delete(session.machineId);
     connection.tasks?.close();
     this.#parts.slots.setLink(session.machineId, undefined);
     this.#parts.metrics.sessions.set({ protocol: '1' }, this.#connections.size);
-    this.#parts.machines.suspect(session.machineId, session.id, reason);
   }
 
   async #tasks(call: TaskCall): Promise<void> {
@@ -238,7 +240,11 @@ export class Links {
       if (connection === undefined || connection.session.id !== sessionId) {
         throw new AppError('session_superseded', 'this task stream belongs to a session that has ended');
       }
-      connection.tasks?.close();
+      if (call.cancelled) return;
+      if (connection.tasks !== undefined) {
+        connection.tasks.close();
+        this.#parts.slots.setLink(machineId, undefined);
+      }
       const stream = new TaskStream({
         machineId,
         agentInstance: connection.session.agentInstance,

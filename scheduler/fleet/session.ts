@@ -30,6 +30,8 @@ export interface SessionSettings {
   readonly reconnectWindowMs: number;
   readonly fullEveryMs: number;
   readonly stopGraceMs: number;
+  /** A stream that says nothing for so long is closed. */
+  readonly helloWithinMs: number;
 }
 
 export const SESSION_SETTINGS: SessionSettings = {
@@ -39,6 +41,7 @@ export const SESSION_SETTINGS: SessionSettings = {
   reconnectWindowMs: 500,
   fullEveryMs: 30_000,
   stopGraceMs: 30_000,
+  helloWithinMs: 10_000,
 };
 
 /** Unsent control messages above this mean the agent does not read: the session ends. */
@@ -70,6 +73,8 @@ export class Session {
   #pingSentAtMs = 0;
   #pingTimer: NodeJS.Timeout | undefined;
   #fullTimer: NodeJS.Timeout | undefined;
+  readonly #helloTimer: NodeJS.Timeout;
+  #greeted = false;
   #sendScheduled = false;
   #buffered = 0;
   #tail: Promise<void> = Promise.resolve();
@@ -77,6 +82,8 @@ export class Session {
   constructor(parts: SessionParts) {
     this.#parts = parts;
     this.machineId = parts.machineId;
+    this.#helloTimer = setTimeout(() => this.end('no_hello'), parts.settings.helloWithinMs);
+    this.#helloTimer.unref();
     parts.call.on('data', (message: ControlFromAgent__Output) => this.#enqueue(message));
     parts.call.on('error', () => this.end('stream_error'));
     parts.call.on('cancelled', () => this.end('stream_ended'));
@@ -100,6 +107,8 @@ export class Session {
   }
 
   async #handle(message: ControlFromAgent__Output): Promise<void> {
+    // What an ended session still had in line says nothing about the machine of now, least of all what is absent there.
+    if (this.#ended) return;
     this.#parts.metrics.messages.inc({ type: message.message ?? 'unknown', result: 'ok' });
     if (message.hello) await this.#hello(message.hello);
     else if (message.ack) await this.#ack(message.ack);
@@ -111,9 +120,13 @@ export class Session {
   }
 
   async #hello(hello: Hello__Output): Promise<void> {
+    if (this.#greeted) return;
+    this.#greeted = true;
+    clearTimeout(this.#helloTimer);
     this.agentInstance = hello.instanceId;
     const { machines, settings, clock } = this.#parts;
     const machine = await machines.hello(this.machineId, this.id, hello);
+    if (this.#endedInHello()) return;
     this.#write({
       welcome: {
         sessionId: this.id,
@@ -125,6 +138,7 @@ export class Session {
       },
     });
     await this.#reconcile(hello.observed);
+    if (this.#endedInHello()) return;
     machines.ready(this.machineId, this.id);
     this.changed();
     this.#pingTimer = setInterval(() => this.#ping(), settings.pingIntervalMs);
@@ -134,6 +148,12 @@ export class Session {
       { machineId: this.machineId, version: hello.version, protocol: Math.min(hello.protocol, PROTOCOL_VERSION) },
       'agent connected',
     );
+  }
+
+  /** The stream ended while its hello was being written: the machine was not this session's yet when its end was told. */
+  #endedInHello(): boolean {
+    if (this.#ended) this.#parts.machines.suspect(this.machineId, this.id, 'ended_in_hello');
+    return this.#ended;
   }
 
   /** A whole report: what it names moves, what it does not name is gone. */
@@ -247,6 +267,7 @@ export class Session {
   end(reason: string): void {
     if (this.#ended) return;
     this.#ended = true;
+    clearTimeout(this.#helloTimer);
     clearInterval(this.#pingTimer);
     clearInterval(this.#fullTimer);
     this.#parts.call.end();

@@ -12,6 +12,8 @@ import type { ContainerBook } from '../containers/book.ts';
 
 const MAX_REMEMBERED = 5_000;
 const MAX_LINE_CHARACTERS = 64 * 1024;
+/** The year 3000. */
+const LATEST_MS = Date.UTC(3000);
 
 type Owner = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId'> & {
   readonly machineId: MachineId | null;
@@ -45,7 +47,7 @@ export class LogSink {
         taskId: isUuid(record.taskId) ? (record.taskId as TaskId) : null,
         stream: record.stream === 'stderr' ? 'stderr' : 'stdout',
         line: record.line.slice(0, MAX_LINE_CHARACTERS),
-        atMs: record.timestampMs,
+        atMs: datable(record.timestampMs),
       });
     }
     for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
@@ -68,4 +70,9 @@ export class LogSink {
     const oldest = this.#ended.keys().next();
     if (this.#ended.size > MAX_REMEMBERED && oldest.done !== true) this.#ended.delete(oldest.value);
   }
+}
+
+/** A line with a time that no database takes is kept with ours: refused, its batch would come again for ever. */
+function datable(timestampMs: number): number {
+  return timestampMs > 0 && timestampMs < LATEST_MS ? timestampMs : Date.now();
 }

@@ -6,7 +6,7 @@ import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.
 import type { ReadyContainer } from '#scheduler/dispatch/slots.ts';
 import { taskById, upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
 import { Drainer } from '#scheduler/tasks/drainer.ts';
-import { recordOfRow } from '#scheduler/tasks/service.ts';
+import { recordOfRow } from '#scheduler/tasks/recording.ts';
 import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';
@@ -544,9 +544,10 @@ describe('another scheduler process on the same Redis', () => {
   }) => {
     const { target, order, after, report, containerId } = await afterRestart(start);
     await after.tasks.machineReported(MACHINE, 'agent-1', [report]);
-    const link = new PlayedLink();
-    const container = after.container(target.queue, link, 1, containerId);
+    const container = after.container(target.queue, undefined, 1, containerId);
     expect(container.inFlight).toBe(1);
+    const link = new PlayedLink();
+    for (const queue of after.slots.setLink(MACHINE, link)) after.dispatcher.wake(queue);
     const next = await submitted(after, target);
     expect(link.orders).toEqual([]);
     await after.result(order);

@@ -1,0 +1,668 @@
+// The agent link as an agent sees it: real gRPC with the installation's CA, on a real database and a real Redis. The agent is a few lines that speak agent.proto.
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { credentials, Metadata, status } from '@grpc/grpc-js';
+import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
+import { describe, expect } from 'vitest';
+import type { Clock } from '#shared/clock.ts';
+import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
+import { Registry } from '#shared/metrics.ts';
+import { loadLink, SERVER_NAME } from '#shared/protocol/link.ts';
+import type {
+  AgentLinkClient,
+  ControlFromAgent,
+  ControlToAgent__Output,
+  Hello,
+  JoinResponse__Output,
+  LogAck__Output,
+  LogBatch,
+  ObservedContainer,
+  TaskFromAgent,
+  TaskToAgent__Output,
+} from '#shared/protocol/generated/messages.ts';
+import type { BookEntry } from '#scheduler/containers/book.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import type { Target } from '#scheduler/deployments/stub-config.ts';
+import { MachineHealth } from '#scheduler/fleet/health.ts';
+import { Links } from '#scheduler/fleet/links.ts';
+import { Machines } from '#scheduler/fleet/machines.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import type { SessionSettings } from '#scheduler/fleet/session.ts';
+import { SESSION_SETTINGS } from '#scheduler/fleet/session.ts';
+import { openInstallation } from '#scheduler/identity/installation.ts';
+import { issueMachineCredential, verifyMachineCredential } from '#scheduler/identity/machine-credentials.ts';
+import { LogSink } from '#scheduler/logs/log-sink.ts';
+import { createSealer } from '#scheduler/secrets/seal.ts';
+import type { Db } from '#scheduler/store/db.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import { aDb, aStub, aWorkspace } from './store-fixture.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
+
+/** Time as the test tells it. */
+class TestClock implements Clock {
+  aheadMs = 0;
+  nowMs(): number {
+    return Date.now() + this.aheadMs;
+  }
+  monotonicMs(): number {
+    return performance.now() + this.aheadMs;
+  }
+}
+
+/** The scheduler as far as machines go, wired as main.ts wires it. */
+interface Fleet {
+  readonly db: Db;
+  readonly clock: TestClock;
+  readonly process: Process;
+  readonly machines: Machines;
+  readonly book: ContainerBook;
+  readonly links: Links;
+  readonly health: MachineHealth;
+  readonly caPem: string;
+  readonly objects: Map<string, Buffer>;
+  target(changes?: Partial<Target>): Promise<Target>;
+  /** A container of that target, assigned to that machine. */
+  assigned(target: Target, machineId: MachineId): Promise<BookEntry>;
+}
+
+const AgentLink = loadLink().longshore.agent.v1.AgentLink;
+
+const test = base
+  .extend('settings', {} as Partial<SessionSettings>)
+  .extend('db', { scope: 'file' }, async ({}, { onCleanup }): Promise<Db> => {
+    const opened = await aDb('pglite');
+    onCleanup(() => opened.stop());
+    return opened.db;
+  })
+  .extend('fleet', async ({ redis, db, settings }, { onCleanup }): Promise<Fleet> => {
+    const clock = new TestClock();
+    const installation = await openInstallation(db, createSealer(Buffer.alloc(32, 7)));
+    const process = await aProcess(redis);
+    const { slots, tasks, dispatcher } = process;
+    const metrics = new FleetMetrics(new Registry());
+    const book = new ContainerBook({ db, log: quiet, clock });
+    const machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: installation.caFingerprint });
+    machines.attach(book);
+    const objects = new Map<string, Buffer>();
+    const links = new Links({
+      machines,
+      book,
+      slots,
+      tasks,
+      logs: new LogSink(db, book),
+      identity: {
+        verify: (credential) => verifyMachineCredential(installation, credential),
+        issue: (machineId, version) => issueMachineCredential(installation, machineId, version),
+      },
+      openObject: (objectId) => {
+        const bytes = objects.get(objectId);
+        return Promise.resolve(bytes && Readable.from([bytes]));
+      },
+      server: installation.server,
+      address: '127.0.0.1:0',
+      clock,
+      log: quiet,
+      metrics,
+      settings: { ...SESSION_SETTINGS, ...settings },
+      onServable: (queues) => {
+        for (const queue of queues) dispatcher.wake(queue);
+      },
+    });
+    book.onChange(({ entry, to, machineBefore }) => {
+      if (entry.row.machineId !== null) links.machineChanged(entry.row.machineId);
+      if (machineBefore !== null && machineBefore !== entry.row.machineId) links.machineChanged(machineBefore);
+      if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
+      if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') slots.remove(entry.row.id);
+    });
+    const health = new MachineHealth({ machines, book, slots, tasks, clock, isLeader: () => true, log: quiet });
+    await machines.start();
+    await links.start();
+    health.start();
+    onCleanup(async () => {
+      health.stop();
+      await links.stop();
+      await machines.stop();
+      await process.stop();
+    });
+    const workspace = await aWorkspace(db);
+    return {
+      db,
+      clock,
+      process,
+      machines,
+      book,
+      links,
+      health,
+      caPem: installation.caCertPem,
+      objects,
+      target: async (changes = {}) => {
+        const stub = await aStub(db, workspace.id, randomUUID());
+        return {
+          ...aTarget(),
+          workspaceId: workspace.id,
+          stubId: stub.id,
+          queue: queueNameOf(null, stub.id),
+          ...changes,
+        };
+      },
+      assigned: async (target, machineId) => {
+        const entry = await book.create(target);
+        const change = {
+          machineId,
+          assignmentId: randomUUID(),
+          epoch: entry.row.epoch + 1,
+          scheduledAtMs: clock.nowMs(),
+        };
+        expect(await book.transition(entry.row.id, 'assign', { change })).toBe('moved');
+        return entry;
+      },
+    };
+  })
+  .extend('agents', async ({ fleet }, { onCleanup }) => {
+    const made: Agent[] = [];
+    onCleanup(() => made.forEach((agent) => agent.close()));
+    return {
+      /** A machine that has joined; its agent is not connected yet. */
+      joined: async (): Promise<Agent> => {
+        const agent = new Agent(fleet);
+        made.push(agent);
+        const created = await fleet.machines.create({ workspaceId: null }, 'default');
+        await agent.join(secretOf(created.joinToken));
+        return agent;
+      },
+      stranger: (): Agent => {
+        const agent = new Agent(fleet);
+        made.push(agent);
+        return agent;
+      },
+    };
+  });
+
+const secretOf = (joinToken: string): string => joinToken.split('.')[2] ?? '';
+
+/** One stream with all it has heard. */
+class Heard<Up, Down> {
+  readonly stream: ClientDuplexStream<Up, Down>;
+  readonly messages: Down[] = [];
+  error: ServiceError | undefined;
+  ended = false;
+
+  constructor(stream: ClientDuplexStream<Up, Down>) {
+    this.stream = stream;
+    stream.on('data', (message: Down) => this.messages.push(message));
+    stream.on('error', (error: ServiceError) => {
+      this.error = error;
+      this.ended = true;
+    });
+    stream.on('end', () => (this.ended = true));
+  }
+
+  /** The first message from `from` on that `look` finds something in. */
+  until<T>(what: string, look: (message: Down) => T | undefined | null | false, from = 0): Promise<T> {
+    return waitFor(() => {
+      for (const message of this.messages.slice(from)) {
+        const found = look(message);
+        if (found !== undefined && found !== null && found !== false) return found;
+      }
+      if (this.ended) throw new Error(`the stream ended before ${what}: ${this.error?.message ?? 'no error'}`);
+      return undefined;
+    }, what);
+  }
+
+  over(): Promise<true> {
+    return waitFor(() => this.ended as true, 'the stream ends');
+  }
+}
+
+class Agent {
+  machineId = '' as MachineId;
+  credential = '';
+  sessionId = '';
+  readonly client: AgentLinkClient;
+  answersPings = true;
+
+  constructor(fleet: Fleet) {
+    const trust = credentials.createSsl(Buffer.from(fleet.caPem));
+    this.client = new AgentLink(fleet.links.address, trust, { 'grpc.ssl_target_name_override': SERVER_NAME });
+  }
+
+  close(): void {
+    this.client.close();
+  }
+
+  async join(joinToken: string, nonce: string = randomUUID(), machineFingerprint = 'f'): Promise<JoinResponse__Output> {
+    const request = {
+      joinToken,
+      nonce,
+      machineFingerprint,
+      hostname: 'h',
+      publicKey: 'k',
+      agentVersion: '0',
+      protocol: 1,
+    };
+    const answer = await new Promise<JoinResponse__Output>((resolve, reject) => {
+      this.client.join(request, (error, response) =>
+        response === undefined ? reject(error ?? new Error('nothing')) : resolve(response),
+      );
+    });
+    this.machineId = answer.machineId as MachineId;
+    this.credential = answer.credential;
+    return answer;
+  }
+
+  #metadata(sessionId?: string): Metadata {
+    const metadata = new Metadata();
+    metadata.set('authorization', `Bearer ${this.credential}`);
+    if (sessionId !== undefined) metadata.set('session-id', sessionId);
+    return metadata;
+  }
+
+  control(): Heard<ControlFromAgent, ControlToAgent__Output> {
+    const heard = new Heard(this.client.control(this.#metadata()));
+    heard.stream.on('data', ({ ping }: ControlToAgent__Output) => {
+      if (ping && this.answersPings) heard.stream.write({ pong: { seq: ping.seq } });
+    });
+    return heard;
+  }
+
+  hello(observed: readonly ObservedContainer[] = [], instanceId = 'agent-1'): Hello {
+    const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };
+    return {
+      machineId: this.machineId,
+      bootId: 'b',
+      instanceId,
+      version: '0.1.0',
+      protocol: 1,
+      inventory,
+      observed: [...observed],
+    };
+  }
+
+  /** Connected, greeted and told what to run. */
+  async connect(observed: readonly ObservedContainer[] = [], instanceId?: string) {
+    const control = this.control();
+    control.stream.write({ hello: this.hello(observed, instanceId) });
+    const welcome = await control.until('the welcome', (message) => message.welcome);
+    this.sessionId = welcome.sessionId;
+    await control.until('the first snapshot', (message) => message.desired);
+    return control;
+  }
+
+  tasks(sessionId = this.sessionId): Heard<TaskFromAgent, TaskToAgent__Output> {
+    return new Heard(this.client.tasks(this.#metadata(sessionId)));
+  }
+
+  logs(): Heard<LogBatch, LogAck__Output> {
+    return new Heard(this.client.logs(this.#metadata()));
+  }
+
+  async fetchCode(objectId: string): Promise<Buffer> {
+    const parts: Buffer[] = [];
+    for await (const part of this.client.fetchCode({ objectId }, this.#metadata()))
+      parts.push((part as { data: Buffer }).data);
+    return Buffer.concat(parts);
+  }
+}
+
+const codeOf = (promise: Promise<unknown>): Promise<number> =>
+  promise.then(
+    () => -1,
+    (error: unknown) => (error as ServiceError).code,
+  );
+const seen = (entry: BookEntry, phase: string, changes: Partial<ObservedContainer> = {}): ObservedContainer => ({
+  containerId: entry.row.id,
+  assignmentId: entry.row.assignmentId ?? '',
+  epoch: entry.row.epoch,
+  phase,
+  slots: 1,
+  startedAtMs: Date.now(),
+  ...changes,
+});
+const health = (fleet: Fleet, agent: Agent) => fleet.machines.get(agent.machineId)?.health;
+const becomes = (fleet: Fleet, agent: Agent, wanted: string) =>
+  waitFor(() => health(fleet, agent) === wanted, `the machine is ${wanted}`);
+
+/** A container of a new target that runs on that machine, with the task stream open. */
+async function serving(fleet: Fleet, agent: Agent) {
+  const control = await agent.connect();
+  const target = await fleet.target();
+  const entry = await fleet.assigned(target, agent.machineId);
+  control.stream.write({
+    ack: { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: entry.row.epoch },
+  });
+  await control.until('proceed', (message) => message.proceed);
+  control.stream.write({ status: { seq: 1, full: false, containers: [seen(entry, 'running')] } });
+  await waitFor(() => entry.row.state === 'RUNNING', 'the container runs');
+  const tasks = agent.tasks();
+  tasks.stream.write({ report: { running: [] } });
+  await tasks.until('the answer to the report', (message) => message.known);
+  await waitFor(() => fleet.process.slots.get(entry.row.id)?.accepting, 'it takes tasks');
+  return { control, target, entry, tasks };
+}
+
+describe('joining', () => {
+  test('a join token is used once; its answer may be asked for again by the same machine only', async ({
+    fleet,
+    agents,
+  }) => {
+    const created = await fleet.machines.create({ workspaceId: null }, 'default');
+    const secret = secretOf(created.joinToken);
+    const nonce = randomUUID();
+    const agent = agents.stranger();
+    expect(await agent.join(secret, nonce)).toMatchObject({ machineId: created.machineId, poolName: 'default' });
+    expect(await agent.join(secret, nonce)).toMatchObject({ machineId: created.machineId });
+    expect(await codeOf(agent.join(secret))).toBe(status.PERMISSION_DENIED);
+    expect(await codeOf(agent.join(secret, nonce, 'another machine'))).toBe(status.PERMISSION_DENIED);
+    await agent.connect();
+    await becomes(fleet, agent, 'READY');
+  });
+
+  test('two agents with one token at once: one joins', async ({ fleet, agents }) => {
+    const created = await fleet.machines.create({ workspaceId: null }, 'default');
+    const codes = await Promise.all(
+      [1, 2, 3].map((index) => codeOf(agents.stranger().join(secretOf(created.joinToken), randomUUID(), `f-${index}`))),
+    );
+    expect(codes.toSorted((a, b) => a - b)).toEqual([-1, status.PERMISSION_DENIED, status.PERMISSION_DENIED]);
+  });
+
+  test('a wrong token and an expired one are refused', async ({ fleet, agents }) => {
+    expect(await codeOf(agents.stranger().join('wrong'))).toBe(status.PERMISSION_DENIED);
+    const created = await fleet.machines.create({ workspaceId: null }, 'default');
+    fleet.clock.aheadMs = 31 * 60_000;
+    expect(await codeOf(agents.stranger().join(secretOf(created.joinToken)))).toBe(status.PERMISSION_DENIED);
+  });
+
+  test('no stream without a machine’s credential', async ({ agents }) => {
+    const agent = await agents.joined();
+    agent.credential = 'x.y.z';
+    const streams = [agent.control(), agent.tasks('s'), agent.logs()];
+    for (const heard of streams) {
+      await heard.over();
+      expect(heard.error?.code).toBe(status.UNAUTHENTICATED);
+    }
+    expect(await codeOf(agent.fetchCode('o'))).toBe(status.UNAUTHENTICATED);
+  });
+});
+
+describe('a container on its machine', () => {
+  test('hello, welcome, desired, ack, proceed, running: then it takes tasks, and their results are acknowledged', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const { target, tasks, control, entry } = await serving(fleet, agent);
+    expect(health(fleet, agent)).toBe('READY');
+    const snapshots = control.messages.flatMap((message) => (message.desired ? [message.desired] : []));
+    expect(snapshots.map((one) => one.revision)).toEqual(snapshots.map((_, index) => index + 1));
+    expect(snapshots[0]).toMatchObject({ full: true, confirmEmpty: true, assignments: [] });
+    expect(snapshots.at(-1)?.assignments).toMatchObject([{ containerId: entry.row.id, epoch: 1, stop: false }]);
+    const submission = await fleet.process.tasks.submit(target, { input: '{"big":true}' });
+    if (submission.kind !== 'accepted') throw new Error(submission.kind);
+    const run = await tasks.until('the task', (message) => message.run);
+    expect(run.input.toString()).toBe('{"big":true}');
+    const result = { taskId: run.taskId, token: run.token, containerId: run.containerId, outcome: 'ok', durationMs: 1 };
+    tasks.stream.write({ result: { ...result, body: Buffer.from('7') } });
+    await tasks.until('the acknowledgement', (message) => message.acked?.token === run.token);
+    expect(await submission.finished).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '7' });
+  });
+
+  test('an acknowledgement made twice is answered twice', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    const entry = await fleet.assigned(await fleet.target(), agent.machineId);
+    const ack = { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: entry.row.epoch };
+    control.stream.write({ ack });
+    control.stream.write({ ack });
+    await waitFor(() => control.messages.filter((message) => message.proceed).length === 2, 'proceed comes twice');
+    expect(entry.row.state).toBe('STARTING');
+  });
+
+  test('messages of an older epoch, or about another machine’s container, change nothing', async ({
+    fleet,
+    agents,
+  }) => {
+    const [agent, other] = [await agents.joined(), await agents.joined()];
+    const [control, others] = [await agent.connect(), await other.connect()];
+    const entry = await fleet.assigned(await fleet.target(), agent.machineId);
+    const first = { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: 1 };
+    await fleet.book.transition(entry.row.id, 'revoke', { change: { machineId: null, assignmentId: null } });
+    await fleet.book.transition(entry.row.id, 'assign', {
+      change: { machineId: agent.machineId, assignmentId: randomUUID(), epoch: 2 },
+    });
+    const second = { ...first, assignmentId: entry.row.assignmentId ?? '', epoch: 2 };
+    control.stream.write({ ack: first });
+    control.stream.write({ ack: { ...second, epoch: 1 } });
+    control.stream.write({ status: { seq: 1, full: false, containers: [seen(entry, 'running', { epoch: 1 })] } });
+    control.stream.write({ refuse: { ...second, epoch: 1, reason: 'cpu', message: '' } });
+    others.stream.write({ ack: second });
+    others.stream.write({ refuse: { ...second, reason: 'cpu', message: '' } });
+    others.stream.write({ heartbeat: { sentAtMs: 1, conditions: ['DiskPressure'] } });
+    control.stream.write({ heartbeat: { sentAtMs: 1, conditions: ['DiskPressure'] } });
+    for (const one of [agent, other])
+      await waitFor(() => fleet.machines.get(one.machineId)?.conditions.length === 1, 'all of it was handled');
+    expect(entry.row.state).toBe('ASSIGNED');
+    control.stream.write({ ack: second });
+    expect((await control.until('proceed', (message) => message.proceed)).epoch).toBe(2);
+    expect(control.messages.filter((message) => message.proceed)).toHaveLength(1);
+    expect(others.messages.filter((message) => message.proceed)).toHaveLength(0);
+  });
+
+  test('an assignment that nobody acknowledges goes back after 15 s, and a late acknowledgement is refused', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    const entry = await fleet.assigned(await fleet.target(), agent.machineId);
+    const ack = { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: entry.row.epoch };
+    fleet.clock.aheadMs = 14_000;
+    await fleet.health.look();
+    expect(entry.row.state).toBe('ASSIGNED');
+    fleet.clock.aheadMs = 17_000;
+    await fleet.health.look();
+    expect(entry.row).toMatchObject({ state: 'PENDING', machineId: null });
+    control.stream.write({ ack });
+    control.stream.write({ heartbeat: { sentAtMs: 1, conditions: ['DiskPressure'] } });
+    await waitFor(() => fleet.machines.get(agent.machineId)?.conditions.length === 1, 'all of it was handled');
+    expect(entry.row.state).toBe('PENDING');
+    expect(control.messages.some((message) => message.proceed)).toBe(false);
+  });
+
+  test('only its own machine gets its code', async ({ fleet, agents }) => {
+    const [agent, other] = [await agents.joined(), await agents.joined()];
+    const bytes = randomBytes(1_500_000);
+    fleet.objects.set('o-1', bytes);
+    const target = await fleet.target({ code: { objectId: 'o-1' as ObjectId, sha256: 's', sizeBytes: bytes.length } });
+    await fleet.assigned(target, agent.machineId);
+    expect((await agent.fetchCode('o-1')).equals(bytes)).toBe(true);
+    expect(await codeOf(other.fetchCode('o-1'))).toBe(status.NOT_FOUND);
+    expect(await codeOf(agent.fetchCode('o-2'))).toBe(status.NOT_FOUND);
+  });
+
+  test('only lines of a machine’s own containers are kept, also of one that just ended', async ({ fleet, agents }) => {
+    const [agent, other] = [await agents.joined(), await agents.joined()];
+    const entry = await fleet.assigned(await fleet.target(), agent.machineId);
+    const foreign = await fleet.assigned(await fleet.target(), other.machineId);
+    const line = (of: BookEntry, text: string) => ({
+      containerId: of.row.id,
+      taskId: '',
+      stream: 'stdout',
+      line: text,
+      timestampMs: Date.now(),
+    });
+    const logs = agent.logs();
+    logs.stream.write({ seq: 1, records: [line(entry, 'mine'), line(foreign, 'not mine')] });
+    await logs.until('the first batch', (message) => message.seq === 1);
+    await fleet.book.transition(entry.row.id, 'ack');
+    await fleet.book.transition(entry.row.id, 'fail');
+    // A time that no database takes must not hold up the lines after it.
+    logs.stream.write({ seq: 2, records: [line(entry, 'last words'), { ...line(entry, 'odd'), timestampMs: 9e15 }] });
+    await logs.until('the second batch', (message) => message.seq === 2);
+    const { rows } = await fleet.db.query<{ line: string; container_id: string }>(
+      'select line, container_id from log_lines where container_id = any ($1::text[]) order by id',
+      [[entry.row.id, foreign.row.id]],
+    );
+    expect(rows.map((row) => row.line)).toEqual(['mine', 'last words', 'odd']);
+    logs.stream.end();
+  });
+});
+
+describe('sessions', () => {
+  test.override('settings', { pingIntervalMs: 100, pongWithinMs: 100, helloWithinMs: 400 });
+
+  test('a ping that is not answered: suspect at once, and nothing new goes there', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const { entry, target, control, tasks } = await serving(fleet, agent);
+    agent.answersPings = false;
+    await becomes(fleet, agent, 'SUSPECT');
+    await control.over();
+    expect(fleet.process.slots.get(entry.row.id)?.accepting).toBe(false);
+    expect(entry.row.state).toBe('RUNNING');
+    const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+    expect(submission.kind).toBe('accepted');
+    expect((await fleet.process.queues.depth(target.queue)).waiting).toBe(1);
+    expect(tasks.messages.some((message) => message.run)).toBe(false);
+  });
+
+  test('a session lost and back keeps its container, and serves what waited', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const { entry, target, control } = await serving(fleet, agent);
+    control.stream.cancel();
+    await becomes(fleet, agent, 'SUSPECT');
+    await fleet.process.tasks.submit(target, { input: '{}' });
+    await agent.connect([seen(entry, 'running')]);
+    await becomes(fleet, agent, 'READY');
+    const tasks = agent.tasks();
+    tasks.stream.write({ report: { running: [] } });
+    await tasks.until('the task that waited', (message) => message.run);
+    expect(entry.row.state).toBe('RUNNING');
+  });
+
+  test('a container that its machine has no more at a hello has failed', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const { entry, control } = await serving(fleet, agent);
+    control.stream.cancel();
+    await becomes(fleet, agent, 'SUSPECT');
+    await agent.connect([]);
+    await waitFor(() => entry.row.state === 'FAILED', 'it has failed');
+  });
+
+  test('the newer session wins, and the older one says nothing any more', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const { control: older, entry, tasks } = await serving(fleet, agent);
+    const olderSession = agent.sessionId;
+    await agent.connect([seen(entry, 'running')]);
+    await older.until('superseded', (message) => message.superseded);
+    await older.over();
+    await waitFor(() => tasks.ended, 'its task stream ends, too');
+    await becomes(fleet, agent, 'READY');
+    const late = agent.tasks(olderSession);
+    await late.over();
+    expect(late.error?.code).toBe(status.FAILED_PRECONDITION);
+    expect(entry.row.state).toBe('RUNNING');
+    expect(health(fleet, agent)).toBe('READY');
+  });
+
+  test('a stream that ends while its hello is written leaves no machine that looks ready', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    for (let times = 0; times < 5; times += 1) {
+      const control = agent.control();
+      control.stream.write({ hello: agent.hello() });
+      control.stream.end();
+      await control.over();
+      await becomes(fleet, agent, 'SUSPECT');
+    }
+  });
+
+  test('a newer stream that says nothing takes the machine out of service, and is closed', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    await agent.connect();
+    await becomes(fleet, agent, 'READY');
+    const silent = agent.control();
+    await becomes(fleet, agent, 'SUSPECT');
+    await silent.over();
+    await agent.connect();
+    await becomes(fleet, agent, 'READY');
+  });
+
+  test('silent for 90 s it is lost: containers unknown, attempts ended; back again it has them as they were', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const { entry, target, control, tasks } = await serving(fleet, agent);
+    const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+    if (submission.kind !== 'accepted') throw new Error(submission.kind);
+    await tasks.until('the task', (message) => message.run);
+    control.stream.cancel();
+    await becomes(fleet, agent, 'SUSPECT');
+    // Within the grace after a scheduler start nobody is lost.
+    fleet.clock.aheadMs = 110_000;
+    await fleet.health.look();
+    expect(health(fleet, agent)).toBe('SUSPECT');
+    fleet.clock.aheadMs = 125_000;
+    await fleet.health.look();
+    expect(health(fleet, agent)).toBe('LOST');
+    expect(entry.row.state).toBe('UNKNOWN');
+    expect(await submission.finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+    await agent.connect([seen(entry, 'running')]);
+    await waitFor(() => entry.row.state === 'RUNNING', 'it runs as before');
+  });
+});
+
+describe('results in parts', () => {
+  test('come together once, also when a broken stream made the agent send them twice', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const { target, tasks } = await serving(fleet, agent);
+    const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+    if (submission.kind !== 'accepted') throw new Error(submission.kind);
+    const run = await tasks.until('the task', (message) => message.run);
+    const ids = { taskId: run.taskId, token: run.token };
+    const parts = [randomBytes(200_000), randomBytes(200_000), randomBytes(10)].map((bytes) =>
+      Buffer.from(bytes.toString('hex')),
+    );
+    const send = (stream: typeof tasks, data: Buffer | undefined, seq: number): void => {
+      if (data !== undefined) stream.stream.write({ chunk: { ...ids, seq, data } });
+    };
+    send(tasks, parts[0], 0);
+    send(tasks, parts[1], 1);
+    const again = agent.tasks();
+    again.stream.write({ report: { running: [{ ...ids, containerId: run.containerId }] } });
+    await again.until('the answer to the report', (message) => message.known?.adopted.length === 1);
+    for (const [seq, data] of parts.entries()) send(again, data, seq);
+    const result = {
+      ...ids,
+      containerId: run.containerId,
+      outcome: 'ok',
+      durationMs: 1,
+      chunks: 3,
+      body: Buffer.alloc(0),
+    };
+    again.stream.write({ result });
+    expect((await submission.finished).body).toBe(Buffer.concat(parts).toString());
+  });
+
+  test('a result without all of its parts is not taken for whole', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const { target, tasks } = await serving(fleet, agent);
+    const submission = await fleet.process.tasks.submit(target, { input: '{}' });
+    if (submission.kind !== 'accepted') throw new Error(submission.kind);
+    const run = await tasks.until('the task', (message) => message.run);
+    const ids = { taskId: run.taskId, token: run.token };
+    tasks.stream.write({ chunk: { ...ids, seq: 1, data: Buffer.from('"b"') } });
+    tasks.stream.write({
+      result: { ...ids, containerId: run.containerId, outcome: 'ok', durationMs: 1, chunks: 2, body: Buffer.from('') },
+    });
+    expect(await submission.finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+  });
+});
