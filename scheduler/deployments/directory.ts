@@ -3,6 +3,8 @@
 import { isUuid } from '#shared/domain/ids.ts';
 import type { StubId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../store/db.ts';
+import { pageOfApps } from '../store/queries/apps.ts';
+import type { AppRow } from '../store/queries/apps.ts';
 import { deploymentById } from '../store/queries/deployments.ts';
 import type { DeploymentRow } from '../store/queries/deployments.ts';
 import { objectById } from '../store/queries/objects.ts';
@@ -52,6 +54,21 @@ export class Directory {
 
   deployment(id: string): Promise<DeploymentRow | undefined> {
     return deploymentById(this.#db, id);
+  }
+
+  apps(filter: Parameters<typeof pageOfApps>[1]): Promise<readonly AppRow[]> {
+    return pageOfApps(this.#db, filter);
+  }
+
+  /** Those of the ids that are known and not deleted. */
+  async deployments(ids: readonly string[]): Promise<ReadonlyMap<string, DeploymentRow>> {
+    const distinct = [...new Set(ids)];
+    const out = new Map<string, DeploymentRow>();
+    for (let from = 0; from < distinct.length; from += AT_ONCE) {
+      const rows = await Promise.all(distinct.slice(from, from + AT_ONCE).map((id) => this.deployment(id)));
+      for (const row of rows) if (row !== undefined) out.set(row.id, row);
+    }
+    return out;
   }
 
   /** Of the bytes an object has now; null: none yet, or no such object. */

@@ -20,6 +20,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   upload_refused: 403,
   method_not_allowed: 405,
   body_too_large: 413,
+  invalid_body: 422,
   not_implemented: 501,
   database_unavailable: 503,
   database_timeout: 503,

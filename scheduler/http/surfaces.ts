@@ -16,6 +16,7 @@ import { Volumes } from '../deployments/volumes.ts';
 import type { MachineService } from '../fleet/machine-service.ts';
 import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Caller } from '../identity/caller.ts';
+import type { Tenants } from '../identity/tenants.ts';
 import type { Tokens } from '../identity/tokens.ts';
 import type { LogReads } from '../logs/log-service.ts';
 import type { Objects } from '../objects/service.ts';
@@ -36,11 +37,13 @@ import { registerHealth } from './ops/health-page.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
 import { registerUpload } from './ops/upload.ts';
 import { originReader } from './origin.ts';
+import { listApps } from './rest/apps.ts';
+import { listContainers } from './rest/containers.ts';
 import { deploymentRoutes } from './rest/deployments.ts';
 import { readLogs } from './rest/logs.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
-import { readTask } from './rest/tasks.ts';
-import { currentWorkspace } from './rest/workspace.ts';
+import { cancelTasks, listTasks, readTask } from './rest/tasks.ts';
+import { currentWorkspace, workspaceRoutes } from './rest/workspace.ts';
 import { createHttpServer } from './server.ts';
 import type { HttpServer, ServerState } from './server.ts';
 
@@ -66,6 +69,7 @@ export interface SurfaceParts {
   readonly db: Db;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly tokens: Tokens;
+  readonly tenants: Tenants;
   readonly bootstrap: Bootstrap;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;
@@ -151,9 +155,16 @@ function registerAll(
   });
 
   plugin(app, REST_BASE, (scope) => {
+    const { tasks, containers, queueDepth } = parts;
+    const taskParts = { directory, tasks, containers, queueDepth };
     const routes = [
+      ...workspaceRoutes(parts.tenants),
       currentWorkspace({ directory, signingKeyOf: parts.signingKeyOf }),
-      readTask({ directory, tasks: parts.tasks, containers: parts.containers, queueDepth: parts.queueDepth }),
+      readTask(taskParts),
+      listTasks(taskParts),
+      cancelTasks(parts.taskActions),
+      listContainers(parts.containers, directory),
+      listApps(directory),
       readLogs(parts.logs),
       ...deploymentRoutes({ directory, deployments, urls, originOf }),
     ];

@@ -21,6 +21,8 @@ export class LogReader implements LogReads {
       ...(filter.stubId === undefined ? {} : { stubId: filter.stubId }),
       ...(filter.deploymentId === undefined ? {} : { deploymentId: filter.deploymentId }),
       ...(filter.query === undefined ? {} : { contains: filter.query }),
+      ...(filter.fromMs === undefined ? {} : { fromMs: filter.fromMs }),
+      ...(filter.toMs === undefined ? {} : { toMs: filter.toMs }),
       ...(filter.afterSeq === undefined ? {} : { afterId: filter.afterSeq }),
     });
     return rows.map((row) => ({

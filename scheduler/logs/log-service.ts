@@ -18,6 +18,9 @@ export interface LogFilter {
   readonly stubId?: string;
   readonly deploymentId?: string;
   readonly query?: string;
+  readonly fromMs?: number;
+  /** Exclusive. */
+  readonly toMs?: number;
   /** Newest lines are page 0; inside a page oldest first. */
   readonly limit: number;
   readonly page: number;

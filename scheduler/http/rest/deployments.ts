@@ -1,17 +1,19 @@
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
-import type { Deployments } from '../../deployments/deployments.ts';
+import type { ChangeOutcome, DeploymentFilter, Deployments } from '../../deployments/deployments.ts';
 import { urlTargetOf } from '../../deployments/deployments.ts';
 import type { Directory } from '../../deployments/directory.ts';
 import { invokeUrl } from '../../deployments/urls.ts';
 import type { UrlSettings } from '../../deployments/urls.ts';
+import type { Caller } from '../../identity/caller.ts';
 import type { Origin } from '../../operations/operation.ts';
 import type { DeploymentRow } from '../../store/queries/deployments.ts';
 import type { StubRow } from '../../store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../store/queries/workspaces.ts';
+import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { deploymentRecord } from './records.ts';
-import { booleanQuery, integerQuery, listQuery, textQuery } from './rest.ts';
+import { booleanQuery, integerQuery, listQuery, textQuery, timeQuery } from './rest.ts';
 import type { Query, RestRequest, RestRoute } from './rest.ts';
 
 export interface DeploymentRouteParts {
@@ -20,9 +22,6 @@ export interface DeploymentRouteParts {
   readonly urls: UrlSettings;
   readonly originOf: (request: RestRequest['http']) => Origin;
 }
-
-const DEFAULT_PAGE = 10;
-const MAX_PAGE = 1_000;
 
 export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRoute[] {
   const show = (request: RestRequest, row: DeploymentRow, stub?: StubRow, workspace?: WorkspaceRow) => {
@@ -38,17 +37,23 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
       http: 'GET /deployment/{ws}',
       handle: async (request) => {
         const { query, workspaceId } = request;
-        const limit = Math.min(integerQuery(query, 'limit') || DEFAULT_PAGE, MAX_PAGE);
+        const limit = pageLimit(query);
         const before = cursorOf(query);
-        const rows = await parts.deployments.list({ workspaceId }, { ...filterOf(query), limit: MAX_PAGE });
-        const wanted = before === null ? rows : rows.filter((row) => isAfter(row, before));
-        const page = wanted.slice(0, limit);
-        const last = page.at(-1);
+        const rows = await parts.deployments.list(
+          { workspaceId },
+          {
+            ...filterOf(query),
+            limit: limit + 1,
+            offset: pageOffset(query),
+            ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, id: before.id } }),
+          },
+        );
+        const { page, next } = pageOf(rows, limit, (row) => ({ atMs: row.createdAtMs, id: row.id }));
         const workspace = await parts.directory.workspace(workspaceId);
         const stubs = await parts.directory.stubs(page.map((row) => row.stubId));
         const data = page.map((row) => show(request, row, stubs.get(row.stubId), workspace));
         if (booleanQuery(query, 'pagination') === false) return data;
-        return { data, next: last !== undefined && wanted.length > limit ? writeCursor(last) : '' };
+        return { data, next };
       },
     },
     {
@@ -56,7 +61,7 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
       handle: async (request) => {
         const { workspaceId, params } = request;
         const row = await parts.deployments.find({ workspaceId }, params['deploymentId'] ?? '');
-        if (row === undefined) throw new AppError('deployment_not_found', 'deployment not found');
+        if (row === undefined) throw notFound();
         const [stub, workspace] = await Promise.all([
           parts.directory.stub(row.stubId),
           parts.directory.workspace(workspaceId),
@@ -64,10 +69,41 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         return show(request, row, stub, workspace);
       },
     },
+    {
+      http: 'GET /deployment/{id}/url',
+      handle: async (request) => {
+        const { caller, params } = request;
+        const row = await parts.deployments.find(caller, params['id'] ?? '');
+        if (row === undefined) throw notFound();
+        return { url: show(request, row, await parts.directory.stub(row.stubId)).url };
+      },
+    },
+    verb('POST /deployment/{ws}/start/{deploymentId}', (owner, id) => parts.deployments.start(owner, id)),
+    verb('POST /deployment/{ws}/stop/{deploymentId}', (owner, id) => parts.deployments.stop(owner, id)),
+    verb('DELETE /deployment/{ws}/{deploymentId}', (owner, id) => parts.deployments.delete(owner, id)),
   ];
 }
 
-function filterOf(query: Query) {
+const notFound = (): AppError => new AppError('deployment_not_found', 'deployment not found');
+
+/** Done: an empty answer. */
+function verb(
+  http: string,
+  act: (owner: Pick<Caller, 'workspaceId'>, deploymentId: string) => Promise<ChangeOutcome>,
+): RestRoute {
+  return {
+    http,
+    scope: 'full',
+    handle: async ({ workspaceId, params }) => {
+      const outcome = await act({ workspaceId }, params['deploymentId'] ?? '');
+      if (outcome.kind === 'not_found') throw notFound();
+      if (outcome.kind === 'refused') throw new AppError('bad_request', outcome.text);
+      return undefined;
+    },
+  };
+}
+
+function filterOf(query: Query): Omit<DeploymentFilter, 'limit'> {
   const search = textQuery(query, 'search_query');
   const name = textQuery(query, 'name') ?? (search !== undefined && !isUuid(search) ? search : undefined);
   const active = booleanQuery(query, 'active');
@@ -75,12 +111,24 @@ function filterOf(query: Query) {
   // A bare kind is what its deployments have as type.
   const stubTypes = listQuery(query, 'stub_type')?.map((type) => (kindOf(type) === type ? `${type}/deployment` : type));
   const subdomain = textQuery(query, 'subdomain');
+  const stubIds = listQuery(query, 'stub_ids');
+  const appId = textQuery(query, 'app_id');
+  const minContainers = integerQuery(query, 'min_containers');
+  const createdFromMs = timeQuery(query, 'created_at_start');
+  const createdToMs = timeQuery(query, 'created_at_end');
   return {
+    ...(search === undefined || !isUuid(search) ? {} : { ids: [search.toLowerCase()] }),
     ...(name === undefined ? {} : { nameContains: name }),
     ...(active === undefined ? {} : { active }),
     ...(version === undefined ? {} : { version }),
     ...(stubTypes === undefined ? {} : { stubTypes }),
     ...(subdomain === undefined ? {} : { subdomain }),
+    ...(stubIds === undefined ? {} : { stubIds }),
+    ...(appId === undefined ? {} : { appId }),
+    ...(minContainers === undefined ? {} : { minContainers: Math.min(minContainers, 2 ** 31 - 1) }),
+    ...(createdFromMs === undefined ? {} : { createdFromMs }),
+    ...(createdToMs === undefined ? {} : { createdToMs }),
+    showDeleted: booleanQuery(query, 'show_deleted') ?? false,
   };
 }
 
@@ -92,22 +140,3 @@ function versionOf(text: string | undefined): number | undefined {
     throw new AppError('invalid_query', 'query parameter version must be a number or v and a number');
   return Number(digits) === 0 ? undefined : Number(digits);
 }
-
-interface Cursor {
-  readonly createdAtMs: number;
-  readonly id: string;
-}
-
-const writeCursor = (row: Cursor): string => Buffer.from(`${row.createdAtMs}:${row.id}`).toString('base64url');
-
-function cursorOf(query: Query): Cursor | null {
-  const text = textQuery(query, 'cursor');
-  if (text === undefined) return null;
-  const [, ms, id] = /^([0-9]{1,15}):([0-9a-f-]{36})$/.exec(Buffer.from(text, 'base64url').toString('utf8')) ?? [];
-  if (ms === undefined || id === undefined)
-    throw new AppError('invalid_cursor', 'query parameter cursor is not one of ours');
-  return { createdAtMs: Number(ms), id };
-}
-
-const isAfter = (row: Cursor, cursor: Cursor): boolean =>
-  row.createdAtMs < cursor.createdAtMs || (row.createdAtMs === cursor.createdAtMs && row.id < cursor.id);

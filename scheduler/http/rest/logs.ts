@@ -1,7 +1,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import { AppError } from '#shared/errors.ts';
 import type { LogFilter, LogLine, LogReads } from '../../logs/log-service.ts';
-import { integerQuery, textQuery } from './rest.ts';
+import { integerQuery, textQuery, timeQuery } from './rest.ts';
 import type { Query, RestRoute } from './rest.ts';
 
 const DEFAULT_LIMIT = 100;
@@ -19,7 +19,14 @@ export function readLogs(logs: LogReads): RestRoute {
       const objectId = textQuery(query, 'object_id') ?? firstNamed(named) ?? workspaceId;
       const limit = Math.min(integerQuery(query, 'limit') || integerQuery(query, 'size') || DEFAULT_LIMIT, MAX_LIMIT);
       const page = integerQuery(query, 'page') ?? 0;
-      const filter = { ...named, ...byObject(objectType, objectId), ...textFilter(query), limit, page };
+      const filter = {
+        ...named,
+        ...byObject(objectType, objectId),
+        ...textFilter(query),
+        ...timeFilter(query),
+        limit,
+        page,
+      };
       const lines = await logs.read(workspaceId, filter);
       const more = lines.length === limit;
       return {
@@ -56,6 +63,16 @@ function textFilter(query: Query): Pick<LogFilter, 'query' | 'afterSeq'> {
   const text = textQuery(query, 'query');
   const afterSeq = integerQuery(query, 'after_seq');
   return { ...(text === undefined ? {} : { query: text }), ...(afterSeq === undefined ? {} : { afterSeq }) };
+}
+
+/** From `start_time` on, before `end_time`. */
+function timeFilter(query: Query): Pick<LogFilter, 'fromMs' | 'toMs'> {
+  const fromMs = timeQuery(query, 'start_time');
+  const toMs = timeQuery(query, 'end_time');
+  if (fromMs !== undefined && toMs !== undefined && toMs <= fromMs) {
+    throw new AppError('invalid_query', 'query parameter end_time must be after start_time');
+  }
+  return { ...(fromMs === undefined ? {} : { fromMs }), ...(toMs === undefined ? {} : { toMs }) };
 }
 
 /** With or without the prefix that clients send. */

@@ -1,6 +1,8 @@
 // The records of the REST API as JSON (REST reference §2): snake_case, with the gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
+import type { ContainerView } from '../../containers/container-view.ts';
 import type { StubConfig } from '../../deployments/stub-config.ts';
+import type { AppRow } from '../../store/queries/apps.ts';
 import type { DeploymentRow } from '../../store/queries/deployments.ts';
 import type { StubRow } from '../../store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../store/queries/workspaces.ts';
@@ -29,6 +31,39 @@ export const stubRecord = (row: StubRow) => ({
   created_at: timestampOf(row.createdAtMs),
   updated_at: timestampOf(row.updatedAtMs),
 });
+
+export const appRecord = (row: AppRow) => ({
+  id: row.id,
+  external_id: row.id,
+  name: row.name,
+  description: row.description,
+  created_at: timestampOf(row.createdAtMs),
+  updated_at: timestampOf(row.updatedAtMs),
+  deleted_at: null,
+});
+
+const secondsOf = (ms: number | null): number => (ms === null ? 0 : Math.floor(ms / 1000));
+
+/** Times of containers are unix seconds, 0 when not yet. */
+export function containerRecord(view: ContainerView, stub: StubRow | undefined) {
+  const config = stub?.config as StubConfig | undefined;
+  return {
+    container_id: view.containerId,
+    stub_id: view.stubId,
+    workspace_id: view.workspaceId,
+    app_id: stub?.appId ?? '',
+    deployment_id: view.deploymentId ?? '',
+    worker_id: view.machineId ?? '',
+    machine_id: view.machineId ?? '',
+    status: view.status,
+    scheduled_at: secondsOf(view.scheduledAtMs),
+    started_at: secondsOf(view.startedAtMs),
+    gpu: config?.gpu[0] ?? '',
+    gpu_count: config?.gpuCount ?? 0,
+    cpu: view.cpuMillicores,
+    memory: view.memoryMib,
+  };
+}
 
 export function deploymentRecord(
   row: DeploymentRow,

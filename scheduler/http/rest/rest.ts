@@ -8,8 +8,8 @@ import type { Log } from '#shared/log.ts';
 import type { Caller } from '../../identity/caller.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
-import { pathOf } from '../bind.ts';
-import { queryBoolean } from '../decode.ts';
+import { parseBody, pathOf } from '../bind.ts';
+import { DecodeError, queryBoolean } from '../decode.ts';
 import { problemOf, sendProblem } from '../error-map.ts';
 
 export type Query = Readonly<Record<string, string | readonly string[] | undefined>>;
@@ -20,6 +20,8 @@ export interface RestRequest {
   readonly workspaceId: WorkspaceId;
   readonly params: Readonly<Record<string, string>>;
   readonly query: Query;
+  /** The JSON object that was sent; empty when nothing was. */
+  readonly body: Readonly<Record<string, unknown>>;
   readonly http: FastifyRequest;
 }
 
@@ -28,7 +30,11 @@ export interface RestRoute {
   readonly http: string;
   /** A container's own token may call it; the handler decides what it shows. */
   readonly containers?: boolean;
-  /** The answer's JSON. @throws AppError with a code that has a status */
+  /** full: not restricted tokens · admin: the administrator. Absent: any. */
+  readonly scope?: 'full' | 'admin';
+  /** Of the answer; 200 when absent. */
+  readonly status?: number;
+  /** The answer's JSON; undefined: an empty answer. @throws AppError with a code that has a status */
   readonly handle: (request: RestRequest) => Promise<unknown>;
 }
 
@@ -71,6 +77,8 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
           HANDLER_DEADLINE_MS,
           () => new AppError('deadline_exceeded', `no answer within ${HANDLER_DEADLINE_MS} ms`),
         );
+        reply.code(route.status ?? 200);
+        if (body === undefined) return reply.send();
         return reply.header('content-type', 'application/json').send(JSON.stringify(body));
       },
     });
@@ -90,7 +98,7 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
   const params = request.params as Readonly<Record<string, string>>;
   const token = tokenOf(request.headers.authorization, query);
   const caller = token === null ? null : await parts.authenticator.authenticate(token);
-  if (caller === null || (caller.type === 'container' && route.containers !== true)) throw unauthorized();
+  if (caller === null || !mayCall(caller, route)) throw unauthorized();
   const named = params['ws']?.toLowerCase();
   if (named !== undefined && named !== caller.workspaceId) {
     if (!caller.isAdmin) throw unauthorized();
@@ -99,7 +107,49 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
     }
   }
   const workspaceId = named === undefined ? caller.workspaceId : (named as WorkspaceId);
-  return { caller, workspaceId, params, query, http: request };
+  return { caller, workspaceId, params, query, body: bodyOf(request), http: request };
+}
+
+function mayCall(caller: Caller, route: RestRoute): boolean {
+  if (caller.type === 'container') return route.containers === true;
+  if (route.scope === 'admin') return caller.isAdmin;
+  return route.scope === undefined || caller.type !== 'workspace_restricted';
+}
+
+/** JSON whatever the content type says: clients of every kind leave it out. @throws AppError `bad_request`, `invalid_body` */
+function bodyOf(request: FastifyRequest): Readonly<Record<string, unknown>> {
+  // A published client sends bodies on GET; they mean nothing.
+  if (request.method === 'GET') return {};
+  let value: unknown;
+  try {
+    value = parseBody(request.body);
+  } catch (error) {
+    if (error instanceof DecodeError) throw new AppError('bad_request', error.message, { cause: error });
+    throw error;
+  }
+  if (value === undefined || value === null) return {};
+  if (typeof value !== 'object' || Array.isArray(value)) throw invalidBody('the body must be a JSON object');
+  return value as Record<string, unknown>;
+}
+
+const invalidBody = (text: string): AppError => new AppError('invalid_body', text);
+
+/** A text of the body; absent and null: empty. */
+export function textBody(body: Readonly<Record<string, unknown>>, name: string): string {
+  const value = body[name] ?? '';
+  if (typeof value !== 'string') throw invalidBody(`${name} must be a string`);
+  if (value.includes('\0') || !value.isWellFormed()) throw invalidBody(`${name} must be well-formed text without NUL`);
+  return value;
+}
+
+/** A list of texts of the body; undefined: not sent. */
+export function textsBody(body: Readonly<Record<string, unknown>>, name: string): readonly string[] | undefined {
+  const value = body[name] ?? undefined;
+  if (value === undefined) return undefined;
+  if (!Array.isArray(value) || !value.every((item) => typeof item === 'string')) {
+    throw invalidBody(`${name} must be a list of strings`);
+  }
+  return value;
 }
 
 const badQuery = (name: string, what: string): AppError =>
@@ -137,3 +187,16 @@ export function listQuery(query: Query, name: string): readonly string[] | undef
     .map((value) => value.trim())
     .filter((value) => value !== '');
 }
+
+/** RFC 3339, as epoch milliseconds. */
+export function timeQuery(query: Query, name: string): number | undefined {
+  const text = textQuery(query, name);
+  if (text === undefined) return undefined;
+  // A plus sign that was not encoded arrives as a space.
+  const written = text.replace(/ (?=[0-9]{2}:[0-9]{2}$)/, '+');
+  const ms = TIME.test(written) ? Date.parse(written) : Number.NaN;
+  if (Number.isNaN(ms)) throw badQuery(name, 'a time such as 2030-01-31T12:00:00Z');
+  return ms;
+}
+const TIME =
+  /^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2}))?$/;

@@ -3,9 +3,13 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../containers/container-view.ts';
 import type { Directory } from '../../deployments/directory.ts';
-import type { TaskService } from '../../tasks/task-service.ts';
+import type { TaskActions } from '../../tasks/task-actions.ts';
+import type { TaskRecord } from '../../tasks/records.ts';
+import type { TaskFilter, TaskService } from '../../tasks/task-service.ts';
+import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { taskRecord } from './records.ts';
-import type { RestRoute } from './rest.ts';
+import { booleanQuery, integerQuery, listQuery, textQuery, textsBody, timeQuery } from './rest.ts';
+import type { Query, RestRoute } from './rest.ts';
 
 export interface TaskRouteParts {
   readonly directory: Directory;
@@ -13,6 +17,10 @@ export interface TaskRouteParts {
   readonly containers: Pick<ContainerReads, 'countOfStub'>;
   /** Tasks waiting in a queue now. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
+}
+
+export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
+  readonly tasks: Pick<TaskService, 'list'>;
 }
 
 /** One task, from the moment its id is known. */
@@ -41,6 +49,108 @@ export function readTask(parts: TaskRouteParts): RestRoute {
         stats: { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
         resultText,
       });
+    },
+  };
+}
+
+/** Tasks, newest first; without results, and with `skip_details` without counts. */
+export function listTasks(parts: TaskListParts): RestRoute {
+  return {
+    http: 'GET /task/{ws}',
+    handle: async ({ query, workspaceId }) => {
+      const limit = pageLimit(query);
+      const before = cursorOf(query);
+      const filter = filterOf(query);
+      // Ids were asked for, and none of them is one: nothing, not everything.
+      if (filter.taskIds?.length === 0) return { data: [], next: '' };
+      const records = await parts.tasks.list(workspaceId, {
+        ...filter,
+        limit: limit + 1,
+        offset: pageOffset(query),
+        ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, taskId: before.id } }),
+      });
+      const { page, next } = pageOf(records, limit, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
+      const deploymentIds = page.map((record) => record.deploymentId).filter((id) => id !== null);
+      const [stubs, workspace, deployments, depths] = await Promise.all([
+        parts.directory.stubs(page.map((record) => record.stubId)),
+        parts.directory.workspace(workspaceId),
+        parts.directory.deployments(deploymentIds),
+        booleanQuery(query, 'skip_details') === true ? undefined : depthsOf(parts, page),
+      ]);
+      const data = page.map((record) => {
+        const depth = depths?.get(record.queue);
+        return taskRecord(record, {
+          stub: stubs.get(record.stubId),
+          workspace,
+          deployment: record.deploymentId === null ? undefined : deployments.get(record.deploymentId),
+          stats:
+            depth === undefined
+              ? null
+              : { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: depth },
+          resultText: undefined,
+        });
+      });
+      return { data, next };
+    },
+  };
+}
+
+async function depthsOf(
+  parts: Pick<TaskListParts, 'queueDepth'>,
+  records: readonly TaskRecord[],
+): Promise<ReadonlyMap<QueueName, number>> {
+  const queues = [...new Set(records.map((record) => record.queue))];
+  return new Map(await Promise.all(queues.map(async (queue) => [queue, await parts.queueDepth(queue)] as const)));
+}
+
+function filterOf(query: Query): Omit<TaskFilter, 'limit'> {
+  const statuses = listQuery(query, 'status')?.map((status) => status.toUpperCase());
+  const taskIds = listQuery(query, 'task_ids')?.filter(isUuid);
+  const stubIds = listQuery(query, 'stub_ids');
+  const stubNames = listQuery(query, 'stub_names');
+  const stubTypes = listQuery(query, 'stub_types');
+  const containerIds = listQuery(query, 'container_ids');
+  const appId = textQuery(query, 'app_id');
+  const createdFromMs = timeQuery(query, 'created_at_start');
+  const createdToMs = timeQuery(query, 'created_at_end');
+  const minDurationMs = integerQuery(query, 'min_duration');
+  const maxDurationMs = integerQuery(query, 'max_duration');
+  return {
+    ...(statuses === undefined ? {} : { statuses }),
+    ...(taskIds === undefined ? {} : { taskIds: taskIds.map((id) => id.toLowerCase()) }),
+    ...(stubIds === undefined ? {} : { stubIds }),
+    ...(stubNames === undefined ? {} : { stubNames }),
+    ...(stubTypes === undefined ? {} : { stubTypes }),
+    ...(containerIds === undefined ? {} : { containerIds }),
+    ...(appId === undefined ? {} : { appId }),
+    ...(createdFromMs === undefined ? {} : { createdFromMs }),
+    ...(createdToMs === undefined ? {} : { createdToMs }),
+    ...(minDurationMs === undefined ? {} : { minDurationMs }),
+    ...(maxDurationMs === undefined ? {} : { maxDurationMs }),
+  };
+}
+
+/** One request cancels at most so many. */
+const MAX_CANCELLED = 1_000;
+
+/** Cancels tasks by the ids of the query or the body; unknown and ended ones are passed over. */
+export function cancelTasks(actions: Pick<TaskActions, 'stopTasks'>): RestRoute {
+  return {
+    http: 'DELETE /task/{ws}',
+    handle: async ({ caller, workspaceId, query, body }) => {
+      const sent = [
+        ...(listQuery(query, 'task_ids') ?? []),
+        ...(textsBody(body, 'ids') ?? []),
+        ...(textsBody(body, 'task_ids') ?? []),
+      ];
+      if (sent.length === 0) throw new AppError('bad_request', 'task_ids (query) or ids (body) must name tasks');
+      if (sent.length > MAX_CANCELLED) {
+        throw new AppError('bad_request', `at most ${MAX_CANCELLED} tasks can be cancelled at a time`);
+      }
+      const ids = new Set(sent.filter(isUuid).map((id) => id.toLowerCase()));
+      // One by one: the first that is unknown must not keep the others.
+      for (const id of ids) await actions.stopTasks({ ...caller, workspaceId }, [id]);
+      return {};
     },
   };
 }

@@ -1,6 +1,6 @@
 import type { AppId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, one } from '../rows.ts';
+import { dateOrNull, many, maybeOne, msOf, one } from '../rows.ts';
 
 export interface AppRow {
   readonly id: AppId;
@@ -54,6 +54,36 @@ export function listApps(db: Queryable, workspaceId: WorkspaceId, limit: number)
     db,
     `select ${COLUMNS} from apps where workspace_id = $1 and deleted_at is null order by updated_at desc, id desc limit $2`,
     [workspaceId, limit],
+    map,
+  );
+}
+
+/** Newest activity first. */
+export function pageOfApps(
+  db: Queryable,
+  filter: {
+    readonly workspaceId: WorkspaceId;
+    readonly limit: number;
+    /** Part of the name, whatever its case. */
+    readonly nameContains?: string;
+    /** Only those after this row: the last of the page before. */
+    readonly before?: { readonly updatedAtMs: number; readonly id: string };
+  },
+): Promise<AppRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from apps
+     where workspace_id = $1 and deleted_at is null
+       and ($2::text is null or strpos(lower(name), lower($2)) > 0)
+       and ($3::timestamptz is null or (date_trunc('milliseconds', updated_at), id) < ($3::timestamptz, $4::text))
+     order by date_trunc('milliseconds', updated_at) desc, id desc limit $5`,
+    [
+      filter.workspaceId,
+      filter.nameContains ?? null,
+      dateOrNull(filter.before?.updatedAtMs),
+      filter.before?.id ?? null,
+      filter.limit,
+    ],
     map,
   );
 }

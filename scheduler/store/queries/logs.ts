@@ -83,6 +83,9 @@ export async function readLogLines(
     /** Case-insensitive part of the line. */
     readonly contains?: string;
     readonly afterId?: number;
+    readonly fromMs?: number;
+    /** Exclusive. */
+    readonly toMs?: number;
     readonly limit: number;
     /** Newer lines to pass over (pages). */
     readonly skip?: number;
@@ -101,6 +104,8 @@ export async function readLogLines(
   add('deployment_id =', filter.deploymentId);
   add('stub_id =', filter.stubId);
   add('id >', filter.afterId);
+  add('at >=', filter.fromMs === undefined ? undefined : new Date(filter.fromMs));
+  add('at <', filter.toMs === undefined ? undefined : new Date(filter.toMs));
   if (filter.contains !== undefined && filter.contains !== '') {
     params.push(filter.contains);
     where.push(`strpos(lower(line), lower($${params.length}::text)) > 0`);

@@ -62,6 +62,16 @@ export function listWorkspaces(db: Queryable): Promise<WorkspaceRow[]> {
   return many(db, `select ${COLUMNS} from workspaces order by number`, [], map);
 }
 
+/** In the order they were made, those after `afterNumber`. */
+export function pageOfWorkspaces(db: Queryable, afterNumber: number, limit: number): Promise<WorkspaceRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from workspaces where number > $1 order by number limit $2`,
+    [afterNumber, limit],
+    map,
+  );
+}
+
 export async function anyWorkspaceExists(db: Queryable): Promise<boolean> {
   const { rows } = await db.query<{ found: boolean }>('select exists (select 1 from workspaces) as found');
   return rows[0]?.found === true;

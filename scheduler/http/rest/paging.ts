@@ -1,0 +1,43 @@
+// Pages of a list: `limit`, `offset` and the opaque `cursor` that names the last row of the page before. Source: REST reference §1.3.
+import { AppError } from '#shared/errors.ts';
+import { integerQuery, textQuery } from './rest.ts';
+import type { Query } from './rest.ts';
+
+const DEFAULT_PAGE = 10;
+const MAX_PAGE = 1_000;
+const MAX_OFFSET = 1_000_000;
+
+/** 0 is the default; more than the most is the most. */
+export const pageLimit = (query: Query): number => Math.min(integerQuery(query, 'limit') || DEFAULT_PAGE, MAX_PAGE);
+
+export const pageOffset = (query: Query): number => Math.min(integerQuery(query, 'offset') ?? 0, MAX_OFFSET);
+
+/** Where a page ended: rows are sorted by `atMs`, then by id, both falling. */
+export interface Cursor {
+  readonly atMs: number;
+  readonly id: string;
+}
+
+export const writeCursor = ({ atMs, id }: Cursor): string => Buffer.from(`${atMs}:${id}`).toString('base64url');
+
+/** @throws AppError `invalid_cursor` */
+export function cursorOf(query: Query): Cursor | undefined {
+  const text = textQuery(query, 'cursor');
+  if (text === undefined) return undefined;
+  const [, ms, id] = /^([0-9]{1,15}):([0-9a-f-]{1,36})$/.exec(Buffer.from(text, 'base64url').toString('utf8')) ?? [];
+  if (ms === undefined || id === undefined) {
+    throw new AppError('invalid_cursor', 'query parameter cursor is not one of ours');
+  }
+  return { atMs: Number(ms), id };
+}
+
+/** @param rows - one more than `limit` where there are more */
+export function pageOf<Row>(
+  rows: readonly Row[],
+  limit: number,
+  cursorAt: (row: Row) => Cursor,
+): { readonly page: readonly Row[]; readonly next: string } {
+  const page = rows.slice(0, limit);
+  const last = page.at(-1);
+  return { page, next: last !== undefined && rows.length > limit ? writeCursor(cursorAt(last)) : '' };
+}

@@ -1,0 +1,56 @@
+// More workspaces than the first: made and listed by the installation's administrator.
+import { AppError } from '#shared/errors.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Sealer } from '../secrets/seal.ts';
+import type { Db } from '../store/db.ts';
+import { pageOfWorkspaces } from '../store/queries/workspaces.ts';
+import type { WorkspaceRow } from '../store/queries/workspaces.ts';
+import type { SigningKeys } from './jwt.ts';
+import { issueToken } from './tokens.ts';
+import { createWorkspace } from './workspaces.ts';
+
+const MAX_NAME = 100;
+
+export interface NewTenant {
+  readonly workspace: WorkspaceRow;
+  /** Its workspace_primary token in clear; this once. */
+  readonly token: string;
+}
+
+export class Tenants {
+  readonly #db: Db;
+  readonly #sealer: Sealer;
+  readonly #keys: SigningKeys;
+  readonly #clock: Pick<Clock, 'nowMs'>;
+
+  constructor(db: Db, sealer: Sealer, keys: SigningKeys, clock: Pick<Clock, 'nowMs'>) {
+    this.#db = db;
+    this.#sealer = sealer;
+    this.#keys = keys;
+    this.#clock = clock;
+  }
+
+  /**
+   * A workspace with its first token. @param name - empty: a short random one; several may have the same
+   * @throws AppError `invalid_body`
+   */
+  async create(name: string): Promise<NewTenant> {
+    if (name.length > MAX_NAME || /\p{Cc}/u.test(name) || name !== name.trim()) {
+      throw new AppError(
+        'invalid_body',
+        `name must have at most ${MAX_NAME} characters, without control characters and without spaces around it`,
+      );
+    }
+    return this.#db.transaction(async (tx) => {
+      const workspace = await createWorkspace(tx, this.#sealer, name === '' ? {} : { name });
+      const owner = { workspaceId: workspace.id };
+      const { token } = await issueToken(tx, this.#keys, owner, 'workspace_primary', { nowMs: this.#clock.nowMs() });
+      return { workspace, token };
+    });
+  }
+
+  /** In the order they were made. */
+  list(afterNumber: number, limit: number): Promise<readonly WorkspaceRow[]> {
+    return pageOfWorkspaces(this.#db, afterNumber, limit);
+  }
+}
