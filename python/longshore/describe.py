@@ -13,9 +13,11 @@ import sys
 import traceback
 from typing import Any, Dict, List, NoReturn
 
-from .definitions import DefinitionError, Endpoint
+from .checks import DefinitionError
+from .handlers import Handler
 
 _USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
+_DECORATE = 'Decorate a function with @endpoint(…) or @task_queue(…) from longshore.'
 _LIBRARY_HINT = (
     '%s is not installed here. Install it on this machine, or import it inside the handler or in on_start, which run in the container.'
 )
@@ -37,16 +39,16 @@ def describe(target: str, directory: str) -> List[Dict[str, Any]]:
     module = _import(module_name, path, directory)
     if wanted:
         found = getattr(module, wanted, None)
-        if not isinstance(found, Endpoint):
-            what = 'has no %s' % wanted if found is None else '%s is not decorated with @endpoint' % wanted
+        if not isinstance(found, Handler):
+            what = 'has no %s' % wanted if found is None else '%s is not decorated with @endpoint or @task_queue' % wanted
             raise _Problem('%s: %s' % (path, what), _names_hint(module))
         return [_describe(found, module_name, wanted)]
     seen: Dict[int, Any] = {}
     for name, value in vars(module).items():
-        if isinstance(value, Endpoint) and id(value) not in seen and value.__module__ == module_name:
+        if isinstance(value, Handler) and id(value) not in seen and value.__module__ == module_name:
             seen[id(value)] = (value, name)
     if not seen:
-        raise _Problem('%s defines no handler' % path, 'Decorate a function with @endpoint(…) from longshore.')
+        raise _Problem('%s defines no handler' % path, _DECORATE)
     return [_describe(value, module_name, name) for value, name in seen.values()]
 
 
@@ -100,7 +102,7 @@ def _line(error: BaseException, directory: str) -> str:
     return ''
 
 
-def _describe(found: Endpoint, module_name: str, name: str) -> Dict[str, Any]:
+def _describe(found: Handler, module_name: str, name: str) -> Dict[str, Any]:
     return found.described('%s:%s' % (module_name, name), _on_start(found.options['onStartFunction']))
 
 
@@ -125,8 +127,8 @@ def _on_start(value: Any) -> str:
 
 
 def _names_hint(module: Any) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, Endpoint)]
-    return 'It has %s.' % ', '.join(names) if names else 'Decorate a function with @endpoint(…) from longshore.'
+    names = [name for name, value in vars(module).items() if isinstance(value, Handler)]
+    return 'It has %s.' % ', '.join(names) if names else _DECORATE
 
 
 def main(arguments: List[str]) -> NoReturn:

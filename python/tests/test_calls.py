@@ -9,7 +9,7 @@ import types
 import unittest
 from typing import Any, Callable, List, Tuple
 
-from longshore import endpoint
+from longshore import endpoint, task_queue
 from longshore.runner import logs
 from longshore.runner.call import Application, ResultError, encode_result, load, run_sync
 from longshore.runner.connection import MAX_LINE_BYTES
@@ -95,7 +95,7 @@ class Loading(unittest.TestCase):
         module.handler = endpoint(handler)  # type: ignore[attr-defined]
         sys.modules['decorated_app'] = module
         self.addCleanup(sys.modules.pop, 'decorated_app')
-        self.assertIs(load('decorated_app:handler', 'HANDLER'), handler)
+        self.assertIs(application(load('decorated_app:handler', 'HANDLER')).function, handler)
         with self.assertRaisesRegex(SettingsError, 'decorated_app has no other'):
             load('decorated_app:other', 'HANDLER')
 
@@ -125,6 +125,34 @@ class Outcomes(unittest.TestCase):
             raise Bad
 
         self.assertEqual(call(handler)[:2], ('error', {'error': 'Bad'}))
+
+    def test_a_task_queue_is_tried_again_for_what_it_says(self) -> None:
+        def handler(kind: str = '') -> float:
+            if kind == 'nan':
+                return float('nan')
+            raise {'key': KeyError, 'lookup': LookupError, 'os': OSError}[kind]('no')
+
+        any_error, lookups = task_queue(handler), task_queue(retry_for=[LookupError])(handler)
+        cases: List[Tuple[Any, str, str, str]] = [
+            (any_error, 'taskqueue/deployment', 'os', 'retry'),
+            (any_error, 'taskqueue', 'key', 'retry'),
+            (handler, 'taskqueue/deployment', 'os', 'retry'),
+            (any_error, 'taskqueue/deployment', 'nan', 'error'),
+            (lookups, 'taskqueue/deployment', 'key', 'retry'),
+            (lookups, 'taskqueue/deployment', 'lookup', 'retry'),
+            (lookups, 'taskqueue/deployment', 'os', 'error'),
+            (endpoint(handler), 'endpoint/deployment', 'os', 'error'),
+            (handler, 'function/deployment', 'os', 'error'),
+        ]
+        for decorated, stub_type, kind, expected in cases:
+            with self.subTest(stub_type=stub_type, kind=kind):
+                outcome, answer, lines = call(decorated, json.dumps({'kind': kind}).encode(), STUB_TYPE=stub_type)
+                self.assertEqual(outcome, expected)
+                self.assertRegex(answer['error'], 'Error: ')
+                self.assertTrue(lines)
+        # An input that no handler can take is not worth another try.
+        outcome, answer, _ = call(any_error, b'[1]', STUB_TYPE='taskqueue')
+        self.assertEqual((outcome, answer), ('error', {'error': 'InputError: the input must be a JSON object'}))
 
     def test_an_exit_goes_through(self) -> None:
         with self.assertRaises(SystemExit):

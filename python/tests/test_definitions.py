@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ from unittest import mock
 import beam
 import beta9
 import longshore
-from longshore import DefinitionError, Image, QueueDepthAutoscaler, Volume, endpoint
+from longshore import DefinitionError, Image, QueueDepthAutoscaler, Volume, endpoint, task_queue
 
 PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(longshore.__file__)))
 
@@ -71,6 +72,16 @@ class Decorator(unittest.TestCase):
             (lambda: QueueDepthAutoscaler(min_containers=3, max_containers=2), 'min_containers'),
             (lambda: QueueDepthAutoscaler(tasks_per_container=True), 'tasks_per_container'),
             (lambda: Volume('', 'x'), 'name'),
+            (lambda: Volume('../x', 'x'), 'name'),
+            (lambda: Volume('x' * 64, 'x'), 'name'),
+            (lambda: Volume('x', ''), 'mount_path'),
+            (lambda: endpoint(volumes=[Volume('a', 'data'), Volume('b', 'data/')]), 'volumes'),
+            (lambda: task_queue(retries=-1), 'retries'),
+            (lambda: task_queue(retries='3'), 'retries'),  # type: ignore[arg-type]
+            (lambda: task_queue(retry_for=[ValueError()]), 'retry_for'),  # type: ignore[list-item]
+            (lambda: task_queue(retry_for=['ValueError']), 'retry_for'),  # type: ignore[list-item]
+            (lambda: task_queue()(5), 'task_queue'),
+            (lambda: endpoint()(5), 'endpoint'),
         ):
             with self.subTest(name), self.assertRaisesRegex(DefinitionError, '^%s: ' % name):
                 make()
@@ -83,7 +94,9 @@ class Decorator(unittest.TestCase):
     def test_in_a_container_nothing_is_checked(self) -> None:
         with mock.patch.dict(os.environ, {'CONTAINER_ID': 'c'}):
             decorated = endpoint(cpu='nonsense')(len)
-        self.assertEqual(decorated('abc'), 3)
+            queue = task_queue(cpu='nonsense', name='lengths', retry_for=[OSError])(len)
+        self.assertEqual((decorated('abc'), queue.local('abcd')), (3, 4))
+        self.assertEqual((queue.deployment_name, queue.retry_for), ('lengths', (OSError,)))
 
     def test_the_shims_give_the_same_names(self) -> None:
         for name in longshore.__all__:
@@ -192,6 +205,29 @@ def handler(): ...
         wanted.update({'maxPendingTasks': 100, 'timeout': 180, 'pythonVersion': 'python3', 'authorized': True, 'onStart': ''})
         self.assertEqual({key: found[key] for key in wanted}, wanted)
 
+    def test_a_task_queue_has_defaults_of_its_own(self) -> None:
+        self.write('app.py', 'from longshore import task_queue\n@task_queue(timeout=None)\ndef work(): ...\n')
+        _, answer, _, _ = self.describe('app.py')
+        found = answer['handlers'][0]
+        wanted = {'stubType': 'taskqueue', 'name': 'work', 'handler': 'app:work', 'keepWarmSeconds': 10, 'retries': 3, 'timeout': 0, 'extra': '{}'}
+        self.assertEqual({key: found[key] for key in wanted}, wanted)
+        self.write(
+            'app.py',
+            'from longshore import Volume, task_queue\n'
+            '@task_queue(retries=5, retry_for=[OSError, KeyError], tracebacks=True, volumes=[Volume("models", "/models")])\n'
+            'def work(): ...\n',
+        )
+        _, answer, _, _ = self.describe('app.py:work')
+        found = answer['handlers'][0]
+        self.assertEqual((found['timeout'], found['retries']), (3600, 5))
+        self.assertEqual(json.loads(found['extra']), {'retryFor': ['OSError', 'KeyError'], 'tracebacks': True})
+        self.assertEqual(found['volumes'], [{'name': 'models', 'mountPath': '/models'}])
+
+    def test_an_endpoint_and_a_task_queue_take_the_same_but_for_retries(self) -> None:
+        parameters = [set(inspect.signature(one).parameters) for one in (endpoint, task_queue)]
+        self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for'})
+        self.assertEqual(parameters[0] - parameters[1], set())
+
     def test_all_handlers_of_a_file_or_the_one_that_is_named(self) -> None:
         self.write('other.py', 'from longshore import endpoint\n@endpoint()\ndef elsewhere(): ...\n')
         text = 'from longshore import endpoint\nfrom other import elsewhere\n@endpoint()\ndef one(): ...\n'
@@ -201,7 +237,7 @@ def handler(): ...
         _, answer, _, _ = self.describe('pkg/app.py:two')
         self.assertEqual([found['handler'] for found in answer['handlers']], ['pkg.app:two'])
         self.assertEqual(self.refused('pkg/app.py:none')[0], 'pkg/app.py: has no none')
-        self.assertEqual(self.refused('pkg/app.py:plain')[0], 'pkg/app.py: plain is not decorated with @endpoint')
+        self.assertEqual(self.refused('pkg/app.py:plain')[0], 'pkg/app.py: plain is not decorated with @endpoint or @task_queue')
 
     def test_prints_go_to_stderr_and_threads_do_not_hold_the_end(self) -> None:
         self.write(

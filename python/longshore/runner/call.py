@@ -33,11 +33,14 @@ class ResultError(Exception):
 class Application:
     """The user's handler, ready to be called."""
 
-    def __init__(self, function: Callable[..., Any], settings: Settings) -> None:
-        self.function = function
+    def __init__(self, handler: Any, settings: Settings) -> None:
+        #: The user's own: a decorated function is an inert wrapper here, and knows what it is retried for.
+        self.function: Callable[..., Any] = undecorated(handler)
         self.settings = settings
+        self.retries = settings.stub_type.partition('/')[0] == 'taskqueue'
+        self.retry_for: Tuple[Any, ...] = getattr(handler, 'retry_for', ()) if self.function is not handler else ()
         self.on_start_value: Any = None
-        flags, names = _shape(function)
+        flags, names = _shape(self.function)
         self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))
         self.wants_context = 'context' in names
         _CurrentContext._source = self._current
@@ -57,6 +60,12 @@ class Application:
             keywords['context'] = self.context(task)
         return positional, keywords
 
+    def is_retried(self, error: BaseException) -> bool:
+        """A task queue's handler is tried again for what it raised; an input that can never become arguments is not."""
+        if not self.retries or isinstance(error, InputError):
+            return False
+        return not self.retry_for or isinstance(error, self.retry_for)
+
     def context(self, task: Task) -> Context:
         settings = self.settings
         return Context(
@@ -72,20 +81,22 @@ class Application:
         )
 
 
-def load(text: str, variable: str) -> Callable[..., Any]:
-    """Imports `module:function`; what the import raises is raised."""
+def load(text: str, variable: str) -> Any:
+    """Imports `module:function`, decorated or not; what the import raises is raised."""
     module_name, name = split_reference(text, variable)
     found: Any = importlib.import_module(module_name)
     for part in name.split('.'):
         if not hasattr(found, part):
             raise SettingsError('%s has no %s' % (module_name, name))
         found = getattr(found, part)
-    # A decorated function is an inert wrapper here.
-    found = getattr(found, '__longshore_function__', found)
-    if not callable(found):
+    if not callable(undecorated(found)):
         raise SettingsError('%s in %s is a %s, not a function' % (name, module_name, type(found).__name__))
-    function: Callable[..., Any] = found
-    return function
+    return found
+
+
+def undecorated(handler: Any) -> Any:
+    """The function within one of our decorators; anything else as it is."""
+    return getattr(handler, '__longshore_function__', handler)
 
 
 def _shape(function: Any) -> Tuple[int, Tuple[str, ...]]:
@@ -137,14 +148,15 @@ def cancelled(task: Task) -> Outcome:
 
 
 def failed(application: Application, task: Task, error: BaseException) -> Outcome:
-    """The handler raised: the traceback into the task's log, type and message to the caller."""
+    """The handler raised: the traceback into the task's log, type and message to the caller, and whether it is worth another try."""
     if isinstance(error, ResultError):
         logs.emit(task, 'stderr', str(error))
         return 'error', error_body(str(error))
     text, trace = logs.failure(error)
     for line in trace.rstrip('\n').split('\n'):
         logs.emit(task, 'stderr', line)
-    return 'error', error_body('%s\n\n%s' % (text, trace) if application.settings.tracebacks else text)
+    outcome = 'retry' if application.is_retried(error) else 'error'
+    return outcome, error_body('%s\n\n%s' % (text, trace) if application.settings.tracebacks else text)
 
 
 def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, bytes], None]) -> Outcome:
@@ -223,6 +235,4 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
 
 def on_start(text: str) -> Any:
     """Runs ON_START, `module:function`, and gives its value; asynchronous ones are awaited."""
-    function: Optional[Callable[..., Any]] = load(text, 'ON_START')
-    assert function is not None
-    return _settled(function())
+    return _settled(undecorated(load(text, 'ON_START'))())

@@ -1,0 +1,90 @@
+"""Checks of what people write in an app file: each gives the value, or raises DefinitionError with the name of the parameter."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, List, Mapping, Union
+
+_ENV_NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
+
+
+class DefinitionError(ValueError):
+    """A parameter that cannot be used; the text begins with its name."""
+
+
+def text(name: str, value: Any, empty: bool = True) -> str:
+    if not isinstance(value, str) or not (value or empty):
+        raise DefinitionError('%s: must be text%s, not %r' % (name, '' if empty else ' that is not empty', value))
+    return value
+
+
+def sequence(name: str, value: Any) -> List[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise DefinitionError('%s: must be a list, not %r' % (name, value))
+    return list(value)
+
+
+def texts(name: str, value: Any) -> List[str]:
+    return [text(name, item, empty=False) for item in sequence(name, value)]
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise DefinitionError('%s: must be a whole number of at least %d, not %r' % (name, least, value))
+    return value
+
+
+def number(name: str, value: Any) -> Union[int, float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float('inf'):
+        raise DefinitionError('%s: must be a number of seconds, not %r' % (name, value))
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise DefinitionError('%s: must be True or False, not %r' % (name, value))
+    return value
+
+
+def instance(name: str, value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind):
+        raise DefinitionError('%s: must be %s(…), not %r' % (name, kind.__name__, value))
+    return value
+
+
+def quantity(parse: Callable[[Any], int], value: Any) -> int:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise DefinitionError(str(error)) from None
+
+
+def gpu_names(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ','.join(texts('gpu', value))
+    return text('gpu', value or '')
+
+
+def start_function(value: Any) -> Any:
+    if value is not None and not isinstance(value, str) and not callable(value):
+        raise DefinitionError("on_start: must be a function or 'module:function', not %r" % (value,))
+    return value
+
+
+def variables(value: Any) -> List[str]:
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple)):
+        value = dict(_pair(item) for item in value)
+    if not isinstance(value, Mapping):
+        raise DefinitionError('env: must be a mapping of names to values, not %r' % (value,))
+    for name in value:
+        if not isinstance(name, str) or _ENV_NAME.fullmatch(name) is None:
+            raise DefinitionError('env: %r is not the name of a variable' % (name,))
+    return ['%s=%s' % pair for pair in value.items()]
+
+
+def _pair(item: Any) -> List[str]:
+    if not isinstance(item, str) or '=' not in item:
+        raise DefinitionError("env: must be 'NAME=value', not %r" % (item,))
+    return item.split('=', 1)

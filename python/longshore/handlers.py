@@ -1,0 +1,214 @@
+"""The decorators of an app file, `endpoint` and `task_queue`. `longshore deploy` reads what they were given through `describe`.
+
+Bad values raise DefinitionError and name the parameter. Inside a container (CONTAINER_ID is set) they check nothing of what the scheduler
+has, and record only what the runner and `put` need.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+
+from .checks import DefinitionError, flag, gpu_names, instance, number, quantity, sequence, start_function, text, texts, variables, whole
+from .definitions import Image, QueueDepthAutoscaler, Volume
+from .quantities import cpu_millicores, memory_mib
+
+
+class Handler:
+    """A decorated function: callable as before, with what was asked for beside it."""
+
+    stub_type = ''
+    decorator = ''
+
+    def __init__(self, function: Callable[..., Any], options: Dict[str, Any]) -> None:
+        if not callable(function):
+            raise DefinitionError('%s: decorates a function, not %r' % (self.decorator, function))
+        self.__longshore_function__ = function
+        self.options = options
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__longshore_function__(*args, **kwargs)
+
+    def local(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function here, in this process."""
+        return self.__longshore_function__(*args, **kwargs)
+
+    @property
+    def deployment_name(self) -> str:
+        """The name that this is deployed under, unless `longshore deploy --name` says otherwise."""
+        name = self.options.get('name') or getattr(self.__longshore_function__, '__name__', '')
+        return str(name)
+
+    def described(self, handler: str, on_start: str) -> Dict[str, Any]:
+        """The fields of a stub request; `handler` and `on_start` are `module:function`."""
+        described = dict(self.options)
+        described.pop('onStartFunction', None)
+        name = self.deployment_name
+        described.update(stubType=self.stub_type, name=name, handler=handler, onStart=on_start, appName=described['appName'] or name)
+        return described
+
+
+class Endpoint(Handler):
+    """What `@endpoint` makes of a function."""
+
+    stub_type = 'endpoint'
+    decorator = 'endpoint'
+
+
+class TaskQueue(Handler):
+    """What `@task_queue` makes of a function: `put` runs it later, in a container."""
+
+    stub_type = 'taskqueue'
+    decorator = 'task_queue'
+
+    def __init__(self, function: Callable[..., Any], options: Dict[str, Any], retry_for: Tuple[Type[BaseException], ...]) -> None:
+        super().__init__(function, options)
+        #: The runner retries a task whose handler raised one of these; all of them when it is empty.
+        self.retry_for = retry_for
+
+    def put(self, *args: Any, **kwargs: Any) -> str:
+        """
+        Queues one call with these inputs, which must be JSON, and returns the task's id at once. The latest deployment of this name is called,
+        in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context of `longshore context`. Raises GatewayError.
+        """
+        from .client import put  # not paid on a cold start
+
+        return put(self.deployment_name, list(args), kwargs)
+
+
+def endpoint(
+    function: Optional[Callable[..., Any]] = None,
+    *,
+    name: Optional[str] = None,
+    app: str = '',
+    cpu: Union[int, float, str] = 1.0,
+    memory: Union[int, float, str] = 128,
+    gpu: Union[str, Sequence[str], None] = '',
+    gpu_count: int = 0,
+    image: Optional[Image] = None,
+    on_start: Union[Callable[..., Any], str, None] = None,
+    workers: int = 1,
+    concurrent_requests: int = 1,
+    keep_warm_seconds: float = 180,
+    max_pending_tasks: int = 100,
+    timeout: Optional[int] = 180,
+    autoscaler: Optional[QueueDepthAutoscaler] = None,
+    env: Optional[Mapping[str, str]] = None,
+    secrets: Optional[Sequence[str]] = None,
+    volumes: Optional[Sequence[Volume]] = None,
+    authorized: bool = True,
+    callback_url: Optional[str] = '',
+    tracebacks: bool = False,
+) -> Any:
+    """
+    An HTTP endpoint: a request is a JSON object of keyword inputs, the answer is what the function returns.
+
+    cpu: cores, or `'500m'`. memory: MiB, or text with a unit (`'2gi'`). gpu: a model or several, in the order of preference.
+    on_start: a function (or `'module:function'`), run once for a container; its value is `context.on_start_value`.
+    workers: processes in a container. concurrent_requests: tasks that each of them serves side by side.
+    keep_warm_seconds: how long an idle container is spared; negative: it is never removed for being idle.
+    timeout: seconds that a task may take. tracebacks: callers see the handler's tracebacks.
+    """
+    # Its parameters by their names: the list above is the only place that has them all.
+    options = _options(dict(locals(), retries=0), {})
+    return _decorated(function, lambda decorated: Endpoint(decorated, options))
+
+
+def task_queue(
+    function: Optional[Callable[..., Any]] = None,
+    *,
+    name: Optional[str] = None,
+    app: str = '',
+    cpu: Union[int, float, str] = 1.0,
+    memory: Union[int, float, str] = 128,
+    gpu: Union[str, Sequence[str], None] = '',
+    gpu_count: int = 0,
+    image: Optional[Image] = None,
+    on_start: Union[Callable[..., Any], str, None] = None,
+    workers: int = 1,
+    concurrent_requests: int = 1,
+    keep_warm_seconds: float = 10,
+    max_pending_tasks: int = 100,
+    timeout: Optional[int] = 3600,
+    retries: int = 3,
+    retry_for: Optional[Sequence[Type[BaseException]]] = None,
+    autoscaler: Optional[QueueDepthAutoscaler] = None,
+    env: Optional[Mapping[str, str]] = None,
+    secrets: Optional[Sequence[str]] = None,
+    volumes: Optional[Sequence[Volume]] = None,
+    authorized: bool = True,
+    callback_url: Optional[str] = '',
+    tracebacks: bool = False,
+) -> Any:
+    """
+    A queue of tasks: `put` (or a request) gives a task's id at once, and the function runs when there is room. Parameters as `endpoint`'s, and:
+
+    timeout: seconds that one try may take; None: as long as it takes.
+    retries: how often a task is tried again (at most 5) when its handler raises.
+    retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
+    """
+    given = dict(locals())
+    classes = _exceptions(retry_for)
+    options = _options(given, {'retryFor': [one.__name__ for one in classes]} if classes else {})
+    return _decorated(function, lambda decorated: TaskQueue(decorated, options, classes))
+
+
+def _decorated(function: Optional[Callable[..., Any]], make: Callable[[Callable[..., Any]], Handler]) -> Any:
+    return make if function is None else make(function)
+
+
+def _options(given: Dict[str, Any], extra: Dict[str, Any]) -> Dict[str, Any]:
+    """The fields of a stub request for a decorator's parameters."""
+    if os.environ.get('CONTAINER_ID'):
+        return {'name': given['name'] or ''}
+    options: Dict[str, Any] = {
+        'name': text('name', given['name'] or ''),
+        'appName': text('app', given['app'] or ''),
+        'cpu': quantity(cpu_millicores, given['cpu']),
+        'memory': quantity(memory_mib, given['memory']),
+        'gpu': gpu_names(given['gpu']),
+        'gpuCount': whole('gpu_count', given['gpu_count'], 0),
+        'image': instance('image', given['image'] or Image(), Image).described(),
+        'onStartFunction': start_function(given['on_start']),
+        'workers': whole('workers', given['workers'], 1),
+        'concurrentRequests': whole('concurrent_requests', given['concurrent_requests'], 1),
+        'keepWarmSeconds': number('keep_warm_seconds', given['keep_warm_seconds']),
+        'maxPendingTasks': whole('max_pending_tasks', given['max_pending_tasks'], 1),
+        'timeout': number('timeout', 0 if given['timeout'] is None else given['timeout']),
+        'retries': whole('retries', given['retries'], 0),
+        'autoscaler': instance('autoscaler', given['autoscaler'] or QueueDepthAutoscaler(), QueueDepthAutoscaler).described(),
+        'env': variables(given['env']),
+        'secrets': [{'name': secret} for secret in texts('secrets', given['secrets'] or ())],
+        'volumes': _volumes(given['volumes']),
+        'authorized': flag('authorized', given['authorized']),
+        'callbackUrl': text('callback_url', given['callback_url'] or ''),
+    }
+    options['pythonVersion'] = options['image']['pythonVersion']
+    if flag('tracebacks', given['tracebacks']):
+        extra = dict(extra, tracebacks=True)
+    options['extra'] = json.dumps(extra, separators=(',', ':'))
+    return options
+
+
+def _volumes(value: Any) -> List[Dict[str, Any]]:
+    described: List[Dict[str, Any]] = [instance('volumes', volume, Volume).described() for volume in sequence('volumes', value or ())]
+    paths = [volume['mountPath'].rstrip('/') for volume in described]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise DefinitionError('volumes: two of them are mounted at %s' % path)
+    return described
+
+
+def _exceptions(value: Any) -> Tuple[Type[BaseException], ...]:
+    if value is None:
+        return ()
+    if isinstance(value, type):
+        value = [value]
+    classes = sequence('retry_for', value)
+    for one in classes:
+        if not isinstance(one, type) or not issubclass(one, BaseException):
+            raise DefinitionError('retry_for: must be exception classes, not %r' % (one,))
+    return tuple(classes)

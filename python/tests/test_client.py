@@ -1,0 +1,146 @@
+"""`task_queue.put` against a small real HTTP server, and where it learns which installation to call."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import unittest
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, Dict, List, Tuple
+from unittest import mock
+
+from longshore import GatewayError, task_queue
+from longshore.client import installation
+
+
+class Server(HTTPServer):
+    """Keeps what it was asked, and answers what the test says."""
+
+    def __init__(self) -> None:
+        super().__init__(('127.0.0.1', 0), Handler)
+        self.seen: List[Tuple[str, str, Any]] = []
+        self.answer: Tuple[int, Any] = (200, {'task_id': 't-1'})
+
+    @property
+    def url(self) -> str:
+        return 'http://127.0.0.1:%d' % self.server_address[1]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers['Content-Length']))
+        self.server.seen.append((self.path, self.headers['Authorization'], json.loads(body)))
+        status, answer = self.server.answer
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header('Content-Length', str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@task_queue(name='re size')  # type: ignore[untyped-decorator]
+def resize(path: str, width: int = 1) -> str:
+    return '%s %d' % (path, width)
+
+
+class Put(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = Server()
+        thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        # A proxy of the environment is no way to this machine.
+        self.environment(LONGSHORE_URL=self.server.url + '/', LONGSHORE_TOKEN='key', http_proxy='http://127.0.0.1:9')
+
+    def environment(self, **environ: str) -> None:
+        patch = mock.patch.dict(os.environ, environ, clear=True)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def refused(self, *args: Any) -> GatewayError:
+        with self.assertRaises(GatewayError) as caught:
+            resize.put(*args)
+        return caught.exception
+
+    def test_positional_and_keyword_inputs_go_to_the_queue_and_the_id_comes_back(self) -> None:
+        self.assertEqual(resize.put('a.png', width=3), 't-1')
+        self.assertEqual(self.server.seen, [('/taskqueue/re%20size', 'Bearer key', {'args': ['a.png'], 'kwargs': {'width': 3}})])
+        self.assertEqual(resize.local('a.png', width=3), 'a.png 3')
+
+    def test_a_refusal_is_a_sentence_with_its_status(self) -> None:
+        cases: Dict[int, Tuple[Any, str]] = {
+            429: ({'error': 'exceeded max pending tasks: 100'}, 'cannot put a task in re size: exceeded max pending tasks: 100'),
+            400: ({'message': 'Invalid deployment'}, 'no task queue is deployed as re size; deploy it with `longshore deploy`'),
+            401: ({'message': 'Unauthorized'}, 'Unauthorized: the token is not accepted'),
+            502: (b'<html>', 'it was answered 502'),
+        }
+        for status, (answer, sentence) in cases.items():
+            with self.subTest(status):
+                self.server.answer = (status, answer)
+                error = self.refused('x')
+                self.assertEqual(error.status, status)
+                self.assertIn(sentence, str(error))
+
+    def test_an_answer_without_an_id_is_no_success(self) -> None:
+        for answer in ({}, [], b'', {'task_id': 5}):
+            with self.subTest(answer=answer):
+                self.server.answer = (200, answer)
+                self.assertIn('has no task_id', str(self.refused('x')))
+
+    def test_inputs_that_are_no_json_are_named_before_anything_is_sent(self) -> None:
+        for value in ({1, 2}, float('nan'), b'x'):
+            self.assertIn('its inputs are not JSON', str(self.refused(value)))
+        self.assertEqual(self.server.seen, [])
+
+    def test_nobody_there_is_said_with_the_address(self) -> None:
+        self.environment(LONGSHORE_URL='http://127.0.0.1:9', LONGSHORE_TOKEN='key')
+        self.assertIn('http://127.0.0.1:9 does not answer', str(self.refused('x')))
+
+
+class Installation(unittest.TestCase):
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = os.path.join(directory.name, 'contexts.json')
+
+    def write(self, value: Any) -> None:
+        with open(self.path, 'w', encoding='utf-8') as file:
+            json.dump(value, file)
+
+    def found(self, **environ: str) -> Tuple[str, str]:
+        with mock.patch.dict(os.environ, {'LONGSHORE_CONTEXT_FILE': self.path, **environ}, clear=True):
+            return installation()
+
+    def test_the_environment_wins_over_the_context_file_each_by_itself(self) -> None:
+        contexts = {'here': {'url': 'http://here:1', 'token': 'file'}, 'there': {'url': 'http://there:1', 'token': 'other'}}
+        self.write({'current': 'here', 'contexts': contexts})
+        self.assertEqual(self.found(), ('http://here:1', 'file'))
+        self.assertEqual(self.found(LONGSHORE_TOKEN='mine'), ('http://here:1', 'mine'))
+        self.assertEqual(self.found(LONGSHORE_URL='https://x/', LONGSHORE_TOKEN='mine'), ('https://x', 'mine'))
+
+    def test_none_a_damaged_file_and_no_url_are_said(self) -> None:
+        with self.assertRaisesRegex(GatewayError, 'no installation is known; set LONGSHORE_URL'):
+            self.found()
+        for value in (5, {}, {'current': 'x', 'contexts': {}}, {'current': 'x', 'contexts': {'x': 'y'}}):
+            self.write(value)
+            with self.assertRaisesRegex(GatewayError, 'no installation is known'):
+                self.found()
+        with self.assertRaisesRegex(GatewayError, 'is not a URL'):
+            self.found(LONGSHORE_URL='here:1994', LONGSHORE_TOKEN='t')
+
+    def test_a_container_says_that_it_has_no_way_out(self) -> None:
+        self.write({'current': 'here', 'contexts': {'here': {'url': 'http://here:1', 'token': 'file'}}})
+        with self.assertRaisesRegex(GatewayError, 'no way to the gateway'):
+            self.found(CONTAINER_ID='c', LONGSHORE_TOKEN='container')
+
+
+if __name__ == '__main__':
+    unittest.main()
