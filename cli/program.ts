@@ -45,6 +45,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--token <token>', 'the token to use (better: LONGSHORE_TOKEN, which no process list shows)')
     .option('--context <name>', 'a context of the context file')
     .option('--json', 'print the result as JSON')
+    .configureHelp({ showGlobalOptions: true })
     .exitOverride()
     .configureOutput({ writeOut: (text) => print(text.trimEnd()), writeErr: (text) => note(text.trimEnd()) })
     .showHelpAfterError('(longshore --help shows what there is)')

@@ -9,6 +9,7 @@ import type { Archive } from './archive.ts';
 import { describeApp } from './describe.ts';
 import type { HandlerDefinition } from './describe.ts';
 import { collectFiles } from './files.ts';
+import { resolveVolumes } from './volumes.ts';
 
 export interface Deployed {
   readonly name: string;
@@ -58,7 +59,8 @@ async function deployHandler(
   const kind = handler.stubType.split('/', 1)[0] ?? 'endpoint';
   const name = request.name ?? handler.name;
   const stubType = `${kind}/deployment`;
-  const stub = await client.gateway('POST', '/stubs', { ...handler, stubType, objectId });
+  const volumes = await resolveVolumes(client, handler);
+  const stub = await client.gateway('POST', '/stubs', { ...handler, volumes, stubType, objectId });
   const stubId = textField(stub, 'stubId');
   const warning = textField(stub, 'warnMsg');
   if (warning !== '') request.onStep(warning);

@@ -1,0 +1,35 @@
+// A stub names volumes by id; an app file names them by what people call them. A volume that does not exist yet is made here, before its first
+// container can ask for it.
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
+import { listField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+
+export interface StubVolume {
+  readonly id: string;
+  readonly mountPath: string;
+}
+
+/** @throws CliError naming the volume that cannot be had */
+export async function resolveVolumes(client: Client, definition: JsonObject): Promise<readonly StubVolume[]> {
+  const resolved: StubVolume[] = [];
+  const ids = new Map<string, string>();
+  for (const wanted of listField(definition, 'volumes')) {
+    const name = textField(wanted, 'name');
+    const id = ids.get(name) ?? (await volumeId(client, name));
+    ids.set(name, id);
+    resolved.push({ id, mountPath: textField(wanted, 'mountPath') });
+  }
+  return resolved;
+}
+
+async function volumeId(client: Client, name: string): Promise<string> {
+  const answer = await client.gateway('POST', '/volumes', { name }).catch((error: unknown) => {
+    if (!(error instanceof CliError)) throw error;
+    throw new CliError(`volume ${name}: ${error.message}`, { cause: error });
+  });
+  const { volume } = answer;
+  const id = typeof volume === 'object' && volume !== null ? textField(volume as JsonObject, 'id') : '';
+  if (id === '') throw new CliError(`volume ${name}: the scheduler's answer has no id`);
+  return id;
+}
