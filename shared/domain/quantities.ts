@@ -1,0 +1,52 @@
+// The one parser, on the TypeScript side, for the cpu and memory that people write; python/longshore/quantities.py is the other. Both are tested on
+// test/fixtures/quantities.json.
+
+const TEXT = /^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)\s*$/i;
+const MEMORY_MIB: ReadonlyMap<string, number> = new Map([
+  ['', 1],
+  ['m', 1],
+  ['mb', 1],
+  ['mi', 1],
+  ['mib', 1],
+  ['g', 1000],
+  ['gb', 1000],
+  ['gi', 1024],
+  ['gib', 1024],
+]);
+
+/** `2`, `0.5`, `'2'`: cores; `'500m'`: thousandths of one. @throws RangeError naming what is wrong */
+export function cpuMillicores(value: unknown): number {
+  const { amount, unit } = split(value, 'cpu', "a number of cores (0.5, 2) or millicores as text ('500m')");
+  if (unit !== '' && unit !== 'm') {
+    throw new RangeError(`cpu: unknown unit ${unit} in ${shown(value)}; 'm' (millicores) is the only one`);
+  }
+  return wholeAbove0('cpu', value, amount * (unit === 'm' ? 1 : 1000));
+}
+
+/** A number is MiB; text may have a unit: m, mb, mi, mib (×1), g, gb (×1000), gi, gib (×1024). @throws RangeError naming what is wrong */
+export function memoryMib(value: unknown): number {
+  const { amount, unit } = split(value, 'memory', "a number of MiB (512) or text with a unit ('512mi', '2gi')");
+  const factor = MEMORY_MIB.get(unit);
+  if (factor === undefined) {
+    const known = [...MEMORY_MIB.keys()].filter((name) => name !== '').join(', ');
+    throw new RangeError(`memory: unknown unit ${unit} in ${shown(value)}; known are ${known}`);
+  }
+  return wholeAbove0('memory', value, amount * factor);
+}
+
+function split(value: unknown, name: string, wanted: string): { readonly amount: number; readonly unit: string } {
+  if (typeof value === 'number' && Number.isFinite(value)) return { amount: value, unit: '' };
+  const [, amount, unit] = typeof value === 'string' ? (TEXT.exec(value) ?? []) : [];
+  if (amount === undefined || unit === undefined) throw new RangeError(`${name}: ${shown(value)} is not ${wanted}`);
+  return { amount: Number(amount), unit: unit.toLowerCase() };
+}
+
+function wholeAbove0(name: string, value: unknown, amount: number): number {
+  // Whole units, never fewer than asked for; the rounding before takes out what binary fractions add (1.1 × 1000).
+  const whole = Math.ceil(Number(amount.toFixed(6)));
+  if (whole <= 0) throw new RangeError(`${name}: must be greater than 0, not ${shown(value)}`);
+  if (!Number.isSafeInteger(whole)) throw new RangeError(`${name}: ${shown(value)} is too large`);
+  return whole;
+}
+
+const shown = (value: unknown): string => JSON.stringify(value)?.slice(0, 60) ?? String(value);
