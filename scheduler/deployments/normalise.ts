@@ -2,9 +2,9 @@
 // that knows them. Source: gateway reference §5.1-§5.3, design §11.
 import { isIP } from 'node:net';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import { ANY_GPU, parseGpus } from './gpus.ts';
-import { normaliseMountPath, placesOf } from './mount-paths.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from './stub-config.ts';
 
 export const STUB_TYPES = [
@@ -224,20 +224,19 @@ function isHttpUrl(text: string): boolean {
 /** A text is a refusal. */
 function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeMount[] | string {
   if (request.volumes.length > MAX_VOLUMES) return `volumes must have at most ${MAX_VOLUMES} entries`;
-  const taken = new Set<string>();
   const mounts: StubVolumeMount[] = [];
   for (const [index, volume] of request.volumes.entries()) {
     if (volume.id === '') return `volumes[${index}].id must not be empty`;
     if (volume.config !== null) return `volumes[${index}].config: external buckets are not available in this version`;
-    const mount = normaliseMountPath(volume.mountPath);
-    if (mount.kind === 'refused') return `volumes[${index}].mountPath ${quoted(volume.mountPath)} ${mount.why}`;
-    for (const place of placesOf(mount.path)) {
-      if (taken.has(place)) return `volumes[${index}].mountPath ${quoted(volume.mountPath)} is taken by another volume`;
-      taken.add(place);
-    }
-    mounts.push({ volumeId: volume.id.toLowerCase(), mountPath: mount.path });
+    const places = mountPlaces(volume.mountPath);
+    if ('problem' in places) return `volumes[${index}].mountPath ${places.problem}`;
+    const [below = '', absolute = ''] = places.targets;
+    // As written, but without what means nothing: `./data/` is `data`.
+    const mountPath = volume.mountPath.startsWith('/') ? absolute : below.slice('/volumes/'.length);
+    mounts.push({ volumeId: volume.id.toLowerCase(), mountPath });
   }
-  return mounts;
+  const clash = mountPathsProblem(mounts.map((mount) => mount.mountPath));
+  return clash === undefined ? mounts : `volumes: ${clash}`;
 }
 
 /** A text is a refusal. */

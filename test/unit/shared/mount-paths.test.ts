@@ -1,5 +1,4 @@
 import { describe, expect, test } from 'vitest';
-import { normaliseMountPath, placesOf } from '#scheduler/deployments/mount-paths.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 
 describe('a mount path', () => {
@@ -68,27 +67,4 @@ test.for([
   [['data', '/etc'], '"/etc" belongs to the system: choose another directory, such as "data" or "/data"'],
 ] as const)('several mount paths must differ in every place: %j', ([paths, problem]) => {
   expect(mountPathsProblem(paths)).toBe(problem);
-});
-
-test.for([
-  'data',
-  'a/b',
-  '/data',
-  '/opt',
-  '/mnt/data',
-  '/volumes/x',
-  '/mnt/code/x',
-  '/usr',
-  '..',
-  '/',
-  '/lib64',
-  '/opt/longshore',
-])('what the scheduler accepts, the agent mounts at the same places: %s', (path) => {
-  const accepted = normaliseMountPath(path);
-  const check = mountPlaces(path);
-  expect('targets' in check).toBe(accepted.kind === 'path');
-  if (accepted.kind === 'path')
-    expect(mountPlaces(accepted.path)).toEqual({
-      targets: expect.arrayContaining([...placesOf(accepted.path)]) as string[],
-    });
 });
