@@ -171,6 +171,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     registry,
     write: (batch) => upsertTaskRecords(db, batch),
+    onDrained: (left) => records.drained(left),
   });
   const leader = new LeaderLease({ client: general, keys, instance, log });
   const isLeader = (): boolean => leader.isLeader();
@@ -239,12 +240,6 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
   const placer = new Placer({ book, machines, clock, log, metrics: fleetMetrics, loops, isLeader });
-  // What came in while nobody led was decided by nobody.
-  leader.onChange((now) => {
-    if (now.kind !== 'leading') return;
-    autoscaler.sweep();
-    placer.wake();
-  });
   const links = new Links({
     machines,
     book,

@@ -4,7 +4,7 @@ import type { ChainableCommander, Redis } from 'ioredis';
 
 const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 4 },
-  longshoreAppendRecord: { file: 'append-record.lua', numberOfKeys: 2 },
+  longshoreAppendRecord: { file: 'append-record.lua', numberOfKeys: 3 },
   longshoreHoldLeader: { file: 'hold-leader.lua', numberOfKeys: 2 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
 } as const;

@@ -9,15 +9,15 @@ import type { Log } from '#shared/log.ts';
 import { Counter } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Keys } from '../queues/keys.ts';
-import { isNewer, parseTaskRecord } from './records.ts';
+import { isNewer, parseTaskRecord, SMALL_RECORD } from './records.ts';
 import type { TaskRecord } from './records.ts';
 
 export const DRAIN_BATCH = 500;
 /** A batch of large results is cut here, so that one statement stays small. */
 const BATCH_BYTES = 8 * 1024 * 1024;
 const SWEEP_MS = 250;
-/** Appends of these few milliseconds go into one batch. */
-const COALESCE_MS = 15;
+/** Appends of this time go into one batch: lists lag by it, reads by id do not, and the database writes a row per task instead of one per change. */
+const COALESCE_MS = 200;
 /** How long Redis keeps a final record that the database has: readers under way still find it. */
 const DRAINED_TTL_S = 60;
 const MAX_SET_ASIDE = 10_000;
@@ -30,9 +30,12 @@ export interface DrainerOptions {
   readonly write: (records: readonly TaskRecord[]) => Promise<unknown>;
   /** True when the database will never take this record, whatever its state: the default reads SQLSTATE classes 22 and 23. */
   readonly isRefusal?: (error: unknown) => boolean;
+  /** Entries left on the stream after each batch. */
+  readonly onDrained?: (left: number) => void;
   readonly registry?: Registry;
   readonly batch?: number;
   readonly sweepMs?: number;
+  readonly coalesceMs?: number;
 }
 
 interface Batch {
@@ -180,9 +183,13 @@ export class Drainer {
     const pipeline = client.pipeline();
     pipeline.xtrim(keys.records, 'MINID', '=', idAfter(batch.lastId));
     for (const record of batch.records) {
-      if (record.rank >= 3) pipeline.expire(keys.task(record.taskId), DRAINED_TTL_S);
+      const isLarge = (record.result?.length ?? 0) > SMALL_RECORD / 2;
+      if (record.rank >= 3 && isLarge) pipeline.expire(keys.task(record.taskId), DRAINED_TTL_S);
     }
-    for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
+    pipeline.xlen(keys.records);
+    const answers = (await pipeline.exec()) ?? [];
+    for (const [error] of answers) if (error !== null) throw error;
+    this.#options.onDrained?.(Number(answers.at(-1)?.[1] ?? 0));
   }
 
   async #putAside(text: string, reason: string): Promise<void> {
@@ -202,7 +209,7 @@ export class Drainer {
       });
       this.#wakeUp = undefined;
     }
-    if (this.#awake) await sleep(COALESCE_MS, signal);
+    if (this.#awake) await sleep(this.#options.coalesceMs ?? COALESCE_MS, signal);
   }
 }
 

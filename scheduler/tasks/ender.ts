@@ -125,7 +125,7 @@ export class Ender {
   /** The fenced call and the record in one tick, then the caller. */
   async #finish(attempt: Attempt, asked: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
     const { job, queue } = attempt;
-    const { records, leases, attempts, metrics, clock, log } = this.#parts;
+    const { records, attempts, metrics, clock, log } = this.#parts;
     const { ending, text, stored } = await this.#storable(job, asked, body);
     const record = finalOf(job, queue, attempt.number, ending.status, clock.nowMs(), {
       failureReason: ending.failureReason,
@@ -136,10 +136,7 @@ export class Ender {
     });
     // The slot is free now: the next fetch goes out with the completion.
     const fencing = this.#fence(attempt, ending);
-    void records.append(record);
-    leases.drop(job.taskId).catch((error: unknown) => {
-      log.info({ err: error, taskId: job.taskId }, 'lease not dropped; it runs out by itself');
-    });
+    void records.append(record); // drops the lease too
     this.#freeSlot(attempt, ending);
     let fence: Fence | undefined;
     try {

@@ -61,6 +61,11 @@ export function isNewer(a: Pick<TaskRecord, 'attempt' | 'rank'>, b: Pick<TaskRec
 export const MAX_INLINE_RESULT_BYTES = 256 * 1024;
 /** A task's newest record stays readable in Redis this long. */
 const RECORD_TTL_S = 3600;
+/** A small final one needs no second look to go soon after the database has it; a large one is told to go by the drainer. */
+export const SMALL_RECORD = 8 * 1024;
+const FINAL_TTL_S = 300;
+/** Records of tasks whose id nobody knows yet are written after one to two of these, unless a newer one came first. */
+const SOON_MS = 100;
 /** Above this many records on their way nothing new is admitted. */
 export const OVERLOADED_RECORDS = 1_000_000;
 /** And above this many bytes, by the mean size of what this replica appended. */
@@ -97,6 +102,9 @@ export class TaskRecords {
   /** Newest record of each task that Redis did not take. */
   readonly #unsent = new Map<TaskId, TaskRecord>();
   readonly #underWay = new Set<Promise<void>>();
+  #soon = new Map<TaskId, TaskRecord>();
+  #older = new Map<TaskId, TaskRecord>();
+  #soonTimer: NodeJS.Timeout | undefined;
   #resendTimer: NodeJS.Timeout | undefined;
   #length = 0;
   #meanBytes = 0;
@@ -134,6 +142,12 @@ export class TaskRecords {
    * @throws TypeError when the result is larger than {@link MAX_INLINE_RESULT_BYTES}: it belongs in an object
    */
   append(record: TaskRecord): Promise<boolean> {
+    this.#soon.delete(record.taskId);
+    this.#older.delete(record.taskId);
+    return this.#append(record);
+  }
+
+  #append(record: TaskRecord): Promise<boolean> {
     if (record.result !== undefined && Buffer.byteLength(record.result) > MAX_INLINE_RESULT_BYTES) {
       throw new TypeError(`the result of task ${record.taskId} is too large for its record`);
     }
@@ -144,9 +158,32 @@ export class TaskRecords {
     return sent;
   }
 
+  /**
+   * For a task whose id nobody has been told: its record may wait a moment, and a newer one replaces it. Most synchronous tasks end before that and are written once.
+   */
+  appendSoon(record: TaskRecord): void {
+    const held = this.#soon.get(record.taskId) ?? this.#older.get(record.taskId);
+    if (held !== undefined && !isNewer(record, held)) return;
+    this.#soon.set(record.taskId, record);
+    if (this.#soonTimer !== undefined || this.#closed) return;
+    this.#soonTimer = setInterval(() => this.#turnSoon(), SOON_MS);
+    this.#soonTimer.unref();
+  }
+
+  /** What waited a whole turn goes out; what came meanwhile waits one. */
+  #turnSoon(): void {
+    const due = this.#older;
+    this.#older = this.#soon;
+    this.#soon = new Map();
+    for (const record of due.values()) if (!this.#older.has(record.taskId)) void this.#append(record);
+    if (this.#older.size > 0) return;
+    clearInterval(this.#soonTimer);
+    this.#soonTimer = undefined;
+  }
+
   /** The newest record: here, in Redis, else in the database. */
   async read(taskId: TaskId): Promise<TaskRecord | undefined> {
-    const unsent = this.#unsent.get(taskId);
+    const unsent = this.#soon.get(taskId) ?? this.#older.get(taskId) ?? this.#unsent.get(taskId);
     let text: string | null = null;
     try {
       text = await this.#client.get(this.#keys.task(taskId));
@@ -175,6 +212,11 @@ export class TaskRecords {
     return overloaded;
   }
 
+  /** What the drainer left on the stream: the gauge is right also when nothing is appended. */
+  drained(left: number): void {
+    this.#sawLength(left);
+  }
+
   /** Called after each append, in the same tick; the drainer of this process listens. */
   onAppended(listener: () => void): () => void {
     this.#listeners.add(listener);
@@ -183,6 +225,8 @@ export class TaskRecords {
 
   /** Waits for the appends under way and tries those that failed once more. @returns how many Redis still did not take */
   async flush(): Promise<number> {
+    this.#turnSoon();
+    this.#turnSoon();
     await Promise.all(this.#underWay);
     await this.#resend();
     return this.#unsent.size;
@@ -191,6 +235,8 @@ export class TaskRecords {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#resendTimer);
+    clearInterval(this.#soonTimer);
+    this.#soonTimer = undefined;
     const lost = await this.flush();
     if (lost > 0) this.#log.error({ records: lost }, 'task records not written: Redis did not take them');
   }
@@ -201,10 +247,11 @@ export class TaskRecords {
     const answer = this.#script.run(
       this.#keys.task(record.taskId),
       this.#keys.records,
+      this.#keys.lease(record.taskId),
       record.attempt,
       record.rank,
       text,
-      RECORD_TTL_S,
+      record.rank >= 3 && text.length <= SMALL_RECORD ? FINAL_TTL_S : RECORD_TTL_S,
       MOST_RECORDS,
     );
     for (const listener of this.#listeners) listener();

@@ -180,7 +180,8 @@ export class Tasks implements TaskService {
     if (!target.sync && !(await this.#commit(target.queue, job, record))) {
       return { kind: 'unavailable', text: 'the task could not be recorded' };
     }
-    void records.append(record);
+    if (target.sync) records.appendSoon(record);
+    else void records.append(record);
     this.#parts.metrics.waiting.set(replies.size);
     this.#dispatch.wake(target.queue, taskId);
     this.#parts.onDepth(target, depth);
@@ -334,11 +335,14 @@ export class Tasks implements TaskService {
       Math.max(0, attempt.sentAtMs - job.createdAtMs) / 1000,
     );
     this.#parts.metrics.running.set(this.attempts.size);
-    void this.#parts.records.append({
+    const running: TaskRecord = {
       ...recordOf(job, claim.queue, 'RUNNING', attempt.number),
       containerId: container.containerId,
       startedAtMs: attempt.sentAtMs,
-    });
+    };
+    // Nobody knows a synchronous task's id before its answer.
+    if (job.sync) this.#parts.records.appendSoon(running);
+    else void this.#parts.records.append(running);
   }
 
   /** undefined: it cannot be read, and was tried often enough. */

@@ -119,12 +119,47 @@ describe('appending and reading', () => {
   }) => {
     const record = aRecord();
     await records.append(complete(record));
-    expect(await eye.ttl(keys.task(record.taskId))).toBeGreaterThan(3500);
+    expect(await eye.ttl(keys.task(record.taskId))).toBeGreaterThan(200);
     await drainer.flush();
-    expect(await eye.ttl(keys.task(record.taskId))).toBeLessThanOrEqual(60);
+    expect(await eye.ttl(keys.task(record.taskId))).toBeLessThanOrEqual(300);
     await eye.del(keys.task(record.taskId));
     expect(table.rows.get(record.taskId)).toEqual(complete(record));
     expect(await records.read(record.taskId)).toEqual(complete(record));
+  });
+
+  test('a large result leaves Redis a minute after the database has it', async ({ world }) => {
+    const { records, drainer, eye, keys } = world;
+    const record = { ...complete(aRecord()), result: 'x'.repeat(100_000) };
+    await records.append(record);
+    expect(await eye.ttl(keys.task(record.taskId))).toBeGreaterThan(3500);
+    await drainer.flush();
+    expect(await eye.ttl(keys.task(record.taskId))).toBeLessThanOrEqual(60);
+  });
+
+  test('a record that may wait is written once it has, and not at all when a newer one came first', async ({
+    world,
+  }) => {
+    const { records, eye, keys } = world;
+    const slow = running(aRecord());
+    records.appendSoon(slow);
+    expect(await records.read(slow.taskId)).toEqual(slow);
+    expect(await eye.exists(keys.task(slow.taskId))).toBe(0);
+    await waitFor(async () => (await eye.exists(keys.task(slow.taskId))) === 1, 'it was written');
+    const quick = running(aRecord());
+    const before = await eye.xlen(keys.records);
+    records.appendSoon(quick);
+    await records.append(complete(quick));
+    await records.flush();
+    expect(await eye.xlen(keys.records)).toBe(before + 1);
+  });
+
+  test('a final record drops the lease of its attempt', async ({ world: { records, eye, keys } }) => {
+    const record = aRecord();
+    await eye.set(keys.lease(record.taskId), 'held');
+    await records.append(running(record));
+    expect(await eye.exists(keys.lease(record.taskId))).toBe(1);
+    await records.append(complete(record));
+    expect(await eye.exists(keys.lease(record.taskId))).toBe(0);
   });
 
   test('a result above 256 KiB is refused, one of just that size is not', async ({ world: { records } }) => {

@@ -100,6 +100,7 @@ describe('a task that goes well', () => {
       one.container(target.queue, link);
       const task = await submitted(one, target);
       const order = await sent(link);
+      await one.records.flush();
       await drainer.flush();
       expect(await taskById(opened.db, task.taskId)).toMatchObject({ status: 'RUNNING', attempt: 1 });
       await one.result(order);
@@ -561,7 +562,7 @@ describe('another scheduler process on the same Redis', () => {
     const forged = { ...report, token: newAttemptToken() };
     expect((await after.tasks.machineReported(MACHINE, 'agent-1', [forged])).refused).toEqual([forged]);
     expect((await after.tasks.machineReported('m-2' as typeof MACHINE, 'agent-1', [report])).refused).toEqual([report]);
-    expect(await statusOf(after, task.taskId)).toBe('RUNNING');
+    await waitFor(async () => (await statusOf(after, task.taskId)) === 'RUNNING', 'its record says so still');
   });
 
   test('never runs a synchronous task again that was sent: ERROR, 502', async ({ start }) => {
