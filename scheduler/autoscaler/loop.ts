@@ -35,6 +35,7 @@ export interface AutoscalerParts {
 
 const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;
+const MAX_MISSED = 10_000;
 const EARLY_EXIT_MS = 60_000;
 const DUE_SOON_MS = 10_000;
 /** Rounds of one queue are never further apart than this while it has containers. */
@@ -43,6 +44,8 @@ const LONGEST_WAIT_MS = 30_000;
 export class Autoscaler {
   readonly #parts: AutoscalerParts;
   readonly #dirty = new Set<QueueName>();
+  /** Woken while another replica led, or nobody: looked at when this one begins to lead. */
+  readonly #missed = new Set<QueueName>();
   readonly #timers = new Map<QueueName, NodeJS.Timeout>();
   readonly #breakers = new Map<QueueName, Breaker>();
   /** The last decision of each queue that has containers or tasks, for whoever asks why. */
@@ -78,6 +81,9 @@ export class Autoscaler {
   sweep(): void {
     for (const queue of this.#parts.book.queues()) this.wake(queue);
     for (const target of this.#parts.targets.activeTargets()) this.wake(target.queue);
+    if (!this.#parts.isLeader()) return;
+    for (const queue of this.#missed) this.wake(queue);
+    this.#missed.clear();
   }
 
   wake(queue: QueueName): void {
@@ -115,9 +121,19 @@ export class Autoscaler {
         const queues = [...this.#dirty];
         this.#dirty.clear();
         if (this.#parts.isLeader()) await this.#parts.loops.round('autoscaler', () => this.#decideAll(queues));
+        else this.#remember(queues);
       }
     } finally {
       this.#running = false;
+    }
+  }
+
+  /** The oldest go first where too many come: the leader heard of them by itself, or the task sweep finds them. */
+  #remember(queues: readonly QueueName[]): void {
+    for (const queue of queues) this.#missed.add(queue);
+    for (const queue of this.#missed) {
+      if (this.#missed.size <= MAX_MISSED) return;
+      this.#missed.delete(queue);
     }
   }
 

@@ -36,7 +36,7 @@ export interface TaskSweepParts {
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly isLeader: () => boolean;
   readonly isAlive: (replica: InstanceId) => boolean;
-  /** Jobs came back to that queue. */
+  /** Jobs came back to that queue, or have waited there so long that a wake-up may have been lost. */
   readonly onReturned: (queue: QueueName) => void;
 }
 
@@ -74,6 +74,8 @@ export class TaskSweep {
     const { db, clock, queues, onReturned } = this.#parts;
     const open = await listOpenTasks(db, { unchangedSinceMs: clock.nowMs() - UNCHANGED_MS, limit: BATCH });
     for (const row of open) await this.#look(row);
+    for (const queue of new Set(open.filter((row) => row.status !== 'RUNNING').map((row) => row.queue)))
+      onReturned(queue);
     if (clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return;
     for (const queue of new Set(open.map((row) => row.queue))) {
       const returned = await queues.scanStalled(queue);
