@@ -42,7 +42,8 @@ describe('a handler that fails', () => {
     {
       what: 'returns NaN',
       app: failing('not_a_number'),
-      error: 'ValueError: the handler returned a value that is not JSON: Out of range float values are not JSON compliant',
+      error:
+        'ValueError: the handler returned a value that is not JSON: Out of range float values are not JSON compliant',
       log: 'Out of range float values',
     },
     {

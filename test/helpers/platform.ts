@@ -25,6 +25,8 @@ export const MAIN = join(ROOT, 'cli', 'main.ts');
 const APPS = join(ROOT, 'test', 'fixtures', 'apps');
 const READY_MS = 60_000;
 const STOP_MS = 25_000;
+/** No call of a story takes longer; one that does names itself instead of its test's time limit. */
+const CALL_MS = 60_000;
 
 /** What a daemon says over IPC. */
 type Message = Readonly<Record<string, unknown>> & { readonly kind: string };
@@ -262,7 +264,12 @@ export class Platform {
       ...(body === undefined
         ? {}
         : { body: typeof body === 'string' || body instanceof Buffer ? body : JSON.stringify(body) }),
-      ...(options.signal === undefined ? {} : { signal: options.signal }),
+      signal: AbortSignal.any([
+        AbortSignal.timeout(CALL_MS),
+        ...(options.signal === undefined ? [] : [options.signal]),
+      ]),
+    }).catch((error: unknown) => {
+      throw new Error(`${path} was not answered`, { cause: error });
     });
     return { status: answer.status, text: await answer.text(), taskId: answer.headers.get('x-task-id') ?? '' };
   }
