@@ -57,7 +57,8 @@ export function splitTarget(target: string): { readonly file: string; readonly h
 function chooseHandler(handlers: unknown, target: string): HandlerDefinition {
   const found = Array.isArray(handlers) ? handlers.filter(isDefinition) : [];
   const [only] = found;
-  if (only === undefined) throw new CliError(`${target} defines no handler: decorate a function with @endpoint(...)`);
+  if (only === undefined)
+    throw new CliError(`${target} defines no handler: decorate a function with @endpoint(...) or @task_queue(...)`);
   if (found.length > 1) {
     const names = found.map((handler) => textField(handler, 'handler').split(':').at(-1)).join(', ');
     throw usageError(
