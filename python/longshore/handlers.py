@@ -71,8 +71,8 @@ class TaskQueue(Handler):
 
     def put(self, *args: Any, **kwargs: Any) -> str:
         """
-        Queues one call with these inputs, which must be JSON, and returns the task's id at once. The latest deployment of this name is called,
-        in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context of `longshore context`. Raises GatewayError.
+        Queues one call with these inputs, which must be JSON, and returns the task's id at once. The latest deployment of this name is
+        called, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context. Raises GatewayError.
         """
         from .client import put  # not paid on a cold start
 
@@ -194,7 +194,8 @@ def _options(given: Dict[str, Any], extra: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _volumes(value: Any) -> List[Dict[str, Any]]:
-    described: List[Dict[str, Any]] = [instance('volumes', volume, Volume).described() for volume in sequence('volumes', value or ())]
+    every = [instance('volumes', volume, Volume) for volume in sequence('volumes', value or ())]
+    described: List[Dict[str, Any]] = [volume.described() for volume in every]
     paths = [volume['mountPath'].rstrip('/') for volume in described]
     for path in paths:
         if paths.count(path) > 1:

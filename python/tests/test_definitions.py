@@ -209,7 +209,8 @@ def handler(): ...
         self.write('app.py', 'from longshore import task_queue\n@task_queue(timeout=None)\ndef work(): ...\n')
         _, answer, _, _ = self.describe('app.py')
         found = answer['handlers'][0]
-        wanted = {'stubType': 'taskqueue', 'name': 'work', 'handler': 'app:work', 'keepWarmSeconds': 10, 'retries': 3, 'timeout': 0, 'extra': '{}'}
+        wanted = {'stubType': 'taskqueue', 'name': 'work', 'handler': 'app:work', 'keepWarmSeconds': 10}
+        wanted.update({'retries': 3, 'timeout': 0, 'extra': '{}'})
         self.assertEqual({key: found[key] for key in wanted}, wanted)
         self.write(
             'app.py',
