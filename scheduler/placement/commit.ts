@@ -2,6 +2,8 @@
 // a machine that changed; swept slowly. What must stay true: free amounts never go below zero, because decisions are made one after another against the book they are written to.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
+import type { ContainerId } from '#shared/domain/ids.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import type { Machine, Machines } from '../fleet/machines.ts';
@@ -25,10 +27,20 @@ export interface PlacementParts {
 const COALESCE_MS = 1;
 const SWEEP_MS = 30_000;
 const GIVE_UP_MS = 20 * 60_000;
+/** A container that came back from a machine waits for its next place, longer each time: an agent that refuses at once must not be asked without end. */
+const RETURNED = { baseMs: 250, capMs: 30_000 } as const;
+
+interface Returned {
+  readonly times: number;
+  /** Monotonic. */
+  readonly notBeforeMs: number;
+}
 
 export class Placer {
   readonly #parts: PlacementParts;
+  readonly #returned = new Map<ContainerId, Returned>();
   #timer: NodeJS.Timeout | undefined;
+  #later: NodeJS.Timeout | undefined;
   #sweep: NodeJS.Timeout | undefined;
   #running = false;
   #again = false;
@@ -36,7 +48,9 @@ export class Placer {
 
   constructor(parts: PlacementParts) {
     this.#parts = parts;
-    parts.book.onChange(({ to, from }) => {
+    parts.book.onChange(({ entry, to, from }) => {
+      if (to === 'PENDING' && from !== null) this.#cameBack(entry.row.id);
+      else if (to === 'RUNNING' || isTerminalContainer(to)) this.#returned.delete(entry.row.id);
       // A new one needs a place; one that went freed some.
       if (to === 'PENDING' || (from !== null && (to === 'STOPPED' || to === 'FAILED' || to === 'LOST'))) this.wake();
     });
@@ -55,7 +69,22 @@ export class Placer {
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
+    clearTimeout(this.#later);
     clearInterval(this.#sweep);
+  }
+
+  #cameBack(id: ContainerId): void {
+    const times = (this.#returned.get(id)?.times ?? 0) + 1;
+    const waitMs =
+      Math.min(RETURNED.baseMs * 2 ** Math.min(times - 1, 20), RETURNED.capMs) * (0.75 + Math.random() / 2);
+    this.#returned.set(id, { times, notBeforeMs: this.#parts.clock.monotonicMs() + waitMs });
+  }
+
+  /** May it be placed now? If not, a round comes when the first of those that wait may. */
+  #mayBePlaced(entry: BookEntry, nowMs: number, wait: (ms: number) => void): boolean {
+    const leftMs = (this.#returned.get(entry.row.id)?.notBeforeMs ?? 0) - nowMs;
+    if (leftMs > 0) wait(leftMs);
+    return leftMs <= 0;
   }
 
   wake(): void {
@@ -83,9 +112,17 @@ export class Placer {
   }
 
   async #placeAll(): Promise<void> {
+    const nowMs = this.#parts.clock.monotonicMs();
+    let nextMs = Number.POSITIVE_INFINITY;
+    const wait = (ms: number): void => void (nextMs = Math.min(nextMs, ms));
     const pending = [...this.#parts.book.all()]
-      .filter((entry) => entry.row.state === 'PENDING')
+      .filter((entry) => entry.row.state === 'PENDING' && this.#mayBePlaced(entry, nowMs, wait))
       .sort((a, b) => a.row.createdAtMs - b.row.createdAtMs);
+    if (Number.isFinite(nextMs)) {
+      clearTimeout(this.#later);
+      this.#later = setTimeout(() => this.wake(), Math.ceil(nextMs));
+      this.#later.unref();
+    }
     const waiting = new Map<string, number>();
     for (const entry of pending) {
       const rejections = await this.#placeOne(entry);
