@@ -155,7 +155,10 @@ export class Ender {
     if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
     this.answer(job.taskId, ending.status, ending.httpStatus, text);
     metrics.finished.inc({ stub_type: job.kind, status: ending.status });
-    metrics.execution.observe({ stub_type: job.kind, status: ending.status }, durationMs / 1000);
+    metrics.execution.observe(
+      { stub_type: job.kind, status: ending.status },
+      (clock.nowMs() - attempt.sentAtMs) / 1000,
+    );
     this.#parts.onAttemptEnded(attempt);
     return fence !== undefined;
   }

@@ -24,14 +24,14 @@ export class TaskMetrics {
       name: 'longshore_task_queue_wait_seconds',
       help: 'From acceptance to being sent to a container.',
       labelNames: ['stub_type'],
-      buckets: SLOW_BUCKETS,
+      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, ...SLOW_BUCKETS],
       registers,
     });
     this.execution = new Histogram({
       name: 'longshore_task_execution_seconds',
       help: 'From being sent to a container to its result.',
       labelNames: ['stub_type', 'status'],
-      buckets: SLOW_BUCKETS,
+      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, ...SLOW_BUCKETS],
       registers,
     });
     this.dispatch = new Histogram({
