@@ -1,0 +1,386 @@
+// The verbs of the command line against a real scheduler and a real agent: what people type, and what they are told. Names, not ids, wherever
+// people have names.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect } from 'vitest';
+import { MAIN, ROOT, test as base } from '../helpers/platform.ts';
+import type { Platform } from '../helpers/platform.ts';
+import { runProgram, waitFor } from '../helpers/programs.ts';
+
+interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+interface Line {
+  /** Runs `longshore …` with the installation's admin token, or another. */
+  readonly run: (args: readonly string[], token?: string) => Promise<Ended>;
+  /** The same with `--json`, which must succeed. */
+  readonly json: <T = Readonly<Record<string, unknown>>>(args: readonly string[], token?: string) => Promise<T>;
+  /** An app file in a directory of its own. */
+  readonly app: (name: string, text: string) => string;
+  readonly env: (token?: string) => NodeJS.ProcessEnv;
+}
+
+const test = base.extend('line', async ({ platform }): Promise<Line> => {
+  const env = (token = platform.token): NodeJS.ProcessEnv => ({
+    ...platform.env(),
+    LONGSHORE_URL: platform.url,
+    LONGSHORE_TOKEN: token,
+  });
+  const run: Line['run'] = async (args, token) => {
+    const child = spawn(process.execPath, [MAIN, ...args], { env: env(token), stdio: ['ignore', 'pipe', 'pipe'] });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+    const [code] = (await once(child, 'close')) as [number | null];
+    return { code, stdout, stderr };
+  };
+  return {
+    env,
+    run,
+    json: async <T>(args: readonly string[], token?: string) => {
+      const ended = await run([...args, '--json'], token);
+      if (ended.code !== 0) throw new Error(`longshore ${args.join(' ')}: ${ended.stderr}`);
+      return JSON.parse(ended.stdout) as T;
+    },
+    app: (name, text) => {
+      const directory = join(platform.directory, name);
+      mkdirSync(directory, { recursive: true });
+      writeFileSync(join(directory, 'app.py'), text);
+      return join(directory, 'app.py');
+    },
+  };
+});
+
+const WAIT_MS = 30_000;
+
+interface Named {
+  readonly id: string;
+  readonly name: string;
+  readonly version: number;
+  readonly active: boolean;
+}
+
+describe('deployments', () => {
+  test('are listed, stopped, started, scaled and deleted by their names', async ({ line, platform }) => {
+    const file = line.app(
+      'greet',
+      'from longshore import endpoint\n\n@endpoint(name="greet", cpu="100m")\ndef greet(n=0):\n    return {"n": n}\n',
+    );
+    await line.json(['deploy', file]);
+    writeFileSync(
+      file,
+      'from longshore import endpoint\n\n@endpoint(name="greet", cpu="100m")\ndef greet(n=0):\n    return {"n": n + 1}\n',
+    );
+    await line.json(['deploy', file]);
+    const listed = await line.json<readonly Named[]>(['deployment', 'list', '--name', 'gree']);
+    expect(listed.map((one) => [one.name, one.version, one.active])).toEqual([
+      ['greet', 2, true],
+      ['greet', 1, true],
+    ]);
+    expect((await line.run(['deployment', 'list'])).stdout).toMatch(
+      /^NAME +VERSION +KIND +ACTIVE +CREATED +ID\n(?:.*\n)*greet +v2 +endpoint +yes +\d+s ago +[0-9a-f-]{36}\n/,
+    );
+
+    // A name is its latest version, and it says that another one goes on.
+    expect(await line.run(['deployment', 'stop', 'greet'])).toMatchObject({
+      code: 0,
+      stdout: 'stopped greet v2\n',
+      stderr: expect.stringContaining('still active: v1 (`longshore deployment stop greet --all-versions`') as string,
+    });
+    const refused = await line.run(['invoke', 'greet']);
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('Deployment is not active') as string });
+    expect((await line.run(['invoke', 'greet', '--version', '1', '--data', '{"n":5}'])).stdout).toBe('{"n":5}');
+    expect((await line.run(['deployment', 'start', 'greet/v2'])).stdout).toBe('started greet v2\n');
+    expect((await line.run(['invoke', 'greet', '--data', '{"n":5}'])).stdout).toBe('{"n":6}');
+
+    const [latest] = listed;
+    expect((await line.run(['deployment', 'scale', latest?.id ?? '', '1'])).stdout).toBe(
+      'greet v2 keeps 1 container\n',
+    );
+    const table = await waitFor(
+      async () => {
+        const { stdout } = await line.run(['container', 'list']);
+        return /RUNNING +greet v2/.test(stdout) && stdout;
+      },
+      'a container of greet v2 runs',
+      WAIT_MS,
+    );
+    const id = /^(\S+) +RUNNING +greet v2/m.exec(table)?.[1] ?? '';
+    expect((await line.run(['container', 'stop', id.slice(-8)])).stdout).toBe(`stopping ${id}: it has 30 s to end\n`);
+    await waitFor(async () => !(await line.run(['container', 'list'])).stdout.includes(id), `${id} is gone`, WAIT_MS);
+
+    expect((await line.run(['deployment', 'scale', 'greet', '0'])).stdout).toBe(
+      'greet v2 runs nothing until work comes\n',
+    );
+    expect((await line.run(['deployment', 'delete', 'greet', '--all-versions'])).stdout).toBe(
+      'deleted greet v2\ndeleted greet v1\n',
+    );
+    expect(await line.json(['deployment', 'list', '--name', 'greet'])).toEqual([]);
+    expect((await line.run(['deployment', 'list', '--name', 'greet'])).stdout).toBe('(none)\n');
+    expect(await line.json(['deploy', file])).toMatchObject({ name: 'greet', version: 3 });
+    expect(await line.run(['deployment', 'delete', 'greet'])).toMatchObject({
+      stdout: 'deleted greet v3\n',
+      stderr: '',
+    });
+    await noContainers(platform);
+  }, 120_000);
+
+  test('of one name and two kinds must be told apart', async ({ line }) => {
+    const file = line.app(
+      'twins',
+      'from longshore import endpoint, task_queue\n\n@endpoint(name="twin")\ndef a(): ...\n\n@task_queue(name="twin")\ndef b(): ...\n',
+    );
+    await line.json(['deploy', `${file}:a`]);
+    await line.json(['deploy', `${file}:b`]);
+    expect(await line.run(['deployment', 'stop', 'twin'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(
+        /several kinds: say (endpoint\/twin or taskqueue\/twin|taskqueue\/twin or endpoint\/twin)/,
+      ) as string,
+    });
+    expect((await line.run(['deployment', 'delete', 'taskqueue/twin'])).stdout).toBe('deleted twin v1\n');
+    expect((await line.run(['deployment', 'delete', 'twin'])).stdout).toBe('deleted twin v1\n');
+  });
+});
+
+describe('a task queue of an app file', () => {
+  const APP = `import os, pathlib, time
+from longshore import Volume, task_queue
+
+@task_queue(name="mill", cpu="250m", retries=2, retry_for=[OSError], volumes=[Volume("flour", "flour"), Volume("flour", "/store")])
+def grind(grain, coarse=False, fail="", seconds=0):
+    tries = pathlib.Path("/tmp") / ("tries-" + grain)
+    tries.write_text((tries.read_text() if tries.exists() else "") + "x")
+    time.sleep(seconds)
+    if fail == "key":
+        raise KeyError(grain)
+    if fail == "once" and tries.read_text() == "x":
+        raise ConnectionError("mill stands still")
+    if fail == "always":
+        raise OSError("no wind")
+    return {"grain": grain, "coarse": coarse, "tries": len(tries.read_text())}
+`;
+  const put = async (line: Line, file: string, call: string): Promise<string> => {
+    const output = await runProgram('python3', ['-c', `import app; print(app.grind.put(${call}))`], {
+      cwd: join(file, '..'),
+      env: { ...line.env(), PYTHONPATH: join(ROOT, 'python'), PYTHONDONTWRITEBYTECODE: '1' },
+    });
+    return output.trim();
+  };
+  const finished = async (line: Line, id: string) => {
+    interface TaskAnswer {
+      readonly status: string;
+      readonly result: unknown;
+    }
+    return waitFor(
+      async () => {
+        const task = await line.json<TaskAnswer>(['task', 'get', id]);
+        return !['PENDING', 'RUNNING', 'RETRY'].includes(task.status) && task;
+      },
+      `task ${id} ends`,
+      WAIT_MS,
+    );
+  };
+
+  test('runs what is put, tries again what it says, and is read and stopped by the command line', async ({
+    line,
+    platform,
+  }) => {
+    const file = line.app('mill', APP);
+    expect(await line.json(['deploy', file])).toMatchObject({ name: 'mill', kind: 'taskqueue', version: 1 });
+    const plain = await put(line, file, '"rye", coarse=True');
+    expect(await finished(line, plain)).toMatchObject({
+      status: 'COMPLETE',
+      result: { grain: 'rye', coarse: true, tries: 1 },
+    });
+    const once = await put(line, file, '"oats", fail="once"');
+    expect(await finished(line, once)).toMatchObject({ status: 'COMPLETE', result: { grain: 'oats', tries: 2 } });
+    const key = await put(line, file, '"spelt", fail="key"');
+    expect(await finished(line, key)).toMatchObject({ status: 'ERROR' });
+    const always = await put(line, file, '"wheat", fail="always"');
+    expect(await finished(line, always)).toMatchObject({ status: 'ERROR' });
+    // Three tries of the last one, by its own count in its container.
+    const count = await put(line, file, '"wheat"');
+    expect(await finished(line, count)).toMatchObject({ result: { tries: 4 } });
+
+    const failed = await line.json<readonly { id: string }[]>([
+      'task',
+      'list',
+      '--status',
+      'error',
+      '--deployment',
+      'mill',
+    ]);
+    expect(failed.map((task) => task.id).toSorted()).toEqual([key, always].toSorted());
+    expect((await line.run(['task', 'list', '--deployment', 'mill/v1'])).stdout).toMatch(
+      /^ID +STATUS +HANDLER +CREATED +TOOK +CONTAINER\n/,
+    );
+
+    const long = await put(line, file, '"barley", seconds=60');
+    await waitFor(
+      async () => (await line.json(['task', 'get', long]))['status'] === 'RUNNING',
+      `${long} runs`,
+      WAIT_MS,
+    );
+    const waiting = await put(line, file, '"hops"');
+    expect((await line.run(['task', 'stop', waiting, long])).stdout).toBe(`stopped ${waiting}\nstopped ${long}\n`);
+    for (const id of [waiting, long]) expect((await line.json(['task', 'get', id]))['status']).toBe('CANCELLED');
+    expect((await line.run(['deployment', 'delete', 'mill'])).stdout).toBe('deleted mill v1\n');
+    await noContainers(platform);
+  }, 180_000);
+});
+
+describe('tokens', () => {
+  test('are made, shown masked, switched off at once and deleted; the one in use is protected', async ({ line }) => {
+    const made = await line.run(['token', 'create']);
+    expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining('shown this once') as string });
+    const key = made.stdout.trim();
+    expect(key.split('.')).toHaveLength(3);
+    const listed = await line.json<readonly { tokenId: string; key: string; tokenType: string }[]>(['token', 'list']);
+    const token = listed.find((one) => one.key.endsWith(key.slice(-4)) && one.tokenType === 'workspace');
+    const id = token?.tokenId ?? '';
+    expect(token?.key).not.toBe(key);
+    expect((await line.run(['deployment', 'list'], key)).code).toBe(0);
+
+    expect(await line.run(['token', 'toggle', id], key)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--force') as string,
+    });
+    expect((await line.run(['token', 'toggle', id])).stdout).toBe(`token ${id} is switched off\n`);
+    expect(await line.run(['deployment', 'list'], key)).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('does not accept the token') as string,
+    });
+    expect((await line.run(['token', 'toggle', id])).stdout).toBe(`token ${id} is active again\n`);
+    expect((await line.run(['deployment', 'list'], key)).code).toBe(0);
+    expect((await line.run(['token', 'delete', id])).stdout).toBe(`deleted token ${id}\n`);
+    expect((await line.run(['deployment', 'list'], key)).code).toBe(1);
+
+    const restricted = (await line.run(['token', 'create', '--type', 'workspace_restricted'])).stdout.trim();
+    expect((await line.run(['deployment', 'list'], restricted)).code).toBe(0);
+    expect(await line.run(['token', 'list'], restricted)).toMatchObject({
+      code: 1,
+      stderr: 'longshore: Unauthorized Access\n',
+    });
+    const once = (await line.run(['token', 'create', '--once'])).stdout.trim();
+    expect((await line.run(['deployment', 'list'], once)).code).toBe(0);
+    expect((await line.run(['deployment', 'list'], once)).code).toBe(1);
+  }, 60_000);
+});
+
+describe('machines, workers and pools', () => {
+  test('a machine is admitted with one token, listed and deleted', async ({ line }) => {
+    const made = await line.run(['machine', 'create', '--pool', 'quay']);
+    expect(made.stdout).toMatch(/^machine [0-9a-f]{8} is admitted to the pool quay\./);
+    const token = /^ {2}(lsj1\.[0-9a-f]{64}\.\S+)$/m.exec(made.stdout)?.[1] ?? '';
+    expect(made.stdout).toMatch(
+      new RegExp(
+        `LONGSHORE_SCHEDULER_ADDRESS=127\\.0\\.0\\.1:\\d+ LONGSHORE_JOIN_TOKEN=${token.replaceAll('.', '\\.')} longshore agent`,
+      ),
+    );
+    expect(made.stderr).toContain('from this machine only');
+    const id = /^machine ([0-9a-f]{8})/.exec(made.stdout)?.[1] ?? '';
+    expect(await line.json(['machine', 'list', '--pool', 'quay'])).toMatchObject([
+      { id, poolName: 'quay', status: 'pending', registrationToken: '' },
+    ]);
+    expect((await line.run(['machine', 'list'])).stdout).toMatch(new RegExp(`^${id} +quay +pending .* never$`, 'm'));
+    expect((await line.run(['machine', 'delete', id])).stdout).toBe(`deleted machine ${id}\n`);
+    expect(await line.run(['machine', 'delete', id])).toMatchObject({
+      code: 1,
+      stderr: `longshore: there is no machine ${id}: \`longshore machine list\` shows them\n`,
+    });
+  });
+
+  test('a worker is cordoned, drained and brought back, and a machine in service is not deleted', async ({
+    line,
+    platform,
+  }) => {
+    const id = platform.machineId() ?? '';
+    expect(await line.json(['worker', 'list'])).toMatchObject([{ id, status: 'available', cordonRequested: false }]);
+    expect((await line.run(['worker', 'list'])).stdout).toMatch(
+      new RegExp(`^${id} +default +available +\\S+ of \\S+ +\\S+ \\S+ of \\S+ \\S+ +- +\\d+$`, 'm'),
+    );
+    expect((await line.run(['pool', 'list'])).stdout).toMatch(/^default +HEALTHY +- +1 /m);
+    expect(await line.run(['machine', 'delete', id])).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`longshore worker drain ${id}`) as string,
+    });
+
+    expect((await line.run(['worker', 'cordon', id])).stdout).toContain(`worker ${id} takes nothing new`);
+    expect((await line.run(['worker', 'list'])).stdout).toContain('disabled (cordoned)');
+    expect((await line.run(['worker', 'uncordon', id])).stdout).toBe(`worker ${id} takes containers again\n`);
+    expect((await line.run(['worker', 'drain', id])).stdout).toContain('its containers leave');
+    expect(await line.json(['worker', 'list'])).toMatchObject([{ status: 'disabled', cordonRequested: true }]);
+    expect((await line.run(['worker', 'uncordon', id])).code).toBe(0);
+    expect(await line.json(['worker', 'list'])).toMatchObject([{ status: 'available', cordonRequested: false }]);
+  });
+});
+
+test('a workspace is made with a token of its own, which sees nothing of another', async ({ line }) => {
+  const made = await line.json<{ readonly token: string; readonly name: string }>(['workspace', 'create', 'harbour']);
+  expect(made.name).toBe('harbour');
+  expect((await line.run(['workspace', 'list'])).stdout).toMatch(/^[0-9a-f-]{36} +harbour +\d+s ago$/m);
+  const file = line.app('mine', 'from longshore import endpoint\n\n@endpoint(name="mine")\ndef mine(): ...\n');
+  await line.json(['deploy', file]);
+  expect(await line.json(['deployment', 'list'], made.token)).toEqual([]);
+  for (const noun of ['worker', 'machine', 'container', 'task', 'pool'])
+    expect(await line.json([noun, 'list'], made.token)).toEqual([]);
+  expect(await line.run(['deployment', 'stop', 'mine'], made.token)).toMatchObject({
+    code: 1,
+    stderr: 'longshore: no deployment is named mine: `longshore deployment list` shows them\n',
+  });
+  expect(await line.run(['workspace', 'create', 'another'], made.token)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('admin token') as string,
+  });
+  const second = (await line.run(['workspace', 'create', 'wharf'])).stdout.trim();
+  expect((await line.run(['deployment', 'list'], second)).stdout).toBe('(none)\n');
+  await line.run(['deployment', 'delete', 'mine']);
+});
+
+const NOWHERE = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
+test.for([
+  [['task', 'get', NOWHERE], /cannot show task .* `longshore task list` shows those there are/],
+  [['task', 'stop', NOWHERE], /task 0f6b2a1e\S* was not stopped: .* `longshore task list`/],
+  [['task', 'list', '--deployment', 'nobody'], /no deployment is named nobody: `longshore deployment list`/],
+  [['deployment', 'stop', NOWHERE], /no deployment has the id 0f6b2a1e\S*: `longshore deployment list`/],
+  [['deployment', 'start', 'nobody/v7'], /there is no nobody\/v7: `longshore deployment list`/],
+  [['deployment', 'scale', 'nobody', '1'], /no deployment is named nobody/],
+  [['deployment', 'delete', 'nobody', '--all-versions'], /no deployment is named nobody/],
+  [
+    ['container', 'stop', `endpoint-${NOWHERE}-00000000`],
+    /no container endpoint-\S+ runs here: `longshore container list`/,
+  ],
+  [['container', 'stop', '00000000'], /no container's id ends in 00000000: `longshore container list`/],
+  [['machine', 'delete', 'ffffffff'], /there is no machine ffffffff: `longshore machine list`/],
+  [['machine', 'list', '--pool', 'nowhere'], /there is no pool nowhere: `longshore pool list`/],
+  [['worker', 'cordon', 'ffffffff'], /there is no worker ffffffff: `longshore worker list`/],
+  [['worker', 'drain', '../x'], /there is no worker \.\.\/x/],
+  [['token', 'toggle', NOWHERE], /there is no token \S+ to change: `longshore token list`/],
+  [['token', 'delete', 'x'], /there is no token x to change/],
+] as const)('what is not there is said with what to do next: %j', async ([args, sentence], { line }) => {
+  const ended = await line.run(args);
+  expect(ended).toMatchObject({ code: 1, stdout: '' });
+  expect(ended.stderr).toMatch(sentence);
+  expect(ended.stderr.trimEnd().split('\n')).toHaveLength(1);
+});
+
+test('a reader that has enough ends the program quietly', async ({ line }) => {
+  for (const args of [['--help'], ['deployment', 'list'], ['worker', 'list', '--json']]) {
+    const child = spawn(process.execPath, [MAIN, ...args], { env: line.env(), stdio: ['ignore', 'pipe', 'pipe'] });
+    child.stdout.destroy();
+    let stderr = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+    const [code] = (await once(child, 'close')) as [number | null];
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  }
+});
+
+async function noContainers(platform: Platform): Promise<void> {
+  await waitFor(async () => (await platform.containers()).length === 0, 'every container is gone', WAIT_MS);
+}
