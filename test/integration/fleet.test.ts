@@ -500,7 +500,7 @@ describe('a container on its machine', () => {
     await fleet.book.transition(entry.row.id, 'ack');
     await fleet.book.transition(entry.row.id, 'fail');
     // A time that no database takes must not hold up the lines after it.
-    logs.stream.write({ seq: 2, records: [line(entry, 'last words'), { ...line(entry, 'odd'), timestampMs: 9e15 }] });
+    logs.stream.write({ seq: 2, records: [line(entry, 'last words'), { ...line(entry, 'odd'), timestampMs: 9e17 }] });
     await logs.until('the second batch', (message) => message.seq === 2);
     const { rows } = await fleet.db.query<{ line: string; container_id: string }>(
       'select line, container_id from log_lines where container_id = any ($1::text[]) order by id',
