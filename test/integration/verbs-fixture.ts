@@ -1,0 +1,140 @@
+/** A scheduler on real stores with three callers: the administrator, a workspace, another workspace; and the calls that the tests of verbs are made of. */
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { expect } from 'vitest';
+import { loadConfig } from '#shared/config.ts';
+import { SchedulerSettings } from '../../scheduler/config.ts';
+import { startScheduler } from '../../scheduler/main.ts';
+import { aPostgres, aRedis, tempDirectory } from '../helpers/services.ts';
+
+export type Json = Record<string, unknown>;
+
+export interface Answer {
+  readonly status: number;
+  readonly text: string;
+  readonly json: Json;
+  readonly headers: Headers;
+}
+
+export interface Sent {
+  /** Empty: none. */
+  readonly token?: string;
+  readonly host?: string;
+}
+
+export interface Person {
+  readonly workspaceId: string;
+  readonly token: string;
+}
+
+export interface Platform {
+  readonly admin: Person;
+  readonly own: Person;
+  readonly other: Person;
+  /** Of the own workspace, switched off. */
+  readonly revoked: string;
+  readonly restricted: string;
+  readonly address: string;
+  /** As the own workspace unless said otherwise; a body that is text goes as it is. */
+  call(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
+  gateway(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
+  /** A stub of the own workspace. */
+  stub(said?: Json): Promise<string>;
+  deploy(
+    name: string,
+    said?: Json,
+    token?: string,
+  ): Promise<{ readonly id: string; readonly stubId: string; readonly version: number }>;
+  stop(): Promise<void>;
+}
+
+/** Nobody's id, of the right form. */
+export const NOBODY = '00000000-0000-4000-8000-000000000000';
+
+export async function aPlatform(env: Readonly<Record<string, string>> = {}): Promise<Platform> {
+  const directory = tempDirectory('verbs');
+  const [postgres, redis] = await Promise.all([aPostgres(), aRedis()]);
+  const settings = loadConfig(
+    SchedulerSettings,
+    {
+      LONGSHORE_DATA_DIR: join(directory.path, 'data'),
+      LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+      DATABASE_URL: postgres.url,
+      REDIS_URL: redis.url,
+      ...env,
+    },
+    { known: [] },
+  );
+  const scheduler = await startScheduler(settings, pino({ level: 'silent' }));
+  const address = scheduler.httpAddress;
+  const first = await scheduler.ensureFirstWorkspace();
+  if (first?.token === undefined) throw new Error('the installation is not fresh');
+  const admin: Person = { workspaceId: first.workspaceId, token: first.token };
+
+  const send = async (line: string, body: unknown, { token, host }: Sent): Promise<Answer> => {
+    const [method = 'GET', path = '/'] = line.split(' ');
+    const answer = await fetch(`http://${address}${path}`, {
+      method,
+      headers: {
+        ...(token === undefined || token === '' ? {} : { authorization: `Bearer ${token}` }),
+        ...(host === undefined ? {} : { host }),
+      },
+      ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+    });
+    const text = await answer.text();
+    return { status: answer.status, text, json: parsed(text), headers: answer.headers };
+  };
+  const workspace = async (name: string): Promise<Person> => {
+    const made = await send('POST /api/v1/workspace', { name }, { token: admin.token });
+    expect(made.status).toBe(201);
+    return { workspaceId: String(made.json['id']), token: String(made.json['token']) };
+  };
+  const own: Person = await workspace('own');
+  const other: Person = await workspace('other');
+  const gateway = (line: string, body?: unknown, sent?: Sent): Promise<Answer> =>
+    send(line.replace(' ', ' /api/v1/gateway'), body, { token: own.token, ...sent });
+  const token = async (query = ''): Promise<Json> => (await gateway(`POST /tokens${query}`)).json['token'] as Json;
+  const switchedOff = await token();
+  await gateway(`POST /tokens/${String(switchedOff['tokenId'])}/toggle`);
+  const stub = async (said: Json = {}, by: string = own.token): Promise<string> => {
+    const kind = String(said['stubType'] ?? 'endpoint/deployment');
+    const made = await gateway(
+      'POST /stubs',
+      { stubType: kind, name: `${kind}/app:handler`, handler: 'app:handler', cpu: 100, memory: 64, ...said },
+      { token: by },
+    );
+    expect(made.json).toMatchObject({ ok: true, errMsg: '' });
+    return String(made.json['stubId']);
+  };
+  return {
+    admin,
+    own,
+    other,
+    revoked: String(switchedOff['key']),
+    restricted: String((await token('?tokenType=workspace_restricted'))['key']),
+    address,
+    call: (line, body, sent) => send(line, body, { token: own.token, ...sent }),
+    gateway,
+    stub: (said) => stub(said),
+    deploy: async (name, said, by) => {
+      const stubId = await stub(said, by);
+      const made = await gateway('POST /stubs/deploy', { stubId, name }, { token: by ?? own.token });
+      expect(made.json['ok']).toBe(true);
+      return { id: String(made.json['deploymentId']), stubId, version: Number(made.json['version']) };
+    },
+    stop: async () => {
+      await scheduler.stop();
+      await Promise.all([postgres.stop(), redis.stop()]);
+      directory.remove();
+    },
+  };
+}
+
+function parsed(text: string): Json {
+  try {
+    return JSON.parse(text) as Json;
+  } catch {
+    return {};
+  }
+}
