@@ -1,6 +1,7 @@
 /** A scheduler on real stores with three callers: the administrator, a workspace, another workspace; and the calls that the tests of verbs are made of. */
 import { join } from 'node:path';
 import { pino } from 'pino';
+import { request } from 'undici';
 import { expect } from 'vitest';
 import { loadConfig } from '#shared/config.ts';
 import { SchedulerSettings } from '../../scheduler/config.ts';
@@ -13,7 +14,6 @@ export interface Answer {
   readonly status: number;
   readonly text: string;
   readonly json: Json;
-  readonly headers: Headers;
 }
 
 export interface Sent {
@@ -38,7 +38,7 @@ export interface Platform {
   /** As the own workspace unless said otherwise; a body that is text goes as it is. */
   call(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
   gateway(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
-  /** A stub of the own workspace. */
+  /** A stub of the own workspace; the same for the same request. */
   stub(said?: Json): Promise<string>;
   deploy(
     name: string,
@@ -74,16 +74,16 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
 
   const send = async (line: string, body: unknown, { token, host }: Sent): Promise<Answer> => {
     const [method = 'GET', path = '/'] = line.split(' ');
-    const answer = await fetch(`http://${address}${path}`, {
-      method,
+    const answer = await request(`http://${address}${path}`, {
+      method: method as 'GET',
       headers: {
         ...(token === undefined || token === '' ? {} : { authorization: `Bearer ${token}` }),
         ...(host === undefined ? {} : { host }),
       },
       ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
     });
-    const text = await answer.text();
-    return { status: answer.status, text, json: parsed(text), headers: answer.headers };
+    const text = await answer.body.text();
+    return { status: answer.statusCode, text, json: parsed(text) };
   };
   const workspace = async (name: string): Promise<Person> => {
     const made = await send('POST /api/v1/workspace', { name }, { token: admin.token });

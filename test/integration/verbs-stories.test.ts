@@ -1,0 +1,388 @@
+// What verbs do to each other and to calls under way, on a real scheduler with real stores and no machine.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { waitFor } from '../helpers/programs.ts';
+import { NOBODY, aPlatform } from './verbs-fixture.ts';
+import type { Json, Platform } from './verbs-fixture.ts';
+
+let platform: Platform;
+beforeAll(async () => {
+  platform = await aPlatform({ LONGSHORE_INVOKE_DOMAIN: 'apps.example' });
+});
+afterAll(() => platform.stop());
+
+const answerOf = async (line: string, body: unknown = {}, sent = {}): Promise<[number, string]> => {
+  const { status, text } = await platform.call(line, body, sent);
+  return [status, text];
+};
+const tasksOf = async (stubId: string): Promise<Json[]> =>
+  (await platform.gateway(`GET /tasks?filters=stub-id=${stubId}`)).json['tasks'] as Json[];
+const containersOf = async (stubId: string): Promise<Json[]> =>
+  ((await platform.gateway('GET /containers')).json['containers'] as Json[]).filter((row) => row['stubId'] === stubId);
+const INACTIVE = [400, '{"message":"Deployment is not active"}'];
+const UNKNOWN = [400, '{"message":"Invalid deployment"}'];
+
+describe('a deployment that is stopped', () => {
+  test('refuses the very next request, by every name, and takes them again when started', async () => {
+    const { id, stubId } = await platform.deploy('halted', { stubType: 'taskqueue/deployment', env: ['HALTED=1'] });
+    const paths = ['halted', 'halted/latest', 'halted/v1', `id/${stubId}`].map((name) => `POST /taskqueue/${name}`);
+    for (const path of paths) expect((await platform.call(path, {})).status).toBe(200);
+    for (let round = 0; round < 5; round += 1) {
+      expect((await platform.gateway(`POST /deployments/${id}/stop`)).json).toEqual({ ok: true, errMsg: '' });
+      for (const path of paths) expect(await answerOf(path)).toEqual(INACTIVE);
+      expect((await platform.gateway(`POST /deployments/${id}/start`)).json['ok']).toBe(true);
+      for (const path of paths) expect((await platform.call(path, {})).status).toBe(200);
+    }
+    // Stopping twice is harmless, and what was queued is still there.
+    for (let times = 0; times < 2; times += 1) await platform.gateway(`POST /deployments/${id}/stop`);
+    const waiting = (await tasksOf(stubId)).filter((task) => task['status'] === 'PENDING');
+    expect(waiting).toHaveLength(24);
+  });
+
+  test('answers its waiting callers at once, and its containers go', async () => {
+    const { id, stubId } = await platform.deploy('waiting');
+    const callers = [1, 2, 3].map(() => answerOf('POST /endpoint/waiting', { n: 1 }));
+    await waitFor(
+      async () => (await containersOf(stubId)).length > 0 && (await tasksOf(stubId)).length === 3,
+      'all wait',
+    );
+    await platform.gateway(`POST /deployments/${id}/stop`);
+    for (const answer of await Promise.all(callers)) expect(answer).toEqual([503, '{"error":"deployment stopped"}']);
+    await waitFor(async () => (await containersOf(stubId)).length === 0, 'no container is left');
+    await waitFor(
+      async () => (await tasksOf(stubId)).every((task) => task['status'] === 'CANCELLED'),
+      'the tasks are CANCELLED',
+    );
+  });
+
+  test('leaves other versions alone', async () => {
+    const first = await platform.deploy('versions', { stubType: 'taskqueue/deployment' });
+    await platform.deploy('versions', { stubType: 'taskqueue/deployment', env: ['V=2'] });
+    await platform.gateway(`POST /deployments/${first.id}/stop`);
+    expect(await answerOf('POST /taskqueue/versions/v1')).toEqual(INACTIVE);
+    expect((await platform.call('POST /taskqueue/versions', {})).status).toBe(200);
+  });
+});
+
+describe('a deployment that is made anew', () => {
+  test('is what the next `latest` means', async () => {
+    const stubs: string[] = [];
+    for (let version = 1; version <= 5; version += 1) {
+      const made = await platform.deploy('moving', { stubType: 'taskqueue/deployment', env: [`V=${version}`] });
+      expect(made.version).toBe(version);
+      stubs.push(made.stubId);
+      const { json } = await platform.call('POST /taskqueue/moving', {});
+      const [task] = (await platform.gateway(`GET /tasks?filters=id=${String(json['task_id'])}`)).json[
+        'tasks'
+      ] as Json[];
+      expect(task?.['stubId']).toBe(made.stubId);
+    }
+    expect(await tasksOf(stubs[0] ?? '')).toHaveLength(1);
+  });
+
+  test('under a deleted name gets the next version', async () => {
+    const said = { stubType: 'taskqueue/deployment' };
+    const first = await platform.deploy('again', said);
+    const { json } = await platform.call('POST /taskqueue/again', {});
+    expect((await platform.gateway(`DELETE /deployments/${first.id}`)).json['ok']).toBe(true);
+    expect(await answerOf('POST /taskqueue/again')).toEqual(UNKNOWN);
+    expect(await answerOf('POST /taskqueue/again/v1')).toEqual(UNKNOWN);
+    // What was queued is cancelled.
+    const [task] = (await platform.gateway(`GET /tasks?filters=id=${String(json['task_id'])}`)).json['tasks'] as Json[];
+    expect(task?.['status']).toBe('CANCELLED');
+    const second = await platform.deploy('again', said);
+    expect([second.version, second.stubId]).toEqual([2, first.stubId]);
+    expect((await platform.call('POST /taskqueue/again/v2', {})).status).toBe(200);
+    expect(await answerOf('POST /taskqueue/again/v1')).toEqual(UNKNOWN);
+    const list = await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}?name=again&show_deleted=true`);
+    expect((list.json['data'] as Json[]).map((row) => [row['version'], row['deleted_at'] === null])).toEqual([
+      [2, true],
+      [1, false],
+    ]);
+  });
+});
+
+describe('scaling', () => {
+  const scale = async (id: string, containers: number): Promise<unknown> =>
+    (await platform.gateway(`POST /deployments/${id}/scale`, { containers })).json['errMsg'];
+
+  test('starts so many containers, and none again', async () => {
+    const { id, stubId } = await platform.deploy('scaled');
+    expect(await scale(id, 2)).toBe('');
+    await waitFor(async () => (await containersOf(stubId)).length === 2, 'two are wanted');
+    expect(await scale(id, 0)).toBe('');
+    await waitFor(async () => (await containersOf(stubId)).length === 0, 'none is wanted');
+  });
+
+  test('has a bound, and is for kinds that are scaled', async () => {
+    const { id } = await platform.deploy('bounded');
+    expect(await scale(id, 101)).toBe('replicas must be 100 or less');
+    const called = await platform.deploy('called', { stubType: 'function/deployment' });
+    expect(await scale(called.id, 1)).toBe('This type of deployment cannot be scaled directly.');
+  });
+});
+
+describe('by host', () => {
+  const at = (host: string, token?: string): Promise<[number, string]> =>
+    answerOf('POST /', {}, { host, ...(token === undefined ? {} : { token }) });
+
+  test('a deployment is invoked as by path, stopped as by path, and its label stays its own', async () => {
+    const stub = { stubType: 'taskqueue/deployment' };
+    const { id, stubId } = await platform.deploy('Hosted app', stub);
+    const url = (await platform.gateway(`GET /stubs/${stubId}/url?deploymentId=${id}`)).json['url'];
+    const { host } = new URL(String(url));
+    expect(host).toMatch(/^hosted-app-[0-9a-f]{7}-v1\.apps\.example:/);
+    const subdomain = host.split('-v1.')[0] ?? '';
+    for (const one of [host, `${subdomain}.apps.example`, `${subdomain}-latest.localhost`, `${stubId}.apps.example`]) {
+      expect((await at(one))[0]).toBe(200);
+      expect(await at(one, '')).toEqual([401, '{"message":"Unauthorized"}']);
+      expect(await at(one, platform.other.token)).toEqual([401, '{"message":"Invalid token"}']);
+    }
+    expect(await at(`${subdomain}-v2.apps.example`)).toEqual(UNKNOWN);
+    await platform.gateway(`POST /deployments/${id}/stop`);
+    expect(await at(host)).toEqual(INACTIVE);
+    // The path form and everything else answer at such a host's side as ever.
+    expect((await platform.call('GET /api/v1/health/live', undefined, { host: 'apps.example' })).status).toBe(200);
+    await platform.gateway(`DELETE /deployments/${id}`);
+    expect(await at(host)).toEqual(UNKNOWN);
+    await platform.deploy('Hosted app', stub);
+    expect((await at(`${subdomain}.apps.example`))[0]).toBe(200);
+  });
+});
+
+describe('a public stub', () => {
+  test('needs no token by any of its own URLs; a bad one is refused all the same', async () => {
+    const { id, stubId } = await platform.deploy('open', { stubType: 'taskqueue/deployment', authorized: false });
+    for (const path of [`public/${stubId}`, `id/${stubId}`]) {
+      expect((await answerOf(`POST /taskqueue/${path}`, {}, { token: '' }))[0]).toBe(200);
+      expect((await answerOf(`POST /taskqueue/${path}`, {}, { token: platform.revoked }))[0]).toBe(401);
+    }
+    await platform.gateway(`POST /deployments/${id}/stop`);
+    expect(await answerOf(`POST /taskqueue/public/${stubId}`, {}, { token: '' })).toEqual(INACTIVE);
+    const closed = await platform.stub({ stubType: 'taskqueue/deployment' });
+    expect(await answerOf(`POST /taskqueue/public/${closed}`)).toEqual([400, '{"error":"invalid stub id"}']);
+  });
+});
+
+describe('tokens', () => {
+  const made = async (query = ''): Promise<Json> => {
+    const { json } = await platform.gateway(`POST /tokens${query}`);
+    expect(json).toMatchObject({ ok: true });
+    return json['token'] as Json;
+  };
+  const status = async (token: unknown): Promise<number> =>
+    (await platform.gateway('GET /deployments', undefined, { token: String(token) })).status;
+
+  test('count at once, stop counting at once, and count again', async () => {
+    const { key, tokenId } = await made();
+    expect(await status(key)).toBe(200);
+    for (const expected of [401, 200, 401]) {
+      await platform.gateway(`POST /tokens/${String(tokenId)}/toggle`);
+      expect(await status(key)).toBe(expected);
+    }
+    await platform.gateway(`POST /tokens/${String(tokenId)}/toggle`);
+    await platform.gateway(`DELETE /tokens/${String(tokenId)}`);
+    expect(await status(key)).toBe(401);
+  });
+
+  test('may count once, or run and inspect only', async () => {
+    const once = await made('?reusable=false');
+    expect(once['reusable']).toBe(false);
+    expect([await status(once['key']), await status(once['key'])]).toEqual([200, 401]);
+    const restricted = { token: String((await made('?tokenType=workspace_restricted'))['key']) };
+    const { id } = await platform.deploy('guarded', { stubType: 'taskqueue/deployment' });
+    for (const line of [
+      `POST /deployments/${id}/stop`,
+      `POST /deployments/${id}/scale`,
+      `DELETE /deployments/${id}`,
+      'GET /tokens',
+      'POST /tokens',
+      'GET /workers',
+      'GET /pools',
+      'DELETE /machines/x',
+    ]) {
+      expect((await platform.gateway(line, undefined, restricted)).json).toMatchObject({
+        ok: false,
+        errMsg: 'Unauthorized Access',
+      });
+    }
+    expect((await platform.gateway('GET /workspace/config', undefined, restricted)).json['workspaceId']).toBe('');
+    expect((await platform.call('POST /taskqueue/guarded', {}, restricted)).status).toBe(200);
+    const ws = platform.own.workspaceId;
+    expect((await platform.call(`POST /api/v1/deployment/${ws}/stop/${id}`, undefined, restricted)).status).toBe(401);
+    expect((await platform.gateway('POST /tokens?tokenType=admin')).json).toMatchObject({
+      ok: false,
+      errMsg: 'tokenType must be one of workspace, workspace_restricted',
+    });
+  });
+
+  test('are shown in clear once', async () => {
+    const { key, tokenId } = await made();
+    const listed = (await platform.gateway('GET /tokens')).json['tokens'] as Json[];
+    const mine = listed.find((row) => row['tokenId'] === tokenId);
+    expect(mine?.['key']).toBe(`eyJ…${String(key).slice(-4)}`);
+    expect(listed.map((row) => row['tokenType'])).toContain('workspace_primary');
+  });
+});
+
+describe('volumes', () => {
+  const volume = async (name: string): Promise<Json> => (await platform.gateway('POST /volumes', { name })).json;
+  const stubWith = async (volumes: readonly Json[]): Promise<Json> =>
+    (
+      await platform.gateway('POST /stubs', {
+        stub_type: 'endpoint/deployment',
+        name: 'v',
+        handler: 'app:handler',
+        cpu: 100,
+        memory: 64,
+        volumes,
+      })
+    ).json;
+
+  test('are made once by name, in each workspace its own', async () => {
+    const first = (await volume('models'))['volume'] as Json;
+    expect((await volume('models'))['volume']).toEqual(first);
+    const theirs = await platform.gateway('POST /volumes', { name: 'models' }, { token: platform.other.token });
+    expect((theirs.json['volume'] as Json)['id']).not.toBe(first['id']);
+    for (const bad of ['', '../x', 'a b', '-x', 'x'.repeat(64)]) {
+      expect(await volume(bad)).toMatchObject({
+        ok: false,
+        volume: null,
+        error: expect.stringMatching(/^name must be/),
+      });
+    }
+  });
+
+  test('are kept in the stub at normalised paths, in either spelling', async () => {
+    const id = ((await volume('kept'))['volume'] as Json)['id'];
+    const made = await stubWith([{ id, mount_path: './data//' }]);
+    expect(made).toMatchObject({ ok: true, warnMsg: '' });
+    expect((await stubWith([{ id, mountPath: 'data' }]))['stubId']).toBe(made['stubId']);
+    const deployed = await platform.gateway('POST /stubs/deploy', { stubId: made['stubId'], name: 'with-volume' });
+    const { json } = await platform.call(
+      `GET /api/v1/deployment/${platform.own.workspaceId}/${String(deployed.json['deploymentId'])}`,
+    );
+    const config = JSON.parse(String((json['stub'] as Json)['config'])) as Json;
+    expect(config['volumes']).toEqual([{ id, mount_path: 'data' }]);
+    for (const path of ['/', '..', '/etc/x', '/mnt/code', '']) {
+      expect((await stubWith([{ id, mountPath: path }]))['errMsg']).toMatch(/^volumes\[0\]\.mountPath /);
+    }
+    expect((await stubWith([{ id: NOBODY, mountPath: 'data' }]))['errMsg']).toMatch(/is not a volume/);
+    const twice = [
+      { id, mountPath: 'data' },
+      { id, mountPath: './data' },
+    ];
+    expect((await stubWith(twice))['errMsg']).toMatch(/are the same place/);
+  });
+});
+
+describe('machines', () => {
+  test('are listed with their pools and workers to their owner alone, and go when nobody joined', async () => {
+    const created = await platform.gateway('POST /machines', { poolName: 'gpu' });
+    const id = String((created.json['machine'] as Json)['id']);
+    const pools = async (token?: string): Promise<unknown[]> =>
+      (
+        (await platform.gateway('GET /pools', undefined, token === undefined ? {} : { token })).json['pools'] as Json[]
+      ).map((pool) => pool['name']);
+    expect(await pools()).toEqual(['gpu']);
+    expect(await pools(platform.other.token)).toEqual([]);
+    expect(await pools(platform.admin.token)).toEqual([]);
+    const wrongPool = await platform.gateway(`DELETE /machines/${id}?poolName=other`);
+    expect(wrongPool.json).toEqual({ ok: false, errMsg: 'machine not found' });
+    expect(
+      (await platform.gateway(`DELETE /machines/${id}`, undefined, { token: platform.admin.token })).json['ok'],
+    ).toBe(false);
+    expect((await platform.gateway(`DELETE /machines/${id}?poolName=gpu`)).json['ok']).toBe(true);
+    expect((await platform.gateway('GET /machines')).json['machines']).toEqual([]);
+  });
+});
+
+describe('the lists of the REST API', () => {
+  test('tasks come in pages, newest first, and by every filter', async () => {
+    const { stubId } = await platform.deploy('listed', { stubType: 'taskqueue/deployment', env: ['LISTED=1'] });
+    const ids: string[] = [];
+    for (let n = 0; n < 7; n += 1) {
+      ids.push(String((await platform.call('POST /taskqueue/listed', { n })).json['task_id']));
+    }
+    const base = `GET /api/v1/task/${platform.own.workspaceId}?stub_ids=${stubId}`;
+    await waitFor(async () => ((await platform.call(base)).json['data'] as Json[]).length === 7, 'all are written');
+    const seen: unknown[] = [];
+    for (let cursor = '', page = 0; page === 0 || cursor !== ''; page += 1) {
+      const { json } = await platform.call(`${base}&limit=3${cursor === '' ? '' : `&cursor=${cursor}`}`);
+      for (const row of json['data'] as Json[]) {
+        expect(row).toMatchObject({
+          status: 'PENDING',
+          result: null,
+          app: null,
+          deployment: { name: 'listed', version: 1 },
+        });
+        expect(row['stats']).toMatchObject({ queue_depth: 7 });
+        seen.push(row['id']);
+      }
+      cursor = String(json['next']);
+    }
+    expect([...seen].toSorted()).toEqual([...ids].toSorted());
+    const count = async (query: string): Promise<number> =>
+      ((await platform.call(`${base}&${query}`)).json['data'] as Json[]).length;
+    expect(await count('offset=5')).toBe(2);
+    expect(await count(`task_ids=${ids[0]},nonsense`)).toBe(1);
+    expect(await count('task_ids=nonsense')).toBe(0);
+    expect(await count('status=COMPLETE')).toBe(0);
+    expect(await count('created_at_start=2000-01-01T00:00:00Z&created_at_end=2001-01-01T00:00:00Z')).toBe(0);
+    expect((await platform.call(`${base}&created_at_start=yesterday`)).status).toBe(400);
+    const cancelled = await platform.call(
+      `DELETE /api/v1/task/${platform.own.workspaceId}?task_ids=${ids[0]},${NOBODY},nonsense`,
+      { ids: [ids[1]] },
+    );
+    expect([cancelled.status, cancelled.text]).toEqual([200, '{}']);
+    await waitFor(async () => (await count('status=cancelled')) === 2, 'two are cancelled');
+  });
+
+  test('apps and containers', async () => {
+    await platform.deploy('shown', { appName: 'Shown App' });
+    await platform.call('POST /endpoint/shown/warmup');
+    const ws = platform.own.workspaceId;
+    const apps = (await platform.call(`GET /api/v1/app/${ws}?name=shown a`.replace(' a', '%20a'))).json[
+      'data'
+    ] as Json[];
+    expect(apps).toMatchObject([{ name: 'Shown App', deleted_at: null }]);
+    const containers = JSON.parse(
+      (await platform.call(`GET /api/v1/container/${ws}?app_id=${String(apps[0]?.['id'])}`)).text,
+    ) as Json[];
+    expect(containers).toMatchObject([
+      { status: 'PENDING', cpu: 100, memory: 64, started_at: 0, gpu: '', gpu_count: 0 },
+    ]);
+    const paged = await platform.call(`GET /api/v1/app/${ws}?limit=1`);
+    expect(paged.json['data']).toHaveLength(1);
+    expect(paged.json['next']).not.toBe('');
+  });
+
+  test('log lines between two times', async () => {
+    const logs = `GET /api/v1/logs/${platform.own.workspaceId}`;
+    const between = '?start_time=2030-01-01T00:00:00Z&end_time=2030-01-01T00:00:01.5Z';
+    expect((await platform.call(`${logs}${between}`)).json['logs']).toEqual([]);
+    for (const bad of ['?start_time=noon', '?start_time=2030-01-02T00:00:00Z&end_time=2030-01-01T00:00:00Z']) {
+      expect((await platform.call(`${logs}${bad}`)).json['code']).toBe('invalid_query');
+    }
+  });
+});
+
+describe('what runners that are not ours report', () => {
+  test('a task has one start, by its holder; a result is read; the end is final', async () => {
+    await platform.deploy('foreign-runner', { stubType: 'taskqueue/deployment' });
+    const taskId = String((await platform.call('POST /taskqueue/foreign-runner', {})).json['task_id']);
+    const start = async (containerId: string): Promise<unknown> =>
+      (await platform.gateway('POST /tasks/start', { taskId, containerId })).json['ok'];
+    const end = async (said: Json): Promise<unknown> =>
+      (await platform.gateway('POST /tasks/end', { taskId, taskStatus: 'COMPLETE', taskDuration: 1, ...said })).json[
+        'ok'
+      ];
+    expect([await start('c1'), await start('c1'), await start('c2')]).toEqual([true, true, false]);
+    expect(await end({ containerId: 'c2' })).toBe(false);
+    expect(await end({ containerId: 'c1', taskStatus: 'SOMEHOW' })).toBe(false);
+    const result = Buffer.from('{"answer":42}').toString('base64');
+    expect(await end({ containerId: 'c1', result })).toBe(true);
+    const { json } = await platform.call(`GET /api/v1/task/${platform.own.workspaceId}/${taskId}`);
+    expect(json).toMatchObject({ status: 'COMPLETE', container_id: 'c1', result: { answer: 42 } });
+    expect([await end({ containerId: 'c1', taskStatus: 'ERROR' }), await start('c1')]).toEqual([true, false]);
+  });
+});
