@@ -1,4 +1,4 @@
-"""The one parser, on the Python side, for the cpu and memory that people write."""
+"""The one parser, on the Python side, for the cpu and memory that people write; shared/domain/quantities.ts is the other."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from typing import Union
 
 _TEXT = re.compile(r'\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)\s*', re.IGNORECASE)
+#: More than any machine has, and the last number that every reader of the request keeps exactly.
+_LARGEST = 2**53 - 1
 _MEMORY_MIB = {'': 1, 'm': 1, 'mb': 1, 'mi': 1, 'mib': 1, 'g': 1000, 'gb': 1000, 'gi': 1024, 'gib': 1024}
 
 
@@ -41,6 +43,8 @@ def _split(value: Union[int, float, str], name: str, wanted: str) -> 'tuple[floa
 
 def _positive(name: str, value: object, number: float) -> int:
     # Whole units, never fewer than asked for; the rounding before takes out what binary fractions add (1.1 × 1000).
+    if number > _LARGEST:
+        raise ValueError('%s: %r is too large' % (name, value))
     whole = math.ceil(round(number, 6))
     if whole <= 0:
         raise ValueError('%s: must be greater than 0, not %r' % (name, value))

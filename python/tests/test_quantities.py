@@ -1,65 +1,43 @@
-"""The parser of cpu and memory, on every suffix and on what people write by mistake."""
+"""The parser of cpu and memory, on every suffix and on what people write by mistake. The cases are the scheduler's parser's too."""
 
 from __future__ import annotations
 
+import json
+import os
 import unittest
-from typing import Any, List, Tuple
+from typing import Any, Callable, Dict
 
 from longshore.quantities import cpu_millicores, memory_mib
 
-
-class Cpu(unittest.TestCase):
-    def test_numbers_are_cores_and_m_is_thousandths(self) -> None:
-        cases: List[Tuple[Any, int]] = [
-            (1, 1000),
-            (1.0, 1000),
-            (0.1, 100),
-            (0.125, 125),
-            ('2', 2000),
-            ('0.5', 500),
-            ('.5', 500),
-            ('500m', 500),
-            ('500M', 500),
-            (' 250 m ', 250),
-            (64, 64000),
-            ('1500.5m', 1501),
-        ]
-        for value, expected in cases:
-            with self.subTest(value=value):
-                self.assertEqual(cpu_millicores(value), expected)
-
-    def test_anything_else_is_refused_by_name(self) -> None:
-        for value in ('', 'two', '1x', '1gi', '-1', 0, -1, '0', '0m', True, None, float('nan'), float('inf'), [1], '1 2'):
-            with self.subTest(value=value), self.assertRaisesRegex(ValueError, '^cpu: '):
-                cpu_millicores(value)  # type: ignore[arg-type]
+_CASES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'test', 'fixtures', 'quantities.json')
 
 
-class Memory(unittest.TestCase):
-    def test_every_suffix(self) -> None:
-        cases: List[Tuple[Any, int]] = [
-            (128, 128),
-            ('128', 128),
-            ('128m', 128),
-            ('128mb', 128),
-            ('128mi', 128),
-            ('128mib', 128),
-            ('2g', 2000),
-            ('2gb', 2000),
-            ('2gi', 2048),
-            ('2gib', 2048),
-            ('1.5gi', 1536),
-            ('1.1g', 1100),
-            ('512Mi', 512),
-            ('1 GiB', 1024),
-            (0.5, 1),
-            (256.0, 256),
-        ]
-        for value, expected in cases:
-            with self.subTest(value=value):
-                self.assertEqual(memory_mib(value), expected)
+class Quantities(unittest.TestCase):
+    cases: Dict[str, Any]
 
-    def test_anything_else_is_refused_by_name(self) -> None:
-        values: List[Any] = ['', 'lots', '1k', '1t', '1tb', '5 5', '-1g', 0, '0g', False, None, {}]
-        for value in values:
-            with self.subTest(value=value), self.assertRaisesRegex(ValueError, '^memory: '):
-                memory_mib(value)
+    @classmethod
+    def setUpClass(cls) -> None:
+        with open(_CASES, encoding='utf-8') as file:
+            cls.cases = json.load(file)
+
+    def check(self, name: str, parse: Callable[[Any], int]) -> None:
+        accepted, refused = self.cases[name]['accepted'], self.cases[name]['refused']
+        # What JSON cannot hold is refused too.
+        refused = [*refused, float('nan'), float('inf'), float('-inf'), '9' * 400, b'1']
+        self.assertGreater(min(len(accepted), len(refused)), 10)
+        for value, expected in accepted:
+            with self.subTest(accepted=value):
+                self.assertEqual(parse(value), expected)
+        for value in refused:
+            with self.subTest(refused=value), self.assertRaisesRegex(ValueError, '^%s: ' % name):
+                parse(value)
+
+    def test_cpu_is_cores_or_with_m_thousandths(self) -> None:
+        self.check('cpu', cpu_millicores)
+
+    def test_memory_is_mib_or_has_a_unit(self) -> None:
+        self.check('memory', memory_mib)
+
+
+if __name__ == '__main__':
+    unittest.main()
