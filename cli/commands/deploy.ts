@@ -27,7 +27,8 @@ export async function runDeploy(
     print('Call it:');
     const program = programName(env);
     print(`  curl -X POST ${deployed.url} -H "Authorization: Bearer $(${program} context token)" -d '{}'`);
-    print(`  ${program} invoke ${deployed.name} --data '{}'`);
+    const kind = deployed.kind === 'endpoint' ? '' : ` --kind ${deployed.kind}`;
+    print(`  ${program} invoke ${deployed.name}${kind} --data '{}'`);
   } finally {
     await client.close();
   }

@@ -192,7 +192,10 @@ def grind(grain, coarse=False, fail="", seconds=0):
     platform,
   }) => {
     const file = line.app('mill', APP);
-    expect(await line.json(['deploy', file])).toMatchObject({ name: 'mill', kind: 'taskqueue', version: 1 });
+    expect((await line.run(['deploy', file])).stdout).toContain("invoke mill --kind taskqueue --data '{}'");
+    const invoked = await line.run(['invoke', 'mill', '--kind', 'taskqueue', '--data', '{"grain":"emmer"}']);
+    const { task_id: first } = JSON.parse(invoked.stdout) as { task_id: string };
+    expect(await finished(line, first)).toMatchObject({ status: 'COMPLETE', result: { grain: 'emmer', tries: 1 } });
     const plain = await put(line, file, '"rye", coarse=True');
     expect(await finished(line, plain)).toMatchObject({
       status: 'COMPLETE',
