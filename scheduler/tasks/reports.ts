@@ -11,6 +11,8 @@ import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import type { Ender } from './ender.ts';
 import type { TaskMetrics } from './metrics.ts';
+import { recordOf } from './recording.ts';
+import type { TaskRecords } from './records.ts';
 import type { AttemptOutcome } from './state.ts';
 
 /** What an agent says of an attempt's end. */
@@ -34,6 +36,7 @@ export interface ReportsParts {
   readonly attempts: Attempts;
   readonly ender: Ender;
   readonly leases: Leases;
+  readonly records: Pick<TaskRecords, 'append'>;
   readonly queues: TaskQueues;
   readonly slots: SlotTable;
   readonly clock: Clock;
@@ -163,7 +166,7 @@ export class Reports {
 
   /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
   async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
-    const { leases, queues, attempts, slots, log } = this.#parts;
+    const { leases, queues, attempts, slots, records, log } = this.#parts;
     const lease = await leases.read(live.taskId);
     if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
     if (lease.machineId !== machineId) return undefined;
@@ -189,6 +192,12 @@ export class Reports {
     };
     attach(attempt, slots.get(lease.containerId));
     attempts.add(attempt);
+    // Whoever sent it may have died before it said so.
+    void records.append({
+      ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),
+      containerId: lease.containerId,
+      startedAtMs: lease.startedAtMs,
+    });
     log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
     return attempt;
   }
