@@ -1,7 +1,7 @@
 // The port agents dial (1995): TLS with the installation's own CA, one gRPC service. Binds streams to sessions, sessions to machines, and tells dispatch which containers it can reach.
 // What must stay true: one current session per machine, the newer wins; every stream shows a machine credential, and speaks for that machine only.
 import type { MachineId } from '#shared/domain/ids.ts';
-import { Server, ServerCredentials, status as GrpcStatus } from '@grpc/grpc-js';
+import { logVerbosity, Server, ServerCredentials, setLogVerbosity, status as GrpcStatus } from '@grpc/grpc-js';
 import type { Metadata, sendUnaryData, ServerDuplexStream, ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
 import type { Clock } from '#shared/clock.ts';
 import { AppError, messageOf, StartupError } from '#shared/errors.ts';
@@ -90,6 +90,8 @@ export class Links {
   /** @throws StartupError `port_in_use` */
   async start(): Promise<void> {
     const { server, address } = this.#parts;
+    // What it writes to stderr by itself comes back to us as errors, and is said once.
+    setLogVerbosity(logVerbosity.NONE);
     const credentials = ServerCredentials.createSsl(null, [
       { private_key: Buffer.from(server.keyPem), cert_chain: Buffer.from(server.chainPem) },
     ]);
@@ -100,7 +102,9 @@ export class Links {
           reject(
             new StartupError(
               'port_in_use',
-              `cannot listen for agents on ${address}: ${messageOf(error)}. Stop what uses that port, or set LONGSHORE_AGENT_ADDRESS to another one`,
+              messageOf(error).includes('EADDRINUSE')
+                ? `cannot listen for agents on ${address}: another program has that port; stop it or set LONGSHORE_AGENT_ADDRESS to a free one (port 0 picks one)`
+                : `cannot listen for agents on ${address} (${messageOf(error)}): set LONGSHORE_AGENT_ADDRESS to an address of this host`,
               { cause: error },
             ),
           );
