@@ -1,5 +1,5 @@
 // The private redis-server of an installation without REDIS_URL: a child on a unix socket with its append-only file in the data directory. Owned by whoever starts it:
-// `longshore up`, or a scheduler that was given no Redis. Must stay true: one server per directory (one that outlived a kill is adopted, never doubled), and what it holds survives us.
+// `longshore up`, or a scheduler that was given no Redis. Must stay true: one server per directory (one that outlived a kill is adopted, never doubled) and one owner of it, and what it holds survives us.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { chmod, mkdir, realpath, rm, stat } from 'node:fs/promises';
@@ -9,6 +9,8 @@ import { Redis } from 'ioredis';
 import { StartupError, messageOf } from './errors.ts';
 import { backoffMs, sleep } from './backoff.ts';
 import type { Log } from './log.ts';
+import { takeName } from './name-lock.ts';
+import type { NameLock } from './name-lock.ts';
 import { socketPathIn } from './socket-path.ts';
 
 export interface EmbeddedRedis {
@@ -25,7 +27,7 @@ const STOP_GRACE_MS = 8_000;
 const PROBE_TIMEOUT_MS = 1_000;
 const MAX_LOG_BYTES = 10 * 1024 * 1024;
 
-/** @throws StartupError `redis_missing` naming the command, `redis_unreachable`, `data_dir_unusable` */
+/** @throws StartupError `redis_missing` naming the command, `redis_unreachable`, `data_dir_unusable`, `data_dir_in_use` */
 export async function startEmbeddedRedis(options: {
   readonly dataDir: string;
   readonly log: Log;
@@ -42,13 +44,22 @@ export async function startEmbeddedRedis(options: {
       { cause: error },
     );
   }
-  const keeper = new RedisKeeper(
-    await realpath(directory),
-    socketPathIn(directory, 'redis.sock'),
-    options.command ?? 'redis-server',
-    options.log,
-  );
-  await keeper.start();
+  const path = await realpath(directory);
+  // A server with a living owner is not ours to adopt, nor to stop when the rest of our start fails.
+  const lock = await takeName('redis', path);
+  if (lock === undefined)
+    throw new StartupError(
+      'data_dir_in_use',
+      `the data directory ${options.dataDir} is in use by another Longshore process: stop that one, or set LONGSHORE_DATA_DIR to another directory`,
+    );
+  const socketPath = socketPathIn(directory, 'redis.sock');
+  const keeper = new RedisKeeper(path, socketPath, options.command ?? 'redis-server', lock, options.log);
+  try {
+    await keeper.start();
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
   return keeper;
 }
 
@@ -63,15 +74,17 @@ class RedisKeeper implements EmbeddedRedis {
   readonly socketPath: string;
   readonly #directory: string;
   readonly #command: string;
+  readonly #lock: NameLock;
   readonly #log: Log;
   readonly #abort = new AbortController();
   #server: Server | undefined;
   #watching: Promise<void> | undefined;
 
-  constructor(directory: string, socketPath: string, command: string, log: Log) {
+  constructor(directory: string, socketPath: string, command: string, lock: NameLock, log: Log) {
     this.#directory = directory;
     this.socketPath = socketPath;
     this.#command = command;
+    this.#lock = lock;
     this.#log = log;
   }
 
@@ -89,6 +102,7 @@ class RedisKeeper implements EmbeddedRedis {
     const server = this.#server;
     if (server !== undefined) await end(server);
     await this.#watching;
+    await this.#lock.release();
   }
 
   /** Starts it again when it dies, with growing pauses. */
