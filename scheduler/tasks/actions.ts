@@ -59,6 +59,7 @@ const CANCEL_TRIES = 3;
 
 export class Actions implements TaskActions, DeploymentEffects {
   readonly #parts: ActionsParts;
+  readonly #answering = new Map<QueueName, Promise<void>>();
 
   constructor(parts: ActionsParts) {
     this.#parts = parts;
@@ -220,8 +221,25 @@ export class Actions implements TaskActions, DeploymentEffects {
     this.#parts.onQueueChanged(queue);
   }
 
-  /** Synchronous callers of it, waiting or running, are answered at once. */
+  /** A deployment was stopped or deleted, perhaps at another replica: each replica answers the callers who wait at it. */
+  async answerStopped(queue: QueueName): Promise<void> {
+    await this.#answerCallers(queue, STOPPED);
+  }
+
+  /** Synchronous callers of it, waiting or running, are answered at once; of several who see to one queue each waits for the one before. */
   async #answerCallers(queue: QueueName, ending: QueuedEnding): Promise<void> {
+    const before = this.#answering.get(queue);
+    const mine =
+      before === undefined ? this.#answerAll(queue, ending) : before.then(() => this.#answerAll(queue, ending));
+    this.#answering.set(queue, mine);
+    try {
+      await mine;
+    } finally {
+      if (this.#answering.get(queue) === mine) this.#answering.delete(queue);
+    }
+  }
+
+  async #answerAll(queue: QueueName, ending: QueuedEnding): Promise<void> {
     for (const waiting of [...this.#parts.replies.of(queue)]) {
       const attempt = this.#parts.attempts.current(waiting.taskId);
       try {

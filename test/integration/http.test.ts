@@ -390,6 +390,23 @@ describe('invoking', () => {
     await Promise.all(calls.map((waiting) => waiting.leave()));
   });
 
+  test('a stop at one replica answers the callers who wait at another, and is seen there', async () => {
+    const { deploymentId, stubId } = await deploy('stopped-elsewhere', { env: ['STOPPED=1'] });
+    const waiting = call('POST /endpoint/stopped-elsewhere', {}, { at: second });
+    await waitFor(async () => (await tasksOf(stubId)).length === 1, 'the call waits');
+    expect((await gateway('POST', `/deployments/${deploymentId}/stop`, undefined, { at: first })).json['ok']).toBe(
+      true,
+    );
+    const here = await call('POST /endpoint/stopped-elsewhere', {});
+    expect([here.status, here.text]).toEqual([400, '{"message":"Deployment is not active"}']);
+    const answer = await waiting;
+    expect([answer.status, answer.text]).toEqual([503, '{"error":"deployment stopped"}']);
+    await waitFor(async () => {
+      const there = await call('POST /endpoint/stopped-elsewhere', {}, { at: second });
+      return there.text === '{"message":"Deployment is not active"}';
+    }, 'the other replica knows');
+  });
+
   test('names are those of the caller’s workspace', async () => {
     await deploy('mine');
     const theirs = await call('POST /endpoint/mine', '{}', { token: other.token });

@@ -98,7 +98,7 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
   const switchedOff = await token();
   await gateway(`POST /tokens/${String(switchedOff['tokenId'])}/toggle`);
   const stub = async (said: Json = {}, by: string = own.token): Promise<string> => {
-    const kind = String(said['stubType'] ?? 'endpoint/deployment');
+    const { stubType: kind = 'endpoint/deployment' } = said as { readonly stubType?: string };
     const made = await gateway(
       'POST /stubs',
       { stubType: kind, name: `${kind}/app:handler`, handler: 'app:handler', cpu: 100, memory: 64, ...said },

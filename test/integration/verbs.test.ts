@@ -379,7 +379,7 @@ const REST: readonly Verb[] = [
     name: 'GET /task/{ws}/{id}',
     line: (id) => `GET /task/{ws}/${id}`,
     make: aTask,
-    ok: { status: 'PENDING' } as unknown as Expected,
+    ok: { status: 'PENDING' },
     unknown: { status: 404 },
     foreign: { status: 401 },
     ...READS_NOTHING,
