@@ -4,8 +4,8 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '#shared/clock.ts';
 import { loadConfig } from '#shared/config.ts';
-import { newInstanceId } from '#shared/domain/ids.ts';
-import type { TaskId } from '#shared/domain/ids.ts';
+import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
+import type { StubId, TaskId } from '#shared/domain/ids.ts';
 import { AppError, messageOf, StartupError } from '#shared/errors.ts';
 import { Lifecycle } from '#shared/lifecycle.ts';
 import type { Part } from '#shared/lifecycle.ts';
@@ -24,7 +24,7 @@ import { Dispatcher } from './dispatch/dispatcher.ts';
 import { Leases } from './dispatch/leases.ts';
 import { Replies } from './dispatch/replies.ts';
 import { SlotTable } from './dispatch/slots.ts';
-import { connectRedis } from './embedded/connect.ts';
+import { connectRedis, writeTogether } from './embedded/connect.ts';
 import type { RedisTarget } from './embedded/connect.ts';
 import { startEmbeddedRedis } from './embedded/redis.ts';
 import { MachineHealth } from './fleet/health.ts';
@@ -137,6 +137,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     return client;
   };
   const [hot, general, subscriber] = await Promise.all([connect('tasks'), connect('control'), connect('subscribe')]);
+  writeTogether(hot);
   const sealer = await openSealer({ keyFile: settings.LONGSHORE_SECRET_KEY_FILE, dataDir });
   const installation = await openInstallation(db, sealer);
 
@@ -283,6 +284,9 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     openTasks: (queue, limit) => openTaskIdsOfQueue(db, queue, limit),
     leases,
     onQueueChanged: (queue) => autoscaler.wake(queue),
+  });
+  targets.onChange(({ deploymentId, target }) => {
+    if (target?.active !== true) void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));
   });
   const workers = new Workers({ db, machines, book, slots, clock, log, isLeader });
   // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.

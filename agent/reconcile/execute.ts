@@ -541,7 +541,12 @@ export class Executor {
     }
     // What its runner said of a failure is in its log already; an end that only we saw must be found there too.
     if (exit.message !== '' && !books.notes.has(containerId))
-      logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${exit.message}`, timestampMs: Date.now() });
+      logs.add(containerId, {
+        taskId: '',
+        stream: 'stderr',
+        line: `longshore: ${exit.message}`,
+        timestampMs: Date.now(),
+      });
     books.notes.delete(containerId);
     books.ending.delete(containerId);
     this.#stuck.delete(containerId);

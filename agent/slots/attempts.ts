@@ -9,6 +9,8 @@ export const MAX_RESULT_BYTES = 64 * 1024 * 1024;
 /** Names of acknowledged attempts, kept so that a runner's repetition of one is recognised. */
 const REMEMBERED_ACKS = 10_000;
 
+const STARTED_AFTER_MS = 50;
+
 export type Outcome = 'ok' | 'error' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
 
 export interface Attempt {
@@ -44,6 +46,8 @@ export interface TaskSink {
 export class Attempts {
   readonly #all = new Map<string, Attempt>();
   readonly #acked = new Set<string>();
+  readonly #justStarted = new Set<Attempt>();
+  #startTimer: NodeJS.Timeout | undefined;
   #sink: TaskSink | undefined;
 
   get(key: string): Attempt | undefined {
@@ -86,10 +90,19 @@ export class Attempts {
     this.#sink?.send(message);
   }
 
+  /** Told to the scheduler after a moment, and not at all when the result comes first: most tasks are short, and the result says it too. */
   start(attempt: Attempt): void {
     if (attempt.started) return;
     attempt.started = true;
-    this.#sink?.send({ started: { taskId: attempt.taskId, token: attempt.token } });
+    this.#justStarted.add(attempt);
+    this.#startTimer ??= setTimeout(() => {
+      this.#startTimer = undefined;
+      for (const one of this.#justStarted) {
+        if (one.result === undefined) this.#sink?.send({ started: { taskId: one.taskId, token: one.token } });
+      }
+      this.#justStarted.clear();
+    }, STARTED_AFTER_MS);
+    this.#startTimer.unref();
   }
 
   /** Keeps a part and passes it on. @returns a callback registration when the link is full */
@@ -107,6 +120,7 @@ export class Attempts {
   /** The attempt has ended; its result is kept until `acknowledge`. */
   finish(attempt: Attempt, outcome: Outcome, durationMs: number, body: Uint8Array): void {
     if (attempt.result !== undefined) return;
+    this.#justStarted.delete(attempt);
     clearTimeout(attempt.limitTimer);
     clearTimeout(attempt.killTimer);
     clearTimeout(attempt.awayTimer);
@@ -151,6 +165,7 @@ export class Attempts {
 
   /** Timers off, at the agent's stop. */
   stop(): void {
+    clearTimeout(this.#startTimer);
     for (const attempt of this.#all.values()) {
       clearTimeout(attempt.limitTimer);
       clearTimeout(attempt.killTimer);

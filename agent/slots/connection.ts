@@ -4,6 +4,9 @@ import { FrameReader, encodeHead } from './frames.ts';
 
 /** Bodies up to this size are copied behind their header, so that a frame is one write. */
 const JOIN_BYTES = 16 * 1024;
+/** Frames that may wait do so for at most this long, and at most so many. */
+const LATER_MS = 20;
+const MOST_LATER = 64;
 /** A peer that connects and says nothing is cut off. */
 const HELLO_DEADLINE_MS = 10_000;
 
@@ -26,6 +29,8 @@ export class RunnerConnection {
   closed = false;
 
   readonly #socket: Socket;
+  readonly #later: Buffer[] = [];
+  #laterTimer: NodeJS.Timeout | undefined;
   readonly #reader = new FrameReader();
 
   constructor(socket: Socket, events: ConnectionEvents) {
@@ -49,24 +54,43 @@ export class RunnerConnection {
     socket.on('error', () => undefined);
     socket.on('close', () => {
       clearTimeout(silence);
+      clearTimeout(this.#laterTimer);
       if (this.closed) return;
       this.closed = true;
       events.onClose(this);
     });
   }
 
+  /** A frame that nobody waits for: it goes with the next one, or after a moment. */
+  sendLater(kind: FrameKind, header: object): void {
+    if (this.closed) return;
+    this.#later.push(encodeHead(kind, header, 0));
+    if (this.#later.length >= MOST_LATER) this.#flushLater();
+    else this.#laterTimer ??= setTimeout(() => this.#flushLater(), LATER_MS);
+  }
+
+  #flushLater(): void {
+    const frames = this.#takeLater();
+    if (frames.length > 0 && !this.closed) this.#socket.write(Buffer.concat(frames));
+  }
+
+  #takeLater(): Buffer[] {
+    clearTimeout(this.#laterTimer);
+    this.#laterTimer = undefined;
+    return this.#later.splice(0);
+  }
+
   send(kind: FrameKind, header: object, body?: Uint8Array): void {
     if (this.closed) return;
-    if (body === undefined || body.length === 0) {
-      this.#socket.write(encodeHead(kind, header, 0));
-      return;
-    }
-    const head = encodeHead(kind, header, body.length);
-    if (body.length <= JOIN_BYTES) {
-      this.#socket.write(Buffer.concat([head, body]));
+    const later = this.#later.length === 0 ? undefined : this.#takeLater();
+    const head = encodeHead(kind, header, body?.length ?? 0);
+    if (body === undefined || body.length <= JOIN_BYTES) {
+      const parts = [...(later ?? []), head, ...(body === undefined ? [] : [body])];
+      this.#socket.write(parts.length === 1 ? head : Buffer.concat(parts));
       return;
     }
     this.#socket.cork();
+    if (later !== undefined) this.#socket.write(Buffer.concat(later));
     this.#socket.write(head);
     this.#socket.write(body);
     this.#socket.uncork();

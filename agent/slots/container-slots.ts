@@ -158,11 +158,17 @@ export class ContainerSlots {
     attempt.killTimer.unref();
   }
 
-  acked(taskId: string, token: string): void {
-    const key = keyOf(taskId, token);
-    const connection = this.#holderOf(key) ?? this.#control;
-    connection?.send('acked', { taskId, token });
-    for (const one of this.#connections) if (one !== connection) one.send('acked', { taskId, token });
+  /** The scheduler has the result: the process that sent it may forget it. Nobody waits for this, so it travels with the next frame. */
+  acked(attempt: Attempt): void {
+    const header = { taskId: attempt.taskId, token: attempt.token };
+    let told = false;
+    for (const one of this.#connections) {
+      if (one.process !== attempt.process || one.control !== (this.#ready?.mode === 'single')) continue;
+      one.sendLater('acked', header);
+      told = true;
+    }
+    // Away just now, or back under another number: whoever keeps it drops it.
+    if (!told) for (const one of this.#connections) one.sendLater('acked', header);
   }
 
   // ---- the container's end -----------------------------------------------------------------------------------------------------

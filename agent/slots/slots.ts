@@ -99,7 +99,7 @@ export class SlotTable {
 
   acked(taskId: string, token: string): void {
     const attempt = this.#attempts.acknowledge(keyOf(taskId, token));
-    if (attempt !== undefined) this.#containers.get(attempt.containerId)?.acked(taskId, token);
+    if (attempt !== undefined) this.#containers.get(attempt.containerId)?.acked(attempt);
   }
 
   /** The answer to our report: what was refused there is ended here. */

@@ -292,7 +292,9 @@ export class Link {
   #onTask(session: Session, message: TaskToAgent__Output): void {
     if (session !== this.#session) return;
     const { slots } = this.#parts;
-    if (message.run !== null && message.run !== undefined) slots.run(message.run);
+    if (message.batch !== null && message.batch !== undefined) {
+      for (const one of message.batch.messages) this.#onTask(session, one);
+    } else if (message.run !== null && message.run !== undefined) slots.run(message.run);
     else if (message.acked !== null && message.acked !== undefined)
       slots.acked(message.acked.taskId, message.acked.token);
     else if (message.cancel !== null && message.cancel !== undefined)

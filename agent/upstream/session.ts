@@ -14,6 +14,7 @@ import type {
   TaskToAgent__Output,
   Welcome__Output,
 } from '#shared/protocol/generated/messages.ts';
+import { PART_BYTES } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { TaskSink } from '../slots/attempts.ts';
 import { bearer } from './channel.ts';
@@ -43,6 +44,9 @@ export class Session implements TaskSink {
   readonly #control: ClientDuplexStream<ControlFromAgent, ControlToAgent__Output>;
   #tasks: ClientDuplexStream<TaskFromAgent, TaskToAgent__Output> | undefined;
   #logStream: ClientDuplexStream<LogBatch, LogAck__Output> | undefined;
+  #batch: TaskFromAgent[] = [];
+  #batchBytes = 0;
+  #flushing: NodeJS.Immediate | undefined;
   #heardAtMs = performance.now();
   #ended = false;
   #silence: NodeJS.Timeout;
@@ -88,10 +92,31 @@ export class Session implements TaskSink {
     this.#tasks = tasks;
   }
 
-  /** A task message. @returns whether the stream has room for more */
+  /** A task message. Those of one turn of the loop travel together, in order. @returns whether the stream has room for more */
   send(message: TaskFromAgent): boolean {
     if (this.#ended || this.#tasks === undefined) return true;
-    return this.#tasks.write(message);
+    if (message.chunk !== undefined) {
+      this.#flush();
+      return this.#tasks.write(message);
+    }
+    const bytes = 256 + (message.result?.body?.length ?? 0);
+    if (this.#batchBytes + bytes > PART_BYTES) this.#flush();
+    this.#batch.push(message);
+    this.#batchBytes += bytes;
+    this.#flushing ??= setImmediate(() => this.#flush());
+    return !this.#tasks.writableNeedDrain;
+  }
+
+  #flush(): void {
+    clearImmediate(this.#flushing);
+    this.#flushing = undefined;
+    const messages = this.#batch;
+    if (messages.length === 0) return;
+    this.#batch = [];
+    this.#batchBytes = 0;
+    const [only] = messages;
+    if (this.#ended) return;
+    this.#tasks?.write(messages.length === 1 && only !== undefined ? only : { batch: { messages } });
   }
 
   onceWritable(callback: () => void): void {
@@ -153,6 +178,7 @@ export class Session implements TaskSink {
   async close(goodbye: ControlFromAgent): Promise<void> {
     if (this.#ended) return;
     this.#sendLogs();
+    this.#flush();
     this.#control.write(goodbye);
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, 500);
@@ -197,6 +223,7 @@ export class Session implements TaskSink {
     this.#ended = true;
     clearTimeout(this.#silence);
     clearTimeout(this.#linger);
+    clearImmediate(this.#flushing);
     this.#control.cancel();
     this.#tasks?.cancel();
     this.#logStream?.cancel();

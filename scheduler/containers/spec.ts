@@ -49,6 +49,9 @@ export function specOf(target: Target): StoredSpec {
         ? {}
         : { code: { objectId: target.code.objectId, sha256: target.code.sha256, size: target.code.sizeBytes } }),
       env: Object.fromEntries(config.env.map(splitVariable)),
+      volumes: (config.volumes ?? []).map(({ volumeId, mountPath }) => ({ volumeId, mountPath })),
+      kind: kindOf(config.stubType),
+      allowList: [...config.allowList],
       blockNetwork: config.blockNetwork,
       tracebacks: config.tracebacks,
       startTimeoutMs: START_TIMEOUT_MS,

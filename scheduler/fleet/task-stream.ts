@@ -41,6 +41,9 @@ export class TaskStream implements TaskLink {
   readonly #onReady: () => void;
   #closed = false;
   #bufferedBytes = 0;
+  #batch: TaskToAgent[] = [];
+  #batchBytes = 0;
+  #flushing: NodeJS.Immediate | undefined;
   /** By attempt token. They belong to the stream: an agent sends all parts again on its next one. */
   readonly #parts = new Map<string, Parts>();
   #heldBytes = 0;
@@ -76,6 +79,7 @@ export class TaskStream implements TaskLink {
   }
 
   close(): void {
+    this.#flush();
     this.#closed = true;
     this.#call.end();
   }
@@ -120,17 +124,34 @@ export class TaskStream implements TaskLink {
     this.#write({ acked: { taskId, token } }, 0);
   }
 
+  /** Messages of one turn of the loop travel together, in order. */
   #write(message: TaskToAgent, bytes: number): void {
     if (this.#closed) return;
     const cost = bytes + 256;
     this.#bufferedBytes += cost;
-    this.#call.write(message, () => {
-      this.#bufferedBytes -= cost;
+    if (this.#batchBytes + cost > PART_BYTES) this.#flush();
+    this.#batch.push(message);
+    this.#batchBytes += cost;
+    this.#flushing ??= setImmediate(() => this.#flush());
+  }
+
+  #flush(): void {
+    clearImmediate(this.#flushing);
+    this.#flushing = undefined;
+    const messages = this.#batch;
+    const bytes = this.#batchBytes;
+    this.#batch = [];
+    this.#batchBytes = 0;
+    const [only] = messages;
+    if (only === undefined || this.#closed) return;
+    this.#call.write(messages.length === 1 ? only : { batch: { messages } }, () => {
+      this.#bufferedBytes -= bytes;
     });
   }
 
   #receive(message: TaskFromAgent__Output): void {
-    if (message.result) void this.#result(message.result);
+    if (message.batch) for (const one of message.batch.messages) this.#receive(one);
+    else if (message.result) void this.#result(message.result);
     else if (message.started)
       this.#tasks.started(message.started.taskId as TaskId, message.started.token as AttemptToken);
     else if (message.chunk) this.#keep(message.chunk);

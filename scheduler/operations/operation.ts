@@ -26,6 +26,8 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
   readonly scope: S;
   /** True for the few that a container's own token may call. */
   readonly containers?: boolean;
+  /** What callers outside the scope are told, where that is not the usual text. */
+  readonly refusal?: string;
   readonly request: Request;
   readonly response: Response;
   readonly handle: (
@@ -43,11 +45,13 @@ export interface Operation {
   readonly path: string;
   readonly scope: Scope;
   readonly containers: boolean;
+  readonly refusal: string;
   readonly request: TObject;
   readonly response: TObject;
   readonly handle: (caller: Caller | null, request: unknown, origin: Origin) => Promise<unknown>;
 }
 
+export const UNAUTHORIZED_ACCESS = 'Unauthorized Access';
 const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
 
 /** Describes one operation; the result is handed to the binders. */
@@ -62,6 +66,7 @@ export function operation<S extends Scope, Request extends TObject, Response ext
     path,
     scope: definition.scope,
     containers: definition.containers ?? false,
+    refusal: definition.refusal ?? UNAUTHORIZED_ACCESS,
     request: definition.request,
     response: definition.response,
     // The binder has decoded the request by this very schema and refused callers outside the scope.
@@ -70,21 +75,19 @@ export function operation<S extends Scope, Request extends TObject, Response ext
   };
 }
 
-export const UNAUTHORIZED_ACCESS = 'Unauthorized Access';
-
 /** The refusal's text, or null when the caller may go on. */
 export function refusalOf(
-  operation: Pick<Operation, 'scope' | 'containers'>,
+  operation: Pick<Operation, 'scope' | 'containers' | 'refusal'>,
   caller: Pick<Caller, 'type' | 'isAdmin'>,
 ): string | null {
-  if (caller.type === 'container') return operation.containers ? null : UNAUTHORIZED_ACCESS;
+  if (caller.type === 'container') return operation.containers ? null : operation.refusal;
   switch (operation.scope) {
     case 'open':
     case 'any':
       return null;
     case 'full':
-      return caller.type === 'workspace_restricted' ? UNAUTHORIZED_ACCESS : null;
+      return caller.type === 'workspace_restricted' ? operation.refusal : null;
     case 'admin':
-      return caller.isAdmin ? null : UNAUTHORIZED_ACCESS;
+      return caller.isAdmin ? null : operation.refusal;
   }
 }

@@ -99,7 +99,7 @@ export function endTask(tasks: Pick<TaskActions, 'endTask'>): Operation {
         taskId,
         taskStatus: request.taskStatus,
         containerId: request.containerId,
-        durationSeconds: request.taskDuration,
+        durationSeconds: Math.max(0, request.taskDuration),
         containerHostname: request.containerHostname,
         keepWarmSeconds: request.keepWarmSeconds,
         result: request.result,

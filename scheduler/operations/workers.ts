@@ -56,10 +56,10 @@ export function listPools(workers: Pick<WorkerService, 'listPools'>): Operation 
     name: 'ListPools',
     http: 'GET /pools',
     scope: 'full',
+    refusal: 'This action is not permitted',
     request: ListPoolsRequest,
     response: ListPoolsResponse,
     handle: async (caller, request) => {
-      // The text for restricted tokens comes from the scope's refusal in bind.ts.
       const limit = request.limit === 0 ? Infinity : limitOf(request.limit);
       const names = filterValues(request.filters, ['name']);
       const pools = (await workers.listPools(ownerOf(caller)))

@@ -276,7 +276,8 @@ export class FakeScheduler {
       return;
     }
     call.on('end', () => call.end());
-    call.on('data', (message: TaskFromAgent__Output) => {
+    const receive = (message: TaskFromAgent__Output): void => {
+      for (const one of message.batch?.messages ?? []) receive(one);
       if (message.report) {
         this.reports.push(message.report);
         this.tasks = call;
@@ -295,7 +296,8 @@ export class FakeScheduler {
         this.results.push({ ...result, whole: Buffer.concat([...parts, result.body]) });
         if (this.autoAck) call.write({ acked: { taskId: result.taskId, token: result.token } });
       }
-    });
+    };
+    call.on('data', receive);
   }
 
   #observe(one: ObservedContainer__Output): void {

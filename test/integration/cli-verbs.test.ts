@@ -238,6 +238,36 @@ def grind(grain, coarse=False, fail="", seconds=0):
   }, 180_000);
 });
 
+test('a volume of an app file outlives its containers, and other apps see it under the same name', async ({
+  line,
+  platform,
+}) => {
+  const app = (name: string, mount: string): string =>
+    line.app(
+      name,
+      `import pathlib
+from longshore import Volume, endpoint
+
+@endpoint(name="${name}", cpu="100m", keep_warm_seconds=0, volumes=[Volume("cellar", "${mount}")])
+def handler(write=None):
+    file = pathlib.Path("${mount}") / "note"
+    if write is not None:
+        file.write_text(write)
+    return file.read_text() + " in " + ",".join(sorted(str(one) for one in pathlib.Path("/volumes").iterdir()))
+`,
+    );
+  await line.json(['deploy', app('keeper', 'kept/here')]);
+  await line.json(['deploy', app('reader', '/store')]);
+  const invoked = async (name: string, data: string): Promise<string> =>
+    (await line.run(['invoke', name, '--data', data])).stdout;
+  expect(await invoked('keeper', '{"write":"port"}')).toBe('"port in /volumes/kept"');
+  await noContainers(platform);
+  expect(await invoked('keeper', '{}')).toBe('"port in /volumes/kept"');
+  expect(await invoked('reader', '{}')).toBe('"port in /volumes/store"');
+  for (const name of ['keeper', 'reader']) await line.run(['deployment', 'delete', name]);
+  await noContainers(platform);
+}, 120_000);
+
 describe('tokens', () => {
   test('are made, shown masked, switched off at once and deleted; the one in use is protected', async ({ line }) => {
     const made = await line.run(['token', 'create']);

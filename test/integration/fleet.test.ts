@@ -193,7 +193,10 @@ class Heard<Up, Down> {
 
   constructor(stream: ClientDuplexStream<Up, Down>) {
     this.stream = stream;
-    stream.on('data', (message: Down) => this.messages.push(message));
+    // What travelled together is looked at one by one.
+    stream.on('data', (message: Down & { batch?: { messages: Down[] } | null }) =>
+      this.messages.push(...(message.batch?.messages ?? [message])),
+    );
     stream.on('error', (error: ServiceError) => {
       this.error = error;
       this.ended = true;

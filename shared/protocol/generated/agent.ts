@@ -36,6 +36,8 @@ import type { RevokedAttempt as _longshore_agent_v1_RevokedAttempt, RevokedAttem
 import type { RunTask as _longshore_agent_v1_RunTask, RunTask__Output as _longshore_agent_v1_RunTask__Output } from './longshore/agent/v1/RunTask.ts';
 import type { StatusReport as _longshore_agent_v1_StatusReport, StatusReport__Output as _longshore_agent_v1_StatusReport__Output } from './longshore/agent/v1/StatusReport.ts';
 import type { Superseded as _longshore_agent_v1_Superseded, Superseded__Output as _longshore_agent_v1_Superseded__Output } from './longshore/agent/v1/Superseded.ts';
+import type { TaskBatchFromAgent as _longshore_agent_v1_TaskBatchFromAgent, TaskBatchFromAgent__Output as _longshore_agent_v1_TaskBatchFromAgent__Output } from './longshore/agent/v1/TaskBatchFromAgent.ts';
+import type { TaskBatchToAgent as _longshore_agent_v1_TaskBatchToAgent, TaskBatchToAgent__Output as _longshore_agent_v1_TaskBatchToAgent__Output } from './longshore/agent/v1/TaskBatchToAgent.ts';
 import type { TaskChunk as _longshore_agent_v1_TaskChunk, TaskChunk__Output as _longshore_agent_v1_TaskChunk__Output } from './longshore/agent/v1/TaskChunk.ts';
 import type { TaskFromAgent as _longshore_agent_v1_TaskFromAgent, TaskFromAgent__Output as _longshore_agent_v1_TaskFromAgent__Output } from './longshore/agent/v1/TaskFromAgent.ts';
 import type { TaskRefused as _longshore_agent_v1_TaskRefused, TaskRefused__Output as _longshore_agent_v1_TaskRefused__Output } from './longshore/agent/v1/TaskRefused.ts';
@@ -89,6 +91,8 @@ export interface ProtoGrpcType {
         RunTask: MessageTypeDefinition<_longshore_agent_v1_RunTask, _longshore_agent_v1_RunTask__Output>
         StatusReport: MessageTypeDefinition<_longshore_agent_v1_StatusReport, _longshore_agent_v1_StatusReport__Output>
         Superseded: MessageTypeDefinition<_longshore_agent_v1_Superseded, _longshore_agent_v1_Superseded__Output>
+        TaskBatchFromAgent: MessageTypeDefinition<_longshore_agent_v1_TaskBatchFromAgent, _longshore_agent_v1_TaskBatchFromAgent__Output>
+        TaskBatchToAgent: MessageTypeDefinition<_longshore_agent_v1_TaskBatchToAgent, _longshore_agent_v1_TaskBatchToAgent__Output>
         TaskChunk: MessageTypeDefinition<_longshore_agent_v1_TaskChunk, _longshore_agent_v1_TaskChunk__Output>
         TaskFromAgent: MessageTypeDefinition<_longshore_agent_v1_TaskFromAgent, _longshore_agent_v1_TaskFromAgent__Output>
         TaskRefused: MessageTypeDefinition<_longshore_agent_v1_TaskRefused, _longshore_agent_v1_TaskRefused__Output>

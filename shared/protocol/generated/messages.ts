@@ -33,6 +33,8 @@ export type * from './longshore/agent/v1/RevokedAttempt.ts';
 export type * from './longshore/agent/v1/RunTask.ts';
 export type * from './longshore/agent/v1/StatusReport.ts';
 export type * from './longshore/agent/v1/Superseded.ts';
+export type * from './longshore/agent/v1/TaskBatchFromAgent.ts';
+export type * from './longshore/agent/v1/TaskBatchToAgent.ts';
 export type * from './longshore/agent/v1/TaskChunk.ts';
 export type * from './longshore/agent/v1/TaskFromAgent.ts';
 export type * from './longshore/agent/v1/TaskRefused.ts';

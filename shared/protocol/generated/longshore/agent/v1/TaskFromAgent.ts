@@ -5,6 +5,7 @@ import type { TaskStarted as _longshore_agent_v1_TaskStarted, TaskStarted__Outpu
 import type { TaskChunk as _longshore_agent_v1_TaskChunk, TaskChunk__Output as _longshore_agent_v1_TaskChunk__Output } from '../../../longshore/agent/v1/TaskChunk.ts';
 import type { TaskResult as _longshore_agent_v1_TaskResult, TaskResult__Output as _longshore_agent_v1_TaskResult__Output } from '../../../longshore/agent/v1/TaskResult.ts';
 import type { TaskRefused as _longshore_agent_v1_TaskRefused, TaskRefused__Output as _longshore_agent_v1_TaskRefused__Output } from '../../../longshore/agent/v1/TaskRefused.ts';
+import type { TaskBatchFromAgent as _longshore_agent_v1_TaskBatchFromAgent, TaskBatchFromAgent__Output as _longshore_agent_v1_TaskBatchFromAgent__Output } from '../../../longshore/agent/v1/TaskBatchFromAgent.ts';
 
 export interface TaskFromAgent {
   'report'?: (_longshore_agent_v1_TaskReport | null);
@@ -12,7 +13,8 @@ export interface TaskFromAgent {
   'chunk'?: (_longshore_agent_v1_TaskChunk | null);
   'result'?: (_longshore_agent_v1_TaskResult | null);
   'refused'?: (_longshore_agent_v1_TaskRefused | null);
-  'message'?: "report"|"started"|"chunk"|"result"|"refused";
+  'batch'?: (_longshore_agent_v1_TaskBatchFromAgent | null);
+  'message'?: "report"|"started"|"chunk"|"result"|"refused"|"batch";
 }
 
 export interface TaskFromAgent__Output {
@@ -21,5 +23,6 @@ export interface TaskFromAgent__Output {
   'chunk'?: (_longshore_agent_v1_TaskChunk__Output | null);
   'result'?: (_longshore_agent_v1_TaskResult__Output | null);
   'refused'?: (_longshore_agent_v1_TaskRefused__Output | null);
-  'message'?: "report"|"started"|"chunk"|"result"|"refused";
+  'batch'?: (_longshore_agent_v1_TaskBatchFromAgent__Output | null);
+  'message'?: "report"|"started"|"chunk"|"result"|"refused"|"batch";
 }
