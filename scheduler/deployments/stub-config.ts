@@ -44,8 +44,8 @@ export interface StubConfig {
   readonly authorized: boolean;
   readonly env: readonly string[];
   readonly secrets: readonly string[];
-  /** Existing volumes of the workspace, at normalised paths. Absent in stubs made before volumes were. */
-  readonly volumes?: readonly StubVolumeMount[];
+  /** Existing volumes of the workspace, at normalised paths. */
+  readonly volumes: readonly StubVolumeMount[];
   readonly blockNetwork: boolean;
   readonly allowList: readonly string[];
   readonly callbackUrl: string;
@@ -74,3 +74,6 @@ export interface Target {
   /** ScaleDeployment's bounds; they replace the stub's. */
   readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
 }
+
+/** As a stub's row has it: what was added to the configuration since the stub was made has its empty value. */
+export const storedConfig = (config: object): StubConfig => ({ volumes: [], ...config }) as unknown as StubConfig;

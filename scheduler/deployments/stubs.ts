@@ -44,7 +44,7 @@ export class Stubs {
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
     }
-    const volumeIds = (config.volumes ?? []).map((volume) => volume.volumeId);
+    const volumeIds = config.volumes.map((volume) => volume.volumeId);
     const unknownVolume = await this.#parts.volumes.firstUnknown(caller, volumeIds);
     if (unknownVolume !== undefined) {
       const index = volumeIds.indexOf(unknownVolume);

@@ -12,7 +12,8 @@ import type { TargetRow } from '../store/queries/targets.ts';
 import type { Invalidation } from '../identity/invalidation.ts';
 import { BoundedMap } from './bounded-map.ts';
 import { isSyncKind } from './normalise.ts';
-import type { StubConfig, Target } from './stub-config.ts';
+import { storedConfig } from './stub-config.ts';
+import type { Target } from './stub-config.ts';
 
 /** A deployment was made, started, stopped, scaled or deleted; `target` is undefined when it is gone. */
 export interface TargetChange {
@@ -261,7 +262,7 @@ export function targetOf(row: TargetRow): Target {
     active: row.deployment?.active ?? true,
     queue: queueNameOf(row.deployment?.id ?? null, row.stubId),
     code: row.code,
-    config: row.config as unknown as StubConfig,
+    config: storedConfig(row.config),
     scale: row.deployment?.scale ?? null,
   };
 }

@@ -91,6 +91,7 @@ export function aTarget(changes: Partial<Target['config']> = {}): Target {
       ttlSeconds: 60,
       retries: 0,
       authorized: true,
+      volumes: [],
       env: [],
       secrets: [],
       blockNetwork: false,

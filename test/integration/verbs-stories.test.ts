@@ -197,7 +197,6 @@ describe('tokens', () => {
       'GET /tokens',
       'POST /tokens',
       'GET /workers',
-      'GET /pools',
       'DELETE /machines/x',
     ]) {
       expect((await platform.gateway(line, undefined, restricted)).json).toMatchObject({
@@ -205,6 +204,9 @@ describe('tokens', () => {
         errMsg: 'Unauthorized Access',
       });
     }
+    expect((await platform.gateway('GET /pools', undefined, restricted)).json['errMsg']).toBe(
+      'This action is not permitted',
+    );
     expect((await platform.gateway('GET /workspace/config', undefined, restricted)).json['workspaceId']).toBe('');
     expect((await platform.call('POST /taskqueue/guarded', {}, restricted)).status).toBe(200);
     const ws = platform.own.workspaceId;

@@ -1,6 +1,7 @@
 // The records of the REST API as JSON (REST reference §2): snake_case, with the gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerView } from '../../containers/container-view.ts';
+import { storedConfig } from '../../deployments/stub-config.ts';
 import type { StubConfig } from '../../deployments/stub-config.ts';
 import type { AppRow } from '../../store/queries/apps.ts';
 import type { DeploymentRow } from '../../store/queries/deployments.ts';
@@ -25,7 +26,7 @@ export const stubRecord = (row: StubRow) => ({
   external_id: row.id,
   name: row.name,
   type: row.type,
-  config: JSON.stringify(configRecord(row.config as unknown as StubConfig)),
+  config: JSON.stringify(configRecord(storedConfig(row.config))),
   config_version: row.configVersion,
   public: row.public,
   created_at: timestampOf(row.createdAtMs),
@@ -193,7 +194,7 @@ function configRecord(config: StubConfig) {
     workers: config.workers,
     concurrent_requests: config.concurrentRequests,
     authorized: config.authorized,
-    volumes: (config.volumes ?? []).map((volume) => ({ id: volume.volumeId, mount_path: volume.mountPath })),
+    volumes: config.volumes.map((volume) => ({ id: volume.volumeId, mount_path: volume.mountPath })),
     secrets: config.secrets.map((name) => ({ name })),
     env: config.env,
     autoscaler: {

@@ -185,3 +185,37 @@ describe('what has no field of its own', () => {
     expect(configOf({}).tracebacks).toBe(false);
   });
 });
+
+describe('volumes', () => {
+  const ID = '0AC1E3F4-0000-4000-8000-000000000001';
+  const aVolume = (mountPath: string) => ({ id: ID, mountPath, config: null });
+
+  test('are kept at normalised paths', () => {
+    const { volumes } = configOf({ volumes: [aVolume('./data//x/'), aVolume('/models/')] });
+    expect(volumes).toEqual([
+      { volumeId: ID.toLowerCase(), mountPath: 'data/x' },
+      { volumeId: ID.toLowerCase(), mountPath: '/models' },
+    ]);
+    expect(configOf({}).volumes).toEqual([]);
+  });
+
+  test.each<[Partial<GetOrCreateStubRequest>, RegExp]>([
+    [{ volumes: [aVolume('a'), aVolume('../b')] }, /^volumes\[1\]\.mountPath "\.\.\/b"/],
+    [{ volumes: [aVolume('/mnt/code')] }, /^volumes\[0\]\.mountPath/],
+    [{ volumes: [aVolume('a'), aVolume('/mnt/code/a')] }, /^volumes: .*same place/],
+    [{ volumes: [{ ...aVolume('a'), id: '' }] }, /^volumes\[0\]\.id/],
+    [{ volumes: [{ ...aVolume('a'), config: { bucketName: 'b' } }] }, /^volumes\[0\]\.config/],
+    [{ volumes: Array.from({ length: 33 }, (_, index) => aVolume(`v${index}`)) }, /^volumes must have at most 32/],
+    [{ allowList: ['10.0.0.0/8', 'example.org'] }, /^allowList\[1\] must be an address range/],
+    [{ allowList: ['10.0.0.0/33'] }, /^allowList\[0\]/],
+    [{ allowList: ['fd00::/129'] }, /^allowList\[0\]/],
+    [{ env: Array.from({ length: 513 }, (_, index) => `K${index}=v`) }, /^env must have at most 512/],
+    [{ env: [`K=${'x'.repeat(128 * 1024)}`] }, /^env must have at most 131072 bytes/],
+  ])('%# is refused by the name of the field', (said, errMsg) => {
+    expect(errMsgOf(said)).toMatch(errMsg);
+  });
+
+  test('address ranges of both kinds are kept', () => {
+    expect(configOf({ allowList: ['10.0.0.0/8', 'fd00::/8'] }).allowList).toEqual(['10.0.0.0/8', 'fd00::/8']);
+  });
+});

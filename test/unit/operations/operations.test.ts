@@ -5,12 +5,13 @@ import type { MachineView } from '../../../scheduler/fleet/machine-service.ts';
 import { isLoopback } from '../../../scheduler/http/auth.ts';
 import type { Caller } from '../../../scheduler/identity/caller.ts';
 import type { FirstWorkspace } from '../../../scheduler/identity/bootstrap.ts';
-import { authorize } from '../../../scheduler/operations/auth.ts';
+import { authorize, signPayload, signatureOf } from '../../../scheduler/operations/auth.ts';
 import { listContainers } from '../../../scheduler/operations/containers.ts';
 import { allOperations } from '../../../scheduler/operations/index.ts';
 import type { OperationParts } from '../../../scheduler/operations/index.ts';
 import { booleanFilter, limitOf, numberFilter } from '../../../scheduler/operations/list-rules.ts';
 import { createMachine, listMachines, upstreamUrl } from '../../../scheduler/operations/machines.ts';
+import { refusalOf } from '../../../scheduler/operations/operation.ts';
 import type { Origin } from '../../../scheduler/operations/operation.ts';
 
 const aCaller = (said: Partial<Caller> = {}): Caller => ({
@@ -234,3 +235,82 @@ test('no two operations have one name or one place', () => {
     operations.length,
   );
 });
+
+describe('SignPayload', () => {
+  const payload = new TextEncoder().encode('hello');
+  // HMAC-SHA256 of `aGVsbG8=:1700000000` under `sk_test`, computed elsewhere.
+  const signature = 'ed16b4a1fa63e688fca0fe3c713bcc1ed8c38eabfe88a5d5c64dff1298c07590';
+
+  test('signs the payload and the second', async () => {
+    expect(signatureOf('sk_test', payload, 1_700_000_000)).toBe(signature);
+    const sign = signPayload(async () => 'sk_test', { nowMs: () => 1_700_000_000_999 });
+    expect(await sign.handle(aCaller(), { payload }, anOrigin())).toEqual({
+      ok: true,
+      signature,
+      timestamp: 1_700_000_000,
+      errorMsg: '',
+    });
+  });
+
+  test('says so when the workspace is gone', async () => {
+    const sign = signPayload(async () => undefined, { nowMs: () => 0 });
+    expect(await sign.handle(aCaller(), { payload }, anOrigin())).toMatchObject({
+      ok: false,
+      errorMsg: 'Invalid signing key',
+    });
+  });
+});
+
+describe('who may call what', () => {
+  const RESTRICTED_MAY = [
+    'Authorize',
+    'SignPayload',
+    'ListDeployments',
+    'CreateObject',
+    'HeadObject',
+    'GetOrCreateVolume',
+    'GetOrCreateStub',
+    'DeployStub',
+    'GetURL',
+    'ListTasks',
+    'StartTask',
+    'EndTask',
+    'StopTasks',
+    'ListContainers',
+    'StopContainer',
+    'CheckpointContainer',
+  ];
+  const CONTAINERS_MAY = [
+    'Authorize',
+    'SignPayload',
+    'CreateObject',
+    'HeadObject',
+    'ListTasks',
+    'StartTask',
+    'EndTask',
+  ];
+  const operations = allOperations({} as OperationParts);
+  const mayCall = (type: Caller['type']): string[] =>
+    operations.filter((one) => refusalOf(one, { type, isAdmin: type === 'admin' }) === null).map((one) => one.name);
+
+  test('a restricted token runs and inspects', () => {
+    expect(mayCall('workspace_restricted').toSorted(byText)).toEqual(RESTRICTED_MAY.toSorted(byText));
+  });
+
+  test('a container’s token does what its own tasks need', () => {
+    expect(mayCall('container').toSorted(byText)).toEqual(CONTAINERS_MAY.toSorted(byText));
+  });
+
+  test.each(['admin', 'workspace_primary', 'workspace'] as const)('a token of type %s may call all', (type) => {
+    expect(mayCall(type)).toHaveLength(operations.length);
+  });
+
+  test('every answer that can refuse has a field for it, but for those without any', () => {
+    const silent = operations
+      .filter((one) => !['errMsg', 'errorMsg', 'error'].some((field) => field in one.response.properties))
+      .map((one) => one.name);
+    expect(silent.toSorted(byText)).toEqual(['DeployStub', 'EndTask', 'ExportWorkspaceConfig', 'StartTask']);
+  });
+});
+
+const byText = (a: string, b: string): number => (a < b ? -1 : 1);
