@@ -73,7 +73,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     stopContainer(parts.containerActions),
     checkpointContainer(),
     createMachine(parts.machines, parts.agentUpstream),
-    listMachines(parts.machines),
+    listMachines(parts.machines, parts.workers),
     deleteMachine(parts.workers),
     listWorkers(parts.workers),
     cordonWorker(parts.workers),

@@ -61,7 +61,10 @@ export function createMachine(machines: Pick<MachineService, 'create'>, upstream
   });
 }
 
-export function listMachines(machines: Pick<MachineService, 'list'>): Operation {
+export function listMachines(
+  machines: Pick<MachineService, 'list'>,
+  workers: Pick<WorkerService, 'listPools'>,
+): Operation {
   return operation({
     name: 'ListMachines',
     http: 'GET /machines',
@@ -70,10 +73,15 @@ export function listMachines(machines: Pick<MachineService, 'list'>): Operation 
     response: ListMachinesResponse,
     handle: async (caller, request) => {
       const all = await machines.list(ownerOf(caller));
-      const known = all.some((machine) => machine.poolName === request.poolName);
+      const named = request.poolName;
+      // A pool whose last machine went is still a pool.
+      const known =
+        named === '' ||
+        all.some((machine) => machine.poolName === named) ||
+        (await workers.listPools(ownerOf(caller))).some((pool) => pool.name === named);
       const empty = { gpus: {}, supportedGpus: {}, maxCpuMillicores: 0, maxMemoryMb: 0 };
       if (request.limit < 0) return { ok: false, errMsg: 'limit must not be negative', machines: [], ...empty };
-      if (request.poolName !== '' && !known) return { ok: false, errMsg: 'pool not found', machines: [], ...empty };
+      if (!known) return { ok: false, errMsg: 'pool not found', machines: [], ...empty };
       const wanted = all
         .filter((machine) => request.poolName === '' || machine.poolName === request.poolName)
         .toSorted((a, b) => compare(a.poolName, b.poolName) || compare(a.machineId, b.machineId));

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { ContainerId, DeploymentId, MachineId, StubId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerView } from '../../../scheduler/containers/container-view.ts';
+import type { PoolView } from '../../../scheduler/fleet/worker-service.ts';
 import type { MachineView } from '../../../scheduler/fleet/machine-service.ts';
 import { isLoopback } from '../../../scheduler/http/auth.ts';
 import type { Caller } from '../../../scheduler/identity/caller.ts';
@@ -164,9 +165,10 @@ describe('machines', () => {
     freeMemoryMib: 512,
     containerCount: 1,
   });
-  const list = listMachines({
-    list: async () => [aMachine('b', 'gpu', 'T4'), aMachine('c', 'default'), aMachine('a', 'gpu')],
-  });
+  const list = listMachines(
+    { list: async () => [aMachine('b', 'gpu', 'T4'), aMachine('c', 'default'), aMachine('a', 'gpu')] },
+    { listPools: async () => [{ name: 'emptied' } as PoolView] },
+  );
 
   test('are listed by pool and id, with what GPUs are offered', async () => {
     const answer = (await list.handle(aCaller(), { poolName: '', limit: 0 }, anOrigin())) as Record<string, unknown>;
@@ -182,6 +184,10 @@ describe('machines', () => {
   test('of one pool, limited; an unknown pool is refused', async () => {
     expect(await list.handle(aCaller(), { poolName: 'gpu', limit: 1 }, anOrigin())).toMatchObject({
       machines: [{ id: 'a' }],
+    });
+    expect(await list.handle(aCaller(), { poolName: 'emptied', limit: 0 }, anOrigin())).toMatchObject({
+      ok: true,
+      machines: [],
     });
     expect(await list.handle(aCaller(), { poolName: 'x', limit: 0 }, anOrigin())).toMatchObject({
       ok: false,
