@@ -339,6 +339,52 @@ describe('the lists of the REST API', () => {
     await waitFor(async () => (await count('status=cancelled')) === 2, 'two are cancelled');
   });
 
+  test('deployments by every filter', async () => {
+    const { id, stubId } = await platform.deploy('filtered', {
+      appName: 'filtering',
+      autoscaler: { type: 'queue_depth', minContainers: 3, maxContainers: 5 },
+    });
+    const first = await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}/${id}`);
+    const count = async (query: string): Promise<number> =>
+      (
+        (await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}?name=filtered&${query}`)).json[
+          'data'
+        ] as Json[]
+      ).length;
+    const now = new Date(Date.now() + 1_000).toISOString();
+    for (const query of [
+      '',
+      `search_query=${id}`,
+      'search_query=filter',
+      `stub_ids=${stubId},${NOBODY}`,
+      `app_id=${String(first.json['app_id'])}`,
+      `subdomain=${String(first.json['subdomain'])}`,
+      'min_containers=3',
+      `created_at_start=2020-01-01T00:00:00Z&created_at_end=${now}`,
+      'version=v1&active=true&stub_type=endpoint',
+      'offset=0',
+    ]) {
+      expect([query, await count(query)]).toEqual([query, 1]);
+    }
+    for (const query of [
+      `search_query=${NOBODY}`,
+      `stub_ids=${NOBODY}`,
+      `app_id=${NOBODY}`,
+      'min_containers=4',
+      `created_at_start=${now}`,
+      'version=2',
+      'active=false',
+      'offset=1',
+    ]) {
+      expect([query, await count(query)]).toEqual([query, 0]);
+    }
+    // The bounds that were set win over the stub's.
+    await platform.gateway(`POST /deployments/${id}/scale`, { containers: 4 });
+    expect(await count('min_containers=4')).toBe(1);
+    await platform.gateway(`DELETE /deployments/${id}`);
+    expect([await count(''), await count('show_deleted=true')]).toEqual([0, 1]);
+  });
+
   test('apps and containers', async () => {
     await platform.deploy('shown', { appName: 'Shown App' });
     await platform.call('POST /endpoint/shown/warmup');
