@@ -147,6 +147,7 @@ export class ContainerSlots {
     this.#attempts.add(attempt);
     connection.inHand.add(key);
     connection.send('run', firstHeader(task), task.input);
+    this.#attempts.start(attempt);
     return undefined;
   }
 

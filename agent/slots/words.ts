@@ -27,6 +27,8 @@ export function firstHeader(task: RunTask__Output): object {
     timeoutMs: task.timeoutMs,
     part: 0,
     last: task.last,
+    // The hand-over counts as the start: no frame is owed for it.
+    started: false,
   };
   return task.query === '' ? base : { ...base, query: JSON.parse(task.query) as unknown };
 }

@@ -23,6 +23,11 @@ const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
 /** Parts of results held until their result comes; beyond this the newest ones count as too large. */
 const MAX_HELD_BYTES = 256 * 1024 * 1024;
 
+/** Acknowledgements wait this long for a message to travel with, and at most so many of them. */
+const LINGER_MS = 20;
+const MOST_LINGERING = 256;
+const ACK_BYTES = 256;
+
 /** Parts of one large result. */
 interface Parts {
   readonly chunks: Buffer[];
@@ -44,6 +49,7 @@ export class TaskStream implements TaskLink {
   #batch: TaskToAgent[] = [];
   #batchBytes = 0;
   #flushing: NodeJS.Immediate | undefined;
+  #lingering: NodeJS.Timeout | undefined;
   /** By attempt token. They belong to the stream: an agent sends all parts again on its next one. */
   readonly #parts = new Map<string, Parts>();
   #heldBytes = 0;
@@ -120,8 +126,14 @@ export class TaskStream implements TaskLink {
     this.#write({ cancel: { taskId, token, reason } }, 0);
   }
 
+  /** Nobody waits for this: it travels with the next message, or after a moment. */
   acked(taskId: TaskId, token: AttemptToken): void {
-    this.#write({ acked: { taskId, token } }, 0);
+    if (this.#closed) return;
+    this.#batch.push({ acked: { taskId, token } });
+    this.#batchBytes += ACK_BYTES;
+    this.#bufferedBytes += ACK_BYTES;
+    if (this.#batch.length >= MOST_LINGERING) this.#flush();
+    else this.#lingering ??= setTimeout(() => this.#flush(), LINGER_MS);
   }
 
   /** Messages of one turn of the loop travel together, in order. */
@@ -138,6 +150,8 @@ export class TaskStream implements TaskLink {
   #flush(): void {
     clearImmediate(this.#flushing);
     this.#flushing = undefined;
+    clearTimeout(this.#lingering);
+    this.#lingering = undefined;
     const messages = this.#batch;
     const bytes = this.#batchBytes;
     this.#batch = [];

@@ -103,6 +103,8 @@ class Server:
             query = header.get('query')
             task = Task(key[0], key[1], query if isinstance(query, dict) else None, int(header.get('timeoutMs') or 0))
             task.sink = self.link
+            # An agent that takes the hand-over for the start says so, and is spared a frame per task.
+            task.announce = header.get('started') is not False
             self.held[key] = task
         elif not task.parts:
             return  # sent twice: it is in hand
@@ -143,7 +145,8 @@ class Server:
     # ---- answers -----------------------------------------------------------------------------------------------------------------
     def begin(self, task: Task) -> None:
         task.began = time.monotonic()
-        self.link.send(protocol.STARTED, {'taskId': task.task_id, 'token': task.token})
+        if task.announce:
+            self.link.send(protocol.STARTED, {'taskId': task.task_id, 'token': task.token})
 
     def _answer(self, task: Task, outcome: str, body: bytes) -> None:
         """Sends a result and keeps it until it is acknowledged."""

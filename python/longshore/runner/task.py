@@ -42,6 +42,8 @@ class Task:
         #: What the handler printed without a line end yet, by stream and thread.
         self.partial: Dict[Any, str] = {}
         self.sink: Any = None
+        #: Its start is told by a frame of its own.
+        self.announce = True
         self.coroutine: Any = None
         self._open = False
         self._thread = 0
