@@ -204,6 +204,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     metrics: new TaskMetrics(registry),
     isAlive: (replica) => presence.isAlive(replica),
+    isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
     onDepth: (target, depth) => autoscaler.depthSeen(target, depth),
     onAttemptEnded: (queue, containerId) => autoscaler.attemptEnded(queue, containerId),
     listRows: async (workspaceId, filter) => {

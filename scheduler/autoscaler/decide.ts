@@ -10,6 +10,8 @@ export interface ScaleContainer {
   /** When it last became idle (ready, or a completion); for what is not ready yet, when it was made. */
   readonly idleSinceMs: number;
   readonly createdAtMs: number;
+  /** Longer than the queue's, when a task's end asked for it. */
+  readonly keepWarmMs: number;
   /** Asked for by a warm-up: spared until it is ready, then kept for its keep-warm like any other. */
   readonly warmUp: boolean;
 }
@@ -113,7 +115,7 @@ function mayLeave(container: ScaleContainer, input: ScaleInput, nowMs: number): 
   // What only starts may be what a waiting task gets; where nothing is wanted at all, nothing is kept for it.
   if (container.state !== 'RUNNING') return !input.active || input.waiting === 0;
   if (container.attempts > 0) return false;
-  return !input.active || nowMs - container.idleSinceMs >= input.keepWarmMs;
+  return !input.active || nowMs - container.idleSinceMs >= Math.max(input.keepWarmMs, container.keepWarmMs);
 }
 
 /** Pending newest first, then what starts, then the idle, longest first. */
@@ -133,7 +135,7 @@ function nextExpiry(live: readonly ScaleContainer[], keepWarmMs: number, nowMs: 
   let next: number | undefined;
   for (const container of live) {
     if (container.state !== 'RUNNING' || container.attempts > 0) continue;
-    const at = container.idleSinceMs + keepWarmMs;
+    const at = container.idleSinceMs + Math.max(keepWarmMs, container.keepWarmMs);
     if (at > nowMs && (next === undefined || at < next)) next = at;
   }
   return next;

@@ -251,6 +251,7 @@ export class Autoscaler {
       attempts: container?.link === undefined ? (entry.row.state === 'RUNNING' ? 1 : 0) : container.inFlight,
       idleSinceMs: container?.idleSinceMs ?? entry.row.createdAtMs,
       createdAtMs: entry.row.createdAtMs,
+      keepWarmMs: container?.keepWarmMs ?? 0,
       warmUp: entry.spec.warmUp === true,
     };
   }

@@ -35,6 +35,8 @@ export interface ReadyContainer extends Candidate {
   paused: NodeJS.Timeout | undefined;
   link: TaskLink | undefined;
   idleSinceMs: number;
+  /** As the last EndTask asked, beside the stub's. */
+  keepWarmMs: number;
   completed: number;
 }
 
@@ -67,6 +69,7 @@ export class SlotTable {
       paused: undefined,
       link,
       idleSinceMs: nowMs,
+      keepWarmMs: 0,
       completed: 0,
     };
     this.#byId.set(facts.containerId, container);

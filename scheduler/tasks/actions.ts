@@ -112,6 +112,9 @@ export class Actions implements TaskActions, DeploymentEffects {
     const body = request.result.length > 0 ? Buffer.from(request.result) : undefined;
     const durationMs = request.durationSeconds * 1000;
     const { ender } = this.#parts;
+    if (attempt.container !== undefined) {
+      attempt.container.keepWarmMs = request.keepWarmSeconds < 0 ? Infinity : request.keepWarmSeconds * 1000;
+    }
     if (status === 'RETRY') await ender.ended(attempt, 'retry', body, durationMs);
     else {
       const httpStatus = status === 'COMPLETE' ? 200 : status === 'TIMEOUT' ? 504 : 500;

@@ -78,6 +78,8 @@ export interface TaskServiceParts {
   readonly graces?: TaskGraces;
   /** Is another replica's presence known? */
   readonly isAlive: (replica: InstanceId) => boolean;
+  /** Whether the deployment still takes tasks. */
+  readonly isActive: (target: Target) => boolean | Promise<boolean>;
   /** A queue grew or an attempt ended: the autoscaler may care. */
   readonly onDepth: (target: Target, depth: number) => void;
   readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
@@ -137,6 +139,11 @@ export class Tasks implements TaskService {
     const nowMs = clock.nowMs();
     const taskId = newId<TaskId>();
     const stored = await this.#parts.bodies.storeInput(call.input);
+    // Storing a large input takes a moment, in which the deployment may have been stopped: whoever stopped it has answered its callers already.
+    if (stored.inputObjectId !== undefined && !(await this.#parts.isActive(target))) {
+      void this.#parts.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
+      return { kind: 'unavailable', text: 'deployment stopped' };
+    }
     const { config } = target;
     const job: TaskJob = {
       v: 1,

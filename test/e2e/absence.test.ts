@@ -44,17 +44,23 @@ async function active(platform: Platform, deployment: Deployment, count: number)
   );
 }
 
-/** Until the handler is in the middle of it: its container has noted the run. */
-async function inHand(platform: Platform, deployment: Deployment, taskId: string): Promise<void> {
+/** Runs a shell command in the deployment's one container, to its end. */
+async function inContainer(platform: Platform, deployment: Deployment, command: string): Promise<void> {
   const [container] = await platform.containers(deployment);
-  const exec = await platform.engine.client.getContainer(container?.Id ?? '').exec({
-    Cmd: ['sh', '-c', 'for i in $(seq 200); do ls /tmp/ran-hand* >/dev/null 2>&1 && exit 0; sleep 0.05; done; exit 1'],
-  });
+  const exec = await platform.engine.client.getContainer(container?.Id ?? '').exec({ Cmd: ['sh', '-c', command] });
   const stream = await exec.start({});
   stream.resume();
-  await waitFor(async () => (await exec.inspect()).Running === false, `task ${taskId} is in hand`, 15_000);
+  await waitFor(async () => (await exec.inspect()).Running === false, `${command} ends`, 15_000);
   expect((await exec.inspect()).ExitCode).toBe(0);
 }
+
+/** Until the handler is in the middle of it: its container has noted the run. */
+const inHand = (platform: Platform, deployment: Deployment): Promise<void> =>
+  inContainer(
+    platform,
+    deployment,
+    'for i in $(seq 200); do test -e /tmp/ran-hand && exit 0; sleep 0.05; done; exit 1',
+  );
 
 async function expectServedOnce(
   platform: Platform,
@@ -71,8 +77,8 @@ describe('an agent that stands still', () => {
     test(`for ${seconds} s answers what was called meanwhile, each once`, async ({ platform }) => {
       const { deployment, container } = await warm(platform, `still-${seconds}`);
       const first = platform.invoke(deployment, { key: 'hand', seconds: 0.7 });
-      const [taskId = ''] = await active(platform, deployment, 1);
-      await inHand(platform, deployment, taskId);
+      await active(platform, deployment, 1);
+      await inHand(platform, deployment);
       platform.agent.freeze();
       let answered = 0;
       const second = platform.invoke(deployment, { key: 'waiting', seconds: 0 });
@@ -96,14 +102,16 @@ describe('an agent that stands still', () => {
 describe('a scheduler that was killed', () => {
   test('adopts the task that ran, which completes and ran once', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'adopted');
-    const call = platform.invoke(deployment, { key: 'hand', seconds: 5 }).catch((error: unknown) => error);
+    const input = { key: 'hand', seconds: 0, held: true };
+    const call = platform.invoke(deployment, input).catch((error: unknown) => error);
     const [taskId = ''] = await active(platform, deployment, 1);
-    await inHand(platform, deployment, taskId);
+    await inHand(platform, deployment);
     await platform.scheduler.kill();
     expect(await call).toBeInstanceOf(Error);
     await platform.startScheduler();
     // Nobody had been told its id yet, so it may be known only from the agent's report on.
     expect(await platform.taskIs(taskId, 'RUNNING')).toMatchObject({ container_id: container });
+    await inContainer(platform, deployment, 'touch /tmp/go-hand');
     const task = await platform.taskIs(taskId, 'COMPLETE', 20_000);
     expect(task.result).toEqual({ runs: 1, container, key: 'hand' });
     await expectServedOnce(platform, deployment, container, 'hand');
@@ -113,7 +121,7 @@ describe('a scheduler that was killed', () => {
     const { deployment, container } = await warm(platform, 'ended-meanwhile');
     const call = platform.invoke(deployment, { key: 'hand', seconds: 0.5 }).catch((error: unknown) => error);
     const [taskId = ''] = await active(platform, deployment, 1);
-    await inHand(platform, deployment, taskId);
+    await inHand(platform, deployment);
     await platform.scheduler.kill();
     expect(await call).toBeInstanceOf(Error);
     await pass(1000);
@@ -139,7 +147,7 @@ describe('an agent that was killed', () => {
     const { deployment, container } = await warm(platform, 'in-hand');
     const call = platform.invoke(deployment, { key: 'hand', seconds: 2 });
     const [taskId = ''] = await active(platform, deployment, 1);
-    await inHand(platform, deployment, taskId);
+    await inHand(platform, deployment);
     await platform.agent.kill();
     await platform.agent.start();
     const answer: Answer = await call;
@@ -153,7 +161,7 @@ describe('an agent that was killed', () => {
     const { deployment, container } = await warm(platform, 'result-kept');
     const call = platform.invoke(deployment, { key: 'hand', seconds: 0.5 });
     const [taskId = ''] = await active(platform, deployment, 1);
-    await inHand(platform, deployment, taskId);
+    await inHand(platform, deployment);
     await platform.agent.kill();
     await pass(1500);
     await platform.agent.start();

@@ -197,6 +197,7 @@ export async function aProcess(
     metrics: new TaskMetrics(new Registry()),
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
     isAlive: options.alive ?? (() => false),
+    isActive: () => true,
     onDepth: () => undefined,
     onAttemptEnded: () => undefined,
     listRows: () => Promise.resolve([]),

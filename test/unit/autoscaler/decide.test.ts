@@ -17,6 +17,7 @@ function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
     attempts: 0,
     idleSinceMs: 0,
     createdAtMs: 0,
+    keepWarmMs: 0,
     warmUp: false,
     ...changes,
   };
@@ -47,6 +48,7 @@ const container = fc
     idleSinceMs: fc.integer({ min: NOW - 30_000, max: NOW }),
     createdAtMs: fc.integer({ min: NOW - 60_000, max: NOW }),
     warmUp: fc.boolean(),
+    keepWarmMs: fc.constantFrom(0, 1000, 600_000),
   })
   .map((one) => ({ ...one, attempts: one.state === 'RUNNING' || one.state === 'DRAINING' ? one.attempts : 0 }));
 const input: fc.Arbitrary<ScaleInput> = fc
@@ -308,4 +310,11 @@ test('a container that a warm-up asked for is spared until it is ready', () => {
   expect(decideScale(input, NOW).kind).toBe('hold');
   const ready = aContainer({ state: 'RUNNING', warmUp: true });
   expect(decideScale({ ...input, containers: [ready] }, NOW).kind).toBe('stop');
+});
+
+test('a container whose last task asked for longer stays for it, beside a shorter keep-warm of its stub', () => {
+  const asked = aContainer({ idleSinceMs: NOW - 5000, keepWarmMs: 60_000 });
+  const input = anInput({ inFlight: 0, waiting: 0, keepWarmMs: 1000, containers: [asked] });
+  expect(decideScale(input, NOW)).toMatchObject({ kind: 'hold', againAtMs: NOW + 55_000 });
+  expect(decideScale(input, NOW + 55_000).kind).toBe('stop');
 });
