@@ -62,6 +62,13 @@ const inHand = (platform: Platform, deployment: Deployment): Promise<void> =>
     'for i in $(seq 200); do test -e /tmp/ran-hand && exit 0; sleep 0.05; done; exit 1',
   );
 
+/** A handler that runs until it is let go. */
+const HELD = { key: 'hand', seconds: 0, held: true };
+
+/** Lets it go, and gives its runner the moment to end the task. */
+const letGo = (platform: Platform, deployment: Deployment): Promise<void> =>
+  inContainer(platform, deployment, 'touch /tmp/go-hand && sleep 0.5');
+
 async function expectServedOnce(
   platform: Platform,
   deployment: Deployment,
@@ -76,7 +83,7 @@ describe('an agent that stands still', () => {
   for (const seconds of [1, 10]) {
     test(`for ${seconds} s answers what was called meanwhile, each once`, async ({ platform }) => {
       const { deployment, container } = await warm(platform, `still-${seconds}`);
-      const first = platform.invoke(deployment, { key: 'hand', seconds: 0.7 });
+      const first = platform.invoke(deployment, HELD);
       await active(platform, deployment, 1);
       await inHand(platform, deployment);
       platform.agent.freeze();
@@ -84,6 +91,7 @@ describe('an agent that stands still', () => {
       const second = platform.invoke(deployment, { key: 'waiting', seconds: 0 });
       for (const call of [first, second]) void call.then(() => (answered += 1));
       try {
+        await letGo(platform, deployment);
         await pass(seconds * 1000);
         expect(answered).toBe(0);
       } finally {
@@ -102,8 +110,7 @@ describe('an agent that stands still', () => {
 describe('a scheduler that was killed', () => {
   test('adopts the task that ran, which completes and ran once', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'adopted');
-    const input = { key: 'hand', seconds: 0, held: true };
-    const call = platform.invoke(deployment, input).catch((error: unknown) => error);
+    const call = platform.invoke(deployment, HELD).catch((error: unknown) => error);
     const [taskId = ''] = await active(platform, deployment, 1);
     await inHand(platform, deployment);
     await platform.scheduler.kill();
@@ -111,7 +118,7 @@ describe('a scheduler that was killed', () => {
     await platform.startScheduler();
     // Nobody had been told its id yet, so it may be known only from the agent's report on.
     expect(await platform.taskIs(taskId, 'RUNNING')).toMatchObject({ container_id: container });
-    await inContainer(platform, deployment, 'touch /tmp/go-hand');
+    await letGo(platform, deployment);
     const task = await platform.taskIs(taskId, 'COMPLETE', 20_000);
     expect(task.result).toEqual({ runs: 1, container, key: 'hand' });
     await expectServedOnce(platform, deployment, container, 'hand');
@@ -119,12 +126,12 @@ describe('a scheduler that was killed', () => {
 
   test('takes the result of a task that ended while it was away', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'ended-meanwhile');
-    const call = platform.invoke(deployment, { key: 'hand', seconds: 0.5 }).catch((error: unknown) => error);
+    const call = platform.invoke(deployment, HELD).catch((error: unknown) => error);
     const [taskId = ''] = await active(platform, deployment, 1);
     await inHand(platform, deployment);
     await platform.scheduler.kill();
     expect(await call).toBeInstanceOf(Error);
-    await pass(1000);
+    await letGo(platform, deployment);
     await platform.startScheduler();
     expect((await platform.taskIs(taskId, 'COMPLETE', 20_000)).result).toEqual({ runs: 1, container, key: 'hand' });
     await expectServedOnce(platform, deployment, container, 'hand');
@@ -145,11 +152,12 @@ describe('an agent that was killed', () => {
 
   test('answers the task that was in hand, which ran once', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'in-hand');
-    const call = platform.invoke(deployment, { key: 'hand', seconds: 2 });
+    const call = platform.invoke(deployment, HELD);
     const [taskId = ''] = await active(platform, deployment, 1);
     await inHand(platform, deployment);
     await platform.agent.kill();
     await platform.agent.start();
+    await letGo(platform, deployment);
     const answer: Answer = await call;
     expect(answer).toMatchObject({ status: 200, taskId });
     expect(jsonOf<Ran>(answer)).toEqual({ runs: 1, container, key: 'hand' });
@@ -159,11 +167,11 @@ describe('an agent that was killed', () => {
 
   test('takes over the result of a task that ended while it was away', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'result-kept');
-    const call = platform.invoke(deployment, { key: 'hand', seconds: 0.5 });
+    const call = platform.invoke(deployment, HELD);
     const [taskId = ''] = await active(platform, deployment, 1);
     await inHand(platform, deployment);
     await platform.agent.kill();
-    await pass(1500);
+    await letGo(platform, deployment);
     await platform.agent.start();
     expect(await call).toMatchObject({ status: 200, taskId });
     await platform.taskIs(taskId, 'COMPLETE');
