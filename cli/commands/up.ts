@@ -109,15 +109,18 @@ function showReady(context: Context, example: ExampleAnswer | undefined, flags: 
   print(`Longshore is up at ${context.url}`);
   if (flags.firstRun === true || flags.example !== undefined) {
     const program = programName(env);
-    const name = example?.name ?? 'hello';
     print(`Token: ${context.token}`);
     print('');
     print('Next:');
-    print(
-      `  curl -X POST ${example?.url ?? `${context.url}/endpoint/${name}`} -H "Authorization: Bearer ${context.token}" -d '{}'`,
-    );
-    print(`  ${program} deploy examples/slow/app.py`);
-    print(`  ${program} logs ${name} --follow`);
+    if (example === undefined) {
+      // Its URL answers nothing, so what may be repaired comes first.
+      print(`  ${program} deploy ${flags.example ?? 'examples/hello/app.py'}`);
+      print(`  ${program} status`);
+    } else {
+      print(`  curl -X POST ${example.url} -H "Authorization: Bearer ${context.token}" -d '{}'`);
+      print(`  ${program} deploy examples/slow/app.py`);
+      print(`  ${program} logs ${example.name} --follow`);
+    }
   } else {
     print('`longshore context show` prints the token.');
   }

@@ -91,9 +91,12 @@ async function runDescribe(argument: string, cwd: string, env: Env): Promise<Rea
     },
   ).catch((error: unknown) => {
     throw errorCode(error) === 'ENOENT'
-      ? new CliError('python3 was not found: reading an app file needs Python 3.8 or newer on this machine', {
-          cause: error,
-        })
+      ? new CliError(
+          'python3 was not found: reading an app file needs Python 3.8 or newer on this machine; install it (Debian: apt-get install python3) and repeat',
+          {
+            cause: error,
+          },
+        )
       : new CliError('cannot run python3', { cause: error });
   });
   if (ended.signal === 'SIGKILL') {

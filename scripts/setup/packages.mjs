@@ -37,6 +37,7 @@ const PROGRAMS = {
   },
   postgres: { packages: ['postgresql'], found: postgresBin, service: 'postgresql', what: 'Postgres' },
   dockerd: { packages: ['docker.io', 'ca-certificates'], found: () => findProgram('dockerd'), what: 'Docker Engine' },
+  python: { packages: ['python3'], found: () => findProgram('python3'), what: 'Python' },
   pytest: { packages: ['python3', 'python3-pytest'], found: pythonWithPytest, what: 'Python with pytest' },
   downloads: {
     packages: ['ca-certificates'],

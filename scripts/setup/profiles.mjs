@@ -12,9 +12,9 @@ import { isNodeNewEnough } from './paths.mjs';
 import { privilege } from './privilege.mjs';
 import { repeatInDockerGroup } from './regroup.mjs';
 
-/** `start`: to run Longshore. `test`: beside that, what the tests use. */
+/** `start`: to run Longshore, and to read the definitions of apps. `test`: beside that, what the tests use. */
 const PROFILES = {
-  start: ['redis'],
+  start: ['redis', 'python'],
   test: ['redis', 'postgres', 'pytest'],
 };
 

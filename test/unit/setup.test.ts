@@ -72,9 +72,9 @@ test('the agent finds a base image made here by another template than the offici
 });
 
 test('everything that is missing is cured by one command', () => {
-  const command = installCommand(['dockerd', 'redis'], ['systemctl start docker']);
+  const command = installCommand(['dockerd', 'redis', 'python'], ['systemctl start docker']);
   expect(command).toBe(
-    "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends docker.io ca-certificates redis-server && systemctl start docker'",
+    "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends docker.io ca-certificates redis-server python3 && systemctl start docker'",
   );
 });
 
