@@ -344,6 +344,8 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'targets', start: () => targets.start() },
       { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },
       { name: 'containers', start: () => book.load() },
+      // Embedded records have one owner at a time: a leader or a replica that Redis still names is one that died.
+      { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.forgetOthers() : undefined) },
       presence,
       leader,
       {

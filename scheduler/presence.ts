@@ -28,6 +28,12 @@ export class Presence {
     return instance === this.#instance || this.#alive.has(instance);
   }
 
+  /** The data directory is ours alone, so whoever else is listed is dead. */
+  async forgetOthers(): Promise<void> {
+    const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
+    await this.#redis.del(this.#keys.instances, this.#keys.leader, ...names.map((name) => this.#keys.presence(name)));
+  }
+
   async start(): Promise<void> {
     await this.#renew();
     void this.#loop();

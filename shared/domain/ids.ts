@@ -1,5 +1,5 @@
 // Branded ids, so that one cannot stand where another belongs. Public ids are UUIDs unless said otherwise.
-import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { hash, randomBytes, randomUUID } from 'node:crypto';
 
 declare const brand: unique symbol;
 type Id<Name extends string> = string & { readonly [brand]: Name };
@@ -27,9 +27,10 @@ export type InstanceId = Id<'InstanceId'>;
 export const newId = <T extends Id<string>>(): T => randomUUID() as string as T;
 export const newContainerId = (kind: string, stubId: StubId): ContainerId =>
   `${kind}-${stubId}-${randomBytes(4).toString('hex')}` as ContainerId;
-export const newAttemptToken = (): AttemptToken => randomBytes(32).toString('hex') as AttemptToken;
+/** Two random UUIDs without dashes (244 random bits): they come from a pool, a call to the system per task does not. */
+export const newAttemptToken = (): AttemptToken => (randomUUID() + randomUUID()).replaceAll('-', '') as AttemptToken;
 export const newInstanceId = (): InstanceId => randomBytes(8).toString('hex') as InstanceId;
-export const sha256Hex = (data: string | Uint8Array): string => createHash('sha256').update(data).digest('hex');
+export const sha256Hex = (data: string | Uint8Array): string => hash('sha256', data, 'hex');
 export const lockTokenOf = (instance: InstanceId, token: AttemptToken): LockToken =>
   `${instance}.${sha256Hex(token)}` as LockToken;
 /** The sha256 part, by which an adopting replica recognises an attempt. */
