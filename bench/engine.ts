@@ -59,6 +59,14 @@ export class BenchEngine {
     return (await this.client.listContainers({ all: true, filters })).length;
   }
 
+  /** What bears the run's labels now, in any state. */
+  async countOwn(): Promise<{ readonly containers: number; readonly volumes: number }> {
+    let volumes = 0;
+    for (const label of this.#labels)
+      volumes += (await this.client.listVolumes({ filters: { label: [label] } })).Volumes?.length ?? 0;
+    return { containers: (await this.#list()).length, volumes };
+  }
+
   /** Removes whatever bears the run's labels. @throws Error naming what is left */
   async removeAll(): Promise<void> {
     let ids: readonly string[];

@@ -15,6 +15,7 @@ export interface Product {
   readonly network: string;
   readonly client: Client;
   readonly env: Readonly<Record<string, string | undefined>>;
+  readonly pids: { readonly scheduler: number; readonly agent: number };
   /** Deploys a file of this repository and gives its invoke URL. */
   deploy(target: string): Promise<DeployedApp>;
   /** Ends the agent with its containers, then the scheduler once every record is stored. */
@@ -71,6 +72,7 @@ export async function startProduct(place: Workplace, profileDir: string | undefi
     network,
     client,
     env,
+    pids: { scheduler: scheduler.pid, agent: agent.pid },
     deploy: async (target) => {
       const request = { target: join(ROOT, target), name: undefined, reuse: false, onStep: () => undefined };
       const { url: invokeUrl, deploymentId, stubId } = await deployApp(client, { ...request, env: place.env });

@@ -282,7 +282,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     stops,
     clock,
     log,
-    openTasks: (queue, limit) => openTaskIdsOfQueue(db, queue, limit),
+    openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
     leases,
     onQueueChanged: (queue) => autoscaler.wake(queue),
   });

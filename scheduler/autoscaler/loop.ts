@@ -3,7 +3,7 @@
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { BookChange, BookEntry, ContainerBook } from '../containers/book.ts';
+import type { BookChange, BookEntry, ContainerBook, Moved } from '../containers/book.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
@@ -225,9 +225,14 @@ export class Autoscaler {
     if (container !== undefined && container.inFlight > 0) return;
     slots.leave(id);
     const event = entry.row.state === 'PENDING' || entry.row.state === 'ASSIGNED' ? 'abandon' : 'stop';
-    const moved = await book.transition(id, event, { change: { reason: 'scaled_in' } });
-    if (moved === 'refused') slots.stay(id);
-    else log.info({ containerId: id, queue: entry.spec.queue }, 'scaling in');
+    let moved: Moved = 'refused';
+    try {
+      moved = await book.transition(id, event, { change: { reason: 'scaled_in' } });
+    } finally {
+      // It goes on counting as live, so it must go on taking tasks.
+      if (moved === 'refused') slots.stay(id);
+    }
+    if (moved !== 'refused') log.info({ containerId: id, queue: entry.spec.queue }, 'scaling in');
   }
 
   #bounds(target: Target): Bounds {

@@ -38,9 +38,15 @@ export class ContainerStops implements ContainerActions {
     const { id, state } = entry.row;
     this.#slots.leave(id);
     const event = state === 'PENDING' || state === 'ASSIGNED' ? 'abandon' : 'stop';
-    const moved = await this.#book.transition(id, event, { change: { reason } });
-    // It moved on meanwhile (an acknowledgement came): the other way to say the same.
-    if (moved === 'refused')
-      await this.#book.transition(id, event === 'stop' ? 'abandon' : 'stop', { change: { reason } });
+    try {
+      const moved = await this.#book.transition(id, event, { change: { reason } });
+      // It moved on meanwhile (an acknowledgement came): the other way to say the same.
+      if (moved === 'refused')
+        await this.#book.transition(id, event === 'stop' ? 'abandon' : 'stop', { change: { reason } });
+    } catch (error) {
+      // Not written: it runs on, and whoever asked is told so.
+      this.#slots.stay(id);
+      throw error;
+    }
   }
 }

@@ -18,6 +18,7 @@ export interface Lease {
 
 /** Longer than the lock, so that an adopting replica finds it; renewed with the locks. */
 const LEASE_SECONDS = 180;
+const ANNOUNCED_SECONDS = 10;
 const BY_ANOTHER_RUNNER = 'another-runner';
 
 export class Leases {
@@ -31,13 +32,22 @@ export class Leases {
 
   /** Sent in this tick; the answer need not be awaited for a first fetch, because nobody else can hold one. */
   async write(lease: Lease): Promise<void> {
-    const { input: _input, ...job } = lease.job;
-    await this.#redis.set(this.#keys.lease(lease.job.taskId), JSON.stringify({ ...lease, job }), 'EX', LEASE_SECONDS);
+    await this.#redis.set(this.#keys.lease(lease.job.taskId), encode(lease), 'EX', LEASE_SECONDS);
+  }
+
+  /** Redis lost it: written again, unless somebody else holds the task by now. */
+  async restore(lease: Lease): Promise<void> {
+    await this.#redis.set(this.#keys.lease(lease.job.taskId), encode(lease), 'EX', LEASE_SECONDS, 'NX');
   }
 
   async read(taskId: TaskId): Promise<Lease | undefined> {
     const text = await this.#redis.get(this.#keys.lease(taskId));
     return text === null || text === BY_ANOTHER_RUNNER ? undefined : (JSON.parse(text) as Lease);
+  }
+
+  /** A runner that is not ours is about to take the task out of its queue: for a moment nobody takes it for lost. */
+  async announce(taskId: TaskId): Promise<void> {
+    await this.#redis.set(this.#keys.lease(taskId), BY_ANOTHER_RUNNER, 'EX', ANNOUNCED_SECONDS, 'NX');
   }
 
   /** A runner that is not ours started the task: it is somebody's for so long. */
@@ -56,4 +66,9 @@ export class Leases {
   async drop(taskId: TaskId): Promise<void> {
     await this.#redis.del(this.#keys.lease(taskId));
   }
+}
+
+function encode(lease: Lease): string {
+  const { input: _input, ...job } = lease.job;
+  return JSON.stringify({ ...lease, job });
 }

@@ -8,6 +8,8 @@ import type { Machine, Machines } from './machines.ts';
 
 const ACK_WITHIN_MS = 15_000;
 const LOST_AFTER_MS = 90_000;
+/** After this nobody waits for what a lost machine may still run. */
+const UNKNOWN_FOR_MS = 24 * 3600_000;
 const START_GRACE_MS = 120_000;
 const EVERY_MS = 1_000;
 
@@ -63,8 +65,10 @@ export class MachineHealth {
     await this.#takeBackUnacknowledged(nowMs);
     if (upMs < START_GRACE_MS) return;
     for (const machine of machines.all()) {
-      if (machine.health !== 'SUSPECT' || machine.suspectSinceMs === null) continue;
-      if (nowMs - machine.suspectSinceMs >= LOST_AFTER_MS) await this.#lose(machine);
+      const overdue = machine.suspectSinceMs !== null && nowMs - machine.suspectSinceMs >= LOST_AFTER_MS;
+      if (machine.health === 'SUSPECT' && overdue) await this.#lose(machine);
+      // Also what an earlier round could not write.
+      if (machine.health === 'LOST') await this.#moveOff(machine, nowMs);
     }
   }
 
@@ -79,11 +83,20 @@ export class MachineHealth {
   }
 
   async #lose(machine: Machine): Promise<void> {
-    const { machines, book, slots, tasks } = this.#parts;
+    const { machines, tasks } = this.#parts;
     machines.lost(machine);
     await tasks.machineLost(machine.row.id);
+  }
+
+  async #moveOff(machine: Machine, nowMs: number): Promise<void> {
+    const { book, slots } = this.#parts;
+    const forgotten = nowMs - (machine.suspectSinceMs ?? nowMs) >= UNKNOWN_FOR_MS;
     for (const { row } of [...book.ofMachine(machine.row.id)]) {
       slots.remove(row.id);
+      if (row.state === 'UNKNOWN') {
+        if (forgotten) await book.transition(row.id, 'expire', { epoch: row.epoch, change: { reason: 'lost' } });
+        continue;
+      }
       const back = row.state === 'ASSIGNED';
       const change = back ? { machineId: null, assignmentId: null } : {};
       await book.transition(row.id, back ? 'revoke' : 'machine_lost', { epoch: row.epoch, change });

@@ -1,6 +1,6 @@
 // Workers and pools as operators handle them: list, cordon, uncordon, drain, delete. Intent is written to the machine's row and survives everything; what drains is carried on by the leader,
 // woken by each attempt that ends and each container that goes. A drained machine is one without a live container.
-import type { MachineId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
@@ -209,19 +209,26 @@ export class Workers implements WorkerService {
 
   /** No new attempts; stopped once it has none, or at the deadline. */
   #leave(entry: BookEntry, isLate: boolean): void {
-    const { book, slots } = this.#parts;
+    const { slots } = this.#parts;
     const { state, id } = entry.row;
     if (state === 'RUNNING' || state === 'DRAINING') {
       slots.leave(id);
       const busy = (slots.get(id)?.inFlight ?? 0) > 0;
       if (busy && !isLate) {
-        if (state === 'RUNNING') void book.transition(id, 'drain', { change: { reason: 'drained' } });
+        if (state === 'RUNNING') this.#move(id, 'drain');
         return;
       }
     }
     if (state === 'STARTING' || state === 'RUNNING' || state === 'DRAINING') {
-      void book.transition(id, 'stop', { change: { reason: 'drained' } });
+      this.#move(id, 'stop');
     }
+  }
+
+  /** Looked at again every second, so one that could not be written is no more than said. */
+  #move(id: ContainerId, event: 'drain' | 'stop'): void {
+    this.#parts.book.transition(id, event, { change: { reason: 'drained' } }).catch((error: unknown) => {
+      this.#parts.log.warn({ err: error, containerId: id }, 'a container could not be drained, trying again');
+    });
   }
 
   *#owned(owner: Owner): Iterable<Machine> {

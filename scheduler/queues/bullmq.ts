@@ -198,10 +198,12 @@ class BullmqTaskQueues implements TaskQueues {
     });
   }
 
-  giveBack(name: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence> {
-    return this.#fenced(`give back task ${taskId}`, lock, () =>
-      this.#queue(name).backend.moveJobFromActiveToWait(taskId, lock),
-    );
+  giveBack(name: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence> {
+    return this.#fenced(`give back task ${taskId}`, lock, async () => {
+      const { backend } = this.#queue(name);
+      if (changed !== undefined) await backend.updateData(skeleton(taskId), changed);
+      return await backend.moveJobFromActiveToWait(taskId, lock);
+    });
   }
 
   async lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {

@@ -35,9 +35,11 @@ export const TaskJob = Type.Object({
   createdAtMs: Type.Integer({ minimum: 0 }),
   /** Attempts made before this job was added (0; more when it was rebuilt from its row): attempt numbers never go back. */
   attempts: Type.Integer({ minimum: 0 }),
-  /** User retries allowed for this task (0 to 5), and those used up. Attempts lost to the infrastructure are the others. */
+  /** User retries allowed for this task (0 to 5), and those used up. */
   retries: Type.Integer({ minimum: 0 }),
   retriesUsed: Type.Integer({ minimum: 0 }),
+  /** Attempts lost to infrastructure causes. Absent: none. */
+  losses: Type.Optional(Type.Integer({ minimum: 0 })),
 });
 export type TaskJob = Static<typeof TaskJob>;
 

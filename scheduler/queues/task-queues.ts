@@ -76,8 +76,11 @@ export interface TaskQueues {
    * @param changed - replaces what the job carries, in the same fenced step (a user retry counts itself there)
    */
   delay(queue: QueueName, taskId: TaskId, lock: LockToken, untilMs: number, changed?: TaskJob): Promise<Fence>;
-  /** Back to the queue, first in line. */
-  giveBack(queue: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence>;
+  /**
+   * Back to the queue, first in line.
+   * @param changed - replaces what the job carries, just before (a loss is counted there); not fenced, so only for who has seen that the lock is its own
+   */
+  giveBack(queue: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence>;
   /** The token that holds the job now. */
   lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;
   /** The job as it lies in the queue, held or not. */

@@ -1,4 +1,5 @@
 // Asynchronous tasks are committed to the database before their ids are returned, many in one statement: what arrives while one commit is under way goes into the next.
+import { AppError } from '#shared/errors.ts';
 import { MAX_TASK_BATCH } from '../store/queries/tasks.ts';
 import type { AcceptedTask } from '../store/queries/tasks.ts';
 
@@ -8,17 +9,27 @@ interface Entry {
   readonly reject: (error: unknown) => void;
 }
 
+/** Twenty batches: a database that is so far behind takes no more. */
+const MOST_WAITING = 20 * MAX_TASK_BATCH;
+
 export class GroupCommit {
   readonly #write: (tasks: readonly AcceptedTask[]) => Promise<void>;
+  readonly #mostWaiting: number;
   #waiting: Entry[] = [];
   #running = false;
 
-  constructor(write: (tasks: readonly AcceptedTask[]) => Promise<void>) {
+  constructor(write: (tasks: readonly AcceptedTask[]) => Promise<void>, mostWaiting = MOST_WAITING) {
     this.#write = write;
+    this.#mostWaiting = mostWaiting;
   }
 
-  /** Resolves once the task's row is committed. */
+  /** Resolves once the task's row is committed. @throws what `write` threw; AppError `database_unavailable` when too many wait */
   commit(task: AcceptedTask): Promise<void> {
+    if (this.#waiting.length >= this.#mostWaiting) {
+      return Promise.reject(
+        new AppError('database_unavailable', `more than ${this.#mostWaiting} tasks wait for the database`),
+      );
+    }
     return new Promise((resolve, reject) => {
       this.#waiting.push({ task, resolve, reject });
       if (!this.#running) void this.#run();

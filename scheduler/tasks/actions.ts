@@ -28,8 +28,8 @@ export interface ActionsParts {
   readonly stops: ContainerStops;
   readonly clock: Clock;
   readonly log: Log;
-  /** Not-final tasks of a queue, from the database, at most `limit`. */
-  readonly openTasks: (queue: QueueName, limit: number) => Promise<readonly TaskId[]>;
+  /** Not-final tasks of a queue by id, from the database: at most `limit`, those after `after`. */
+  readonly openTasks: (queue: QueueName, limit: number, after: TaskId | undefined) => Promise<readonly TaskId[]>;
   readonly onQueueChanged: (queue: QueueName) => void;
 }
 
@@ -67,14 +67,17 @@ export class Actions implements TaskActions, DeploymentEffects {
 
   // ---- StartTask, EndTask ---------------------------------------------------------------------------------------------------------
 
-  async startTask(caller: Caller, taskId: string, containerId: string): Promise<StartOutcome> {
+  async startTask(caller: Caller, taskId: string, named: string): Promise<StartOutcome> {
     const record = await this.#own(caller, taskId);
-    if (record === undefined || isTerminalTask(record.status)) return 'refused';
+    const containerId = speaksFor(caller, named);
+    if (record === undefined || containerId === undefined || isTerminalTask(record.status)) return 'refused';
     if (record.status === 'RUNNING') return holds(record, containerId) ? 'started' : 'refused';
     // Taking the job out of its queue is what has one winner; from here on EndTask, StopTasks or its limit end it.
     const { queues, leases, records } = this.#parts;
     const job = await queues.read(record.queue, record.taskId);
-    if (job === undefined || !(await queues.remove(record.queue, record.taskId))) return 'refused';
+    if (job === undefined) return 'refused';
+    await leases.announce(record.taskId);
+    if (!(await queues.remove(record.queue, record.taskId))) return 'refused';
     await leases.hold(record.taskId, job.timeoutMs === 0 ? LONGEST_HOLD_S : Math.ceil(job.timeoutMs / 1000) + 10);
     await records.append({
       ...record,
@@ -91,10 +94,12 @@ export class Actions implements TaskActions, DeploymentEffects {
   async endTask(caller: Caller, request: EndRequest): Promise<EndOutcome> {
     const status = TASK_STATUSES.find((known) => known === request.taskStatus);
     const record = await this.#own(caller, request.taskId);
-    if (record === undefined || status === undefined) return 'refused';
-    if (!holds(record, request.containerId)) return 'refused';
+    const containerId = speaksFor(caller, request.containerId);
+    if (record === undefined || status === undefined || containerId === undefined) return 'refused';
+    if (!holds(record, containerId)) return 'refused';
     if (isTerminalTask(record.status)) {
-      if (status !== 'COMPLETE' || record.status === 'COMPLETE') return 'unchanged';
+      // Only an attempt can be late: a task that never had one stays as it ended.
+      if (status !== 'COMPLETE' || record.status === 'COMPLETE' || record.attempt === 0) return 'unchanged';
       await this.#record(record, status, request);
       return 'ended';
     }
@@ -178,7 +183,12 @@ export class Actions implements TaskActions, DeploymentEffects {
       if (lock === undefined) continue;
       const fence = await queues.fail(record.queue, record.taskId, lock, ending.failureReason);
       if (fence.kind !== 'done') continue;
-      await ender.endQueued(record.queue, job, ending, record.attempt);
+      // Fetched here and sent while this was under way: its handler is told to stop.
+      const begun = attempts.current(record.taskId);
+      if (begun !== undefined) return await this.#revoke(begun, ending);
+      // Whoever holds it says that it runs, under the number of this attempt: the end must be newer than that.
+      const now = (await records.read(record.taskId)) ?? record;
+      await ender.endQueued(record.queue, job, ending, now.status === 'RUNNING' ? now.attempt : now.attempt + 1);
       return true;
     }
     return false;
@@ -206,16 +216,16 @@ export class Actions implements TaskActions, DeploymentEffects {
   async deleted(queue: QueueName, _stubId: StubId): Promise<void> {
     await this.#answerCallers(queue, DELETED);
     await this.#parts.stops.stopAll(queue, 'user_stop');
-    for (let round = 0; round < 100; round += 1) {
-      const open = await this.#parts.openTasks(queue, BATCH);
-      let ended = 0;
+    let after: TaskId | undefined;
+    do {
+      const open = await this.#parts.openTasks(queue, BATCH, after);
       for (const taskId of open) {
         const record = await this.#parts.records.read(taskId);
-        if (record === undefined || isTerminalTask(record.status)) continue;
-        if (await this.#cancel(record, DELETED)) ended += 1;
+        // Rows lag behind what has ended a moment ago.
+        if (record !== undefined && !isTerminalTask(record.status)) await this.#cancel(record, DELETED);
       }
-      if (ended === 0) break;
-    }
+      after = open.at(-1);
+    } while (after !== undefined);
     this.#parts.onQueueChanged(queue);
   }
 
@@ -268,6 +278,12 @@ export class Actions implements TaskActions, DeploymentEffects {
     if (record?.workspaceId !== caller.workspaceId) return undefined;
     return caller.container === undefined || caller.container.stubId === record.stubId ? record : undefined;
   }
+}
+
+/** The container a call is about; a container's own credential speaks for that one alone. undefined: it named another. */
+function speaksFor(caller: Caller, named: string): string | undefined {
+  if (caller.container === undefined) return named;
+  return named === '' || named === caller.container.containerId ? caller.container.containerId : undefined;
 }
 
 /** Whether that container holds the task's current attempt; an empty id means whoever does. */

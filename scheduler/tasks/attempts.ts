@@ -20,6 +20,8 @@ export interface Attempt {
   startedAtMs: number | null;
   /** Its end is being written: a second one is a repetition of the first and has the same answer. */
   ending: Promise<boolean> | undefined;
+  /** Its slot was given back, which happens once. */
+  slotFreed: boolean;
   /** The limit plus a grace, in case the agent's own clock did not end it. */
   limit: NodeJS.Timeout | undefined;
 }

@@ -79,9 +79,9 @@ export class Ender {
     const verdict = verdictOf(outcome, {
       sync: job.sync,
       timeoutMs: job.timeoutMs,
-      attempt: attempt.number,
       retries: job.retries,
       retriesUsed: job.retriesUsed,
+      losses: job.losses ?? 0,
       stopping: attempt.container?.leaving ?? false,
     });
     switch (verdict.kind) {
@@ -90,7 +90,7 @@ export class Ender {
       case 'retry':
         return await (attempt.ending ??= this.#retry(attempt, verdict.failureReason));
       case 'again':
-        return await this.backToQueue(attempt, verdict.failureReason);
+        return await (attempt.ending ??= this.#returnToQueue(attempt, verdict.failureReason, true));
     }
   }
 
@@ -111,14 +111,14 @@ export class Ender {
   /** The agent says that a revoked attempt is over. */
   freeRevoked(token: AttemptToken): void {
     const attempt = this.#parts.attempts.takeRevoked(token);
-    if (attempt?.container === undefined) return;
-    this.#parts.dispatcher().release(attempt.container, this.#parts.clock.nowMs());
+    if (attempt === undefined) return;
+    this.#release(attempt);
     this.#parts.onAttemptEnded(attempt);
   }
 
-  /** An infrastructure cause, or a send that reached no runner: first in the queue, the user's retries untouched. */
+  /** A send that reached no runner: first in the queue, no budget touched. */
   backToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
-    attempt.ending ??= this.#returnToQueue(attempt, failureReason);
+    attempt.ending ??= this.#returnToQueue(attempt, failureReason, false);
     return attempt.ending;
   }
 
@@ -186,8 +186,15 @@ export class Ender {
     const { container } = attempt;
     if (container === undefined) return;
     if (ending?.status === 'COMPLETE' || ending?.failureReason === 'handler_error') container.completed += 1;
-    if (!this.#parts.attempts.isRevoked(attempt))
-      this.#parts.dispatcher().release(container, this.#parts.clock.nowMs());
+    if (!this.#parts.attempts.isRevoked(attempt)) this.#release(attempt);
+  }
+
+  /** Once, whoever comes first: the end that is being written, or its agent's word on a revoked attempt. */
+  #release(attempt: Attempt): void {
+    const { container } = attempt;
+    if (container === undefined || attempt.slotFreed) return;
+    attempt.slotFreed = true;
+    this.#parts.dispatcher().release(container, this.#parts.clock.nowMs());
   }
 
   /** Its lock ran out while it ran: nobody holds the job, and nobody may run it again. Where it stays, its record ends it at the next fetch. */
@@ -224,9 +231,10 @@ export class Ender {
     return undefined;
   }
 
-  async #returnToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
+  /** @param lost - it may have run: that counts, and not for ever */
+  async #returnToQueue(attempt: Attempt, failureReason: string, lost: boolean): Promise<boolean> {
     const { job, queue } = attempt;
-    const { attempts, records, leases, queues, log, dispatcher, clock } = this.#parts;
+    const { attempts, records, leases, queues, log, dispatcher } = this.#parts;
     attempts.remove(attempt);
     // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
     void records.append({
@@ -236,14 +244,24 @@ export class Ender {
     });
     try {
       await leases.drop(job.taskId);
-      await queues.giveBack(queue, job.taskId, attempt.lock);
+      const changed = lost ? await this.#withLoss(attempt) : undefined;
+      await queues.giveBack(queue, job.taskId, attempt.lock, changed);
     } catch (error) {
       log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
     }
-    if (attempt.container !== undefined) dispatcher().release(attempt.container, clock.nowMs());
+    this.#freeSlot(attempt, undefined);
     dispatcher().wake(queue, job.taskId);
     this.#parts.onAttemptEnded(attempt);
     return true;
+  }
+
+  /** The job as it lies in the queue, with one loss more; undefined: another attempt holds it, or it is gone. */
+  async #withLoss(attempt: Attempt): Promise<TaskJob | undefined> {
+    const { queues } = this.#parts;
+    const { job, queue, lock } = attempt;
+    if ((await queues.lockOf(queue, job.taskId)) !== lock) return undefined;
+    const whole = await queues.read(queue, job.taskId);
+    return whole === undefined ? undefined : { ...whole, losses: (job.losses ?? 0) + 1 };
   }
 
   /** The user's budget: waits out a back-off in the queue. */

@@ -47,6 +47,8 @@ export interface ReportsParts {
   readonly maxResultBytes: number;
   /** The container did not take a task: nothing is sent there for a moment. */
   readonly pause: (container: ReadyContainer) => void;
+  /** An adopted attempt's execution limit counts here too. */
+  readonly armLimit: (attempt: Attempt) => void;
 }
 
 /** Times that tests shorten. */
@@ -75,10 +77,9 @@ export class Reports {
   async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
     const { attempts, ender, maxResultBytes } = this.#parts;
     const attempt = attempts.find(result.taskId, result.token) ?? (await this.#adopt(machineId, result));
-    if (attempt === undefined) {
-      ender.freeRevoked(result.token);
-      return true; // Superseded, finished or unknown: nobody will ever want it.
-    }
+    // A revoked one whose end is still being written is over too.
+    ender.freeRevoked(result.token);
+    if (attempt === undefined) return true; // Superseded, finished or unknown: nobody will ever want it.
     if (result.body !== undefined) return await ender.ended(attempt, result.outcome, result.body, result.durationMs);
     const errorText = `result is larger than ${maxResultBytes} bytes`;
     const ending = { status: 'ERROR', httpStatus: 500, errorText, failureReason: 'result_too_large' } as const;
@@ -89,10 +90,8 @@ export class Reports {
   async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
     const { attempts, ender, metrics, log } = this.#parts;
     const attempt = attempts.find(taskId, token);
-    if (attempt === undefined) {
-      ender.freeRevoked(token);
-      return;
-    }
+    ender.freeRevoked(token);
+    if (attempt === undefined || attempt.ending !== undefined) return;
     metrics.attemptsLost.inc({ reason: 'refused' });
     log.info({ taskId, containerId: attempt.containerId, reason }, 'agent refused a task, giving it back');
     if (attempt.container !== undefined) this.#parts.pause(attempt.container);
@@ -188,10 +187,12 @@ export class Reports {
       sentAtMs: lease.startedAtMs,
       startedAtMs: lease.startedAtMs,
       ending: undefined,
+      slotFreed: false,
       limit: undefined,
     };
     attach(attempt, slots.get(lease.containerId));
     attempts.add(attempt);
+    this.#parts.armLimit(attempt);
     // Whoever sent it may have died before it said so.
     void records.append({
       ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),

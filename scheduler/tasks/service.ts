@@ -12,7 +12,7 @@ import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Claim, Dispatcher } from '../dispatch/dispatcher.ts';
-import type { Leases } from '../dispatch/leases.ts';
+import type { Lease, Leases } from '../dispatch/leases.ts';
 import { precheck } from '../dispatch/precheck.ts';
 import type { Verdict } from '../dispatch/precheck.ts';
 import type { Replies, Waiting } from '../dispatch/replies.ts';
@@ -20,7 +20,7 @@ import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { DueTimes } from '../queues/due.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import { encodeTaskJob } from '../queues/jobs.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
+import type { HeldLock, TaskQueues } from '../queues/task-queues.ts';
 import type { GroupCommit } from './accepting.ts';
 import type { Attempt } from './attempts.ts';
 import { Attempts } from './attempts.ts';
@@ -56,6 +56,8 @@ const INPUT_LOST = {
 } as const satisfies Verdict;
 const LOCK_MS = 120_000;
 const RENEW_EVERY_MS = 30_000;
+/** A longer timer would fire at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /** A container whose agent refused a task gets none for so long, so that the two do not play ball. */
 const REFUSED_PAUSE_MS = 100;
 /** A task whose input cannot be read is tried so often. */
@@ -114,6 +116,7 @@ export class Tasks implements TaskService {
       graces: this.#graces,
       maxResultBytes: parts.bodies.maxResultBytes,
       pause: (container) => this.#pause(container),
+      armLimit: (attempt) => this.#armLimit(attempt),
     });
   }
 
@@ -178,6 +181,7 @@ export class Tasks implements TaskService {
     } catch (error) {
       this.#parts.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
+      this.#dispatch.forget(target.queue, taskId);
       void this.#withdraw(target.queue, job);
       return { kind: 'unavailable', text: 'the task queue does not answer' };
     }
@@ -297,7 +301,7 @@ export class Tasks implements TaskService {
     const fetchedAt = clock.monotonicMs();
     const { job } = claim;
     // A job that comes again may have ended meanwhile: its lock ran out before its end reached the queue, or Redis came back older.
-    if (claim.starts > 1 && (await this.#endedBefore(claim))) return;
+    if ((claim.starts > 1 || job.attempts > 0) && (await this.#endedBefore(claim))) return;
     // A first fetch cannot meet a lease; a later one of a synchronous task must not run what was sent before.
     const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
     const callerWaits = this.#callerWaits(job);
@@ -317,17 +321,14 @@ export class Tasks implements TaskService {
       await this.#giveBack(claim, false);
       return;
     }
+    // Reading its input took a moment, in which it may have been stopped.
+    if (job.inputObjectId !== undefined && (await this.#parts.queues.lockOf(claim.queue, job.taskId)) !== claim.lock) {
+      this.#dispatch.release(container, clock.nowMs());
+      return;
+    }
     const attempt = this.#newAttempt(claim, link.machineId);
     void leases
-      .write({
-        lock: claim.lock,
-        attempt: attempt.number,
-        containerId: container.containerId,
-        machineId: container.machineId,
-        queue: claim.queue,
-        job,
-        startedAtMs: attempt.sentAtMs,
-      })
+      .write(leaseOf(attempt))
       .catch((error: unknown) => this.#parts.log.warn({ err: error, taskId: job.taskId }, 'lease not written'));
     const sent = link.run({
       taskId: job.taskId,
@@ -375,8 +376,9 @@ export class Tasks implements TaskService {
     const record = await this.#parts.records.read(taskId);
     if (record === undefined || !isTerminalTask(record.status)) return false;
     await this.#parts.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
-    this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
     await this.ender.answerFrom(record);
+    // Last: whatever fails above gives the job back, and the slot with it.
+    this.#dispatch.release(claim.container, this.#parts.clock.nowMs());
     return true;
   }
 
@@ -402,14 +404,22 @@ export class Tasks implements TaskService {
       sentAtMs: this.#parts.clock.nowMs(),
       startedAtMs: null,
       ending: undefined,
+      slotFreed: false,
       limit: undefined,
     };
-    if (job.timeoutMs > 0) {
-      attempt.limit = setTimeout(() => this.#limitPassed(attempt), job.timeoutMs + this.#graces.limitMs);
-      attempt.limit.unref();
-    }
+    this.#armLimit(attempt);
     this.attempts.add(attempt);
     return attempt;
+  }
+
+  #armLimit(attempt: Attempt): void {
+    const { timeoutMs } = attempt.job;
+    if (timeoutMs === 0) return;
+    const leftMs = attempt.sentAtMs + timeoutMs + this.#graces.limitMs - this.#parts.clock.nowMs();
+    // Beyond the longest timer it is looked at again.
+    const again = (): void => (leftMs > LONGEST_TIMER_MS ? this.#armLimit(attempt) : this.#limitPassed(attempt));
+    attempt.limit = setTimeout(again, Math.min(Math.max(0, leftMs), LONGEST_TIMER_MS));
+    attempt.limit.unref();
   }
 
   /** The agent should have ended it long ago. Its slot is not free before the agent says so. */
@@ -500,12 +510,19 @@ export class Tasks implements TaskService {
       if (held.length === 0) continue;
       try {
         const lost = await this.#parts.queues.renew(held, LOCK_MS);
-        if (lost.length > 0) this.#parts.log.warn({ count: lost.length }, 'locks could not be renewed');
         await this.#parts.leases.renew(held.map((one) => one.taskId));
+        if (lost.length > 0) await this.#keepLeases(lost);
       } catch (error) {
         this.#parts.log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s');
       }
     }
+  }
+
+  /** Redis may have come back without its data: the lease says that they run all the same, so that nobody queues them again. */
+  async #keepLeases(lost: readonly HeldLock[]): Promise<void> {
+    this.#parts.log.warn({ count: lost.length }, 'locks could not be renewed');
+    const running = lost.map(({ taskId }) => this.attempts.current(taskId)).filter((attempt) => attempt !== undefined);
+    await Promise.all(running.map((attempt) => this.#parts.leases.restore(leaseOf(attempt))));
   }
 
   // ---- reads --------------------------------------------------------------------------------------------------------------------
@@ -536,6 +553,11 @@ export class Tasks implements TaskService {
   resultText(record: TaskRecord): Promise<string | undefined> {
     return this.ender.resultText(record);
   }
+}
+
+function leaseOf(attempt: Attempt): Lease {
+  const { lock, containerId, machineId, queue, job } = attempt;
+  return { lock, attempt: attempt.number, containerId, machineId, queue, job, startedAtMs: attempt.sentAtMs };
 }
 
 /** What nobody waits for. */

@@ -51,10 +51,11 @@ export interface Ending {
 export interface EndingFacts {
   readonly sync: boolean;
   readonly timeoutMs: number;
-  /** Attempts made so far, this one included, and how many of those before it were user retries. */
-  readonly attempt: number;
+  /** The user's budget, and what is used of it. */
   readonly retries: number;
   readonly retriesUsed: number;
+  /** Attempts before this one that were lost to infrastructure causes; what an agent gave back unstarted is none. */
+  readonly losses: number;
   /** The container was told to stop: what it cut off is no fault of the handler's. */
   readonly stopping: boolean;
 }
@@ -66,7 +67,7 @@ export type Verdict =
   /** An infrastructure cause: first in the queue, at once. */
   | { readonly kind: 'again'; readonly failureReason: string };
 
-/** Infrastructure causes have a budget of their own. */
+/** Infrastructure causes have a budget of their own: so often an asynchronous task may be lost and run again. */
 export const INFRASTRUCTURE_ATTEMPTS = 5;
 
 /** What an attempt's outcome means for its task. A synchronous one is always final: it never runs twice. Source: scheduling reference §2.1, §6. */
@@ -81,7 +82,7 @@ export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict 
         ? { kind: 'retry', failureReason: final.failureReason }
         : { kind: 'final', ...final };
     case 'lost':
-      return facts.attempt - facts.retriesUsed <= INFRASTRUCTURE_ATTEMPTS
+      return facts.losses < INFRASTRUCTURE_ATTEMPTS
         ? { kind: 'again', failureReason: final.failureReason }
         : { kind: 'final', ...final, failureReason: 'infrastructure_limit' };
     case 'ok':

@@ -36,6 +36,8 @@ export interface TaskSweepParts {
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly isLeader: () => boolean;
   readonly isAlive: (replica: InstanceId) => boolean;
+  /** Rows looked at in one round; tests make it small. */
+  readonly batch?: number;
   /** Jobs came back to that queue, or have waited there so long that a wake-up may have been lost. */
   readonly onReturned: (queue: QueueName) => void;
 }
@@ -45,6 +47,7 @@ export class TaskSweep {
   readonly #abort = new AbortController();
   readonly #parts: TaskSweepParts;
   #startedAtMs = 0;
+  #after: TaskId | undefined;
 
   constructor(parts: TaskSweepParts) {
     this.#parts = parts;
@@ -71,8 +74,8 @@ export class TaskSweep {
   }
 
   async round(): Promise<void> {
-    const { db, clock, queues, onReturned } = this.#parts;
-    const open = await listOpenTasks(db, { unchangedSinceMs: clock.nowMs() - UNCHANGED_MS, limit: BATCH });
+    const { clock, queues, onReturned } = this.#parts;
+    const open = await this.#next();
     for (const row of open) await this.#look(row);
     for (const queue of new Set(open.filter((row) => row.status !== 'RUNNING').map((row) => row.queue)))
       onReturned(queue);
@@ -81,6 +84,17 @@ export class TaskSweep {
       const returned = await queues.scanStalled(queue);
       if (returned.length > 0) onReturned(queue);
     }
+  }
+
+  /** The next page of open tasks, round after round, so that those at the front do not hide the others; after the last page the first. */
+  async #next(): Promise<readonly TaskRow[]> {
+    const { db, clock } = this.#parts;
+    const unchangedSinceMs = clock.nowMs() - UNCHANGED_MS;
+    const limit = this.#parts.batch ?? BATCH;
+    let page = await listOpenTasks(db, { unchangedSinceMs, limit, after: this.#after });
+    if (page.length === 0 && this.#after !== undefined) page = await listOpenTasks(db, { unchangedSinceMs, limit });
+    this.#after = page.length < limit ? undefined : page.at(-1)?.taskId;
+    return page;
   }
 
   async #look(row: TaskRow): Promise<void> {
@@ -102,8 +116,11 @@ export class TaskSweep {
 
   /** Nobody holds it and no queue has it. An asynchronous task was promised: it is queued again. A synchronous one has lost its caller. */
   async #jobGone(record: TaskRecord): Promise<void> {
-    const { records, clock, leases, jobOf, queues, onReturned, log } = this.#parts;
+    const { records, clock, leases, jobOf, queues, onReturned, log, ender } = this.#parts;
     if (await leases.isHeld(record.taskId)) return;
+    // A job goes together with its record: the end may have come between the two looks.
+    const now = await records.read(record.taskId);
+    if (now !== undefined && now.rank >= 3) return;
     const text = record.sync ? undefined : await jobOf(record.taskId);
     if (text !== undefined) {
       await queues.open(record.queue);
@@ -112,7 +129,9 @@ export class TaskSweep {
       onReturned(record.queue);
       return;
     }
-    await records.append(finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs()));
+    const ended = finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs());
+    await records.append(ended);
+    await ender.answerFrom(ended);
     log.info({ taskId: record.taskId }, 'abandoned task ended');
   }
 }

@@ -25,6 +25,7 @@ import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import type { Keys } from '#scheduler/queues/keys.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import type { AcceptedTask } from '#scheduler/store/queries/tasks.ts';
 import { Bodies } from '#scheduler/tasks/bodies.ts';
 import type { ByteStore } from '#scheduler/tasks/bodies.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
@@ -163,6 +164,8 @@ export async function aProcess(
     readonly maxResultBytes?: number;
     readonly graces?: TaskGraces;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
+    /** Where rows of asynchronous tasks are committed; absent: nowhere. */
+    readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
   } = {},
 ): Promise<Process> {
   const instance = newInstanceId();
@@ -182,13 +185,14 @@ export async function aProcess(
   const leases = new Leases(client, keys);
   const bytes = new MemoryBytes();
   const replies: Replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
+  const due = new DueTimes(systemClock, (queue) => dispatcher.wake(queue));
   const tasks: Tasks = new Tasks({
     queues,
     records,
     leases,
     slots,
-    accepting: new GroupCommit(() => Promise.resolve()),
-    due: new DueTimes(systemClock, (queue) => dispatcher.wake(queue)),
+    accepting: new GroupCommit(options.commit ?? (() => Promise.resolve())),
+    due,
     bodies: new Bodies(bytes, { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 }),
     replies,
     instance,
@@ -208,7 +212,7 @@ export async function aProcess(
     instance,
     log: quiet,
     begin: (claim) => tasks.begin(claim),
-    onDue: () => undefined,
+    onDue: (queue, dueMs) => due.add(queue, dueMs),
   });
   tasks.attach(dispatcher);
   tasks.start();
@@ -244,6 +248,7 @@ export async function aProcess(
       }),
     stop: async () => {
       dispatcher.stop();
+      due.stop();
       tasks.stop();
       await records.close();
       await real.close();

@@ -272,24 +272,30 @@ export async function deleteTasksCreatedBefore(db: Queryable, beforeMs: number, 
   return rowCount;
 }
 
-/** Tasks whose row is not final and has not changed since, of every workspace, oldest first. */
+/** Tasks whose row is not final and has not changed since, of every workspace, by id. `after`: the last one of the page before. */
 export function listOpenTasks(
   db: Queryable,
-  filter: { readonly unchangedSinceMs: number; readonly limit: number },
+  filter: { readonly unchangedSinceMs: number; readonly limit: number; readonly after?: TaskId | undefined },
 ): Promise<TaskRow[]> {
   return many(
     db,
-    `select ${BASE}, null as result from tasks t ${JOINS} where t.rank < 3 and t.updated_at < $1 order by t.created_at limit $2`,
-    [new Date(filter.unchangedSinceMs), filter.limit],
+    `select ${BASE}, null as result from tasks t ${JOINS}
+     where t.rank < 3 and t.updated_at < $1 and ($3::text is null or t.id > $3) order by t.id limit $2`,
+    [new Date(filter.unchangedSinceMs), filter.limit, filter.after ?? null],
     map,
   );
 }
 
-/** Ids of a queue's tasks that have not ended, oldest first. */
-export async function openTaskIdsOfQueue(db: Queryable, queue: QueueName, limit: number): Promise<TaskId[]> {
+/** Ids of a queue's tasks that have not ended, by id. @param after - the last one of the page before */
+export async function openTaskIdsOfQueue(
+  db: Queryable,
+  queue: QueueName,
+  limit: number,
+  after?: TaskId,
+): Promise<TaskId[]> {
   const { rows } = await db.query<{ id: string }>(
-    'select id from tasks where rank < 3 and queue = $1 order by created_at limit $2',
-    [queue, limit],
+    'select id from tasks where rank < 3 and queue = $1 and ($3::text is null or id > $3) order by id limit $2',
+    [queue, limit, after ?? null],
   );
   return rows.map((row) => row.id as TaskId);
 }

@@ -69,18 +69,18 @@ test.each([
   },
 );
 
-const FACTS: EndingFacts = { sync: false, timeoutMs: 1500, attempt: 1, retries: 2, retriesUsed: 0, stopping: false };
+const FACTS: EndingFacts = { sync: false, timeoutMs: 1500, retries: 2, retriesUsed: 0, losses: 0, stopping: false };
 
 test.each([
   ['a handler that asks for it is retried while the budget lasts', 'retry', {}, { kind: 'retry' }],
-  ['and is ERROR after it', 'retry', { retriesUsed: 2, attempt: 3 }, { kind: 'final', status: 'ERROR' }],
+  ['and is ERROR after it', 'retry', { retriesUsed: 2 }, { kind: 'final', status: 'ERROR' }],
   ['a process that exits is the user’s failure', 'exited', {}, { kind: 'retry' }],
   ['unless its container was told to stop', 'exited', { stopping: true }, { kind: 'again' }],
   ['a raising handler that is not retried is final', 'error', {}, { kind: 'final', status: 'ERROR' }],
   ['a lost attempt runs again whatever the user’s budget', 'lost', { retries: 0 }, { kind: 'again' }],
-  ['five times', 'lost', { attempt: 5 }, { kind: 'again' }],
-  ['and not a sixth', 'lost', { attempt: 6 }, { kind: 'final', failureReason: 'infrastructure_limit' }],
-  ['user retries do not use that budget up', 'lost', { attempt: 7, retriesUsed: 2 }, { kind: 'again' }],
+  ['five times', 'lost', { losses: 4 }, { kind: 'again' }],
+  ['and not a sixth', 'lost', { losses: 5 }, { kind: 'final', failureReason: 'infrastructure_limit' }],
+  ['user retries do not use that budget up', 'lost', { losses: 4, retriesUsed: 2 }, { kind: 'again' }],
   ['the execution limit is final', 'timeout', {}, { kind: 'final', status: 'TIMEOUT' }],
 ] as const)('asynchronous: %s', (_name, outcome, changes, expected) => {
   expect(verdictOf(outcome, { ...FACTS, ...changes })).toMatchObject(expected);
