@@ -29,7 +29,15 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_MAX_RESULT_BYTES: Count('largest result of a task', 64 * 1024 ** 2),
   LONGSHORE_MAX_CONTAINERS: Count('most containers of one deployment', 100),
   LONGSHORE_LOG_LEVEL: Type.Union(
-    [Type.Literal('trace'), Type.Literal('debug'), Type.Literal('info'), Type.Literal('warn'), Type.Literal('error')],
+    [
+      Type.Literal('trace'),
+      Type.Literal('debug'),
+      Type.Literal('info'),
+      Type.Literal('warn'),
+      Type.Literal('error'),
+      Type.Literal('fatal'),
+      Type.Literal('silent'),
+    ],
     { default: 'info', description: 'least severe lines that are written' },
   ),
 });

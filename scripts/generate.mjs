@@ -1,4 +1,4 @@
-// `npm run generate`: the types of shared/protocol/agent.proto (plain types; the messages themselves are read at run time), and docs/openapi.json.
+// `npm run generate`: the types of shared/protocol/agent.proto (plain types; the messages themselves are read at run time), docs/openapi.json and docs/settings.md.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 
@@ -27,3 +27,4 @@ const lines = names.map((name) => `export type * from './${folder}/${name}';`);
 writeFileSync('shared/protocol/generated/messages.ts', `${lines.join('\n')}\n`);
 
 await import('./generate-openapi.mjs');
+await import('./generate-settings.mjs');

@@ -66,7 +66,8 @@ function readRaw(
 }
 
 function describe(
-  property: TSchema & SettingFacts & { type?: string; pattern?: string; minimum?: number; maximum?: number },
+  property: TSchema &
+    SettingFacts & { type?: string; minimum?: number; maximum?: number; anyOf?: readonly { const?: unknown }[] },
 ): string {
   const bounds = [
     property.minimum === undefined ? '' : ` from ${property.minimum}`,
@@ -74,7 +75,7 @@ function describe(
   ].join('');
   const kind =
     property.type === undefined
-      ? 'one of the allowed values'
+      ? `one of ${(property.anyOf ?? []).map((choice) => String(choice.const)).join(', ')}`
       : `${property.type === 'integer' ? 'an' : 'a'} ${property.type}${bounds}`;
   return `must be ${kind}${property.description === undefined ? '' : ` (${property.description})`}`;
 }

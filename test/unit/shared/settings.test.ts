@@ -1,8 +1,17 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { AgentSettings } from '../../../agent/config.ts';
 import { SchedulerSettings } from '../../../scheduler/config.ts';
 import { loadConfig } from '../../../shared/config.ts';
 import { SETTING_NAMES } from '../../../shared/settings.ts';
+
+const ROOT = join(import.meta.dirname, '../../..');
+// Plain JavaScript, so that its types are said here.
+const PAGE: string = join(ROOT, 'scripts/settings-page.mjs');
+const { settingsPage } = (await import(PAGE)) as {
+  settingsPage: (schemas: { scheduler: object; agent: object }) => string;
+};
 
 describe('settings', () => {
   test('every setting of both daemons is in the one list of names', () => {
@@ -12,10 +21,21 @@ describe('settings', () => {
     expect(names.filter((name) => !SETTING_NAMES.includes(name))).toEqual([]);
   });
 
+  test('docs/settings.md is what the schemas say, and has every name (else: npm run generate)', () => {
+    const page = readFileSync(join(ROOT, 'docs/settings.md'), 'utf8');
+    expect(page).toBe(settingsPage({ scheduler: SchedulerSettings, agent: AgentSettings }));
+    expect(SETTING_NAMES.filter((name) => !page.includes(`| \`${name}\` |`))).toEqual([]);
+  });
+
   test('wrong and unknown settings are reported together, by name, without secrets', () => {
-    const env = { LONGSHORE_DATA_DIR: '/x', LONGSHORE_MAX_CONTAINERS: 'many', LONGSHORE_HTTP_ADRESS: ':1' };
+    const env = {
+      LONGSHORE_DATA_DIR: '/x',
+      LONGSHORE_MAX_CONTAINERS: 'many',
+      LONGSHORE_LOG_LEVEL: 'loud',
+      LONGSHORE_HTTP_ADRESS: ':1',
+    };
     expect(() => loadConfig(SchedulerSettings, env, { known: SETTING_NAMES })).toThrow(
-      /LONGSHORE_MAX_CONTAINERS: must be an integer from 1 .*\n.*LONGSHORE_HTTP_ADRESS: no such setting/s,
+      /LONGSHORE_MAX_CONTAINERS: must be an integer from 1 .*\n.*LONGSHORE_LOG_LEVEL: must be one of trace, debug, info, warn, error, fatal, silent .*\n.*LONGSHORE_HTTP_ADRESS: no such setting/s,
     );
   });
 

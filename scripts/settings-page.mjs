@@ -1,0 +1,78 @@
+/**
+ * docs/settings.md, out of the schemas by which the programs read their settings. Written by `npm run generate`; a unit test
+ * fails when the page is behind.
+ */
+import { homedir } from 'node:os';
+
+/** What clients read. The daemons know these names and do nothing with them. */
+const CLIENT_SETTINGS = [
+  [
+    'LONGSHORE_CONTEXT_FILE',
+    '`~/.config/longshore/contexts.json`',
+    'the installations that commands know, with their tokens',
+  ],
+  ['LONGSHORE_URL', 'the current context', 'the installation to talk to'],
+  ['LONGSHORE_TOKEN', 'the current context', 'the token to use'],
+];
+
+/** The data directory's default is decided where a program starts, so its schema has none. */
+const DATA_DIR = '`~/.local/share/longshore`';
+
+/**
+ * @param {{ scheduler: { properties: object }, agent: { properties: object } }} schemas
+ * @returns {string} the whole page
+ */
+export function settingsPage({ scheduler, agent }) {
+  return `# Settings
+
+Every program reads its settings from the environment when it starts. A variable that is empty counts as absent. One that is wrong, or that begins with
+\`LONGSHORE_\` and is no setting of any program, ends the start with a sentence for each. A setting marked *secret* may come as a file instead, named by the
+same name with \`_FILE\`; it is never printed. \`longshore up\` passes its environment on to the scheduler and the agent that it starts.
+
+This page is generated from \`scheduler/config.ts\` and \`agent/config.ts\` by \`npm run generate\`.
+
+## Scheduler
+
+${table(rowsOf(scheduler))}
+
+## Agent
+
+${table(rowsOf(agent))}
+
+## Command line and Python clients
+
+${table(CLIENT_SETTINGS)}
+`;
+}
+
+function rowsOf({ properties }) {
+  return Object.entries(properties).map(([name, property]) => [name, defaultOf(name, property), meaningOf(property)]);
+}
+
+function defaultOf(name, { default: value }) {
+  if (name === 'LONGSHORE_DATA_DIR') return DATA_DIR;
+  if (value === undefined) return 'none';
+  if (name.endsWith('_BYTES')) return `\`${value}\` (${bytesText(value)})`;
+  return `\`${String(value).replace(homedir(), '~')}\``;
+}
+
+function bytesText(bytes) {
+  const [unit, name] = bytes >= 1024 ** 3 ? [1024 ** 3, 'GiB'] : [1024 ** 2, 'MiB'];
+  return `${bytes / unit} ${name}`;
+}
+
+function meaningOf({ description, secret, anyOf, minimum, maximum }) {
+  const allowed = anyOf?.map((choice) => `\`${choice.const}\``).join(', ');
+  const bounds =
+    minimum === undefined ? undefined : maximum === undefined ? `at least ${minimum}` : `${minimum} to ${maximum}`;
+  return [description, allowed, bounds, secret === true ? '*secret*' : undefined]
+    .filter((part) => part !== undefined)
+    .join('; ');
+}
+
+function table(rows) {
+  // A name in angle brackets would be taken for HTML.
+  const cell = (text) => text.replaceAll('|', '\\|').replaceAll(/<[a-z]+>[^\s,;]*/g, '`$&`');
+  const lines = rows.map(([name, value, meaning]) => `| \`${name}\` | ${cell(value)} | ${cell(meaning)} |`);
+  return ['| Setting | Default | Meaning |', '|---|---|---|', ...lines].join('\n');
+}
