@@ -1,0 +1,611 @@
+// Asynchronous tasks on real Redis and a real database: promised, retried, lost and run again, expired; and what runners that are not ours and people do to tasks.
+/* oxlint-disable no-empty-pattern */
+import { describe, expect } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
+import type { ContainerId, StubId, TaskId, TokenId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import { ContainerStops } from '#scheduler/containers/actions.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import type { Target } from '#scheduler/deployments/stub-config.ts';
+import type { Caller } from '#scheduler/identity/caller.ts';
+import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import type { Db } from '#scheduler/store/db.ts';
+import {
+  acceptedJobOf,
+  insertAcceptedTasks,
+  openTaskIdsOfQueue,
+  taskById,
+  upsertTaskRecords,
+} from '#scheduler/store/queries/tasks.ts';
+import { Actions } from '#scheduler/tasks/actions.ts';
+import { Drainer } from '#scheduler/tasks/drainer.ts';
+import { recordOfRow } from '#scheduler/tasks/recording.ts';
+import { TaskSweep } from '#scheduler/tasks/sweep.ts';
+import type { EndRequest } from '#scheduler/tasks/task-actions.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import { aDb } from './store-fixture.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
+
+/** A process whose tasks reach the database, with the leader's parts that see to them. */
+interface World extends Process {
+  readonly db: Db;
+  readonly drainer: Drainer;
+  readonly sweep: TaskSweep;
+  readonly actions: Actions;
+}
+
+type Options = NonNullable<Parameters<typeof aProcess>[1]> & { readonly batch?: number };
+
+const test = base
+  .extend('db', { scope: 'file' }, async ({}, { onCleanup }): Promise<Db> => {
+    const opened = await aDb('pglite');
+    onCleanup(() => opened.stop());
+    return opened.db;
+  })
+  .extend('start', async ({ redis, db }, { onCleanup }) => {
+    const processes: Process[] = [];
+    onCleanup(async () => {
+      for (const one of processes) await one.stop();
+      // The sweep looks at every open row of the database: a test leaves none to the next one.
+      await db.query('delete from tasks');
+    });
+    return async (options: Options = {}): Promise<World> => {
+      const made = await aProcess(redis, {
+        loadFromDb: async (taskId) => {
+          const row = await taskById(db, taskId);
+          return row === undefined ? undefined : recordOfRow(row);
+        },
+        commit: (batch) => insertAcceptedTasks(db, batch),
+        ...options,
+      });
+      processes.push(made);
+      const { queues, records, leases, replies, slots, tasks, dispatcher, client, keys } = made;
+      const parts = { queues, records, leases, clock: systemClock, log: quiet, ender: tasks.ender };
+      return {
+        ...made,
+        db,
+        drainer: new Drainer({ client, keys, log: quiet, write: (batch) => upsertTaskRecords(db, batch) }),
+        sweep: new TaskSweep({
+          ...parts,
+          db,
+          batch: options.batch ?? 500,
+          jobOf: (taskId) => acceptedJobOf(db, taskId),
+          isLeader: () => true,
+          isAlive: () => true,
+          onReturned: (queue) => dispatcher.wake(queue),
+        }),
+        actions: new Actions({
+          ...parts,
+          attempts: tasks.attempts,
+          replies,
+          stops: new ContainerStops(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
+          // Pages of two, so that a handful of tasks fills several.
+          openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),
+          onQueueChanged: () => undefined,
+        }),
+      };
+    };
+  })
+  .extend('one', async ({ start }) => start());
+
+function aQueueTarget(changes: Partial<Target['config']> = {}): Target {
+  return { ...aTarget(changes), kind: 'taskqueue', sync: false };
+}
+
+async function put(one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> {
+  const submission = await one.tasks.submit(target, { input });
+  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  return submission.taskId;
+}
+const sent = (link: PlayedLink, count = 1) =>
+  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
+const reaches = (one: Process, taskId: TaskId, status: string) =>
+  waitFor(async () => {
+    const record = await one.records.read(taskId);
+    return record?.status === status && record;
+  }, `the task is ${status}`);
+/** The rows are as old as the sweep wants them. */
+const age = (one: World, seconds: number) =>
+  one.db.query(`update tasks set updated_at = now() - make_interval(secs => $1)`, [seconds]);
+const drained = async (one: World) => {
+  await one.records.flush();
+  await one.drainer.flush();
+};
+const callerOf = (target: Target, container?: Caller['container']): Caller => ({
+  workspaceId: target.workspaceId,
+  workspaceDbId: 1,
+  tokenId: 't' as TokenId,
+  type: container === undefined ? 'workspace' : 'container',
+  isAdmin: false,
+  ...(container === undefined ? {} : { container }),
+});
+const anEnd = (taskId: TaskId, changes: Partial<EndRequest> = {}): EndRequest => ({
+  taskId,
+  taskStatus: 'COMPLETE',
+  containerId: '',
+  durationSeconds: 1,
+  containerHostname: '',
+  keepWarmSeconds: 0,
+  result: Buffer.from('{"by":"another"}'),
+  ...changes,
+});
+
+describe('an asynchronous task', () => {
+  test('is in the database before its id is returned, runs, and ends there too', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    expect(await taskById(one.db, taskId)).toMatchObject({ status: 'PENDING', attempt: 0, sync: false });
+    expect(await acceptedJobOf(one.db, taskId)).toContain('{\\"x\\":1}');
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    expect(await one.result(await sent(link), '{"y":2}')).toBe(true);
+    await drained(one);
+    expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE', result: '{"y":2}', attempt: 1 });
+    expect(await acceptedJobOf(one.db, taskId)).toBeUndefined();
+    expect((await one.queues.depth(target.queue)).active).toBe(0);
+  });
+
+  test('that the database does not take is refused, and leaves nothing in its queue', async ({ start }) => {
+    const one = await start({ commit: () => Promise.reject(new Error('the database is away')) });
+    const target = aQueueTarget();
+    expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
+    await waitFor(async () => (await one.queues.depth(target.queue)).waiting === 0, 'it is taken out');
+  });
+
+  test('whose execution limit is longer than a timer can be does not run into it at once', async ({ one }) => {
+    const target = aQueueTarget({ timeoutSeconds: 60 * 24 * 3600 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    await one.client.ping();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(link.cancelled).toEqual([]);
+    await one.result(order);
+    await reaches(one, taskId, 'COMPLETE');
+  });
+});
+
+describe('retries of a handler that asks for them', () => {
+  test('wait out a back-off in the queue, carry the same input, and may succeed', async ({ one }) => {
+    const target = aQueueTarget({ retries: 2 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target, '{"n": 1.0}');
+    await one.result(await sent(link), '{"error":"again"}', 'retry');
+    expect(await one.records.read(taskId)).toMatchObject({
+      status: 'RETRY',
+      attempt: 1,
+      failureReason: 'handler_error',
+    });
+    expect(await one.queues.read(target.queue, taskId)).toMatchObject({ retriesUsed: 1, input: '{"n": 1.0}' });
+    const again = await sent(link, 2);
+    expect(again).toMatchObject({ taskId, input: '{"n": 1.0}' });
+    await one.result(again, '{"done":true}');
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2, result: '{"done":true}' });
+  });
+
+  test('leave the slot to others meanwhile', async ({ one }) => {
+    const target = aQueueTarget({ retries: 1 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const first = await put(one, target);
+    const order = await sent(link);
+    const second = await put(one, target);
+    await one.result(order, '{}', 'retry');
+    const next = await sent(link, 2);
+    expect(next.taskId).toBe(second);
+    await one.result(next);
+    const again = await sent(link, 3);
+    expect(again.taskId).toBe(first);
+    await one.result(again);
+    await reaches(one, first, 'COMPLETE');
+  });
+
+  test('used up: ERROR, with what the last attempt said', async ({ one }) => {
+    const target = aQueueTarget({ retries: 1 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await one.result(await sent(link), '{"error":"first"}', 'retry');
+    await one.result(await sent(link, 2), '{"error":"second"}', 'exited');
+    expect(await reaches(one, taskId, 'ERROR')).toMatchObject({
+      attempt: 2,
+      failureReason: 'process_exited',
+      result: '{"error":"second"}',
+    });
+    expect(link.orders).toHaveLength(2);
+    expect((await one.queues.depth(target.queue)).delayed).toBe(0);
+  });
+});
+
+describe('a container that is lost', () => {
+  /** Its attempt is lost with it. */
+  async function lose(one: Process, containerId: ContainerId): Promise<void> {
+    one.slots.remove(containerId);
+    await one.tasks.containerGone(containerId);
+  }
+
+  test('its task comes first in the queue, five times, and is then ERROR; the user’s retries are untouched', async ({
+    one,
+  }) => {
+    const target = aQueueTarget({ retries: 0 });
+    const taskId = await put(one, target);
+    const later = await put(one, target);
+    for (let losses = 0; losses <= 5; losses += 1) {
+      const link = new PlayedLink();
+      const container = one.container(target.queue, link);
+      expect((await sent(link)).taskId).toBe(taskId);
+      await lose(one, container.containerId);
+    }
+    expect(await reaches(one, taskId, 'ERROR')).toMatchObject({ attempt: 6, failureReason: 'infrastructure_limit' });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await one.result(await sent(link));
+    await reaches(one, later, 'COMPLETE');
+  });
+
+  test('what its agent gave back unstarted counts as no loss', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    for (let refusals = 1; refusals <= 6; refusals += 1) {
+      const order = await sent(link, refusals);
+      await one.tasks.refused(order.taskId, order.token, 'no_free_slot');
+    }
+    await sent(link, 7);
+    await lose(one, container.containerId);
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'PENDING', attempt: 7 });
+    expect((await one.queues.read(target.queue, taskId))?.losses).toBe(1);
+    const other = new PlayedLink();
+    one.container(target.queue, other);
+    await one.result(await sent(other));
+    await reaches(one, taskId, 'COMPLETE');
+  });
+});
+
+describe('the sweep', () => {
+  test('ends what waited beyond its time: EXPIRED, and out of the queue', async ({ one }) => {
+    const target = aQueueTarget({ ttlSeconds: 0 });
+    const taskId = await put(one, target);
+    await age(one, 20);
+    await one.sweep.round();
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'EXPIRED', failureReason: 'expired' });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
+  test('what waited beyond its time is EXPIRED at the fetch, too, and does not run', async ({ one }) => {
+    const target = aQueueTarget({ ttlSeconds: 0 });
+    const taskId = await put(one, target);
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await reaches(one, taskId, 'EXPIRED');
+    expect(link.orders).toEqual([]);
+  });
+
+  test('queues a task again whose job was lost with the data of Redis, under its id', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    await drained(one);
+    await one.client.flushall();
+    await age(one, 20);
+    await one.sweep.round();
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    await age(one, 70);
+    await one.sweep.round();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const order = await sent(link);
+    expect(order).toMatchObject({ taskId, input: '{"x":1}' });
+    await one.result(order);
+    await reaches(one, taskId, 'COMPLETE');
+  });
+
+  test('numbers the attempts of such a task on from those it had', async ({ one }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await sent(link);
+    await drained(one);
+    await one.client.flushall();
+    // The process that ran it is gone with its attempt.
+    one.slots.remove(container.containerId);
+    const attempt = one.tasks.attempts.current(taskId);
+    if (attempt !== undefined) one.tasks.attempts.remove(attempt);
+    await age(one, 70);
+    await one.sweep.round();
+    const other = new PlayedLink();
+    one.container(target.queue, other);
+    await one.result(await sent(other));
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2 });
+  });
+
+  test('does not queue again what ended while it looked', async ({ start }) => {
+    const one = await start();
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    await drained(one);
+    await age(one, 70);
+    const { queues } = one;
+    // The end comes between the look at the record and the look at the queue.
+    const read: TaskQueues['read'] = async (queue, id) => {
+      await one.result(order);
+      return await queues.read(queue, id);
+    };
+    const sweep = new TaskSweep({
+      db: one.db,
+      queues: new Proxy(queues, {
+        get: (whole, name) => {
+          if (name === 'read') return read;
+          const value: unknown = Reflect.get(whole, name);
+          return typeof value === 'function' ? value.bind(whole) : value;
+        },
+      }),
+      records: one.records,
+      leases: one.leases,
+      clock: systemClock,
+      log: quiet,
+      ender: one.tasks.ender,
+      jobOf: (id) => acceptedJobOf(one.db, id),
+      isLeader: () => true,
+      isAlive: () => true,
+      onReturned: () => undefined,
+    });
+    await sweep.round();
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
+  });
+
+  test('leaves alone what a runner that is not ours has', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    expect(await one.actions.startTask(callerOf(target), taskId, 'c-1')).toBe('started');
+    await drained(one);
+    await age(one, 70);
+    await one.sweep.round();
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RUNNING' });
+  });
+
+  test('comes to every task, however many wait at the front', async ({ start }) => {
+    const one = await start({ batch: 2 });
+    const waiting = aQueueTarget();
+    for (let index = 0; index < 5; index += 1) await put(one, waiting);
+    const target = aQueueTarget({ ttlSeconds: 0 });
+    const expired = [await put(one, target), await put(one, target)];
+    await age(one, 20);
+    for (let rounds = 0; rounds < 4; rounds += 1) await one.sweep.round();
+    for (const taskId of expired) expect((await one.records.read(taskId))?.status).toBe('EXPIRED');
+  });
+});
+
+describe('StartTask and EndTask of runners that are not ours', () => {
+  test('one of them gets a waiting task, ends it, and may say so again', async ({ one }) => {
+    const target = aQueueTarget();
+    const caller = callerOf(target);
+    const taskId = await put(one, target);
+    expect(await one.actions.startTask(caller, taskId, 'c-1')).toBe('started');
+    expect(await one.actions.startTask(caller, taskId, 'c-1')).toBe('started');
+    expect(await one.actions.startTask(caller, taskId, 'c-2')).toBe('refused');
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-2' }))).toBe('refused');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-1' }))).toBe('ended');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-1' }))).toBe('unchanged');
+    expect(await one.records.read(taskId)).toMatchObject({
+      status: 'COMPLETE',
+      result: '{"by":"another"}',
+      attempt: 1,
+      containerId: 'c-1',
+    });
+    expect(link.orders).toEqual([]);
+    await drained(one);
+    expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE' });
+  });
+
+  test('a task that a container of ours runs is nobody else’s to start, and its own to end', async ({ one }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await sent(link);
+    expect(await one.actions.startTask(callerOf(target), taskId, 'c-9')).toBe('refused');
+    const end = anEnd(taskId, { containerId: container.containerId, keepWarmSeconds: 90 });
+    expect(await one.actions.endTask(callerOf(target), end)).toBe('ended');
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', result: '{"by":"another"}' });
+    expect(container.keepWarmMs).toBe(90_000);
+    expect((await one.queues.depth(target.queue)).active).toBe(0);
+  });
+
+  test('a container’s credential speaks for that container alone', async ({ one }) => {
+    const target = aQueueTarget();
+    const own = { containerId: 'c-1' as ContainerId, stubId: target.stubId, deploymentId: null };
+    const taskId = await put(one, target);
+    expect(await one.actions.startTask(callerOf(target, own), taskId, 'c-2')).toBe('refused');
+    expect(await one.actions.startTask(callerOf(target, { ...own, stubId: 's' as StubId }), taskId, 'c-1')).toBe(
+      'refused',
+    );
+    expect(await one.actions.startTask(callerOf(target, own), taskId, '')).toBe('started');
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RUNNING', containerId: 'c-1' });
+    const other = { ...own, containerId: 'c-2' as ContainerId };
+    expect(await one.actions.endTask(callerOf(target, other), anEnd(taskId))).toBe('refused');
+    expect(await one.actions.endTask(callerOf(target, own), anEnd(taskId))).toBe('ended');
+  });
+
+  test('a task that waits, or ended without ever running, is not theirs to end', async ({ one }) => {
+    const target = aQueueTarget();
+    const caller = callerOf(target);
+    const taskId = await put(one, target);
+    expect(await one.actions.endTask(caller, anEnd(taskId))).toBe('refused');
+    expect(await one.actions.stopTasks(caller, [taskId])).toEqual({ kind: 'stopped' });
+    expect(await one.actions.endTask(caller, anEnd(taskId))).toBe('unchanged');
+    expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+    expect(await one.actions.startTask(caller, taskId, 'c-1')).toBe('refused');
+    expect(await one.actions.startTask(callerOf(aQueueTarget()), taskId, 'c-1')).toBe('refused');
+  });
+});
+
+describe('StopTasks', () => {
+  test('takes a waiting task out of its queue', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    expect(await one.actions.stopTasks(callerOf(target), [taskId])).toEqual({ kind: 'stopped' });
+    expect(await one.actions.stopTasks(callerOf(target), [taskId])).toEqual({ kind: 'stopped' });
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'CANCELLED', failureReason: 'request_cancelled' });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect(await one.actions.stopTasks(callerOf(aQueueTarget()), [taskId])).toEqual({
+      kind: 'refused',
+      text: 'Task not found',
+    });
+  });
+
+  test('a task that waits out a back-off is stopped, too, and does not come again', async ({ one }) => {
+    const target = aQueueTarget({ retries: 3 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await one.result(await sent(link), '{}', 'retry');
+    await one.actions.stopTasks(callerOf(target), [taskId]);
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'CANCELLED' });
+    expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, delayed: 0, active: 0 });
+  });
+
+  test('a running one is ended at once; its slot is free when its runner is, and only once', async ({ one }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const first = await put(one, target);
+    const order = await sent(link);
+    const second = await put(one, target);
+    expect(await one.actions.stopTasks(callerOf(target), [first])).toEqual({ kind: 'stopped' });
+    expect(link.cancelled).toEqual([`${first} ${order.token}`]);
+    expect((await one.records.read(first))?.status).toBe('CANCELLED');
+    // The handler does not listen: nothing else goes there.
+    expect(container.inFlight).toBe(1);
+    expect(link.orders).toHaveLength(1);
+    await one.result(order, '{"late":true}', 'cancelled');
+    const next = await sent(link, 2);
+    expect(next.taskId).toBe(second);
+    await one.result(order, '{"late":true}', 'cancelled');
+    expect(container.inFlight).toBe(1);
+    await one.result(next);
+    await waitFor(() => container.inFlight === 0, 'its slot is free');
+    expect((await one.records.read(first))?.status).toBe('CANCELLED');
+  });
+
+  test('an agent that is done before the end is written frees the slot, once', async ({ start }) => {
+    let write = (): void => undefined;
+    const written = new Promise<void>((resolve) => (write = resolve));
+    const one = await start({
+      queues: (queues) => {
+        const fail: TaskQueues['fail'] = async (...given) => {
+          await written;
+          return await queues.fail(...given);
+        };
+        return new Proxy(queues, {
+          get: (whole, name) => {
+            if (name === 'fail') return fail;
+            const value: unknown = Reflect.get(whole, name);
+            return typeof value === 'function' ? value.bind(whole) : value;
+          },
+        });
+      },
+    });
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link, 2);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    const other = await put(one, target);
+    await sent(link, 2);
+    await waitFor(() => container.inFlight === 2, 'both run');
+    const attempt = one.tasks.attempts.current(taskId);
+    const stopping = one.actions.stopTasks(callerOf(target), [taskId]);
+    await waitFor(() => attempt?.ending !== undefined, 'its end is on its way');
+    const taken = one.result(order, '{}', 'cancelled');
+    await waitFor(() => container.inFlight === 1, 'its slot is free');
+    write();
+    expect([await stopping, await taken]).toEqual([{ kind: 'stopped' }, true]);
+    expect(container.inFlight).toBe(1);
+    expect(one.tasks.attempts.current(other)).toBeDefined();
+  });
+
+  test('a task that is being fetched, its input still on the way, never reaches its handler', async ({ start }) => {
+    const one = await start();
+    const target = aQueueTarget();
+    const taskId = await put(one, target, JSON.stringify({ x: 'a'.repeat(100_000) }));
+    let read = (): void => undefined;
+    const blocked = new Promise<void>((resolve) => (read = resolve));
+    const load = one.bytes.getBytes.bind(one.bytes);
+    let asked = false;
+    one.bytes.getBytes = async (id) => {
+      asked = true;
+      await blocked;
+      return await load(id);
+    };
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    await waitFor(() => asked, 'its input is asked for');
+    expect(await one.actions.stopTasks(callerOf(target), [taskId])).toEqual({ kind: 'stopped' });
+    read();
+    await waitFor(() => container.inFlight === 0, 'the slot is free again');
+    expect(link.orders).toEqual([]);
+    expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+  });
+
+  test('one that another replica has just fetched is ended with the token that holds it, for good', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const lock = lockTokenOf(newInstanceId(), newAttemptToken());
+    const { job } = await one.queues.fetch(target.queue, lock);
+    if (job === undefined) throw new Error('nothing was fetched');
+    expect(await one.actions.stopTasks(callerOf(target), [taskId])).toEqual({ kind: 'stopped' });
+    expect(await one.queues.complete(target.queue, taskId, lock)).toEqual({ kind: 'gone' });
+    // The other one's word that it runs comes after the end, and changes nothing.
+    const record = await one.records.read(taskId);
+    if (record === undefined) throw new Error('it has no record');
+    await one.records.append({ ...record, status: 'RUNNING', attempt: 1, rank: 1 });
+    expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+  });
+});
+
+describe('a deployment that is deleted', () => {
+  test('all its tasks are CANCELLED, also beyond the first page and with rows that lag', async ({ one }) => {
+    const target = aQueueTarget();
+    const ids: TaskId[] = [];
+    for (let index = 0; index < 7; index += 1) ids.push(await put(one, target));
+    await one.actions.deleted(target.queue, target.stubId);
+    for (const taskId of ids)
+      expect(await one.records.read(taskId)).toMatchObject({
+        status: 'CANCELLED',
+        failureReason: 'deployment_deleted',
+      });
+    expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 0, delayed: 0 });
+  });
+});
+
+describe('an attempt of a scheduler that stopped', () => {
+  test('is adopted, and held to its execution limit', async ({ start }) => {
+    const graces = { limitMs: 50, reportMs: 100, restartedAgentMs: 200 };
+    const before = await start();
+    const target = aQueueTarget({ timeoutSeconds: 0.2 });
+    const link = new PlayedLink();
+    const { containerId } = before.container(target.queue, link);
+    const taskId = await put(before, target);
+    const order = await sent(link);
+    before.tasks.stop();
+    const after = await start({ graces });
+    const { adopted } = await after.tasks.machineReported(MACHINE, 'agent-1', [
+      { taskId, token: order.token, containerId },
+    ]);
+    expect(adopted).toHaveLength(1);
+    await reaches(after, taskId, 'TIMEOUT');
+  });
+});
