@@ -1,0 +1,52 @@
+// The command line of `npm run soak`.
+import { parseArgs } from 'node:util';
+import { UsageError } from '../options.ts';
+
+export interface SoakOptions {
+  /** Of load that counts, after the warm-up. */
+  readonly minutes: number;
+  readonly warmUpMinutes: number;
+  readonly jsonPath: string;
+  /** Where the daemons' logs go when something failed; they are thrown away otherwise. */
+  readonly keepLogsIn: string | undefined;
+}
+
+export const SOAK_USAGE = 'usage: npm run soak -- [--minutes N] [--warm-up N] [--json FILE] [--keep-logs DIR]';
+const DEFAULT_JSON = 'bench/results/soak.jsonl';
+
+/** @throws UsageError naming the option */
+export function parseSoakOptions(args: readonly string[]): SoakOptions {
+  const { values } = parseStrictly(args);
+  return {
+    minutes: minutesOf('--minutes', values.minutes, 10),
+    warmUpMinutes: minutesOf('--warm-up', values['warm-up'], 1),
+    jsonPath: values.json ?? DEFAULT_JSON,
+    keepLogsIn: values['keep-logs'],
+  };
+}
+
+function parseStrictly(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      strict: true,
+      allowPositionals: false,
+      options: {
+        minutes: { type: 'string' },
+        'warm-up': { type: 'string' },
+        json: { type: 'string' },
+        'keep-logs': { type: 'string' },
+      },
+    });
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error), { cause: error });
+  }
+}
+
+function minutesOf(name: string, text: string | undefined, fallback: number): number {
+  if (text === undefined) return fallback;
+  const value = Number(text);
+  if (!/^[0-9]+(\.[0-9]+)?$/.test(text) || value <= 0 || value > 1440)
+    throw new UsageError(`${name}: must be a number of minutes above 0 and at most 1440, got ${JSON.stringify(text)}`);
+  return value;
+}
