@@ -92,6 +92,8 @@ export class MachineHealth {
     const { book, slots } = this.#parts;
     const forgotten = nowMs - (machine.suspectSinceMs ?? nowMs) >= UNKNOWN_FOR_MS;
     for (const { row } of [...book.ofMachine(machine.row.id)]) {
+      // Back meanwhile: its agent's own report counts.
+      if (machine.health !== 'LOST') return;
       slots.remove(row.id);
       if (row.state === 'UNKNOWN') {
         if (forgotten) await book.transition(row.id, 'expire', { epoch: row.epoch, change: { reason: 'lost' } });

@@ -9,17 +9,21 @@ import { Registry } from '#shared/metrics.ts';
 import { Autoscaler } from '#scheduler/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
+import { ContainerStops } from '#scheduler/containers/actions.ts';
 import { ContainerBook } from '#scheduler/containers/book.ts';
 import type { Target } from '#scheduler/deployments/stub-config.ts';
 import type { Targets } from '#scheduler/deployments/targets.ts';
 import { SlotTable } from '#scheduler/dispatch/slots.ts';
+import { MachineHealth } from '#scheduler/fleet/health.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { Workers } from '#scheduler/fleet/workers.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
 import { Placer } from '#scheduler/placement/commit.ts';
 import { DueTimes } from '#scheduler/queues/due.ts';
 import type { QueueDepth, TaskQueues } from '#scheduler/queues/task-queues.ts';
 import type { Db } from '#scheduler/store/db.ts';
+import type { Tasks } from '#scheduler/tasks/service.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aDb, aStub, aWorkspace } from './store-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
@@ -49,6 +53,7 @@ class World {
   readonly moves: string[] = [];
   waiting = 0;
   sampleFails = false;
+  dbFails = false;
   leads = true;
 
   constructor(db: Db, target: Target, machineId: MachineId) {
@@ -59,7 +64,9 @@ class World {
     const isLeader = (): boolean => this.leads;
     this.target = target;
     this.link = new PlayedLink(machineId);
-    this.book = new ContainerBook({ db, log: quiet, clock });
+    const query: Db['query'] = (sql, params) =>
+      this.dbFails ? Promise.reject(new Error('the database is away')) : db.query(sql, params);
+    this.book = new ContainerBook({ db: { query }, log: quiet, clock });
     this.machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: 'f' });
     this.machines.attach(this.book);
     this.autoscaler = new Autoscaler({
@@ -320,5 +327,82 @@ describe('scaling', () => {
     await waitFor(() => idle.row.state === 'STOPPING', 'the idle one is stopping');
     await world.decided('hold', 'busy_or_warm');
     expect([busy.row.state, unlinked.row.state]).toEqual(['RUNNING', 'RUNNING']);
+  });
+});
+
+describe('a database that is away for a moment', () => {
+  test('a container that could not be told to go takes tasks again, and goes later', async ({ world }) => {
+    world.waiting = 1;
+    world.start();
+    const entry = await world.placed();
+    await world.runs(entry);
+    const container = world.slots.get(entry.row.id);
+    world.dbFails = true;
+    world.waiting = 0;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('stop');
+    await waitFor(() => container?.accepting === true, 'it takes tasks');
+    expect(entry.row.state).toBe('RUNNING');
+    world.dbFails = false;
+    await waitFor(() => entry.row.state === 'STOPPING', 'it is told to go');
+    expect(container?.accepting).toBe(false);
+  });
+
+  test('a stop by name that could not be written is an error, and changes nothing', async ({ world }) => {
+    world.waiting = 1;
+    world.start();
+    const entry = await world.placed();
+    await world.runs(entry);
+    const stops = new ContainerStops(world.book, world.slots);
+    world.dbFails = true;
+    await expect(stops.stopContainer(null, entry.row.id)).rejects.toThrow('the database is away');
+    expect(world.slots.get(entry.row.id)?.accepting).toBe(true);
+    world.dbFails = false;
+    expect(await stops.stopContainer(null, entry.row.id)).toBe(true);
+    expect(entry.row.state).toBe('STOPPING');
+  });
+
+  test('a drain goes on when it is back', async ({ world, db }) => {
+    world.waiting = 1;
+    world.start();
+    const entry = await world.placed();
+    await world.runs(entry);
+    const { machines, book, slots, clock } = world;
+    const workers = new Workers({ db, machines, book, slots, clock, log: quiet, isLeader: () => true });
+    workers.start();
+    try {
+      world.dbFails = true;
+      expect(await workers.drain({ workspaceId: null }, world.link.machineId)).toBe(true);
+      expect(entry.row.state).toBe('RUNNING');
+      world.dbFails = false;
+      await waitFor(() => entry.row.state === 'STOPPING', 'its container is told to stop');
+    } finally {
+      workers.stop();
+    }
+  });
+
+  test('a lost machine is emptied when it is back, and forgotten after a day', async ({ world }) => {
+    world.waiting = 1;
+    world.start();
+    const entry = await world.placed();
+    await world.runs(entry);
+    const { machines, book, slots, clock } = world;
+    const machine = machines.get(world.link.machineId);
+    if (machine === undefined) throw new Error('there is no machine');
+    const tasks = { machineLost: () => Promise.resolve() } as unknown as Tasks;
+    const health = new MachineHealth({ machines, book, slots, tasks, clock, isLeader: () => true, log: quiet });
+    health.start();
+    health.stop();
+    machines.suspect(machine.row.id, 's', 'stream_ended');
+    clock.aheadMs = 125_000;
+    world.dbFails = true;
+    await expect(health.look()).rejects.toThrow('the database is away');
+    expect([machine.health, entry.row.state]).toEqual(['LOST', 'RUNNING']);
+    world.dbFails = false;
+    await health.look();
+    expect(entry.row.state).toBe('UNKNOWN');
+    clock.aheadMs += 24 * 3600_000;
+    await health.look();
+    expect(entry.row.state).toBe('LOST');
   });
 });

@@ -547,8 +547,9 @@ describe('StopTasks', () => {
     let asked = false;
     one.bytes.getBytes = async (id) => {
       asked = true;
+      const bytes = await load(id);
       await blocked;
-      return await load(id);
+      return bytes;
     };
     const link = new PlayedLink();
     const container = one.container(target.queue, link);
