@@ -1,7 +1,6 @@
 /**
  * Lines of containers on their way to the scheduler: bounded per container and in all, cut into batches, kept until acknowledged. It never blocks a container:
  * above a bound the oldest lines of the noisiest go, and a marker line says how many.
- * Source: reference/scheduling.md §14.
  */
 import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts';
 

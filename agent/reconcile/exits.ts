@@ -10,7 +10,7 @@ export interface ExitInput {
   readonly rebooted: boolean;
 }
 
-/** The reason a container ended, from the list of scheduling.md §13. Pure. */
+/** The reason a container ended: one of the words of the interface's exit reasons. Pure. */
 export function exitReason(exit: ExitInput): string {
   if (exit.note !== undefined) return exit.note.reason;
   if (exit.ending !== undefined) return exit.ending;

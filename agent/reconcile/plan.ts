@@ -2,7 +2,7 @@
  * What to do next, decided from plain data: what the scheduler wants, what the journal knows, what the engine has. Pure; run again after every change, so nothing
  * has to be remembered between rounds. Must stay true: only containers with our machine's label come in here; removals come before additions; an older epoch
  * changes nothing; without a snapshot nothing is stopped; what is being worked on is left alone (but may be interrupted).
- * Source: reference/scheduling.md §1 (I2, I3, I6, I19–I21), §8, §13.
+ * Source: ARCHITECTURE, "What must stay true".
  */
 
 /** A container of ours that nobody wants and nobody knows is left alone for this long. */

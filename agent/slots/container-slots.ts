@@ -2,7 +2,7 @@
  * The runner processes of one container, as the agent sees them: which of them can take an attempt, which attempts they hold, and what becomes of those
  * when a process or the container goes away. Owned by the slot table; called for every task, so the path of a frame has no await.
  * Must stay true: a process never holds more attempts than its slots; an attempt ends exactly once; frames that name another attempt change nothing.
- * Source: reference/runner-protocol.md; design §11 (a handler that raises).
+ * The frames: frames.ts.
  */
 import type { Socket } from 'node:net';
 import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';

@@ -1,6 +1,6 @@
 import { Counter, FAST_BUCKETS, Gauge, Histogram, Registry, SLOW_BUCKETS } from '#shared/metrics.ts';
 
-/** The agent's metrics. Names: reference/scheduling.md §19; labels come from small sets, never ids. */
+/** The agent's metrics. Names: docs/metrics.md; labels come from small sets, never ids. */
 export class AgentMetrics {
   readonly registry = new Registry();
 

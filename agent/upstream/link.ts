@@ -1,7 +1,7 @@
 /**
  * The link to the scheduler, kept up: dials, says hello with everything observed, hands messages to their owners, reports changes, and dials again after any end.
  * Called by the composition root. Must stay true: one session at a time, nothing of an old one is acted on; results and log lines survive its end.
- * Source: reference/scheduling.md §8.
+ * The messages: shared/protocol/agent.proto.
  */
 import { randomBytes } from 'node:crypto';
 import { sleep } from '#shared/backoff.ts';

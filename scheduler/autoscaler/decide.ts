@@ -80,7 +80,7 @@ export function wantedContainers(
 
 /**
  * What to do for one queue now: start at once what is missing, stop what is too much once it was idle for its keep-warm.
- * A failed sample changes nothing; a container with a running attempt is never chosen. Source: scheduling reference §5.
+ * A failed sample changes nothing; a container with a running attempt is never chosen.
  */
 export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
   if (input.inFlight === undefined) return { kind: 'hold', why: 'bad_sample', againAtMs: nowMs + 1000 };

@@ -1,6 +1,6 @@
 import type { ContainerState } from '#shared/domain/status.ts';
 
-// Scheduling reference §2.3. Every pair that is not listed is refused, counted and logged; an event whose target is the state it is in already is success.
+// Internal states of a container. Every pair that is not listed is refused, counted and logged; an event whose target is the state it is in already is success.
 // `frozen` is not a state. UNKNOWN keeps what it was before in `stateBefore`.
 export const CONTAINER_TRANSITIONS = {
   PENDING: { assign: 'ASSIGNED', abandon: 'STOPPED', give_up: 'FAILED' },

@@ -1,4 +1,4 @@
-/** GPU models the interface knows, in its spelling; names are compared without regard to case. Source: gateway reference §4.6. */
+/** GPU models the interface knows, in its spelling; names are compared without regard to case. */
 export const GPU_MODELS = [
   'A10',
   'A10G',

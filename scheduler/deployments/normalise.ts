@@ -1,5 +1,5 @@
 // From what GetOrCreateStub was sent to the configuration that everything else works with: defaults, bounds and refusals per kind. Pure; the only place
-// that knows them. Source: gateway reference §5.1-§5.3, design §11.
+// that knows them.
 import { isIP } from 'node:net';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';

@@ -14,7 +14,7 @@ export interface StubVolumeMount {
   readonly mountPath: string;
 }
 
-/** A stub's configuration, normalised once when the stub is made (gateway reference §5.1, §5.3); stored as `stubs.config`. */
+/** A stub's configuration, normalised once when the stub is made; stored as `stubs.config`. */
 export interface StubConfig {
   /** `endpoint/deployment`, `taskqueue`, … */
   readonly stubType: string;

@@ -1,4 +1,4 @@
-// Where things are invoked: the two forms of every URL, and the host label of a deployment. Pure. Source: gateway reference §8.1, §8.2.
+// Where things are invoked: the two forms of every URL, and the host label of a deployment. Pure. Source: decision 0008 (the label).
 import { createHash } from 'node:crypto';
 import { kindOf } from '#shared/domain/status.ts';
 

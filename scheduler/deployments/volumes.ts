@@ -7,9 +7,9 @@ import type { Queryable } from '../store/db.ts';
 import { getOrCreateVolume, volumesByIds } from '../store/queries/volumes.ts';
 import type { VolumeRow } from '../store/queries/volumes.ts';
 
-/** Source: design §11, Names. */
+/** One path segment, as it becomes a directory's name. */
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
-/** Source: REST reference §12. */
+/** Of one workspace. */
 const MAX_VOLUMES = 1_000;
 
 export type VolumeOutcome =

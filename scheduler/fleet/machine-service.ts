@@ -10,7 +10,7 @@ export interface CreatedMachine {
   readonly createdAtMs: number;
 }
 
-/** A machine as the lists show it (public status: scheduling reference §2.4). */
+/** A machine as the lists show it; its status is publicMachineStatus of machines.ts. */
 export interface MachineView {
   readonly machineId: MachineId;
   readonly poolName: string;

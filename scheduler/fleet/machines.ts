@@ -352,7 +352,7 @@ export class Machines implements MachineService {
   }
 }
 
-/** Scheduling reference §2.4, last paragraph. */
+/** Not joined: pending; not active, or its preflight failed: disabled; READY: available; else, joined but not there: registered. */
 export function publicMachineStatus(machine: Machine): MachineView['status'] {
   if (machine.health === 'PENDING' || machine.health === 'EXPIRED') return 'pending';
   if (machine.row.intent !== 'active' || machine.conditions.includes('Preflight')) return 'disabled';

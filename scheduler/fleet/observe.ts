@@ -30,7 +30,7 @@ export interface ObservedEntry {
 
 /**
  * What an agent's word about one container means for its row, given the state it is in. The caller has compared the epochs. Pure.
- * Source: scheduling reference §2.3.
+ * The moves themselves: containers/state.ts.
  */
 export function stepsFor(entry: ObservedEntry, observed: ObservedContainer__Output): readonly ObservedStep[] {
   switch (observed.phase) {

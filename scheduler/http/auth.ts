@@ -34,7 +34,7 @@ const IN_BETWEEN = [
 
 const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
 
-/** True when the request comes from this host itself. Source: gateway reference §2.4. */
+/** True when the request comes from this host itself. */
 export function isLoopback(request: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
   const address = request.socket.remoteAddress;
   if (address === undefined || !LOOPBACK.test(address)) return false;

@@ -18,7 +18,7 @@ import { problemOf, RPC_STATUS, rpcCodeOf } from './error-map.ts';
 import type { RpcCode } from './error-map.ts';
 
 export const GATEWAY_BASE = '/api/v1/gateway';
-/** Both directions. Source: gateway reference §1.6. */
+/** Both directions. */
 export const GATEWAY_BODY_LIMIT = 16 * 1024 * 1024;
 /** How long a handler may take when the caller does not say (`Grpc-Timeout`). */
 const HANDLER_DEADLINE_MS = 30_000;

@@ -66,7 +66,7 @@ export function sendProblem(reply: FastifyReply, requestId: string, problem: Pro
     .send(JSON.stringify({ message: problem.message, code: problem.code, request_id: requestId }));
 }
 
-/** RPC code to HTTP status (gateway reference §1.5), as far as we answer with one. */
+/** RPC code to HTTP status, as far as we answer with one. */
 export const RPC_STATUS = {
   2: 500,
   3: 400,

@@ -1,4 +1,4 @@
-// The three spellings of `filters` (gateway reference §1.3): pairs `a=1,2;b=3`, a JSON object, and brackets `filters[a]=1,2`.
+// The three spellings of `filters`: pairs `a=1,2;b=3`, a JSON object, and brackets `filters[a]=1,2`.
 
 export type FilterValues = Readonly<Record<string, readonly string[]>>;
 

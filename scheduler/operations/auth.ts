@@ -15,7 +15,6 @@ export interface Bootstrap {
 
 /**
  * Tells a client whose token it holds; on a fresh installation makes the first workspace for a caller on this host, or one with the bootstrap token.
- * Source: gateway reference §2.4.
  */
 export function authorize(bootstrap: Bootstrap): Operation {
   return operation({
@@ -46,7 +45,7 @@ function isSame(presented: string | null, expected: string | null): boolean {
 /** Gives a workspace's signing key; undefined when the workspace is gone. */
 export type SigningKeyReader = (workspaceId: string) => Promise<string | undefined>;
 
-/** Signs as task callbacks are signed, so that a receiver can tell. Source: gateway reference §7.1. */
+/** Signs as task callbacks are signed, so that a receiver can tell. */
 export function signPayload(signingKeyOf: SigningKeyReader, clock: Pick<Clock, 'nowMs'>): Operation {
   return operation({
     name: 'SignPayload',

@@ -1,4 +1,4 @@
-// What every list understands: limits, and filters by key (gateway reference §1.3, §1.4).
+// What every list understands: limits, and filters by key.
 import { AppError } from '#shared/errors.ts';
 
 type Filters = Readonly<Record<string, readonly string[]>>;

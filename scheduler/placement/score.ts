@@ -3,7 +3,7 @@ import { gpuMatches } from './filter.ts';
 
 /**
  * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the workspace's own pool, image present,
- * fewest GPUs left over, spread of one deployment, best fit of memory, a stable hash. Source: scheduling reference §3.
+ * fewest GPUs left over, spread of one deployment, best fit of memory, a stable hash.
  */
 export function compareMachines(a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number {
   return (

@@ -1,6 +1,6 @@
 import type { TaskStatus } from '#shared/domain/status.ts';
 
-// Public statuses of a task (scheduling reference §2.1). CLAIMED is PENDING with an attempt: the queue's lock says so, not the record.
+// Public statuses of a task as the surfaces show them. CLAIMED is PENDING with an attempt: the queue's lock says so, not the record.
 // A late COMPLETE of the last attempt may replace another terminal status, nothing else leaves one.
 export const TASK_TRANSITIONS = {
   PENDING: {
@@ -70,7 +70,7 @@ export type Verdict =
 /** Infrastructure causes have a budget of their own: so often an asynchronous task may be lost and run again. */
 export const INFRASTRUCTURE_ATTEMPTS = 5;
 
-/** What an attempt's outcome means for its task. A synchronous one is always final: it never runs twice. Source: scheduling reference §2.1, §6. */
+/** What an attempt's outcome means for its task. A synchronous one is always final: it never runs twice. */
 export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict {
   const cause = outcome === 'exited' && facts.stopping ? 'lost' : outcome;
   const final = endingOf(cause, facts);

@@ -14,7 +14,7 @@ export type TaskStatus = (typeof TASK_STATUSES)[number];
 const TERMINAL: ReadonlySet<string> = new Set(['COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT', 'EXPIRED']);
 export const isTerminalTask = (status: TaskStatus): boolean => TERMINAL.has(status);
 
-/** Internal container states (scheduling reference §2.3). */
+/** Internal container states; their moves: scheduler/containers/state.ts. */
 export const CONTAINER_STATES = [
   'PENDING',
   'ASSIGNED',

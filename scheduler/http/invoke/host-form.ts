@@ -1,5 +1,5 @@
 // The host form of invoke URLs: `hello-1a2b3c4-v3.example.org/` means what `/endpoint/hello/v3` means. Before routing, a request whose first host label has the
-// shape of one is given a path of its own, which invoke.ts serves; every other host is routed as usual. Pure. Source: gateway reference §8.2.
+// shape of one is given a path of its own, which invoke.ts serves; every other host is routed as usual. Pure. Source: decision 0008.
 import { isUuid } from '#shared/domain/ids.ts';
 
 export type HostLabel =

@@ -42,7 +42,7 @@ class Refusal {
     this.body = JSON.stringify({ [field]: text });
   }
 }
-// Texts of gateway reference §8.6.
+// Texts of the interface: clients compare them.
 const UNAUTHORIZED = new Refusal(401, 'message', 'Unauthorized');
 const OTHER_WORKSPACE = new Refusal(401, 'message', 'Invalid token');
 const NO_DEPLOYMENT = new Refusal(400, 'message', 'Invalid deployment');
@@ -191,7 +191,7 @@ function resolving(
   };
 }
 
-/** A token that is presented must be good, even where none is needed. Source: REST reference §1.1. */
+/** A token that is presented must be good, even where none is needed. */
 function checked(caller: Caller | null, reply: FastifyReply, resolve: (caller: Caller) => void): void {
   if (caller === null) sendRefusal(reply, UNAUTHORIZED);
   else resolve(caller);

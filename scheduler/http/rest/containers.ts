@@ -4,7 +4,7 @@ import { containerRecord } from './records.ts';
 import { listQuery, textQuery } from './rest.ts';
 import type { RestRoute } from './rest.ts';
 
-/** Live containers, all of them; not an envelope (REST reference §6). */
+/** Live containers, all of them; not an envelope. */
 export function listContainers(containers: Pick<ContainerReads, 'list'>, directory: Directory): RestRoute {
   return {
     http: 'GET /container/{ws}',

@@ -9,7 +9,7 @@ const MAX_LIMIT = 1_000;
 const OBJECT_TYPES = ['workspace', 'deployment', 'task', 'stub', 'container', 'app', 'machine'] as const;
 type ObjectType = (typeof OBJECT_TYPES)[number];
 
-/** Log lines, newest page first, oldest line first inside it; `after_seq` follows on instead. Source: REST reference §8. */
+/** Log lines, newest page first, oldest line first inside it; `after_seq` follows on instead. */
 export function readLogs(logs: LogReads): RestRoute {
   return {
     http: 'GET /logs/{ws}',

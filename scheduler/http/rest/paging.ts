@@ -1,4 +1,4 @@
-// Pages of a list: `limit`, `offset` and the opaque `cursor` that names the last row of the page before. Source: REST reference §1.3.
+// Pages of a list: `limit`, `offset` and the opaque `cursor` that names the last row of the page before.
 import { AppError } from '#shared/errors.ts';
 import { integerQuery, textQuery } from './rest.ts';
 import type { Query } from './rest.ts';

@@ -1,4 +1,4 @@
-// The records of the REST API as JSON (REST reference §2): snake_case, with the gateway's spelling beside it where published clients read that.
+// The records of the REST API as JSON: snake_case, with the gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerView } from '../../containers/container-view.ts';
 import { storedConfig } from '../../deployments/stub-config.ts';

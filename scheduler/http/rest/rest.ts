@@ -1,5 +1,5 @@
 // What every route of the workspace REST API shares: who calls, whose workspace the path names, how a query parameter is read, and the error shape.
-// Source: REST reference §1. Must stay true: a token of another workspace never learns whether something exists.
+// Must stay true: a token of another workspace never learns whether something exists.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
