@@ -92,6 +92,14 @@ export function operatingSystem() {
   };
 }
 
+/** A Ctrl-C in the middle of an installation leaves packages half done, and apt-get refuses everything until that is mended. */
+async function wasInterrupted() {
+  const journal = '/var/lib/dpkg/updates';
+  if (existsSync(journal) && readdirSync(journal).some((name) => /^\d+$/.test(name))) return true;
+  const { stdout } = await run('dpkg', ['--audit'], { allowFailure: true });
+  return stdout.trim() !== '';
+}
+
 /**
  * Installs the packages of the named programs and says so. Packaged Redis and Postgres services are switched off
  * again when this very installation brought them: Longshore runs its own and must not hold the default ports.
@@ -109,13 +117,20 @@ export async function installPrograms(names, log) {
     throw new SetupError(`Missing on this machine: ${what}. Run once, then repeat:\n\n  ${installCommand(names)}`);
   const quiet = { DEBIAN_FRONTEND: 'noninteractive' };
   const lock = ['-o', 'DPkg::Lock::Timeout=300'];
+  if (await wasInterrupted()) {
+    const configure = await asRoot('dpkg', ['--configure', '-a', '--force-confdef', '--force-confold'], quiet);
+    await log.step('finishing an installation that was interrupted (dpkg --configure -a)', () =>
+      // What still lacks its dependencies fails here, and is put right by --fix-broken below.
+      run(...configure, { name: 'dpkg-configure', timeoutMs: INSTALL_TIMEOUT_MS, allowFailure: true }),
+    );
+  }
   const update = await asRoot('apt-get', ['update', '-qq', ...lock], quiet);
   await log.step('refreshing the package lists (apt-get update)', () =>
     run(...update, { name: 'apt-update', timeoutMs: INSTALL_TIMEOUT_MS }),
   );
   const install = await asRoot(
     'apt-get',
-    ['install', '-y', '-qq', '--no-install-recommends', ...lock, ...packages],
+    ['install', '-y', '-qq', '--no-install-recommends', '--fix-broken', ...lock, ...packages],
     quiet,
   );
   await log.step(`installing ${what} (apt-get install ${packages.join(' ')})`, () =>
