@@ -1,21 +1,18 @@
 // Composition root of the scheduler: builds every part in order, passes it down, and gives back { start, stop }. Nothing below this file reads the environment or the clock by itself.
-import { mkdir } from 'node:fs/promises';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '#shared/clock.ts';
-import { loadConfig } from '#shared/config.ts';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
-import type { StubId, TaskId } from '#shared/domain/ids.ts';
-import { AppError, messageOf, StartupError } from '#shared/errors.ts';
+import type { StubId } from '#shared/domain/ids.ts';
+import { AppError } from '#shared/errors.ts';
 import { Lifecycle } from '#shared/lifecycle.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
-import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
-import { SETTING_NAMES } from '#shared/settings.ts';
 import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
-import { SchedulerSettings } from './config.ts';
+import { openRecords, recordsPart } from './compose/records.ts';
+import { openStores } from './compose/stores.ts';
+import type { SchedulerSettings } from './config.ts';
 import { ContainerStops } from './containers/actions.ts';
 import { ContainerBook } from './containers/book.ts';
 import { DEFAULT_LIMITS } from './deployments/normalise.ts';
@@ -24,9 +21,6 @@ import { Dispatcher } from './dispatch/dispatcher.ts';
 import { Leases } from './dispatch/leases.ts';
 import { Replies } from './dispatch/replies.ts';
 import { SlotTable } from './dispatch/slots.ts';
-import { connectRedis, writeTogether } from './embedded/connect.ts';
-import type { RedisTarget } from './embedded/connect.ts';
-import { startEmbeddedRedis } from './embedded/redis.ts';
 import { MachineHealth } from './fleet/health.ts';
 import { Links } from './fleet/links.ts';
 import { Machines } from './fleet/machines.ts';
@@ -54,21 +48,10 @@ import { DueTimes } from './queues/due.ts';
 import { keysOf } from './queues/keys.ts';
 import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
-import { openDb } from './store/db.ts';
-import { migrate } from './store/migrate.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
-import {
-  insertAcceptedTasks,
-  listTasks,
-  openTaskIdsOfQueue,
-  taskById,
-  upsertTaskRecords,
-  acceptedJobOf,
-} from './store/queries/tasks.ts';
+import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, acceptedJobOf } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
-import { Drainer } from './tasks/drainer.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
-import { TaskRecords } from './tasks/records.ts';
 import { GroupCommit } from './tasks/accepting.ts';
 import { Actions } from './tasks/actions.ts';
 import { recordOfRow } from './tasks/recording.ts';
@@ -115,29 +98,13 @@ export async function startScheduler(settings: SchedulerSettings, log: Log): Pro
 
 async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Promise<Scheduler> {
   const dataDir = settings.LONGSHORE_DATA_DIR;
-  await makeDataDir(dataDir);
   const clock = systemClock;
   const instance = newInstanceId();
   const keys = keysOf(settings.LONGSHORE_REDIS_PREFIX);
   const registry = new Registry();
   const later = (name: string, stop: () => Promise<void> | void): void => void opened.push({ name, stop });
 
-  // Stores: the database and Redis come up side by side.
-  const [db, redisTarget] = await bothOrNeither(
-    openDb({ databaseUrl: settings.DATABASE_URL, dataDir, log }).then(async (database) => {
-      later('database', () => database.close());
-      await migrate(database, log);
-      return database;
-    }),
-    redisOf(settings, log, later),
-  );
-  const connect = async (role: string) => {
-    const client = await connectRedis(redisTarget, role, log);
-    later(`redis ${role}`, () => client.disconnect());
-    return client;
-  };
-  const [hot, general, subscriber] = await Promise.all([connect('tasks'), connect('control'), connect('subscribe')]);
-  writeTogether(hot);
+  const { db, hot, general, subscriber } = await openStores(settings, log, later);
   const sealer = await openSealer({ keyFile: settings.LONGSHORE_SECRET_KEY_FILE, dataDir });
   const installation = await openInstallation(db, sealer);
 
@@ -156,24 +123,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   // Tasks.
   const queues = await openTaskQueues({ client: hot, log, prefix: keys.prefix });
   later('task queues', () => queues.close());
-  const records = new TaskRecords({
-    client: hot,
-    keys,
-    log,
-    registry,
-    loadFromDb: async (taskId: TaskId) => {
-      const row = await taskById(db, taskId);
-      return row === undefined ? undefined : recordOfRow(row);
-    },
-  });
-  const drainer = new Drainer({
-    client: general,
-    keys,
-    log,
-    registry,
-    write: (batch) => upsertTaskRecords(db, batch),
-    onDrained: (left) => records.drained(left),
-  });
+  const { records, drainer } = openRecords({ db, hot, general, keys, log, registry });
   const leader = new LeaderLease({ client: general, keys, instance, log });
   const isLeader = (): boolean => leader.isLeader();
   const presence = new Presence({ redis: general, keys, instance, log });
@@ -348,14 +298,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.forgetOthers() : undefined) },
       presence,
       leader,
-      {
-        name: 'task records',
-        start: () => drainWhileLeading(drainer, records, leader),
-        stop: async () => {
-          await records.close();
-          if (leader.isLeader()) await drainer.flush();
-        },
-      },
+      recordsPart(records, drainer, leader),
       { name: 'tasks', start: () => tasks.start(), stop: () => tasks.stop() },
       {
         name: 'dispatcher',
@@ -416,103 +359,4 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       (await machines.create({ workspaceId: null }, 'default', LOCAL_OVERCOMMIT)).joinToken,
     stop: () => lifecycle.stop(),
   };
-}
-
-/** The leader drains; a replica that is not only appends. */
-function drainWhileLeading(drainer: Drainer, records: TaskRecords, leader: LeaderLease): void {
-  let abort: AbortController | undefined;
-  const follow = (leading: boolean): void => {
-    if (leading === (abort !== undefined)) return;
-    abort?.abort();
-    abort = leading ? new AbortController() : undefined;
-    if (abort !== undefined) void drainer.start(abort.signal);
-  };
-  records.onAppended(() => {
-    if (abort !== undefined) drainer.wake();
-  });
-  leader.onChange((now) => follow(now.kind === 'leading'));
-  follow(leader.isLeader());
-}
-
-async function redisOf(
-  settings: SchedulerSettings,
-  log: Log,
-  later: (name: string, stop: () => Promise<void>) => void,
-): Promise<RedisTarget> {
-  if (settings.REDIS_URL !== undefined) return { url: settings.REDIS_URL };
-  if (settings.LONGSHORE_REDIS_SOCKET !== undefined) return { socketPath: settings.LONGSHORE_REDIS_SOCKET };
-  const embedded = await startEmbeddedRedis({ dataDir: settings.LONGSHORE_DATA_DIR, log });
-  later('redis server', () => embedded.stop());
-  return { socketPath: embedded.socketPath };
-}
-
-async function makeDataDir(dataDir: string): Promise<void> {
-  try {
-    await mkdir(dataDir, { recursive: true, mode: 0o700 });
-  } catch (error) {
-    throw new StartupError(
-      'data_dir_unusable',
-      `cannot use data directory ${dataDir} (${messageOf(error)}): make it writable for this user, or set LONGSHORE_DATA_DIR`,
-      { cause: error },
-    );
-  }
-}
-
-/** Waits for both, so that a failure of one does not leave the other opening behind our back. */
-async function bothOrNeither<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
-  const [first, second] = await Promise.allSettled([a, b]);
-  if (first.status === 'rejected') throw first.reason;
-  if (second.status === 'rejected') throw second.reason;
-  return [first.value, second.value];
-}
-
-/**
- * Runs the scheduler until a signal, or until its supervisor is gone. Over an IPC channel it says `ready` (or `failed`) and answers `ensureFirstWorkspace` and `createLocalMachine`.
- * @returns the exit code
- */
-export async function runScheduler(env: Readonly<Record<string, string | undefined>>): Promise<number> {
-  const defaults = { LONGSHORE_DATA_DIR: env['LONGSHORE_DATA_DIR'] || defaultDataDir() };
-  const settings = loadConfig(SchedulerSettings, { ...env, ...defaults }, { known: SETTING_NAMES });
-  const log = createLog({ name: 'longshore-scheduler', level: settings.LONGSHORE_LOG_LEVEL });
-  const stopping = new Promise<void>((resolve) => {
-    process.once('SIGTERM', () => resolve());
-    process.once('SIGINT', () => resolve());
-    process.once('disconnect', () => resolve());
-  });
-  const scheduler = await startScheduler(settings, log);
-  process.on('message', (message: unknown) => void answer(scheduler, message, log));
-  process.send?.({
-    kind: 'ready',
-    httpAddress: scheduler.httpAddress,
-    agentAddress: scheduler.agentAddress,
-    caFingerprint: scheduler.caFingerprint,
-  });
-  await stopping;
-  log.info('scheduler stopping');
-  await scheduler.stop();
-  return 0;
-}
-
-async function answer(scheduler: Scheduler, message: unknown, log: Log): Promise<void> {
-  if (typeof message !== 'object' || message === null) return;
-  const { kind, id, issueToken } = message as { kind?: unknown; id?: unknown; issueToken?: unknown };
-  try {
-    if (kind === 'ensureFirstWorkspace') {
-      process.send?.({
-        kind: 'firstWorkspace',
-        id,
-        ...(await scheduler.ensureFirstWorkspace({ issueToken: issueToken === true })),
-      });
-    } else if (kind === 'createLocalMachine') {
-      process.send?.({ kind: 'localMachine', id, joinToken: await scheduler.createLocalMachine() });
-    }
-  } catch (error) {
-    log.error({ err: error, kind }, 'request of the supervisor failed');
-    process.send?.({ kind: 'requestFailed', id, message: messageOf(error) });
-  }
-}
-
-/** `/var/lib/longshore` for root under a service manager, else below the home directory. */
-function defaultDataDir(): string {
-  return join(homedir(), '.local', 'share', 'longshore');
 }

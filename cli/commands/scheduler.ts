@@ -3,7 +3,7 @@ import { underSupervisor } from './daemon.ts';
 
 export function runSchedulerCommand(env: NodeJS.ProcessEnv): Promise<number> {
   return underSupervisor(async () => {
-    const { runScheduler } = await import('#scheduler/main.ts');
+    const { runScheduler } = await import('#scheduler/process.ts');
     return runScheduler(env);
   });
 }

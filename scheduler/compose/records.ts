@@ -1,0 +1,73 @@
+// The records of tasks on their way to the database: every replica appends, the leader drains.
+import type { Redis } from 'ioredis';
+import type { TaskId } from '#shared/domain/ids.ts';
+import type { Part } from '#shared/lifecycle.ts';
+import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
+import type { LeaderLease } from '../leader.ts';
+import type { Keys } from '../queues/keys.ts';
+import type { Db } from '../store/db.ts';
+import { taskById, upsertTaskRecords } from '../store/queries/tasks.ts';
+import { Drainer } from '../tasks/drainer.ts';
+import { recordOfRow } from '../tasks/recording.ts';
+import { TaskRecords } from '../tasks/records.ts';
+
+export interface RecordsParts {
+  readonly db: Db;
+  readonly hot: Redis;
+  readonly general: Redis;
+  readonly keys: Keys;
+  readonly log: Log;
+  readonly registry: Registry;
+}
+
+export function openRecords(parts: RecordsParts): { readonly records: TaskRecords; readonly drainer: Drainer } {
+  const { db, hot, general, keys, log, registry } = parts;
+  const records = new TaskRecords({
+    client: hot,
+    keys,
+    log,
+    registry,
+    loadFromDb: async (taskId: TaskId) => {
+      const row = await taskById(db, taskId);
+      return row === undefined ? undefined : recordOfRow(row);
+    },
+  });
+  const drainer = new Drainer({
+    client: general,
+    keys,
+    log,
+    registry,
+    write: (batch) => upsertTaskRecords(db, batch),
+    onDrained: (left) => records.drained(left),
+  });
+  return { records, drainer };
+}
+
+/** Stopped last but the stores: what is known by then is written, as far as this replica leads. */
+export function recordsPart(records: TaskRecords, drainer: Drainer, leader: LeaderLease): Part {
+  return {
+    name: 'task records',
+    start: () => drainWhileLeading(drainer, records, leader),
+    stop: async () => {
+      await records.close();
+      if (leader.isLeader()) await drainer.flush();
+    },
+  };
+}
+
+/** The leader drains; a replica that is not only appends. */
+function drainWhileLeading(drainer: Drainer, records: TaskRecords, leader: LeaderLease): void {
+  let abort: AbortController | undefined;
+  const follow = (leading: boolean): void => {
+    if (leading === (abort !== undefined)) return;
+    abort?.abort();
+    abort = leading ? new AbortController() : undefined;
+    if (abort !== undefined) void drainer.start(abort.signal);
+  };
+  records.onAppended(() => {
+    if (abort !== undefined) drainer.wake();
+  });
+  leader.onChange((now) => follow(now.kind === 'leading'));
+  follow(leader.isLeader());
+}

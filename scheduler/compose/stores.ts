@@ -1,0 +1,75 @@
+// Where everything is kept: the data directory, the database with its tables, and Redis, a server of ours or one that is named. What was opened is handed to `later` at once, so that a start
+// that fails closes it again.
+import { mkdir } from 'node:fs/promises';
+import type { Redis } from 'ioredis';
+import { messageOf, StartupError } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { SchedulerSettings } from '../config.ts';
+import { connectRedis, writeTogether } from '../embedded/connect.ts';
+import type { RedisTarget } from '../embedded/connect.ts';
+import { startEmbeddedRedis } from '../embedded/redis.ts';
+import type { Db } from '../store/db.ts';
+import { openDb } from '../store/db.ts';
+import { migrate } from '../store/migrate.ts';
+
+/** Takes what was opened, in order; it is closed in reverse. */
+export type Later = (name: string, stop: () => Promise<void> | void) => void;
+
+export interface Stores {
+  readonly db: Db;
+  /** Queues, leases and records: what a task waits for. Its commands of one turn leave in one write. */
+  readonly hot: Redis;
+  readonly general: Redis;
+  readonly subscriber: Redis;
+}
+
+/** @throws StartupError with the sentence and the cure when one of them cannot be used */
+export async function openStores(settings: SchedulerSettings, log: Log, later: Later): Promise<Stores> {
+  const dataDir = settings.LONGSHORE_DATA_DIR;
+  await makeDataDir(dataDir);
+  // The database and Redis come up side by side.
+  const [db, redisTarget] = await bothOrNeither(
+    openDb({ databaseUrl: settings.DATABASE_URL, dataDir, log }).then(async (database) => {
+      later('database', () => database.close());
+      await migrate(database, log);
+      return database;
+    }),
+    redisOf(settings, log, later),
+  );
+  const connect = async (role: string) => {
+    const client = await connectRedis(redisTarget, role, log);
+    later(`redis ${role}`, () => client.disconnect());
+    return client;
+  };
+  const [hot, general, subscriber] = await Promise.all([connect('tasks'), connect('control'), connect('subscribe')]);
+  writeTogether(hot);
+  return { db, hot, general, subscriber };
+}
+
+async function redisOf(settings: SchedulerSettings, log: Log, later: Later): Promise<RedisTarget> {
+  if (settings.REDIS_URL !== undefined) return { url: settings.REDIS_URL };
+  if (settings.LONGSHORE_REDIS_SOCKET !== undefined) return { socketPath: settings.LONGSHORE_REDIS_SOCKET };
+  const embedded = await startEmbeddedRedis({ dataDir: settings.LONGSHORE_DATA_DIR, log });
+  later('redis server', () => embedded.stop());
+  return { socketPath: embedded.socketPath };
+}
+
+async function makeDataDir(dataDir: string): Promise<void> {
+  try {
+    await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw new StartupError(
+      'data_dir_unusable',
+      `cannot use data directory ${dataDir} (${messageOf(error)}): make it writable for this user, or set LONGSHORE_DATA_DIR`,
+      { cause: error },
+    );
+  }
+}
+
+/** Waits for both, so that a failure of one does not leave the other opening behind our back. */
+async function bothOrNeither<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
+  const [first, second] = await Promise.allSettled([a, b]);
+  if (first.status === 'rejected') throw first.reason;
+  if (second.status === 'rejected') throw second.reason;
+  return [first.value, second.value];
+}

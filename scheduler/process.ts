@@ -1,0 +1,62 @@
+// The scheduler as a process of its own: settings from the environment, signals, and what its supervisor may ask over the IPC channel. Called by the command line.
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { loadConfig } from '#shared/config.ts';
+import { messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { createLog } from '#shared/log.ts';
+import { SETTING_NAMES } from '#shared/settings.ts';
+import { SchedulerSettings } from './config.ts';
+import type { Scheduler } from './main.ts';
+import { startScheduler } from './main.ts';
+
+/**
+ * Runs the scheduler until a signal, or until its supervisor is gone. Over an IPC channel it says `ready` (or `failed`) and answers `ensureFirstWorkspace` and `createLocalMachine`.
+ * @returns the exit code
+ */
+export async function runScheduler(env: Readonly<Record<string, string | undefined>>): Promise<number> {
+  const defaults = { LONGSHORE_DATA_DIR: env['LONGSHORE_DATA_DIR'] || defaultDataDir() };
+  const settings = loadConfig(SchedulerSettings, { ...env, ...defaults }, { known: SETTING_NAMES });
+  const log = createLog({ name: 'longshore-scheduler', level: settings.LONGSHORE_LOG_LEVEL });
+  const stopping = new Promise<void>((resolve) => {
+    process.once('SIGTERM', () => resolve());
+    process.once('SIGINT', () => resolve());
+    process.once('disconnect', () => resolve());
+  });
+  const scheduler = await startScheduler(settings, log);
+  process.on('message', (message: unknown) => void answer(scheduler, message, log));
+  process.send?.({
+    kind: 'ready',
+    httpAddress: scheduler.httpAddress,
+    agentAddress: scheduler.agentAddress,
+    caFingerprint: scheduler.caFingerprint,
+  });
+  await stopping;
+  log.info('scheduler stopping');
+  await scheduler.stop();
+  return 0;
+}
+
+async function answer(scheduler: Scheduler, message: unknown, log: Log): Promise<void> {
+  if (typeof message !== 'object' || message === null) return;
+  const { kind, id, issueToken } = message as { kind?: unknown; id?: unknown; issueToken?: unknown };
+  try {
+    if (kind === 'ensureFirstWorkspace') {
+      process.send?.({
+        kind: 'firstWorkspace',
+        id,
+        ...(await scheduler.ensureFirstWorkspace({ issueToken: issueToken === true })),
+      });
+    } else if (kind === 'createLocalMachine') {
+      process.send?.({ kind: 'localMachine', id, joinToken: await scheduler.createLocalMachine() });
+    }
+  } catch (error) {
+    log.error({ err: error, kind }, 'request of the supervisor failed');
+    process.send?.({ kind: 'requestFailed', id, message: messageOf(error) });
+  }
+}
+
+/** `/var/lib/longshore` for root under a service manager, else below the home directory. */
+function defaultDataDir(): string {
+  return join(homedir(), '.local', 'share', 'longshore');
+}
