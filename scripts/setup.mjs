@@ -1,4 +1,5 @@
 /** `node scripts/setup.mjs [--tests]`: installs and starts what Longshore (and its tests) need; safe to repeat. */
+import { baseImageTemplate, DEFAULT_PYTHON } from './setup/base-image.mjs';
 import { main, stepLog } from './setup/log.mjs';
 import { setUp } from './setup/profiles.mjs';
 import { endChildrenOnSignals } from './setup/run.mjs';
@@ -8,4 +9,12 @@ await main(async () => {
   const log = stepLog();
   const { baseImage } = await setUp(process.argv.includes('--tests') ? 'test' : 'start', log);
   log.say(`- all set: Docker answers, the base image is ${baseImage}`);
+  // `npm start` passes these on by itself; an agent started by hand has to be told.
+  const template = baseImageTemplate(baseImage);
+  const version = /:(3\.\d+)/.exec(baseImage)?.[1] ?? DEFAULT_PYTHON;
+  if (template.startsWith('longshore-')) {
+    log.say(
+      `  an agent on this machine needs: export LONGSHORE_BASE_IMAGE='${template}' LONGSHORE_DEFAULT_PYTHON=${version}`,
+    );
+  }
 });

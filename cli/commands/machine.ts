@@ -31,10 +31,10 @@ export async function runMachineCreate(pool: string, invocation: Invocation): Pr
     const address = hostOf(url);
     if (/^(127\.|localhost|\[::1\])/.test(address)) {
       note('');
+      note(`${address} can be dialled from this machine only. For others, start the scheduler with`);
       note(
-        `${address} can be dialled from this machine only: for others, start the scheduler with an address of the network`,
+        'LONGSHORE_AGENT_ADDRESS=0.0.0.0:1995, and LONGSHORE_EXTERNAL_AGENT_ADDRESS at the host:port that they dial.',
       );
-      note('in LONGSHORE_AGENT_ADDRESS, such as 0.0.0.0:1995.');
     }
   });
 }
