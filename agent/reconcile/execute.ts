@@ -5,7 +5,6 @@
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Assignment__Output, ControlFromAgent } from '#shared/protocol/generated/messages.ts';
 import type { Archives } from '../code/archives.ts';
@@ -25,6 +24,8 @@ import type { Books } from './books.ts';
 import { exitReason, exitMessage } from './exits.ts';
 import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
+import { ContainerOutput } from './output.ts';
+import { abortable, startFailure } from './starting.ts';
 import { climbStopLadder } from './stop-ladder.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
@@ -58,17 +59,12 @@ interface Prepared {
   readonly image: 'present' | 'pulled';
 }
 
-interface Following {
-  readonly abort: AbortController;
-  readonly done: Promise<void>;
-}
-
 export class Executor {
   readonly #parts: ExecutorParts;
   readonly #starts: Limiter;
   readonly #preparing = new Map<string, Promise<Prepared>>();
   readonly #startTimers = new Map<string, NodeJS.Timeout>();
-  readonly #following = new Map<string, Following>();
+  readonly #output: ContainerOutput;
   readonly #acceptedAt = new Map<string, number>();
   readonly #stuck = new Set<string>();
 
@@ -91,6 +87,7 @@ export class Executor {
   constructor(parts: ExecutorParts) {
     this.#parts = parts;
     this.#starts = new Limiter(parts.startsAtOnce);
+    this.#output = new ContainerOutput(parts);
   }
 
   /** Whether something does not die. */
@@ -106,9 +103,7 @@ export class Executor {
   /** Lets containers be: timers off, logs no longer followed. */
   async close(): Promise<void> {
     for (const timer of this.#startTimers.values()) clearTimeout(timer);
-    const following = [...this.#following.values()];
-    for (const { abort } of following) abort.abort();
-    await Promise.all(following.map(({ done }) => done));
+    await this.#output.close();
   }
 
   // ---- what containers say -----------------------------------------------------------------------------------------------------
@@ -283,7 +278,7 @@ export class Executor {
     books.attended.add(containerId);
     metrics.startDuration.observe({ phase: 'create', cache }, (performance.now() - preparedAt) / 1000);
     this.#arm(containerId, spec.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
-    this.#follow(containerId, dockerId, 0);
+    this.#output.follow(containerId, dockerId, 0);
     await books.journal.change(containerId, { stage: 'created', dockerId, startedAtMs });
     books.changed(containerId);
   }
@@ -363,32 +358,10 @@ export class Executor {
     if (entry.ready === undefined)
       this.#arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
     // What was printed while no agent ran is lost to us rather than told twice.
-    this.#follow(containerId, dockerId, Date.now());
+    this.#output.follow(containerId, dockerId, Date.now());
     log.info({ containerId }, 'running container adopted');
     books.changed(containerId);
   }
-
-  #follow(containerId: string, dockerId: string, sinceMs: number): void {
-    const { runtime, logs, log } = this.#parts;
-    const abort = new AbortController();
-    const done = runtime
-      .followLogs(
-        dockerId,
-        sinceMs,
-        (stream, line) => {
-          if (NO_PYTHON.test(line)) this.#noPython.add(containerId);
-          logs.add(containerId, { taskId: '', stream, line, timestampMs: Date.now() });
-        },
-        abort.signal,
-      )
-      .catch((error: unknown) => {
-        if (!abort.signal.aborted) log.info({ containerId, err: error }, 'container log ended early');
-      });
-    this.#following.set(containerId, { abort, done });
-  }
-
-  /** Containers whose init said that there is no such program as ours. */
-  readonly #noPython = new Set<string>();
 
   // ---- ending ------------------------------------------------------------------------------------------------------------------
 
@@ -420,7 +393,6 @@ export class Executor {
     clearTimeout(this.#startTimers.get(containerId));
     this.#startTimers.delete(containerId);
     const rebooted = entry.bootId !== this.#parts.bootId;
-    const following = this.#following.get(containerId);
     const exitFacts = {
       seen,
       ready: entry.ready !== undefined,
@@ -430,8 +402,8 @@ export class Executor {
     };
     // An image without our Python shows only in what its init printed.
     if (entry.ready === undefined && (seen.exitCode === 127 || seen.exitCode === 126))
-      await settle(following, LOG_END_MS);
-    const noPython = this.#noPython.delete(containerId) && slots.get(containerId)?.everGreeted !== true;
+      await this.#output.settle(containerId, LOG_END_MS);
+    const noPython = this.#output.takeNoPython(containerId) && slots.get(containerId)?.everGreeted !== true;
     const reason = noPython ? 'image_error' : exitReason(exitFacts);
     const message = noPython ? `image ${entry.image} has no python3` : exitMessage(exitFacts);
     const exit = {
@@ -445,7 +417,7 @@ export class Executor {
     books.changed(containerId);
     const kind = exitFacts.ending === undefined && !rebooted ? 'exited' : 'stopped';
     await slots.end(containerId, { kind, exitCode: seen.exitCode, oomKilled: seen.oomKilled });
-    await settle(following, LOG_END_MS);
+    await this.#output.settle(containerId, LOG_END_MS);
     await runtime.remove(seen.dockerId);
     books.forgetSeen(seen.dockerId);
     log.info({ containerId, exitCode: seen.exitCode, oomKilled: seen.oomKilled, reason }, 'container ended');
@@ -525,10 +497,8 @@ export class Executor {
     this.#preparing.delete(key);
     clearTimeout(this.#startTimers.get(containerId));
     this.#startTimers.delete(containerId);
-    this.#following.get(containerId)?.abort.abort();
-    this.#following.delete(containerId);
+    this.#output.forget(containerId);
     this.#acceptedAt.delete(containerId);
-    this.#noPython.delete(containerId);
     await slots.end(containerId, { kind: 'stopped', exitCode: exit.exitCode, oomKilled: exit.oomKilled });
     books.attended.delete(containerId);
     if (entry.codeSha256 !== '') archives.release(entry.codeSha256, shortId);
@@ -564,41 +534,5 @@ export class Executor {
       books.forgetSeen(left.dockerId);
     }
     await runtime.removeVolume(views.volumeName(entry.containerId));
-  }
-}
-
-/** The init of a container cannot find what we told it to run. */
-const NO_PYTHON = /exec python3 failed|exec: "python3"/;
-
-function startFailure(error: unknown): { readonly reason: string; readonly message: string } {
-  const message = messageOf(error);
-  if (error instanceof AppError && error.code === 'image_error') return { reason: 'image_error', message };
-  if (error instanceof AppError && error.code === 'code_error') return { reason: 'user_error', message };
-  if (error instanceof EngineError && error.failure === 'no_such_image') return { reason: 'image_error', message };
-  if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
-  if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
-  if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
-  return { reason: 'start_failed', message };
-}
-
-async function settle(following: Following | undefined, ms: number): Promise<void> {
-  if (following === undefined) return;
-  let timer: NodeJS.Timeout | undefined;
-  await Promise.race([following.done, new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)))]);
-  clearTimeout(timer);
-}
-
-/** The promise's value, or undefined as soon as the signal says to give up. */
-async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
-  if (signal.aborted) return undefined;
-  let onAbort = (): void => undefined;
-  const aborted = new Promise<undefined>((resolve) => {
-    onAbort = () => resolve(undefined);
-    signal.addEventListener('abort', onAbort, { once: true });
-  });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }

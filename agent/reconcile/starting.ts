@@ -1,0 +1,33 @@
+// What a start that failed means, and how one is given up. Used by execute.ts.
+import { AppError, messageOf } from '#shared/errors.ts';
+import { EngineError } from '../containers/runtime.ts';
+
+/** The init of a container cannot find what we told it to run. */
+export const NO_PYTHON = /exec python3 failed|exec: "python3"/;
+
+/** Whose fault it was, in a word and a sentence. Pure. */
+export function startFailure(error: unknown): { readonly reason: string; readonly message: string } {
+  const message = messageOf(error);
+  if (error instanceof AppError && error.code === 'image_error') return { reason: 'image_error', message };
+  if (error instanceof AppError && error.code === 'code_error') return { reason: 'user_error', message };
+  if (error instanceof EngineError && error.failure === 'no_such_image') return { reason: 'image_error', message };
+  if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
+  if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
+  if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
+  return { reason: 'start_failed', message };
+}
+
+/** The promise's value, or undefined as soon as the signal says to give up. */
+export async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
+  if (signal.aborted) return undefined;
+  let onAbort = (): void => undefined;
+  const aborted = new Promise<undefined>((resolve) => {
+    onAbort = () => resolve(undefined);
+    signal.addEventListener('abort', onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
