@@ -6,14 +6,15 @@ import { createRedisBackend } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { withDeadline } from '#shared/backoff.ts';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
-import { AppError, messageOf } from '#shared/errors.ts';
+import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import { fenceOf, isAnswerLost, requireLock, unavailable } from './answers.ts';
 import { encodeTaskJob, parseTaskJob, TASK_JOB_NAME } from './jobs.ts';
 import type { TaskJob } from './jobs.ts';
 import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
-import { MIN_LOCK_TOKEN_LENGTH, totalOf } from './task-queues.ts';
+import { totalOf } from './task-queues.ts';
 import type { Fence, Fetched, HeldLock, QueueDepth, TaskQueues } from './task-queues.ts';
 
 /** How long a fetched job stays locked unless renewed. */
@@ -365,36 +366,6 @@ async function deleteAll(backend: IQueueBackend): Promise<void> {
   }
   throw new Error('the queue does not get empty');
 }
-
-function requireLock(lock: LockToken): void {
-  if (typeof lock !== 'string' || lock.length < MIN_LOCK_TOKEN_LENGTH) {
-    throw new TypeError(`a lock token needs at least ${MIN_LOCK_TOKEN_LENGTH} characters`);
-  }
-}
-
-/** BullMQ's answer codes as values; anything else is a failure. -3 (not active any more) reads like a lock that ran out. */
-function fenceOf(error: unknown): Fence | undefined {
-  switch (typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined) {
-    case -1:
-      return { kind: 'gone' };
-    case -2:
-    case -3:
-      return { kind: 'expired' };
-    case -6:
-      return { kind: 'superseded' };
-    default:
-      return undefined;
-  }
-}
-
-/** False when Redis answered with an error, or the command was never written: then it did not run. */
-function isAnswerLost(error: unknown): boolean {
-  if (!(error instanceof Error) || error instanceof AppError) return false;
-  return error.name !== 'ReplyError' && !error.message.startsWith("Stream isn't writeable");
-}
-
-const unavailable = (what: string, cause: unknown): AppError =>
-  cause instanceof AppError ? cause : new AppError('queues_unavailable', `cannot ${what}`, { cause });
 
 /** Finishing reads the id and these options only; `attempts: 1` always ends the job. */
 const skeleton = (taskId: TaskId): MinimalJob => ({ id: taskId, opts: { attempts: 1 } }) as unknown as MinimalJob;
