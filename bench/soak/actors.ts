@@ -34,7 +34,8 @@ const GONE_MS = 30_000;
 const POLL_MS = 100;
 
 const ok = (text: string | RegExp): Intended => ({ status: 200, text, states: ['COMPLETE'] });
-const failed = (error: string): Intended => ({ status: 500, text: JSON.stringify({ error }), states: ['ERROR'] });
+/** @param text - as it is written: by Python with a space after the colon, by us without */
+const failed = (text: string): Intended => ({ status: 500, text, states: ['ERROR'] });
 const STOPPED: Intended = { status: 503, text: '{"error":"deployment stopped"}', states: ['CANCELLED'] };
 const INACTIVE: Intended = { status: 400, text: '{"message":"Deployment is not active"}', states: [] };
 const NO_DEPLOYMENT: Intended = { status: 400, text: '{"message":"Invalid deployment"}', states: [] };
@@ -207,10 +208,10 @@ function queueDeletes(stage: Stage, deploy: (fields: AppFields) => Promise<SoakA
 
 function failures(stage: Stage, app: SoakApp): Turn {
   const ways: readonly (readonly [string, Intended])[] = [
-    ['raises', failed("KeyError: 'x'")],
-    ['raises', failed("KeyError: 'x'")],
-    ['nan', failed(NOT_A_NUMBER)],
-    ['exits', failed('process exited (code 3)')],
+    ['raises', failed(`{"error": "KeyError: 'x'"}`)],
+    ['raises', failed(`{"error": "KeyError: 'x'"}`)],
+    ['nan', failed(`{"error": "${NOT_A_NUMBER}"}`)],
+    ['exits', failed('{"error":"process exited (code 3)"}')],
   ];
   let turn = 0;
   return async () => {

@@ -1,5 +1,6 @@
 // How the soak talks to the installation: every request bounded in time, never more than so many at once, and each kept as text so that a wrong answer can be written out whole.
-import { Agent, request } from 'undici';
+import { Pool } from 'undici';
+import { withDeadline } from '#shared/backoff.ts';
 import type { Context } from '#cli/context.ts';
 
 export interface SoakAnswer {
@@ -25,9 +26,8 @@ export class HungUp extends Error {}
 
 export class Caller {
   readonly workspaceId: string;
-  readonly #url: string;
   readonly #token: string;
-  readonly #agent = new Agent({ headersTimeout: 0, bodyTimeout: 0, keepAliveTimeout: 5_000 });
+  readonly #pool: Pool;
   readonly #most: number;
   readonly #line: (() => void)[] = [];
   #underWay = 0;
@@ -35,7 +35,7 @@ export class Caller {
   /** @param most - requests under way at a time; the others wait their turn */
   constructor(context: Context, most: number) {
     this.workspaceId = context.workspaceId;
-    this.#url = context.url;
+    this.#pool = new Pool(context.url, { connections: most, headersTimeout: 0, bodyTimeout: 0 });
     this.#token = context.token;
     this.#most = most;
   }
@@ -46,26 +46,41 @@ export class Caller {
     const method = options.method ?? (body === undefined ? 'GET' : 'POST');
     const asked = `${method} ${path}${body === undefined ? '' : ` ${JSON.stringify(body)}`}`;
     await this.#enter();
-    const limit = AbortSignal.timeout(hangUpMs ?? CALL_MS);
+    const hangUp = new AbortController();
+    const timer = hangUpMs === undefined ? undefined : setTimeout(() => hangUp.abort(), hangUpMs);
     try {
-      const answer = await request(path.startsWith('/') ? `${this.#url}${path}` : path, {
-        method,
-        dispatcher: this.#agent,
-        signal: limit,
-        headers: {
-          authorization: `Bearer ${this.#token}`,
-          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        },
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      });
-      const text = await answer.body.text();
-      return { status: answer.statusCode, text, taskId: String(answer.headers['x-task-id'] ?? ''), asked };
+      const late = (): Error => new Error(`no answer within ${CALL_MS / 1000} s`);
+      const { status, text, taskId } = await withDeadline(this.#send(method, path, body, hangUp.signal), CALL_MS, late);
+      return { status, text, taskId, asked };
     } catch (error) {
-      if (limit.aborted && hangUpMs !== undefined) throw new HungUp();
+      if (hangUp.signal.aborted) throw new HungUp();
       throw new Error(`${asked} was not answered`, { cause: error });
     } finally {
+      clearTimeout(timer);
+      hangUp.abort();
       this.#leave();
     }
+  }
+
+  /** @param path - or an absolute URL of the same installation */
+  async #send(method: 'GET' | 'POST' | 'DELETE', path: string, body: unknown, signal: AbortSignal) {
+    const url = path.startsWith('/') ? path : path.slice(new URL(path).origin.length);
+    const answer = await this.#pool.request({
+      method,
+      path: url,
+      signal,
+      headers: {
+        authorization: `Bearer ${this.#token}`,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const taskId = answer.headers['x-task-id'];
+    return {
+      status: answer.statusCode,
+      text: await answer.body.text(),
+      taskId: typeof taskId === 'string' ? taskId : '',
+    };
   }
 
   /** A gateway operation that must succeed. @throws Error with request and answer */
@@ -78,7 +93,7 @@ export class Caller {
   }
 
   async close(): Promise<void> {
-    await this.#agent.destroy();
+    await this.#pool.destroy();
   }
 
   async #enter(): Promise<void> {
