@@ -11,6 +11,7 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
+import { totalOf } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import type { Ender, QueuedEnding } from './ender.ts';
 import { errorBody } from './recording.ts';
@@ -227,6 +228,17 @@ export class Actions implements TaskActions, DeploymentEffects {
       after = open.at(-1);
     } while (after !== undefined);
     this.#parts.onQueueChanged(queue);
+    await this.#forget(queue);
+  }
+
+  /** Nothing is added to it any more. What another replica still takes out or ends is left to it: a few small keys stay then, and no task is lost. */
+  async #forget(queue: QueueName): Promise<void> {
+    const { queues, log } = this.#parts;
+    try {
+      if (totalOf(await queues.depth(queue)) === 0) await queues.obliterate(queue);
+    } catch (error) {
+      log.info({ err: error, queue }, 'the queue of a deleted deployment still has its settings in Redis');
+    }
   }
 
   async scaledToZero(queue: QueueName, _stubId: StubId): Promise<void> {
