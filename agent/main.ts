@@ -295,6 +295,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       if (containers === 'stop')
         await endContainers?.().catch((error: unknown) => log.warn({ err: error }, 'containers did not all stop'));
       await stopAll();
+      log.info({ containers }, containers === 'keep' ? 'agent stopped, its containers go on' : 'agent stopped');
     },
     connected,
     get metricsAddress() {
