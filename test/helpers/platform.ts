@@ -56,6 +56,10 @@ export class Daemon {
     return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
+  get pid(): number | undefined {
+    return this.#child?.pid;
+  }
+
   /** Starts it and waits for its `ready`. */
   async start(): Promise<Message> {
     const log = openSync(this.logPath, 'a');
@@ -407,8 +411,11 @@ export class Platform {
     return (JSON.parse(readFileSync(path, 'utf8')) as { machineId: string }).machineId;
   }
 
-  /** @throws when something stayed behind */
-  async stop(): Promise<void> {
+  /**
+   * @param beforeRemoval - called when the daemons have ended
+   * @throws when something stayed behind
+   */
+  async stop(beforeRemoval: () => void = () => undefined): Promise<void> {
     for (const client of this.#redis) client.disconnect();
     const left: string[] = [];
     try {
@@ -416,6 +423,7 @@ export class Platform {
       await this.scheduler.stop();
       left.push(...(await this.#leftInDocker()), ...(await this.#leftProcesses()));
     } finally {
+      beforeRemoval();
       this.#removeDirectory();
     }
     if (left.length > 0) throw new Error(`left behind by the installation: ${left.join(', ')}`);
