@@ -15,7 +15,8 @@ import time
 from . import logs, protocol, task
 from .call import Application, load, on_start
 from .connection import Link
-from .server import hello_header, leave, make_server
+from .server import hello_header, leave
+from .serving import make_server
 from .settings import Settings, SettingsError
 from .supervise import Control, Supervisor, serve_here, settled_thread_count
 

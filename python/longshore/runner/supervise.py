@@ -17,7 +17,8 @@ from . import logs, protocol, task
 from .call import Application
 from .connection import Link
 from .protocol import pack
-from .server import TERM_SECONDS, InlineServer, PoolServer, Server, hello_header, leave, make_server
+from .server import TERM_SECONDS, Server, hello_header, leave
+from .serving import InlineServer, PoolServer, make_server
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
