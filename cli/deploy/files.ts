@@ -2,7 +2,8 @@
 // looks; packing is archive.ts.
 import { readFile, readdir, stat } from 'node:fs/promises';
 import type { Dirent } from 'node:fs';
-import { join } from 'node:path';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
 import ignore from 'ignore';
 import type { Ignore } from 'ignore';
 import { messageOf } from '#shared/errors.ts';
@@ -36,7 +37,7 @@ export const MAX_APP_FILES = 50_000;
 
 /**
  * Walks the directory.
- * @throws CliError when it is too large to be an app, or cannot be read
+ * @throws CliError when it is too large to be an app, cannot be read, or is a home directory without an ignore file
  */
 export async function collectFiles(
   root: string,
@@ -44,8 +45,9 @@ export async function collectFiles(
     maxBytes: MAX_APP_BYTES,
     maxFiles: MAX_APP_FILES,
   },
+  options: { readonly home?: string } = {},
 ): Promise<AppFiles> {
-  const rules = await readRules(root);
+  const rules = await readRules(root, options.home ?? homedir());
   const files: AppFile[] = [];
   const skipped: string[] = [];
   let totalBytes = 0;
@@ -77,7 +79,8 @@ export async function collectFiles(
   return { files, totalBytes, skipped };
 }
 
-async function readRules(root: string): Promise<Ignore> {
+/** A home holds keys and tokens: without a word on what to leave out, none of it travels. */
+async function readRules(root: string, home: string): Promise<Ignore> {
   for (const name of IGNORE_FILES) {
     try {
       return ignore().add(await readFile(join(root, name), 'utf8'));
@@ -86,6 +89,11 @@ async function readRules(root: string): Promise<Ignore> {
         throw new CliError(`cannot read ${join(root, name)} (${messageOf(error)})`, { cause: error });
       }
     }
+  }
+  if (resolve(root) === resolve(home)) {
+    throw new CliError(
+      `${root} is a home directory, with keys and tokens in it: move the app into a directory of its own, or name what stays behind in ${join(root, IGNORE_FILES[0])}`,
+    );
   }
   return ignore();
 }

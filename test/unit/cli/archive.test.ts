@@ -129,3 +129,12 @@ describe('the archive of an app', () => {
     await expect(packFiles(files)).rejects.toThrow('cannot pack the app');
   });
 });
+
+test('a home directory does not travel unless its ignore file says what stays', async () => {
+  write('app.py');
+  const whole = { maxBytes: 1000, maxFiles: 10 };
+  const asHome = { home: root };
+  await expect(collectFiles(root, whole, asHome)).rejects.toThrow('home directory, with keys and tokens in it');
+  write('.longshoreignore', '*\n!app.py\n');
+  expect((await collectFiles(root, whole, asHome)).files.map((file) => file.path)).toEqual(['app.py']);
+});
