@@ -24,6 +24,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   not_implemented: 501,
   database_unavailable: 503,
   database_timeout: 503,
+  disk_read_only: 503,
   queues_unavailable: 503,
   deadline_exceeded: 504,
   disk_full: 507,

@@ -10,7 +10,7 @@ export interface StoredBytes {
 export interface ObjectBackend {
   /**
    * Keeps the whole stream under the key, or nothing of it; an older object of that key is replaced at the end.
-   * @throws AppError `body_too_large` above `maxBytes`, `disk_full`, `object_store_failed`
+   * @throws AppError `body_too_large` above `maxBytes`, `disk_full`, `disk_read_only`, `object_store_failed`
    */
   put(key: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<StoredBytes>;
   /** undefined: no such object. The reader keeps what it opened, also when the object is replaced or removed meanwhile. */

@@ -134,6 +134,9 @@ function translate(error: unknown): AppError {
   if (code === 'ENOSPC' || code === 'EDQUOT') {
     return new AppError('disk_full', 'the disk that keeps objects is full', { cause: error });
   }
+  if (code === 'EROFS') {
+    return new AppError('disk_read_only', 'the disk that keeps objects is read-only', { cause: error });
+  }
   if (code === 'ECONNRESET' || code === 'ERR_STREAM_PREMATURE_CLOSE' || code === 'ABORT_ERR') {
     return new AppError('upload_incomplete', 'the upload ended before all bytes arrived', { cause: error });
   }

@@ -38,7 +38,7 @@ export interface Objects {
   /**
    * Takes the bytes of an upload that was verified.
    * @param contentLength - as announced; fewer bytes are refused
-   * @throws AppError `object_not_found`, `body_too_large`, `upload_incomplete`, `disk_full`, `object_store_failed`; nothing is left behind
+   * @throws AppError `object_not_found`, `body_too_large`, `upload_incomplete`, `disk_full`, `disk_read_only`, `object_store_failed`; nothing is left behind
    */
   receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes>;
   /** The row of the workspace's object, uploaded or not. */

@@ -1,7 +1,7 @@
 // What an installation does at its bounds: more callers than may be pending, and a disk that is full or cannot be written. It refuses what it cannot do, with a reason; what runs goes
 // on; and it is whole again as soon as there is room.
 import { execFileSync } from 'node:child_process';
-import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { jsonOf, Platform, test } from '../helpers/platform.ts';
@@ -102,16 +102,23 @@ describe('300 calls at once', () => {
 const mayMount = process.getuid?.() === 0;
 const DISK_MIB = 256;
 
+function mount(path: string, how: string): void {
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `${how},size=${DISK_MIB}m,mode=0700`, 'longshore-test', path]);
+}
+
+function unmount(path: string): void {
+  execFileSync('umount', ['-l', path]);
+}
+
 /** An installation whose data directory is a disk of its own, in memory. */
 async function withSmallDisk(work: (platform: Platform) => Promise<void>): Promise<void> {
   const platform = new Platform(await docker());
-  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_MIB}m,mode=0700`, 'longshore-test', platform.dataDir]);
-  const { dataDir } = platform;
+  mount(platform.dataDir, 'rw');
   try {
     await platform.start();
     await work(platform);
   } finally {
-    await platform.stop(() => execFileSync('umount', ['-l', dataDir]));
+    await platform.stop(() => unmount(platform.dataDir));
   }
 }
 
@@ -173,4 +180,59 @@ describe('a disk that is full', () => {
       expect(platform.scheduler.log()).not.toContain('embedded redis ended');
     });
   });
+});
+
+describe('a disk that cannot be written', () => {
+  test.skipIf(!mayMount)('at the start ends the scheduler with a sentence', async () => {
+    const platform = new Platform(await docker());
+    mount(platform.dataDir, 'ro');
+    try {
+      await expect(platform.startScheduler()).rejects.toThrow(
+        new RegExp(
+          `longshore: cannot write to the data directory ${platform.dataDir}[^\\n]*EROFS[^\\n]*LONGSHORE_DATA_DIR`,
+        ),
+      );
+    } finally {
+      await platform.stop(() => unmount(platform.dataDir));
+    }
+  });
+
+  test.skipIf(!mayMount)(
+    'under a running installation refuses uploads and large inputs; the rest goes on',
+    async () => {
+      const platform = new Platform(await docker());
+      const objects = join(platform.dataDir, 'objects');
+      mkdirSync(objects, { mode: 0o700 });
+      mount(objects, 'rw');
+      try {
+        await platform.start();
+        const deployment = await platform.deploy(slow('read-only', { keepWarmSeconds: 30 }));
+        expect(await platform.invoke(deployment, { seconds: 0.01 })).toMatchObject({ status: 200 });
+        mount(objects, 'remount,ro');
+        const large = { seconds: 0.01, padding: 'x'.repeat(300_000) };
+        const refused = await platform.invoke(deployment, large);
+        expect([refused.status, refused.text]).toEqual([503, '{"error":"the disk that keeps objects is read-only"}']);
+        await expect(platform.upload({ 'app.py': Buffer.from('# new') })).rejects.toThrow('disk_read_only');
+        expect(await platform.invoke(deployment, { seconds: 0.01 })).toMatchObject({ status: 200 });
+        mount(objects, 'remount,rw');
+        await platform.upload({ 'app.py': Buffer.from('# new') });
+        // The handler takes no padding: it was reached.
+        expect(await platform.invoke(deployment, large)).toMatchObject({ status: 500 });
+      } finally {
+        await platform.stop(() => unmount(objects));
+      }
+    },
+  );
+});
+
+test('a deployment that is deleted leaves no key of its queue in Redis', async ({ platform }) => {
+  const deployment = await platform.deploy(slow('short-lived'));
+  expect(await platform.invoke(deployment, { seconds: 0.01 })).toMatchObject({ status: 200 });
+  const redis = platform.redis();
+  const keys = (): Promise<string[]> => redis.keys(`ls:tq-${deployment.deploymentId}:*`);
+  expect(await keys()).not.toEqual([]);
+  const deleted = await platform.call(`/api/v1/gateway/deployments/${deployment.deploymentId}`, { method: 'DELETE' });
+  expect(jsonOf(deleted)['ok']).toBe(true);
+  await platform.noContainers(deployment, 40_000);
+  expect(await keys()).toEqual([]);
 });
