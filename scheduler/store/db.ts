@@ -4,35 +4,9 @@ import type { Log } from '#shared/log.ts';
 import { AppError } from '#shared/errors.ts';
 import { openPglite } from './pglite.ts';
 import { openPostgres } from './postgres.ts';
+import type { Db } from './queryable.ts';
 
-export interface QueryResult<R> {
-  readonly rows: R[];
-  /** Rows returned or changed. */
-  readonly rowCount: number;
-}
-
-/** What a statement needs; a transaction and the database itself are both one. */
-export interface Queryable {
-  /**
-   * int8 arrives as a number when safe (else a bigint), timestamptz as Date, json parsed, bytea as Uint8Array. A json parameter is given as JSON text.
-   * @throws AppError `database_error` (details.sqlState), `database_timeout`, `database_unavailable`
-   */
-  query<R>(sql: string, params?: readonly unknown[]): Promise<QueryResult<R>>;
-}
-
-/** One connection between begin and commit. */
-export interface Transaction extends Queryable {
-  /** Several statements without parameters or rows (migrations). */
-  script(sql: string): Promise<void>;
-}
-
-export interface Db extends Queryable {
-  readonly kind: 'pglite' | 'postgres';
-  /** Runs `work` on one connection; a throw rolls back and is rethrown. Statements of others must not be awaited inside: PGlite has one connection. */
-  transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
-  /** Ends what runs, flushes, lets go of the files. Safe to call twice. */
-  close(): Promise<void>;
-}
+export type { Db, Queryable, QueryResult, Transaction } from './queryable.ts';
 
 export interface OpenDbOptions {
   /** Absent: PGlite in `<dataDir>/pglite`. */

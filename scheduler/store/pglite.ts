@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { Db, QueryResult, Transaction } from './db.ts';
+import type { Db, QueryResult, Transaction } from './queryable.ts';
 import {
   QUERY_DEADLINE_MS,
   SCRIPT_DEADLINE_MS,

@@ -3,7 +3,7 @@ import pg from 'pg';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { Db, QueryResult, Transaction } from './db.ts';
+import type { Db, QueryResult, Transaction } from './queryable.ts';
 import type { AppError } from '#shared/errors.ts';
 import {
   QUERY_DEADLINE_MS,
