@@ -39,6 +39,8 @@ const PROGRAMS = {
   dockerd: { packages: ['docker.io', 'ca-certificates'], found: () => findProgram('dockerd'), what: 'Docker Engine' },
   python: { packages: ['python3'], found: () => findProgram('python3'), what: 'Python' },
   pytest: { packages: ['python3', 'python3-pytest'], found: pythonWithPytest, what: 'Python with pytest' },
+  curl: { packages: ['curl'], found: () => findProgram('curl'), what: 'curl' },
+  mount: { packages: ['mount'], found: () => findProgram('mount'), what: 'mount' },
   downloads: {
     packages: ['ca-certificates'],
     found: () => existsSync(process.env.SSL_CERT_FILE ?? '/etc/ssl/certs/ca-certificates.crt'),
