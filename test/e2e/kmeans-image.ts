@@ -6,7 +6,8 @@ import type { TestDocker } from '../helpers/services.ts';
 import { TEST_LABEL } from '../helpers/services.ts';
 
 const PACKAGES = 'scikit-learn==1.5.2';
-const HOST_CA = '/etc/ssl/certs/ca-certificates.crt';
+/** What this machine trusts, as set-up and the clients here take it. */
+const HOST_CA = process.env['SSL_CERT_FILE'] || '/etc/ssl/certs/ca-certificates.crt';
 const VENV = '/opt/ml';
 const BUILD_MS = 170_000;
 /** What pip needs of this host to reach its index. */
