@@ -7,7 +7,7 @@ import type { Log } from '#shared/log.ts';
 import type { SchedulerSettings } from '../config.ts';
 import { connectRedis, writeTogether } from '../embedded/connect.ts';
 import type { RedisTarget } from '../embedded/connect.ts';
-import { startEmbeddedRedis } from '../embedded/redis.ts';
+import { startEmbeddedRedis } from '#shared/redis-child.ts';
 import type { Db } from '../store/db.ts';
 import { openDb } from '../store/db.ts';
 import { migrate } from '../store/migrate.ts';

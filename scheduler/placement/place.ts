@@ -14,7 +14,7 @@ export type Placement =
     }
   | { readonly kind: 'rejected'; readonly rejections: Rejections };
 
-/** Chooses one machine, or says how many were rejected for which reason. No machine at all reads `no_matching_pool: 0`-less and empty. */
+/** Chooses one machine, or says how many were rejected for which reason; without any machine the counts are empty. */
 export function placeContainer(request: PlacementRequest, machines: Iterable<PlacementMachine>): Placement {
   const rejections: Partial<Record<RejectionReason, number>> = {};
   let best: PlacementMachine | undefined;

@@ -5,7 +5,7 @@ import { chmod, mkdir, rm } from 'node:fs/promises';
 import { createHash } from 'node:crypto';
 import { StartupError } from '#shared/errors.ts';
 import { sleep, withDeadline } from '#shared/backoff.ts';
-import { socketPathIn } from '../embedded/socket-path.ts';
+import { socketPathIn } from '#shared/socket-path.ts';
 
 export interface DataDirLock {
   release(): Promise<void>;

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { afterAll, describe, expect } from 'vitest';
 import { connectRedis } from '../../scheduler/embedded/connect.ts';
-import { startEmbeddedRedis } from '../../scheduler/embedded/redis.ts';
+import { startEmbeddedRedis } from '../../shared/redis-child.ts';
 import { startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
 
@@ -50,7 +50,7 @@ describe('the embedded redis', () => {
     const program = await startProgram(process.execPath, [
       '--input-type=module',
       '-e',
-      `const { startEmbeddedRedis } = await import(${JSON.stringify(new URL('../../scheduler/embedded/redis.ts', import.meta.url).href)});
+      `const { startEmbeddedRedis } = await import(${JSON.stringify(new URL('../../shared/redis-child.ts', import.meta.url).href)});
        const { pino } = await import('pino');
        await startEmbeddedRedis({ dataDir: ${JSON.stringify(dataDir)}, log: pino({ level: 'silent' }) });
        process.stdout.write('up');`,

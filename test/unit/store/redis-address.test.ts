@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { addressOf } from '../../../scheduler/embedded/connect.ts';
-import { socketPathIn } from '../../../scheduler/embedded/socket-path.ts';
+import { socketPathIn } from '../../../shared/socket-path.ts';
 
 describe('REDIS_URL', () => {
   test('names host, port, database and login', () => {

@@ -1,1 +1,0 @@
-export { socketPathIn } from '#shared/socket-path.ts';
