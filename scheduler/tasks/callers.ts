@@ -1,0 +1,84 @@
+// Callers who wait on this replica for a synchronous task: who leaves, whose wait limit runs out, whose container cannot start. Each is answered exactly once.
+import type { QueueName } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Waiting } from '../dispatch/replies.ts';
+import type { QueuedEnding } from './ender.ts';
+import { errorBody } from './recording.ts';
+import type { TaskContext } from './task-parts.ts';
+
+const CALLER_LEFT: QueuedEnding = {
+  status: 'CANCELLED',
+  httpStatus: 499,
+  text: 'caller left',
+  failureReason: 'request_cancelled',
+};
+const WAIT_LIMIT: QueuedEnding = {
+  status: 'TIMEOUT',
+  httpStatus: 504,
+  text: 'Timed out waiting for a backend container',
+  failureReason: 'wait_limit',
+};
+
+export class Callers {
+  readonly #tasks: TaskContext;
+
+  constructor(tasks: TaskContext) {
+    this.#tasks = tasks;
+  }
+
+  left(waiting: Waiting): void {
+    void this.#left(waiting);
+  }
+
+  async #left(waiting: Waiting): Promise<void> {
+    try {
+      if (!this.#tasks.replies.has(waiting.taskId)) return;
+      // Not taken out: a container has it, it runs on and is recorded.
+      await this.#tasks.ender.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
+    } catch (error) {
+      this.#tasks.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
+    }
+  }
+
+  /** The wait limit of a caller ran out: TIMEOUT when no container has the task; else its execution limit decides. Asked again every few seconds until it is answered. */
+  waitLimitReached(waiting: Waiting): void {
+    // What runs here answers by itself.
+    if (this.#tasks.attempts.current(waiting.taskId) !== undefined) return;
+    void this.#waitLimit(waiting).catch((error: unknown) => {
+      this.#tasks.log.warn(
+        { err: error, taskId: waiting.taskId },
+        'wait limit could not be carried out, answering all the same',
+      );
+      this.#tasks.ender.answer(waiting.taskId, 'TIMEOUT', 504, errorBody(WAIT_LIMIT.text));
+    });
+  }
+
+  async #waitLimit(waiting: Waiting): Promise<void> {
+    const { queues, records, replies } = this.#tasks;
+    if (await this.#tasks.ender.takeOut(waiting.queue, waiting.job, WAIT_LIMIT)) return;
+    // Somebody holds it, or it is not there any more: ended elsewhere with the answer lost on the way, or lost with the data of Redis.
+    const record = await records.read(waiting.taskId);
+    if (record !== undefined && isTerminalTask(record.status)) {
+      await this.#tasks.ender.answerFrom(record);
+      return;
+    }
+    const held = (await queues.read(waiting.queue, waiting.taskId)) !== undefined;
+    const runsHere = this.#tasks.attempts.current(waiting.taskId) !== undefined;
+    if (held || runsHere || !replies.has(waiting.taskId)) return;
+    await this.#tasks.ender.endTakenOut(waiting.queue, waiting.job, WAIT_LIMIT);
+  }
+
+  /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
+  async failWaiting(queue: QueueName, lastLines: string): Promise<number> {
+    const ending: QueuedEnding = { status: 'ERROR', httpStatus: 500, text: lastLines, failureReason: 'start_failed' };
+    let failed = 0;
+    for (const waiting of [...this.#tasks.replies.of(queue)]) {
+      try {
+        if (await this.#tasks.ender.takeOut(queue, waiting.job, ending, { result: errorBody(lastLines) })) failed += 1;
+      } catch (error) {
+        this.#tasks.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
+      }
+    }
+    return failed;
+  }
+}

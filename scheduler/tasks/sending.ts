@@ -1,0 +1,218 @@
+// From a fetched job to its container: whether it may still run, its input, its lease, its frame on the link; and what becomes of it when one of these is missing.
+import type { MachineId } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Claim } from '../dispatch/dispatcher.ts';
+import type { Lease } from '../dispatch/leases.ts';
+import { precheck } from '../dispatch/precheck.ts';
+import type { Verdict } from '../dispatch/precheck.ts';
+import type { ReadyContainer } from '../dispatch/slots.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { Attempt } from './attempts.ts';
+import { recordOf } from './recording.ts';
+import type { TaskRecord } from './records.ts';
+import { endingOf } from './state.ts';
+import type { TaskContext } from './task-parts.ts';
+
+const INPUT_LOST = {
+  kind: 'finish',
+  status: 'ERROR',
+  httpStatus: 500,
+  errorText: 'the input of the task could not be read',
+  failureReason: 'input_lost',
+} as const satisfies Verdict;
+/** A longer timer would fire at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/** A container whose agent refused a task gets none for so long, so that the two do not play ball. */
+const REFUSED_PAUSE_MS = 100;
+/** A task whose input cannot be read is tried so often. */
+const INPUT_TRIES = 3;
+
+export class Sender {
+  readonly #tasks: TaskContext;
+
+  constructor(tasks: TaskContext) {
+    this.#tasks = tasks;
+  }
+
+  /** The dispatcher fetched a job for a free slot. */
+  begin(claim: Claim): void {
+    void this.#begin(claim).catch((error: unknown) => {
+      this.#tasks.log.error(
+        { err: error, taskId: claim.job.taskId },
+        'a fetched task could not be sent, giving it back',
+      );
+      void this.#giveBack(claim, true);
+    });
+  }
+
+  async #begin(claim: Claim): Promise<void> {
+    const { clock, leases } = this.#tasks;
+    const fetchedAt = clock.monotonicMs();
+    const { job } = claim;
+    // A job that comes again may have ended meanwhile: its lock ran out before its end reached the queue, or Redis came back older.
+    if ((claim.starts > 1 || job.attempts > 0) && (await this.#endedBefore(claim))) return;
+    // A first fetch cannot meet a lease; a later one of a synchronous task must not run what was sent before.
+    const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
+    const callerWaits = this.#callerWaits(job);
+    const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits, leaseSeen });
+    if (verdict.kind === 'finish') {
+      await this.#finishFetched(claim, verdict);
+      return;
+    }
+    const input = await this.#inputOf(claim);
+    if (input === undefined) {
+      await this.#finishFetched(claim, INPUT_LOST);
+      return;
+    }
+    const { container } = claim;
+    const link = container.link;
+    if (link === undefined || !container.accepting) {
+      await this.#giveBack(claim, false);
+      return;
+    }
+    // Reading its input took a moment, in which it may have been stopped.
+    if (job.inputObjectId !== undefined && (await this.#tasks.queues.lockOf(claim.queue, job.taskId)) !== claim.lock) {
+      this.#tasks.dispatcher().release(container, clock.nowMs());
+      return;
+    }
+    const attempt = this.#newAttempt(claim, link.machineId);
+    void leases
+      .write(leaseOf(attempt))
+      .catch((error: unknown) => this.#tasks.log.warn({ err: error, taskId: job.taskId }, 'lease not written'));
+    const sent = link.run({
+      taskId: job.taskId,
+      token: claim.token,
+      containerId: container.containerId,
+      timeoutMs: job.timeoutMs,
+      query: job.query,
+      input,
+    });
+    if (!sent) {
+      await this.#giveBack(claim, true);
+      return;
+    }
+    this.#tasks.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
+    this.#tasks.metrics.queueWait.observe(
+      { stub_type: job.kind },
+      Math.max(0, attempt.sentAtMs - job.createdAtMs) / 1000,
+    );
+    this.#tasks.metrics.running.set(this.#tasks.attempts.size);
+    const running: TaskRecord = {
+      ...recordOf(job, claim.queue, 'RUNNING', attempt.number),
+      containerId: container.containerId,
+      startedAtMs: attempt.sentAtMs,
+    };
+    // Nobody knows a synchronous task's id before its answer.
+    if (job.sync) this.#tasks.records.appendSoon(running);
+    else void this.#tasks.records.append(running);
+  }
+
+  /** undefined: it cannot be read, and was tried often enough. */
+  async #inputOf(claim: Claim): Promise<string | undefined> {
+    const { job } = claim;
+    if (job.inputObjectId === undefined) return job.input ?? '';
+    try {
+      return await this.#tasks.bodies.loadInput(job.inputObjectId);
+    } catch (error) {
+      if (claim.starts < INPUT_TRIES) throw error;
+      this.#tasks.log.error({ err: error, taskId: job.taskId }, 'the input of a task cannot be read');
+      return undefined;
+    }
+  }
+
+  async #endedBefore(claim: Claim): Promise<boolean> {
+    const { taskId } = claim.job;
+    const record = await this.#tasks.records.read(taskId);
+    if (record === undefined || !isTerminalTask(record.status)) return false;
+    await this.#tasks.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
+    await this.#tasks.ender.answerFrom(record);
+    // Last: whatever fails above gives the job back, and the slot with it.
+    this.#tasks.dispatcher().release(claim.container, this.#tasks.clock.nowMs());
+    return true;
+  }
+
+  /** Here: known exactly. Elsewhere: as far as that replica is present. */
+  #callerWaits(job: TaskJob): boolean {
+    return job.replica === this.#tasks.instance
+      ? this.#tasks.replies.has(job.taskId)
+      : this.#tasks.isAlive(job.replica);
+  }
+
+  #newAttempt(claim: Claim, machineId: MachineId): Attempt {
+    const { job } = claim;
+    const attempt: Attempt = {
+      job,
+      queue: claim.queue,
+      token: claim.token,
+      lock: claim.lock,
+      number: job.attempts + claim.starts,
+      machineId,
+      containerId: claim.container.containerId,
+      container: claim.container,
+      agentInstance: claim.container.link?.agentInstance ?? '',
+      sentAtMs: this.#tasks.clock.nowMs(),
+      startedAtMs: null,
+      ending: undefined,
+      slotFreed: false,
+      limit: undefined,
+    };
+    this.armLimit(attempt);
+    this.#tasks.attempts.add(attempt);
+    return attempt;
+  }
+
+  /** From now on its execution limit counts here, too, a grace later than at its agent. */
+  armLimit(attempt: Attempt): void {
+    const { timeoutMs } = attempt.job;
+    if (timeoutMs === 0) return;
+    const leftMs = attempt.sentAtMs + timeoutMs + this.#tasks.graces.limitMs - this.#tasks.clock.nowMs();
+    // Beyond the longest timer it is looked at again.
+    const again = (): void => (leftMs > LONGEST_TIMER_MS ? this.armLimit(attempt) : this.#limitPassed(attempt));
+    attempt.limit = setTimeout(again, Math.min(Math.max(0, leftMs), LONGEST_TIMER_MS));
+    attempt.limit.unref();
+  }
+
+  /** The agent should have ended it long ago. Its slot is not free before the agent says so. */
+  #limitPassed(attempt: Attempt): void {
+    if (attempt.ending !== undefined) return;
+    const { job } = attempt;
+    void this.#tasks.ender.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
+  }
+
+  /** @param pause - the container did not take it: nothing is sent there for a moment */
+  async #giveBack(claim: Claim, pause: boolean): Promise<void> {
+    const { job, queue, container } = claim;
+    const attempt = this.#tasks.attempts.find(job.taskId, claim.token);
+    if (attempt !== undefined) this.#tasks.attempts.remove(attempt);
+    if (pause) this.pause(container);
+    try {
+      if (attempt !== undefined) await this.#tasks.leases.drop(job.taskId);
+      await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
+    } catch (error) {
+      this.#tasks.log.warn(
+        { err: error, taskId: job.taskId },
+        'task not given back; its lock runs out and the scan returns it',
+      );
+    }
+    this.#tasks.dispatcher().release(container, this.#tasks.clock.nowMs());
+    this.#tasks.dispatcher().wake(queue);
+  }
+
+  /** The container did not take a task: nothing is sent there for a moment. */
+  pause(container: ReadyContainer): void {
+    this.#tasks.slots.pause(container, REFUSED_PAUSE_MS, () => this.#tasks.dispatcher().wake(container.queue));
+  }
+
+  async #finishFetched(claim: Claim, verdict: Extract<Verdict, { kind: 'finish' }>): Promise<void> {
+    const { job, queue } = claim;
+    const fence = await this.#tasks.queues.fail(queue, job.taskId, claim.lock, verdict.failureReason);
+    this.#tasks.dispatcher().release(claim.container, this.#tasks.clock.nowMs());
+    if (fence.kind !== 'done') return;
+    await this.#tasks.ender.endQueued(queue, job, { ...verdict, text: verdict.errorText }, job.attempts + claim.starts);
+  }
+}
+
+export function leaseOf(attempt: Attempt): Lease {
+  const { lock, containerId, machineId, queue, job } = attempt;
+  return { lock, attempt: attempt.number, containerId, machineId, queue, job, startedAtMs: attempt.sentAtMs };
+}

@@ -1,0 +1,122 @@
+// How a task is accepted: its job is added, its depth judged, its row committed where it was promised, and only then its id is told. Whatever fails on the way leaves nothing behind that runs unseen.
+import type { QueueName, TaskId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
+import type { StubKind } from '#shared/domain/status.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { Waiting } from '../dispatch/replies.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import { encodeTaskJob } from '../queues/jobs.ts';
+import type { Callers } from './callers.ts';
+import { recordOf } from './recording.ts';
+import type { TaskRecord } from './records.ts';
+import type { TaskContext } from './task-parts.ts';
+import type { Call, Submission } from './task-service.ts';
+
+/** What nobody waits for. */
+const NEVER = new Promise<never>(() => undefined);
+
+export class Submissions {
+  readonly #tasks: TaskContext;
+  readonly #callers: Callers;
+
+  constructor(tasks: TaskContext, callers: Callers) {
+    this.#tasks = tasks;
+    this.#callers = callers;
+  }
+
+  async submit(target: Target, call: Call): Promise<Submission> {
+    const { queues, records, clock, replies } = this.#tasks;
+    if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
+    const nowMs = clock.nowMs();
+    const taskId = newId<TaskId>();
+    const stored = await this.#tasks.bodies.storeInput(call.input);
+    // Storing a large input takes a moment, in which the deployment may have been stopped: whoever stopped it has answered its callers already.
+    if (stored.inputObjectId !== undefined && !(await this.#tasks.isActive(target))) {
+      void this.#tasks.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
+      return { kind: 'unavailable', text: 'deployment stopped' };
+    }
+    const { config } = target;
+    const job: TaskJob = {
+      v: 1,
+      taskId,
+      workspaceId: target.workspaceId,
+      stubId: target.stubId,
+      deploymentId: target.deploymentId,
+      kind: target.kind as StubKind,
+      sync: target.sync,
+      replica: this.#tasks.instance,
+      ...stored,
+      ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
+      timeoutMs: config.timeoutSeconds * 1000,
+      deadlineMs: nowMs + config.ttlSeconds * 1000,
+      createdAtMs: nowMs,
+      attempts: 0,
+      retries: target.sync ? 0 : config.retries,
+      retriesUsed: 0,
+    };
+    // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
+    const waiting: Waiting = { taskId, queue: target.queue, job };
+    const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
+    let depth: number;
+    let undone = false;
+    try {
+      await queues.open(target.queue);
+      const adding = queues.add(target.queue, job);
+      // Where a slot is free the fetch leaves with the add, right behind it: one round trip less. Above the bound it finds an older task, or this one runs already.
+      if (target.sync) process.nextTick(() => this.#tasks.dispatcher().wake(target.queue, taskId));
+      depth = (await adding).depth;
+      if (depth > config.maxPendingTasks) undone = await queues.remove(target.queue, taskId);
+    } catch (error) {
+      this.#tasks.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
+      replies.abandon(taskId);
+      this.#tasks.dispatcher().forget(target.queue, taskId);
+      void this.#withdraw(target.queue, job);
+      return { kind: 'unavailable', text: 'the task queue does not answer' };
+    }
+    if (undone) {
+      replies.abandon(taskId);
+      this.#tasks.dispatcher().forget(target.queue, taskId);
+      this.#tasks.ender.dropInput(job);
+      return { kind: 'queue_full', maxPendingTasks: config.maxPendingTasks };
+    }
+    const record = recordOf(job, target.queue, 'PENDING', 0);
+    if (!target.sync && !(await this.#commit(target.queue, job, record))) {
+      return { kind: 'unavailable', text: 'the task could not be recorded' };
+    }
+    if (target.sync) records.appendSoon(record);
+    else void records.append(record);
+    this.#tasks.metrics.waiting.set(replies.size);
+    // Again, in case that fetch was answered before the add was: it costs nothing while one is under way.
+    if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);
+    this.#tasks.onDepth(target, depth);
+    return { kind: 'accepted', taskId, finished, callerLeft: () => this.#callers.left(waiting) };
+  }
+
+  /** An asynchronous task's row, before its id is returned: from then on nothing loses it. */
+  async #commit(queue: QueueName, job: TaskJob, record: TaskRecord): Promise<boolean> {
+    try {
+      await this.#tasks.accepting.commit({ record, job: encodeTaskJob(job) });
+      return true;
+    } catch (error) {
+      this.#tasks.log.warn({ err: error, queue }, 'task could not be recorded');
+      void this.#withdraw(queue, job);
+      return false;
+    }
+  }
+
+  /** An add that failed or timed out may still have happened: take it out. Where that fails too, its fetch finds nobody waiting and cancels it. */
+  async #withdraw(queue: QueueName, job: TaskJob): Promise<void> {
+    try {
+      if (await this.#tasks.queues.remove(queue, job.taskId)) this.#tasks.ender.dropInput(job);
+    } catch (error) {
+      this.#tasks.log.info(
+        { err: error, taskId: job.taskId },
+        'a task that was not accepted could not be taken out yet',
+      );
+    }
+  }
+}
+
+function mutableQuery(query: Readonly<Record<string, readonly string[]>>): Record<string, string[]> {
+  return Object.fromEntries(Object.entries(query).map(([name, values]) => [name, [...values]]));
+}

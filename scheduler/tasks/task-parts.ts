@@ -1,0 +1,54 @@
+// What the life of a task on this replica is made of: given by the composition root, and what service.ts adds for the files that play a part in it.
+import type { ContainerId, InstanceId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Replies } from '../dispatch/replies.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { DueTimes } from '../queues/due.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import type { GroupCommit } from './accepting.ts';
+import type { Attempts } from './attempts.ts';
+import type { Bodies } from './bodies.ts';
+import type { Ender } from './ender.ts';
+import type { TaskMetrics } from './metrics.ts';
+import type { TaskRecord, TaskRecords } from './records.ts';
+import type { TaskGraces } from './reports.ts';
+import type { TaskFilter } from './task-service.ts';
+
+export interface TaskServiceParts {
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly leases: Leases;
+  readonly slots: SlotTable;
+  readonly bodies: Bodies;
+  /** Rows of asynchronous tasks, before their ids are returned. */
+  readonly accepting: GroupCommit;
+  readonly due: DueTimes;
+  readonly replies: Replies;
+  readonly instance: InstanceId;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: TaskMetrics;
+  readonly graces?: TaskGraces;
+  /** Is another replica's presence known? */
+  readonly isAlive: (replica: InstanceId) => boolean;
+  /** Whether the deployment still takes tasks. */
+  readonly isActive: (target: Target) => boolean | Promise<boolean>;
+  /** A queue grew or an attempt ended: the autoscaler may care. */
+  readonly onDepth: (target: Target, depth: number) => void;
+  readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
+  readonly listRows: (workspaceId: WorkspaceId, filter: TaskFilter) => Promise<readonly TaskRecord[]>;
+}
+
+/** One process's tasks: what was given, and what its parts share. */
+export interface TaskContext extends TaskServiceParts {
+  readonly attempts: Attempts;
+  readonly ender: Ender;
+  readonly graces: TaskGraces;
+  /** Aborted when the process stops: attempts go on in their containers. */
+  readonly signal: AbortSignal;
+  readonly dispatcher: () => Dispatcher;
+}
