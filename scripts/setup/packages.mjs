@@ -1,5 +1,7 @@
 /** Programs that come as Debian packages: found first, installed only when missing and only with the right to. */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { SetupError } from './log.mjs';
 import { asRoot, hasSystemd, privilege } from './privilege.mjs';
 import { findProgram, run } from './run.mjs';
@@ -27,7 +29,10 @@ export async function pythonWithPytest() {
   return undefined;
 }
 
-/** What each profile needs beside Docker. `service`: the one that the package would start and that we do not use. */
+/**
+ * What each profile needs beside Docker. `service`: the one that the package would start and that we do not use. `unpacked`: programs taken out of a package that is not installed itself,
+ * because it would start a service where nobody asked for one.
+ */
 const PROGRAMS = {
   redis: {
     packages: ['redis-server'],
@@ -41,6 +46,12 @@ const PROGRAMS = {
   pytest: { packages: ['python3', 'python3-pytest'], found: pythonWithPytest, what: 'Python with pytest' },
   curl: { packages: ['curl'], found: () => findProgram('curl'), what: 'curl' },
   mount: { packages: ['mount'], found: () => findProgram('mount'), what: 'mount' },
+  promtool: {
+    packages: [],
+    unpacked: { from: 'prometheus', programs: ['promtool', 'prometheus'] },
+    found: () => findProgram('promtool') !== undefined && findProgram('prometheus') !== undefined,
+    what: 'promtool and prometheus',
+  },
   downloads: {
     packages: ['ca-certificates'],
     found: () => existsSync(process.env.SSL_CERT_FILE ?? '/etc/ssl/certs/ca-certificates.crt'),
@@ -69,13 +80,42 @@ export function describePrograms(names) {
 /** The one command that installs what is missing, for somebody with the right to. */
 export function installCommand(names, more = []) {
   const { packages } = describePrograms(names);
+  const unpacked = unpackedOf(names);
   const parts = [
-    ...(packages.length > 0
-      ? ['apt-get update', `apt-get install -y --no-install-recommends ${packages.join(' ')}`]
-      : []),
+    ...(packages.length + unpacked.length > 0 ? ['apt-get update'] : []),
+    ...(packages.length > 0 ? [`apt-get install -y --no-install-recommends ${packages.join(' ')}`] : []),
+    ...unpacked.flatMap(({ from, programs }) => [
+      'cd "$(mktemp -d)"',
+      `apt-get download ${from}`,
+      `dpkg-deb -x ${from}_*.deb .`,
+      `install ${programs.map((name) => `usr/bin/${name}`).join(' ')} ${UNPACK_TO}`,
+    ]),
     ...more,
   ];
   return `sudo sh -c '${parts.join(' && ')}'`;
+}
+
+/** Where programs go that no installed package owns. */
+const UNPACK_TO = '/usr/local/bin';
+
+const unpackedOf = (names) => names.map((name) => PROGRAMS[name].unpacked).filter((unpacked) => unpacked !== undefined);
+
+/** Takes the programs out of the package: nothing is configured, nothing started. */
+async function unpackPrograms({ from, programs }) {
+  const work = mkdtempSync(join(tmpdir(), 'longshore-unpack-'));
+  try {
+    // apt's own user writes the download when root asks for it.
+    chmodSync(work, 0o755);
+    const download = ['download', '-qq', '-o', 'APT::Sandbox::User=root', from];
+    await run('apt-get', download, { cwd: work, name: 'apt-download', timeoutMs: INSTALL_TIMEOUT_MS });
+    const deb = readdirSync(work).find((name) => name.endsWith('.deb'));
+    if (deb === undefined) throw new SetupError(`apt-get downloaded no package ${from}.`);
+    await run('dpkg-deb', ['-x', join(work, deb), join(work, 'root')], { timeoutMs: INSTALL_TIMEOUT_MS });
+    const files = programs.map((name) => join(work, 'root', 'usr', 'bin', name));
+    await run(...(await asRoot('install', ['-m', '755', ...files, UNPACK_TO])));
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
 }
 
 /** Debian, Ubuntu and their kin have apt-get; nothing else is set up by itself. */
@@ -130,14 +170,23 @@ export async function installPrograms(names, log) {
   await log.step('refreshing the package lists (apt-get update)', () =>
     run(...update, { name: 'apt-update', timeoutMs: INSTALL_TIMEOUT_MS }),
   );
-  const install = await asRoot(
-    'apt-get',
-    ['install', '-y', '-qq', '--no-install-recommends', '--fix-broken', ...lock, ...packages],
-    quiet,
-  );
-  await log.step(`installing ${what} (apt-get install ${packages.join(' ')})`, () =>
-    run(...install, { name: 'apt-install', timeoutMs: INSTALL_TIMEOUT_MS }),
-  );
+  if (packages.length > 0) {
+    const install = await asRoot(
+      'apt-get',
+      ['install', '-y', '-qq', '--no-install-recommends', '--fix-broken', ...lock, ...packages],
+      quiet,
+    );
+    await log.step(`installing ${what} (apt-get install ${packages.join(' ')})`, () =>
+      run(...install, { name: 'apt-install', timeoutMs: INSTALL_TIMEOUT_MS }),
+    );
+  }
+  for (const unpacked of unpackedOf(names)) {
+    const { from, programs } = unpacked;
+    await log.step(
+      `putting ${programs.join(' and ')} of the package ${from} into ${UNPACK_TO} (its service stays away)`,
+      () => unpackPrograms(unpacked),
+    );
+  }
   const services = names.map((name) => PROGRAMS[name].service).filter((service) => service !== undefined);
   if (services.length > 0 && hasSystemd()) {
     const off = await asRoot('systemctl', ['disable', '--now', ...services]);
@@ -147,5 +196,7 @@ export async function installPrograms(names, log) {
   }
   const still = await missingPrograms(names);
   if (still.length > 0)
-    throw new SetupError(`apt-get installed ${packages.join(' ')}, yet ${describePrograms(still).what} is not found.`);
+    throw new SetupError(
+      `apt-get brought ${[...packages, ...unpackedOf(names).map(({ from }) => from)].join(' ')}, yet ${describePrograms(still).what} is not found.`,
+    );
 }

@@ -15,7 +15,7 @@ import { repeatInDockerGroup } from './regroup.mjs';
 /** `start`: to run Longshore, and to read the definitions of apps. `test`: beside that, what the tests use. */
 const PROFILES = {
   start: ['redis', 'python'],
-  test: ['redis', 'postgres', 'pytest', 'curl', 'mount'],
+  test: ['redis', 'postgres', 'pytest', 'curl', 'mount', 'promtool'],
 };
 
 /**

@@ -78,6 +78,14 @@ test('everything that is missing is cured by one command', () => {
   );
 });
 
+test('programs whose package would start a service are taken out of it, by hand too', () => {
+  expect(installCommand(['redis', 'promtool'])).toBe(
+    "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends redis-server && " +
+      'cd "$(mktemp -d)" && apt-get download prometheus && dpkg-deb -x prometheus_*.deb . && ' +
+      "install usr/bin/promtool usr/bin/prometheus /usr/local/bin'",
+  );
+});
+
 test('set-up keeps its logs below the data directory unless it is told another place', () => {
   expect(stateDir({ LONGSHORE_DATA_DIR: '/data' })).toBe('/data/setup');
   expect(stateDir({ LONGSHORE_DATA_DIR: '/data', LS_SETUP_DIR: '/tmp/s' })).toBe('/tmp/s');
