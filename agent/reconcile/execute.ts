@@ -264,15 +264,19 @@ export class Executor {
         socketDir: join(stateDir, 's', entry.shortId),
         volumes: await volumes.mounts(spec.workspaceId, spec.volumes, prepared.lower),
       });
-    let dockerId: string;
+    let dockerId: string | undefined;
     try {
-      dockerId = await this.#createAndStart(await build(), entry);
+      dockerId = await this.#createAndStart(await build(), entry, signal);
     } catch (error) {
       if (!(error instanceof EngineError) || error.failure !== 'mount_refused' || views.mode === 'copy') throw error;
       log.warn({ err: error }, 'the engine refuses overlay volumes; code is copied from now on');
       views.refuseOverlay();
       await this.#dropContainer(entry);
-      dockerId = await this.#createAndStart(await build(), entry);
+      dockerId = await this.#createAndStart(await build(), entry, signal);
+    }
+    if (dockerId === undefined) {
+      await this.#dropContainer(entry);
+      return;
     }
     const startedAtMs = Date.now();
     books.attended.add(containerId);
@@ -283,8 +287,15 @@ export class Executor {
     books.changed(containerId);
   }
 
-  /** Creates under the assignment's own name; whatever else bears it is adopted, removed or respected by its labels. */
-  async #createAndStart(create: CreateContainer, entry: JournalEntry): Promise<string> {
+  /**
+   * Creates under the assignment's own name; whatever else bears it is adopted, removed or respected by its labels.
+   * @returns the engine's id; undefined when the signal came before the start, which then does not happen
+   */
+  async #createAndStart(
+    create: CreateContainer,
+    entry: JournalEntry,
+    signal: AbortSignal,
+  ): Promise<string | undefined> {
     const { runtime, books, host } = this.#parts;
     let dockerId: string;
     try {
@@ -312,6 +323,7 @@ export class Executor {
       error: '',
     };
     books.learn(made, Date.now());
+    if (signal.aborted) return undefined;
     await runtime.start(dockerId);
     books.learn({ ...made, state: 'running', startedAtMs: Date.now() }, Date.now());
     return dockerId;
@@ -373,7 +385,8 @@ export class Executor {
     if (!books.ending.has(containerId)) books.ending.set(containerId, { graceMs, reason: action.reason || 'killed' });
     slots.get(containerId)?.stopAccepting();
     books.changed(containerId);
-    const result = await climbStopLadder({ runtime, books, log, containerId, dockerId, graceMs, signal });
+    const wasReady = books.journal.get(containerId)?.ready !== undefined || slots.get(containerId)?.ready !== undefined;
+    const result = await climbStopLadder({ runtime, books, log, containerId, dockerId, graceMs, wasReady, signal });
     if (result === 'given_up') return;
     if (result === 'stuck') {
       this.#stuck.add(containerId);

@@ -1,3 +1,4 @@
+// How a container is ended: asked, asked again, and then not asked any more. Used by execute.ts.
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Books } from './books.ts';
@@ -6,6 +7,13 @@ import type { Books } from './books.ts';
 const KILL_WAIT_MS = 10_000;
 const STUCK_WAIT_MS = 30_000;
 const INSPECT_EVERY_MS = 1000;
+/** Nothing can be under way in a container that was never ready, so there is nothing to wait for. */
+const UNREADY_GRACE_MS = 2000;
+/**
+ * To a container that was never ready TERM is sent twice: the engine says `started` before the container's init runs, and the kernel drops what is sent to the first
+ * process of a container before that process blocks or handles it (2 of 30, measured, for a TERM right after the start).
+ */
+const TERM_AGAIN_MS = 500;
 
 export interface LadderInput {
   readonly runtime: ContainerRuntime;
@@ -14,17 +22,21 @@ export interface LadderInput {
   readonly containerId: string;
   readonly dockerId: string;
   readonly graceMs: number;
+  /** Whether it was ever ready: only then it may have work to finish. */
+  readonly wasReady: boolean;
   readonly signal: AbortSignal;
 }
 
+type Step = readonly [() => Promise<void>, number, 'term' | 'kill' | 'forced'];
+
 /**
- * TERM, grace, KILL, 10 s, KILL, 10 s, force, 30 s, stuck.
+ * TERM, grace, KILL, 10 s, KILL, 10 s, force, 30 s, stuck. The grace of a container that was never ready is 2 s at most, with a second TERM in it.
  * @returns the step it ended at; `given_up` when the signal came first
  */
 export async function climbStopLadder(input: LadderInput): Promise<'term' | 'kill' | 'forced' | 'stuck' | 'given_up'> {
   const { runtime, books, log, containerId, dockerId, signal } = input;
-  const steps: readonly (readonly [() => Promise<void>, number, 'term' | 'kill' | 'forced'])[] = [
-    [() => runtime.signal(dockerId, 'SIGTERM'), input.graceMs, 'term'],
+  const steps: readonly Step[] = [
+    ...termSteps(input),
     [() => runtime.signal(dockerId, 'SIGKILL'), KILL_WAIT_MS, 'kill'],
     [() => runtime.signal(dockerId, 'SIGKILL'), KILL_WAIT_MS, 'kill'],
     [() => runtime.remove(dockerId).then(() => books.forgetSeen(dockerId)), STUCK_WAIT_MS, 'forced'],
@@ -38,6 +50,17 @@ export async function climbStopLadder(input: LadderInput): Promise<'term' | 'kil
     if (signal.aborted) return 'given_up';
   }
   return 'stuck';
+}
+
+function termSteps({ runtime, dockerId, graceMs, wasReady }: LadderInput): readonly Step[] {
+  const term = (): Promise<void> => runtime.signal(dockerId, 'SIGTERM');
+  if (wasReady) return [[term, graceMs, 'term']];
+  const grace = Math.min(graceMs, UNREADY_GRACE_MS);
+  const first = Math.min(grace, TERM_AGAIN_MS);
+  return [
+    [term, first, 'term'],
+    [term, grace - first, 'term'],
+  ];
 }
 
 async function waitOver({ runtime, books, dockerId, signal }: LadderInput, ms: number): Promise<boolean> {

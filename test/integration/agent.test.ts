@@ -1,7 +1,7 @@
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
+import type { Assignment, ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
@@ -248,6 +248,74 @@ def handler():
   const removed = await world.scheduler.phase(assignment.containerId, 'removed');
   expect(removed).toMatchObject({ reason: 'user_stop', exitCode: 137 });
   expect(performance.now() - from).toBeGreaterThan(700);
+});
+
+test('a container that is only starting hears a TERM that follows one it lost', async ({ started }) => {
+  const { world, deploy } = started;
+  // As the kernel does it with what comes before the container's init is there: the first is dropped.
+  const source = `
+import os, signal, time
+def second(*_):
+    os._exit(3)
+def start():
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, second))
+    print("on_start runs")
+    while True: time.sleep(0.01)
+def handler():
+    return 1
+`;
+  const assignment = await deploy(source, { onStart: 'app:start' });
+  world.scheduler.desire([assignment]);
+  await until('on_start to run', () => world.scheduler.records.some(({ line }) => line === 'on_start runs'));
+  world.scheduler.desire([{ ...assignment, stop: true, graceMs: 60_000, stopReason: 'user_stop' }]);
+  const removed = await world.scheduler.phase(assignment.containerId, 'removed');
+  expect(removed).toMatchObject({ reason: 'user_stop', exitCode: 3 });
+});
+
+test('a container that is only starting and ignores TERM is killed long before its grace is over', async ({
+  started,
+}) => {
+  const { world, deploy } = started;
+  const source = `
+import signal, time
+def start():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("on_start runs")
+    time.sleep(300)
+def handler():
+    return 1
+`;
+  const assignment = await deploy(source, { onStart: 'app:start' });
+  world.scheduler.desire([assignment]);
+  await until('on_start to run', () => world.scheduler.records.some(({ line }) => line === 'on_start runs'));
+  world.scheduler.desire([{ ...assignment, stop: true, graceMs: 60_000, stopReason: 'user_stop' }]);
+  const removed = await world.scheduler.phase(assignment.containerId, 'removed');
+  expect(removed).toMatchObject({ reason: 'user_stop', exitCode: 137 });
+});
+
+test('a start that is taken back at any moment leaves nothing behind for its whole grace', async ({
+  started,
+  docker,
+}) => {
+  const { world, deploy } = started;
+  const assignments = await Promise.all(Array.from({ length: 8 }, () => deploy(HELLO)));
+  let wanted: Assignment[] = [];
+  for (const [index, assignment] of assignments.entries()) {
+    wanted = [...wanted, assignment];
+    world.scheduler.desire(wanted);
+    const phase = ['creating', 'starting'][index % 2] ?? '';
+    await until(`phase ${phase}`, () => world.scheduler.phases.get(assignment.containerId)?.includes(phase));
+    wanted = wanted.map((one) =>
+      one === assignment ? { ...assignment, stop: true, graceMs: 60_000, stopReason: 'user_stop' } : one,
+    );
+    world.scheduler.desire(wanted);
+  }
+  for (const { containerId } of assignments)
+    expect(await world.scheduler.phase(containerId, 'removed')).toMatchObject({ reason: 'user_stop' });
+  for (const { containerId } of assignments) {
+    const filters = { label: [`io.longshore.container=${containerId}`] };
+    expect(await docker.client.listContainers({ all: true, filters })).toEqual([]);
+  }
 });
 
 test('absence from a snapshot stops a container, an unconfirmed empty snapshot does not', async ({ started }) => {
