@@ -103,6 +103,12 @@ export class BenchChild {
     }
   }
 
+  /** kill -9 of it alone: what it started goes on. */
+  async kill(): Promise<void> {
+    this.#process.kill('SIGKILL');
+    await this.#exited;
+  }
+
   /** TERM, then KILL for its whole group. */
   async stop(): Promise<void> {
     if (this.pid === 0) return;

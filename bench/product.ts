@@ -15,9 +15,14 @@ export interface Product {
   readonly network: string;
   readonly client: Client;
   readonly env: Readonly<Record<string, string | undefined>>;
+  /** The scheduler's is that of the last one started. */
   readonly pids: { readonly scheduler: number; readonly agent: number };
   /** Deploys a file of this repository and gives its invoke URL. */
   deploy(target: string): Promise<DeployedApp>;
+  /** kill -9 of the scheduler alone, ready or not; everything else goes on. */
+  killScheduler(): Promise<void>;
+  /** Another one in its place, at the same addresses. @param wait - until it is ready */
+  restartScheduler(wait: boolean): Promise<void>;
   /** Ends the agent with its containers, then the scheduler once every record is stored. */
   stop(): Promise<void>;
 }
@@ -34,16 +39,30 @@ const CONTAINERS_LEAVE_MS = 30_000;
 /**
  * Starts both daemons and waits until the machine has joined. It is stopped with the workplace at the latest.
  * @param profileDir - where they leave processor profiles when they end
+ * @param settings - of the scheduler, beside its defaults
  */
-export async function startProduct(place: Workplace, profileDir: string | undefined): Promise<Product> {
+export async function startProduct(
+  place: Workplace,
+  profileDir: string | undefined,
+  settings: Readonly<Record<string, string>> = {},
+): Promise<Product> {
   const { reference: image, template } = await place.engine.baseImage();
   const dataDir = join(place.directory, 'd');
   const network = `longshore-${place.runId}`;
   const profile = profileDir === undefined ? {} : { NODE_OPTIONS: `--cpu-prof --cpu-prof-dir=${profileDir}` };
   const common = { ...place.env, ...profile, LONGSHORE_DATA_DIR: dataDir };
-  const env = { ...common, LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0', LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0' };
-  const scheduler = startScheduler(place, env);
+  const env = {
+    ...common,
+    ...settings,
+    LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+    LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+  };
+  let scheduler = startScheduler(place, env);
   const ready = await scheduler.ready();
+  const addresses = {
+    LONGSHORE_HTTP_ADDRESS: text(ready, 'httpAddress'),
+    LONGSHORE_AGENT_ADDRESS: text(ready, 'agentAddress'),
+  };
   const first = await scheduler.request({ kind: 'ensureFirstWorkspace' });
   const joinToken = text(await scheduler.request({ kind: 'createLocalMachine' }), 'joinToken');
   const agent = place.start({
@@ -52,7 +71,7 @@ export async function startProduct(place: Workplace, profileDir: string | undefi
     args: ['agent'],
     env: {
       ...common,
-      LONGSHORE_SCHEDULER_ADDRESS: text(ready, 'agentAddress'),
+      LONGSHORE_SCHEDULER_ADDRESS: addresses.LONGSHORE_AGENT_ADDRESS,
       LONGSHORE_JOIN_TOKEN: joinToken,
       LONGSHORE_AGENT_METRICS_ADDRESS: `127.0.0.1:${await freePort()}`,
       LONGSHORE_AGENT_NETWORK: network,
@@ -61,7 +80,7 @@ export async function startProduct(place: Workplace, profileDir: string | undefi
   });
   await agent.ready();
   place.engine.adopt(await machineIdIn(dataDir), network);
-  const url = `http://${text(ready, 'httpAddress')}`;
+  const url = `http://${addresses.LONGSHORE_HTTP_ADDRESS}`;
   const client = new Client({ url, token: text(first, 'token'), workspaceId: text(first, 'workspaceId') });
   let stopped: Promise<void> | undefined;
   const stop = (): Promise<void> => (stopped ??= stopAll(client, agent, scheduler));
@@ -72,11 +91,18 @@ export async function startProduct(place: Workplace, profileDir: string | undefi
     network,
     client,
     env,
-    pids: { scheduler: scheduler.pid, agent: agent.pid },
+    get pids() {
+      return { scheduler: scheduler.pid, agent: agent.pid };
+    },
     deploy: async (target) => {
       const request = { target: join(ROOT, target), name: undefined, reuse: false, onStep: () => undefined };
       const { url: invokeUrl, deploymentId, stubId } = await deployApp(client, { ...request, env: place.env });
       return { url: invokeUrl, deploymentId, stubId };
+    },
+    killScheduler: () => scheduler.kill(),
+    restartScheduler: async (wait) => {
+      scheduler = startScheduler(place, { ...env, ...addresses });
+      if (wait) await scheduler.ready();
     },
     stop,
   };

@@ -16,7 +16,7 @@ export interface SoakApp {
 
 export interface AppFields {
   readonly name: string;
-  /** A function of app/app.py. */
+  /** A function of the archive's app.py. */
   readonly handler: string;
   readonly kind?: 'endpoint' | 'taskqueue';
   readonly [field: string]: unknown;
@@ -24,9 +24,9 @@ export interface AppFields {
 
 const APP = join(fileURLToPath(new URL('.', import.meta.url)), 'app');
 
-/** @returns the id of the uploaded archive */
-export async function uploadApp(client: Client): Promise<string> {
-  const archive = await packFiles((await collectFiles(APP)).files);
+/** @param directory - whose app.py has the handlers @returns the id of the uploaded archive */
+export async function uploadApp(client: Client, directory = APP): Promise<string> {
+  const archive = await packFiles((await collectFiles(directory)).files);
   try {
     return await uploadArchive(client, archive, () => undefined);
   } finally {

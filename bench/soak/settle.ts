@@ -22,8 +22,8 @@ export async function follow(caller: Caller, ledger: Ledger, signal: AbortSignal
 }
 
 /** After the load: nothing may stay open, in our books or in the installation's. */
-export async function settle(caller: Caller, ledger: Ledger): Promise<void> {
-  const deadlineMs = performance.now() + SETTLED_MS;
+export async function settle(caller: Caller, ledger: Ledger, withinMs = SETTLED_MS): Promise<void> {
+  const deadlineMs = performance.now() + withinMs;
   for (;;) {
     await readAll(caller, ledger, [...ledger.open.keys()]);
     const left = await unfinished(caller);
@@ -39,7 +39,8 @@ export async function settle(caller: Caller, ledger: Ledger): Promise<void> {
   await readAll(caller, ledger, [...ledger.settled.keys()]);
 }
 
-async function readAll(caller: Caller, ledger: Ledger, taskIds: readonly string[]): Promise<void> {
+/** Writes down what became of these tasks. @throws Error when the installation does not answer */
+export async function readAll(caller: Caller, ledger: Ledger, taskIds: readonly string[]): Promise<void> {
   for (let at = 0; at < taskIds.length; at += BATCH) {
     const ids = taskIds.slice(at, at + BATCH);
     const rows = await list(caller, `task_ids=${ids.join(',')}`);

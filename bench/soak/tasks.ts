@@ -14,16 +14,23 @@ export async function unfinished(caller: Caller): Promise<readonly string[]> {
 /** What the tasks of a stub ended as. */
 export async function finalStates(caller: Caller, stubId: string): Promise<Readonly<Record<string, number>>> {
   const states: Record<string, number> = {};
+  for (const row of await rowsOf(caller, stubId)) {
+    const status = String(row['status']);
+    states[status] = (states[status] ?? 0) + 1;
+  }
+  return states;
+}
+
+/** All tasks of a stub, as its list has them. */
+export async function rowsOf(caller: Caller, stubId: string): Promise<readonly Row[]> {
+  const rows: Row[] = [];
   let cursor = '';
   do {
     const page = await pageOf(caller, `stub_ids=${stubId}&cursor=${cursor}`, 1000);
-    for (const row of page.rows) {
-      const status = String(row['status']);
-      states[status] = (states[status] ?? 0) + 1;
-    }
+    rows.push(...page.rows);
     cursor = page.next;
   } while (cursor !== '');
-  return states;
+  return rows;
 }
 
 type Row = Readonly<Record<string, unknown>>;

@@ -1,0 +1,130 @@
+// The load under the kill rounds: lanes that call and put without end, and write down what each request was told. A request that dies with the scheduler was not answered, which is no
+// fault; a wrong answer, or one that never comes while everybody is there, is.
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { sleep } from '#shared/backoff.ts';
+import type { Client } from '#cli/client.ts';
+import { deploySoakApp, uploadApp } from '../soak/apps.ts';
+import type { SoakApp } from '../soak/apps.ts';
+import { causes } from '../soak/actors.ts';
+import type { Caller, SoakAnswer } from '../soak/caller.ts';
+import { objectOf, textOf } from '../soak/caller.ts';
+import type { Intended, Ledger } from '../soak/ledger.ts';
+import { resultOf } from './audit.ts';
+import type { Sent } from './audit.ts';
+import type { ChaosOptions } from './options.ts';
+
+export interface ChaosStage {
+  readonly caller: Caller;
+  readonly ledger: Ledger;
+  readonly kill: ChaosOptions['kill'];
+  readonly sent: Sent[];
+}
+
+export interface ChaosApps {
+  readonly calls: SoakApp;
+  readonly puts: SoakApp;
+  /** Its containers come and go. */
+  readonly coldPuts: SoakApp;
+  /** Handlers that fail at first; two retries. */
+  readonly retried: SoakApp;
+  readonly volumeId: string;
+}
+
+const APP = join(fileURLToPath(new URL('.', import.meta.url)), 'app');
+const RETRIES = 2;
+const CALL_LANES = 5;
+const PUT_LANES = 3;
+/** Breath between two requests of a lane: puts come no faster than they are worked off. */
+const CALL_PAUSE_MS = 40;
+const PUT_PAUSE_MS = 250;
+/** After one that was not answered. */
+const DOWN_PAUSE_MS = 250;
+
+export async function deployChaosApps(client: Client, caller: Caller): Promise<ChaosApps> {
+  const objectId = await uploadApp(client, APP);
+  const made = await caller.gateway('/volumes', { body: { name: 'chaos' } });
+  const volumeId = textOf(made['volume'] as Readonly<Record<string, unknown>>, 'id');
+  const common = {
+    handler: 'compute',
+    volumes: [{ id: volumeId, mountPath: 'chaos' }],
+    keepWarmSeconds: 600,
+    maxPendingTasks: 10_000,
+    timeout: 60,
+    workers: 2,
+  };
+  const autoscaler = { type: 'queue_depth', maxContainers: 2, tasksPerContainer: 2 };
+  const queue = { ...common, kind: 'taskqueue', autoscaler } as const;
+  return {
+    calls: await deploySoakApp(caller, objectId, { ...common, name: 'chaos-calls' }),
+    puts: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-puts' }),
+    coldPuts: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-cold', keepWarmSeconds: 0 }),
+    retried: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-retried', retries: RETRIES }),
+    volumeId,
+  };
+}
+
+/** Until the signal; what is under way is finished. */
+export async function work(stage: ChaosStage, apps: ChaosApps, signal: AbortSignal): Promise<void> {
+  const lanes: Promise<void>[] = [];
+  for (let lane = 0; lane < CALL_LANES; lane += 1) lanes.push(repeat(() => call(stage, apps), CALL_PAUSE_MS, signal));
+  for (let lane = 0; lane < PUT_LANES; lane += 1) lanes.push(repeat(() => put(stage, apps), PUT_PAUSE_MS, signal));
+  await Promise.all(lanes);
+}
+
+async function repeat(turn: () => Promise<boolean>, pauseMs: number, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) await sleep((await turn()) ? pauseMs : DOWN_PAUSE_MS, signal);
+}
+
+/** Mostly short, some longer than it takes to start a scheduler. */
+const secondsOf = (): number => (Math.random() < 0.15 ? 0.5 + Math.random() * 2 : Math.random() * 0.15);
+
+/** @returns false: nobody answered */
+async function call(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
+  const n = stage.sent.length + 1;
+  const at = stage.sent.push({ n, sync: true, taskId: '', attempts: 1, fails: 0 }) - 1;
+  const answer = await ask(stage, apps.calls, { n, seconds: secondsOf() });
+  if (answer === undefined) return false;
+  const meant: Intended[] = [{ status: 200, text: resultOf(n), states: ['COMPLETE'] }, ...unavailable(stage)];
+  const judged = stage.ledger.judge('call', answer, meant);
+  // A refusal that names its task is held to that task's state by the ledger alone.
+  if (judged?.status === 200) stage.sent[at] = { n, sync: true, taskId: answer.taskId, attempts: 1, fails: 0 };
+  return answer.status === 200;
+}
+
+async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
+  const n = stage.sent.length + 1;
+  const choice = Math.random();
+  const app = choice < 0.5 ? apps.puts : choice < 0.6 ? apps.coldPuts : apps.retried;
+  const isRetried = app === apps.retried;
+  const attempts = isRetried ? RETRIES + 1 : 1;
+  // Most fail once or twice and succeed; some never do.
+  const fails = isRetried ? Math.floor(Math.random() * (RETRIES + 2)) : 0;
+  const at = stage.sent.push({ n, sync: false, taskId: '', attempts, fails }) - 1;
+  const answer = await ask(stage, app, { n, seconds: secondsOf(), fails });
+  if (answer === undefined) return false;
+  const states = fails < attempts ? ['COMPLETE'] : ['ERROR'];
+  const accepted: Intended = { status: 200, text: JSON.stringify({ task_id: answer.taskId }), states };
+  stage.ledger.judge('put', answer, [accepted, ...unavailable(stage)]);
+  const taskId = textOf(objectOf(answer.text), 'task_id');
+  if (answer.status === 200) stage.sent[at] = { n, sync: false, taskId, attempts, fails };
+  return answer.status === 200;
+}
+
+/** While Redis is gone callers are refused, or told that what they wait for has ended without them. */
+const unavailable = (stage: ChaosStage): readonly Intended[] =>
+  stage.kill === 'redis'
+    ? [{ status: 503, text: /^\{"error":"[^"]+"\}$/, states: ['CANCELLED', 'ERROR', 'COMPLETE'] }]
+    : [];
+
+async function ask(stage: ChaosStage, app: SoakApp, body: object): Promise<SoakAnswer | undefined> {
+  try {
+    return await stage.caller.ask(app.url, { body });
+  } catch (error) {
+    const why = causes(error);
+    // The scheduler lives on when Redis dies, and a living one leaves nobody hanging.
+    if (stage.kill === 'redis' || why.includes('no answer within')) stage.ledger.fail(`${app.name}: ${why}`);
+    else stage.ledger.count(`${app.name}: not answered`);
+    return undefined;
+  }
+}

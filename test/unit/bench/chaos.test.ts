@@ -1,0 +1,164 @@
+// The audit of the kill rounds finds what is planted: a loss, a double run, a wrong result, a second final state; and it is silent where all is well.
+import { describe, expect, test } from 'vitest';
+import { audit, repeatedRuns, resultOf } from '../../../bench/chaos/audit.ts';
+import type { Books, Fault, Kept, Run, Sent } from '../../../bench/chaos/audit.ts';
+import { parseChaosOptions } from '../../../bench/chaos/options.ts';
+
+const call = (n: number, fields: Partial<Sent> = {}): Sent => ({
+  n,
+  sync: true,
+  taskId: `call-${n}`,
+  attempts: 1,
+  fails: 0,
+  ...fields,
+});
+const put = (n: number, fields: Partial<Sent> = {}): Sent => ({
+  ...call(n),
+  sync: false,
+  taskId: `put-${n}`,
+  ...fields,
+});
+
+interface Planted {
+  readonly kept?: Partial<Kept> | 'forgotten';
+  readonly runs?: readonly Run[];
+  readonly seen?: readonly string[];
+}
+
+/** All accounts agree, but for what is planted on the first task. */
+function books(sent: readonly Sent[], planted: Planted = {}): Books {
+  const kept = new Map<string, Kept>();
+  const seen = new Map<string, readonly string[]>();
+  const runs: Run[] = [];
+  for (const [at, one] of sent.entries()) {
+    const status = one.fails < one.attempts ? 'COMPLETE' : 'ERROR';
+    const changes = at === 0 ? planted : {};
+    const whole: Kept = { status, result: status === 'COMPLETE' ? resultOf(one.n) : 'null', listed: status };
+    if (changes.kept !== 'forgotten') kept.set(one.taskId, { ...whole, ...changes.kept });
+    seen.set(one.taskId, changes.seen ?? [status]);
+    const asked = Math.min(one.fails + 1, one.attempts);
+    runs.push(...(changes.runs ?? Array.from({ length: asked }, () => ({ n: one.n, taskId: one.taskId }))));
+  }
+  return { sent, kept, seen, runs, lossesAllowed: 2 };
+}
+
+const faults = (found: Books): readonly Fault[] => audit(found).map(({ fault }) => fault);
+const times = (count: number, run: Run): readonly Run[] => Array.from({ length: count }, () => run);
+
+describe('the audit of the kill rounds', () => {
+  test('is silent where callers, installation and handlers agree', () => {
+    const sent = [call(1), put(2), put(3, { attempts: 3, fails: 2 }), put(4, { attempts: 3, fails: 3 })];
+    expect(audit(books(sent))).toEqual([]);
+    expect(repeatedRuns(books(sent))).toBe(0);
+  });
+
+  const table: readonly {
+    readonly what: string;
+    readonly sent: Sent;
+    readonly planted: Planted;
+    readonly fault: Fault;
+  }[] = [
+    { what: 'a task that nobody knows any more', sent: put(1), planted: { kept: 'forgotten' }, fault: 'lost' },
+    {
+      what: 'a task that is known by its id alone',
+      sent: put(1),
+      planted: { kept: { listed: undefined } },
+      fault: 'lost',
+    },
+    {
+      what: 'a task that never ended',
+      sent: put(1),
+      planted: { kept: { status: 'RUNNING', listed: 'RUNNING' }, seen: [] },
+      fault: 'not_ended',
+    },
+    {
+      what: 'a task with two final states, one after the other',
+      sent: put(1),
+      planted: { seen: ['ERROR', 'COMPLETE'] },
+      fault: 'two_final_states',
+    },
+    {
+      what: 'a task with two final states in two places',
+      sent: put(1),
+      planted: { kept: { listed: 'ERROR' } },
+      fault: 'two_final_states',
+    },
+    {
+      what: 'a task that ended otherwise than its handler',
+      sent: put(1),
+      planted: { kept: { status: 'ERROR', listed: 'ERROR' }, seen: ['ERROR'] },
+      fault: 'wrong_state',
+    },
+    {
+      what: "a wrong result: another task's",
+      sent: put(1),
+      planted: { kept: { result: resultOf(2) } },
+      fault: 'wrong_result',
+    },
+    {
+      what: 'a synchronous task run twice',
+      sent: call(1),
+      planted: { runs: times(2, { n: 1, taskId: 'call-1' }) },
+      fault: 'synchronous_ran_twice',
+    },
+    {
+      what: 'a synchronous task run twice whose caller got no answer',
+      sent: call(1, { taskId: '' }),
+      planted: { runs: times(2, { n: 1, taskId: 'call-1' }) },
+      fault: 'synchronous_ran_twice',
+    },
+    {
+      what: 'an asynchronous task run beyond its attempts',
+      sent: put(1, { attempts: 2 }),
+      planted: { runs: times(5, { n: 1, taskId: 'put-1' }) },
+      fault: 'beyond_its_attempts',
+    },
+    {
+      what: 'a task that is complete without a run',
+      sent: put(1),
+      planted: { runs: [] },
+      fault: 'complete_without_a_run',
+    },
+    {
+      what: 'a run under an id that is not the one accepted',
+      sent: put(1),
+      planted: { runs: [{ n: 1, taskId: 'another' }] },
+      fault: 'ran_under_another_id',
+    },
+    {
+      what: 'a run of what nobody sent',
+      sent: put(1),
+      planted: {
+        runs: [
+          { n: 1, taskId: 'put-1' },
+          { n: 77, taskId: 'x' },
+        ],
+      },
+      fault: 'run_of_nothing_sent',
+    },
+  ];
+  for (const { what, sent, planted, fault } of table) {
+    test(`finds ${what}`, () => {
+      expect(faults(books([sent, put(2)], planted))).toEqual([fault]);
+    });
+  }
+
+  test('counts runs that no failure of the handler asked for', () => {
+    expect(repeatedRuns(books([put(1)], { runs: times(3, { n: 1, taskId: 'put-1' }) }))).toBe(2);
+  });
+
+  test('holds a request that was not answered to nothing but its runs', () => {
+    expect(audit(books([call(1, { taskId: '' })], { kept: 'forgotten', runs: [] }))).toEqual([]);
+  });
+});
+
+test('the options of the kill rounds are words it knows', () => {
+  expect(parseChaosOptions([])).toMatchObject({ rounds: 50, stores: 'embedded', kill: 'scheduler' });
+  expect(parseChaosOptions(['--stores', 'servers', '--kill', 'redis', '--rounds', '3'])).toMatchObject({
+    rounds: 3,
+    stores: 'servers',
+    kill: 'redis',
+  });
+  for (const bad of [['--stores=mine'], ['--kill=agent'], ['--rounds=0'], ['--rounds=many'], ['--settle=-1']])
+    expect(() => parseChaosOptions(bad)).toThrow(/^--(?:stores|kill|rounds|settle): /);
+});
