@@ -199,6 +199,9 @@ export class Books {
       startedAtMs: entry.startedAtMs ?? 0,
       reason: entry.exit?.reason ?? note?.reason ?? '',
       message: entry.exit?.message ?? note?.message ?? '',
+      cpuMillicores: entry.cpuMillicores ?? 0,
+      memoryBytes: entry.memoryBytes ?? 0,
+      gpuUuids: [...(entry.gpuUuids ?? [])],
     };
     if (entry.ready !== undefined)
       Object.assign(base, { slots: entry.ready.slots, mode: entry.ready.mode, onStartMs: entry.ready.onStartMs });

@@ -181,6 +181,9 @@ export class Executor {
         timeoutMs: spec.timeoutMs,
         startTimeoutMs: spec.startTimeoutMs,
         bootId,
+        cpuMillicores: spec.cpuMillicores,
+        memoryBytes: spec.memoryBytes,
+        gpuUuids: spec.gpuUuids,
       });
     }
     books.acked.add(assignmentId);
@@ -350,6 +353,9 @@ export class Executor {
           timeoutMs: spec?.timeoutMs ?? 0,
           startTimeoutMs: spec?.startTimeoutMs ?? 0,
           bootId,
+          cpuMillicores: spec?.cpuMillicores ?? 0,
+          memoryBytes: spec?.memoryBytes ?? 0,
+          gpuUuids: spec?.gpuUuids ?? [],
         }),
         stage: 'created',
         dockerId,

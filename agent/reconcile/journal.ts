@@ -30,6 +30,10 @@ export interface JournalEntry {
   readonly timeoutMs: number;
   readonly startTimeoutMs: number;
   readonly bootId: string;
+  /** What it holds here; absent in what an older version wrote. */
+  readonly cpuMillicores?: number;
+  readonly memoryBytes?: number;
+  readonly gpuUuids?: readonly string[];
   readonly dockerId?: string;
   readonly startedAtMs?: number;
   readonly ready?: ReadyFacts;

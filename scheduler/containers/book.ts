@@ -25,12 +25,8 @@ import { containerTransition, publicStatus } from './state.ts';
 export interface BookEntry {
   row: ContainerRow;
   readonly spec: StoredSpec;
-  /** Before UNKNOWN. */
-  stateBefore: ContainerState | null;
   /** What placement said last. */
   rejections: Readonly<Record<string, number>> | null;
-  /** GPUs leased with the placement. */
-  gpuUuids: readonly string[];
   tail: Promise<unknown>;
 }
 
@@ -89,7 +85,7 @@ export class ContainerBook implements ContainerReads {
   transition(
     id: ContainerId,
     event: ContainerEvent,
-    options: { readonly epoch?: number; readonly change?: ContainerChange; readonly gpuUuids?: readonly string[] } = {},
+    options: { readonly epoch?: number; readonly change?: ContainerChange } = {},
   ): Promise<Moved> {
     const entry = this.#entries.get(id);
     if (entry === undefined) return Promise.resolve('unknown');
@@ -101,7 +97,7 @@ export class ContainerBook implements ContainerReads {
   async #move(
     entry: BookEntry,
     event: ContainerEvent,
-    options: { readonly epoch?: number; readonly change?: ContainerChange; readonly gpuUuids?: readonly string[] },
+    options: { readonly epoch?: number; readonly change?: ContainerChange },
   ): Promise<Moved> {
     const { row } = entry;
     const outdated = options.epoch !== undefined && options.epoch !== row.epoch;
@@ -118,15 +114,13 @@ export class ContainerBook implements ContainerReads {
     const ended = isTerminalContainer(step.to) ? { endedAtMs: this.#clock.nowMs() } : {};
     const written = await transitionContainer(this.#db, row.id, { states: [row.state], epoch: row.epoch }, step.to, {
       ...ended,
+      ...besides(row.state, step.to),
       ...options.change,
     });
     if (written === undefined) {
       await this.#reload(entry);
       return 'refused';
     }
-    if (step.to === 'UNKNOWN') entry.stateBefore = row.state;
-    if (options.gpuUuids !== undefined) entry.gpuUuids = options.gpuUuids;
-    if (step.to === 'PENDING') entry.gpuUuids = [];
     const from = row.state;
     const machineBefore = row.machineId;
     this.#unindex(entry);
@@ -209,16 +203,21 @@ function entryOf(row: ContainerRow): BookEntry {
   return {
     row,
     spec: row.spec as StoredSpec,
-    stateBefore: null,
-    rejections: null,
-    gpuUuids: [],
+    rejections: row.rejections,
     tail: Promise.resolve(),
   };
 }
 
+/** What a move itself says: back in the queue it holds no device, and UNKNOWN remembers what it was. */
+function besides(from: ContainerState, to: ContainerState): ContainerChange {
+  if (to === 'PENDING') return { gpuUuids: [] };
+  if (to === 'UNKNOWN') return { stateBefore: from };
+  return from === 'UNKNOWN' ? { stateBefore: null } : {};
+}
+
 export function viewOf(entry: BookEntry): ContainerView | undefined {
   const { row, spec } = entry;
-  const status = publicStatus(row.state, entry.stateBefore);
+  const status = publicStatus(row.state, row.stateBefore);
   if (status === undefined) return undefined;
   return {
     containerId: row.id,

@@ -1,4 +1,4 @@
-import type { QueueName } from '#shared/domain/ids.ts';
+import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import type { Target } from '../deployments/stub-config.ts';
@@ -11,7 +11,12 @@ export interface StoredSpec {
   readonly memoryBytes: number;
   readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** Empty: any pool the workspace may use. */
   readonly poolName: string;
+  /** Empty or absent: runs on any. */
+  readonly arch?: string;
+  /** The one machine that has the image: built there, in no registry. */
+  readonly imageMachineId?: MachineId;
   /** Started without work, by a warm-up. */
   readonly warmUp?: boolean;
   /** As the agent gets it, but for what is known only when it is sent (token, devices). */
@@ -30,7 +35,7 @@ export function specOf(target: Target): StoredSpec {
     memoryBytes,
     gpu: config.gpu,
     gpuCount: config.gpuCount,
-    poolName: '',
+    poolName: poolNameOf(config.extra),
     wire: {
       workspaceId: target.workspaceId,
       stubId: target.stubId,
@@ -58,6 +63,13 @@ export function specOf(target: Target): StoredSpec {
       keepWarmSeconds: Math.max(0, Math.min(config.keepWarmSeconds, 2 ** 31)),
     },
   };
+}
+
+/** The pool a stub names (`pool: {name}`); empty: none. */
+function poolNameOf(extra: Readonly<Record<string, unknown>>): string {
+  const { pool } = extra;
+  const name: unknown = typeof pool === 'object' && pool !== null ? Reflect.get(pool, 'name') : undefined;
+  return typeof name === 'string' ? name : '';
 }
 
 /** Room for attempts: `workers` × max(1, `concurrentRequests`). */

@@ -35,6 +35,8 @@ export interface Machine {
   sessionId: string | undefined;
   suspectSinceMs: number | null;
   lastSeenAtMs: number | null;
+  /** Of the file system that holds images, as last told; null: not known. */
+  diskFreeBytes: number | null;
 }
 
 const JOIN_TOKEN_MS = 30 * 60_000;
@@ -83,6 +85,7 @@ export class Machines implements MachineService {
         sessionId: undefined,
         suspectSinceMs: joined ? nowMs : null,
         lastSeenAtMs: row.lastSeenAtMs,
+        diskFreeBytes: diskFreeOf(row.inventory as Inventory__Output | null),
       });
     }
     this.#timer = setInterval(() => void this.#writeSeen(), TOUCH_EVERY_MS);
@@ -132,6 +135,7 @@ export class Machines implements MachineService {
       sessionId: undefined,
       suspectSinceMs: null,
       lastSeenAtMs: null,
+      diskFreeBytes: null,
     });
     this.#gauge();
     return {
@@ -192,7 +196,7 @@ export class Machines implements MachineService {
       if (entry.row.state === 'PENDING') continue;
       freeCpuMillicores -= entry.spec.cpuMillicores;
       freeMemoryBytes -= entry.spec.memoryBytes;
-      for (const uuid of entry.gpuUuids) leasedGpus.add(uuid);
+      for (const uuid of entry.row.gpuUuids) leasedGpus.add(uuid);
       containers += 1;
     }
     return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus };
@@ -249,6 +253,7 @@ export class Machines implements MachineService {
       sessionId,
       suspectSinceMs: null,
       lastSeenAtMs: this.#clock.nowMs(),
+      diskFreeBytes: diskFreeOf(hello.inventory),
     };
     this.#machines.set(machineId, machine);
     this.#tell(machine);
@@ -284,9 +289,10 @@ export class Machines implements MachineService {
     this.#tell(machine);
   }
 
-  heartbeat(machineId: MachineId, sessionId: string, conditions: readonly string[]): void {
+  heartbeat(machineId: MachineId, sessionId: string, conditions: readonly string[], diskFreeBytes = 0): void {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId) return;
+    if (diskFreeBytes > 0) machine.diskFreeBytes = diskFreeBytes;
     machine.lastSeenAtMs = this.#clock.nowMs();
     this.#seen.add(machineId);
     const changed = conditions.join() !== machine.conditions.join();
@@ -358,6 +364,9 @@ export function publicMachineStatus(machine: Machine): MachineView['status'] {
   if (machine.row.intent !== 'active' || machine.conditions.includes('Preflight')) return 'disabled';
   return machine.health === 'READY' ? 'available' : 'registered';
 }
+
+const diskFreeOf = (inventory: Inventory__Output | null): number | null =>
+  inventory !== null && inventory.diskTotalBytes > 0 ? inventory.diskFreeBytes : null;
 
 const BLOCKING = new Set(['DiskPressure', 'DockerDown', 'ClockSkew', 'AgentTooOld', 'Preflight', 'SuspectHost']);
 

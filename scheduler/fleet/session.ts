@@ -114,8 +114,10 @@ export class Session {
     else if (message.ack) await this.#ack(message.ack);
     else if (message.refuse) await this.#refuse(message.refuse);
     else if (message.status) await this.#status(message.status);
-    else if (message.heartbeat) this.#parts.machines.heartbeat(this.machineId, this.id, message.heartbeat.conditions);
-    else if (message.goodbye)
+    else if (message.heartbeat) {
+      const { conditions, diskFreeBytes } = message.heartbeat;
+      this.#parts.machines.heartbeat(this.machineId, this.id, conditions, diskFreeBytes);
+    } else if (message.goodbye)
       this.end(`goodbye_${message.goodbye.reason === 'restarting' ? 'restarting' : 'shutdown'}`);
   }
 
@@ -178,8 +180,7 @@ export class Session {
     const entry = book.get(observed.containerId as ContainerId);
     // Unknown or finished here, or another machine's: absent from the next snapshot, so its agent stops it.
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
-    const facts = { ...entry.row, stateBefore: entry.stateBefore };
-    for (const step of stepsFor(facts, observed)) {
+    for (const step of stepsFor(entry.row, observed)) {
       await book.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
     }
     if (observed.phase === 'running' && (entry.row.state === 'RUNNING' || entry.row.state === 'DRAINING')) {
@@ -295,7 +296,7 @@ export function assignmentOf(entry: BookEntry, stopGraceMs: number): Assignment 
     assignmentId: row.assignmentId ?? '',
     containerId: row.id,
     epoch: row.epoch,
-    spec: { ...spec.wire, gpuUuids: [...entry.gpuUuids] },
+    spec: { ...spec.wire, gpuUuids: [...row.gpuUuids] },
   };
   switch (row.state) {
     case 'ASSIGNED':

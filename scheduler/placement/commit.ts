@@ -6,13 +6,14 @@ import type { ContainerId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
-import type { Machine, Machines } from '../fleet/machines.ts';
-import { blockingConditions } from '../fleet/machines.ts';
+import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { LoopMetrics } from '../loop-metrics.ts';
-import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { placeContainer } from './place.ts';
 import type { Rejections } from './place.ts';
+import { commonest, GIVE_UP_MS, giveUpReason, placementWait } from './waiting.ts';
+import type { PlacementWait } from './waiting.ts';
+import { PlacementWorld } from './world.ts';
 
 export interface PlacementParts {
   readonly book: ContainerBook;
@@ -26,7 +27,6 @@ export interface PlacementParts {
 
 const COALESCE_MS = 1;
 const SWEEP_MS = 30_000;
-const GIVE_UP_MS = 20 * 60_000;
 /** A container that came back from a machine waits for its next place, longer each time: an agent that refuses at once must not be asked without end. */
 const RETURNED = { baseMs: 250, capMs: 30_000 } as const;
 
@@ -71,6 +71,21 @@ export class Placer {
     clearTimeout(this.#timer);
     clearTimeout(this.#later);
     clearInterval(this.#sweep);
+  }
+
+  /** What a PENDING container waits for; undefined: it has a place, or is not known. Only the leader places, so only its answer is fresh. */
+  waitOf(id: ContainerId): PlacementWait | undefined {
+    const entry = this.#parts.book.get(id);
+    if (entry?.row.state !== 'PENDING') return undefined;
+    const { clock } = this.#parts;
+    const returned = this.#returned.get(id);
+    const leftMs = (returned?.notBeforeMs ?? 0) - clock.monotonicMs();
+    return placementWait({
+      rejections: entry.rejections,
+      timesReturned: returned?.times ?? 0,
+      notBeforeMs: returned === undefined || leftMs <= 0 ? null : clock.nowMs() + leftMs,
+      createdAtMs: entry.row.createdAtMs,
+    });
   }
 
   #cameBack(id: ContainerId): void {
@@ -140,17 +155,9 @@ export class Placer {
     const { book, clock, machines, metrics, log } = this.#parts;
     const { row, spec } = entry;
     const startedAt = clock.monotonicMs();
-    const request: PlacementRequest = {
-      workspaceId: row.workspaceId,
-      poolName: spec.poolName,
-      cpuMillicores: spec.cpuMillicores,
-      memoryBytes: spec.memoryBytes,
-      gpu: spec.gpu,
-      gpuCount: spec.gpuCount,
-      image: spec.wire.image ?? '',
-      seed: row.id,
-    };
-    const placement = placeContainer(request, this.#candidates(machines, entry));
+    const world = new PlacementWorld({ book, machines, leasedAtMs: () => 0, cpuWorkAllowed: () => true });
+    const request = world.request(entry, { avoid: new Set(), volumeHomes: new Set(), overQuota: false });
+    const placement = placeContainer(request, world.machines());
     entry.rejections = placement.rejections;
     const gpuModel = spec.gpu[0] ?? 'none';
     if (placement.kind === 'rejected') {
@@ -159,15 +166,19 @@ export class Placer {
       log.warn({ containerId: row.id, rejections: placement.rejections }, 'container gave up waiting for a place');
       metrics.placements.inc({ pool: spec.poolName, gpu_model: gpuModel, result: 'gave_up' });
       await book.transition(row.id, 'give_up', {
-        change: { reason: 'no_capacity', message: `no machine took it: ${reason}`, rejections: placement.rejections },
+        change: {
+          reason: giveUpReason(placement.rejections, this.#returned.get(row.id)?.times ?? 0),
+          message: `no machine took it: ${reason}`,
+          rejections: placement.rejections,
+        },
       });
       return undefined;
     }
     const nowMs = clock.nowMs();
     const moved = await book.transition(row.id, 'assign', {
       epoch: row.epoch,
-      gpuUuids: placement.gpuUuids,
       change: {
+        gpuUuids: placement.gpuUuids,
         machineId: placement.machineId,
         assignmentId: randomUUID(),
         epoch: row.epoch + 1,
@@ -183,49 +194,4 @@ export class Placer {
     log.info({ containerId: row.id, machineId: placement.machineId }, 'container placed');
     return undefined;
   }
-
-  *#candidates(machines: Machines, entry: BookEntry): Iterable<PlacementMachine> {
-    for (const machine of machines.all()) {
-      if (machine.health !== 'PENDING' && machine.health !== 'EXPIRED') yield this.#asCandidate(machine, entry);
-    }
-  }
-
-  #asCandidate(machine: Machine, entry: BookEntry): PlacementMachine {
-    const { machines, book } = this.#parts;
-    const capacity = machines.capacity(machine);
-    let siblings = 0;
-    for (const other of book.ofQueue(entry.spec.queue)) if (other.row.machineId === machine.row.id) siblings += 1;
-    return {
-      machineId: machine.row.id,
-      poolName: machine.row.poolName,
-      poolOwner: machine.row.poolWorkspaceId,
-      ready: machine.health === 'READY',
-      intentActive: machine.row.intent === 'active' && !machine.row.systemCordon,
-      blockedBy: blockingConditions(machine),
-      freeCpuMillicores: capacity.freeCpuMillicores,
-      freeMemoryBytes: capacity.freeMemoryBytes,
-      totalCpuMillicores: capacity.totalCpuMillicores,
-      totalMemoryBytes: capacity.totalMemoryBytes,
-      gpus: (machine.inventory?.gpus ?? []).map((gpu) => ({
-        uuid: gpu.uuid,
-        model: gpu.model,
-        free: !capacity.leasedGpus.has(gpu.uuid),
-      })),
-      images: new Set(machine.inventory?.images ?? []),
-      siblings,
-    };
-  }
-}
-
-/** The reason most machines gave; `no_machine` where there was none. */
-export function commonest(rejections: Rejections): string {
-  let best = 'no_machine';
-  let most = 0;
-  for (const [reason, count] of Object.entries(rejections)) {
-    if (count > most) {
-      best = reason;
-      most = count;
-    }
-  }
-  return best;
 }

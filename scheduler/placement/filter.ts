@@ -1,24 +1,41 @@
 import type { MachineId } from '#shared/domain/ids.ts';
 
+/** A device of a machine as placement sees it. */
+export interface PlacementGpu {
+  readonly uuid: string;
+  readonly model: string;
+  /** Leased to nobody. */
+  readonly free: boolean;
+  /** A device that is not healthy is leased to nobody, and never chosen. */
+  readonly healthy: boolean;
+  readonly numaNode: number;
+  /** When it was leased last, as far as this leader knows; 0: never. */
+  readonly leasedAtMs: number;
+}
+
 /** A machine as placement sees it. Free amounts already leave out the host's reserve and what is placed there. */
 export interface PlacementMachine {
   readonly machineId: MachineId;
   readonly poolName: string;
   /** null: shared; else the workspace it belongs to. */
   readonly poolOwner: string | null;
+  /** The pool lets work without a GPU onto machines that have some. */
+  readonly cpuWorkAllowed: boolean;
   readonly ready: boolean;
   readonly intentActive: boolean;
   /** Conditions that block placement, e.g. `DockerDown`. */
   readonly blockedBy: readonly string[];
+  /** As the agent spells it; empty: not known. */
+  readonly arch: string;
   readonly freeCpuMillicores: number;
   readonly freeMemoryBytes: number;
   readonly totalCpuMillicores: number;
   readonly totalMemoryBytes: number;
-  readonly gpus: readonly { readonly uuid: string; readonly model: string; readonly free: boolean }[];
+  /** null: not known, and not judged. */
+  readonly freeDiskBytes: number | null;
+  readonly gpus: readonly PlacementGpu[];
   /** Image references known to be there. */
   readonly images: ReadonlySet<string>;
-  /** Containers of the same deployment already there. */
-  readonly siblings: number;
 }
 
 export interface PlacementRequest {
@@ -27,45 +44,92 @@ export interface PlacementRequest {
   readonly poolName: string;
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
+  readonly diskBytes: number;
   /** Models in order of preference; `any` matches all. Empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
   readonly image: string;
+  /** The only machines that have the image: it was built there and is in no registry. null: any machine can get it. */
+  readonly imageOnlyOn: ReadonlySet<MachineId> | null;
+  /** Empty: runs on any. */
+  readonly arch: string;
+  /** Where the local volumes it mounts have their directories; more than one: no machine can serve it. */
+  readonly volumeHomes: ReadonlySet<MachineId>;
+  /** Machines that must not be taken: they just refused it. */
+  readonly avoid: ReadonlySet<MachineId>;
+  /** The workspace has used up what it may have. */
+  readonly overQuota: boolean;
+  /** How many containers of the same deployment each machine has already. */
+  readonly siblings: ReadonlyMap<MachineId, number>;
   /** Spreads equal choices differently for each container, the same way each time. */
   readonly seed: string;
 }
 
 /** Why a machine cannot take a container: lower snake_case, counted and shown. */
-export type RejectionReason =
-  | 'no_matching_pool'
-  | 'machine_not_ready'
-  | 'cordoned'
-  | 'condition'
-  | 'gpu_model'
-  | 'gpu_count'
-  | 'cpu'
-  | 'memory';
+export const REJECTION_REASONS = [
+  'no_matching_pool',
+  'machine_not_ready',
+  'cordoned',
+  'condition',
+  'gpu_model',
+  'gpu_count',
+  'cpu',
+  'memory',
+  'disk',
+  'volume',
+  'image_unavailable',
+  'arch',
+  'anti_affinity',
+  'quota',
+] as const;
+export type RejectionReason = (typeof REJECTION_REASONS)[number];
 
 /** The first reason this machine cannot take it; undefined: it can. */
 export function rejectionOf(machine: PlacementMachine, request: PlacementRequest): RejectionReason | undefined {
-  if (machine.poolOwner !== null && machine.poolOwner !== request.workspaceId) return 'no_matching_pool';
-  if (request.poolName !== '' && machine.poolName !== request.poolName) return 'no_matching_pool';
+  if (!poolFits(machine, request)) return 'no_matching_pool';
+  // What the machine is comes before how it is now: the reason that lasts is the one to show.
+  if (request.arch !== '' && machine.arch !== '' && machine.arch !== request.arch) return 'arch';
+  if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
+  for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
+  if (request.imageOnlyOn?.has(machine.machineId) === false) return 'image_unavailable';
   if (!machine.ready) return 'machine_not_ready';
   if (!machine.intentActive) return 'cordoned';
   if (machine.blockedBy.length > 0) return 'condition';
-  const gpuReason = gpuRejection(machine, request);
-  if (gpuReason !== undefined) return gpuReason;
-  if (machine.freeCpuMillicores < request.cpuMillicores) return 'cpu';
-  if (machine.freeMemoryBytes < request.memoryBytes) return 'memory';
+  if (request.overQuota) return 'quota';
+  if (request.avoid.has(machine.machineId)) return 'anti_affinity';
+  return capacityRejection(machine, request);
+}
+
+/** Another workspace's pool is never a candidate, nor is a GPU machine for work without one, unless its pool says so. */
+function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {
+  if (machine.poolOwner !== null && machine.poolOwner !== request.workspaceId) return false;
+  if (request.poolName !== '' && machine.poolName !== request.poolName) return false;
+  return request.gpuCount > 0 || machine.gpus.length === 0 || machine.cpuWorkAllowed;
+}
+
+function capacityRejection(machine: PlacementMachine, request: PlacementRequest): RejectionReason | undefined {
+  if (request.gpuCount > 0) {
+    const offered = machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, request.gpu));
+    if (offered.length < request.gpuCount) return 'gpu_count';
+  }
+  const kept = request.gpuCount === 0 ? keptForGpus(machine) : NOTHING;
+  if (machine.freeCpuMillicores - kept.cpuMillicores < request.cpuMillicores) return 'cpu';
+  if (machine.freeMemoryBytes - kept.memoryBytes < request.memoryBytes) return 'memory';
+  if (machine.freeDiskBytes !== null && machine.freeDiskBytes < request.diskBytes) return 'disk';
   return undefined;
 }
 
-function gpuRejection(machine: PlacementMachine, request: PlacementRequest): RejectionReason | undefined {
-  if (request.gpuCount === 0) return undefined;
-  const matching = machine.gpus.filter((gpu) => gpuMatches(gpu.model, request.gpu));
-  if (matching.length === 0) return 'gpu_model';
-  return matching.filter((gpu) => gpu.free).length < request.gpuCount ? 'gpu_count' : undefined;
+const NOTHING = { cpuMillicores: 0, memoryBytes: 0 };
+
+/** Each free GPU keeps its share of the machine, so that work without one does not make it useless. */
+function keptForGpus(machine: PlacementMachine): { readonly cpuMillicores: number; readonly memoryBytes: number } {
+  const free = machine.gpus.filter(mayLease).length;
+  if (free === 0) return NOTHING;
+  const share = free / machine.gpus.length;
+  return { cpuMillicores: machine.totalCpuMillicores * share, memoryBytes: machine.totalMemoryBytes * share };
 }
+
+export const mayLease = (gpu: PlacementGpu): boolean => gpu.free && gpu.healthy;
 
 /** `any` matches every model; else the wanted word stands in the device's name (`A10G` in `NVIDIA A10G`), whatever the case. */
 export function gpuMatches(model: string, wanted: readonly string[]): boolean {

@@ -1,6 +1,6 @@
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
-import { gpuMatches, rejectionOf } from './filter.ts';
+import type { PlacementGpu, PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
+import { gpuMatches, mayLease, rejectionOf } from './filter.ts';
 import { compareMachines } from './score.ts';
 
 export type Rejections = Readonly<Partial<Record<RejectionReason, number>>>;
@@ -30,16 +30,28 @@ export function placeContainer(request: PlacementRequest, machines: Iterable<Pla
   return { kind: 'placed', machineId: best.machineId, gpuUuids: chooseGpus(best, request), rejections };
 }
 
-/** All from one machine; of the most preferred model that has enough. */
+/** All from one machine; of the most preferred model that has enough, else of all that are wanted. */
 function chooseGpus(machine: PlacementMachine, request: PlacementRequest): readonly string[] {
-  if (request.gpuCount === 0) return [];
-  const free = machine.gpus.filter((gpu) => gpu.free);
+  const { gpuCount } = request;
+  if (gpuCount === 0) return [];
+  const free = machine.gpus.filter(mayLease);
   for (const want of request.gpu) {
     const matching = free.filter((gpu) => gpuMatches(gpu.model, [want]));
-    if (matching.length >= request.gpuCount) return matching.slice(0, request.gpuCount).map((gpu) => gpu.uuid);
+    if (matching.length >= gpuCount) return pickDevices(matching, gpuCount);
   }
-  return free
-    .filter((gpu) => gpuMatches(gpu.model, request.gpu))
-    .slice(0, request.gpuCount)
-    .map((gpu) => gpu.uuid);
+  return pickDevices(
+    free.filter((gpu) => gpuMatches(gpu.model, request.gpu)),
+    gpuCount,
+  );
+}
+
+/** Several: of one NUMA node where one has enough (the one that has fewest beyond that), else those that rested longest. */
+function pickDevices(devices: readonly PlacementGpu[], count: number): readonly string[] {
+  const rested = devices.toSorted((a, b) => a.leasedAtMs - b.leasedAtMs || (a.uuid < b.uuid ? -1 : 1));
+  let chosen: readonly PlacementGpu[] = rested;
+  if (count > 1) {
+    const nodes = [...Map.groupBy(rested, (gpu) => gpu.numaNode).values()].filter((node) => node.length >= count);
+    chosen = nodes.sort((a, b) => a.length - b.length)[0] ?? rested;
+  }
+  return chosen.slice(0, count).map((gpu) => gpu.uuid);
 }

@@ -1,9 +1,9 @@
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { gpuMatches } from './filter.ts';
+import { gpuMatches, mayLease } from './filter.ts';
 
 /**
  * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the workspace's own pool, image present,
- * fewest GPUs left over, spread of one deployment, best fit of memory, a stable hash.
+ * fewest GPUs left over, best fit of CPU and memory, spread of one deployment, a stable hash. (A volume is where it is: the filter has seen to that.)
  */
 export function compareMachines(a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number {
   return (
@@ -11,9 +11,10 @@ export function compareMachines(a: PlacementMachine, b: PlacementMachine, reques
     ownPool(b, request) - ownPool(a, request) ||
     imagePresent(b, request) - imagePresent(a, request) ||
     gpusLeft(a, request) - gpusLeft(b, request) ||
-    a.siblings - b.siblings ||
     leftover(a, request) - leftover(b, request) ||
-    stableHash(request.seed + a.machineId) - stableHash(request.seed + b.machineId)
+    siblings(a, request) - siblings(b, request) ||
+    stableHash(request.seed + a.machineId) - stableHash(request.seed + b.machineId) ||
+    (a.machineId < b.machineId ? -1 : Number(a.machineId > b.machineId))
   );
 }
 
@@ -21,7 +22,7 @@ function preferenceRank(machine: PlacementMachine, request: PlacementRequest): n
   if (request.gpuCount === 0) return machine.gpus.length > 0 ? 1 : 0;
   // A model counts only where there are enough of it: that is what chooseGpus() will take.
   const rank = request.gpu.findIndex(
-    (want) => machine.gpus.filter((gpu) => gpu.free && gpuMatches(gpu.model, [want])).length >= request.gpuCount,
+    (want) => machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, [want])).length >= request.gpuCount,
   );
   return rank === -1 ? request.gpu.length : rank;
 }
@@ -31,14 +32,17 @@ const ownPool = (machine: PlacementMachine, request: PlacementRequest): number =
 const imagePresent = (machine: PlacementMachine, request: PlacementRequest): number =>
   request.image !== '' && machine.images.has(request.image) ? 1 : 0;
 const gpusLeft = (machine: PlacementMachine, request: PlacementRequest): number =>
-  machine.gpus.filter((gpu) => gpu.free).length - request.gpuCount;
+  machine.gpus.filter(mayLease).length - request.gpuCount;
+const siblings = (machine: PlacementMachine, request: PlacementRequest): number =>
+  request.siblings.get(machine.machineId) ?? 0;
 
-/** Share of the machine that would stay unused, so that full machines fill up before empty ones. */
+/** Share of the machine that would stay unused, in tenths, so that full machines fill up before empty ones; what is about as full counts as equal, for the spread to decide. */
 function leftover(machine: PlacementMachine, request: PlacementRequest): number {
   const cpu = (machine.freeCpuMillicores - request.cpuMillicores) / Math.max(1, machine.totalCpuMillicores);
   const memory = (machine.freeMemoryBytes - request.memoryBytes) / Math.max(1, machine.totalMemoryBytes);
-  return Math.round((cpu + memory) * 1000);
+  return Math.round((cpu + memory) * LEFTOVER_STEPS);
 }
+const LEFTOVER_STEPS = 5;
 
 /** FNV-1a, 32 bit. */
 function stableHash(text: string): number {

@@ -21,6 +21,10 @@ export interface ContainerRow {
   readonly exitCode: number | null;
   readonly message: string | null;
   readonly rejections: Readonly<Record<string, number>> | null;
+  /** Devices leased with the placement; of a container that is not terminal, nobody else's. */
+  readonly gpuUuids: readonly string[];
+  /** While UNKNOWN: what it was before. */
+  readonly stateBefore: ContainerState | null;
   readonly createdAtMs: number;
   readonly scheduledAtMs: number | null;
   readonly startedAtMs: number | null;
@@ -46,6 +50,8 @@ interface Raw {
   exit_code: number | null;
   message: string | null;
   rejections: Record<string, number> | null;
+  gpu_uuids: string[];
+  state_before: string | null;
   created_at: Date;
   scheduled_at: Date | null;
   started_at: Date | null;
@@ -53,7 +59,7 @@ interface Raw {
   revision: number;
 }
 const COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
-  reason, exit_code, message, rejections, created_at, scheduled_at, started_at, ended_at, revision`;
+  reason, exit_code, message, rejections, gpu_uuids, state_before, created_at, scheduled_at, started_at, ended_at, revision`;
 const map = (row: Raw): ContainerRow => ({
   id: row.id as ContainerId,
   workspaceId: row.workspace_id as WorkspaceId,
@@ -71,6 +77,8 @@ const map = (row: Raw): ContainerRow => ({
   exitCode: row.exit_code,
   message: row.message,
   rejections: row.rejections,
+  gpuUuids: row.gpu_uuids,
+  stateBefore: row.state_before as ContainerState | null,
   createdAtMs: msOf(row.created_at),
   scheduledAtMs: msOrNull(row.scheduled_at),
   startedAtMs: msOrNull(row.started_at),
@@ -109,6 +117,8 @@ export interface ContainerChange {
   readonly exitCode?: number | null;
   readonly message?: string | null;
   readonly rejections?: Readonly<Record<string, number>> | null;
+  readonly gpuUuids?: readonly string[];
+  readonly stateBefore?: ContainerState | null;
   readonly scheduledAtMs?: number | null;
   readonly startedAtMs?: number | null;
   readonly endedAtMs?: number | null;
@@ -125,6 +135,8 @@ const SETTERS: { readonly [K in keyof Required<ContainerChange>]: [string, (valu
   exitCode: ['exit_code', (value: number | null) => value],
   message: ['message', textOrNull],
   rejections: ['rejections', (value: object | null) => (value === null ? null : JSON.stringify(value))],
+  gpuUuids: ['gpu_uuids', (value: readonly string[]) => JSON.stringify(value)],
+  stateBefore: ['state_before', (value: ContainerState | null) => value],
   scheduledAtMs: ['scheduled_at', dateOrNull],
   startedAtMs: ['started_at', dateOrNull],
   endedAtMs: ['ended_at', dateOrNull],
@@ -158,6 +170,18 @@ export function transitionContainer(
     params,
     map,
   );
+}
+
+/** Why no machine takes it, while it waits for a place; no transition, so its revision stays. */
+export async function recordRejections(
+  db: Queryable,
+  id: ContainerId,
+  rejections: Readonly<Record<string, number>>,
+): Promise<void> {
+  await db.query("update containers set rejections = $2::jsonb where id = $1 and state = 'PENDING'", [
+    id,
+    JSON.stringify(rejections),
+  ]);
 }
 
 export function containerById(db: Queryable, id: string): Promise<ContainerRow | undefined> {

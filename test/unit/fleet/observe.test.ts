@@ -24,6 +24,9 @@ function observed(changes: Partial<ObservedContainer__Output> = {}): ObservedCon
     message: '',
     startedAtMs: 5,
     finishedAtMs: 0,
+    gpuUuids: [],
+    cpuMillicores: 0,
+    memoryBytes: 0,
     ...changes,
   };
 }

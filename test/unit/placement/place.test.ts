@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
+import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
 import { gpuMatches, rejectionOf } from '#scheduler/placement/filter.ts';
-import { commonest } from '#scheduler/placement/commit.ts';
 import { placeContainer } from '#scheduler/placement/place.ts';
 import { compareMachines } from '#scheduler/placement/score.ts';
+import { commonest, giveUpReason } from '#scheduler/placement/waiting.ts';
 
 const MIB = 1024 * 1024;
 let made = 0;
@@ -16,6 +16,9 @@ function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMachine {
     machineId: `m-${made}` as MachineId,
     poolName: 'default',
     poolOwner: null,
+    cpuWorkAllowed: false,
+    arch: 'x86_64',
+    freeDiskBytes: null,
     ready: true,
     intentActive: true,
     blockedBy: [],
@@ -25,7 +28,6 @@ function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMachine {
     totalMemoryBytes: 8192 * MIB,
     gpus: [],
     images: new Set(),
-    siblings: 0,
     ...changes,
   };
 }
@@ -39,30 +41,54 @@ function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequest {
     gpu: [],
     gpuCount: 0,
     image: '',
+    diskBytes: 0,
+    imageOnlyOn: null,
+    arch: '',
+    volumeHomes: new Set(),
+    avoid: new Set(),
+    overQuota: false,
+    siblings: new Map(),
     seed: 'seed',
     ...changes,
   };
 }
 
 const gpus = (model: string, free: readonly boolean[], prefix: string) =>
-  free.map((isFree, index) => ({ uuid: `${prefix}-${index}`, model, free: isFree }));
+  free.map((isFree, index): PlacementGpu => ({
+    uuid: `${prefix}-${index}`,
+    model,
+    free: isFree,
+    healthy: true,
+    numaNode: 0,
+    leasedAtMs: 0,
+  }));
+
+const ids = (...some: string[]): ReadonlySet<MachineId> => new Set(some as MachineId[]);
 
 const machine: fc.Arbitrary<PlacementMachine> = fc
   .record({
     poolName: fc.constantFrom('default', 'gpu'),
     poolOwner: fc.constantFrom(null, 'w-1', 'w-2'),
+    cpuWorkAllowed: fc.boolean(),
+    arch: fc.constantFrom('x86_64', 'arm64'),
+    freeDiskBytes: fc.constantFrom(null, 0, 100 * MIB),
     ready: fc.boolean(),
     intentActive: fc.boolean(),
     blockedBy: fc.constantFrom([], ['DockerDown']),
     freeCpuMillicores: fc.integer({ min: -500, max: 4000 }),
     freeMemoryBytes: fc.integer({ min: -10, max: 2048 }).map((mib) => mib * MIB),
     gpus: fc.array(
-      fc.record({ model: fc.constantFrom('NVIDIA A10G', 'NVIDIA H100-80', 'Tesla T4'), free: fc.boolean() }),
+      fc.record({
+        model: fc.constantFrom('NVIDIA A10G', 'NVIDIA H100-80', 'Tesla T4'),
+        free: fc.boolean(),
+        healthy: fc.boolean(),
+        numaNode: fc.nat({ max: 1 }),
+        leasedAtMs: fc.nat({ max: 3 }),
+      }),
       {
         maxLength: 5,
       },
     ),
-    siblings: fc.nat({ max: 3 }),
     hasImage: fc.boolean(),
   })
   .map(({ hasImage, ...rest }) => ({
@@ -89,6 +115,13 @@ const request: fc.Arbitrary<PlacementRequest> = fc
     gpu: fc.constantFrom<readonly string[]>([], ['A10G'], ['H100', 'A10G'], ['any']),
     gpuCount: fc.nat({ max: 3 }),
     image: fc.constantFrom('', 'img'),
+    diskBytes: fc.constantFrom(0, 50 * MIB),
+    imageOnlyOn: fc.constantFrom<ReadonlySet<MachineId> | null>(null, ids('m-0', 'm-1')),
+    arch: fc.constantFrom('', 'x86_64'),
+    volumeHomes: fc.constantFrom(ids(), ids(), ids('m-0'), ids('m-0', 'm-1')),
+    avoid: fc.constantFrom(ids(), ids('m-1')),
+    overQuota: fc.constantFrom(false, false, true),
+    siblings: fc.constantFrom(new Map(), new Map([['m-0' as MachineId, 2]])),
     seed: fc.string({ maxLength: 8 }),
   })
   .map((one) => (one.gpu.length === 0 ? { ...one, gpuCount: 0 } : one));
@@ -105,13 +138,16 @@ describe('whatever the machines', () => {
         expect(chosen.ready && chosen.intentActive && chosen.blockedBy.length === 0).toBe(true);
         expect([null, wanted.workspaceId]).toContain(chosen.poolOwner);
         if (wanted.poolName !== '') expect(chosen.poolName).toBe(wanted.poolName);
+        for (const home of wanted.volumeHomes) expect(chosen.machineId).toBe(home);
+        expect(wanted.overQuota || wanted.avoid.has(chosen.machineId)).toBe(false);
+        if (wanted.gpuCount === 0 && chosen.gpus.length > 0) expect(chosen.cpuWorkAllowed).toBe(true);
         expect(chosen.freeCpuMillicores).toBeGreaterThanOrEqual(wanted.cpuMillicores);
         expect(chosen.freeMemoryBytes).toBeGreaterThanOrEqual(wanted.memoryBytes);
         expect(placement.gpuUuids).toHaveLength(wanted.gpuCount);
         expect(new Set(placement.gpuUuids).size).toBe(wanted.gpuCount);
         for (const uuid of placement.gpuUuids) {
           const gpu = chosen.gpus.find((one) => one.uuid === uuid);
-          expect(gpu?.free).toBe(true);
+          expect(gpu?.free && gpu.healthy).toBe(true);
           expect(gpuMatches(gpu?.model ?? '', wanted.gpu)).toBe(true);
         }
       }),
@@ -189,17 +225,27 @@ describe('whatever the machines', () => {
 
 describe('why a machine is rejected', () => {
   const t4 = gpus('Tesla T4', [true, false], 'g');
+  const unhealthy = (gpu: PlacementGpu): PlacementGpu => ({ ...gpu, healthy: false });
   test.each([
     ['no_matching_pool', aMachine({ poolOwner: 'w-2' }), aRequest()],
     ['no_matching_pool', aMachine(), aRequest({ poolName: 'gpu' })],
+    ['no_matching_pool', aMachine({ gpus: t4 }), aRequest()],
     ['machine_not_ready', aMachine({ ready: false }), aRequest()],
     ['cordoned', aMachine({ intentActive: false }), aRequest()],
     ['condition', aMachine({ blockedBy: ['DiskPressure'] }), aRequest()],
     ['gpu_model', aMachine({ gpus: t4 }), aRequest({ gpu: ['A10G'], gpuCount: 1 })],
     ['gpu_count', aMachine({ gpus: t4 }), aRequest({ gpu: ['T4'], gpuCount: 2 })],
+    ['gpu_count', aMachine({ gpus: t4.map(unhealthy) }), aRequest({ gpu: ['T4'], gpuCount: 1 })],
     ['cpu', aMachine({ freeCpuMillicores: 999 }), aRequest()],
     ['memory', aMachine({ freeMemoryBytes: 511 * MIB }), aRequest()],
+    ['disk', aMachine({ freeDiskBytes: 9 }), aRequest({ diskBytes: 10 })],
+    ['volume', aMachine(), aRequest({ volumeHomes: ids('m-elsewhere') })],
+    ['image_unavailable', aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere') })],
+    ['arch', aMachine(), aRequest({ arch: 'arm64' })],
+    ['anti_affinity', aMachine({ machineId: 'm-refused' as MachineId }), aRequest({ avoid: ids('m-refused') })],
+    ['quota', aMachine(), aRequest({ overQuota: true })],
     [undefined, aMachine({ freeCpuMillicores: 1000, freeMemoryBytes: 512 * MIB }), aRequest()],
+    [undefined, aMachine({ freeDiskBytes: 10, arch: '' }), aRequest({ diskBytes: 10, arch: 'arm64' })],
   ] as const)('%s', (reason, given, wanted) => {
     expect(rejectionOf(given, wanted)).toBe(reason);
   });
@@ -211,6 +257,28 @@ describe('why a machine is rejected', () => {
     expect(commonest(rejections)).toBe('memory');
     expect(commonest(placeContainer(aRequest(), []).rejections)).toBe('no_machine');
   });
+
+  test('what a machine that could serve it says is worth more than what those say that never can', () => {
+    expect(commonest({ no_matching_pool: 9, volume: 5, memory: 1 })).toBe('memory');
+    expect(commonest({ no_matching_pool: 9, gpu_model: 1 })).toBe('gpu_model');
+    expect(commonest({ no_matching_pool: 9 })).toBe('no_matching_pool');
+  });
+
+  test.each([
+    [{}, 0, 'no_matching_pool'],
+    [{ no_matching_pool: 3 }, 0, 'no_matching_pool'],
+    [{ memory: 1, gpu_count: 2 }, 0, 'gpu_unavailable'],
+    [{ gpu_model: 4, machine_not_ready: 1 }, 0, 'gpu_unavailable'],
+    [{ volume: 4, machine_not_ready: 1 }, 0, 'volume_unavailable'],
+    [{ volume: 4, memory: 1 }, 0, 'no_capacity'],
+    [{ image_unavailable: 2, condition: 1 }, 0, 'image_unavailable'],
+    [{ quota: 2 }, 0, 'quota'],
+    [{ machine_not_ready: 2 }, 0, 'no_capacity'],
+    [{ anti_affinity: 1 }, 1, 'machine_rejected'],
+    [{ cpu: 1 }, 3, 'machine_rejected'],
+  ])('%j, sent back %i times, gives up with %s', (rejections, times, reason) => {
+    expect(giveUpReason(rejections, times)).toBe(reason);
+  });
 });
 
 describe('which machine is better', () => {
@@ -219,30 +287,91 @@ describe('which machine is better', () => {
     return placement.kind === 'placed' ? placement.machineId : undefined;
   };
 
+  const on = (...pairs: [PlacementMachine, number][]): ReadonlyMap<MachineId, number> =>
+    new Map(pairs.map(([machine, count]) => [machine.machineId, count]));
+
   test('the model named first, also where a machine has one of it but not as many as are asked for', () => {
     const few = aMachine({ gpus: [...gpus('NVIDIA H100', [true], 'h'), ...gpus('NVIDIA A10G', [true], 'a')] });
-    const enough = aMachine({ gpus: gpus('NVIDIA H100', [true, true, true], 'hh'), siblings: 3 });
-    expect(chosen(aRequest({ gpu: ['H100', 'A10G'], gpuCount: 2 }), few, enough)).toBe(enough.machineId);
+    const enough = aMachine({ gpus: gpus('NVIDIA H100', [true, true, true], 'hh') });
+    const wanted = aRequest({ gpu: ['H100', 'A10G'], gpuCount: 2, siblings: on([enough, 3]) });
+    expect(chosen(wanted, few, enough)).toBe(enough.machineId);
   });
 
   test('the workspace’s own pool before a shared one', () => {
-    const own = aMachine({ poolOwner: 'w-1', siblings: 2 });
-    expect(chosen(aRequest(), aMachine(), own)).toBe(own.machineId);
+    const own = aMachine({ poolOwner: 'w-1' });
+    expect(chosen(aRequest({ siblings: on([own, 2]) }), aMachine(), own)).toBe(own.machineId);
   });
 
   test('a machine that holds the image', () => {
-    const holds = aMachine({ images: new Set(['img']), siblings: 2 });
-    expect(chosen(aRequest({ image: 'img' }), aMachine(), holds)).toBe(holds.machineId);
+    const holds = aMachine({ images: new Set(['img']) });
+    expect(chosen(aRequest({ image: 'img', siblings: on([holds, 2]) }), aMachine(), holds)).toBe(holds.machineId);
   });
 
-  test('CPU work stays off GPU machines while another has room', () => {
-    const plain = aMachine({ siblings: 3 });
-    expect(chosen(aRequest(), aMachine({ gpus: gpus('Tesla T4', [true], 'x') }), plain)).toBe(plain.machineId);
+  test('CPU work stays off GPU machines, unless the pool allows it: then where others have no room', () => {
+    const withGpus = aMachine({ gpus: gpus('Tesla T4', [true], 'x') });
+    expect(chosen(aRequest(), withGpus)).toBeUndefined();
+    const allowed = aMachine({ gpus: gpus('Tesla T4', [true, false], 'y'), cpuWorkAllowed: true });
+    const plain = aMachine();
+    expect(chosen(aRequest({ siblings: on([plain, 3]) }), allowed, plain)).toBe(plain.machineId);
+    expect(chosen(aRequest(), allowed)).toBe(allowed.machineId);
+  });
+
+  test('CPU work leaves each free GPU its share of CPU and memory', () => {
+    const machine = aMachine({ gpus: gpus('Tesla T4', [true, false], 'z'), cpuWorkAllowed: true });
+    expect(rejectionOf(machine, aRequest({ cpuMillicores: 2000 }))).toBeUndefined();
+    expect(rejectionOf(machine, aRequest({ cpuMillicores: 2001 }))).toBe('cpu');
+    expect(rejectionOf(machine, aRequest({ memoryBytes: 4097 * MIB }))).toBe('memory');
+    expect(rejectionOf(machine, aRequest({ cpuMillicores: 4000, gpu: ['T4'], gpuCount: 1 }))).toBeUndefined();
+  });
+
+  test('the machine with the fewest GPUs left over', () => {
+    const two = aMachine({ gpus: gpus('Tesla T4', [true, true], 'two') });
+    const one = aMachine({ gpus: gpus('Tesla T4', [true, false], 'one') });
+    expect(chosen(aRequest({ gpu: ['any'], gpuCount: 1, siblings: on([one, 3]) }), two, one)).toBe(one.machineId);
   });
 
   test('the fuller machine, so that whole ones stay free', () => {
     const fuller = aMachine({ freeMemoryBytes: 1024 * MIB });
-    expect(chosen(aRequest(), aMachine(), fuller)).toBe(fuller.machineId);
+    expect(chosen(aRequest({ siblings: on([fuller, 1]) }), aMachine(), fuller)).toBe(fuller.machineId);
+  });
+
+  test('of machines about as full the one with fewer containers of the deployment', () => {
+    const [a, b] = [aMachine({ freeMemoryBytes: 8000 * MIB }), aMachine()];
+    expect(chosen(aRequest({ siblings: on([a, 1]) }), a, b)).toBe(b.machineId);
+    expect(chosen(aRequest({ siblings: on([b, 1]) }), a, b)).toBe(a.machineId);
+  });
+});
+
+describe('which devices', () => {
+  const devices = (...facts: readonly Partial<PlacementGpu>[]): PlacementGpu[] =>
+    gpus(
+      'NVIDIA A100',
+      facts.map(() => true),
+      'd',
+    ).map((gpu, index) => ({ ...gpu, ...facts[index] }));
+  const picked = (count: number, list: readonly PlacementGpu[]): readonly string[] => {
+    const placement = placeContainer(aRequest({ gpu: ['A100'], gpuCount: count }), [aMachine({ gpus: list })]);
+    return placement.kind === 'placed' ? placement.gpuUuids : [];
+  };
+
+  test('several come from one NUMA node, the tightest that has enough', () => {
+    const list = devices(
+      { numaNode: 0 },
+      { numaNode: 1 },
+      { numaNode: 1 },
+      { numaNode: 2 },
+      { numaNode: 2 },
+      { numaNode: 2 },
+    );
+    expect(picked(2, list)).toEqual(['d-1', 'd-2']);
+    expect(picked(3, list)).toEqual(['d-3', 'd-4', 'd-5']);
+    expect(picked(4, list)).toHaveLength(4);
+  });
+
+  test('one is the one that rested longest, and a sick one never', () => {
+    const list = devices({ leasedAtMs: 9 }, { leasedAtMs: 2 }, { leasedAtMs: 1, healthy: false });
+    expect(picked(1, list)).toEqual(['d-1']);
+    expect(picked(3, list)).toEqual([]);
   });
 });
 

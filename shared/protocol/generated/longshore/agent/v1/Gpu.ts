@@ -6,10 +6,14 @@ export interface Gpu {
   'uuid'?: (string);
   'model'?: (string);
   'memoryBytes'?: (number | string | Long);
+  'numaNode'?: (number);
+  'unhealthy'?: (boolean);
 }
 
 export interface Gpu__Output {
   'uuid': (string);
   'model': (string);
   'memoryBytes': (number);
+  'numaNode': (number);
+  'unhealthy': (boolean);
 }

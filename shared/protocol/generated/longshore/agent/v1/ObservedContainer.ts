@@ -16,6 +16,9 @@ export interface ObservedContainer {
   'message'?: (string);
   'startedAtMs'?: (number | string | Long);
   'finishedAtMs'?: (number | string | Long);
+  'gpuUuids'?: (string)[];
+  'cpuMillicores'?: (number);
+  'memoryBytes'?: (number | string | Long);
 }
 
 export interface ObservedContainer__Output {
@@ -32,4 +35,7 @@ export interface ObservedContainer__Output {
   'message': (string);
   'startedAtMs': (number);
   'finishedAtMs': (number);
+  'gpuUuids': (string)[];
+  'cpuMillicores': (number);
+  'memoryBytes': (number);
 }
