@@ -10,6 +10,7 @@ import type { Log } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
 import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
+import { registerGauges } from './compose/gauges.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
 import { openStores } from './compose/stores.ts';
 import type { SchedulerSettings } from './config.ts';
@@ -192,6 +193,19 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
   const placer = new Placer({ book, machines, clock, log, metrics: fleetMetrics, loops, isLeader });
+  const gauges = registerGauges({
+    registry,
+    fleetMetrics,
+    machines,
+    book,
+    autoscaler,
+    db,
+    hot,
+    general,
+    clock,
+    log,
+    isLeader,
+  });
   const links = new Links({
     machines,
     book,
@@ -310,6 +324,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'placement', start: () => placer.start(), stop: () => placer.stop() },
       { name: 'autoscaler', start: () => autoscaler.start(), stop: () => autoscaler.stop() },
       { name: 'agent links', start: () => links.start(), stop: () => links.stop() },
+      gauges,
       new MachineHealth({ machines, book, slots, tasks, clock, isLeader, log }),
       { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
       new TaskSweep({

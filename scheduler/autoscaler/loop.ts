@@ -50,6 +50,8 @@ export class Autoscaler {
   readonly #breakers = new Map<QueueName, Breaker>();
   /** The last decision of each queue that has containers or tasks, for whoever asks why. */
   readonly #decisions = new Map<QueueName, ScaleDecision>();
+  /** What each of them asked for when it was looked at last; a bad sample leaves it. */
+  readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
   #timer: NodeJS.Timeout | undefined;
   #sweep: NodeJS.Timeout | undefined;
   #running = false;
@@ -112,6 +114,18 @@ export class Autoscaler {
     return this.#decisions.get(queue);
   }
 
+  /** For the gauges: what queues ask for, by the kind of their stub. */
+  wanted(): Iterable<{ readonly kind: string; readonly count: number }> {
+    return this.#wanted.values();
+  }
+
+  /** Queues whose breaker is open. */
+  get degraded(): number {
+    let open = 0;
+    for (const breaker of this.#breakers.values()) if (breaker.opened > 0) open += 1;
+    return open;
+  }
+
   async #round(): Promise<void> {
     this.#timer = undefined;
     if (this.#running || this.#stopped) return;
@@ -155,8 +169,6 @@ export class Autoscaler {
         this.#again(queue, clock.nowMs() + 1000);
       }
     }
-    metrics.degraded.set([...this.#breakers.values()].filter((breaker) => breaker.opened > 0).length);
-    this.#gauge();
   }
 
   async #decideOne(queue: QueueName, depth: QueueDepth | undefined, nowMs: number): Promise<void> {
@@ -182,6 +194,8 @@ export class Autoscaler {
       nowMs,
     );
     this.#decisions.set(queue, decision);
+    if (depth !== undefined && target !== undefined)
+      this.#wanted.set(queue, { kind: target.kind, count: wantedContainers(bounds, totalOf(depth)) });
     switch (decision.kind) {
       case 'start':
         log.info(
@@ -277,6 +291,7 @@ export class Autoscaler {
     clearTimeout(this.#timers.get(queue));
     this.#timers.delete(queue);
     this.#decisions.delete(queue);
+    this.#wanted.delete(queue);
     if ((this.#breakers.get(queue)?.closedAtMs ?? 0) < this.#parts.clock.nowMs()) this.#breakers.delete(queue);
   }
 
@@ -304,12 +319,6 @@ export class Autoscaler {
     this.#breakers.set(queue, breakerAfterFailure(this.#breakers.get(queue) ?? CLOSED_BREAKER, nowMs));
     if (!failedStart || slots.hasReady(queue)) return;
     this.#parts.onStartFailed(queue, row.message ?? row.reason ?? 'the container did not start');
-  }
-
-  #gauge(): void {
-    const { live } = this.#parts.metrics;
-    live.reset();
-    for (const entry of this.#parts.book.all()) live.inc({ stub_type: entry.spec.kind, state: entry.row.state });
   }
 }
 

@@ -1,37 +1,73 @@
 import type { Registry } from '#shared/metrics.ts';
-import { Counter, Gauge } from '#shared/metrics.ts';
+import { bounded, Counter, Gauge, LabelValues, Tally } from '#shared/metrics.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { Autoscaler } from './loop.ts';
+
+const MOST_REASONS = 50;
 
 /** What scaling decided. `stub_type` is a kind of the interface. */
 export class AutoscalerMetrics {
   readonly events: Counter<'direction' | 'reason'>;
   readonly samples: Counter<'result'>;
-  readonly live: Gauge<'stub_type' | 'state'>;
-  readonly degraded: Gauge;
 
   constructor(registry: Registry) {
     const registers = [registry];
-    this.events = new Counter({
-      name: 'longshore_autoscaler_scale_events_total',
-      help: 'Containers asked for (up) or told to go (down), and why.',
-      labelNames: ['direction', 'reason'],
-      registers,
-    });
+    this.events = bounded(
+      new Counter({
+        name: 'longshore_autoscaler_scale_events_total',
+        help: 'Containers asked for (up) or told to go (down), and why.',
+        labelNames: ['direction', 'reason'],
+        registers,
+      }),
+      { reason: new LabelValues(MOST_REASONS) },
+    );
     this.samples = new Counter({
       name: 'longshore_autoscaler_samples_total',
-      help: 'Queue depths read.',
+      help: 'Rounds of reading queue depths.',
       labelNames: ['result'],
       registers,
     });
-    this.live = new Gauge({
-      name: 'longshore_autoscaler_live_containers',
-      help: 'Containers that are not terminal, by state.',
-      labelNames: ['stub_type', 'state'],
-      registers,
-    });
-    this.degraded = new Gauge({
-      name: 'longshore_autoscaler_degraded_deployments',
-      help: 'Queues whose breaker is open.',
-      registers,
-    });
   }
+}
+
+export interface ScaleGaugesParts {
+  readonly registry: Registry;
+  readonly autoscaler: Pick<Autoscaler, 'wanted' | 'degraded'>;
+  readonly book: Pick<ContainerBook, 'all'>;
+  readonly isLeader: () => boolean;
+}
+
+/** Counted from memory when somebody asks; shown by the leader alone, so that a sum over all replicas is right. */
+export function registerScaleGauges({ registry, autoscaler, book, isLeader }: ScaleGaugesParts): void {
+  const registers = [registry];
+  new Gauge({
+    name: 'longshore_autoscaler_desired_containers',
+    help: 'Containers that the queues ask for, within their bounds; shown by the leader.',
+    labelNames: ['stub_type'],
+    registers,
+    collect() {
+      const tally = new Tally('stub_type');
+      for (const { kind, count } of isLeader() ? autoscaler.wanted() : []) tally.add(count, kind);
+      tally.writeTo(this);
+    },
+  });
+  new Gauge({
+    name: 'longshore_autoscaler_live_containers',
+    help: 'Containers that are not terminal, by state; shown by the leader.',
+    labelNames: ['stub_type', 'state'],
+    registers,
+    collect() {
+      const tally = new Tally('stub_type', 'state');
+      for (const { spec, row } of isLeader() ? book.all() : []) tally.add(1, spec.kind, row.state);
+      tally.writeTo(this);
+    },
+  });
+  new Gauge({
+    name: 'longshore_autoscaler_degraded_deployments',
+    help: 'Queues whose breaker is open; shown by the leader.',
+    registers,
+    collect() {
+      this.set(isLeader() ? autoscaler.degraded : 0);
+    },
+  });
 }

@@ -90,7 +90,6 @@ export class Machines implements MachineService {
     }
     this.#timer = setInterval(() => void this.#writeSeen(), TOUCH_EVERY_MS);
     this.#timer.unref();
-    this.#gauge();
   }
 
   async stop(): Promise<void> {
@@ -137,7 +136,6 @@ export class Machines implements MachineService {
       lastSeenAtMs: null,
       diskFreeBytes: null,
     });
-    this.#gauge();
     return {
       machineId: row.id,
       poolName: pool.name,
@@ -346,15 +344,7 @@ export class Machines implements MachineService {
   }
 
   #tell(machine: Machine): void {
-    this.#gauge();
     for (const listener of this.#listeners) listener(machine);
-  }
-
-  #gauge(): void {
-    this.#metrics.machines.reset();
-    for (const machine of this.#machines.values()) {
-      this.#metrics.machines.inc({ pool: machine.row.poolName, health: machine.health, intent: machine.row.intent });
-    }
   }
 }
 

@@ -1,9 +1,17 @@
 import type { Registry } from '#shared/metrics.ts';
-import { Counter, FAST_BUCKETS, Gauge, Histogram, SLOW_BUCKETS } from '#shared/metrics.ts';
+import { bounded, Counter, FAST_BUCKETS, Gauge, Histogram, LabelValues, SLOW_BUCKETS } from '#shared/metrics.ts';
 
-/** Machines, placements and the messages of agents. `pool` is bounded by the pools an operator made. */
+/** Pools and GPU models are named by people and by hardware: so many of each have series of their own. */
+const MOST_POOLS = 100;
+const MOST_GPU_MODELS = 100;
+/** Message kinds and reasons are ours; a newer agent may know more of them. */
+const MOST_WORDS = 50;
+
+/** Placements, links and the messages of agents, as they happen. */
 export class FleetMetrics {
-  readonly machines: Gauge<'pool' | 'health' | 'intent'>;
+  /** The bound that all metrics with the label share. */
+  readonly pools = new LabelValues(MOST_POOLS);
+  readonly gpuModels = new LabelValues(MOST_GPU_MODELS);
   readonly sessions: Gauge<'protocol'>;
   readonly messages: Counter<'type' | 'result'>;
   readonly joins: Counter<'result'>;
@@ -16,61 +24,75 @@ export class FleetMetrics {
   constructor(registry: Registry) {
     const registers = [registry];
     const name = (tail: string): string => `longshore_scheduler_${tail}`;
-    this.machines = new Gauge({
-      name: name('machines'),
-      help: 'Machines by what they are and what the operator wants of them.',
-      labelNames: ['pool', 'health', 'intent'],
-      registers,
-    });
+    const words = (): LabelValues => new LabelValues(MOST_WORDS);
+    const { pools: pool, gpuModels: gpu_model } = this;
     this.sessions = new Gauge({
       name: name('agent_sessions'),
       help: 'Control streams open here.',
       labelNames: ['protocol'],
       registers,
     });
-    this.messages = new Counter({
-      name: name('agent_messages_total'),
-      help: 'Messages from agents, by kind and what became of them.',
-      labelNames: ['type', 'result'],
-      registers,
-    });
+    this.messages = bounded(
+      new Counter({
+        name: name('agent_messages_total'),
+        help: 'Messages from agents, by kind and what became of them.',
+        labelNames: ['type', 'result'],
+        registers,
+      }),
+      { type: words() },
+    );
     this.joins = new Counter({
       name: name('join_attempts_total'),
       help: 'Join tokens presented.',
       labelNames: ['result'],
       registers,
     });
-    this.disconnects = new Counter({
-      name: name('machine_disconnects_total'),
-      help: 'Control streams that ended.',
-      labelNames: ['pool', 'reason'],
-      registers,
-    });
-    this.placements = new Counter({
-      name: name('placements_total'),
-      help: 'Placement decisions carried out or failed.',
-      labelNames: ['pool', 'gpu_model', 'result'],
-      registers,
-    });
-    this.placementDuration = new Histogram({
-      name: name('placement_duration_seconds'),
-      help: 'One placement decision with its write.',
-      labelNames: ['gpu_model'],
-      buckets: FAST_BUCKETS,
-      registers,
-    });
-    this.placementWait = new Histogram({
-      name: name('placement_wait_seconds'),
-      help: 'From a container being wanted to its machine.',
-      labelNames: ['gpu_model', 'result'],
-      buckets: SLOW_BUCKETS,
-      registers,
-    });
-    this.unschedulable = new Gauge({
-      name: name('unschedulable_requests'),
-      help: 'Containers no machine takes now, by the commonest reason.',
-      labelNames: ['reason'],
-      registers,
-    });
+    this.disconnects = bounded(
+      new Counter({
+        name: name('machine_disconnects_total'),
+        help: 'Control streams that ended.',
+        labelNames: ['pool', 'reason'],
+        registers,
+      }),
+      { pool, reason: words() },
+    );
+    this.placements = bounded(
+      new Counter({
+        name: name('placements_total'),
+        help: 'Placement decisions carried out or failed.',
+        labelNames: ['pool', 'gpu_model', 'result'],
+        registers,
+      }),
+      { pool, gpu_model },
+    );
+    this.placementDuration = bounded(
+      new Histogram({
+        name: name('placement_duration_seconds'),
+        help: 'One placement decision with its write.',
+        labelNames: ['gpu_model'],
+        buckets: FAST_BUCKETS,
+        registers,
+      }),
+      { gpu_model },
+    );
+    this.placementWait = bounded(
+      new Histogram({
+        name: name('placement_wait_seconds'),
+        help: 'From a container being wanted to its machine.',
+        labelNames: ['gpu_model', 'result'],
+        buckets: SLOW_BUCKETS,
+        registers,
+      }),
+      { gpu_model },
+    );
+    this.unschedulable = bounded(
+      new Gauge({
+        name: name('unschedulable_requests'),
+        help: 'Containers no machine takes now, by the commonest reason; shown by the leader.',
+        labelNames: ['reason'],
+        registers,
+      }),
+      { reason: words() },
+    );
   }
 }

@@ -234,8 +234,9 @@ export class Ender {
   /** @param lost - it may have run: that counts, and not for ever */
   async #returnToQueue(attempt: Attempt, failureReason: string, lost: boolean): Promise<boolean> {
     const { job, queue } = attempt;
-    const { attempts, records, leases, queues, log, dispatcher } = this.#parts;
+    const { attempts, records, leases, queues, metrics, log, dispatcher } = this.#parts;
     attempts.remove(attempt);
+    if (lost) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
     void records.append({
       ...recordOf(job, queue, 'PENDING', attempt.number),

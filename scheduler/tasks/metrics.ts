@@ -1,5 +1,8 @@
 import type { Registry } from '#shared/metrics.ts';
-import { Counter, FAST_BUCKETS, Gauge, Histogram, SLOW_BUCKETS } from '#shared/metrics.ts';
+import { bounded, Counter, FAST_BUCKETS, Gauge, Histogram, LabelValues, SLOW_BUCKETS } from '#shared/metrics.ts';
+
+/** Why an attempt failed or was lost is one of our own words. */
+const MOST_REASONS = 50;
 
 /** Tasks as they pass through this replica. `stub_type` is a kind of the interface, never a name. */
 export class TaskMetrics {
@@ -9,6 +12,7 @@ export class TaskMetrics {
   readonly dispatch: Histogram;
   readonly attemptsLost: Counter<'reason'>;
   readonly retries: Counter<'stub_type' | 'cause'>;
+  readonly throttled: Counter<'resource'>;
   readonly waiting: Gauge;
   readonly running: Gauge;
 
@@ -24,14 +28,14 @@ export class TaskMetrics {
       name: 'longshore_task_queue_wait_seconds',
       help: 'From acceptance to being sent to a container.',
       labelNames: ['stub_type'],
-      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, ...SLOW_BUCKETS],
+      buckets: SLOW_BUCKETS,
       registers,
     });
     this.execution = new Histogram({
       name: 'longshore_task_execution_seconds',
       help: 'From being sent to a container to its result.',
       labelNames: ['stub_type', 'status'],
-      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, ...SLOW_BUCKETS],
+      buckets: SLOW_BUCKETS,
       registers,
     });
     this.dispatch = new Histogram({
@@ -40,16 +44,28 @@ export class TaskMetrics {
       buckets: FAST_BUCKETS,
       registers,
     });
-    this.attemptsLost = new Counter({
-      name: 'longshore_task_attempts_lost_total',
-      help: 'Attempts that ended without a result.',
-      labelNames: ['reason'],
-      registers,
-    });
-    this.retries = new Counter({
-      name: 'longshore_task_retries_total',
-      help: 'User retries, by why the attempt before failed.',
-      labelNames: ['stub_type', 'cause'],
+    this.attemptsLost = bounded(
+      new Counter({
+        name: 'longshore_task_attempts_lost_total',
+        help: 'Attempts that ended without a result.',
+        labelNames: ['reason'],
+        registers,
+      }),
+      { reason: new LabelValues(MOST_REASONS) },
+    );
+    this.retries = bounded(
+      new Counter({
+        name: 'longshore_task_retries_total',
+        help: 'Attempts that are followed by another one, by why they failed.',
+        labelNames: ['stub_type', 'cause'],
+        registers,
+      }),
+      { cause: new LabelValues(MOST_REASONS) },
+    );
+    this.throttled = new Counter({
+      name: 'longshore_scheduler_quota_throttles_total',
+      help: 'Requests that a limit turned away: pending_tasks, what a queue may hold.',
+      labelNames: ['resource'],
       registers,
     });
     this.waiting = new Gauge({

@@ -77,6 +77,7 @@ export class Submissions {
       replies.abandon(taskId);
       this.#tasks.dispatcher().forget(target.queue, taskId);
       this.#tasks.ender.dropInput(job);
+      this.#tasks.metrics.throttled.inc({ resource: 'pending_tasks' });
       return { kind: 'queue_full', maxPendingTasks: config.maxPendingTasks };
     }
     const record = recordOf(job, target.queue, 'PENDING', 0);

@@ -1,0 +1,45 @@
+// What `/metrics` says of this moment rather than of what happened: counted from memory when it is asked for.
+import type { Redis } from 'ioredis';
+import type { Clock } from '#shared/clock.ts';
+import type { Part } from '#shared/lifecycle.ts';
+import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
+import type { Autoscaler } from '../autoscaler/loop.ts';
+import { registerScaleGauges } from '../autoscaler/metrics.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import { watchRedis } from '../embedded/redis-metrics.ts';
+import { registerFleetGauges } from '../fleet/gauges.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { FleetMetrics } from '../fleet/metrics.ts';
+import type { Db } from '../store/db.ts';
+import { countOpenTasks } from '../store/queries/task-counts.ts';
+import { Census } from '../tasks/census.ts';
+
+export interface GaugeParts {
+  readonly registry: Registry;
+  readonly fleetMetrics: FleetMetrics;
+  readonly machines: Machines;
+  readonly book: ContainerBook;
+  readonly autoscaler: Autoscaler;
+  readonly db: Db;
+  readonly hot: Redis;
+  readonly general: Redis;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly isLeader: () => boolean;
+}
+
+/** Of the commands of tasks one in so many is timed. */
+const TIMED_TASK_COMMANDS = 64;
+
+/** @returns what has to be started for them */
+export function registerGauges(parts: GaugeParts): Part {
+  const { registry, fleetMetrics, machines, book, autoscaler, db, hot, general, clock, log, isLeader } = parts;
+  registerFleetGauges({ registry, metrics: fleetMetrics, machines, book, clock, isLeader });
+  registerScaleGauges({ registry, autoscaler, book, isLeader });
+  watchRedis(registry, clock, [
+    { role: 'tasks', client: hot, oneIn: TIMED_TASK_COMMANDS },
+    { role: 'control', client: general, oneIn: 1 },
+  ]);
+  return new Census({ registry, count: () => countOpenTasks(db), clock, log, isLeader });
+}

@@ -1,0 +1,35 @@
+/** An installation in which nothing happens, as far as the gauges look at it: no store, no connection. */
+import type { Redis } from 'ioredis';
+import { systemClock } from '#shared/clock.ts';
+import { createLog } from '#shared/log.ts';
+import type { Autoscaler } from '#scheduler/autoscaler/loop.ts';
+import type { GaugeParts } from '#scheduler/compose/gauges.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import { Machines } from '#scheduler/fleet/machines.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { Registry } from '#shared/metrics.ts';
+import type { Db } from '#scheduler/store/db.ts';
+
+/** Everything but where the gauges go. Its database has no rows. */
+export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetrics'> {
+  const log = createLog({ name: 'test', level: 'silent' });
+  const played: Pick<Db, 'query'> = { query: () => Promise.resolve({ rows: [], rowCount: 0 }) };
+  const db = played as Db;
+  const metrics = new FleetMetrics(new Registry());
+  const machines = new Machines({ db, log, clock: systemClock, metrics, caFingerprint: 'f' });
+  const book = new ContainerBook({ db, log, clock: systemClock });
+  machines.attach(book);
+  const idle: Pick<Autoscaler, 'wanted' | 'degraded'> = { wanted: () => [], degraded: 0 };
+  const redis = (): Redis => ({ status: 'ready', sendCommand: () => Promise.resolve() }) as unknown as Redis;
+  return {
+    machines,
+    book,
+    autoscaler: idle as Autoscaler,
+    db,
+    hot: redis(),
+    general: redis(),
+    clock: systemClock,
+    log,
+    isLeader: () => true,
+  };
+}

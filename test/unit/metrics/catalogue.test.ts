@@ -1,0 +1,120 @@
+// The names, labels and buckets of the scheduler's metrics are a promise to dashboards and alert rules: they are held here, word by word, against what the parts register.
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
+import { FAST_BUCKETS, Registry, SLOW_BUCKETS } from '#shared/metrics.ts';
+import { AgentMetrics } from '#agent/telemetry/metrics.ts';
+import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
+import { registerGauges } from '#scheduler/compose/gauges.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { LoopMetrics } from '#scheduler/loop-metrics.ts';
+import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
+import { anIdleInstallation } from '../../helpers/idle-installation.ts';
+
+const docs = readFileSync(join(resolve(import.meta.dirname, '..', '..', '..'), 'docs', 'metrics.md'), 'utf8');
+
+/** As a registry keeps a metric; its types leave the labels out. */
+interface Registered {
+  readonly name: string;
+  readonly labelNames: readonly string[];
+  readonly upperBounds?: readonly number[];
+}
+
+const described = ({ name, labelNames, upperBounds }: Registered): string =>
+  `${name}{${labelNames.join()}}${upperBounds === undefined ? '' : ` ${bucketsNamed(upperBounds)}`}`;
+
+function bucketsNamed(bounds: readonly number[]): string {
+  if (bounds.join() === FAST_BUCKETS.join()) return 'fast';
+  return bounds.join() === SLOW_BUCKETS.join() ? 'slow' : bounds.join();
+}
+
+const registered = (registry: Registry): readonly Registered[] =>
+  registry.getMetricsAsArray().map((metric) => metric as unknown as Registered);
+
+/** Everything the scheduler registers, but the drainer's and the records' own four (test/e2e/metrics.test.ts sees those). */
+function schedulerRegistry(): Registry {
+  const registry = new Registry();
+  new TaskMetrics(registry);
+  new AutoscalerMetrics(registry);
+  new LoopMetrics(registry, systemClock);
+  registerGauges({ ...anIdleInstallation(), registry, fleetMetrics: new FleetMetrics(registry) });
+  return registry;
+}
+
+const SCHEDULER = `
+  backlog_requests{pool,gpu_model,state}
+  placements_total{pool,gpu_model,result}
+  placement_duration_seconds{gpu_model} fast
+  placement_wait_seconds{gpu_model,result} slow
+  unschedulable_requests{reason}
+  stale_writes_refused_total{kind}
+  loop_duration_seconds{loop} fast
+  loop_last_success_timestamp_seconds{loop}
+  leader{shard}
+  machines{pool,health,intent}
+  pool_gpus{pool,gpu_model,state}
+  pool_cpu_cores{pool,state}
+  pool_memory_bytes{pool,state}
+  drains_active{pool}
+  drain_duration_seconds{pool,result} slow
+  machine_disconnects_total{pool,reason}
+  agent_sessions{protocol}
+  agent_messages_total{type,result}
+  join_attempts_total{result}
+  quota_throttles_total{resource}
+  redis_up{}
+  redis_command_duration_seconds{class} fast`;
+const AUTOSCALER = `
+  desired_containers{stub_type}
+  live_containers{stub_type,state}
+  scale_events_total{direction,reason}
+  samples_total{result}
+  degraded_deployments{}
+  deployment_queue_depth{deployment_id}`;
+const TASK = `
+  in_state{stub_type,state}
+  finished_total{stub_type,status}
+  queue_wait_seconds{stub_type} slow
+  execution_seconds{stub_type,status} slow
+  retries_total{stub_type,cause}
+  attempts_lost_total{reason}
+  oldest_pending_seconds{stub_type}
+  dispatch_duration_seconds{} fast`;
+
+const lines = (prefix: string, text: string): string[] =>
+  text
+    .trim()
+    .split('\n')
+    .map((line) => `longshore_${prefix}_${line.trim()}`);
+
+describe('the metrics that dashboards and alert rules rely on', () => {
+  test('have these names, labels and buckets', () => {
+    const found = registered(schedulerRegistry()).map(described);
+    expect(found).toEqual(
+      expect.arrayContaining([
+        ...lines('scheduler', SCHEDULER),
+        ...lines('autoscaler', AUTOSCALER),
+        ...lines('task', TASK),
+      ]),
+    );
+  });
+
+  test('carry no ids in labels, but for the two that are bounded', () => {
+    const labels = [schedulerRegistry(), new AgentMetrics().registry].flatMap((registry) =>
+      registered(registry).flatMap((metric) => metric.labelNames),
+    );
+    const ids = labels.filter((label) => /_id$|uuid|task|container|workspace|machine/.test(label));
+    expect(ids.filter((label) => label !== 'deployment_id' && label !== 'gpu_uuid')).toEqual([]);
+  });
+
+  test('stand in docs/metrics.md with their labels', () => {
+    const rows = [...docs.matchAll(/^\| `(longshore_\w+)` \| \w+ \| (.*?) \|/gm)].map(
+      ([, name, labels]) => `${name}{${(labels ?? '').replaceAll(/[` ]/g, '')}}`,
+    );
+    const found = [schedulerRegistry(), new AgentMetrics().registry].flatMap((registry) =>
+      registered(registry).map(({ name, labelNames }) => `${name}{${labelNames.join()}}`),
+    );
+    expect(rows).toEqual(expect.arrayContaining(found));
+  });
+});
