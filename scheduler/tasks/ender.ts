@@ -268,33 +268,38 @@ export class Ender {
   /** The user's budget: waits out a back-off in the queue. */
   async #retry(attempt: Attempt, failureReason: string): Promise<boolean> {
     const { job, queue } = attempt;
-    const { queues, records, leases, attempts, due, clock, metrics, log } = this.#parts;
+    const { records, attempts, due, clock, metrics } = this.#parts;
     const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
     void records.append({
       ...recordOf(job, queue, 'RETRY', attempt.number),
       failureReason,
       containerId: attempt.containerId,
     });
-    leases.drop(job.taskId).catch((error: unknown) => {
-      log.info({ err: error, taskId: job.taskId }, 'lease not dropped; it runs out by itself');
-    });
     metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     this.#freeSlot(attempt, undefined);
-    try {
-      // An adopted attempt knows its job without the input: what lies in the queue is whole.
-      const whole = (await queues.read(queue, job.taskId)) ?? job;
-      const changed: TaskJob = { ...whole, retriesUsed: job.retriesUsed + 1 };
-      const fence = await queues.delay(queue, job.taskId, attempt.lock, dueMs, changed);
-      if (fence.kind === 'done') due.add(queue, dueMs);
-    } catch (error) {
-      log.warn(
-        { err: error, taskId: job.taskId },
-        'a retry could not be queued; its lock runs out and the scan returns it',
-      );
-    }
+    // The lease stays: until the queue has the task, another process takes this end over by it, from the agent's word. The next attempt writes its own, the last record drops it.
+    const fence = await this.#putOff(attempt, dueMs);
+    if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
     attempts.remove(attempt);
     this.#parts.onAttemptEnded(attempt);
-    return true;
+    return fence !== undefined;
+  }
+
+  /** Into its queue, with one retry used; tried again while Redis does not answer. @returns undefined: not written; the agent keeps the result */
+  async #putOff(attempt: Attempt, dueMs: number): Promise<Fence | undefined> {
+    const { job, queue, lock } = attempt;
+    const { queues, log, signal } = this.#parts;
+    for (let tries = 1; tries <= FINISH_TRIES; tries += 1) {
+      try {
+        // An adopted attempt knows its job without the input: what lies in the queue is whole.
+        const whole = (await queues.read(queue, job.taskId)) ?? job;
+        return await queues.delay(queue, job.taskId, lock, dueMs, { ...whole, retriesUsed: job.retriesUsed + 1 });
+      } catch (error) {
+        log.warn({ err: error, taskId: job.taskId }, 'a retry is not in its queue yet, trying again');
+      }
+      if (!(await sleep(FINISH_RETRY_MS, signal))) return undefined;
+    }
+    return undefined;
   }
 
   // ---- tasks nobody runs ------------------------------------------------------------------------------------------------------------

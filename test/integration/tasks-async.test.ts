@@ -93,6 +93,18 @@ function aQueueTarget(changes: Partial<Target['config']> = {}): Target {
   return { ...aTarget(changes), kind: 'taskqueue', sync: false };
 }
 
+/** The queues with another `delay`. */
+const withDelay =
+  (delay: (queues: TaskQueues, ...given: Parameters<TaskQueues['delay']>) => ReturnType<TaskQueues['delay']>) =>
+  (queues: TaskQueues): TaskQueues =>
+    new Proxy(queues, {
+      get: (whole, name) => {
+        if (name === 'delay') return (...given: Parameters<TaskQueues['delay']>) => delay(whole, ...given);
+        const value: unknown = Reflect.get(whole, name);
+        return typeof value === 'function' ? value.bind(whole) : value;
+      },
+    });
+
 async function put(one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> {
   const submission = await one.tasks.submit(target, { input });
   if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
@@ -184,6 +196,40 @@ describe('retries of a handler that asks for them', () => {
     expect(again).toMatchObject({ taskId, input: '{"n": 1.0}' });
     await one.result(again, '{"done":true}');
     expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2, result: '{"done":true}' });
+  });
+
+  test('count, when the process dies before the queue knows: the agent says it again to the next one', async ({
+    start,
+  }) => {
+    const dying = await start({ queues: withDelay(() => new Promise(() => undefined)) });
+    const target = aQueueTarget({ retries: 1 });
+    const link = new PlayedLink();
+    const { containerId } = dying.container(target.queue, link);
+    const taskId = await put(dying, target);
+    const order = await sent(link);
+    void dying.result(order, '{}', 'retry');
+    await reaches(dying, taskId, 'RETRY');
+    const next = await start();
+    next.container(target.queue, new PlayedLink(), 1, containerId);
+    expect(await next.result(order, '{}', 'retry')).toBe(true);
+    expect(await next.queues.read(target.queue, taskId)).toMatchObject({ retriesUsed: 1 });
+    expect(await next.queues.lockOf(target.queue, taskId)).toBeUndefined();
+  });
+
+  test('count, when Redis is away for a moment', async ({ start }) => {
+    let failures = 2;
+    const one = await start({
+      queues: withDelay((queues, ...given) => {
+        failures -= 1;
+        return failures < 0 ? queues.delay(...given) : Promise.reject(new Error('Redis is away'));
+      }),
+    });
+    const target = aQueueTarget({ retries: 1 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    expect(await one.result(await sent(link), '{}', 'retry')).toBe(true);
+    expect(await one.queues.read(target.queue, taskId)).toMatchObject({ retriesUsed: 1 });
   });
 
   test('leave the slot to others meanwhile', async ({ one }) => {
