@@ -25,6 +25,11 @@ export interface LeaderOptions {
   readonly keys: Keys;
   readonly instance: InstanceId;
   readonly log: Log;
+  /**
+   * Makes the store refuse lower numbers, before this replica acts on its own. @returns the highest number that ever led there: above the one given, the lease is given back and taken again
+   * with a higher one (Redis came back older than the database)
+   */
+  readonly raise?: (fence: number) => Promise<number>;
   readonly clock?: Clock;
   readonly leaseMs?: number;
   readonly renewMs?: number;
@@ -38,6 +43,7 @@ export class LeaderLease implements Part {
   readonly #clock: Clock;
   readonly #leaseMs: number;
   readonly #renewMs: number;
+  readonly #raise: (fence: number) => Promise<number>;
   readonly #hold: Script;
   readonly #resign: Script;
   readonly #listeners = new Set<(now: Leadership) => void>();
@@ -56,6 +62,7 @@ export class LeaderLease implements Part {
     this.#clock = options.clock ?? systemClock;
     this.#leaseMs = options.leaseMs ?? LEADER_LEASE_MS;
     this.#renewMs = options.renewMs ?? LEADER_RENEW_MS;
+    this.#raise = options.raise ?? ((fence) => Promise.resolve(fence));
     this.#hold = defineScript(options.client, 'longshoreHoldLeader');
     this.#resign = defineScript(options.client, 'longshoreResignLeader');
   }
@@ -120,6 +127,7 @@ export class LeaderLease implements Part {
       const [held, fence, othersLeftMs] = answer;
       this.#highestFence = Math.max(this.#highestFence, fence);
       if (held === 1) {
+        if (fence !== this.#fence && !(await this.#mayLead(fence))) return this.#renewMs / 10;
         // Counted from before the question, less a tenth: never longer than what Redis granted.
         this.#validUntilMs = askedAtMs + this.#leaseMs * 0.9;
         if (this.#clock.monotonicMs() < this.#validUntilMs) this.#become(fence);
@@ -132,6 +140,20 @@ export class LeaderLease implements Part {
       if (!this.isLeader()) this.#become(undefined, 'lease_ran_out');
       return Math.min(this.#renewMs, 500);
     }
+  }
+
+  /** Before the first act under a number the store knows of it. Else the lease goes to whoever can say so. */
+  async #mayLead(fence: number): Promise<boolean> {
+    try {
+      const highest = await this.#raise(fence);
+      this.#highestFence = Math.max(this.#highestFence, highest);
+      if (highest === fence) return true;
+      this.#log.warn({ fence, highest }, 'a higher number has led than Redis knows of; taking a new one');
+    } catch (error) {
+      this.#log.warn({ err: error }, 'the database does not take the fencing number; not leading');
+    }
+    await this.#resign.run(this.#keys.leader, this.#instance);
+    return false;
   }
 
   #become(fence: number | undefined, why: 'held_by_another' | 'lease_ran_out' | 'resigned' = 'held_by_another'): void {

@@ -16,6 +16,7 @@ import { openStores } from './compose/stores.ts';
 import type { SchedulerSettings } from './config.ts';
 import { ContainerStops } from './containers/actions.ts';
 import { ContainerBook } from './containers/book.ts';
+import { LeaderBook } from './containers/leader-book.ts';
 import { DEFAULT_LIMITS } from './deployments/normalise.ts';
 import { Targets } from './deployments/targets.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
@@ -44,11 +45,14 @@ import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
 import { Placer } from './placement/commit.ts';
 import { Presence } from './presence.ts';
+import { ALONE, RedisBus } from './replicas/bus.ts';
+import { SharedState } from './replicas/shared-state.ts';
 import { openTaskQueues } from './queues/bullmq.ts';
 import { DueTimes } from './queues/due.ts';
 import { keysOf } from './queues/keys.ts';
 import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
+import { raiseFence } from './store/queries/leadership.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
 import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, acceptedJobOf } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
@@ -109,6 +113,9 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const sealer = await openSealer({ keyFile: settings.LONGSHORE_SECRET_KEY_FILE, dataDir });
   const installation = await openInstallation(db, sealer);
 
+  // Embedded records have one owner at a time: there is nobody else to talk to.
+  const bus = db.kind === 'pglite' ? ALONE : new RedisBus(hot, subscriber, log);
+
   // Identity and what can be invoked.
   const invalidation = createInvalidation({ publisher: general, subscriber, log });
   const tokens = createTokens({ db, installation, invalidation, clock });
@@ -125,13 +132,20 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const queues = await openTaskQueues({ client: hot, log, prefix: keys.prefix });
   later('task queues', () => queues.close());
   const { records, drainer } = openRecords({ db, hot, general, keys, log, registry });
-  const leader = new LeaderLease({ client: general, keys, instance, log });
+  const leader = new LeaderLease({
+    client: general,
+    keys,
+    instance,
+    log,
+    raise: (fence) => raiseFence(db, fence),
+  });
   const isLeader = (): boolean => leader.isLeader();
   const presence = new Presence({ redis: general, keys, instance, log });
+  const fleetMetrics = new FleetMetrics(registry);
   const book = new ContainerBook({ db, log, clock });
+  const leaderBook = new LeaderBook(book, () => leader.fence());
   const slots = new SlotTable();
   const leases = new Leases(hot, keys);
-  const fleetMetrics = new FleetMetrics(registry);
   const loops = new LoopMetrics(registry, clock);
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
   const due = new DueTimes(clock, (queue) => {
@@ -176,12 +190,20 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   tasks.attach(dispatcher);
 
   // Deciding, and the machines.
-  const machines = new Machines({ db, log, clock, metrics: fleetMetrics, caFingerprint: installation.caFingerprint });
+  const machines = new Machines({
+    db,
+    log,
+    clock,
+    metrics: fleetMetrics,
+    caFingerprint: installation.caFingerprint,
+    instance,
+    isAlive: (replica) => presence.isAlive(replica),
+  });
   machines.attach(book);
   const autoscaler: Autoscaler = new Autoscaler({
     targets,
     queues,
-    book,
+    book: leaderBook,
     slots,
     clock,
     log,
@@ -192,7 +214,6 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
-  const placer = new Placer({ book, machines, clock, log, metrics: fleetMetrics, loops, isLeader });
   const gauges = registerGauges({
     registry,
     fleetMetrics,
@@ -206,6 +227,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     isLeader,
   });
+  const placer = new Placer({ book: leaderBook, machines, clock, log, metrics: fleetMetrics, loops, isLeader });
   const links = new Links({
     machines,
     book,
@@ -226,6 +248,15 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     onServable: (served) => {
       for (const queue of served) dispatcher.wake(queue);
     },
+  });
+  const sharedState = new SharedState({
+    bus,
+    channel: keys.stateChannel,
+    instance,
+    book,
+    machines,
+    onSuperseded: (machineId) => links.superseded(machineId),
+    log,
   });
   book.onChange(({ entry, to, machineBefore }) => {
     if (entry.row.machineId !== null) links.machineChanged(entry.row.machineId);
@@ -306,11 +337,13 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       ...opened.splice(0),
       { name: 'invalidation', start: () => invalidation.start(), stop: () => invalidation.stop() },
       { name: 'targets', start: () => targets.start() },
-      { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },
-      { name: 'containers', start: () => book.load() },
       // Embedded records have one owner at a time: a leader or a replica that Redis still names is one that died.
       { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.forgetOthers() : undefined) },
       presence,
+      // Listening first: what is written while the rows are read is heard.
+      ...(bus instanceof RedisBus ? [bus, sharedState] : []),
+      { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },
+      { name: 'containers', start: () => book.load() },
       leader,
       recordsPart(records, drainer, leader),
       { name: 'tasks', start: () => tasks.start(), stop: () => tasks.stop() },
@@ -325,7 +358,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'autoscaler', start: () => autoscaler.start(), stop: () => autoscaler.stop() },
       { name: 'agent links', start: () => links.start(), stop: () => links.stop() },
       gauges,
-      new MachineHealth({ machines, book, slots, tasks, clock, isLeader, log }),
+      new MachineHealth({ machines, book: leaderBook, slots, tasks, clock, isLeader, log }),
       { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
       new TaskSweep({
         db,

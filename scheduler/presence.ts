@@ -1,4 +1,5 @@
-// Which scheduler processes live: each sets a key that lapses 10 s after its last renewal. A synchronous task whose caller's replica is not present has nobody to answer.
+// Which scheduler processes live: each sets a key that lapses 10 s after its last renewal. A synchronous task whose caller's replica is not present has nobody to answer; what a dead replica left
+// is the leader's, which alone takes its name off the list, so that the next leader finds what this one did not finish.
 import type { Redis } from 'ioredis';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -16,6 +17,7 @@ export class Presence {
   readonly #log: Log;
   readonly #abort = new AbortController();
   #alive = new Set<InstanceId>();
+  #dead: readonly InstanceId[] = [];
 
   constructor(parts: { readonly redis: Redis; readonly keys: Keys; readonly instance: InstanceId; readonly log: Log }) {
     this.#redis = parts.redis;
@@ -26,6 +28,25 @@ export class Presence {
 
   isAlive(instance: InstanceId): boolean {
     return instance === this.#instance || this.#alive.has(instance);
+  }
+
+  /** Asks Redis where nothing is known: a replica that started a moment ago. */
+  async ask(instance: InstanceId): Promise<boolean> {
+    if (this.isAlive(instance)) return true;
+    if ((await this.#redis.exists(this.#keys.presence(instance))) === 0) return false;
+    this.#alive.add(instance);
+    return true;
+  }
+
+  /** Listed and not present: what they left behind is still to be seen to. */
+  get dead(): readonly InstanceId[] {
+    return this.#dead;
+  }
+
+  /** Everything that a dead one left is seen to. */
+  async forget(instance: InstanceId): Promise<void> {
+    await this.#redis.srem(this.#keys.instances, instance);
+    this.#dead = this.#dead.filter((one) => one !== instance);
   }
 
   /** The data directory is ours alone, so whoever else is listed is dead. */
@@ -70,6 +91,6 @@ export class Presence {
       else gone.push(name);
     }
     this.#alive = alive;
-    if (gone.length > 0) await this.#redis.srem(this.#keys.instances, ...gone);
+    this.#dead = gone;
   }
 }

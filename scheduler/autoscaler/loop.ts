@@ -3,7 +3,7 @@
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { BookChange, BookEntry, ContainerBook, Moved } from '../containers/book.ts';
+import type { Book, BookChange, BookEntry, Moved } from '../containers/book.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
@@ -19,7 +19,7 @@ import type { AutoscalerMetrics } from './metrics.ts';
 export interface AutoscalerParts {
   readonly targets: Targets;
   readonly queues: TaskQueues;
-  readonly book: ContainerBook;
+  readonly book: Book;
   readonly slots: SlotTable;
   readonly clock: Clock;
   readonly log: Log;

@@ -1,6 +1,6 @@
 // Every container that is not terminal, in memory, and the only writer of its row. The autoscaler, placement and the fleet's links move containers through `transition`;
-// the surfaces read. What must stay true: the row is changed by compare-and-set before memory is; the moves of one container happen one after another;
-// what a transition table does not list is refused, counted and logged.
+// the surfaces read; what other replicas wrote comes in by `learn`. What must stay true: the row is changed by compare-and-set before memory is; the moves of one container happen one
+// after another; memory never goes back to an older revision; what a transition table does not list is refused, counted and logged.
 import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
@@ -9,11 +9,15 @@ import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Queryable } from '../store/db.ts';
-import type { ContainerChange, ContainerRow } from '../store/queries/containers.ts';
+import type { ContainerChange, ContainerRow, NewContainer } from '../store/queries/containers.ts';
 import {
-  containerById,
+  containersById,
   insertContainer,
+  insertContainerAsLeader,
   listLiveContainers,
+  liveContainerRevisions,
+  liveContainersOfMachine,
+  transitionAsLeader,
   transitionContainer,
 } from '../store/queries/containers.ts';
 import type { ContainerReads, ContainerView } from './container-view.ts';
@@ -40,6 +44,27 @@ export interface BookChange {
   readonly machineBefore: MachineId | null;
 }
 
+/** What deciding needs of the book; the leader's carries its number ({@link LeaderBook}). */
+export interface Book extends Pick<
+  ContainerBook,
+  'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'queues' | 'all' | 'onChange'
+> {
+  /** undefined: not written, because whoever decided it does not lead any more. */
+  create(target: Target, options?: { readonly warmUp?: boolean }): Promise<BookEntry | undefined>;
+}
+
+export interface MoveOptions {
+  /** Only while that is its epoch: a message about an older assignment changes nothing. */
+  readonly epoch?: number;
+  readonly change?: ContainerChange;
+  /** The leader's number when it decided this; a higher one that led meanwhile refuses it. */
+  readonly fence?: number;
+}
+
+/** Containers that ended, remembered so that late news of them does not bring them back. */
+const MOST_ENDED = 10_000;
+const READ_BATCH = 500;
+
 export class ContainerBook implements ContainerReads {
   readonly #db: Queryable;
   readonly #log: Log;
@@ -48,7 +73,10 @@ export class ContainerBook implements ContainerReads {
   readonly #byQueue = new Map<QueueName, Set<BookEntry>>();
   readonly #byMachine = new Map<MachineId, Set<BookEntry>>();
   readonly #listeners: ((change: BookChange) => void)[] = [];
+  readonly #written: ((id: ContainerId) => void)[] = [];
+  readonly #ended = new Set<ContainerId>();
   #refused = 0;
+  #refusedLeaderWrites = 0;
 
   constructor(parts: { readonly db: Queryable; readonly log: Log; readonly clock: Clock }) {
     this.#db = parts.db;
@@ -60,33 +88,40 @@ export class ContainerBook implements ContainerReads {
     this.#listeners.push(listener);
   }
 
+  /** Told of every row written here, once memory has it: the other replicas read it then. */
+  onWritten(listener: (id: ContainerId) => void): void {
+    this.#written.push(listener);
+  }
+
   /** Reads what the last scheduler left. */
   async load(): Promise<void> {
-    for (const row of await listLiveContainers(this.#db)) this.#put(entryOf(row));
+    const rows = await listLiveContainers(this.#db);
+    // What another replica wrote meanwhile may be known already.
+    for (const row of rows) if (!this.#entries.has(row.id)) this.#put(entryOf(row));
   }
 
   /** One more container of that target, PENDING. */
   async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<BookEntry> {
-    const row = await insertContainer(this.#db, {
-      id: newContainerId(target.kind, target.stubId),
-      workspaceId: target.workspaceId,
-      stubId: target.stubId,
-      deploymentId: target.deploymentId,
-      spec: options.warmUp === true ? { ...specOf(target), warmUp: true } : specOf(target),
-      slots: slotsOf(target),
-    });
-    const entry = entryOf(row);
-    this.#put(entry);
-    this.#tell({ entry, from: null, to: 'PENDING', machineBefore: null });
-    return entry;
+    return this.#created(await insertContainer(this.#db, newContainerOf(target, options.warmUp)));
   }
 
-  /** Moves one container. With `epoch`, only while that is its epoch: a message about an older assignment changes nothing. */
-  transition(
-    id: ContainerId,
-    event: ContainerEvent,
-    options: { readonly epoch?: number; readonly change?: ContainerChange } = {},
-  ): Promise<Moved> {
+  /** The same, as the leader with that number. @returns undefined: a higher one has led meanwhile */
+  async createAsLeader(target: Target, fence: number, warmUp?: boolean): Promise<BookEntry | undefined> {
+    const container = newContainerOf(target, warmUp);
+    const row = await insertContainerAsLeader(this.#db, container, fence);
+    if (row !== undefined) return this.#created(row);
+    this.refuseLeader(container.id, 'create');
+    return undefined;
+  }
+
+  #created(row: ContainerRow): BookEntry {
+    this.learn([row]);
+    this.#tellWritten(row.id);
+    return this.#entries.get(row.id) ?? entryOf(row);
+  }
+
+  /** Moves one container. */
+  transition(id: ContainerId, event: ContainerEvent, options: MoveOptions = {}): Promise<Moved> {
     const entry = this.#entries.get(id);
     if (entry === undefined) return Promise.resolve('unknown');
     const moving = entry.tail.then(() => this.#move(entry, event, options));
@@ -94,11 +129,7 @@ export class ContainerBook implements ContainerReads {
     return moving;
   }
 
-  async #move(
-    entry: BookEntry,
-    event: ContainerEvent,
-    options: { readonly epoch?: number; readonly change?: ContainerChange },
-  ): Promise<Moved> {
+  async #move(entry: BookEntry, event: ContainerEvent, options: MoveOptions): Promise<Moved> {
     const { row } = entry;
     const outdated = options.epoch !== undefined && options.epoch !== row.epoch;
     const step = containerTransition(row.state, event);
@@ -112,34 +143,99 @@ export class ContainerBook implements ContainerReads {
       return 'refused';
     }
     const ended = isTerminalContainer(step.to) ? { endedAtMs: this.#clock.nowMs() } : {};
-    const written = await transitionContainer(this.#db, row.id, { states: [row.state], epoch: row.epoch }, step.to, {
-      ...ended,
-      ...besides(row.state, step.to),
-      ...options.change,
-    });
+    const change = { ...ended, ...besides(row.state, step.to), ...options.change };
+    const written = await this.#write(row, event, step.to, change, options.fence);
     if (written === undefined) {
-      await this.#reload(entry);
+      await this.#reload(row.id);
       return 'refused';
     }
-    const from = row.state;
-    const machineBefore = row.machineId;
-    this.#unindex(entry);
-    entry.row = written;
-    if (isTerminalContainer(step.to)) this.#entries.delete(row.id);
-    else this.#put(entry);
-    this.#tell({ entry, from, to: step.to, machineBefore });
+    this.#become(entry, written);
+    this.#tellWritten(row.id);
     return 'moved';
   }
 
-  /** Somebody else wrote the row: believe it. */
-  async #reload(entry: BookEntry): Promise<void> {
-    const row = await containerById(this.#db, entry.row.id);
+  async #write(
+    row: ContainerRow,
+    event: ContainerEvent,
+    to: ContainerState,
+    change: ContainerChange,
+    fence: number | undefined,
+  ): Promise<ContainerRow | undefined> {
+    const from = { states: [row.state], epoch: row.epoch };
+    if (fence === undefined) return await transitionContainer(this.#db, row.id, from, to, change);
+    const written = await transitionAsLeader(this.#db, row.id, from, to, change, fence);
+    if (written.kind === 'stale') this.refuseLeader(row.id, event);
+    return written.kind === 'written' ? written.row : undefined;
+  }
+
+  /** Desired state of a replica that does not lead, or not any more, is counted and changes nothing. */
+  refuseLeader(containerId: ContainerId | undefined, event: string): void {
+    this.#refusedLeaderWrites += 1;
+    this.#log.warn({ containerId, event }, 'a write of a leader that was superseded is refused');
+  }
+
+  /** Memory follows the row, never back to an older one. */
+  #become(entry: BookEntry, row: ContainerRow): void {
+    if (this.#entries.get(row.id) !== entry || row.revision <= entry.row.revision) return;
+    const from = entry.row.state;
+    const machineBefore = entry.row.machineId;
     this.#unindex(entry);
-    if (row === undefined || isTerminalContainer(row.state)) this.#entries.delete(entry.row.id);
-    else {
-      entry.row = row;
-      this.#put(entry);
+    entry.row = row;
+    if (isTerminalContainer(row.state)) this.#end(row.id);
+    else this.#put(entry);
+    this.#tell({ entry, from, to: row.state, machineBefore });
+  }
+
+  #end(id: ContainerId): void {
+    this.#entries.delete(id);
+    this.#ended.add(id);
+    if (this.#ended.size <= MOST_ENDED) return;
+    for (const oldest of this.#ended) {
+      this.#ended.delete(oldest);
+      return;
     }
+  }
+
+  /** Rows as the store has them; older ones than known change nothing. */
+  learn(rows: readonly ContainerRow[]): void {
+    for (const row of rows) {
+      const known = this.#entries.get(row.id);
+      if (known !== undefined) this.#become(known, row);
+      else if (!isTerminalContainer(row.state) && !this.#ended.has(row.id)) {
+        const entry = entryOf(row);
+        this.#put(entry);
+        this.#tell({ entry, from: null, to: row.state, machineBefore: null });
+      }
+    }
+  }
+
+  /** Reads those rows again. */
+  async readAgain(ids: readonly ContainerId[]): Promise<void> {
+    for (let at = 0; at < ids.length; at += READ_BATCH) {
+      this.learn(await containersById(this.#db, ids.slice(at, at + READ_BATCH)));
+    }
+  }
+
+  /** Whatever other replicas wrote while their word may have been lost. */
+  async readMissed(): Promise<void> {
+    const revisions = await liveContainerRevisions(this.#db);
+    const differing = [...revisions].filter(([id, revision]) => this.#entries.get(id)?.row.revision !== revision);
+    const gone = [...this.#entries.keys()].filter((id) => !revisions.has(id));
+    await this.readAgain([...differing.map(([id]) => id), ...gone]);
+  }
+
+  /** All that is placed on one machine: before its agent is told what it should run. */
+  async readMachine(machineId: MachineId): Promise<void> {
+    const rows = await liveContainersOfMachine(this.#db, machineId);
+    this.learn(rows);
+    const live = new Set(rows.map((row) => row.id));
+    const others = [...this.ofMachine(machineId)].map((entry) => entry.row.id).filter((id) => !live.has(id));
+    await this.readAgain(others);
+  }
+
+  /** Somebody else wrote the row: believe it. */
+  async #reload(id: ContainerId): Promise<void> {
+    this.learn(await containersById(this.#db, [id]));
   }
 
   get(id: ContainerId): BookEntry | undefined {
@@ -164,6 +260,10 @@ export class ContainerBook implements ContainerReads {
 
   get refusedTransitions(): number {
     return this.#refused;
+  }
+
+  get refusedLeaderWrites(): number {
+    return this.#refusedLeaderWrites;
   }
 
   list(workspaceId: WorkspaceId | null): readonly ContainerView[] {
@@ -194,9 +294,24 @@ export class ContainerBook implements ContainerReads {
     if (entry.row.machineId !== null) drop(this.#byMachine, entry.row.machineId, entry);
   }
 
+  #tellWritten(id: ContainerId): void {
+    for (const listener of this.#written) listener(id);
+  }
+
   #tell(change: BookChange): void {
     for (const listener of this.#listeners) listener(change);
   }
+}
+
+function newContainerOf(target: Target, warmUp: boolean | undefined): NewContainer {
+  return {
+    id: newContainerId(target.kind, target.stubId),
+    workspaceId: target.workspaceId,
+    stubId: target.stubId,
+    deploymentId: target.deploymentId,
+    spec: warmUp === true ? { ...specOf(target), warmUp: true } : specOf(target),
+    slots: slotsOf(target),
+  };
 }
 
 function entryOf(row: ContainerRow): BookEntry {

@@ -13,7 +13,7 @@ export interface FleetGaugesParts {
   readonly registry: Registry;
   readonly metrics: Pick<FleetMetrics, 'pools' | 'gpuModels'>;
   readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange'>;
-  readonly book: Pick<ContainerBook, 'all' | 'refusedTransitions'>;
+  readonly book: Pick<ContainerBook, 'all' | 'refusedTransitions' | 'refusedLeaderWrites'>;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
 }
@@ -37,14 +37,17 @@ export function registerFleetGauges(parts: FleetGaugesParts): void {
     },
   });
   let counted = 0;
+  let countedLeader = 0;
   new Counter({
     name: 'longshore_scheduler_stale_writes_refused_total',
-    help: 'Writes that came with an outdated epoch, or from a state that does not allow them.',
+    help: 'Writes that came with an outdated epoch, or from a state that does not allow them (container), and desired state of a replica after another had begun to lead (leader).',
     labelNames: ['kind'],
     registers: [registry],
     collect() {
       this.inc({ kind: 'container' }, book.refusedTransitions - counted);
+      this.inc({ kind: 'leader' }, book.refusedLeaderWrites - countedLeader);
       counted = book.refusedTransitions;
+      countedLeader = book.refusedLeaderWrites;
     },
   });
 }

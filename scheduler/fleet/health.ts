@@ -1,7 +1,7 @@
 // Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session: their containers UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost.
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { Book } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Tasks } from '../tasks/service.ts';
 import type { Machine, Machines } from './machines.ts';
@@ -15,7 +15,7 @@ const EVERY_MS = 1_000;
 
 export interface MachineHealthParts {
   readonly machines: Machines;
-  readonly book: ContainerBook;
+  readonly book: Book;
   readonly slots: SlotTable;
   readonly tasks: Tasks;
   readonly clock: Clock;

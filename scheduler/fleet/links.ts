@@ -133,6 +133,14 @@ export class Links {
     this.#connections.get(machineId)?.session.changed();
   }
 
+  /** Its agent has dialled another replica since. */
+  superseded(machineId: MachineId): void {
+    const connection = this.#connections.get(machineId);
+    if (connection === undefined) return;
+    connection.tasks?.close();
+    connection.session.supersede();
+  }
+
   // ---- unary ----------------------------------------------------------------------------------------------------------------------
 
   async #join(request: JoinRequest__Output): Promise<JoinResponse> {
@@ -166,8 +174,8 @@ export class Links {
   async #authenticate(metadata: Metadata): Promise<MachineId> {
     const header = String(metadata.get('authorization')[0] ?? '');
     const identity = await this.#parts.identity.verify(header.replace(/^Bearer /, ''));
-    const machine = identity === null ? undefined : this.#parts.machines.get(identity.machineId);
-    if (identity === null || machine === undefined || identity.version !== machine.row.credentialVersion) {
+    const { machines } = this.#parts;
+    if (identity === null || (await machines.withCredential(identity.machineId, identity.version)) === undefined) {
       throw new AppError('machine_credential_invalid', 'machine credential is invalid, expired or revoked');
     }
     return identity.machineId;

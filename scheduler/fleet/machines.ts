@@ -1,7 +1,7 @@
 // Machines: their rows, their health as this replica sees it, and joining. Sessions (session.ts) tell it what agents say; placement and the surfaces read.
 // Health, intent and conditions are kept apart; isPlaceable() combines them.
 import { randomBytes } from 'node:crypto';
-import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
@@ -15,6 +15,8 @@ import {
   joinMachine,
   listMachines,
   machineById,
+  machinesById,
+  machineVersions,
   recordHello,
   touchMachines,
   updateMachine,
@@ -31,7 +33,7 @@ export interface Machine {
   health: Health;
   inventory: Inventory__Output | null;
   conditions: readonly string[];
-  /** Names the current session; messages of older ones change nothing. */
+  /** Names the current session with this replica; messages of older ones change nothing. */
   sessionId: string | undefined;
   suspectSinceMs: number | null;
   lastSeenAtMs: number | null;
@@ -50,6 +52,9 @@ export class Machines implements MachineService {
   readonly #caFingerprint: string;
   readonly #machines = new Map<MachineId, Machine>();
   readonly #listeners: ((machine: Machine) => void)[] = [];
+  readonly #written: ((id: MachineId) => void)[] = [];
+  readonly #instance: InstanceId | null;
+  readonly #isAlive: (replica: InstanceId) => boolean;
   readonly #seen = new Set<MachineId>();
   #book: ContainerBook | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -60,7 +65,13 @@ export class Machines implements MachineService {
     readonly clock: Clock;
     readonly metrics: FleetMetrics;
     readonly caFingerprint: string;
+    /** Absent: this process alone. */
+    readonly instance?: InstanceId;
+    /** Whether another replica lives, which holds the links of its machines. */
+    readonly isAlive?: (replica: InstanceId) => boolean;
   }) {
+    this.#instance = parts.instance ?? null;
+    this.#isAlive = parts.isAlive ?? (() => false);
     this.#db = parts.db;
     this.#log = parts.log;
     this.#clock = parts.clock;
@@ -72,21 +83,12 @@ export class Machines implements MachineService {
     this.#book = book;
   }
 
-  /** Known machines come up SUSPECT: each may take its time to redial (the grace after a start), then counts as lost. */
+  /** Known machines come up SUSPECT, but for those that another replica holds the link of: each may take its time to redial (the grace after a start), then counts as lost. */
   async start(): Promise<void> {
-    const nowMs = this.#clock.nowMs();
     for (const row of await listMachines(this.#db)) {
-      const joined = row.joinedAtMs !== null;
-      this.#machines.set(row.id, {
-        row,
-        health: joined ? 'SUSPECT' : row.health === 'EXPIRED' ? 'EXPIRED' : 'PENDING',
-        inventory: row.inventory as Inventory__Output | null,
-        conditions: row.conditions,
-        sessionId: undefined,
-        suspectSinceMs: joined ? nowMs : null,
-        lastSeenAtMs: row.lastSeenAtMs,
-        diskFreeBytes: diskFreeOf(row.inventory as Inventory__Output | null),
-      });
+      const linked = row.replica !== null && this.#isAlive(row.replica);
+      const health = row.joinedAtMs === null || linked ? (row.health as Health) : 'SUSPECT';
+      this.#machines.set(row.id, this.#asRow(row, health, undefined));
     }
     this.#timer = setInterval(() => void this.#writeSeen(), TOUCH_EVERY_MS);
     this.#timer.unref();
@@ -97,8 +99,94 @@ export class Machines implements MachineService {
     await this.#writeSeen();
   }
 
+  #asRow(row: MachineRow, health: Health, before: Machine | undefined): Machine {
+    const away = health === 'SUSPECT' || health === 'LOST';
+    return {
+      row,
+      health,
+      inventory: row.inventory as Inventory__Output | null,
+      conditions: row.conditions,
+      sessionId: undefined,
+      suspectSinceMs: away ? (before?.suspectSinceMs ?? this.#clock.nowMs()) : null,
+      lastSeenAtMs: row.lastSeenAtMs,
+      diskFreeBytes: diskFreeOf(row.inventory as Inventory__Output | null),
+    };
+  }
+
   onChange(listener: (machine: Machine) => void): void {
     this.#listeners.push(listener);
+  }
+
+  /** Told of every row written here: the other replicas read it then. */
+  onWritten(listener: (id: MachineId) => void): void {
+    this.#written.push(listener);
+  }
+
+  // ---- what other replicas wrote --------------------------------------------------------------------------------------------------
+
+  /** Reads those rows again. @param onSuperseded - a machine linked here has a newer session elsewhere */
+  async readAgain(ids: readonly MachineId[], onSuperseded: (id: MachineId) => void): Promise<void> {
+    const rows = new Map((await machinesById(this.#db, ids)).map((row) => [row.id, row]));
+    for (const id of ids) {
+      const row = rows.get(id);
+      if (row === undefined) this.forget(id);
+      else if (this.#learn(row)) onSuperseded(id);
+    }
+  }
+
+  /** Whatever other replicas wrote while their word may have been lost. */
+  async readMissed(onSuperseded: (id: MachineId) => void): Promise<void> {
+    const versions = await machineVersions(this.#db);
+    const differing: MachineId[] = [...this.#machines.keys()].filter((id) => !versions.has(id));
+    for (const [id, { updatedAtMs, lastSeenAtMs }] of versions) {
+      const known = this.#machines.get(id);
+      if (known?.row.updatedAtMs !== updatedAtMs) differing.push(id);
+      else if (known.sessionId === undefined) known.lastSeenAtMs = lastSeenAtMs;
+    }
+    if (differing.length > 0) await this.readAgain(differing, onSuperseded);
+  }
+
+  /** With that credential version; made, or joined again, at another replica a moment ago, perhaps. */
+  async withCredential(id: MachineId, version: number): Promise<Machine | undefined> {
+    const known = this.#machines.get(id);
+    if (known?.row.credentialVersion === version) return known;
+    const row = await machineById(this.#db, id);
+    if (row?.credentialVersion !== version) return undefined;
+    this.#learn(row);
+    return this.#machines.get(id);
+  }
+
+  /** @returns true: the session here is not the machine's newest */
+  #learn(row: MachineRow): boolean {
+    const known = this.#machines.get(row.id);
+    if (known !== undefined && row.sessionEpoch < known.row.sessionEpoch) return false;
+    if (known?.sessionId === undefined) {
+      const learned = this.#asRow(row, row.health as Health, known);
+      this.#machines.set(row.id, learned);
+      this.#tell(learned);
+      return false;
+    }
+    if (row.sessionEpoch > known.row.sessionEpoch) {
+      this.#machines.set(row.id, this.#asRow(row, row.health as Health, known));
+      return true;
+    }
+    const { health } = known;
+    known.row = row;
+    // Whoever took this replica for dead said so of its machines: they are there.
+    if (row.health !== health && (row.health === 'SUSPECT' || row.health === 'LOST')) void this.#write(known);
+    this.#tell(known);
+    return false;
+  }
+
+  /** The replica that held its link is dead: SUSPECT until it redials another. */
+  orphaned(machine: Machine): void {
+    if (machine.sessionId !== undefined || machine.health === 'SUSPECT' || machine.health === 'LOST') return;
+    machine.health = 'SUSPECT';
+    machine.suspectSinceMs = this.#clock.nowMs();
+    this.#metrics.disconnects.inc({ pool: machine.row.poolName, reason: 'replica_died' });
+    void this.#write(machine);
+    this.#log.warn({ machineId: machine.row.id, replica: machine.row.replica }, 'machine suspect: its replica died');
+    this.#tell(machine);
   }
 
   get(id: MachineId): Machine | undefined {
@@ -136,6 +224,7 @@ export class Machines implements MachineService {
       lastSeenAtMs: null,
       diskFreeBytes: null,
     });
+    this.#wrote(row.id);
     return {
       machineId: row.id,
       poolName: pool.name,
@@ -230,6 +319,7 @@ export class Machines implements MachineService {
     this.#metrics.joins.inc({ result: 'joined' });
     const machine = this.#machines.get(row.id);
     if (machine !== undefined) machine.row = row;
+    this.#wrote(row.id);
     return row;
   }
 
@@ -241,6 +331,7 @@ export class Machines implements MachineService {
       agentVersion: hello.version,
       hostname: hello.inventory?.hostname ?? '',
       inventory: hello.inventory ?? {},
+      replica: this.#instance,
     });
     if (row === undefined) throw new AppError('machine_not_found', `machine ${machineId} does not exist any more`);
     const machine: Machine = {
@@ -254,6 +345,7 @@ export class Machines implements MachineService {
       diskFreeBytes: diskFreeOf(hello.inventory),
     };
     this.#machines.set(machineId, machine);
+    this.#wrote(machineId);
     this.#tell(machine);
     return machine;
   }
@@ -296,7 +388,8 @@ export class Machines implements MachineService {
     const changed = conditions.join() !== machine.conditions.join();
     machine.conditions = conditions;
     if (!changed) return;
-    void updateMachine(this.#db, machineId, { conditions, ifSessionEpoch: machine.row.sessionEpoch }).catch(
+    void updateMachine(this.#db, machineId, { conditions, ifSessionEpoch: machine.row.sessionEpoch }).then(
+      () => this.#wrote(machineId),
       (error: unknown) => this.#log.warn({ err: error, machineId }, 'machine conditions not written'),
     );
     this.#tell(machine);
@@ -305,7 +398,14 @@ export class Machines implements MachineService {
   /** What the operator wants of it, as written to its row. */
   setIntent(machine: Machine, intent: string): void {
     machine.row = { ...machine.row, intent };
+    this.#wrote(machine.row.id);
     this.#tell(machine);
+  }
+
+  /** Deleted here: nothing of it counts any more, anywhere. */
+  deleted(id: MachineId): void {
+    this.forget(id);
+    this.#wrote(id);
   }
 
   /** Deleted: nothing of it counts any more. */
@@ -327,6 +427,7 @@ export class Machines implements MachineService {
         health: machine.health,
         ifSessionEpoch: machine.row.sessionEpoch,
       });
+      this.#wrote(machine.row.id);
     } catch (error) {
       this.#log.warn({ err: error, machineId: machine.row.id }, 'machine health not written');
     }
@@ -341,6 +442,10 @@ export class Machines implements MachineService {
     } catch (error) {
       this.#log.warn({ err: error }, 'last contacts not written');
     }
+  }
+
+  #wrote(id: MachineId): void {
+    for (const listener of this.#written) listener(id);
   }
 
   #tell(machine: Machine): void {

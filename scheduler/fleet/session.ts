@@ -139,12 +139,14 @@ export class Session {
         reconnectWindowMs: settings.reconnectWindowMs,
       },
     });
+    // What it runs was ordered through whichever replica it dialled before.
+    await this.#parts.book.readMachine(this.machineId);
     await this.#reconcile(hello.observed);
     if (this.#endedInHello()) return;
     machines.ready(this.machineId, this.id);
     this.changed();
     this.#pingTimer = setInterval(() => this.#ping(), settings.pingIntervalMs);
-    this.#fullTimer = setInterval(() => this.changed(), settings.fullEveryMs);
+    this.#fullTimer = setInterval(() => void this.#sayAll(), settings.fullEveryMs);
     this.#ping();
     this.#parts.log.info(
       { machineId: this.machineId, version: hello.version, protocol: Math.min(hello.protocol, PROTOCOL_VERSION) },
@@ -220,6 +222,19 @@ export class Session {
       this.#sendScheduled = false;
       if (!this.#ended) this.#sendDesired();
     });
+  }
+
+  /** Whatever another replica decided while its word was lost is read before. */
+  async #sayAll(): Promise<void> {
+    try {
+      await this.#parts.book.readMachine(this.machineId);
+    } catch (error) {
+      this.#parts.log.warn(
+        { err: error, machineId: this.machineId },
+        'desired state not read again, sending what is known',
+      );
+    }
+    this.changed();
   }
 
   #sendDesired(): void {

@@ -163,7 +163,7 @@ export class Workers implements WorkerService {
     for (const entry of [...this.#parts.book.ofMachine(machine.row.id)]) {
       await this.#parts.book.transition(entry.row.id, 'delete', { change: { reason: 'lost' } });
     }
-    this.#parts.machines.forget(machine.row.id);
+    this.#parts.machines.deleted(machine.row.id);
     this.#deadlines.delete(machine.row.id);
     this.#parts.log.info({ machineId: machine.row.id }, 'machine deleted');
     return 'deleted';

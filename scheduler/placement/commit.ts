@@ -5,7 +5,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
-import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { Book, BookEntry } from '../containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { LoopMetrics } from '../loop-metrics.ts';
@@ -16,7 +16,7 @@ import type { PlacementWait } from './waiting.ts';
 import { PlacementWorld } from './world.ts';
 
 export interface PlacementParts {
-  readonly book: ContainerBook;
+  readonly book: Book;
   readonly machines: Machines;
   readonly clock: Clock;
   readonly log: Log;

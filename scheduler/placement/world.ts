@@ -1,6 +1,6 @@
 // What placement decides from: machines and requests as plain data, made once a round from the book and the machines in memory, and kept up to date with what the round itself places.
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { Book, BookEntry } from '../containers/book.ts';
 import type { Machine, Machines } from '../fleet/machines.ts';
 import { blockingConditions } from '../fleet/machines.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
@@ -12,7 +12,7 @@ const CODE_ON_DISK = 4;
 
 export interface WorldParts {
   readonly machines: Machines;
-  readonly book: ContainerBook;
+  readonly book: Book;
   /** When a device was leased last; 0: never, as far as this leader knows. */
   readonly leasedAtMs: (uuid: string) => number;
   /** May work without a GPU go to this pool's GPU machines? */

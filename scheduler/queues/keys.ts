@@ -29,9 +29,11 @@ export interface Keys {
   readonly linkChannel: (instance: InstanceId) => string;
   /** A job arrived for which the adding replica has no room; payload: queue name. */
   readonly wakeChannel: string;
+  /** Rows of containers and machines that a replica wrote; the others read them. */
+  readonly stateChannel: string;
   /** Something cached changed; payload: JSON `{kind, id}`. */
   readonly invalidateChannel: string;
-  /** The leader should look again; payload: JSON `{kind, id}`. */
+  /** What only the leader decides on: queues that want a look, and what containers linked to other replicas do. */
   readonly decideChannel: string;
   /** Live log lines of a deployment. */
   readonly logsChannel: (deployment: DeploymentId) => string;
@@ -56,6 +58,7 @@ export function keysOf(prefix = 'ls'): Keys {
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
     wakeChannel: `${prefix}:wake`,
+    stateChannel: `${prefix}:state`,
     invalidateChannel: `${prefix}:invalidate`,
     decideChannel: `${prefix}:decide`,
     logsChannel: (deployment: DeploymentId) => `${prefix}:logs:${deployment}`,

@@ -292,7 +292,14 @@ describe.each(KINDS)('on %s', (kind) => {
 
     test('an older session changes nothing, and a deleted machine is gone', async () => {
       const machine = await aMachine('s6');
-      const hello = { id: machine.id, bootId: 'b', agentVersion: '1', hostname: 'h', inventory: { cpu: 4 } };
+      const hello = {
+        id: machine.id,
+        bootId: 'b',
+        agentVersion: '1',
+        hostname: 'h',
+        inventory: { cpu: 4 },
+        replica: null,
+      };
       const first = await recordHello(db, hello);
       const second = await recordHello(db, hello);
       expect(second?.sessionEpoch).toBe((first?.sessionEpoch ?? 0) + 1);

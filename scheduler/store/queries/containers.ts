@@ -106,6 +106,34 @@ export function insertContainer(db: Queryable, container: NewContainer): Promise
   );
 }
 
+/** The highest number that has led. Writes under way share the row, so that a new leader's number waits for them, and later ones for it. */
+const LED = 'select fence from leadership where id = 1 for share';
+
+/** As {@link insertContainer}, as the leader with that fencing number. @returns undefined: a higher number has led meanwhile */
+export function insertContainerAsLeader(
+  db: Queryable,
+  container: NewContainer,
+  fence: number,
+): Promise<ContainerRow | undefined> {
+  return maybeOne(
+    db,
+    `with led as (${LED})
+     insert into containers (id, workspace_id, stub_id, deployment_id, state, spec, slots)
+     select $1, $2, $3, $4, 'PENDING', $5::jsonb, $6::integer from led where led.fence <= $7::bigint
+     returning ${COLUMNS}`,
+    [
+      container.id,
+      container.workspaceId,
+      container.stubId,
+      container.deploymentId,
+      JSON.stringify(container.spec),
+      container.slots,
+      fence,
+    ],
+    map,
+  );
+}
+
 /** What a transition may write beside the state; absent leaves a column as it is, null clears it. */
 export interface ContainerChange {
   readonly machineId?: MachineId | null;
@@ -142,6 +170,13 @@ const SETTERS: { readonly [K in keyof Required<ContainerChange>]: [string, (valu
   endedAtMs: ['ended_at', dateOrNull],
 };
 
+/** What a transition was decided on. */
+export interface TransitionFrom {
+  readonly states: readonly ContainerState[];
+  readonly epoch?: number;
+  readonly revision?: number;
+}
+
 /**
  * Compare-and-set: moves the container when it is in one of the states (and the epoch) named.
  * @returns the row as written; undefined when it was elsewhere (a normal result: somebody else was first)
@@ -149,10 +184,48 @@ const SETTERS: { readonly [K in keyof Required<ContainerChange>]: [string, (valu
 export function transitionContainer(
   db: Queryable,
   id: ContainerId,
-  from: { readonly states: readonly ContainerState[]; readonly epoch?: number; readonly revision?: number },
+  from: TransitionFrom,
   to: ContainerState,
   change: ContainerChange = {},
 ): Promise<ContainerRow | undefined> {
+  const { sql, params } = updateOf(id, from, to, change);
+  return maybeOne(db, `${sql} returning ${COLUMNS}`, params, map);
+}
+
+export type LeaderTransition =
+  | { readonly kind: 'written'; readonly row: ContainerRow }
+  | { readonly kind: 'elsewhere' }
+  /** A higher fencing number has led meanwhile. */
+  | { readonly kind: 'stale' };
+
+/** As {@link transitionContainer}, as the leader with that fencing number. */
+export async function transitionAsLeader(
+  db: Queryable,
+  id: ContainerId,
+  from: TransitionFrom,
+  to: ContainerState,
+  change: ContainerChange,
+  fence: number,
+): Promise<LeaderTransition> {
+  const { sql, params } = updateOf(id, from, to, change);
+  params.push(fence);
+  const leads = `(select fence from led) <= $${params.length}::bigint`;
+  const { rows } = await db.query<Raw & { leads: boolean; written_id: string | null }>(
+    `with led as (${LED}), written as (${sql} and ${leads} returning ${COLUMNS})
+     select ${leads} as leads, written.id as written_id, written.* from (select 1) as always left join written on true`,
+    params,
+  );
+  const [row] = rows;
+  if (row?.leads !== true) return { kind: 'stale' };
+  return row.written_id === null ? { kind: 'elsewhere' } : { kind: 'written', row: map(row) };
+}
+
+function updateOf(
+  id: ContainerId,
+  from: TransitionFrom,
+  to: ContainerState,
+  change: ContainerChange,
+): { readonly sql: string; readonly params: unknown[] } {
   const params: unknown[] = [id, from.states, from.epoch ?? null, from.revision ?? null, to];
   const sets = ['state = $5', 'revision = revision + 1', 'updated_at = now()'];
   for (const [key, value] of Object.entries(change)) {
@@ -161,15 +234,10 @@ export function transitionContainer(
     params.push(toParam(value as never));
     sets.push(`${column} = $${params.length}`);
   }
-  return maybeOne(
-    db,
-    `update containers set ${sets.join(', ')}
+  const sql = `update containers set ${sets.join(', ')}
      where id = $1 and state = any ($2::text[]) and ($3::bigint is null or epoch = $3::bigint)
-       and ($4::bigint is null or revision = $4::bigint)
-     returning ${COLUMNS}`,
-    params,
-    map,
-  );
+       and ($4::bigint is null or revision = $4::bigint)`;
+  return { sql, params };
 }
 
 /** Why no machine takes it, while it waits for a place; no transition, so its revision stays. */
@@ -186,6 +254,29 @@ export async function recordRejections(
 
 export function containerById(db: Queryable, id: string): Promise<ContainerRow | undefined> {
   return maybeOne(db, `select ${COLUMNS} from containers where id = $1`, [id], map);
+}
+
+/** Those of the ids that exist, in whatever state. */
+export function containersById(db: Queryable, ids: readonly ContainerId[]): Promise<ContainerRow[]> {
+  return many(db, `select ${COLUMNS} from containers where id = any ($1::text[])`, [ids], map);
+}
+
+/** Every container that is not terminal, and how often it was written: tells whether a memory of them is complete. */
+export async function liveContainerRevisions(db: Queryable): Promise<ReadonlyMap<ContainerId, number>> {
+  const { rows } = await db.query<{ id: string; revision: number }>(
+    "select id, revision from containers where state not in ('STOPPED', 'FAILED', 'LOST')",
+  );
+  return new Map(rows.map((row) => [row.id as ContainerId, row.revision]));
+}
+
+/** Placed on that machine and not terminal. */
+export function liveContainersOfMachine(db: Queryable, machineId: MachineId): Promise<ContainerRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from containers where machine_id = $1 and state not in ('STOPPED', 'FAILED', 'LOST')`,
+    [machineId],
+    map,
+  );
 }
 
 /** Every container that is not terminal, of every workspace, oldest first. */

@@ -1,4 +1,4 @@
-import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
 
@@ -24,8 +24,11 @@ export interface MachineRow {
   readonly bootId: string | null;
   readonly agentVersion: string | null;
   readonly sessionEpoch: number;
+  /** Who holds its link, or held the last one. */
+  readonly replica: InstanceId | null;
   readonly lastSeenAtMs: number | null;
   readonly createdAtMs: number;
+  readonly updatedAtMs: number;
   readonly deletedAtMs: number | null;
 }
 
@@ -49,13 +52,15 @@ interface Raw {
   boot_id: string | null;
   agent_version: string | null;
   session_epoch: number;
+  replica: string | null;
   last_seen_at: Date | null;
   created_at: Date;
+  updated_at: Date;
   deleted_at: Date | null;
 }
 const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, m.intent, m.health,
   m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.hostname,
-  m.inventory, m.boot_id, m.agent_version, m.session_epoch, m.last_seen_at, m.created_at, m.deleted_at`;
+  m.inventory, m.boot_id, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, m.updated_at, m.deleted_at`;
 const map = (row: Raw): MachineRow => ({
   id: row.id as MachineId,
   poolId: row.pool_id,
@@ -76,8 +81,10 @@ const map = (row: Raw): MachineRow => ({
   bootId: row.boot_id,
   agentVersion: row.agent_version,
   sessionEpoch: row.session_epoch,
+  replica: row.replica as InstanceId | null,
   lastSeenAtMs: msOrNull(row.last_seen_at),
   createdAtMs: msOf(row.created_at),
+  updatedAtMs: msOf(row.updated_at),
   deletedAtMs: msOrNull(row.deleted_at),
 });
 
@@ -182,6 +189,31 @@ export function listMachines(db: Queryable): Promise<MachineRow[]> {
   );
 }
 
+/** Those of the ids that are not deleted. */
+export function machinesById(db: Queryable, ids: readonly MachineId[]): Promise<MachineRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from machines m join pools p on p.id = m.pool_id where m.id = any ($1::text[]) and m.deleted_at is null`,
+    [ids],
+    map,
+  );
+}
+
+/** When each machine that is not deleted was last written, and last heard of: what tells whether a memory of them is complete. */
+export async function machineVersions(
+  db: Queryable,
+): Promise<ReadonlyMap<MachineId, { readonly updatedAtMs: number; readonly lastSeenAtMs: number | null }>> {
+  const { rows } = await db.query<{ id: string; updated_at: Date; last_seen_at: Date | null }>(
+    'select id, updated_at, last_seen_at from machines where deleted_at is null',
+  );
+  return new Map(
+    rows.map((row) => [
+      row.id as MachineId,
+      { updatedAtMs: msOf(row.updated_at), lastSeenAtMs: msOrNull(row.last_seen_at) },
+    ]),
+  );
+}
+
 /** A session began: what the machine said of itself, and the next session epoch. */
 export function recordHello(
   db: Queryable,
@@ -191,16 +223,18 @@ export function recordHello(
     readonly agentVersion: string;
     readonly hostname: string;
     readonly inventory: object;
+    /** Whose link it is from now on. */
+    readonly replica: InstanceId | null;
   },
 ): Promise<MachineRow | undefined> {
   return maybeOne(
     db,
     `with m as (
-       update machines set boot_id = $2, agent_version = $3, hostname = $4, inventory = $5::jsonb, health = 'RECONCILING',
+       update machines set boot_id = $2, agent_version = $3, hostname = $4, inventory = $5::jsonb, health = 'RECONCILING', replica = $6,
          session_epoch = session_epoch + 1, last_seen_at = now(), updated_at = now()
        where id = $1 and deleted_at is null returning *
      ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [hello.id, hello.bootId, hello.agentVersion, hello.hostname, JSON.stringify(hello.inventory)],
+    [hello.id, hello.bootId, hello.agentVersion, hello.hostname, JSON.stringify(hello.inventory), hello.replica],
     map,
   );
 }

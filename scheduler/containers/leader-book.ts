@@ -1,0 +1,56 @@
+// The book as the leader writes it: every desired state carries the fencing number of whoever decided it, and the store refuses it once a higher one has led. Given to the autoscaler, placement
+// and the health of machines; people's own verbs and what agents say go to the book itself, from any replica.
+import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { Book, BookChange, BookEntry, ContainerBook, MoveOptions, Moved } from './book.ts';
+import type { ContainerEvent } from './state.ts';
+
+export class LeaderBook implements Book {
+  readonly #book: ContainerBook;
+  readonly #fence: () => number | undefined;
+
+  /** @param fence - the leader's number; undefined while this replica does not lead */
+  constructor(book: ContainerBook, fence: () => number | undefined) {
+    this.#book = book;
+    this.#fence = fence;
+  }
+
+  async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<BookEntry | undefined> {
+    const fence = this.#fence();
+    if (fence !== undefined) return await this.#book.createAsLeader(target, fence, options.warmUp);
+    this.#book.refuseLeader(undefined, 'create');
+    return undefined;
+  }
+
+  /** `refused` also when this replica does not lead any more. */
+  async transition(id: ContainerId, event: ContainerEvent, options: MoveOptions = {}): Promise<Moved> {
+    const fence = this.#fence();
+    if (fence !== undefined) return await this.#book.transition(id, event, { ...options, fence });
+    this.#book.refuseLeader(id, event);
+    return 'refused';
+  }
+
+  onChange(listener: (change: BookChange) => void): void {
+    this.#book.onChange(listener);
+  }
+
+  get(id: ContainerId): BookEntry | undefined {
+    return this.#book.get(id);
+  }
+
+  ofQueue(queue: QueueName): Iterable<BookEntry> {
+    return this.#book.ofQueue(queue);
+  }
+
+  ofMachine(machineId: MachineId): Iterable<BookEntry> {
+    return this.#book.ofMachine(machineId);
+  }
+
+  queues(): Iterable<QueueName> {
+    return this.#book.queues();
+  }
+
+  all(): Iterable<BookEntry> {
+    return this.#book.all();
+  }
+}

@@ -1,0 +1,112 @@
+// What each replica remembers of containers and machines follows the rows that any of them writes: the writer names the row, the others read it. What is lost on the way is found by comparing
+// revisions, after each gap in the messages and every half minute.
+import type { ContainerId, InstanceId, MachineId } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { Bus } from './bus.ts';
+
+const COALESCE_MS = 2;
+const SWEEP_MS = 30_000;
+const RETRY_MS = 500;
+/** More rows named at once than this: everything is compared instead. */
+const MOST_NAMED = 5_000;
+
+/** On the state channel: who wrote, and which rows. */
+interface Wrote {
+  readonly from: InstanceId;
+  readonly container?: ContainerId;
+  readonly machine?: MachineId;
+}
+
+export interface SharedStateParts {
+  readonly bus: Bus;
+  readonly channel: string;
+  readonly instance: InstanceId;
+  readonly book: ContainerBook;
+  readonly machines: Machines;
+  /** A machine linked here has a newer session elsewhere. */
+  readonly onSuperseded: (id: MachineId) => void;
+  readonly log: Log;
+  /** Tests shorten it. */
+  readonly sweepMs?: number;
+}
+
+export class SharedState {
+  readonly name = 'shared state';
+  readonly #parts: SharedStateParts;
+  readonly #containers = new Set<ContainerId>();
+  readonly #machines = new Set<MachineId>();
+  readonly #abort = new AbortController();
+  #missed = false;
+  #timer: NodeJS.Timeout | undefined;
+  #reading: Promise<void> | undefined;
+
+  constructor(parts: SharedStateParts) {
+    this.#parts = parts;
+    const { bus, channel, instance: from, book, machines } = parts;
+    book.onWritten((container) => bus.say(channel, { from, container } satisfies Wrote));
+    machines.onWritten((machine) => bus.say(channel, { from, machine } satisfies Wrote));
+    bus.on(channel, (message) => this.#heard(message as Wrote));
+    bus.onGap(() => this.#compare());
+  }
+
+  start(): void {
+    void this.#sweep();
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    clearTimeout(this.#timer);
+    await this.#reading;
+  }
+
+  #heard({ from, container, machine }: Wrote): void {
+    if (from === this.#parts.instance) return;
+    if (container !== undefined) this.#containers.add(container);
+    if (machine !== undefined) this.#machines.add(machine);
+    this.#soon(COALESCE_MS);
+  }
+
+  #compare(): void {
+    this.#missed = true;
+    this.#soon(0);
+  }
+
+  async #sweep(): Promise<void> {
+    while (await sleep(this.#parts.sweepMs ?? SWEEP_MS, this.#abort.signal)) this.#compare();
+  }
+
+  #soon(ms: number): void {
+    if (this.#abort.signal.aborted || this.#reading !== undefined) return;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      this.#reading = this.#read().finally(() => {
+        this.#reading = undefined;
+        if (this.#missed || this.#containers.size + this.#machines.size > 0) this.#soon(COALESCE_MS);
+      });
+    }, ms);
+  }
+
+  async #read(): Promise<void> {
+    const { book, machines, onSuperseded, log } = this.#parts;
+    const compare = this.#missed || this.#containers.size + this.#machines.size > MOST_NAMED;
+    const containers = [...this.#containers];
+    const named = [...this.#machines];
+    this.#missed = false;
+    this.#containers.clear();
+    this.#machines.clear();
+    try {
+      // Machines first: what is placed there is judged by them.
+      if (compare) await machines.readMissed(onSuperseded);
+      else if (named.length > 0) await machines.readAgain(named, onSuperseded);
+      if (compare) await book.readMissed();
+      else if (containers.length > 0) await book.readAgain(containers);
+    } catch (error) {
+      log.warn({ err: error }, 'rows of other replicas not read, comparing all of them soon');
+      this.#missed = true;
+      await sleep(RETRY_MS, this.#abort.signal);
+    }
+  }
+}
