@@ -50,7 +50,7 @@ function aFleet() {
   const machines = new Map<string, Machine>();
   const containers: BookEntry[] = [];
   const listeners: ((machine: Machine) => void)[] = [];
-  const state = { leads: true, nowMs: 0, refused: 0, used: 1000, leased: new Set<string>() };
+  const state = { leads: true, nowMs: 0, refused: 0, refusedOfLeader: 0, used: 1000, leased: new Set<string>() };
   const clock = { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs };
   const played: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange'> = {
     all: () => machines.values(),
@@ -73,6 +73,9 @@ function aFleet() {
       all: () => containers,
       get refusedTransitions() {
         return state.refused;
+      },
+      get refusedLeaderWrites() {
+        return state.refusedOfLeader;
       },
     },
     clock,
@@ -183,7 +186,11 @@ describe('the fleet at this moment', () => {
     fleet.state.refused = 2;
     await fleet.registry.metrics();
     fleet.state.refused = 5;
-    expect(await fleet.series('scheduler_stale_writes_refused_total')).toEqual(['{kind="container"} 5']);
+    fleet.state.refusedOfLeader = 1;
+    expect(await fleet.series('scheduler_stale_writes_refused_total')).toEqual([
+      '{kind="container"} 5',
+      '{kind="leader"} 1',
+    ]);
   });
 
   test('5,000 machines in 300 pools with 20,000 containers are a page within 250 ms, of 100 pools and the others', async () => {
