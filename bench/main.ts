@@ -36,6 +36,10 @@ process.exitCode = await main(process.argv.slice(2));
 
 async function main(args: readonly string[]): Promise<number> {
   try {
+    if (args.includes('--help')) {
+      process.stdout.write(`${USAGE}\n`);
+      return 0;
+    }
     const options = parseOptions(args);
     const stop = new AbortController();
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)

@@ -4,6 +4,7 @@ import type { RedisOptions } from 'ioredis';
 import { backoffMs } from '#shared/backoff.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import { failUnanswered } from './unanswered.ts';
 
 export type RedisTarget = { readonly socketPath: string } | { readonly url: string };
 
@@ -31,7 +32,6 @@ export async function connectRedis(
     maxRetriesPerRequest: 1,
     enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false,
-    commandTimeout: COMMAND_TIMEOUT_MS,
     connectTimeout: CONNECT_TIMEOUT_MS,
     retryStrategy: (attempt) => backoffMs(attempt, { baseMs: 25, capMs: 2_000, floorMs: 20 }),
     // A primary that was demoted refuses writes: look for the new one.
@@ -39,6 +39,7 @@ export async function connectRedis(
     lazyConnect: true,
   };
   const client = new Redis(options);
+  failUnanswered(client, COMMAND_TIMEOUT_MS);
   let lastError: Error | undefined;
   let wasReady = false;
   client.on('error', (error: Error) => {

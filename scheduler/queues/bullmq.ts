@@ -29,7 +29,7 @@ const READY_DEADLINE_MS = 10_000;
 const MALFORMED_IN_A_ROW = 10;
 
 export interface BullmqQueuesOptions {
-  /** A client of its own role: `maxRetriesPerRequest: 1`, `enableOfflineQueue: false`, `commandTimeout: 2000`. The caller closes it. */
+  /** A client of its own role: `maxRetriesPerRequest: 1`, `enableOfflineQueue: false`, and no command unanswered for more than about 2 s. The caller closes it. */
   readonly client: Redis;
   readonly log: Log;
   /** Keys are `<prefix>:<queue>:…`. */

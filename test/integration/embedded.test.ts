@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { afterAll, describe, expect } from 'vitest';
 import { connectRedis } from '../../scheduler/embedded/connect.ts';
@@ -138,15 +139,52 @@ describe('a connection', () => {
     client.disconnect();
   });
 
-  test('gives up a command that is not answered', async ({ redis }) => {
+  test('gives up every command that is not answered, and is back once Redis is', async ({ redis }) => {
     const client = await connectRedis({ url: redis.url }, 'task', silent);
     redis.freeze();
     try {
-      await expect(client.ping()).rejects.toThrow(/timed out/i);
+      const startedMs = performance.now();
+      const later = sleep(500).then(() => client.ping());
+      const both = client.multi().ping().ping().exec();
+      const all = await Promise.allSettled([client.ping(), client.echo('a'), both, later]);
+      expect(all.map((one) => (one.status === 'rejected' ? String(one.reason) : one.value))).toEqual(
+        Array.from({ length: 4 }, () => expect.stringMatching(/timed out/i)),
+      );
+      const tookMs = performance.now() - startedMs;
+      expect(tookMs).toBeGreaterThan(1900);
+      expect(tookMs).toBeLessThan(6000);
+      // Also while it dials a server that takes connections and says nothing.
+      await expect(client.ping()).rejects.toThrow();
+      redis.thaw();
+      await waitFor(async () => (await client.ping().catch(() => '')) === 'PONG', 'the connection is back', 15_000);
+      expect(await client.echo('b')).toBe('b');
     } finally {
       redis.thaw();
       client.disconnect();
     }
+  });
+
+  test('fails what was under way at once when Redis goes', async ({ redis }) => {
+    const client = await connectRedis({ url: redis.url }, 'task', silent);
+    redis.freeze();
+    const failed = expect(client.ping()).rejects.toThrow('Connection is closed.');
+    const startedMs = performance.now();
+    await redis.crash();
+    await failed;
+    expect(performance.now() - startedMs).toBeLessThan(1800);
+    client.disconnect();
+    await redis.restart();
+  });
+
+  test('a stall of our own event loop fails no command', async ({ redis }) => {
+    const client = await connectRedis({ url: redis.url }, 'task', silent);
+    for (let stalls = 0; stalls < 3; stalls += 1) {
+      const asked = client.ping();
+      await new Promise((resolve) => setImmediate(resolve));
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2500);
+      expect(await asked).toBe('PONG');
+    }
+    client.disconnect();
   });
 
   test('to nobody is a start-up error without the password', async () => {

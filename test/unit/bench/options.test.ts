@@ -1,5 +1,6 @@
+import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
-import { parseOptions, SUITES } from '../../../bench/options.ts';
+import { parseOptions, SUITES, USAGE } from '../../../bench/options.ts';
 
 describe('the command line of the benchmarks', () => {
   test('without options means everything, five rounds, 12 percent', () => {
@@ -12,6 +13,11 @@ describe('the command line of the benchmarks', () => {
       isGate: false,
       profileDir: undefined,
     });
+  });
+
+  test('--help says what there is and ends well', () => {
+    const ran = spawnSync(process.execPath, ['bench/main.ts', '--help'], { encoding: 'utf8', timeout: 60_000 });
+    expect(ran).toMatchObject({ status: 0, stderr: '', stdout: `${USAGE}\n` });
   });
 
   test('a short run is one round, unless more are asked for', () => {
