@@ -1,0 +1,67 @@
+/** What `deploy/` asks of the metrics, and what docs/metrics.md says there is. */
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+
+const ROOT = resolve(import.meta.dirname, '..', '..');
+export const ALERTS = join(ROOT, 'deploy', 'prometheus', 'alerts.yml');
+export const ALERT_TESTS = join(ROOT, 'deploy', 'prometheus', 'alerts.test.yml');
+
+/** Labels of each metric, as the document has them. */
+export function documentedMetrics(): ReadonlyMap<string, readonly string[]> {
+  const docs = readFileSync(join(ROOT, 'docs', 'metrics.md'), 'utf8');
+  const rows = docs.matchAll(/^\| `(longshore_\w+)` +\| (\w+) +\| (.*?) +\|/gm);
+  const known = new Map<string, readonly string[]>();
+  for (const [, name = '', type, labels = ''] of rows) {
+    const own = [...labels.matchAll(/`(\w+)`/g)].map((match) => match[1] ?? '');
+    if (type !== 'histogram') {
+      known.set(name, own);
+      continue;
+    }
+    for (const part of ['_sum', '_count']) known.set(`${name}${part}`, own);
+    known.set(`${name}_bucket`, [...own, 'le']);
+  }
+  return known;
+}
+
+/** `alert` names of the rule file, with their expressions. */
+export function alertRules(): readonly { readonly alert: string; readonly expr: string }[] {
+  const text = readFileSync(ALERTS, 'utf8');
+  return [...text.matchAll(/- alert: (\w+)\n\s+expr: '((?:[^']|'')*)'/g)].map(([, alert = '', expr = '']) => ({
+    alert,
+    expr: expr.replaceAll("''", "'"),
+  }));
+}
+
+interface Panel {
+  readonly title: string;
+  readonly targets?: readonly { readonly expr: string }[];
+}
+
+/** Every query of the dashboard. */
+export function dashboardQueries(): readonly { readonly panel: string; readonly expr: string }[] {
+  const text = readFileSync(join(ROOT, 'deploy', 'grafana', 'longshore.json'), 'utf8');
+  const { panels } = JSON.parse(text) as { readonly panels: readonly Panel[] };
+  return panels.flatMap(({ title, targets }) => (targets ?? []).map(({ expr }) => ({ panel: title, expr })));
+}
+
+/** Labels that Prometheus adds by itself. */
+const SCRAPED = ['job', 'instance'];
+
+/** What a query asks for that does not exist: a metric, or a label of one; also labels it groups by that none of its metrics has. */
+export function unknownIn(expr: string, known: ReadonlyMap<string, readonly string[]>): readonly string[] {
+  const unknown: string[] = [];
+  const some = new Set(SCRAPED);
+  for (const [, name = '', selector = ''] of expr.matchAll(/\b(longshore_\w+|up)\b(?:\{([^}]*)\})?/g)) {
+    const labels = name === 'up' ? [] : known.get(name);
+    if (labels === undefined) {
+      unknown.push(name);
+      continue;
+    }
+    for (const label of labels) some.add(label);
+    for (const [, asked = ''] of selector.matchAll(/(\w+)\s*(?:=~|!~|!=|=)/g))
+      if (![...labels, ...SCRAPED].includes(asked)) unknown.push(`${name}{${asked}}`);
+  }
+  for (const [, list = ''] of expr.matchAll(/\b(?:by|on|without|ignoring)\s*\(([^)]*)\)/g))
+    for (const label of list.split(',').map((word) => word.trim())) if (!some.has(label)) unknown.push(`by ${label}`);
+  return unknown;
+}
