@@ -20,6 +20,7 @@ import { LeaderBook } from './containers/leader-book.ts';
 import { DEFAULT_LIMITS } from './deployments/normalise.ts';
 import { Targets } from './deployments/targets.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
+import { LastAttempts } from './dispatch/last-attempts.ts';
 import { Leases } from './dispatch/leases.ts';
 import { Replies } from './dispatch/replies.ts';
 import { SlotTable } from './dispatch/slots.ts';
@@ -57,7 +58,7 @@ import { listWorkspaces } from './store/queries/workspaces.ts';
 import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, acceptedJobOf } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
-import { GroupCommit } from './tasks/accepting.ts';
+import { GroupCommit, keptJobs } from './tasks/accepting.ts';
 import { Actions } from './tasks/actions.ts';
 import { recordOfRow } from './tasks/recording.ts';
 import { Tasks } from './tasks/service.ts';
@@ -156,12 +157,14 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     queues,
     records,
     leases,
+    lastAttempts: new LastAttempts(general, keys),
     slots,
     bodies: new Bodies(objects, {
       maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
       maxInputBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
     }),
     accepting: new GroupCommit((batch) => insertAcceptedTasks(db, batch)),
+    keepJob: keptJobs(db),
     due,
     replies,
     instance,
@@ -271,6 +274,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const actions = new Actions({
     attempts: tasks.attempts,
     ender: tasks.ender,
+    changes: tasks.changes,
     queues,
     records,
     replies,
@@ -369,6 +373,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
         isLeader,
         leases,
         ender: tasks.ender,
+        changes: tasks.changes,
         jobOf: (taskId) => acceptedJobOf(db, taskId),
         isAlive: (replica) => presence.isAlive(replica),
         onReturned: (queue) => {

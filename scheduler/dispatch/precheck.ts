@@ -1,11 +1,11 @@
-import type { TaskStatus } from '#shared/domain/status.ts';
+import type { FinalStatus } from '../tasks/state.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 
 export type Verdict =
   | { readonly kind: 'run' }
   | {
       readonly kind: 'finish';
-      readonly status: TaskStatus;
+      readonly status: FinalStatus;
       readonly httpStatus: number;
       readonly errorText: string;
       readonly failureReason: string;

@@ -40,6 +40,8 @@ export const TaskJob = Type.Object({
   retriesUsed: Type.Integer({ minimum: 0 }),
   /** Attempts lost to infrastructure causes. Absent: none. */
   losses: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Containers that died on it, each once. Absent: none. */
+  diedOn: Type.Optional(Type.Array(Type.String({ maxLength: 128 }), { maxItems: 8 })),
 });
 export type TaskJob = Static<typeof TaskJob>;
 

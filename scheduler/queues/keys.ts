@@ -13,6 +13,8 @@ export interface Keys {
   readonly recordsAside: string;
   /** One attempt's lease: who runs it, until when. */
   readonly lease: (task: TaskId) => string;
+  /** The last attempt of a task that ended without its agent's word. */
+  readonly lastAttempt: (task: TaskId) => string;
   /** The leader's lease (`<instance>`) and the fencing number, which only grows. */
   readonly leader: string;
   readonly leaderFence: string;
@@ -49,6 +51,7 @@ export function keysOf(prefix = 'ls'): Keys {
     records: `${prefix}:records`,
     recordsAside: `${prefix}:records-aside`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
+    lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
     leader: `${prefix}:leader`,
     leaderFence: `${prefix}:leader-fence`,
     presence: (instance: InstanceId) => `${prefix}:presence:${instance}`,

@@ -13,15 +13,18 @@ import type { Caller } from '../identity/caller.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
+import type { Changes } from './changes.ts';
 import type { Ender, QueuedEnding } from './ender.ts';
 import { errorBody } from './recording.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
-import { RANK } from './state.ts';
+import type { FinalStatus } from './state.ts';
+import { ENDED_BY, RANK } from './state.ts';
 import type { EndOutcome, EndRequest, StartOutcome, StopOutcome, TaskActions } from './task-actions.ts';
 
 export interface ActionsParts {
   readonly attempts: Attempts;
   readonly ender: Ender;
+  readonly changes: Changes;
   readonly queues: TaskQueues;
   readonly records: TaskRecords;
   readonly replies: Replies;
@@ -74,13 +77,13 @@ export class Actions implements TaskActions, DeploymentEffects {
     if (record === undefined || containerId === undefined || isTerminalTask(record.status)) return 'refused';
     if (record.status === 'RUNNING') return holds(record, containerId) ? 'started' : 'refused';
     // Taking the job out of its queue is what has one winner; from here on EndTask, StopTasks or its limit end it.
-    const { queues, leases, records } = this.#parts;
+    const { queues, leases, changes } = this.#parts;
     const job = await queues.read(record.queue, record.taskId);
     if (job === undefined) return 'refused';
     await leases.announce(record.taskId);
     if (!(await queues.remove(record.queue, record.taskId))) return 'refused';
     await leases.hold(record.taskId, job.timeoutMs === 0 ? LONGEST_HOLD_S : Math.ceil(job.timeoutMs / 1000) + 10);
-    await records.append({
+    await changes.applied(record.status, 'start', {
       ...record,
       status: 'RUNNING',
       rank: RANK.RUNNING as RecordRank,
@@ -104,7 +107,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       await this.#record(record, status, request);
       return 'ended';
     }
-    if (!isTerminalTask(status) && status !== 'RETRY') return 'refused';
+    if (!isFinal(status) && status !== 'RETRY') return 'refused';
     const attempt = this.#parts.attempts.current(record.taskId);
     if (attempt !== undefined) return await this.#endAttempt(attempt, status, request);
     const job = await this.#parts.queues.read(record.queue, record.taskId);
@@ -114,7 +117,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     return 'ended';
   }
 
-  async #endAttempt(attempt: Attempt, status: TaskStatus, request: EndRequest): Promise<EndOutcome> {
+  async #endAttempt(attempt: Attempt, status: FinalStatus | 'RETRY', request: EndRequest): Promise<EndOutcome> {
     const body = request.result.length > 0 ? Buffer.from(request.result) : undefined;
     const durationMs = request.durationSeconds * 1000;
     const { ender } = this.#parts;
@@ -130,11 +133,11 @@ export class Actions implements TaskActions, DeploymentEffects {
     return 'ended';
   }
 
-  async #record(record: TaskRecord, status: TaskStatus, request: EndRequest): Promise<void> {
+  async #record(record: TaskRecord, status: FinalStatus, request: EndRequest): Promise<void> {
     const text = request.result.length > 0 ? Buffer.from(request.result).toString('utf8') : 'null';
     const isLate = isTerminalTask(record.status);
     await this.#parts.leases.drop(record.taskId);
-    await this.#parts.records.append({
+    await this.#parts.changes.applied(record.status, ENDED_BY[status], {
       ...record,
       status,
       rank: RANK[status] as RecordRank,
@@ -160,7 +163,7 @@ export class Actions implements TaskActions, DeploymentEffects {
 
   /** Waiting: taken out. Running here: revoked, and its handler told to stop. Held elsewhere: ended with the token that holds it. */
   async #cancel(record: TaskRecord, ending: QueuedEnding): Promise<boolean> {
-    const { queues, attempts, ender, records } = this.#parts;
+    const { queues, attempts, ender, records, leases, changes } = this.#parts;
     for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
       const attempt = attempts.current(record.taskId);
       if (attempt !== undefined) return await this.#revoke(attempt, ending);
@@ -168,7 +171,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       if (job === undefined) {
         const now = await records.read(record.taskId);
         if (now === undefined || isTerminalTask(now.status)) return true;
-        await records.append({
+        await changes.applied(now.status, ENDED_BY[ending.status], {
           ...now,
           status: ending.status,
           rank: RANK[ending.status] as RecordRank,
@@ -187,9 +190,11 @@ export class Actions implements TaskActions, DeploymentEffects {
       // Fetched here and sent while this was under way: its handler is told to stop.
       const begun = attempts.current(record.taskId);
       if (begun !== undefined) return await this.#revoke(begun, ending);
-      // Whoever holds it says that it runs, under the number of this attempt: the end must be newer than that.
+      // Whoever holds it says that it runs, under the number of its attempt: the end is that attempt's.
       const now = (await records.read(record.taskId)) ?? record;
-      await ender.endQueued(record.queue, job, ending, now.status === 'RUNNING' ? now.attempt : now.attempt + 1);
+      const lease = await leases.read(record.taskId);
+      const attemptNumber = Math.max(lease?.attempt ?? 0, now.status === 'RUNNING' ? now.attempt : now.attempt + 1);
+      await ender.endQueued(record.queue, job, ending, { status: now.status, attempt: attemptNumber });
       return true;
     }
     return false;
@@ -297,6 +302,8 @@ function speaksFor(caller: Caller, named: string): string | undefined {
   if (caller.container === undefined) return named;
   return named === '' || named === caller.container.containerId ? caller.container.containerId : undefined;
 }
+
+const isFinal = (status: TaskStatus): status is FinalStatus => status in ENDED_BY;
 
 /** Whether that container holds the task's current attempt; an empty id means whoever does. */
 function holds(record: TaskRecord, containerId: string): boolean {

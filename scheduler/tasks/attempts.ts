@@ -1,5 +1,6 @@
 // Attempts this replica has sent (or adopted) and not seen the end of. One valid token each; a message with another token changes nothing.
 import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 
@@ -17,6 +18,10 @@ export interface Attempt {
   /** The agent process it was sent to; another one after a restart may know nothing of it. */
   readonly agentInstance: string;
   readonly sentAtMs: number;
+  /** Taken over from another process: it knows its job without the input. */
+  readonly adopted: boolean;
+  /** Of its task, as far as this attempt goes: PENDING while it is only claimed. */
+  status: TaskStatus;
   startedAtMs: number | null;
   /** Its end is being written: a second one is a repetition of the first and has the same answer. */
   ending: Promise<boolean> | undefined;

@@ -9,8 +9,9 @@ import type { Log } from '#shared/log.ts';
 import { Counter } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Keys } from '../queues/keys.ts';
-import { isNewer, parseTaskRecord, SMALL_RECORD } from './records.ts';
+import { parseTaskRecord, SMALL_RECORD } from './records.ts';
 import type { TaskRecord } from './records.ts';
+import { mayReplace } from './state.ts';
 
 export const DRAIN_BATCH = 500;
 /** A batch of large results is cut here, so that one statement stays small. */
@@ -144,7 +145,7 @@ export class Drainer {
         const record = parseTaskRecord(text);
         const held = newest.get(record.taskId);
         // Of two equals the later one wins: it was written with more knowledge.
-        if (held === undefined || !isNewer(held, record)) newest.set(record.taskId, record);
+        if (held === undefined || mayReplace(record, held)) newest.set(record.taskId, record);
       } catch (error) {
         await this.#putAside(text, messageOf(error));
       }

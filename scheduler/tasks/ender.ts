@@ -7,6 +7,7 @@ import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { LastAttempts } from '../dispatch/last-attempts.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { DueTimes } from '../queues/due.ts';
@@ -14,15 +15,16 @@ import type { TaskJob } from '../queues/jobs.ts';
 import type { Fence, TaskQueues } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
+import type { Changes } from './changes.ts';
 import type { TaskMetrics } from './metrics.ts';
 import { errorBody, finalOf, recordOf } from './recording.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
-import type { AttemptOutcome, Ending } from './state.ts';
-import { RANK, USER_BACKOFF, verdictOf } from './state.ts';
+import type { AttemptOutcome, Ending, FinalStatus } from './state.ts';
+import { ENDED_BY, RANK, USER_BACKOFF, verdictOf } from './state.ts';
 
 /** How a task ends that no container has. */
 export interface QueuedEnding {
-  readonly status: TaskStatus;
+  readonly status: FinalStatus;
   readonly httpStatus: number;
   readonly text: string;
   readonly failureReason: string;
@@ -32,6 +34,8 @@ export interface EnderParts {
   readonly queues: TaskQueues;
   readonly records: TaskRecords;
   readonly leases: Leases;
+  readonly lastAttempts: LastAttempts;
+  readonly changes: Changes;
   readonly bodies: Bodies;
   readonly replies: Replies;
   readonly attempts: Attempts;
@@ -41,6 +45,8 @@ export interface EnderParts {
   readonly metrics: TaskMetrics;
   readonly dispatcher: () => Dispatcher;
   readonly signal: AbortSignal;
+  /** Keeps in its row what the queue entry of an asynchronous task has become. */
+  readonly keepJob: (job: TaskJob) => Promise<void>;
   readonly onAttemptEnded: (attempt: Attempt) => void;
 }
 
@@ -68,14 +74,27 @@ export class Ender {
 
   // ---- attempts -------------------------------------------------------------------------------------------------------------------
 
-  /** An attempt ended as its agent says, or as its loss says. @returns false: not written; the agent keeps the result */
-  async ended(
+  /** Nobody will say how it ended. @param died - its container is gone, and was not told to stop */
+  lost(attempt: Attempt, died: boolean): Promise<boolean> {
+    this.#remember(attempt);
+    return this.#ended(attempt, 'lost', undefined, 0, died);
+  }
+
+  /** An attempt ended as its agent says. @returns false: not written; the agent keeps the result */
+  ended(attempt: Attempt, outcome: AttemptOutcome, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+    const stopping = attempt.container?.leaving ?? false;
+    return this.#ended(attempt, outcome, body, durationMs, outcome === 'exited' && !stopping);
+  }
+
+  async #ended(
     attempt: Attempt,
     outcome: AttemptOutcome,
     body: Buffer | undefined,
     durationMs: number,
+    died: boolean,
   ): Promise<boolean> {
     const { job } = attempt;
+    const diedOn = died ? withOne(job.diedOn ?? [], attempt.containerId) : job.diedOn;
     const verdict = verdictOf(outcome, {
       sync: job.sync,
       timeoutMs: job.timeoutMs,
@@ -83,14 +102,19 @@ export class Ender {
       retriesUsed: job.retriesUsed,
       losses: job.losses ?? 0,
       stopping: attempt.container?.leaving ?? false,
+      died: diedOn?.length ?? 0,
     });
+    const budget = { ...job, ...(diedOn === undefined ? {} : { diedOn: [...diedOn] }) };
     switch (verdict.kind) {
       case 'final':
         return await this.finish(attempt, verdict, body, durationMs);
       case 'retry':
-        return await (attempt.ending ??= this.#retry(attempt, verdict.failureReason));
+        return await (attempt.ending ??= this.#retry(attempt, verdict.failureReason, budget));
       case 'again':
-        return await (attempt.ending ??= this.#returnToQueue(attempt, verdict.failureReason, true));
+        return await (attempt.ending ??= this.#returnToQueue(attempt, verdict.failureReason, {
+          ...budget,
+          losses: (job.losses ?? 0) + 1,
+        }));
     }
   }
 
@@ -105,7 +129,16 @@ export class Ender {
     if (attempt.ending !== undefined) return attempt.ending;
     attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, reason);
     this.#parts.attempts.revoke(attempt);
+    this.#remember(attempt);
     return this.finish(attempt, ending, undefined, durationMs);
+  }
+
+  /** It is counted as over, and its agent has not said so: what it completes all the same may still count. */
+  #remember(attempt: Attempt): void {
+    const { lock, number, machineId, queue, job } = attempt;
+    this.#parts.lastAttempts.write(job.taskId, { lock, attempt: number, machineId, queue }).catch((error: unknown) => {
+      this.#parts.log.info({ err: error, taskId: job.taskId }, 'a late result of an attempt will not be known again');
+    });
   }
 
   /** The agent says that a revoked attempt is over. */
@@ -118,14 +151,14 @@ export class Ender {
 
   /** A send that reached no runner: first in the queue, no budget touched. */
   backToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
-    attempt.ending ??= this.#returnToQueue(attempt, failureReason, false);
+    attempt.ending ??= this.#returnToQueue(attempt, failureReason, undefined);
     return attempt.ending;
   }
 
   /** The fenced call and the record in one tick, then the caller. */
   async #finish(attempt: Attempt, asked: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
     const { job, queue } = attempt;
-    const { records, attempts, metrics, clock, log } = this.#parts;
+    const { attempts, metrics, clock, log } = this.#parts;
     const { ending, text, stored } = await this.#storable(job, asked, body);
     const record = finalOf(job, queue, attempt.number, ending.status, clock.nowMs(), {
       failureReason: ending.failureReason,
@@ -136,7 +169,7 @@ export class Ender {
     });
     // The slot is free now: the next fetch goes out with the completion.
     const fencing = this.#fence(attempt, ending);
-    void records.append(record); // drops the lease too
+    this.#parts.changes.apply(attempt.status, ENDED_BY[ending.status], record); // drops the lease too
     this.#freeSlot(attempt, ending);
     let fence: Fence | undefined;
     try {
@@ -218,7 +251,7 @@ export class Ender {
       if (!(await sleep(FINISH_RETRY_MS, this.#parts.signal))) return undefined;
       try {
         const fence = await this.#fence(attempt, ending);
-        await this.#parts.records.append(record);
+        await this.#parts.changes.applied(attempt.status, ENDED_BY[ending.status], record);
         return fence;
       } catch (error) {
         if (tries < FINISH_TRIES) continue;
@@ -231,21 +264,21 @@ export class Ender {
     return undefined;
   }
 
-  /** @param lost - it may have run: that counts, and not for ever */
-  async #returnToQueue(attempt: Attempt, failureReason: string, lost: boolean): Promise<boolean> {
+  /** @param budget - it may have run: what is left of its budgets; undefined: it did not begin, and none is touched */
+  async #returnToQueue(attempt: Attempt, failureReason: string, budget: TaskJob | undefined): Promise<boolean> {
     const { job, queue } = attempt;
-    const { attempts, records, leases, queues, metrics, log, dispatcher } = this.#parts;
+    const { attempts, changes, leases, queues, metrics, log, dispatcher } = this.#parts;
     attempts.remove(attempt);
-    if (lost) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
+    if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
-    void records.append({
+    changes.apply(attempt.status, budget !== undefined && attempt.status === 'RUNNING' ? ['lose', 'due'] : 'unclaim', {
       ...recordOf(job, queue, 'PENDING', attempt.number),
       rank: RANK.RETRY as RecordRank,
       failureReason,
     });
     try {
       await leases.drop(job.taskId);
-      const changed = lost ? await this.#withLoss(attempt) : undefined;
+      const changed = budget === undefined ? undefined : await this.#changedJob(attempt, budget);
       await queues.giveBack(queue, job.taskId, attempt.lock, changed);
     } catch (error) {
       log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
@@ -256,21 +289,29 @@ export class Ender {
     return true;
   }
 
-  /** The job as it lies in the queue, with one loss more; undefined: another attempt holds it, or it is gone. */
-  async #withLoss(attempt: Attempt): Promise<TaskJob | undefined> {
+  /** The job as it lies in the queue, with its new budgets, which its row is told, too; undefined: another attempt holds it, or it is gone. */
+  async #changedJob(attempt: Attempt, budget: TaskJob): Promise<TaskJob | undefined> {
     const { queues } = this.#parts;
     const { job, queue, lock } = attempt;
     if ((await queues.lockOf(queue, job.taskId)) !== lock) return undefined;
     const whole = await queues.read(queue, job.taskId);
-    return whole === undefined ? undefined : { ...whole, losses: (job.losses ?? 0) + 1 };
+    return whole === undefined ? undefined : this.#kept(withBudget(whole, budget));
+  }
+
+  /** In its row, too: a job rebuilt from there has its budgets. */
+  #kept(changed: TaskJob): TaskJob {
+    this.#parts.keepJob(changed).catch((error: unknown) => {
+      this.#parts.log.warn({ err: error, taskId: changed.taskId }, 'the budgets of a task are not in its row yet');
+    });
+    return changed;
   }
 
   /** The user's budget: waits out a back-off in the queue. */
-  async #retry(attempt: Attempt, failureReason: string): Promise<boolean> {
+  async #retry(attempt: Attempt, failureReason: string, budget: TaskJob): Promise<boolean> {
     const { job, queue } = attempt;
-    const { records, attempts, due, clock, metrics } = this.#parts;
+    const { changes, attempts, due, clock, metrics } = this.#parts;
     const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
-    void records.append({
+    changes.apply(attempt.status === 'PENDING' ? 'RUNNING' : attempt.status, 'retry', {
       ...recordOf(job, queue, 'RETRY', attempt.number),
       failureReason,
       containerId: attempt.containerId,
@@ -278,7 +319,7 @@ export class Ender {
     metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     this.#freeSlot(attempt, undefined);
     // The lease stays: until the queue has the task, another process takes this end over by it, from the agent's word. The next attempt writes its own, the last record drops it.
-    const fence = await this.#putOff(attempt, dueMs);
+    const fence = await this.#putOff(attempt, dueMs, budget);
     if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
     attempts.remove(attempt);
     this.#parts.onAttemptEnded(attempt);
@@ -286,14 +327,16 @@ export class Ender {
   }
 
   /** Into its queue, with one retry used; tried again while Redis does not answer. @returns undefined: not written; the agent keeps the result */
-  async #putOff(attempt: Attempt, dueMs: number): Promise<Fence | undefined> {
+  async #putOff(attempt: Attempt, dueMs: number, budget: TaskJob): Promise<Fence | undefined> {
     const { job, queue, lock } = attempt;
     const { queues, log, signal } = this.#parts;
     for (let tries = 1; tries <= FINISH_TRIES; tries += 1) {
       try {
-        // An adopted attempt knows its job without the input: what lies in the queue is whole.
-        const whole = (await queues.read(queue, job.taskId)) ?? job;
-        return await queues.delay(queue, job.taskId, lock, dueMs, { ...whole, retriesUsed: job.retriesUsed + 1 });
+        const whole = await queues.read(queue, job.taskId);
+        const changed = withBudget(whole ?? job, { ...budget, retriesUsed: job.retriesUsed + 1 });
+        // Gone with the data of Redis: an adopted attempt knows its job without the input, the row knows it whole.
+        if (whole !== undefined || !attempt.adopted) this.#kept(changed);
+        return await queues.delay(queue, job.taskId, lock, dueMs, changed);
       } catch (error) {
         log.warn({ err: error, taskId: job.taskId }, 'a retry is not in its queue yet, trying again');
       }
@@ -304,17 +347,21 @@ export class Ender {
 
   // ---- tasks nobody runs ------------------------------------------------------------------------------------------------------------
 
-  /** Its record, and its caller if one is left. */
+  /** Its record, and its caller if one is left. @param from - what it was, and the number of its last attempt; one that is over stays as it ended */
   async endQueued(
     queue: QueueName,
     job: TaskJob,
     ending: QueuedEnding,
-    attempt: number,
+    from: Pick<TaskRecord, 'status' | 'attempt'>,
     extra: Partial<TaskRecord> = {},
   ): Promise<void> {
     const { status, failureReason } = ending;
-    const { records, clock, metrics } = this.#parts;
-    await records.append(finalOf(job, queue, attempt, status, clock.nowMs(), { failureReason, ...extra }));
+    const { changes, clock, metrics } = this.#parts;
+    const record = finalOf(job, queue, from.attempt, status, clock.nowMs(), { failureReason, ...extra });
+    if (!(await changes.applied(from.status, ENDED_BY[status], record))) {
+      this.answer(job.taskId, from.status, HTTP_STATUS[from.status], errorBody(ending.text));
+      return;
+    }
     this.answer(job.taskId, status, ending.httpStatus, errorBody(ending.text));
     metrics.finished.inc({ stub_type: job.kind, status });
     this.dropInput(job);
@@ -339,12 +386,8 @@ export class Ender {
     extra: Partial<TaskRecord> = {},
   ): Promise<void> {
     this.#parts.dispatcher().forget(queue, job.taskId);
-    let attempt = 0;
-    try {
-      attempt = (await this.#parts.records.read(job.taskId))?.attempt ?? 0;
-    } finally {
-      await this.endQueued(queue, job, ending, attempt, extra);
-    }
+    const known = await this.#parts.records.read(job.taskId).catch(() => undefined);
+    await this.endQueued(queue, job, ending, known ?? { status: 'PENDING', attempt: 0 }, extra);
   }
 
   // ---- callers ----------------------------------------------------------------------------------------------------------------------
@@ -374,3 +417,12 @@ export class Ender {
     });
   }
 }
+
+const withOne = (ids: readonly string[], id: string): readonly string[] => (ids.includes(id) ? ids : [...ids, id]);
+
+const withBudget = (whole: TaskJob, { retriesUsed, losses, diedOn }: TaskJob): TaskJob => ({
+  ...whole,
+  retriesUsed,
+  ...(losses === undefined ? {} : { losses }),
+  ...(diedOn === undefined ? {} : { diedOn }),
+});

@@ -13,6 +13,8 @@ export class TaskMetrics {
   readonly attemptsLost: Counter<'reason'>;
   readonly retries: Counter<'stub_type' | 'cause'>;
   readonly throttled: Counter<'resource'>;
+  readonly refused: Counter<'from' | 'event'>;
+  readonly late: Counter<'result'>;
   readonly waiting: Gauge;
   readonly running: Gauge;
 
@@ -66,6 +68,18 @@ export class TaskMetrics {
       name: 'longshore_scheduler_quota_throttles_total',
       help: 'Requests that a limit turned away: pending_tasks, what a queue may hold.',
       labelNames: ['resource'],
+      registers,
+    });
+    this.refused = new Counter({
+      name: 'longshore_task_transitions_refused_total',
+      help: 'Changes of a task that its status does not allow: nothing was written.',
+      labelNames: ['from', 'event'],
+      registers,
+    });
+    this.late = new Counter({
+      name: 'longshore_task_late_results_total',
+      help: 'Results that came after their task had ended otherwise: applied (COMPLETE of the last attempt) or ignored.',
+      labelNames: ['result'],
       registers,
     });
     this.waiting = new Gauge({

@@ -19,6 +19,7 @@ import type { Registry } from '#shared/metrics.ts';
 import type { Keys } from '../queues/keys.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
+import { mayReplace } from './state.ts';
 
 /**
  * Order of the records of one attempt: the higher wins, and a higher attempt wins over both. 0 pending, 1 running, 2 waiting for a retry,
@@ -54,7 +55,7 @@ export interface TaskRecord {
 
 /** True when `a` must win over `b` of the same task; equal ones do not. */
 export function isNewer(a: Pick<TaskRecord, 'attempt' | 'rank'>, b: Pick<TaskRecord, 'attempt' | 'rank'>): boolean {
-  return a.attempt !== b.attempt ? a.attempt > b.attempt : a.rank > b.rank;
+  return mayReplace(a, b) && (a.attempt !== b.attempt || a.rank !== b.rank);
 }
 
 /** Text of a result that a record may carry; a larger one goes to an object. */
@@ -72,6 +73,8 @@ export const OVERLOADED_RECORDS = 1_000_000;
 export const OVERLOADED_BYTES = 1024 ** 3;
 /** The stream's own bound: four times what stops admission, so that only a fault reaches it. */
 const MOST_RECORDS = 4 * OVERLOADED_RECORDS;
+/** The script's answers for a record that came too late. */
+const REFUSED_BY_ATTEMPT = -2;
 /** Records kept here while Redis does not take them. */
 const MAX_UNSENT = 20_000;
 const RESEND_AFTER_MS = 500;
@@ -123,7 +126,7 @@ export class TaskRecords {
       const registers = [options.registry];
       this.#failures = new Counter({
         name: 'longshore_task_record_failures_total',
-        help: 'Task records that Redis or the database did not take, by what became of them.',
+        help: 'Task records that Redis did not take, by what became of them; stale: they came after the end, or from an attempt that another one followed.',
         labelNames: ['result'],
         registers,
       });
@@ -253,15 +256,25 @@ export class TaskRecords {
       text,
       record.rank >= 3 && text.length <= SMALL_RECORD ? FINAL_TTL_S : RECORD_TTL_S,
       MOST_RECORDS,
+      record.status === 'COMPLETE' || record.status === 'ERROR' ? 1 : 0,
     );
     for (const listener of this.#listeners) listener();
     try {
-      this.#sawLength(Number(await answer));
+      const length = Number(await answer);
+      if (length >= 0) this.#sawLength(length);
+      else this.#sawRefused(record, length === REFUSED_BY_ATTEMPT);
       return true;
     } catch (error) {
       this.#keep(record, error);
       return false;
     }
+  }
+
+  /** What a superseded attempt said in the tick of its end, or what came after the end: it changes nothing. */
+  #sawRefused(record: TaskRecord, newerAttempt: boolean): void {
+    this.#failures?.inc({ result: 'stale' });
+    const { taskId, status, attempt } = record;
+    this.#log.info({ taskId, status, attempt, newerAttempt }, 'a stale task record was refused');
   }
 
   #sawLength(length: number): void {

@@ -9,10 +9,11 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
+import type { Changes } from './changes.ts';
 import type { Ender } from './ender.ts';
+import type { LateResults } from './late.ts';
 import type { TaskMetrics } from './metrics.ts';
 import { recordOf } from './recording.ts';
-import type { TaskRecords } from './records.ts';
 import type { AttemptOutcome } from './state.ts';
 
 /** What an agent says of an attempt's end. */
@@ -36,7 +37,8 @@ export interface ReportsParts {
   readonly attempts: Attempts;
   readonly ender: Ender;
   readonly leases: Leases;
-  readonly records: Pick<TaskRecords, 'append'>;
+  readonly changes: Changes;
+  readonly late: LateResults;
   readonly queues: TaskQueues;
   readonly slots: SlotTable;
   readonly clock: Clock;
@@ -75,11 +77,16 @@ export class Reports {
 
   /** True once the agent may forget the result. */
   async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
-    const { attempts, ender, maxResultBytes } = this.#parts;
+    const { attempts, ender, late, maxResultBytes } = this.#parts;
     const attempt = attempts.find(result.taskId, result.token) ?? (await this.#adopt(machineId, result));
     // A revoked one whose end is still being written is over too.
     ender.freeRevoked(result.token);
-    if (attempt === undefined) return true; // Superseded, finished or unknown: nobody will ever want it.
+    // Superseded, finished or unknown: but for a late COMPLETE nobody will ever want it.
+    if (attempt === undefined || attempt.ending !== undefined) {
+      if (attempt?.ending !== undefined && !(await attempt.ending)) return false;
+      await late.take(machineId, result);
+      return true;
+    }
     if (result.body !== undefined) return await ender.ended(attempt, result.outcome, result.body, result.durationMs);
     const errorText = `result is larger than ${maxResultBytes} bytes`;
     const ending = { status: 'ERROR', httpStatus: 500, errorText, failureReason: 'result_too_large' } as const;
@@ -149,7 +156,10 @@ export class Reports {
     if ([...attempts.ofContainer(containerId)].length === 0) return;
     // A scheduler that stops leaves them to whoever comes next.
     if (!(await sleep(graces.reportMs, signal))) return;
-    await Promise.all([...attempts.ofContainer(containerId)].map((attempt) => this.#lost(attempt, 'container_gone')));
+    const left = [...attempts.ofContainer(containerId)];
+    await Promise.all(
+      left.map((attempt) => this.#lost(attempt, 'container_gone', !(attempt.container?.leaving ?? false))),
+    );
   }
 
   /** LOST, 90 s without a session. */
@@ -158,14 +168,14 @@ export class Reports {
     await Promise.all(all.map((attempt) => this.#lost(attempt, 'machine_lost')));
   }
 
-  async #lost(attempt: Attempt, reason: string): Promise<void> {
+  async #lost(attempt: Attempt, reason: string, died = false): Promise<void> {
     this.#parts.metrics.attemptsLost.inc({ reason });
-    await this.#parts.ender.ended(attempt, 'lost', undefined, 0);
+    await this.#parts.ender.lost(attempt, died);
   }
 
   /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
   async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
-    const { leases, queues, attempts, slots, records, log } = this.#parts;
+    const { leases, queues, attempts, slots, changes, log } = this.#parts;
     const lease = await leases.read(live.taskId);
     if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
     if (lease.machineId !== machineId) return undefined;
@@ -185,6 +195,8 @@ export class Reports {
       container: undefined,
       agentInstance: '',
       sentAtMs: lease.startedAtMs,
+      adopted: true,
+      status: 'PENDING',
       startedAtMs: lease.startedAtMs,
       ending: undefined,
       slotFreed: false,
@@ -194,11 +206,12 @@ export class Reports {
     attempts.add(attempt);
     this.#parts.armLimit(attempt);
     // Whoever sent it may have died before it said so.
-    void records.append({
+    const running = {
       ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),
       containerId: lease.containerId,
       startedAtMs: lease.startedAtMs,
-    });
+    };
+    if (changes.apply(attempt.status, 'start', running)) attempt.status = 'RUNNING';
     log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
     return attempt;
   }

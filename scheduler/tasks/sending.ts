@@ -103,8 +103,7 @@ export class Sender {
       startedAtMs: attempt.sentAtMs,
     };
     // Nobody knows a synchronous task's id before its answer.
-    if (job.sync) this.#tasks.records.appendSoon(running);
-    else void this.#tasks.records.append(running);
+    if (this.#tasks.changes.apply(attempt.status, 'start', running, job.sync)) attempt.status = 'RUNNING';
   }
 
   /** undefined: it cannot be read, and was tried often enough. */
@@ -151,6 +150,8 @@ export class Sender {
       container: claim.container,
       agentInstance: claim.container.link?.agentInstance ?? '',
       sentAtMs: this.#tasks.clock.nowMs(),
+      adopted: false,
+      status: 'PENDING',
       startedAtMs: null,
       ending: undefined,
       slotFreed: false,
@@ -208,7 +209,8 @@ export class Sender {
     const fence = await this.#tasks.queues.fail(queue, job.taskId, claim.lock, verdict.failureReason);
     this.#tasks.dispatcher().release(claim.container, this.#tasks.clock.nowMs());
     if (fence.kind !== 'done') return;
-    await this.#tasks.ender.endQueued(queue, job, { ...verdict, text: verdict.errorText }, job.attempts + claim.starts);
+    const from = { status: 'PENDING', attempt: job.attempts + claim.starts } as const;
+    await this.#tasks.ender.endQueued(queue, job, { ...verdict, text: verdict.errorText }, from);
   }
 }
 

@@ -9,8 +9,10 @@ import type { Waiting } from '../dispatch/replies.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 import { Attempts } from './attempts.ts';
 import { Callers } from './callers.ts';
+import { Changes } from './changes.ts';
 import { Ender } from './ender.ts';
 import { errorBody } from './recording.ts';
+import { LateResults } from './late.ts';
 import type { TaskRecord } from './records.ts';
 import { Renewal } from './renewal.ts';
 import type { AttemptResult, LiveReport } from './reports.ts';
@@ -22,6 +24,7 @@ import type { Call, Submission, TaskFilter, TaskService } from './task-service.t
 
 export class Tasks implements TaskService {
   readonly attempts = new Attempts();
+  readonly changes: Changes;
   readonly ender: Ender;
   readonly #parts: TaskServiceParts;
   readonly #submissions: Submissions;
@@ -34,8 +37,10 @@ export class Tasks implements TaskService {
 
   constructor(parts: TaskServiceParts) {
     this.#parts = parts;
+    this.changes = new Changes(parts);
     const shared = {
       ...parts,
+      changes: this.changes,
       attempts: this.attempts,
       graces: parts.graces ?? GRACES,
       signal: this.#abort.signal,
@@ -52,6 +57,7 @@ export class Tasks implements TaskService {
     this.#renewal = new Renewal(context);
     this.#reports = new Reports({
       ...context,
+      late: new LateResults(context),
       maxResultBytes: parts.bodies.maxResultBytes,
       pause: (container) => this.#sender.pause(container),
       armLimit: (attempt) => this.#sender.armLimit(attempt),

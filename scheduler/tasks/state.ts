@@ -1,7 +1,7 @@
 import type { TaskStatus } from '#shared/domain/status.ts';
 
-// Public statuses of a task as the surfaces show them. CLAIMED is PENDING with an attempt: the queue's lock says so, not the record.
-// A late COMPLETE of the last attempt may replace another terminal status, nothing else leaves one.
+// Public statuses of a task as the surfaces show them. CLAIMED is PENDING with an attempt: the queue's lock says so, not the record; a hand-over counts as the start.
+// A late COMPLETE of the last attempt may replace another terminal status, nothing else leaves one. changes.ts asks this table before anything is written.
 export const TASK_TRANSITIONS = {
   PENDING: {
     start: 'RUNNING',
@@ -10,15 +10,17 @@ export const TASK_TRANSITIONS = {
     cancel: 'CANCELLED',
     expire: 'EXPIRED',
     time_out: 'TIMEOUT',
-    give_back: 'PENDING',
+    unclaim: 'PENDING',
   },
   RUNNING: {
+    start: 'RUNNING',
     succeed: 'COMPLETE',
     fail: 'ERROR',
     cancel: 'CANCELLED',
     time_out: 'TIMEOUT',
     retry: 'RETRY',
-    give_back: 'RETRY',
+    lose: 'RETRY',
+    unclaim: 'PENDING',
   },
   RETRY: {
     start: 'RUNNING',
@@ -35,11 +37,31 @@ export const TASK_TRANSITIONS = {
   EXPIRED: { succeed: 'COMPLETE' },
 } as const satisfies Record<TaskStatus, Readonly<Record<string, TaskStatus>>>;
 
+type EventsOf<T> = T extends unknown ? keyof T : never;
+/** What happens to a task. `unclaim`: its attempt ended before it began; `lose`: by an infrastructure cause; `due`: its back-off is over. */
+export type TaskEvent = EventsOf<(typeof TASK_TRANSITIONS)[TaskStatus]>;
+
+/** Where an event leads from a status; undefined: nowhere, it must be refused. */
+export function moveOf(from: TaskStatus, event: TaskEvent): TaskStatus | undefined {
+  const row: Readonly<Partial<Record<TaskEvent, TaskStatus>>> = TASK_TRANSITIONS[from];
+  return row[event];
+}
+
+/** The event that ends a task with that status. */
+export const ENDED_BY = {
+  COMPLETE: 'succeed',
+  ERROR: 'fail',
+  CANCELLED: 'cancel',
+  TIMEOUT: 'time_out',
+  EXPIRED: 'expire',
+} as const satisfies Partial<Record<TaskStatus, TaskEvent>>;
+export type FinalStatus = keyof typeof ENDED_BY;
+
 /** How one attempt ended, as the agent says it (`outcome` of TaskResult). */
 export type AttemptOutcome = 'ok' | 'error' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
 
 export interface Ending {
-  readonly status: TaskStatus;
+  readonly status: FinalStatus;
   /** What a synchronous caller gets. */
   readonly httpStatus: number;
   /** Replaces the body that came with the outcome, when set. */
@@ -58,6 +80,8 @@ export interface EndingFacts {
   readonly losses: number;
   /** The container was told to stop: what it cut off is no fault of the handler's. */
   readonly stopping: boolean;
+  /** Different containers that died on the task, this time included. */
+  readonly died: number;
 }
 
 export type Verdict =
@@ -69,12 +93,17 @@ export type Verdict =
 
 /** Infrastructure causes have a budget of their own: so often an asynchronous task may be lost and run again. */
 export const INFRASTRUCTURE_ATTEMPTS = 5;
+/** A task on which so many different containers died is not given to another one. */
+export const POISONED_CONTAINERS = 3;
 
 /** What an attempt's outcome means for its task. A synchronous one is always final: it never runs twice. */
 export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): Verdict {
   const cause = outcome === 'exited' && facts.stopping ? 'lost' : outcome;
   const final = endingOf(cause, facts);
   if (facts.sync) return { kind: 'final', ...final };
+  if ((cause === 'exited' || cause === 'lost') && facts.died >= POISONED_CONTAINERS) {
+    return { kind: 'final', ...final, status: 'ERROR', failureReason: 'poison_task' };
+  }
   switch (cause) {
     case 'retry':
     case 'exited':
@@ -131,3 +160,15 @@ export const RANK: Readonly<Record<TaskStatus, number>> = {
   EXPIRED: 3,
   COMPLETE: 4,
 };
+
+/**
+ * Whether what is told of a task now may replace what is known: never an older attempt or an earlier moment of the same one, and a final status only by the late COMPLETE of an attempt that
+ * none came after. The same rule stands in append-record.lua and in the store's upsert.
+ */
+export function mayReplace(
+  told: { readonly attempt: number; readonly rank: number },
+  known: { readonly attempt: number; readonly rank: number },
+): boolean {
+  if (known.rank >= 3) return known.rank === 3 && told.rank === 4 && told.attempt >= known.attempt;
+  return told.attempt === known.attempt ? told.rank >= known.rank : told.attempt > known.attempt;
+}

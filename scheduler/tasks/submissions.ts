@@ -84,8 +84,7 @@ export class Submissions {
     if (!target.sync && !(await this.#commit(target.queue, job, record))) {
       return { kind: 'unavailable', text: 'the task could not be recorded' };
     }
-    if (target.sync) records.appendSoon(record);
-    else void records.append(record);
+    this.#tasks.changes.accept(record, target.sync);
     this.#tasks.metrics.waiting.set(replies.size);
     // Again, in case that fetch was answered before the add was: it costs nothing while one is under way.
     if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);

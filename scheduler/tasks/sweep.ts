@@ -10,6 +10,7 @@ import type { TaskRow } from '../store/queries/tasks.ts';
 import { listOpenTasks } from '../store/queries/tasks.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Leases } from '../dispatch/leases.ts';
+import type { Changes } from './changes.ts';
 import type { Ender, QueuedEnding } from './ender.ts';
 import { parseTaskJob } from '../queues/jobs.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
@@ -32,6 +33,7 @@ export interface TaskSweepParts {
   readonly log: Log;
   readonly leases: Leases;
   readonly ender: Ender;
+  readonly changes: Changes;
   /** The queue entry of an asynchronous task that has not ended, as its row keeps it. */
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly isLeader: () => boolean;
@@ -116,7 +118,7 @@ export class TaskSweep {
 
   /** Nobody holds it and no queue has it. An asynchronous task was promised: it is queued again. A synchronous one has lost its caller. */
   async #jobGone(record: TaskRecord): Promise<void> {
-    const { records, clock, leases, jobOf, queues, onReturned, log, ender } = this.#parts;
+    const { records, changes, clock, leases, jobOf, queues, onReturned, log, ender } = this.#parts;
     if (await leases.isHeld(record.taskId)) return;
     // A job goes together with its record: the end may have come between the two looks.
     const now = await records.read(record.taskId);
@@ -130,7 +132,7 @@ export class TaskSweep {
       return;
     }
     const ended = finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs());
-    await records.append(ended);
+    if (!(await changes.applied(record.status, 'fail', ended))) return;
     await ender.answerFrom(ended);
     log.info({ taskId: record.taskId }, 'abandoned task ended');
   }

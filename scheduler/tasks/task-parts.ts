@@ -4,14 +4,18 @@ import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { LastAttempts } from '../dispatch/last-attempts.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { DueTimes } from '../queues/due.ts';
+import type { TaskJob } from '../queues/jobs.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
+import type { AcceptedTask } from '../store/queries/tasks.ts';
 import type { GroupCommit } from './accepting.ts';
 import type { Attempts } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
+import type { Changes } from './changes.ts';
 import type { Ender } from './ender.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { TaskRecord, TaskRecords } from './records.ts';
@@ -22,10 +26,13 @@ export interface TaskServiceParts {
   readonly queues: TaskQueues;
   readonly records: TaskRecords;
   readonly leases: Leases;
+  readonly lastAttempts: LastAttempts;
   readonly slots: SlotTable;
   readonly bodies: Bodies;
   /** Rows of asynchronous tasks, before their ids are returned. */
-  readonly accepting: GroupCommit;
+  readonly accepting: GroupCommit<AcceptedTask>;
+  /** Keeps in its row what the queue entry of an asynchronous task has become: a job rebuilt from there has its budgets. */
+  readonly keepJob: (job: TaskJob) => Promise<void>;
   readonly due: DueTimes;
   readonly replies: Replies;
   readonly instance: InstanceId;
@@ -46,6 +53,7 @@ export interface TaskServiceParts {
 /** One process's tasks: what was given, and what its parts share. */
 export interface TaskContext extends TaskServiceParts {
   readonly attempts: Attempts;
+  readonly changes: Changes;
   readonly ender: Ender;
   readonly graces: TaskGraces;
   /** Aborted when the process stops: attempts go on in their containers. */

@@ -7,7 +7,7 @@ import { keysOf } from '#scheduler/queues/keys.ts';
 import type { Keys } from '#scheduler/queues/keys.ts';
 import { Drainer } from '#scheduler/tasks/drainer.ts';
 import type { DrainerOptions } from '#scheduler/tasks/drainer.ts';
-import { isNewer, TaskRecords } from '#scheduler/tasks/records.ts';
+import { encodeTaskRecord, isNewer, TaskRecords } from '#scheduler/tasks/records.ts';
 import type { TaskRecord, TaskRecordsOptions } from '#scheduler/tasks/records.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
@@ -195,11 +195,49 @@ describe('appending and reading', () => {
   });
 });
 
+describe('what comes too late', () => {
+  test('is refused and goes nowhere: an older attempt, an earlier moment, anything but a late COMPLETE after the end', async ({
+    world: { records, eye, keys },
+  }) => {
+    const record = aRecord();
+    const error: TaskRecord = { ...record, status: 'ERROR', attempt: 2, rank: 3 };
+    for (const one of [running(record, 2), running(record, 1), record, error, running(record, 3)])
+      expect(await records.append(one)).toBe(true);
+    expect(await records.read(record.taskId)).toEqual(error);
+    expect(await eye.xlen(keys.records)).toBe(2);
+    await records.append({ ...complete(record, 1), rank: 4 });
+    expect(await records.read(record.taskId)).toEqual(error);
+    const late: TaskRecord = { ...complete(record, 2), rank: 4 };
+    await records.append(late);
+    for (const one of [
+      { ...error, attempt: 3 },
+      { ...late, attempt: 3, result: '{}' },
+    ])
+      await records.append(one);
+    expect(await records.read(record.taskId)).toEqual(late);
+    expect(await eye.xlen(keys.records)).toBe(3);
+  });
+
+  test('a superseded attempt’s end changes nothing while a newer one has the lease, and leaves it that', async ({
+    world: { records, client, keys },
+  }) => {
+    const record = aRecord();
+    const lease = JSON.stringify({ lock: 'i.h', attempt: 2, containerId: 'c' });
+    await client.set(keys.lease(record.taskId), lease);
+    await records.append({ ...complete(record, 1), rank: 4 });
+    expect(await records.read(record.taskId)).toBeUndefined();
+    expect(await client.get(keys.lease(record.taskId))).toBe(lease);
+    await records.append({ ...complete(record, 2), rank: 4 });
+    expect(await records.read(record.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 2 });
+    expect(await client.exists(keys.lease(record.taskId))).toBe(0);
+  });
+});
+
 describe('draining', () => {
   test('records of one task are collapsed to the newest, the others kept', async ({ world }) => {
     const { records, drainer, table, eye, keys } = world;
     const [one, two] = [aRecord(), aRecord()];
-    for (const record of [one, complete(one), running(one), two]) await records.append(record);
+    for (const record of [one, running(one), complete(one), two]) await records.append(record);
     expect(await drainer.flush()).toBe(4);
     expect(table.writes).toEqual([[complete(one), two]]);
     expect(await eye.xlen(keys.records)).toBe(0);
@@ -212,9 +250,10 @@ describe('draining', () => {
   });
 
   test('batches out of order end with the newest record in the database', async ({ world }) => {
-    const { records, drain, table } = world;
+    const { drain, table, eye, keys } = world;
     const record = aRecord();
-    for (const one of [complete(record, 2), running(record, 1), record, running(record, 2)]) await records.append(one);
+    for (const one of [complete(record, 2), running(record, 1), record, running(record, 2)])
+      await eye.xadd(keys.records, '*', 'record', encodeTaskRecord(one));
     await drain({ batch: 1 }).flush();
     expect(table.writes).toHaveLength(4);
     expect(table.rows.get(record.taskId)).toEqual(complete(record, 2));

@@ -417,6 +417,23 @@ describe.each(KINDS)('on %s', (kind) => {
       }
     });
 
+    test('a final status stays, but for a completion of an attempt that none came after', async () => {
+      const record = aRecord();
+      const status = async (): Promise<string | undefined> => (await taskById(db, record.taskId))?.status;
+      await upsertTaskRecords(db, [{ ...record, status: 'TIMEOUT', attempt: 2, rank: 3 }]);
+      for (const late of [
+        { status: 'RUNNING', attempt: 3, rank: 1 },
+        { status: 'ERROR', attempt: 3, rank: 3 },
+        { status: 'COMPLETE', attempt: 1, rank: 4 },
+      ] as const) {
+        await upsertTaskRecords(db, [{ ...record, ...late }]);
+        expect(await status()).toBe('TIMEOUT');
+      }
+      await upsertTaskRecords(db, [{ ...record, status: 'COMPLETE', attempt: 2, rank: 4 }]);
+      await upsertTaskRecords(db, [{ ...record, status: 'CANCELLED', attempt: 3, rank: 3 }]);
+      expect(await status()).toBe('COMPLETE');
+    });
+
     test('500 records go in one statement, and a batch above that is refused', async () => {
       const workspaceId = newId<WorkspaceId>();
       const records = Array.from({ length: 500 }, (_value, index) =>

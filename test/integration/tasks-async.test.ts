@@ -2,96 +2,15 @@
 /* oxlint-disable no-empty-pattern */
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
-import type { ContainerId, StubId, TaskId, TokenId } from '#shared/domain/ids.ts';
+import type { ContainerId, StubId, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
-import { ContainerStops } from '#scheduler/containers/actions.ts';
-import { ContainerBook } from '#scheduler/containers/book.ts';
-import type { Target } from '#scheduler/deployments/stub-config.ts';
-import type { Caller } from '#scheduler/identity/caller.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
-import type { Db } from '#scheduler/store/db.ts';
-import {
-  acceptedJobOf,
-  insertAcceptedTasks,
-  openTaskIdsOfQueue,
-  taskById,
-  upsertTaskRecords,
-} from '#scheduler/store/queries/tasks.ts';
-import { Actions } from '#scheduler/tasks/actions.ts';
-import { Drainer } from '#scheduler/tasks/drainer.ts';
-import { recordOfRow } from '#scheduler/tasks/recording.ts';
+import { acceptedJobOf, taskById } from '#scheduler/store/queries/tasks.ts';
 import { TaskSweep } from '#scheduler/tasks/sweep.ts';
-import type { EndRequest } from '#scheduler/tasks/task-actions.ts';
-import { test as base, waitFor } from '../helpers/services.ts';
-import { aDb } from './store-fixture.ts';
+import { waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
-import { aProcess, aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
-
-/** A process whose tasks reach the database, with the leader's parts that see to them. */
-interface World extends Process {
-  readonly db: Db;
-  readonly drainer: Drainer;
-  readonly sweep: TaskSweep;
-  readonly actions: Actions;
-}
-
-type Options = NonNullable<Parameters<typeof aProcess>[1]> & { readonly batch?: number };
-
-const test = base
-  .extend('db', { scope: 'file' }, async ({}, { onCleanup }): Promise<Db> => {
-    const opened = await aDb('pglite');
-    onCleanup(() => opened.stop());
-    return opened.db;
-  })
-  .extend('start', async ({ redis, db }, { onCleanup }) => {
-    const processes: Process[] = [];
-    onCleanup(async () => {
-      for (const one of processes) await one.stop();
-      // The sweep looks at every open row of the database: a test leaves none to the next one.
-      await db.query('delete from tasks');
-    });
-    return async (options: Options = {}): Promise<World> => {
-      const made = await aProcess(redis, {
-        loadFromDb: async (taskId) => {
-          const row = await taskById(db, taskId);
-          return row === undefined ? undefined : recordOfRow(row);
-        },
-        commit: (batch) => insertAcceptedTasks(db, batch),
-        ...options,
-      });
-      processes.push(made);
-      const { queues, records, leases, replies, slots, tasks, dispatcher, client, keys } = made;
-      const parts = { queues, records, leases, clock: systemClock, log: quiet, ender: tasks.ender };
-      return {
-        ...made,
-        db,
-        drainer: new Drainer({ client, keys, log: quiet, write: (batch) => upsertTaskRecords(db, batch) }),
-        sweep: new TaskSweep({
-          ...parts,
-          db,
-          batch: options.batch ?? 500,
-          jobOf: (taskId) => acceptedJobOf(db, taskId),
-          isLeader: () => true,
-          isAlive: () => true,
-          onReturned: (queue) => dispatcher.wake(queue),
-        }),
-        actions: new Actions({
-          ...parts,
-          attempts: tasks.attempts,
-          replies,
-          stops: new ContainerStops(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
-          // Pages of two, so that a handful of tasks fills several.
-          openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),
-          onQueueChanged: () => undefined,
-        }),
-      };
-    };
-  })
-  .extend('one', async ({ start }) => start());
-
-function aQueueTarget(changes: Partial<Target['config']> = {}): Target {
-  return { ...aTarget(changes), kind: 'taskqueue', sync: false };
-}
+import { MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
+import { aQueueTarget, age, anEnd, callerOf, drained, put, reaches, sent, test } from './tasks-world.ts';
 
 /** The queues with another `delay`. */
 const withDelay =
@@ -104,44 +23,6 @@ const withDelay =
         return typeof value === 'function' ? value.bind(whole) : value;
       },
     });
-
-async function put(one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> {
-  const submission = await one.tasks.submit(target, { input });
-  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
-  return submission.taskId;
-}
-const sent = (link: PlayedLink, count = 1) =>
-  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
-const reaches = (one: Process, taskId: TaskId, status: string) =>
-  waitFor(async () => {
-    const record = await one.records.read(taskId);
-    return record?.status === status && record;
-  }, `the task is ${status}`);
-/** The rows are as old as the sweep wants them. */
-const age = (one: World, seconds: number) =>
-  one.db.query(`update tasks set updated_at = now() - make_interval(secs => $1)`, [seconds]);
-const drained = async (one: World) => {
-  await one.records.flush();
-  await one.drainer.flush();
-};
-const callerOf = (target: Target, container?: Caller['container']): Caller => ({
-  workspaceId: target.workspaceId,
-  workspaceDbId: 1,
-  tokenId: 't' as TokenId,
-  type: container === undefined ? 'workspace' : 'container',
-  isAdmin: false,
-  ...(container === undefined ? {} : { container }),
-});
-const anEnd = (taskId: TaskId, changes: Partial<EndRequest> = {}): EndRequest => ({
-  taskId,
-  taskStatus: 'COMPLETE',
-  containerId: '',
-  durationSeconds: 1,
-  containerHostname: '',
-  keepWarmSeconds: 0,
-  result: Buffer.from('{"by":"another"}'),
-  ...changes,
-});
 
 describe('an asynchronous task', () => {
   test('is in the database before its id is returned, runs, and ends there too', async ({ one }) => {
@@ -267,8 +148,9 @@ describe('retries of a handler that asks for them', () => {
 });
 
 describe('a container that is lost', () => {
-  /** Its attempt is lost with it. */
+  /** It was told to stop, and cut its attempt off. */
   async function lose(one: Process, containerId: ContainerId): Promise<void> {
+    one.slots.leave(containerId);
     one.slots.remove(containerId);
     await one.tasks.containerGone(containerId);
   }
@@ -398,6 +280,7 @@ describe('the sweep', () => {
       clock: systemClock,
       log: quiet,
       ender: one.tasks.ender,
+      changes: one.tasks.changes,
       jobOf: (id) => acceptedJobOf(one.db, id),
       isLeader: () => true,
       isAlive: () => true,

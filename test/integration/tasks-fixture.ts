@@ -17,6 +17,7 @@ import { Registry } from '#shared/metrics.ts';
 import { systemClock } from '#shared/clock.ts';
 import type { Target } from '#scheduler/deployments/stub-config.ts';
 import { Dispatcher } from '#scheduler/dispatch/dispatcher.ts';
+import { LastAttempts } from '#scheduler/dispatch/last-attempts.ts';
 import { Leases } from '#scheduler/dispatch/leases.ts';
 import { Replies } from '#scheduler/dispatch/replies.ts';
 import type { ReadyContainer, RunOrder, TaskLink } from '#scheduler/dispatch/slots.ts';
@@ -24,6 +25,7 @@ import { SlotTable } from '#scheduler/dispatch/slots.ts';
 import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import type { Keys } from '#scheduler/queues/keys.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
+import type { TaskJob } from '#scheduler/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
 import type { AcceptedTask } from '#scheduler/store/queries/tasks.ts';
 import { Bodies } from '#scheduler/tasks/bodies.ts';
@@ -166,6 +168,7 @@ export async function aProcess(
     readonly queues?: (queues: TaskQueues) => TaskQueues;
     /** Where rows of asynchronous tasks are committed; absent: nowhere. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
+    readonly keepJob?: (job: TaskJob) => Promise<void>;
   } = {},
 ): Promise<Process> {
   const instance = newInstanceId();
@@ -190,8 +193,10 @@ export async function aProcess(
     queues,
     records,
     leases,
+    lastAttempts: new LastAttempts(client, keys),
     slots,
     accepting: new GroupCommit(options.commit ?? (() => Promise.resolve())),
+    keepJob: options.keepJob ?? (() => Promise.resolve()),
     due,
     bodies: new Bodies(bytes, { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 }),
     replies,

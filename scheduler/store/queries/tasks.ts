@@ -137,7 +137,8 @@ const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, que
     deadline_s double precision, duration_ms double precision)`;
 
 /**
- * Writes what is now known of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless: (attempt, rank) never goes backwards. Ids must differ
+ * Writes what is now known of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless: (attempt, rank) never goes backwards, and a final status is replaced
+ * only by the late COMPLETE of an attempt that none came after. Ids must differ
  * within a batch (one row cannot be written twice by one statement).
  */
 export async function upsertTaskRecords(db: Queryable, records: readonly TaskRecordRow[]): Promise<void> {
@@ -150,7 +151,8 @@ export async function upsertTaskRecords(db: Queryable, records: readonly TaskRec
        result_object_id = excluded.result_object_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
        deadline_at = excluded.deadline_at, duration_ms = excluded.duration_ms, updated_at = now(),
        job = case when excluded.rank >= 3 then null else tasks.job end
-     where (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank)`,
+     where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
+       else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end`,
     [JSON.stringify(records.map((record) => encode(record, null)))],
   );
 }
@@ -171,6 +173,21 @@ export async function insertAcceptedTasks(db: Queryable, tasks: readonly Accepte
   await db.query(
     `${INSERT} on conflict (id) do update set job = excluded.job where tasks.rank < 3 and tasks.job is null`,
     [JSON.stringify(tasks.map((task) => encode(task.record, task.job)))],
+  );
+}
+
+/** What the queue entries of up to 500 asynchronous tasks that have not ended have become. Of several of one task the last one stands. */
+export async function updateAcceptedJobs(
+  db: Queryable,
+  jobs: readonly { readonly taskId: TaskId; readonly job: string }[],
+): Promise<void> {
+  if (jobs.length === 0) return;
+  if (jobs.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} tasks at a time`);
+  const last = new Map(jobs.map(({ taskId, job }) => [taskId, storableText(job)]));
+  await db.query(
+    `update tasks set job = r.job from json_to_recordset($1::json) as r (id text, job text)
+     where tasks.id = r.id and tasks.rank < 3 and tasks.job is not null`,
+    [JSON.stringify([...last].map(([id, job]) => ({ id, job })))],
   );
 }
 

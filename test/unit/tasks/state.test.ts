@@ -69,7 +69,15 @@ test.each([
   },
 );
 
-const FACTS: EndingFacts = { sync: false, timeoutMs: 1500, retries: 2, retriesUsed: 0, losses: 0, stopping: false };
+const FACTS: EndingFacts = {
+  sync: false,
+  timeoutMs: 1500,
+  retries: 2,
+  retriesUsed: 0,
+  losses: 0,
+  stopping: false,
+  died: 0,
+};
 
 test.each([
   ['a handler that asks for it is retried while the budget lasts', 'retry', {}, { kind: 'retry' }],
@@ -81,6 +89,9 @@ test.each([
   ['five times', 'lost', { losses: 4 }, { kind: 'again' }],
   ['and not a sixth', 'lost', { losses: 5 }, { kind: 'final', failureReason: 'infrastructure_limit' }],
   ['user retries do not use that budget up', 'lost', { losses: 4, retriesUsed: 2 }, { kind: 'again' }],
+  ['three containers that died on it are enough', 'lost', { died: 3 }, { kind: 'final', failureReason: 'poison_task' }],
+  ['whoever’s fault it was', 'exited', { died: 3 }, { kind: 'final', status: 'ERROR', failureReason: 'poison_task' }],
+  ['two are not', 'lost', { died: 2 }, { kind: 'again' }],
   ['the execution limit is final', 'timeout', {}, { kind: 'final', status: 'TIMEOUT' }],
 ] as const)('asynchronous: %s', (_name, outcome, changes, expected) => {
   expect(verdictOf(outcome, { ...FACTS, ...changes })).toMatchObject(expected);

@@ -1,0 +1,68 @@
+// The one door through which a task's status changes: the table in state.ts is asked first, and what it does not list is refused, counted and logged. Everything that starts, ends, retries or gives back
+// a task goes through here; the record's own guard (mayReplace) then orders what several processes say of one task.
+import type { TaskStatus } from '#shared/domain/status.ts';
+import type { Log } from '#shared/log.ts';
+import type { TaskMetrics } from './metrics.ts';
+import type { TaskRecord, TaskRecords } from './records.ts';
+import type { TaskEvent } from './state.ts';
+import { moveOf } from './state.ts';
+
+export class Changes {
+  readonly #records: Pick<TaskRecords, 'append' | 'appendSoon'>;
+  readonly #metrics: Pick<TaskMetrics, 'refused'>;
+  readonly #log: Log;
+
+  constructor(parts: {
+    readonly records: Pick<TaskRecords, 'append' | 'appendSoon'>;
+    readonly metrics: Pick<TaskMetrics, 'refused'>;
+    readonly log: Log;
+  }) {
+    this.#records = parts.records;
+    this.#metrics = parts.metrics;
+    this.#log = parts.log;
+  }
+
+  /** A new task. @param soon - nobody knows its id yet: a newer record may replace this one before it is written */
+  accept(record: TaskRecord, soon: boolean): void {
+    this.#write(record, soon);
+  }
+
+  /**
+   * Writes what the task has become, when every event in turn may happen to it.
+   * @param from - its status as far as is known here; CLAIMED counts as PENDING
+   * @param soon - nobody knows its id yet: a newer record may replace this one before it is written
+   * @returns false: refused, nothing was written
+   */
+  apply(from: TaskStatus, events: TaskEvent | readonly TaskEvent[], record: TaskRecord, soon = false): boolean {
+    let status: TaskStatus = from;
+    for (const event of typeof events === 'string' ? [events] : events) {
+      const next = moveOf(status, event);
+      if (next === undefined) return this.#refuse(status, event, record);
+      status = next;
+    }
+    if (status !== record.status) {
+      throw new TypeError(`task ${record.taskId} cannot be recorded as ${record.status}: it is ${status}`);
+    }
+    this.#write(record, soon);
+    return true;
+  }
+
+  /** Like {@link apply}; resolves when Redis has the record or keeps it for another try. */
+  async applied(from: TaskStatus, event: TaskEvent, record: TaskRecord): Promise<boolean> {
+    const next = moveOf(from, event);
+    if (next === undefined) return this.#refuse(from, event, record);
+    await this.#records.append(record);
+    return true;
+  }
+
+  #write(record: TaskRecord, soon: boolean): void {
+    if (soon) this.#records.appendSoon(record);
+    else void this.#records.append(record);
+  }
+
+  #refuse(from: TaskStatus, event: TaskEvent, record: TaskRecord): false {
+    this.#metrics.refused.inc({ from, event });
+    this.#log.warn({ taskId: record.taskId, from, event, attempt: record.attempt }, 'a change of a task was refused');
+    return false;
+  }
+}

@@ -1,0 +1,139 @@
+// A scheduler process whose tasks reach a real database, with the leader's parts that see to them and the verbs that people and foreign runners have.
+/* oxlint-disable no-empty-pattern */
+import { systemClock } from '#shared/clock.ts';
+import type { TaskId, TokenId } from '#shared/domain/ids.ts';
+import { ContainerStops } from '#scheduler/containers/actions.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import type { Target } from '#scheduler/deployments/stub-config.ts';
+import type { Caller } from '#scheduler/identity/caller.ts';
+import type { Db } from '#scheduler/store/db.ts';
+import {
+  acceptedJobOf,
+  insertAcceptedTasks,
+  openTaskIdsOfQueue,
+  taskById,
+  upsertTaskRecords,
+} from '#scheduler/store/queries/tasks.ts';
+import { keptJobs } from '#scheduler/tasks/accepting.ts';
+import { Actions } from '#scheduler/tasks/actions.ts';
+import { Drainer } from '#scheduler/tasks/drainer.ts';
+import { recordOfRow } from '#scheduler/tasks/recording.ts';
+import { TaskSweep } from '#scheduler/tasks/sweep.ts';
+import type { EndRequest } from '#scheduler/tasks/task-actions.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import { aDb } from './store-fixture.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
+
+/** A process whose tasks reach the database, with the leader's parts that see to them. */
+export interface World extends Process {
+  readonly db: Db;
+  readonly drainer: Drainer;
+  readonly sweep: TaskSweep;
+  readonly actions: Actions;
+}
+
+export type Options = NonNullable<Parameters<typeof aProcess>[1]> & { readonly batch?: number };
+
+export const test = base
+  .extend('db', { scope: 'file' }, async ({}, { onCleanup }): Promise<Db> => {
+    const opened = await aDb('pglite');
+    onCleanup(() => opened.stop());
+    return opened.db;
+  })
+  .extend('start', async ({ redis, db }, { onCleanup }) => {
+    const processes: Process[] = [];
+    onCleanup(async () => {
+      for (const one of processes) await one.stop();
+      // The sweep looks at every open row of the database: a test leaves none to the next one.
+      await db.query('delete from tasks');
+    });
+    return async (options: Options = {}): Promise<World> => {
+      const made = await aProcess(redis, {
+        loadFromDb: async (taskId) => {
+          const row = await taskById(db, taskId);
+          return row === undefined ? undefined : recordOfRow(row);
+        },
+        commit: (batch) => insertAcceptedTasks(db, batch),
+        keepJob: keptJobs(db),
+        ...options,
+      });
+      processes.push(made);
+      const { queues, records, leases, replies, slots, tasks, dispatcher, client, keys } = made;
+      const parts = {
+        queues,
+        records,
+        leases,
+        clock: systemClock,
+        log: quiet,
+        ender: tasks.ender,
+        changes: tasks.changes,
+      };
+      return {
+        ...made,
+        db,
+        drainer: new Drainer({ client, keys, log: quiet, write: (batch) => upsertTaskRecords(db, batch) }),
+        sweep: new TaskSweep({
+          ...parts,
+          db,
+          batch: options.batch ?? 500,
+          jobOf: (taskId) => acceptedJobOf(db, taskId),
+          isLeader: () => true,
+          isAlive: () => true,
+          onReturned: (queue) => dispatcher.wake(queue),
+        }),
+        actions: new Actions({
+          ...parts,
+          attempts: tasks.attempts,
+          replies,
+          stops: new ContainerStops(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),
+          // Pages of two, so that a handful of tasks fills several.
+          openTasks: (queue, _limit, after) => openTaskIdsOfQueue(db, queue, 2, after),
+          onQueueChanged: () => undefined,
+        }),
+      };
+    };
+  })
+  .extend('one', async ({ start }) => start());
+
+export function aQueueTarget(changes: Partial<Target['config']> = {}): Target {
+  return { ...aTarget(changes), kind: 'taskqueue', sync: false };
+}
+
+export async function put(one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> {
+  const submission = await one.tasks.submit(target, { input });
+  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  return submission.taskId;
+}
+export const sent = (link: PlayedLink, count = 1) =>
+  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
+export const reaches = (one: Process, taskId: TaskId, status: string) =>
+  waitFor(async () => {
+    const record = await one.records.read(taskId);
+    return record?.status === status && record;
+  }, `the task is ${status}`);
+/** The rows are as old as the sweep wants them. */
+export const age = (one: World, seconds: number) =>
+  one.db.query(`update tasks set updated_at = now() - make_interval(secs => $1)`, [seconds]);
+export const drained = async (one: World) => {
+  await one.records.flush();
+  await one.drainer.flush();
+};
+export const callerOf = (target: Target, container?: Caller['container']): Caller => ({
+  workspaceId: target.workspaceId,
+  workspaceDbId: 1,
+  tokenId: 't' as TokenId,
+  type: container === undefined ? 'workspace' : 'container',
+  isAdmin: false,
+  ...(container === undefined ? {} : { container }),
+});
+export const anEnd = (taskId: TaskId, changes: Partial<EndRequest> = {}): EndRequest => ({
+  taskId,
+  taskStatus: 'COMPLETE',
+  containerId: '',
+  durationSeconds: 1,
+  containerHostname: '',
+  keepWarmSeconds: 0,
+  result: Buffer.from('{"by":"another"}'),
+  ...changes,
+});
