@@ -28,6 +28,12 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_MAX_INVOKE_BODY_BYTES: Count('largest body of a JSON invocation', 16 * 1024 ** 2),
   LONGSHORE_MAX_RESULT_BYTES: Count('largest result of a task', 64 * 1024 ** 2),
   LONGSHORE_MAX_CONTAINERS: Count('most containers of one deployment', 100),
+  LONGSHORE_RESTART_GRACE_SECONDS: Type.Integer({
+    minimum: 0,
+    maximum: 3600,
+    default: 120,
+    description: 'after a start, containers found running are not stopped for want of work for so long',
+  }),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [
       Type.Literal('trace'),

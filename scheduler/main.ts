@@ -8,6 +8,7 @@ import { Lifecycle } from '#shared/lifecycle.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
+import { Breakers } from './autoscaler/breakers.ts';
 import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
 import { registerGauges } from './compose/gauges.ts';
@@ -203,11 +204,13 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     isAlive: (replica) => presence.isAlive(replica),
   });
   machines.attach(book);
+  const breakers = new Breakers({ db, clock, log, fence: () => leader.fence() });
   const autoscaler: Autoscaler = new Autoscaler({
     targets,
     queues,
     book: leaderBook,
     slots,
+    breakers,
     clock,
     log,
     metrics: new AutoscalerMetrics(registry),
@@ -215,6 +218,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     due,
     isLeader,
     maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
+    graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
   const gauges = registerGauges({
@@ -292,7 +296,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
   leader.onChange((now) => {
     if (now.kind !== 'leading') return;
-    autoscaler.sweep();
+    autoscaler.leads();
     placer.wake();
   });
   const surfaces = createSurfaces({

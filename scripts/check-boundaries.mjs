@@ -18,7 +18,7 @@ const HOMES = {
   fastify: ['scheduler/http/', 'scheduler/main.ts', 'agent/telemetry/'],
 };
 /** Files that decide: plain data in, plain data out. */
-const PURE = /^(?:agent|scheduler)\/.*\/(?:decide|state|plan|filter|score|place|choose)\.ts$/;
+const PURE = /^(?:agent|scheduler)\/.*\/(?:decide|breaker|window|grace|state|plan|filter|score|place|choose)\.ts$/;
 const IMPORT = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"]*?\s+from\s+)?['"]([^'"]+)['"]/;
 
 const offences = [];

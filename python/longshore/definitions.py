@@ -63,22 +63,33 @@ class Image:
 
 
 class QueueDepthAutoscaler:
-    """One container for every `tasks_per_container` tasks that wait or run, between the two bounds."""
+    """
+    One container for every `tasks_per_container` tasks that wait or run, between the two bounds. An idle one goes only when nothing within the last
+    `window_seconds` (at most 3600) asked for it.
+    """
 
-    def __init__(self, min_containers: int = 0, max_containers: int = 1, tasks_per_container: int = 1) -> None:
+    def __init__(
+        self, min_containers: int = 0, max_containers: int = 1, tasks_per_container: int = 1, window_seconds: int = 0
+    ) -> None:
         self.min_containers = whole('min_containers', min_containers, 0)
         self.max_containers = whole('max_containers', max_containers, 1)
         self.tasks_per_container = whole('tasks_per_container', tasks_per_container, 1)
+        self.window_seconds = whole('window_seconds', window_seconds, 0)
+        if self.window_seconds > 3600:
+            raise DefinitionError('window_seconds: must be 3600 or less, not %d' % window_seconds)
         if self.min_containers > self.max_containers:
             raise DefinitionError('min_containers: %d is more than max_containers (%d)' % (min_containers, max_containers))
 
     def described(self) -> Dict[str, Any]:
-        return {
+        described = {
             'type': 'queue_depth',
             'maxContainers': self.max_containers,
             'tasksPerContainer': self.tasks_per_container,
             'minContainers': self.min_containers,
         }
+        if self.window_seconds > 0:
+            described['windowSeconds'] = self.window_seconds
+        return described
 
 
 class Volume:

@@ -149,7 +149,7 @@ def load(): return 1
     name='everything', app='shop', cpu='500m', memory='1gi', gpu=['A10G', 'T4'], gpu_count=2, on_start=load, workers=4,
     image=Image(python_version='3.11', python_packages=['numpy'], commands=['true']).add_python_packages(['scipy']),
     concurrent_requests=3, keep_warm_seconds=-1, max_pending_tasks=7, timeout=60, env={'A': 'b=c'}, secrets=['KEY'],
-    autoscaler=QueueDepthAutoscaler(min_containers=1, max_containers=5, tasks_per_container=2),
+    autoscaler=QueueDepthAutoscaler(min_containers=1, max_containers=5, tasks_per_container=2, window_seconds=30),
     volumes=[Volume(name='data', mount_path='./data')], authorized=False, tracebacks=True,
 )
 def handler(): ...
@@ -185,7 +185,13 @@ def handler(): ...
                         'maxPendingTasks': 7,
                         'timeout': 60,
                         'retries': 0,
-                        'autoscaler': {'type': 'queue_depth', 'maxContainers': 5, 'tasksPerContainer': 2, 'minContainers': 1},
+                        'autoscaler': {
+                            'type': 'queue_depth',
+                            'maxContainers': 5,
+                            'tasksPerContainer': 2,
+                            'minContainers': 1,
+                            'windowSeconds': 30,
+                        },
                         'env': ['A=b=c'],
                         'secrets': [{'name': 'KEY'}],
                         'volumes': [{'name': 'data', 'mountPath': './data'}],

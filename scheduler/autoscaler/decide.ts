@@ -1,5 +1,9 @@
+// How many containers one queue should have, and what to do about it; pure.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
+import type { Breaker } from './breaker.ts';
+import { breakerPhase } from './breaker.ts';
+import type { ScaleInHold } from './grace.ts';
 
 /** A container that counts, as the decision sees it. */
 export interface ScaleContainer {
@@ -14,32 +18,54 @@ export interface ScaleContainer {
   readonly keepWarmMs: number;
   /** Asked for by a warm-up: spared until it is ready, then kept for its keep-warm like any other. */
   readonly warmUp: boolean;
+  /** It came back with its lost machine: too much as soon as it is idle, since another one may have taken its place. */
+  readonly returned: boolean;
 }
 
-export interface ScaleInput {
+/** What bounds the number of containers of one queue. */
+export interface ScaleBounds {
+  /** False: stopped, or its deployment is gone. */
   readonly active: boolean;
+  readonly tasksPerContainer: number;
+  readonly minContainers: number;
+  readonly maxContainers: number;
+}
+
+export interface ScaleInput extends ScaleBounds {
   /** waiting + prioritized + running + delayed due within 10 s; undefined: the sample failed. */
   readonly inFlight: number | undefined;
   /** Of those, the ones nobody works on yet. */
   readonly waiting: number;
-  readonly tasksPerContainer: number;
-  readonly minContainers: number;
-  readonly maxContainers: number;
   /** Infinity: never stopped for want of work. */
   readonly keepWarmMs: number;
   readonly containers: readonly ScaleContainer[];
   readonly breaker: Breaker;
-  /** Within the grace after a scheduler start nothing is stopped for want of work. */
-  readonly scaleInAllowed: boolean;
+  /** The largest number wanted within the last window, and when that one leaves it. */
+  readonly wantedInWindow: number;
+  readonly windowEndsMs?: number;
+  /** Nothing is stopped for want of work: a scheduler or leader that just started, machines that went silent together. */
+  readonly hold?: ScaleInHold | undefined;
 }
 
+export type HoldReason =
+  | 'at_target'
+  | 'busy_or_warm'
+  | 'in_window'
+  | 'bad_sample'
+  | 'cooling_down'
+  | 'probing'
+  | ScaleInHold['why'];
+
+/** `wanted`: how many the queue asks for; absent after a failed sample. `againAtMs`: when the same question may have another answer although nothing changed. */
 export type ScaleDecision =
+  | { readonly kind: 'hold'; readonly why: HoldReason; readonly wanted?: number; readonly againAtMs?: number }
   | {
-      readonly kind: 'hold';
-      readonly why: 'at_target' | 'busy_or_warm' | 'bad_sample' | 'cooling_down' | 'after_restart';
-      readonly againAtMs?: number;
+      readonly kind: 'start';
+      readonly count: number;
+      readonly wanted: number;
+      /** The one container that shows whether starts work again. */
+      readonly probe: boolean;
     }
-  | { readonly kind: 'start'; readonly count: number; readonly wanted: number }
   | {
       readonly kind: 'stop';
       readonly containers: readonly ContainerId[];
@@ -47,35 +73,19 @@ export type ScaleDecision =
       readonly againAtMs?: number;
     };
 
-/** Start failures in a row, and until when nothing is started. */
-export interface Breaker {
-  readonly failures: number;
-  readonly opened: number;
-  readonly closedAtMs: number;
-}
-export const CLOSED_BREAKER: Breaker = { failures: 0, opened: 0, closedAtMs: 0 };
-const FAILURES_TO_OPEN = 3;
-const COOLDOWN_MS = 60_000;
-const LONGEST_COOLDOWN_MS = 15 * 60_000;
-
-/** One more start failure (or exit within 60 s of ready with nothing completed); the third opens the breaker, and each failed probe after it. */
-export function breakerAfterFailure(before: Breaker, nowMs: number): Breaker {
-  const failures = before.failures + 1;
-  if (failures < FAILURES_TO_OPEN) return { ...before, failures };
-  const cooldown = Math.min(COOLDOWN_MS * 2 ** before.opened, LONGEST_COOLDOWN_MS);
-  return { failures: FAILURES_TO_OPEN - 1, opened: before.opened + 1, closedAtMs: nowMs + cooldown };
-}
-
 const COUNTS: ReadonlySet<ContainerState> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
 
+/** Pending and starting ones are capacity, too; what leaves, or is on a lost machine, is not. */
+export const isLive = (state: ContainerState): boolean => COUNTS.has(state);
+
+const SAMPLE_AGAIN_MS = 1000;
+const GUARD_AGAIN_MS = 5000;
+
 /** How many containers the queue asks for, before what lives is looked at. */
-export function wantedContainers(
-  input: Pick<ScaleInput, 'active' | 'tasksPerContainer' | 'minContainers' | 'maxContainers'>,
-  inFlight: number,
-): number {
-  if (!input.active) return 0;
-  const raw = Math.ceil(inFlight / Math.max(1, input.tasksPerContainer));
-  return Math.max(input.minContainers, Math.min(raw, Math.max(input.maxContainers, input.minContainers)));
+export function wantedContainers(bounds: ScaleBounds, inFlight: number): number {
+  if (!bounds.active) return 0;
+  const raw = Math.ceil(inFlight / Math.max(1, bounds.tasksPerContainer));
+  return Math.max(bounds.minContainers, Math.min(raw, Math.max(bounds.maxContainers, bounds.minContainers)));
 }
 
 /**
@@ -83,30 +93,90 @@ export function wantedContainers(
  * A failed sample changes nothing; a container with a running attempt is never chosen.
  */
 export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
-  if (input.inFlight === undefined) return { kind: 'hold', why: 'bad_sample', againAtMs: nowMs + 1000 };
-  const live = input.containers.filter((container) => COUNTS.has(container.state));
+  if (input.inFlight === undefined) return { kind: 'hold', why: 'bad_sample', againAtMs: nowMs + SAMPLE_AGAIN_MS };
+  const live = input.containers.filter((container) => isLive(container.state));
   const wanted = wantedContainers(input, input.inFlight);
+  const phase = breakerPhase(input.breaker, nowMs);
+  if (phase === 'cooling' && input.active) return whileCooling(input, live, wanted, nowMs);
   if (wanted > live.length) {
-    if (nowMs < input.breaker.closedAtMs)
-      return { kind: 'hold', why: 'cooling_down', againAtMs: input.breaker.closedAtMs };
-    const missing = wanted - live.length;
-    const probing = input.breaker.opened > 0;
-    if (probing && live.length > 0) return { kind: 'hold', why: 'cooling_down' };
-    return { kind: 'start', count: probing ? 1 : missing, wanted };
+    if (phase === 'closed') return { kind: 'start', count: wanted - live.length, wanted, probe: false };
+    return live.some((container) => mayProve(container, input.breaker))
+      ? { kind: 'hold', why: 'probing', wanted }
+      : { kind: 'start', count: 1, wanted, probe: true };
   }
-  const surplus = live.length - wanted;
-  if (surplus <= 0) return { kind: 'hold', why: 'at_target' };
-  if (!input.scaleInAllowed && input.active) return { kind: 'hold', why: 'after_restart', againAtMs: nowMs + 5000 };
-  const leaving = live
+  const kept = keptContainers(input, wanted);
+  if (live.length <= wanted) return { kind: 'hold', why: 'at_target', wanted };
+  if (live.length <= kept) return { kind: 'hold', why: 'in_window', wanted, ...again(input.windowEndsMs, nowMs) };
+  if (input.active && input.hold !== undefined) return held(input.hold, wanted, nowMs);
+  return stopSurplus(live, live.length - kept, input, wanted, nowMs);
+}
+
+/** Bounds that were set lower count at once; what the queue asked for before counts until it has left the window. */
+function keptContainers(input: ScaleInput, wanted: number): number {
+  if (!input.active) return 0;
+  return Math.max(wanted, Math.min(input.wantedInWindow, Math.max(input.maxContainers, input.minContainers)));
+}
+
+/** Nothing is started, and what has not started yet goes. What is ready serves on: of it no fewer stay than if nothing had failed. */
+function whileCooling(
+  input: ScaleInput,
+  live: readonly ScaleContainer[],
+  wanted: number,
+  nowMs: number,
+): ScaleDecision {
+  const ready = live.filter((container) => container.state === 'RUNNING');
+  const unready = live.filter((container) => container.state !== 'RUNNING');
+  const surplus = Math.max(0, ready.length - keptContainers(input, wanted));
+  const againAtMs = Math.min(
+    input.breaker.coolsUntilMs,
+    nextExpiry(ready, input.keepWarmMs, nowMs) ?? Number.POSITIVE_INFINITY,
+  );
+  const containers =
+    input.hold === undefined
+      ? [...leaving(unready, unready.length, input, nowMs), ...leaving(ready, surplus, input, nowMs)]
+      : [];
+  if (containers.length === 0) return { kind: 'hold', why: 'cooling_down', wanted, againAtMs };
+  return { kind: 'stop', containers, wanted, againAtMs };
+}
+
+function held(hold: ScaleInHold, wanted: number, nowMs: number): ScaleDecision {
+  const leftMs = hold.why === 'mass_disconnect' ? GUARD_AGAIN_MS : Math.max(1, hold.leftMs);
+  return { kind: 'hold', why: hold.why, wanted, againAtMs: nowMs + leftMs };
+}
+
+function stopSurplus(
+  live: readonly ScaleContainer[],
+  surplus: number,
+  input: ScaleInput,
+  wanted: number,
+  nowMs: number,
+): ScaleDecision {
+  const containers = leaving(live, surplus, input, nowMs);
+  const next = again(nextExpiry(live, input.keepWarmMs, nowMs), nowMs);
+  return containers.length > 0
+    ? { kind: 'stop', containers, wanted, ...next }
+    : { kind: 'hold', why: 'busy_or_warm', wanted, ...next };
+}
+
+function leaving(
+  live: readonly ScaleContainer[],
+  atMost: number,
+  input: ScaleInput,
+  nowMs: number,
+): readonly ContainerId[] {
+  return live
     .filter((container) => mayLeave(container, input, nowMs))
     .sort(byRemovalOrder)
-    .slice(0, surplus)
+    .slice(0, atMost)
     .map((container) => container.id);
-  const againAtMs = nextExpiry(live, input.keepWarmMs, nowMs);
-  const again = againAtMs === undefined ? {} : { againAtMs };
-  return leaving.length > 0
-    ? { kind: 'stop', containers: leaving, wanted, ...again }
-    : { kind: 'hold', why: 'busy_or_warm', ...again };
+}
+
+const again = (atMs: number | undefined, nowMs: number): { readonly againAtMs?: number } =>
+  atMs === undefined ? {} : { againAtMs: Math.max(atMs, nowMs + 1) };
+
+/** The probe itself, or what was on its way when the breaker opened: one of them at a time is enough to see. */
+function mayProve(container: ScaleContainer, breaker: Breaker): boolean {
+  return container.state !== 'RUNNING' || container.id === breaker.probe;
 }
 
 function mayLeave(container: ScaleContainer, input: ScaleInput, nowMs: number): boolean {
@@ -115,28 +185,34 @@ function mayLeave(container: ScaleContainer, input: ScaleInput, nowMs: number): 
   // What only starts may be what a waiting task gets; where nothing is wanted at all, nothing is kept for it.
   if (container.state !== 'RUNNING') return !input.active || input.waiting === 0;
   if (container.attempts > 0) return false;
-  return !input.active || nowMs - container.idleSinceMs >= Math.max(input.keepWarmMs, container.keepWarmMs);
+  return !input.active || container.returned || nowMs >= keepWarmEndsMs(container, input.keepWarmMs);
 }
 
-/** Pending newest first, then what starts, then the idle, longest first. */
+/** When an idle container has been kept for long enough; Infinity: never. */
+export const keepWarmEndsMs = (
+  container: Pick<ScaleContainer, 'idleSinceMs' | 'keepWarmMs'>,
+  keepWarmMs: number,
+): number => container.idleSinceMs + Math.max(keepWarmMs, container.keepWarmMs);
+
+/** Pending newest first, then what starts, then the idle: what came back with its machine, newest first, then the longest idle. */
 function byRemovalOrder(a: ScaleContainer, b: ScaleContainer): number {
   const rank = removalRank(a) - removalRank(b);
   if (rank !== 0) return rank;
-  return a.state === 'RUNNING' ? a.idleSinceMs - b.idleSinceMs : b.createdAtMs - a.createdAtMs;
+  return a.state === 'RUNNING' && !a.returned ? a.idleSinceMs - b.idleSinceMs : b.createdAtMs - a.createdAtMs;
 }
 
 function removalRank(container: ScaleContainer): number {
   if (container.state === 'PENDING') return 0;
-  return container.state === 'RUNNING' ? 2 : 1;
+  if (container.state !== 'RUNNING') return 1;
+  return container.returned ? 2 : 3;
 }
 
 function nextExpiry(live: readonly ScaleContainer[], keepWarmMs: number, nowMs: number): number | undefined {
-  if (!Number.isFinite(keepWarmMs)) return undefined;
   let next: number | undefined;
   for (const container of live) {
     if (container.state !== 'RUNNING' || container.attempts > 0) continue;
-    const at = container.idleSinceMs + Math.max(keepWarmMs, container.keepWarmMs);
-    if (at > nowMs && (next === undefined || at < next)) next = at;
+    const atMs = keepWarmEndsMs(container, keepWarmMs);
+    if (Number.isFinite(atMs) && atMs > nowMs && (next === undefined || atMs < next)) next = atMs;
   }
   return next;
 }

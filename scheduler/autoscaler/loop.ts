@@ -1,5 +1,6 @@
 // The scaling loop of the leader: looks at the queues that changed, reads their depth, lets decide.ts decide, and asks the book for containers or tells some to go. Woken by change
-// (coalesced for a few milliseconds), by the next keep-warm that runs out, and by a slow sweep. What must stay true: a bad sample changes nothing; a container with an attempt never goes.
+// (coalesced for a few milliseconds), by the next keep-warm or window that runs out, and by a slow sweep. What must stay true: a bad sample changes nothing; a container with an attempt never
+// goes; right after a start nothing goes.
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -12,15 +13,23 @@ import type { LoopMetrics } from '../loop-metrics.ts';
 import type { DueTimes } from '../queues/due.ts';
 import type { QueueDepth, TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
-import type { Breaker, ScaleContainer, ScaleDecision } from './decide.ts';
-import { breakerAfterFailure, CLOSED_BREAKER, decideScale, wantedContainers } from './decide.ts';
+import type { Breakers } from './breakers.ts';
+import type { ScaleDecision, ScaleInput } from './decide.ts';
+import { decideScale, isLive, wantedContainers } from './decide.ts';
+import type { ScaleInHold } from './grace.ts';
+import { scaleInHold } from './grace.ts';
+import { Look, windowMsOf } from './look.ts';
+import type { QueueMemory } from './memory.ts';
+import { Memories, rememberDecision, rememberState } from './memory.ts';
 import type { AutoscalerMetrics } from './metrics.ts';
+import { rememberWanted } from './window.ts';
 
 export interface AutoscalerParts {
   readonly targets: Targets;
   readonly queues: TaskQueues;
   readonly book: Book;
   readonly slots: SlotTable;
+  readonly breakers: Breakers;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: AutoscalerMetrics;
@@ -29,15 +38,34 @@ export interface AutoscalerParts {
   readonly isLeader: () => boolean;
   /** Cap on containers of one deployment. */
   readonly maxContainers: number;
+  /** After a start of this process, containers that it found are not stopped for want of work for so long; 120 s when absent. */
+  readonly graceMs?: number;
+  /** Many machines went silent at once: nothing is stopped for want of work. Absent: never. */
+  readonly isGuarded?: () => boolean;
   /** A start failed by the user's cause and nothing else serves the queue: its waiting callers get these lines. */
   readonly onStartFailed: (queue: QueueName, lastLines: string) => void;
 }
 
+/** Everything a decision about one queue comes from, at one moment. */
+export interface QueueLook {
+  readonly target: Target | undefined;
+  /** undefined: the sample failed. */
+  readonly depth: QueueDepth | undefined;
+  readonly input: ScaleInput;
+  readonly decision: ScaleDecision;
+  readonly windowMs: number;
+  readonly memory: QueueMemory | undefined;
+}
+
+export const RESTART_GRACE_MS = 120_000;
 const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;
 const MAX_MISSED = 10_000;
 const EARLY_EXIT_MS = 60_000;
-const DUE_SOON_MS = 10_000;
+/** An answer that took longer says how it was, not how it is. */
+const STALE_MS = 5_000;
+/** Samples that fail for so long are a condition of the deployment. */
+export const METRICS_UNAVAILABLE_MS = 60_000;
 /** Rounds of one queue are never further apart than this while it has containers. */
 const LONGEST_WAIT_MS = 30_000;
 
@@ -47,11 +75,15 @@ export class Autoscaler {
   /** Woken while another replica led, or nobody: looked at when this one begins to lead. */
   readonly #missed = new Set<QueueName>();
   readonly #timers = new Map<QueueName, NodeJS.Timeout>();
-  readonly #breakers = new Map<QueueName, Breaker>();
-  /** The last decision of each queue that has containers or tasks, for whoever asks why. */
-  readonly #decisions = new Map<QueueName, ScaleDecision>();
-  /** What each of them asked for when it was looked at last; a bad sample leaves it. */
+  /** What each queue asked for when it was looked at last; a bad sample leaves it. */
   readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
+  readonly #memories = new Memories();
+  readonly #look: Look;
+  /** Had containers when this process began to lead. */
+  #adopted: ReadonlySet<QueueName> = new Set();
+  #startedMs = 0;
+  #leadingSinceMs = 0;
+  #ready: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
   #sweep: NodeJS.Timeout | undefined;
   #running = false;
@@ -59,16 +91,31 @@ export class Autoscaler {
 
   constructor(parts: AutoscalerParts) {
     this.#parts = parts;
+    this.#look = new Look(parts);
     parts.book.onChange((change) => this.#bookChanged(change));
     parts.targets.onChange(({ target }) => {
-      if (target !== undefined) this.wake(target.queue);
+      if (target !== undefined) void this.#targetChanged(target.queue);
     });
   }
 
   start(): void {
     this.#stopped = false;
+    this.#startedMs = this.#parts.clock.monotonicMs();
+    this.leads();
     this.#sweep = setInterval(() => this.sweep(), SWEEP_MS);
     this.#sweep.unref();
+    this.sweep();
+  }
+
+  /** This process begins to lead: what it remembers is older than what another leader did meanwhile. */
+  leads(): void {
+    const { clock, book, breakers, log } = this.#parts;
+    this.#leadingSinceMs = clock.monotonicMs();
+    this.#adopted = new Set(book.queues());
+    this.#memories.clear();
+    this.#ready = breakers.load().catch((error: unknown) => {
+      log.warn({ err: error }, 'breakers not read, beginning without them');
+    });
     this.sweep();
   }
 
@@ -97,21 +144,49 @@ export class Autoscaler {
   /** A task came in: only when its queue asks for more than lives is a round worth it. */
   depthSeen(target: Target, depth: number): void {
     let live = 0;
-    for (const entry of this.#parts.book.ofQueue(target.queue)) if (COUNTED.has(entry.row.state)) live += 1;
-    if (wantedContainers(this.#bounds(target), depth) > live) this.wake(target.queue);
+    for (const entry of this.#parts.book.ofQueue(target.queue)) if (isLive(entry.row.state)) live += 1;
+    if (wantedContainers(this.#look.bounds(target), depth) > live) this.wake(target.queue);
   }
 
   /** A container may have become idle: its keep-warm runs from now. */
   attemptEnded(queue: QueueName, containerId: ContainerId): void {
-    const container = this.#parts.slots.get(containerId);
-    // A container that served a task works: whatever failed before it is over.
-    if (container !== undefined && container.completed > 0 && this.#breakers.delete(queue)) this.wake(queue);
+    const { slots, breakers, book } = this.#parts;
+    const container = slots.get(containerId);
+    // A container that served a task works: what failed before it is over.
+    if (breakers.has(queue) && container !== undefined && container.completed > 0) {
+      const entry = book.get(containerId);
+      if (entry !== undefined && breakers.works(queue, entry.row)) this.wake(queue);
+    }
     if (this.#timers.has(queue)) return;
     if (container !== undefined && container.inFlight === 0) this.wake(queue);
   }
 
+  /** The last decision that was carried out. */
   decisionOf(queue: QueueName): ScaleDecision | undefined {
-    return this.#decisions.get(queue);
+    return this.#memories.peek(queue)?.decisions.at(-1)?.decision;
+  }
+
+  /** What would be decided now, from which numbers, and what was decided before; changes nothing. Right on the leader only. */
+  async explain(queue: QueueName): Promise<QueueLook> {
+    await this.#ready;
+    const [target, depth] = await Promise.all([
+      this.#parts.targets.byQueue(queue),
+      this.#sample([queue]).then(([only]) => only),
+    ]);
+    const memory = this.#memories.peek(queue);
+    const input = this.#look.input(queue, target, depth, memory, this.#holdOf(queue, target, memory));
+    const nowMs = this.#parts.clock.nowMs();
+    return { target, depth, input, decision: decideScale(input, nowMs), windowMs: windowMsOf(target), memory };
+  }
+
+  async #targetChanged(queue: QueueName): Promise<void> {
+    try {
+      // Started by a person: what failed before does not count.
+      if (this.#parts.breakers.has(queue)) await this.#parts.breakers.reread(queue);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, queue }, 'breaker not read again');
+    }
+    this.wake(queue);
   }
 
   /** For the gauges: what queues ask for, by the kind of their stub. */
@@ -121,9 +196,7 @@ export class Autoscaler {
 
   /** Queues whose breaker is open. */
   get degraded(): number {
-    let open = 0;
-    for (const breaker of this.#breakers.values()) if (breaker.opened > 0) open += 1;
-    return open;
+    return this.#parts.breakers.opened;
   }
 
   async #round(): Promise<void> {
@@ -152,18 +225,12 @@ export class Autoscaler {
   }
 
   async #decideAll(queues: readonly QueueName[]): Promise<void> {
-    const { clock, metrics, log } = this.#parts;
-    let depths: readonly QueueDepth[] | undefined;
-    try {
-      depths = await this.#parts.queues.depths(queues);
-      metrics.samples.inc({ result: 'ok' });
-    } catch (error) {
-      metrics.samples.inc({ result: 'failed' });
-      log.warn({ err: error }, 'queue depths not read, holding');
-    }
+    const { clock, log } = this.#parts;
+    await this.#ready;
+    const depths = await this.#sample(queues);
     for (const [index, queue] of queues.entries()) {
       try {
-        await this.#decideOne(queue, depths?.[index], clock.nowMs());
+        await this.#decideOne(queue, depths[index], clock.nowMs());
       } catch (error) {
         log.error({ err: error, queue }, 'scaling round failed, trying again');
         this.#again(queue, clock.nowMs() + 1000);
@@ -171,40 +238,103 @@ export class Autoscaler {
     }
   }
 
+  /** undefined: failed, partial or too old, so that it says nothing. */
+  async #sample(queues: readonly QueueName[]): Promise<readonly (QueueDepth | undefined)[]> {
+    const { clock, metrics, log } = this.#parts;
+    const askedMs = clock.monotonicMs();
+    try {
+      const depths = await this.#parts.queues.depths(queues);
+      const isStale = clock.monotonicMs() - askedMs > STALE_MS;
+      const checked = queues.map((_, index) => (isStale ? undefined : soundDepth(depths[index])));
+      const bad = checked.filter((depth) => depth === undefined).length;
+      metrics.samples.inc({ result: bad === 0 ? 'ok' : isStale ? 'stale' : 'failed' });
+      if (bad > 0) log.warn({ queues: bad, isStale }, 'queue depths are no good, holding');
+      return checked;
+    } catch (error) {
+      metrics.samples.inc({ result: 'failed' });
+      log.warn({ err: error }, 'queue depths not read, holding');
+      return [];
+    }
+  }
+
   async #decideOne(queue: QueueName, depth: QueueDepth | undefined, nowMs: number): Promise<void> {
-    const { targets, book, metrics, log } = this.#parts;
+    const { targets, book, breakers } = this.#parts;
     const target = await targets.byQueue(queue);
     const entries = [...book.ofQueue(queue)];
     if (target === undefined && entries.length === 0) {
       this.#forget(queue);
+      this.#memories.forget(queue);
+      breakers.forget(queue);
       return;
     }
-    const bounds = target === undefined ? GONE : this.#bounds(target);
-    if (this.#breakers.has(queue) && entries.some((entry) => stayedUp(entry, nowMs))) this.#breakers.delete(queue);
-    const decision = decideScale(
-      {
-        ...bounds,
-        inFlight: depth === undefined ? undefined : totalOf(depth) - this.#notDueSoon(queue, depth),
-        waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
-        keepWarmMs: target === undefined ? 0 : keepWarmMs(target),
-        containers: entries.map((entry) => this.#asScaleContainer(entry)),
-        breaker: this.#breakers.get(queue) ?? CLOSED_BREAKER,
-        scaleInAllowed: true,
-      },
-      nowMs,
-    );
-    this.#decisions.set(queue, decision);
-    if (depth !== undefined && target !== undefined)
-      this.#wanted.set(queue, { kind: target.kind, count: wantedContainers(bounds, totalOf(depth)) });
+    if (breakers.has(queue)) {
+      const proof = entries.find((entry) => stayedUp(entry, nowMs));
+      if (proof !== undefined) breakers.works(queue, proof.row);
+    }
+    const memory = this.#memories.of(queue);
+    this.#sampled(queue, target, depth, memory, nowMs);
+    const input = this.#look.input(queue, target, depth, memory, this.#holdOf(queue, target, memory));
+    const decision = decideScale(input, nowMs);
+    const live = input.containers.filter(({ state }) => isLive(state)).length;
+    rememberDecision(memory, { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
+    await this.#carryOut(queue, target, decision, depth);
+    const facts = this.#look.facts(input, false, decision.wanted ?? 0);
+    if (depth !== undefined) rememberState(memory, facts, nowMs);
+    if (decision.wanted !== undefined && target !== undefined)
+      this.#wanted.set(queue, { kind: target.kind, count: facts.cooling ? 0 : decision.wanted });
+    const isIdle = decision.kind === 'hold' && decision.why === 'at_target' && input.inFlight === 0;
+    if (entries.length === 0 && isIdle) this.#forget(queue);
+  }
+
+  /** The sample's place among those before it. */
+  #sampled(
+    queue: QueueName,
+    target: Target | undefined,
+    depth: QueueDepth | undefined,
+    memory: QueueMemory,
+    nowMs: number,
+  ): void {
+    if (depth === undefined) {
+      memory.badSinceMs ??= nowMs;
+      return;
+    }
+    memory.badSinceMs = null;
+    memory.samples += 1;
+    const wanted = wantedContainers(this.#look.bounds(target), this.#look.inFlight(queue, depth));
+    memory.window = rememberWanted(memory.window, wanted, windowMsOf(target), nowMs);
+  }
+
+  #holdOf(queue: QueueName, target: Target | undefined, memory: QueueMemory | undefined): ScaleInHold | undefined {
+    const nowMs = this.#parts.clock.monotonicMs();
+    return scaleInHold({
+      upMs: nowMs - this.#startedMs,
+      leadingMs: nowMs - this.#leadingSinceMs,
+      graceMs: this.#parts.graceMs ?? RESTART_GRACE_MS,
+      adopted: this.#adopted.has(queue),
+      windowMs: windowMsOf(target),
+      samples: memory?.samples ?? 0,
+      guarded: this.#parts.isGuarded?.() ?? false,
+    });
+  }
+
+  async #carryOut(
+    queue: QueueName,
+    target: Target | undefined,
+    decision: ScaleDecision,
+    depth: QueueDepth | undefined,
+  ): Promise<void> {
+    const { book, breakers, metrics, log } = this.#parts;
     switch (decision.kind) {
-      case 'start':
-        log.info(
-          { queue, count: decision.count, wanted: decision.wanted, tasks: depth && totalOf(depth) },
-          'scaling up',
-        );
-        metrics.events.inc({ direction: 'up', reason: 'queue_depth' }, decision.count);
-        for (let index = 0; index < decision.count && target !== undefined; index += 1) await book.create(target);
+      case 'start': {
+        const { count, wanted, probe } = decision;
+        log.info({ queue, count, wanted, tasks: depth && totalOf(depth), probe }, 'scaling up');
+        metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : 'queue_depth' }, count);
+        for (let index = 0; index < count && target !== undefined; index += 1) {
+          const entry = await book.create(target);
+          if (probe) breakers.probes(queue, entry.row.id);
+        }
         break;
+      }
       case 'stop':
         metrics.events.inc({ direction: 'down', reason: 'idle' }, decision.containers.length);
         await Promise.all(decision.containers.map((id) => this.#letGo(id)));
@@ -214,20 +344,6 @@ export class Autoscaler {
         this.#again(queue, decision.againAtMs);
         break;
     }
-    if (
-      entries.length === 0 &&
-      decision.kind === 'hold' &&
-      decision.why === 'at_target' &&
-      (depth === undefined || totalOf(depth) === 0)
-    ) {
-      this.#forget(queue);
-    }
-  }
-
-  /** Delayed jobs that are known not to be due within 10 s; what is not known (after a restart) counts as due, so that a fetch finds out. */
-  #notDueSoon(queue: QueueName, depth: QueueDepth): number {
-    const soon = this.#parts.due.countWithin(queue, DUE_SOON_MS);
-    return soon === undefined ? 0 : Math.max(0, depth.delayed - soon);
   }
 
   /** Still without an attempt at this very moment: no more tasks go there, then it is told to stop. */
@@ -249,32 +365,6 @@ export class Autoscaler {
     if (moved !== 'refused') log.info({ containerId: id, queue: entry.spec.queue }, 'scaling in');
   }
 
-  #bounds(target: Target): Bounds {
-    const { autoscaler } = target.config;
-    const cap = this.#parts.maxContainers;
-    const scale = target.scale ?? autoscaler;
-    return {
-      active: target.active,
-      tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
-      minContainers: Math.min(Math.max(0, target.deploymentId === null ? 0 : scale.minContainers), cap),
-      maxContainers: Math.min(Math.max(1, scale.maxContainers), cap),
-    };
-  }
-
-  #asScaleContainer(entry: BookEntry): ScaleContainer {
-    const container = this.#parts.slots.get(entry.row.id);
-    return {
-      id: entry.row.id,
-      state: entry.row.state,
-      // On a machine linked elsewhere, or not linked (yet): what it works on is not known, so it counts as busy.
-      attempts: container?.link === undefined ? (entry.row.state === 'RUNNING' ? 1 : 0) : container.inFlight,
-      idleSinceMs: container?.idleSinceMs ?? entry.row.createdAtMs,
-      createdAtMs: entry.row.createdAtMs,
-      keepWarmMs: container?.keepWarmMs ?? 0,
-      warmUp: entry.spec.warmUp === true,
-    };
-  }
-
   #again(queue: QueueName, atMs: number | undefined): void {
     if (atMs === undefined || this.#stopped) return;
     clearTimeout(this.#timers.get(queue));
@@ -290,50 +380,42 @@ export class Autoscaler {
   #forget(queue: QueueName): void {
     clearTimeout(this.#timers.get(queue));
     this.#timers.delete(queue);
-    this.#decisions.delete(queue);
     this.#wanted.delete(queue);
-    if ((this.#breakers.get(queue)?.closedAtMs ?? 0) < this.#parts.clock.nowMs()) this.#breakers.delete(queue);
   }
 
   #bookChanged(change: BookChange): void {
     const { entry, from, to } = change;
     // Whether it works is seen by what it serves, or by how long it stays: then the queue is looked at again.
-    if (to === 'RUNNING' && from === 'STARTING' && this.#breakers.has(entry.spec.queue))
+    if (to === 'RUNNING' && from === 'STARTING' && this.#parts.breakers.has(entry.spec.queue))
       this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
-    if (to === 'FAILED') this.#failed(change);
+    if (to === 'FAILED' || (to === 'STOPPED' && from === 'RUNNING')) this.#failed(change);
     this.wake(entry.spec.queue);
   }
 
   /** A start that failed, or an exit right after it with nothing done, counts against the queue. */
   #failed({ entry, from }: BookChange): void {
-    const { slots, clock } = this.#parts;
-    const { queue } = entry.spec;
-    const { row } = entry;
-    const container = slots.get(row.id);
+    const { slots, clock, breakers } = this.#parts;
+    const { row, spec } = entry;
     const nowMs = clock.nowMs();
     const failedStart = from === 'STARTING';
-    const failedEarly =
-      from === 'RUNNING' && (container?.completed ?? 0) === 0 && nowMs - (row.startedAtMs ?? nowMs) < EARLY_EXIT_MS;
+    const completed = slots.get(row.id)?.completed ?? 0;
+    const failedEarly = from === 'RUNNING' && completed === 0 && nowMs - (row.startedAtMs ?? nowMs) < EARLY_EXIT_MS;
     if (!failedStart && !failedEarly) return;
-    if (!isUserCause(row.reason ?? 'user_error')) return;
-    this.#breakers.set(queue, breakerAfterFailure(this.#breakers.get(queue) ?? CLOSED_BREAKER, nowMs));
-    if (!failedStart || slots.hasReady(queue)) return;
-    this.#parts.onStartFailed(queue, row.message ?? row.reason ?? 'the container did not start');
+    const reason = row.reason ?? 'user_error';
+    if (!isUserCause(reason)) return;
+    const lastLines = row.message ?? row.reason ?? 'the container did not start';
+    const { id: containerId, createdAtMs } = row;
+    breakers.failed(spec.queue, { containerId, createdAtMs, atMs: nowMs, reason, message: lastLines });
+    if (failedStart && !slots.hasReady(spec.queue)) this.#parts.onStartFailed(spec.queue, lastLines);
   }
 }
 
-interface Bounds {
-  readonly active: boolean;
-  readonly tasksPerContainer: number;
-  readonly minContainers: number;
-  readonly maxContainers: number;
+/** A depth that can be one. */
+function soundDepth(depth: QueueDepth | undefined): QueueDepth | undefined {
+  if (depth === undefined) return undefined;
+  const counts = [depth.waiting, depth.active, depth.delayed, depth.prioritized];
+  return counts.every((count) => Number.isSafeInteger(count) && count >= 0) ? depth : undefined;
 }
-/** A queue whose deployment is gone wants nothing. */
-const GONE: Bounds = { active: false, tasksPerContainer: 1, minContainers: 0, maxContainers: 1 };
-const COUNTED: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
-
-const keepWarmMs = (target: Target): number =>
-  target.config.keepWarmSeconds < 0 ? Number.POSITIVE_INFINITY : target.config.keepWarmSeconds * 1000;
 
 /** Up for longer than an early exit takes. */
 const stayedUp = ({ row }: BookEntry, nowMs: number): boolean =>

@@ -6,6 +6,7 @@ import { kindOf } from '#shared/domain/status.ts';
 import type { DeploymentEffects } from '../containers/container-actions.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { Db } from '../store/db.ts';
+import { deleteBreaker } from '../store/queries/breakers.ts';
 import {
   deleteDeployment,
   deploymentById,
@@ -115,7 +116,10 @@ export class Deployments {
 
   /** Invocable again; what `minContainers` asks for starts. Other versions are left alone. */
   async start(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
-    const row = await this.#activate(caller.workspaceId, deploymentId, true);
+    const row = await this.#activate(caller.workspaceId, deploymentId, true, (started) =>
+      // Whoever starts it says that it is worth another try: starts that failed before do not count any more.
+      deleteBreaker(this.#parts.db, queueNameOf(started.id, started.stubId)),
+    );
     return row === undefined ? NOT_FOUND : { kind: 'changed', deployment: row };
   }
 
@@ -154,10 +158,17 @@ export class Deployments {
     return listDeployments(this.#parts.db, { workspaceId: caller.workspaceId, ...filter });
   }
 
-  async #activate(workspaceId: WorkspaceId, id: string, active: boolean): Promise<DeploymentRow | undefined> {
+  async #activate(
+    workspaceId: WorkspaceId,
+    id: string,
+    active: boolean,
+    beforeTold?: (row: DeploymentRow) => Promise<void>,
+  ): Promise<DeploymentRow | undefined> {
     if (!isUuid(id)) return undefined;
     const row = await setDeploymentActive(this.#parts.db, workspaceId, id.toLowerCase(), active);
-    if (row !== undefined) await this.#parts.targets.changed(row.id);
+    if (row === undefined) return undefined;
+    await beforeTold?.(row);
+    await this.#parts.targets.changed(row.id);
     return row;
   }
 

@@ -239,6 +239,8 @@ function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeM
   return clash === undefined ? mounts : `volumes: ${clash}`;
 }
 
+const MAX_WINDOW_SECONDS = 3600;
+
 /** A text is a refusal. */
 function normaliseAutoscaler(
   request: GetOrCreateStubRequest,
@@ -261,6 +263,8 @@ function normaliseAutoscaler(
   if (asked.type !== 'queue_depth') {
     return `autoscaler.type ${quoted(asked.type)} is not known; allowed: queue_depth`;
   }
+  const windowSeconds = asked.windowSeconds ?? 0;
+  if (windowSeconds > MAX_WINDOW_SECONDS) return `autoscaler.windowSeconds must be ${MAX_WINDOW_SECONDS} or less`;
   const max = Math.max(1, asked.maxContainers);
   if (isPodDeployment) {
     if (asked.minContainers > max) return 'min replicas must be less than or equal to max replicas';
@@ -274,6 +278,8 @@ function normaliseAutoscaler(
     // Whoever asks for more always running than at most gets what always runs.
     maxContainers: Math.min(Math.max(max, minContainers), limits.maxContainers),
     tasksPerContainer: Math.max(1, asked.tasksPerContainer),
+    // Left out where it says nothing: stubs that were made before it existed stay the same stubs.
+    ...(windowSeconds > 0 ? { windowSeconds } : {}),
   };
 }
 

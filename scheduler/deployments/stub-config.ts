@@ -6,6 +6,8 @@ export interface AutoscalerConfig {
   readonly minContainers: number;
   readonly maxContainers: number;
   readonly tasksPerContainer: number;
+  /** Containers are stopped for want of work towards the largest number wanted within so long; absent: 0. */
+  readonly windowSeconds?: number;
 }
 
 /** A relative path is below `/volumes` and the working directory; an absolute one there, and below `/volumes`. */

@@ -7,6 +7,9 @@ export const Autoscaler = Type.Object({
   maxContainers: Uint32(),
   tasksPerContainer: Uint32(),
   minContainers: Uint32(),
+  windowSeconds: Type.Optional(
+    Uint32({ description: 'a container goes only when none of the last so many seconds asked for it; absent: 0' }),
+  ),
 });
 export type Autoscaler = Static<typeof Autoscaler>;
 

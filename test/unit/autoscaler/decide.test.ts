@@ -4,7 +4,8 @@ import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { CONTAINER_STATES } from '#shared/domain/status.ts';
 import type { ScaleContainer, ScaleInput } from '#scheduler/autoscaler/decide.ts';
-import { breakerAfterFailure, CLOSED_BREAKER, decideScale, wantedContainers } from '#scheduler/autoscaler/decide.ts';
+import { CLOSED_BREAKER } from '#scheduler/autoscaler/breaker.ts';
+import { decideScale, wantedContainers } from '#scheduler/autoscaler/decide.ts';
 
 const NOW = 1_000_000;
 let made = 0;
@@ -19,6 +20,7 @@ function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
     createdAtMs: 0,
     keepWarmMs: 0,
     warmUp: false,
+    returned: false,
     ...changes,
   };
 }
@@ -34,7 +36,7 @@ function anInput(changes: Partial<ScaleInput> = {}): ScaleInput {
     keepWarmMs: 10_000,
     containers: [],
     breaker: CLOSED_BREAKER,
-    scaleInAllowed: true,
+    wantedInWindow: 0,
     ...changes,
   };
 }
@@ -48,6 +50,7 @@ const container = fc
     idleSinceMs: fc.integer({ min: NOW - 30_000, max: NOW }),
     createdAtMs: fc.integer({ min: NOW - 60_000, max: NOW }),
     warmUp: fc.boolean(),
+    returned: fc.boolean(),
     keepWarmMs: fc.constantFrom(0, 1000, 600_000),
   })
   .map((one) => ({ ...one, attempts: one.state === 'RUNNING' || one.state === 'DRAINING' ? one.attempts : 0 }));
@@ -64,16 +67,27 @@ const input: fc.Arbitrary<ScaleInput> = fc
     breaker: fc.record({
       failures: fc.nat({ max: 2 }),
       opened: fc.nat({ max: 5 }),
-      closedAtMs: fc.integer({ min: NOW - 1000, max: NOW + 1000 }),
+      coolsUntilMs: fc.integer({ min: NOW - 1000, max: NOW + 1000 }),
+      probe: fc.constantFrom(null, 'c-0' as ContainerId),
     }),
-    scaleInAllowed: fc.boolean(),
+    wantedInWindow: fc.nat({ max: 8 }),
+    hold: fc.constantFrom<ScaleInput['hold']>(
+      undefined,
+      undefined,
+      { why: 'after_restart', leftMs: 5 },
+      { why: 'new_leader', leftMs: 5 },
+      { why: 'mass_disconnect' },
+    ),
   })
-  .map(({ waitingShare, ...rest }) => ({
+  .map(({ waitingShare, breaker, ...rest }) => ({
     ...rest,
+    breaker: { ...CLOSED_BREAKER, ...breaker },
     waiting: Math.min(waitingShare, rest.inFlight ?? 0),
     containers: rest.containers.map((one, index) => ({ ...one, id: `c-${index}` as ContainerId })),
   }));
 
+const isCooling = (given: ScaleInput): boolean => given.breaker.opened > 0 && NOW < given.breaker.coolsUntilMs;
+const readyOf = (given: ScaleInput): number => live(given).filter((one) => one.state === 'RUNNING').length;
 const live = (given: ScaleInput): ScaleContainer[] => given.containers.filter((one) => COUNTED.includes(one.state));
 const runs = { numRuns: 10_000 };
 
@@ -89,7 +103,7 @@ describe('whatever the input', () => {
         expect(after).toBeLessThanOrEqual(most);
         expect(given.active).toBe(true);
         if (given.breaker.opened === 0) expect(after).toBe(decision.wanted);
-        else expect(after).toBe(1);
+        else expect([decision.count, decision.probe]).toEqual([1, true]);
       }),
       runs,
     );
@@ -103,8 +117,12 @@ describe('whatever the input', () => {
         const byId = new Map(live(given).map((one) => [one.id, one]));
         expect(new Set(decision.containers).size).toBe(decision.containers.length);
         for (const id of decision.containers) expect(byId.get(id)?.attempts).toBe(0);
-        const floor = given.active ? given.minContainers : 0;
-        expect(byId.size - decision.containers.length).toBeGreaterThanOrEqual(Math.max(decision.wanted, floor));
+        const stays = byId.size - decision.containers.length;
+        const ready = live(given).filter((one) => one.state === 'RUNNING' && !decision.containers.includes(one.id));
+        // While a breaker cools what has not started goes, too: then what is ready counts.
+        if (isCooling(given)) expect(ready.length).toBeGreaterThanOrEqual(Math.min(decision.wanted, readyOf(given)));
+        else expect(stays).toBeGreaterThanOrEqual(Math.max(decision.wanted, given.active ? given.minContainers : 0));
+        if (given.active) expect(given.hold).toBeUndefined();
       }),
       runs,
     );
@@ -116,8 +134,8 @@ describe('whatever the input', () => {
         const decision = decideScale(given, NOW);
         if (decision.kind !== 'stop' || !given.active) return;
         for (const one of live(given)) {
-          if (one.state !== 'RUNNING' || !decision.containers.includes(one.id)) continue;
-          expect(NOW - one.idleSinceMs).toBeGreaterThanOrEqual(given.keepWarmMs);
+          if (one.state !== 'RUNNING' || one.returned || !decision.containers.includes(one.id)) continue;
+          expect(NOW - one.idleSinceMs).toBeGreaterThanOrEqual(Math.max(given.keepWarmMs, one.keepWarmMs));
         }
       }),
       runs,
@@ -153,7 +171,7 @@ describe('whatever the input', () => {
   test('with an open breaker nothing starts before its cooldown is over', () => {
     fc.assert(
       fc.property(input, (given) => {
-        if (NOW >= given.breaker.closedAtMs) return;
+        if (!isCooling(given)) return;
         expect(decideScale(given, NOW).kind).not.toBe('start');
       }),
       runs,
@@ -196,7 +214,12 @@ describe('how many are wanted', () => {
 
 describe('containers that count', () => {
   test('the first task starts the first container at once', () => {
-    expect(decideScale(anInput({ inFlight: 1, waiting: 1 }), NOW)).toEqual({ kind: 'start', count: 1, wanted: 1 });
+    expect(decideScale(anInput({ inFlight: 1, waiting: 1 }), NOW)).toEqual({
+      kind: 'start',
+      count: 1,
+      wanted: 1,
+      probe: false,
+    });
   });
 
   test('pending, assigned and starting containers count as capacity', () => {
@@ -204,6 +227,7 @@ describe('containers that count', () => {
     expect(decideScale(anInput({ inFlight: 3, waiting: 3, containers }), NOW)).toEqual({
       kind: 'hold',
       why: 'at_target',
+      wanted: 3,
     });
   });
 
@@ -258,6 +282,7 @@ describe('who leaves first', () => {
     expect(decideScale(anInput({ containers }), NOW)).toEqual({
       kind: 'hold',
       why: 'busy_or_warm',
+      wanted: 0,
       againAtMs: NOW + 6000,
     });
   });
@@ -267,40 +292,91 @@ describe('who leaves first', () => {
     expect(decideScale(anInput({ containers, keepWarmMs: Number.POSITIVE_INFINITY }), NOW)).toEqual({
       kind: 'hold',
       why: 'busy_or_warm',
+      wanted: 0,
     });
+  });
+
+  test('what came back with its lost machine goes before others, as soon as it is idle, whatever its keep-warm', () => {
+    const replacement = aContainer({ idleSinceMs: 1, createdAtMs: 20 });
+    const back = aContainer({ idleSinceMs: NOW, createdAtMs: 10, returned: true });
+    const given = anInput({ minContainers: 1, containers: [replacement, back], keepWarmMs: Number.POSITIVE_INFINITY });
+    expect(decideScale(given, NOW)).toMatchObject({ kind: 'stop', containers: [back.id] });
+    const busy = { ...back, attempts: 1 };
+    expect(decideScale({ ...given, containers: [replacement, busy] }, NOW)).toMatchObject({ why: 'busy_or_warm' });
+  });
+
+  test('within the window the largest number that was wanted stays, but never more than the bounds allow now', () => {
+    const containers = [1, 2, 3].map((idleSinceMs) => aContainer({ idleSinceMs }));
+    const given = anInput({ containers, keepWarmMs: 0, wantedInWindow: 3, windowEndsMs: NOW + 7000 });
+    expect(decideScale(given, NOW)).toEqual({ kind: 'hold', why: 'in_window', wanted: 0, againAtMs: NOW + 7000 });
+    expect(decideScale({ ...given, wantedInWindow: 2 }, NOW)).toMatchObject({ containers: [containers[0]?.id] });
+    const scaled = { ...given, minContainers: 1, maxContainers: 1 };
+    expect(decideScale(scaled, NOW)).toMatchObject({
+      kind: 'stop',
+      containers: [containers[0]?.id, containers[1]?.id],
+    });
+  });
+
+  test('ScaleDeployment: n is both bounds; 0 lets the queue decide up to the old maximum', () => {
+    expect(decideScale(anInput({ minContainers: 2, maxContainers: 2 }), NOW)).toMatchObject({
+      kind: 'start',
+      count: 2,
+    });
+    const toZero = anInput({ minContainers: 0, maxContainers: 3 });
+    expect(decideScale(toZero, NOW)).toMatchObject({ kind: 'hold', why: 'at_target' });
+    expect(decideScale({ ...toZero, inFlight: 9, waiting: 9 }, NOW)).toMatchObject({ kind: 'start', count: 3 });
+  });
+
+  test('a minimum is kept although containers fall', () => {
+    const containers = [aContainer(), aContainer({ state: 'FAILED' }), aContainer({ state: 'UNKNOWN' })];
+    expect(decideScale(anInput({ minContainers: 2, containers }), NOW)).toMatchObject({ kind: 'start', count: 1 });
   });
 
   test('right after a scheduler start nothing stops for want of work', () => {
     const containers = [aContainer()];
-    expect(decideScale(anInput({ containers, scaleInAllowed: false }), NOW)).toMatchObject({
+    expect(decideScale(anInput({ containers, hold: { why: 'after_restart', leftMs: 90_000 } }), NOW)).toMatchObject({
       kind: 'hold',
       why: 'after_restart',
+      againAtMs: NOW + 90_000,
     });
+    expect(decideScale(anInput({ inFlight: 3, waiting: 3, hold: { why: 'mass_disconnect' } }), NOW).kind).toBe('start');
   });
 });
 
-describe('the breaker', () => {
-  test('opens at the third failure in a row and cools down longer each time, at most fifteen minutes', () => {
-    let breaker = CLOSED_BREAKER;
-    breaker = breakerAfterFailure(breaker, NOW);
-    breaker = breakerAfterFailure(breaker, NOW);
-    expect(breaker.closedAtMs).toBe(0);
-    const cooldowns: number[] = [];
-    for (let probe = 0; probe < 7; probe += 1) {
-      breaker = breakerAfterFailure(breaker, NOW);
-      cooldowns.push((breaker.closedAtMs - NOW) / 1000);
-    }
-    expect(cooldowns).toEqual([60, 120, 240, 480, 900, 900, 900]);
-  });
+describe('while starts fail in a row', () => {
+  const cooling = { ...CLOSED_BREAKER, failures: 3, opened: 1, coolsUntilMs: NOW + 500 };
+  const over = { ...cooling, coolsUntilMs: NOW };
 
-  test('after the cooldown one container probes, however many are wanted', () => {
-    const breaker = { failures: 2, opened: 1, closedAtMs: NOW - 1 };
-    expect(decideScale(anInput({ inFlight: 3, waiting: 3, breaker }), NOW)).toMatchObject({ kind: 'start', count: 1 });
-    const containers = [aContainer({ state: 'STARTING' })];
-    expect(decideScale(anInput({ inFlight: 3, waiting: 3, breaker, containers }), NOW)).toMatchObject({
+  test('nothing is started, not even what `minContainers` asks for', () => {
+    const given = anInput({ minContainers: 2, inFlight: 9, waiting: 9, breaker: cooling });
+    expect(decideScale(given, NOW)).toEqual({
       kind: 'hold',
       why: 'cooling_down',
+      wanted: 3,
+      againAtMs: cooling.coolsUntilMs,
     });
+  });
+
+  test('what waits for a place goes, what starts goes when no task waits for it, what is ready stays', () => {
+    const pending = aContainer({ state: 'PENDING' });
+    const starting = aContainer({ state: 'STARTING' });
+    const ready = aContainer();
+    const given = anInput({ inFlight: 3, waiting: 2, breaker: cooling, containers: [ready, starting, pending] });
+    expect(decideScale(given, NOW)).toMatchObject({ kind: 'stop', containers: [pending.id] });
+    expect(decideScale({ ...given, waiting: 0 }, NOW)).toMatchObject({ containers: [pending.id, starting.id] });
+    expect(decideScale({ ...given, containers: [ready] }, NOW)).toMatchObject({ why: 'cooling_down' });
+  });
+
+  test('after the cooldown exactly one probes, beside what is ready, until it is proved or fails', () => {
+    const ready = aContainer();
+    const given = anInput({ inFlight: 3, waiting: 3, breaker: over, containers: [ready] });
+    expect(decideScale(given, NOW)).toEqual({ kind: 'start', count: 1, wanted: 3, probe: true });
+    const probe = aContainer({ state: 'PENDING' });
+    for (const state of ['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING'] as const) {
+      const containers = [ready, { ...probe, state }];
+      const probing = { ...given, containers, breaker: { ...over, probe: probe.id } };
+      expect(decideScale(probing, NOW)).toEqual({ kind: 'hold', why: 'probing', wanted: 3 });
+    }
   });
 });
 

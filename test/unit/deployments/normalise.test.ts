@@ -139,6 +139,12 @@ describe('the autoscaler', () => {
     expect(scaled({ minContainers: 3 })).toMatchObject({ minContainers: 3, maxContainers: 3 });
   });
 
+  test('a window is kept, left out where it is none, and refused above an hour', () => {
+    expect(scaled({ windowSeconds: 3600 }).windowSeconds).toBe(3600);
+    expect('windowSeconds' in scaled({ windowSeconds: 0 })).toBe(false);
+    expect(() => scaled({ windowSeconds: 3601 })).toThrow(/autoscaler\.windowSeconds must be 3600 or less/);
+  });
+
   test('an empty type is the default whatever else is said', () => {
     expect(scaled({ type: '', maxContainers: 9 }).maxContainers).toBe(1);
   });

@@ -1,0 +1,127 @@
+// What one queue looks like to the scaling loop: its bounds, its sample and its containers as decide.ts wants them. Reads only; the loop acts on it, and whoever asks why is shown the same.
+import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { DeploymentFacts } from '../deployments/state.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { DueTimes } from '../queues/due.ts';
+import type { QueueDepth } from '../queues/task-queues.ts';
+import { totalOf } from '../queues/task-queues.ts';
+import type { Breakers } from './breakers.ts';
+import { breakerPhase } from './breaker.ts';
+import type { ScaleBounds, ScaleContainer, ScaleInput } from './decide.ts';
+import { isLive, wantedContainers } from './decide.ts';
+import type { ScaleInHold } from './grace.ts';
+import type { QueueMemory } from './memory.ts';
+import { largestWanted, nextLeaves } from './window.ts';
+
+export interface LookParts {
+  readonly book: ContainerBook;
+  readonly slots: SlotTable;
+  readonly clock: Clock;
+  readonly due: DueTimes;
+  readonly breakers: Breakers;
+  /** Cap on containers of one deployment. */
+  readonly maxContainers: number;
+}
+
+const DUE_SOON_MS = 10_000;
+/** A queue whose deployment is gone wants nothing. */
+const GONE: ScaleBounds = { active: false, tasksPerContainer: 1, minContainers: 0, maxContainers: 1 };
+
+export class Look {
+  readonly #parts: LookParts;
+  /** They came back with a machine that was lost. */
+  readonly #returned = new Set<ContainerId>();
+
+  constructor(parts: LookParts) {
+    this.#parts = parts;
+    parts.book.onChange(({ entry, from, to }) => {
+      if (from === 'UNKNOWN' && to === 'RUNNING') this.#returned.add(entry.row.id);
+      else this.#returned.delete(entry.row.id);
+    });
+  }
+
+  bounds(target: Target | undefined): ScaleBounds {
+    if (target === undefined) return GONE;
+    const { autoscaler } = target.config;
+    const cap = this.#parts.maxContainers;
+    const scale = target.scale ?? autoscaler;
+    return {
+      active: target.active,
+      tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
+      minContainers: Math.min(Math.max(0, target.deploymentId === null ? 0 : scale.minContainers), cap),
+      maxContainers: Math.min(Math.max(1, scale.maxContainers), cap),
+    };
+  }
+
+  /** Tasks that wait, run, or are due within 10 s. */
+  inFlight(queue: QueueName, depth: QueueDepth): number {
+    // Delayed jobs that are known not to be due soon; what is not known (after a restart) counts as due, so that a fetch finds out.
+    const soon = this.#parts.due.countWithin(queue, DUE_SOON_MS);
+    return totalOf(depth) - (soon === undefined ? 0 : Math.max(0, depth.delayed - soon));
+  }
+
+  /** @param depth - undefined: the sample failed */
+  input(
+    queue: QueueName,
+    target: Target | undefined,
+    depth: QueueDepth | undefined,
+    memory: QueueMemory | undefined,
+    hold: ScaleInHold | undefined,
+  ): ScaleInput {
+    const windowEndsMs = memory && nextLeaves(memory.window, windowMsOf(target));
+    return {
+      ...this.bounds(target),
+      inFlight: depth === undefined ? undefined : this.inFlight(queue, depth),
+      waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
+      keepWarmMs: target === undefined ? 0 : keepWarmMsOf(target),
+      containers: [...this.#parts.book.ofQueue(queue)].map((entry) => this.#container(entry)),
+      breaker: this.#parts.breakers.of(queue),
+      wantedInWindow: memory === undefined ? 0 : largestWanted(memory.window),
+      ...(windowEndsMs === undefined ? {} : { windowEndsMs }),
+      hold,
+    };
+  }
+
+  /** @param wanted - as last decided, while a sample fails */
+  facts(input: ScaleInput, deleted: boolean, wanted: number): DeploymentFacts {
+    let live = 0;
+    let ready = 0;
+    for (const { state } of input.containers) {
+      if (isLive(state)) live += 1;
+      if (state === 'RUNNING') ready += 1;
+    }
+    return {
+      active: input.active,
+      deleted,
+      desired: input.inFlight === undefined ? wanted : wantedContainers(input, input.inFlight),
+      live,
+      ready,
+      present: input.containers.length,
+      cooling: breakerPhase(input.breaker, this.#parts.clock.nowMs()) === 'cooling',
+    };
+  }
+
+  #container(entry: BookEntry): ScaleContainer {
+    const container = this.#parts.slots.get(entry.row.id);
+    return {
+      id: entry.row.id,
+      state: entry.row.state,
+      // On a machine linked elsewhere, or not linked (yet): what it works on is not known, so it counts as busy.
+      attempts: container?.link === undefined ? (entry.row.state === 'RUNNING' ? 1 : 0) : container.inFlight,
+      idleSinceMs: container?.idleSinceMs ?? entry.row.createdAtMs,
+      createdAtMs: entry.row.createdAtMs,
+      keepWarmMs: container?.keepWarmMs ?? 0,
+      warmUp: entry.spec.warmUp === true,
+      returned: this.#returned.has(entry.row.id),
+    };
+  }
+}
+
+/** Infinity: never stopped for want of work. */
+export const keepWarmMsOf = (target: Target): number =>
+  target.config.keepWarmSeconds < 0 ? Number.POSITIVE_INFINITY : target.config.keepWarmSeconds * 1000;
+
+export const windowMsOf = (target: Target | undefined): number => (target?.config.autoscaler.windowSeconds ?? 0) * 1000;

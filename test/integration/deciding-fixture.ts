@@ -1,0 +1,238 @@
+/** One target's queue and machine on a real database, and the leader's loops that look after them; the queue and the machine are played by the test. */
+/* oxlint-disable no-empty-pattern */
+import { randomUUID } from 'node:crypto';
+import type { Clock } from '#shared/clock.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import { Registry } from '#shared/metrics.ts';
+import { Breakers } from '#scheduler/autoscaler/breakers.ts';
+import { Autoscaler } from '#scheduler/autoscaler/loop.ts';
+import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
+import type { BookEntry } from '#scheduler/containers/book.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import type { Target } from '#scheduler/deployments/stub-config.ts';
+import type { Targets } from '#scheduler/deployments/targets.ts';
+import { SlotTable } from '#scheduler/dispatch/slots.ts';
+import { Machines } from '#scheduler/fleet/machines.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { LoopMetrics } from '#scheduler/loop-metrics.ts';
+import { Placer } from '#scheduler/placement/commit.ts';
+import { DueTimes } from '#scheduler/queues/due.ts';
+import type { QueueDepth, TaskQueues } from '#scheduler/queues/task-queues.ts';
+import type { Db } from '#scheduler/store/db.ts';
+import { breakerOf } from '#scheduler/store/queries/breakers.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import { aDb, aStub, aWorkspace } from './store-fixture.ts';
+import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
+
+export class TestClock implements Clock {
+  aheadMs = 0;
+  nowMs(): number {
+    return Date.now() + this.aheadMs;
+  }
+  monotonicMs(): number {
+    return performance.now() + this.aheadMs;
+  }
+}
+
+export class World {
+  readonly clock = new TestClock();
+  readonly slots = new SlotTable();
+  readonly link: PlayedLink;
+  readonly book: ContainerBook;
+  readonly machines: Machines;
+  readonly autoscaler: Autoscaler;
+  readonly placer: Placer;
+  target: Target;
+  readonly breakers: Breakers;
+  readonly db: Pick<Db, 'query'>;
+  readonly whole: Db;
+  readonly others: World[] = [];
+  sampleTakesMs = 0;
+  readonly startFailures: string[] = [];
+  /** Every move of every container, as `FROM TO`. */
+  readonly moves: string[] = [];
+  waiting = 0;
+  sampleFails = false;
+  dbFails = false;
+  leads = true;
+  fence = 1;
+  guarded = false;
+  depths: readonly QueueDepth[] | undefined;
+  targetChanged: (() => void) | undefined;
+
+  constructor(db: Db, target: Target, machineId: MachineId, graceMs?: number) {
+    const registry = new Registry();
+    const metrics = new FleetMetrics(registry);
+    const { clock, slots } = this;
+    const loops = new LoopMetrics(registry, clock);
+    const isLeader = (): boolean => this.leads;
+    this.target = target;
+    this.link = new PlayedLink(machineId);
+    const query: Db['query'] = (sql, params) =>
+      this.dbFails ? Promise.reject(new Error('the database is away')) : db.query(sql, params);
+    this.db = { query };
+    this.whole = db;
+    this.book = new ContainerBook({ db: this.db, log: quiet, clock });
+    this.breakers = new Breakers({
+      db: this.db,
+      clock,
+      log: quiet,
+      fence: () => (this.leads ? this.fence : undefined),
+    });
+    this.machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: 'f' });
+    this.machines.attach(this.book);
+    this.autoscaler = new Autoscaler({
+      targets: this.#targets(),
+      queues: this.#queues(),
+      book: this.book,
+      slots,
+      breakers: this.breakers,
+      clock,
+      log: quiet,
+      metrics: new AutoscalerMetrics(registry),
+      ...(graceMs === undefined ? {} : { graceMs }),
+      isGuarded: () => this.guarded,
+      loops,
+      due: new DueTimes(clock, () => undefined),
+      isLeader,
+      maxContainers: 10,
+      onStartFailed: (_queue, lines) => void this.startFailures.push(lines),
+    });
+    this.placer = new Placer({ book: this.book, machines: this.machines, clock, log: quiet, metrics, loops, isLeader });
+    this.book.onChange(({ entry, from, to }) => {
+      this.moves.push(`${from ?? 'new'} ${to}`);
+      if (to === 'STOPPED' || to === 'FAILED' || to === 'PENDING') slots.remove(entry.row.id);
+    });
+  }
+
+  #targets(): Targets {
+    const played: Pick<Targets, 'onChange' | 'byQueue' | 'activeTargets'> = {
+      onChange: (listener) => {
+        this.targetChanged = () =>
+          listener({ deploymentId: this.target.queue.slice('tq-'.length) as DeploymentId, target: this.target });
+        return () => undefined;
+      },
+      byQueue: (queue: QueueName) => Promise.resolve(queue === this.target.queue ? this.target : undefined),
+      activeTargets: () => [this.target].values(),
+    };
+    return played as Targets;
+  }
+
+  #queues(): TaskQueues {
+    const depths = (queues: readonly QueueName[]): Promise<readonly QueueDepth[]> => {
+      this.clock.aheadMs += this.sampleTakesMs;
+      if (this.sampleFails) return Promise.reject(new Error('Redis is away'));
+      const depth = { waiting: this.waiting, active: 0, delayed: 0, prioritized: 0 };
+      return Promise.resolve(this.depths ?? queues.map(() => depth));
+    };
+    const played: Pick<TaskQueues, 'depths'> = { depths };
+    return played as TaskQueues;
+  }
+
+  /** Another scheduler on the same rows, with the same queue and machine. */
+  next(graceMs?: number): World {
+    const next = new World(this.whole, this.target, this.link.machineId, graceMs);
+    this.others.push(next);
+    return next;
+  }
+
+  async breakerRow(): Promise<boolean> {
+    return (await breakerOf(this.db, this.target.queue)) !== undefined;
+  }
+
+  /** A container that is ready and has nothing to do, but is still wanted. */
+  async idle(): Promise<BookEntry> {
+    this.waiting = 1;
+    this.start();
+    const entry = await this.placed();
+    await this.runs(entry);
+    await this.decided('hold', 'at_target');
+    return entry;
+  }
+
+  /** Three starts that fail, one after another. */
+  async opensBreaker(): Promise<void> {
+    this.waiting = 1;
+    this.start();
+    for (let times = 0; times < 3; times += 1) {
+      const entry = await this.placed();
+      await this.book.transition(entry.row.id, 'ack');
+      await this.fails(entry.row.id);
+    }
+    await this.decided('hold', 'cooling_down');
+  }
+
+  start(): void {
+    this.autoscaler.start();
+    this.placer.start();
+  }
+
+  stop(): void {
+    this.autoscaler.stop();
+    this.placer.stop();
+    for (const other of this.others) other.stop();
+  }
+
+  entries(state?: string): BookEntry[] {
+    return [...this.book.all()].filter((entry) => state === undefined || entry.row.state === state);
+  }
+
+  /** The next container that was placed. */
+  placed(): Promise<BookEntry> {
+    return waitFor(() => this.entries('ASSIGNED')[0], 'a container is placed');
+  }
+
+  /** It starts, and runs: as the links say it to dispatch. */
+  async runs(entry: BookEntry): Promise<void> {
+    await this.book.transition(entry.row.id, 'ack');
+    await this.book.transition(entry.row.id, 'ready', { change: { startedAtMs: this.clock.nowMs() } });
+    const { id: containerId, machineId } = entry.row;
+    if (machineId === null) throw new Error('it has no machine');
+    this.slots.ready({ containerId, queue: this.target.queue, machineId, slots: 1 }, this.link, this.clock.nowMs());
+  }
+
+  fails(id: ContainerId, reason = 'user_error') {
+    return this.book.transition(id, 'fail', { change: { reason, message: 'last lines' } });
+  }
+
+  decided(kind: string, why?: string) {
+    return waitFor(
+      () => {
+        const decision = this.autoscaler.decisionOf(this.target.queue);
+        const fits = decision?.kind === kind && (why === undefined || ('why' in decision && decision.why === why));
+        return fits && decision;
+      },
+      `the decision is ${kind} ${why ?? ''}`,
+    );
+  }
+}
+
+export const test = base
+  .extend('db', { scope: 'file' }, async ({}, { onCleanup }): Promise<Db> => {
+    const opened = await aDb('pglite');
+    onCleanup(() => opened.stop());
+    return opened.db;
+  })
+  .extend('world', async ({ db }, { onCleanup }): Promise<World> => {
+    const workspace = await aWorkspace(db);
+    const stub = await aStub(db, workspace.id, randomUUID());
+    const target = { ...aTarget(), workspaceId: workspace.id, stubId: stub.id, queue: queueNameOf(null, stub.id) };
+    const ground = new Machines({
+      db,
+      log: quiet,
+      clock: new TestClock(),
+      metrics: new FleetMetrics(new Registry()),
+      caFingerprint: 'f',
+    });
+    const { machineId, joinToken } = await ground.create({ workspaceId: null }, 'default');
+    const world = new World(db, target, machineId);
+    const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
+    await world.machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
+    const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };
+    const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
+    await world.machines.hello(machineId, 's', hello as unknown as Parameters<Machines['hello']>[2]);
+    world.machines.ready(machineId, 's');
+    onCleanup(() => world.stop());
+    return world;
+  });

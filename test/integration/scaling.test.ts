@@ -1,0 +1,368 @@
+// The scaling loop on a real database: containers asked for and let go, starts that fail, samples that are no good, schedulers that start again. Queues and machines are played by the test.
+import { describe, expect } from 'vitest';
+import { waitFor } from '../helpers/services.ts';
+import { deleteBreaker } from '#scheduler/store/queries/breakers.ts';
+import { test } from './deciding-fixture.ts';
+
+describe('scaling', () => {
+  test('who is not the leader starts nothing; the one that becomes it looks at everything', async ({ world }) => {
+    world.leads = false;
+    world.waiting = 1;
+    world.start();
+    world.autoscaler.depthSeen(world.target, 1);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(world.entries()).toEqual([]);
+    world.leads = true;
+    world.autoscaler.sweep();
+    await world.placed();
+  });
+
+  test('a new task on an idle system reaches a decision at once', async ({ world }) => {
+    world.start();
+    await world.decided('hold', 'at_target');
+    const asked = new Promise<number>((resolve) => {
+      world.book.onChange(({ to }) => void (to === 'PENDING' && resolve(performance.now())));
+    });
+    const enqueuedMs = performance.now();
+    world.waiting = 1;
+    world.autoscaler.depthSeen(world.target, 1);
+    // The row of the container is the decision, written.
+    const decidedMs = (await asked) - enqueuedMs;
+    process.stdout.write(`a new task on an idle system: decided and written after ${decidedMs.toFixed(1)} ms\n`);
+    expect(decidedMs).toBeLessThan(1000);
+  });
+
+  test('three starts that fail open the breaker; one probe follows, and a task it serves closes it', async ({
+    world,
+  }) => {
+    world.waiting = 3;
+    world.start();
+    await waitFor(() => world.entries('ASSIGNED').length === 3, 'three are placed');
+    const first = world.entries('ASSIGNED');
+    for (const entry of first) {
+      await world.book.transition(entry.row.id, 'ack');
+      await world.fails(entry.row.id);
+    }
+    await world.decided('hold', 'cooling_down');
+    expect(world.startFailures).toEqual(['last lines', 'last lines', 'last lines']);
+    // What took the place of the first two and had not started yet may go on; it is given up here.
+    for (const entry of world.entries()) await world.book.transition(entry.row.id, 'abandon');
+    const made = world.moves.filter((move) => move === 'new PENDING').length;
+    world.autoscaler.sweep();
+    await world.decided('hold', 'cooling_down');
+    expect(world.moves.filter((move) => move === 'new PENDING')).toHaveLength(made);
+
+    world.clock.aheadMs = 61_000;
+    world.autoscaler.sweep();
+    const probe = await world.placed();
+    await world.runs(probe);
+    await world.decided('hold', 'probing');
+    expect(world.entries()).toHaveLength(1);
+    const container = world.slots.get(probe.row.id);
+    if (container === undefined) throw new Error('it is not ready');
+    container.completed = 1;
+    world.autoscaler.attemptEnded(world.target.queue, probe.row.id);
+    await waitFor(() => world.entries().length === 3, 'the others start');
+    expect(world.breakers.of(world.target.queue).failures).toBe(0);
+  });
+
+  test('a probe that fails cools twice as long', async ({ world }) => {
+    await world.opensBreaker();
+    world.clock.aheadMs = 61_000;
+    world.autoscaler.sweep();
+    const probe = await world.placed();
+    await world.book.transition(probe.row.id, 'ack');
+    await world.fails(probe.row.id);
+    await world.decided('hold', 'cooling_down');
+    const breaker = world.breakers.of(world.target.queue);
+    expect(breaker).toMatchObject({
+      failures: 4,
+      opened: 2,
+      last: { containerId: probe.row.id, message: 'last lines' },
+    });
+    expect(Math.round((breaker.coolsUntilMs - (breaker.last?.atMs ?? 0)) / 1000)).toBe(120);
+    expect(world.entries()).toEqual([]);
+  });
+
+  test('causes of the host never open the breaker', async ({ world }) => {
+    world.waiting = 1;
+    world.start();
+    for (let times = 0; times < 4; times += 1) {
+      const entry = await world.placed();
+      await world.book.transition(entry.row.id, 'ack');
+      await world.fails(entry.row.id, 'mount_error');
+    }
+    await world.placed();
+    expect(world.breakers.has(world.target.queue)).toBe(false);
+  });
+
+  test('a container that ran before proves nothing about starts, and serves on while the breaker is open', async ({
+    world,
+  }) => {
+    world.waiting = 1;
+    world.start();
+    const old = await world.placed();
+    await world.runs(old);
+    old.row = { ...old.row, createdAtMs: old.row.createdAtMs - 3600_000 };
+    world.waiting = 3;
+    world.autoscaler.wake(world.target.queue);
+    for (let times = 0; times < 3; times += 1) {
+      const container = world.slots.get(old.row.id);
+      if (container === undefined) throw new Error('it is not ready');
+      container.completed += 1;
+      world.autoscaler.attemptEnded(world.target.queue, old.row.id);
+      const entry = await world.placed();
+      await world.book.transition(entry.row.id, 'ack');
+      await world.fails(entry.row.id);
+    }
+    await waitFor(() => world.breakers.of(world.target.queue).opened === 1, 'the breaker opens');
+    expect(old.row.state).toBe('RUNNING');
+  });
+
+  test('a new leader goes on where the last one was, and what a replaced one writes late changes nothing', async ({
+    world,
+  }) => {
+    await world.opensBreaker();
+    const { queue } = world.target;
+    const breaker = world.breakers.of(queue);
+    await waitFor(async () => {
+      const next = world.next();
+      await next.breakers.load();
+      return next.breakers.of(queue).opened === 1;
+    }, 'the row is written');
+    const next = world.next();
+    next.fence = 2;
+    next.waiting = 3;
+    next.start();
+    await next.decided('hold', 'cooling_down');
+    expect(next.breakers.of(queue)).toEqual(breaker);
+    next.breakers.forget(queue);
+    await waitFor(async () => !(await next.breakerRow()), 'the row is gone');
+    next.breakers.failed(queue, {
+      containerId: 'c' as never,
+      createdAtMs: 1,
+      atMs: 1,
+      reason: 'user_error',
+      message: '',
+    });
+    await waitFor(() => next.breakerRow(), 'the newer leader has written');
+    world.breakers.failed(queue, {
+      containerId: 'd' as never,
+      createdAtMs: 2,
+      atMs: 2,
+      reason: 'user_error',
+      message: '',
+    });
+    await world.breakers.reread(queue);
+    const third = world.next();
+    await third.breakers.load();
+    expect(third.breakers.of(queue).last?.containerId).toBe('c');
+  });
+
+  test('a person who starts the deployment ends the cooldown', async ({ world }) => {
+    await world.opensBreaker();
+    await waitFor(() => world.breakerRow(), 'the row is written');
+    world.targetChanged?.();
+    await waitFor(() => world.autoscaler.decisionOf(world.target.queue)?.kind === 'hold', 'it was looked at');
+    expect(world.breakers.of(world.target.queue).opened).toBe(1);
+    await deleteBreaker(world.db, world.target.queue);
+    world.targetChanged?.();
+    await world.placed();
+    expect(world.breakers.has(world.target.queue)).toBe(false);
+  });
+
+  test('containers that become ready and fall at once open the breaker, too', async ({ world }) => {
+    world.waiting = 1;
+    world.start();
+    for (let times = 0; times < 3; times += 1) {
+      const entry = await world.placed();
+      await world.runs(entry);
+      await world.fails(entry.row.id);
+    }
+    await world.decided('hold', 'cooling_down');
+    expect(world.startFailures).toEqual([]);
+  });
+
+  test('and so do those that end by themselves, with nothing done and code 0', async ({ world }) => {
+    world.waiting = 1;
+    world.start();
+    for (let times = 0; times < 3; times += 1) {
+      const entry = await world.placed();
+      await world.runs(entry);
+      await world.book.transition(entry.row.id, 'exit', { change: { reason: 'completed' } });
+    }
+    await world.decided('hold', 'cooling_down');
+  });
+
+  test('one that stays up for a minute closes the breaker without a task', async ({ world }) => {
+    world.waiting = 1;
+    world.start();
+    for (let times = 0; times < 2; times += 1) {
+      const entry = await world.placed();
+      await world.book.transition(entry.row.id, 'ack');
+      await world.fails(entry.row.id);
+    }
+    await world.runs(await world.placed());
+    world.clock.aheadMs = 61_000;
+    world.autoscaler.sweep();
+    await waitFor(() => world.autoscaler.decisionOf(world.target.queue)?.kind === 'hold', 'it was looked at');
+    world.waiting = 3;
+    world.autoscaler.wake(world.target.queue);
+    await waitFor(() => world.entries('ASSIGNED').length === 2, 'two more are placed');
+    const [one] = world.entries('ASSIGNED');
+    if (one === undefined) throw new Error('none placed');
+    await world.book.transition(one.row.id, 'ack');
+    await world.fails(one.row.id);
+    // The third failure in all, the first since: another container takes its place.
+    await waitFor(() => world.entries('ASSIGNED').length === 2, 'it is replaced');
+  });
+
+  test('an idle container goes, one that works or whose machine has no link stays', async ({ world }) => {
+    world.waiting = 3;
+    world.start();
+    await waitFor(() => world.entries('ASSIGNED').length === 3, 'three are placed');
+    const [idle, busy, unlinked] = world.entries('ASSIGNED');
+    if (idle === undefined || busy === undefined || unlinked === undefined) throw new Error('not placed');
+    for (const entry of [idle, busy, unlinked]) await world.runs(entry);
+    const working = world.slots.get(busy.row.id);
+    if (working === undefined) throw new Error('it is not ready');
+    working.inFlight = 1;
+    world.slots.remove(unlinked.row.id);
+    const facts = {
+      containerId: unlinked.row.id,
+      queue: world.target.queue,
+      machineId: world.link.machineId,
+      slots: 1,
+    };
+    world.slots.ready(facts, undefined, 0);
+    world.waiting = 0;
+    world.autoscaler.wake(world.target.queue);
+    await waitFor(() => idle.row.state === 'STOPPING', 'the idle one is stopping');
+    await world.decided('hold', 'busy_or_warm');
+    expect([busy.row.state, unlinked.row.state]).toEqual(['RUNNING', 'RUNNING']);
+  });
+});
+
+describe('Sample error', () => {
+  test('a sample that fails changes nothing, and the next one is taken soon', async ({ world }) => {
+    world.start();
+    world.sampleFails = true;
+    world.waiting = 2;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'bad_sample');
+    expect(world.entries()).toEqual([]);
+    world.sampleFails = false;
+    await waitFor(() => world.entries().length === 2, 'two containers are asked for');
+  });
+
+  test.for([
+    ['partial', []],
+    ['none', [{ waiting: Number.NaN, active: 0, delayed: 0, prioritized: 0 }]],
+    ['negative', [{ waiting: 0, active: -1, delayed: 0, prioritized: 0 }]],
+  ] as const)('one that is %s is a bad one: what is idle stays', async ([, depths], { world }) => {
+    const entry = await world.idle();
+    world.depths = depths;
+    world.waiting = 0;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'bad_sample');
+    expect(entry.row.state).toBe('RUNNING');
+    world.depths = undefined;
+    await waitFor(() => entry.row.state === 'STOPPING', 'a good one lets it go');
+  });
+
+  test('one that was long on its way says how it was: it is a bad one, too', async ({ world }) => {
+    const entry = await world.idle();
+    world.sampleTakesMs = 6_000;
+    world.waiting = 0;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'bad_sample');
+    expect(entry.row.state).toBe('RUNNING');
+    world.sampleTakesMs = 0;
+    await waitFor(() => entry.row.state === 'STOPPING', 'a quick one lets it go');
+  });
+
+  test('a minute of them is a condition, over with the first good one', async ({ world }) => {
+    world.start();
+    world.sampleFails = true;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'bad_sample');
+    const badSince = async () => (await world.autoscaler.explain(world.target.queue)).memory?.badSinceMs ?? null;
+    const since = await badSince();
+    expect(since).not.toBeNull();
+    world.clock.aheadMs = 61_000;
+    expect(await badSince()).toBe(since);
+    world.sampleFails = false;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'at_target');
+    expect(await badSince()).toBeNull();
+  });
+});
+
+describe('Control plane restart', () => {
+  test('what a scheduler finds at its start is not stopped for want of work within the grace; then it goes', async ({
+    world,
+  }) => {
+    const { row } = await world.idle();
+    world.waiting = 0;
+    world.stop();
+    const next = world.next(120_000);
+    await next.book.load();
+    const entry = next.book.get(row.id);
+    if (entry === undefined || row.machineId === null) throw new Error('it is not in the book');
+    next.slots.ready(
+      { containerId: row.id, queue: entry.spec.queue, machineId: row.machineId, slots: 1 },
+      next.link,
+      0,
+    );
+    next.start();
+    await next.decided('hold', 'after_restart');
+    next.clock.aheadMs = 119_000;
+    next.autoscaler.wake(next.target.queue);
+    await next.decided('hold', 'after_restart');
+    expect(entry.row.state).toBe('RUNNING');
+    next.clock.aheadMs = 120_500;
+    next.autoscaler.wake(next.target.queue);
+    await waitFor(() => entry.row.state === 'STOPPING', 'after the grace it goes');
+  });
+
+  test('what is asked for in the grace starts at once, and a queue that had no containers is let go as ever', async ({
+    world,
+  }) => {
+    world.waiting = 1;
+    world.start();
+    const entry = await world.placed();
+    await world.runs(entry);
+    world.waiting = 0;
+    world.autoscaler.wake(world.target.queue);
+    await waitFor(() => entry.row.state === 'STOPPING', 'it goes');
+  });
+
+  test('machines that went silent together hold every container, until they are back', async ({ world }) => {
+    const entry = await world.idle();
+    world.guarded = true;
+    world.waiting = 0;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'mass_disconnect');
+    expect(entry.row.state).toBe('RUNNING');
+    world.guarded = false;
+    world.autoscaler.wake(world.target.queue);
+    await waitFor(() => entry.row.state === 'STOPPING', 'it goes');
+  });
+});
+
+describe('a window', () => {
+  test('keeps what was wanted within it', async ({ world }) => {
+    const { config } = world.target;
+    const autoscaler = { ...config.autoscaler, windowSeconds: 30 };
+    world.target = { ...world.target, config: { ...config, autoscaler } };
+    const entry = await world.idle();
+    world.clock.aheadMs = 31_000;
+    world.waiting = 0;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'in_window');
+    expect(entry.row.state).toBe('RUNNING');
+    world.clock.aheadMs = 62_000;
+    world.autoscaler.wake(world.target.queue);
+    await waitFor(() => entry.row.state === 'STOPPING', 'it goes');
+  });
+});
