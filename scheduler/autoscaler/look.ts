@@ -1,7 +1,7 @@
 // What one queue looks like to the scaling loop: its bounds, its sample and its containers as decide.ts wants them. Reads only; the loop acts on it, and whoever asks why is shown the same.
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
-import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { Book, BookEntry } from '../containers/book.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { DeploymentFacts } from '../deployments/state.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
@@ -17,7 +17,7 @@ import type { QueueMemory } from './memory.ts';
 import { largestWanted, nextLeaves } from './window.ts';
 
 export interface LookParts {
-  readonly book: ContainerBook;
+  readonly book: Book;
   readonly slots: SlotTable;
   readonly clock: Clock;
   readonly due: DueTimes;

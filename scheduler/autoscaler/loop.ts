@@ -331,7 +331,7 @@ export class Autoscaler {
         metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : 'queue_depth' }, count);
         for (let index = 0; index < count && target !== undefined; index += 1) {
           const entry = await book.create(target);
-          if (probe) breakers.probes(queue, entry.row.id);
+          if (probe && entry !== undefined) breakers.probes(queue, entry.row.id);
         }
         break;
       }
@@ -388,7 +388,7 @@ export class Autoscaler {
     // Whether it works is seen by what it serves, or by how long it stays: then the queue is looked at again.
     if (to === 'RUNNING' && from === 'STARTING' && this.#parts.breakers.has(entry.spec.queue))
       this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
-    if (to === 'FAILED' || (to === 'STOPPED' && from === 'RUNNING')) this.#failed(change);
+    if (from !== null && (to === 'FAILED' || (to === 'STOPPED' && from === 'RUNNING'))) this.#failed(change);
     this.wake(entry.spec.queue);
   }
 
@@ -397,9 +397,11 @@ export class Autoscaler {
     const { slots, clock, breakers } = this.#parts;
     const { row, spec } = entry;
     const nowMs = clock.nowMs();
-    const failedStart = from === 'STARTING';
+    // What another replica wrote may be learned some moves later: whether it was ever ready stands in the row.
+    const failedStart = row.startedAtMs === null && from !== 'RUNNING';
+    const upMs = (row.endedAtMs ?? nowMs) - (row.startedAtMs ?? nowMs);
     const completed = slots.get(row.id)?.completed ?? 0;
-    const failedEarly = from === 'RUNNING' && completed === 0 && nowMs - (row.startedAtMs ?? nowMs) < EARLY_EXIT_MS;
+    const failedEarly = !failedStart && from !== 'DRAINING' && completed === 0 && upMs < EARLY_EXIT_MS;
     if (!failedStart && !failedEarly) return;
     const reason = row.reason ?? 'user_error';
     if (!isUserCause(reason)) return;
