@@ -285,15 +285,14 @@ async function put(
 async function ended(stage: Stage, taskId: string): Promise<Readonly<Record<string, unknown>>> {
   const deadlineMs = performance.now() + GONE_MS;
   for (;;) {
+    const askedMs = performance.now();
     const answer: SoakAnswer = await stage.caller.ask(`/api/v1/task/${stage.caller.workspaceId}/${taskId}`);
     const task = objectOf(answer.text);
     if (answer.status !== 200 || task === undefined)
       throw new Error(`${answer.asked} was answered ${answer.status} ${answer.text}`);
     const status = String(task['status']);
-    if (isFinal(status)) {
-      stage.ledger.sawFinal(taskId, status);
-      return task;
-    }
+    stage.ledger.saw(taskId, status, askedMs);
+    if (isFinal(status)) return task;
     if (performance.now() > deadlineMs) throw new Error(`task ${taskId} is ${status} after ${GONE_MS / 1000} s`);
     await sleep(POLL_MS);
   }

@@ -1,5 +1,6 @@
 // The books of a soak: how often each thing was done and how it was answered, what went wrong (the request written out), and the final state that each accepted task may have.
 import type { SoakAnswer } from './caller.ts';
+import { isFinal } from './tasks.ts';
 
 /** An answer that is right for what was done: a status with exactly that text (or one that matches). */
 export interface Intended {
@@ -18,7 +19,7 @@ export class Ledger {
   failed = 0;
   /** Tasks whose final state has not been seen. */
   readonly open = new Map<string, { readonly what: string; readonly states: readonly string[] }>();
-  readonly settled = new Map<string, string>();
+  readonly settled = new Map<string, { readonly status: string; readonly atMs: number }>();
 
   count(what: string): void {
     this.counts.set(what, (this.counts.get(what) ?? 0) + 1);
@@ -47,16 +48,23 @@ export class Ledger {
     this.open.set(taskId, { what, states });
   }
 
-  /** A final state that was read: the first one counts, and must be one that was meant. */
-  sawFinal(taskId: string, status: string): void {
+  /**
+   * A state that was read: the first final one counts, and must be one that was meant; another final one is wrong whenever it comes, one that is not final only when it was asked for
+   * after the final one was known (answers overtake each other).
+   * @param askedMs - when the question was put, by `performance.now()`
+   */
+  saw(taskId: string, status: string, askedMs: number): void {
     const account = this.open.get(taskId);
     if (account === undefined) {
       const before = this.settled.get(taskId);
-      if (before !== undefined && before !== status) this.fail(`task ${taskId} was ${before} and became ${status}`);
+      if (before === undefined || before.status === status) return;
+      if (isFinal(status) || askedMs > before.atMs)
+        this.fail(`task ${taskId} was ${before.status} and became ${status}`);
       return;
     }
+    if (!isFinal(status)) return;
     this.open.delete(taskId);
-    this.settled.set(taskId, status);
+    this.settled.set(taskId, { status, atMs: performance.now() });
     if (!account.states.includes(status))
       this.fail(`${account.what}: task ${taskId} ended ${status}, not ${account.states.join(' or ')}`);
   }

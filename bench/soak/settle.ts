@@ -3,7 +3,7 @@ import { sleep } from '#shared/backoff.ts';
 import { causes } from './actors.ts';
 import type { Caller } from './caller.ts';
 import type { Ledger } from './ledger.ts';
-import { isFinal, list, unfinished } from './tasks.ts';
+import { list, unfinished } from './tasks.ts';
 
 /** Ids in one question. */
 const BATCH = 100;
@@ -43,12 +43,13 @@ export async function settle(caller: Caller, ledger: Ledger, withinMs = SETTLED_
 export async function readAll(caller: Caller, ledger: Ledger, taskIds: readonly string[]): Promise<void> {
   for (let at = 0; at < taskIds.length; at += BATCH) {
     const ids = taskIds.slice(at, at + BATCH);
+    const askedMs = performance.now();
     const rows = await list(caller, `task_ids=${ids.join(',')}`);
     const states = new Map(rows.map((row) => [String(row['id']), String(row['status'])]));
     for (const id of ids) {
       const status = states.get(id);
       if (status === undefined) ledger.fail(`task ${id} was accepted, and nobody knows it`);
-      else if (isFinal(status) || ledger.settled.has(id)) ledger.sawFinal(id, status);
+      else ledger.saw(id, status, askedMs);
     }
   }
 }

@@ -7,6 +7,11 @@ import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
 
 const port = parentPort;
 if (port === null) throw new Error('pglite-worker.ts runs as a worker thread');
+/**
+ * The cache of the database's own is memory of this process from its first moment on, used or not (128 MB if nothing is said); the files are in the kernel's cache anyway. Everything else is
+ * what PGlite says by itself.
+ */
+const START = [...PGlite.defaultStartParams, '-c', 'shared_buffers=32MB'];
 const { directory } = workerData as { readonly directory: string };
 
 function send(reply: WorkerReply): void {
@@ -41,7 +46,7 @@ async function answer(database: PGlite, request: WorkerRequest): Promise<WorkerR
 }
 
 try {
-  const database = await PGlite.create(directory);
+  const database = await PGlite.create(directory, { startParams: START });
   let last: Promise<void> = Promise.resolve();
   port.on('message', (request: WorkerRequest) => {
     last = last.then(async () => {

@@ -15,11 +15,14 @@ import {
 } from './limits.ts';
 import { OPENED } from './pglite-protocol.ts';
 import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
+import { keepUp } from './pglite-upkeep.ts';
 import { lockDataDir } from './data-dir.ts';
 import type { DataDirLock } from './data-dir.ts';
 
 const OPEN_DEADLINE_MS = 120_000;
 const CLOSE_DEADLINE_MS = 10_000;
+/** Rows on their way through the thread are short-lived; unbounded, their part of the heap grows to 48 MB and stays that large. */
+const YOUNG_MB = 16;
 /** Statements and transactions waiting for the connection. */
 const MAX_WAITING = 10_000;
 
@@ -29,12 +32,17 @@ interface Pending {
 }
 
 /** @throws StartupError `data_dir_in_use`, `data_dir_unusable`, `database_broken` */
-export async function openPglite(options: { readonly dataDir: string; readonly log: Log }): Promise<Db> {
+export async function openPglite(options: {
+  readonly dataDir: string;
+  readonly log: Log;
+  readonly upkeepEveryMs?: number;
+}): Promise<Db> {
   const lock = await lockDataDir(options.dataDir);
   const directory = join(options.dataDir, 'pglite');
   const worker = new Worker(new URL('./pglite-worker.ts', import.meta.url), {
     workerData: { directory },
     execArgv: [],
+    resourceLimits: { maxYoungGenerationSizeMb: YOUNG_MB },
     stdout: true,
     stderr: true,
   });
@@ -44,6 +52,7 @@ export async function openPglite(options: { readonly dataDir: string; readonly l
   const db = new PgliteDb(worker, lock, options.log);
   try {
     await withDeadline(db.opened, OPEN_DEADLINE_MS, databaseTimeout);
+    db.keepUp(options.upkeepEveryMs);
     return db;
   } catch (error) {
     await worker.terminate();
@@ -68,6 +77,7 @@ class PgliteDb implements Db {
   #nextId = OPENED + 1;
   #dead: Error | undefined;
   #closing: Promise<void> | undefined;
+  #endUpkeep = (): void => undefined;
 
   constructor(worker: Worker, lock: DataDirLock, log: Log) {
     this.#worker = worker;
@@ -79,6 +89,15 @@ class PgliteDb implements Db {
     worker.on('message', (reply: WorkerReply) => this.#onReply(reply));
     worker.on('error', (error) => this.#onDeath(error instanceof Error ? error : new Error(String(error))));
     worker.on('exit', () => this.#onDeath(new Error('the database thread ended')));
+  }
+
+  /** Upkeep may take longer than a caller would wait; whoever comes meanwhile waits in line. */
+  keepUp(everyMs: number | undefined): void {
+    this.#endUpkeep = keepUp({
+      query: (sql) => this.#alone(() => this.#ask('query', sql, [])),
+      log: this.#log,
+      ...(everyMs === undefined ? {} : { everyMs }),
+    });
   }
 
   async query<R>(sql: string, params: readonly unknown[] = []): Promise<QueryResult<R>> {
@@ -94,6 +113,7 @@ class PgliteDb implements Db {
   }
 
   close(): Promise<void> {
+    this.#endUpkeep();
     this.#closing ??= this.#close();
     return this.#closing;
   }
@@ -179,6 +199,7 @@ class PgliteDb implements Db {
   #onDeath(error: Error): void {
     if (this.#dead !== undefined) return;
     this.#dead = error;
+    this.#endUpkeep();
     if (this.#closing === undefined) this.#log.error({ err: error }, 'embedded database thread ended');
     for (const pending of this.#pending.values()) pending.reject(databaseUnavailable(error));
     this.#pending.clear();

@@ -58,17 +58,29 @@ describe('the books of a soak', () => {
     const ledger = new Ledger();
     ledger.judge('warm call', { status: 200, text: '{"n":1}', taskId: 'a', asked: '' }, meant);
     expect([...ledger.open.keys()]).toEqual(['a']);
-    ledger.sawFinal('a', 'COMPLETE');
-    ledger.sawFinal('a', 'COMPLETE');
+    ledger.saw('a', 'COMPLETE', 0);
+    ledger.saw('a', 'COMPLETE', 0);
     expect([ledger.open.size, ledger.failed]).toEqual([0, 0]);
-    ledger.sawFinal('a', 'ERROR');
+    ledger.saw('a', 'ERROR', 0);
     expect(ledger.failures).toEqual([expect.stringContaining('was COMPLETE and became ERROR')]);
+  });
+
+  test('tell an answer that was overtaken from a task that goes on after its end', () => {
+    const ledger = new Ledger();
+    ledger.accepted('put', 'a', ['COMPLETE']);
+    const askedMs = performance.now();
+    ledger.saw('a', 'RUNNING', askedMs);
+    ledger.saw('a', 'COMPLETE', askedMs);
+    ledger.saw('a', 'RUNNING', askedMs);
+    expect(ledger.failures).toEqual([]);
+    ledger.saw('a', 'RUNNING', performance.now() + 1);
+    expect(ledger.failures).toEqual([expect.stringContaining('was COMPLETE and became RUNNING')]);
   });
 
   test('complain of a final state that was not meant', () => {
     const ledger = new Ledger();
     ledger.accepted('put', 'a', ['COMPLETE', 'CANCELLED']);
-    ledger.sawFinal('a', 'TIMEOUT');
+    ledger.saw('a', 'TIMEOUT', 0);
     expect(ledger.failures).toEqual([expect.stringContaining('ended TIMEOUT, not COMPLETE or CANCELLED')]);
   });
 });
