@@ -19,7 +19,8 @@ export class Ledger {
   failed = 0;
   /** Tasks whose final state has not been seen. */
   readonly open = new Map<string, { readonly what: string; readonly states: readonly string[] }>();
-  readonly settled = new Map<string, { readonly status: string; readonly atMs: number }>();
+  readonly settled = new Map<string, string>();
+  readonly #settledAtMs = new Map<string, number>();
 
   count(what: string): void {
     this.counts.set(what, (this.counts.get(what) ?? 0) + 1);
@@ -57,14 +58,15 @@ export class Ledger {
     const account = this.open.get(taskId);
     if (account === undefined) {
       const before = this.settled.get(taskId);
-      if (before === undefined || before.status === status) return;
-      if (isFinal(status) || askedMs > before.atMs)
-        this.fail(`task ${taskId} was ${before.status} and became ${status}`);
+      if (before === undefined || before === status) return;
+      if (isFinal(status) || askedMs > (this.#settledAtMs.get(taskId) ?? 0))
+        this.fail(`task ${taskId} was ${before} and became ${status}`);
       return;
     }
     if (!isFinal(status)) return;
     this.open.delete(taskId);
-    this.settled.set(taskId, { status, atMs: performance.now() });
+    this.settled.set(taskId, status);
+    this.#settledAtMs.set(taskId, performance.now());
     if (!account.states.includes(status))
       this.fail(`${account.what}: task ${taskId} ended ${status}, not ${account.states.join(' or ')}`);
   }
