@@ -17,6 +17,7 @@ import type { Log } from '#shared/log.ts';
 import { Counter, Gauge } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Keys } from '../queues/keys.ts';
+import { unavailable } from '../queues/answers.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
 import { mayReplace } from './state.ts';
@@ -104,6 +105,8 @@ export class TaskRecords {
   readonly #listeners = new Set<() => void>();
   /** Newest record of each task that Redis did not take. */
   readonly #unsent = new Map<TaskId, TaskRecord>();
+  /** Newest record of each task that is on its way to Redis: nobody knows yet whether it arrives. */
+  readonly #sending = new Map<TaskId, TaskRecord>();
   readonly #underWay = new Set<Promise<void>>();
   #soon = new Map<TaskId, TaskRecord>();
   #older = new Map<TaskId, TaskRecord>();
@@ -184,18 +187,31 @@ export class TaskRecords {
     this.#soonTimer = undefined;
   }
 
-  /** The newest record: here, in Redis, else in the database. */
+  /** The newest record: here, in Redis, else in the database. @throws AppError `queues_unavailable` when neither here nor the database knows it and Redis does not answer */
   async read(taskId: TaskId): Promise<TaskRecord | undefined> {
-    const unsent = this.#soon.get(taskId) ?? this.#older.get(taskId) ?? this.#unsent.get(taskId);
+    const here = this.#newestHere(taskId);
     let text: string | null = null;
+    let unread: unknown;
     try {
       text = await this.#client.get(this.#keys.task(taskId));
     } catch (error) {
+      unread = error;
       this.#log.debug({ err: error, taskId }, 'record not readable in Redis, asking the database');
     }
     const held = text === null ? undefined : parseTaskRecord(text);
     const newest = held ?? (await this.#loadFromDb(taskId));
-    return unsent !== undefined && (newest === undefined || isNewer(unsent, newest)) ? unsent : newest;
+    if (here !== undefined && (newest === undefined || isNewer(here, newest))) return here;
+    // It may be in Redis alone, on its way to the database: that nobody knows it cannot be said.
+    if (newest === undefined && unread !== undefined) throw unavailable(`read the record of task ${taskId}`, unread);
+    return newest;
+  }
+
+  /** Of those that Redis does not have, as far as is known here. */
+  #newestHere(taskId: TaskId): TaskRecord | undefined {
+    const soon = this.#soon.get(taskId) ?? this.#older.get(taskId);
+    if (soon !== undefined) return soon;
+    const [sending, unsent] = [this.#sending.get(taskId), this.#unsent.get(taskId)];
+    return sending !== undefined && (unsent === undefined || isNewer(sending, unsent)) ? sending : unsent;
   }
 
   /** Newest records of those tasks as far as Redis has them, in no order; for tasks that ended a moment ago. @throws when Redis does not answer */
@@ -272,6 +288,8 @@ export class TaskRecords {
       record.status === 'COMPLETE' || record.status === 'ERROR' ? 1 : 0,
     );
     for (const listener of this.#listeners) listener();
+    const before = this.#sending.get(record.taskId);
+    if (before === undefined || isNewer(record, before)) this.#sending.set(record.taskId, record);
     try {
       const length = Number(await answer);
       if (length >= 0) this.#sawLength(length);
@@ -280,6 +298,8 @@ export class TaskRecords {
     } catch (error) {
       this.#keep(record, error);
       return false;
+    } finally {
+      if (this.#sending.get(record.taskId) === record) this.#sending.delete(record.taskId);
     }
   }
 

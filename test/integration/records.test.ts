@@ -182,6 +182,37 @@ describe('appending and reading', () => {
     expect(table.rows.get(record.taskId)).toEqual(complete(record));
   });
 
+  test('what is on its way while Redis does not answer is read all the same', async ({ redis, world }) => {
+    const { records } = world;
+    const record = aRecord();
+    redis.freeze();
+    try {
+      const written = records.append(complete(record));
+      expect(await records.read(record.taskId)).toEqual(complete(record));
+      // Kept, and on its way again: never out of sight between two tries.
+      await written;
+      for (let look = 0; look < 5; look += 1) expect(await records.read(record.taskId)).toEqual(complete(record));
+    } finally {
+      redis.thaw();
+    }
+  });
+
+  test('a task that only Redis may know is not unknown while Redis does not answer', async ({ redis, world }) => {
+    const { records, table } = world;
+    const [record, stored] = [aRecord(), aRecord()];
+    await records.append(complete(record));
+    table.rows.set(stored.taskId, stored);
+    redis.freeze();
+    try {
+      const other = world.make();
+      await expect(other.read(record.taskId)).rejects.toMatchObject({ code: 'queues_unavailable' });
+      expect(await other.read(stored.taskId)).toEqual(stored);
+    } finally {
+      redis.thaw();
+    }
+    expect(await records.read(record.taskId)).toEqual(complete(record));
+  });
+
   test('admission closes while too many records wait, and opens by itself once they are drained', async ({ world }) => {
     const registry = new Registry();
     const records = world.make({ overloadedRecords: 10, registry });
