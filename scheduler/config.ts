@@ -34,6 +34,10 @@ export const SchedulerSettings = Type.Object({
     default: 120,
     description: 'after a start, containers found running are not stopped for want of work for so long',
   }),
+  LONGSHORE_CPU_WORK_ON_GPU_POOLS: Text(
+    'pools, with commas between them, whose GPU machines take work without a GPU too; *: all',
+    { default: 'default' },
+  ),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [
       Type.Literal('trace'),

@@ -12,8 +12,8 @@ import { Breakers } from './autoscaler/breakers.ts';
 import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
 import { registerGauges } from './compose/gauges.ts';
+import { openPlacement } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
-import { joinReplicas } from './compose/replicas.ts';
 import { openStores } from './compose/stores.ts';
 import type { SchedulerSettings } from './config.ts';
 import { ContainerStops } from './containers/actions.ts';
@@ -46,10 +46,9 @@ import { LogReader } from './logs/log-reads.ts';
 import { LogSink } from './logs/log-sink.ts';
 import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
-import { Placer } from './placement/commit.ts';
 import { Presence } from './presence.ts';
 import { ALONE, RedisBus } from './replicas/bus.ts';
-import { Loads } from './replicas/loads.ts';
+import { SharedState } from './replicas/shared-state.ts';
 import { openTaskQueues } from './queues/bullmq.ts';
 import { DueTimes } from './queues/due.ts';
 import { keysOf } from './queues/keys.ts';
@@ -151,19 +150,9 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const leases = new Leases(hot, keys);
   const loops = new LoopMetrics(registry, clock);
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
-  const loads = new Loads({
-    bus,
-    channel: keys.decideChannel,
-    instance,
-    slots,
-    onIdle: (containerId) => {
-      const entry = book.get(containerId);
-      if (entry !== undefined) autoscaler.attemptEnded(entry.spec.queue, containerId);
-    },
-  });
   const due = new DueTimes(clock, (queue) => {
     dispatcher.wake(queue);
-    replicas.decisions.wanted(queue);
+    autoscaler.wake(queue);
   });
   const tasks: Tasks = new Tasks({
     queues,
@@ -183,13 +172,10 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     clock,
     log,
     metrics: new TaskMetrics(registry),
-    isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
+    isAlive: (replica) => presence.isAlive(replica),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
-    onDepth: (target, depth) => autoscaler.depthSeen(target, depth, (queue) => replicas.decisions.wanted(queue)),
-    onAttemptEnded: (queue, containerId) => {
-      autoscaler.attemptEnded(queue, containerId);
-      replicas.leaving.look(containerId);
-    },
+    onDepth: (target, depth) => autoscaler.depthSeen(target, depth),
+    onAttemptEnded: (queue, containerId) => autoscaler.attemptEnded(queue, containerId),
     listRows: async (workspaceId, filter) => {
       const { taskIds, ...rest } = filter;
       const rows = await listTasks(db, { workspaceId, ...rest, ...(taskIds === undefined ? {} : { ids: taskIds }) });
@@ -204,7 +190,6 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     begin: (claim) => tasks.begin(claim),
     onIdle: (container) => autoscaler.attemptEnded(container.queue, container.containerId),
     onDue: (queue, dueMs) => due.add(queue, dueMs),
-    onNoRoom: (queue, taskId) => replicas.wakes.noRoom(queue, taskId),
   });
   tasks.attach(dispatcher);
 
@@ -225,7 +210,6 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     queues,
     book: leaderBook,
     slots,
-    loads,
     breakers,
     clock,
     log,
@@ -236,6 +220,20 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
+  });
+  const fence = (): number | undefined => leader.fence();
+  const { accounting, placer } = openPlacement({
+    db,
+    general,
+    keys,
+    book: leaderBook,
+    machines,
+    clock,
+    log,
+    metrics: fleetMetrics,
+    loops,
+    fence,
+    cpuPools: settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS,
   });
   const gauges = registerGauges({
     registry,
@@ -250,7 +248,6 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     isLeader,
   });
-  const placer = new Placer({ book: leaderBook, machines, clock, log, metrics: fleetMetrics, loops, isLeader });
   const links = new Links({
     machines,
     book,
@@ -272,13 +269,21 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       for (const queue of served) dispatcher.wake(queue);
     },
   });
+  const sharedState = new SharedState({
+    bus,
+    channel: keys.stateChannel,
+    instance,
+    book,
+    machines,
+    onSuperseded: (machineId) => links.superseded(machineId),
+    log,
+  });
   book.onChange(({ entry, to, machineBefore }) => {
     if (entry.row.machineId !== null) links.machineChanged(entry.row.machineId);
     if (machineBefore !== null && machineBefore !== entry.row.machineId) links.machineChanged(machineBefore);
     if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
     if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
       slots.remove(entry.row.id);
-      loads.forget(entry.row.id);
       void tasks.containerGone(entry.row.id);
     }
   });
@@ -295,44 +300,17 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
     leases,
-    onQueueChanged: (queue) => replicas.decisions.wanted(queue),
-    revokeElsewhere: (taskId, lock) => bus.say(keys.revokeChannel, [taskId, lock]),
+    onQueueChanged: (queue) => autoscaler.wake(queue),
   });
   targets.onChange(({ deploymentId, target }) => {
     if (target?.active !== true) void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));
-  });
-  const replicas = joinReplicas({
-    bus,
-    db,
-    keys,
-    instance,
-    log,
-    leader,
-    presence,
-    book,
-    machines,
-    links,
-    slots,
-    loads,
-    queues,
-    leases,
-    records,
-    replies,
-    tasks,
-    actions,
-    dispatcher,
-    autoscaler,
-  });
-  machines.onChange((machine) => {
-    // Said by the leader; whoever sent its attempts ends them.
-    if (machine.health === 'LOST' && !isLeader()) void tasks.machineLost(machine.row.id);
   });
   const workers = new Workers({ db, machines, book, slots, clock, log, isLeader });
   // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
   leader.onChange((now) => {
     if (now.kind !== 'leading') return;
     autoscaler.leads();
-    placer.wake();
+    void accounting.recount().then(() => placer.wake());
   });
   const surfaces = createSurfaces({
     clock,
@@ -384,7 +362,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.forgetOthers() : undefined) },
       presence,
       // Listening first: what is written while the rows are read is heard.
-      ...replicas.listening,
+      ...(bus instanceof RedisBus ? [bus, sharedState] : []),
       { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },
       { name: 'containers', start: () => book.load() },
       leader,
@@ -397,6 +375,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
           due.stop();
         },
       },
+      accounting,
       { name: 'placement', start: () => placer.start(), stop: () => placer.stop() },
       { name: 'autoscaler', start: () => autoscaler.start(), stop: () => autoscaler.stop() },
       { name: 'agent links', start: () => links.start(), stop: () => links.stop() },
@@ -414,13 +393,12 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
         ender: tasks.ender,
         changes: tasks.changes,
         jobOf: (taskId) => acceptedJobOf(db, taskId),
-        isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
+        isAlive: (replica) => presence.isAlive(replica),
         onReturned: (queue) => {
           dispatcher.wake(queue);
           autoscaler.wake(queue);
         },
       }),
-      ...replicas.running,
       {
         name: 'http',
         start: async () => void (await surfaces.server.start(settings.LONGSHORE_HTTP_ADDRESS)),

@@ -17,6 +17,7 @@ import {
   listLiveContainers,
   liveContainerRevisions,
   liveContainersOfMachine,
+  recordRejections,
   transitionAsLeader,
   transitionContainer,
 } from '../store/queries/containers.ts';
@@ -42,12 +43,14 @@ export interface BookChange {
   readonly to: ContainerState;
   /** The machine it was on before the move, when that differs. */
   readonly machineBefore: MachineId | null;
+  /** The row before the move; null: it is new. */
+  readonly before: ContainerRow | null;
 }
 
 /** What deciding needs of the book; the leader's carries its number ({@link LeaderBook}). */
 export interface Book extends Pick<
   ContainerBook,
-  'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'queues' | 'all' | 'onChange'
+  'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'queues' | 'all' | 'onChange' | 'noteRejections'
 > {
   /** undefined: not written, because whoever decided it does not lead any more. */
   create(target: Target, options?: { readonly warmUp?: boolean }): Promise<BookEntry | undefined>;
@@ -177,13 +180,12 @@ export class ContainerBook implements ContainerReads {
   /** Memory follows the row, never back to an older one. */
   #become(entry: BookEntry, row: ContainerRow): void {
     if (this.#entries.get(row.id) !== entry || row.revision <= entry.row.revision) return;
-    const from = entry.row.state;
-    const machineBefore = entry.row.machineId;
+    const before = entry.row;
     this.#unindex(entry);
     entry.row = row;
     if (isTerminalContainer(row.state)) this.#end(row.id);
     else this.#put(entry);
-    this.#tell({ entry, from, to: row.state, machineBefore });
+    this.#tell({ entry, from: before.state, to: row.state, machineBefore: before.machineId, before });
   }
 
   #end(id: ContainerId): void {
@@ -204,7 +206,7 @@ export class ContainerBook implements ContainerReads {
       else if (!isTerminalContainer(row.state) && !this.#ended.has(row.id)) {
         const entry = entryOf(row);
         this.#put(entry);
-        this.#tell({ entry, from: null, to: row.state, machineBefore: null });
+        this.#tell({ entry, from: null, to: row.state, machineBefore: null, before: null });
       }
     }
   }
@@ -236,6 +238,12 @@ export class ContainerBook implements ContainerReads {
   /** Somebody else wrote the row: believe it. */
   async #reload(id: ContainerId): Promise<void> {
     this.learn(await containersById(this.#db, [id]));
+  }
+
+  /** Why no machine takes it: kept in its row while it waits, for whoever asks later or elsewhere. */
+  async noteRejections(entry: BookEntry): Promise<void> {
+    if (entry.row.state !== 'PENDING' || entry.rejections === null) return;
+    await recordRejections(this.#db, entry.row.id, entry.rejections);
   }
 
   get(id: ContainerId): BookEntry | undefined {

@@ -30,6 +30,11 @@ export class LeaderBook implements Book {
     return 'refused';
   }
 
+  /** Of no consequence to anybody, whoever leads. */
+  noteRejections(entry: BookEntry): Promise<void> {
+    return this.#book.noteRejections(entry);
+  }
+
   onChange(listener: (change: BookChange) => void): void {
     this.#book.onChange(listener);
   }

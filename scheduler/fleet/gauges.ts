@@ -5,8 +5,8 @@ import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { Counter, Gauge, Histogram, SLOW_BUCKETS, Tally } from '#shared/metrics.ts';
 import type { ContainerBook } from '../containers/book.ts';
-import type { Machine, Machines } from './machines.ts';
-import { blockingConditions } from './machines.ts';
+import type { Machines } from './machines.ts';
+import { isSchedulable } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 
 export interface FleetGaugesParts {
@@ -97,7 +97,7 @@ function registerCapacity({ registry, metrics, machines, isLeader }: FleetGauges
     for (const machine of isLeader() ? machines.all() : []) {
       if (machine.inventory === null) continue;
       const pool = metrics.pools.of(machine.row.poolName);
-      const rest = isOpen(machine) ? 'free' : 'unavailable';
+      const rest = isSchedulable(machine) ? 'free' : 'unavailable';
       const { leasedGpus, ...capacity } = machines.capacity(machine);
       cores.add((capacity.totalCpuMillicores - capacity.freeCpuMillicores) / 1000, pool, 'allocated');
       cores.add(Math.max(0, capacity.freeCpuMillicores) / 1000, pool, rest);
@@ -111,12 +111,6 @@ function registerCapacity({ registry, metrics, machines, isLeader }: FleetGauges
     devices.writeTo(gpus);
   };
 }
-
-const isOpen = (machine: Machine): boolean =>
-  machine.health === 'READY' &&
-  machine.row.intent === 'active' &&
-  !machine.row.systemCordon &&
-  blockingConditions(machine).length === 0;
 
 /** `waiting` has no machine yet; `placed` waits for its agent's word. */
 function registerBacklog({ registry, metrics, machines, book, isLeader }: FleetGaugesParts): void {

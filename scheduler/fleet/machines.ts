@@ -1,7 +1,8 @@
 // Machines: their rows, their health as this replica sees it, and joining. Sessions (session.ts) tell it what agents say; placement and the surfaces read.
 // Health, intent and conditions are kept apart; isPlaceable() combines them.
 import { randomBytes } from 'node:crypto';
-import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { isDeepStrictEqual } from 'node:util';
+import type { ContainerId, InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
@@ -37,8 +38,20 @@ export interface Machine {
   sessionId: string | undefined;
   suspectSinceMs: number | null;
   lastSeenAtMs: number | null;
+  /** What its agent still has although no row places it there: in the way until it is gone. */
+  strangers: ReadonlyMap<ContainerId, Stranger>;
   /** Of the file system that holds images, as last told; null: not known. */
   diskFreeBytes: number | null;
+}
+
+/** A container that an agent has and the book does not know there (ended here, lost long ago, or an older assignment). Once exited it holds its devices only. */
+export interface Stranger {
+  readonly containerId: ContainerId;
+  readonly assignmentId: string;
+  readonly epoch: number;
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly gpuUuids: readonly string[];
 }
 
 const JOIN_TOKEN_MS = 30 * 60_000;
@@ -55,6 +68,7 @@ export class Machines implements MachineService {
   readonly #written: ((id: MachineId) => void)[] = [];
   readonly #instance: InstanceId | null;
   readonly #isAlive: (replica: InstanceId) => boolean;
+  #beforeReady: (machine: Machine) => Promise<void> = () => Promise.resolve();
   readonly #seen = new Set<MachineId>();
   #book: ContainerBook | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -110,6 +124,7 @@ export class Machines implements MachineService {
       suspectSinceMs: away ? (before?.suspectSinceMs ?? this.#clock.nowMs()) : null,
       lastSeenAtMs: row.lastSeenAtMs,
       diskFreeBytes: diskFreeOf(row.inventory as Inventory__Output | null),
+      strangers: strangersOf(row),
     };
   }
 
@@ -223,6 +238,7 @@ export class Machines implements MachineService {
       suspectSinceMs: null,
       lastSeenAtMs: null,
       diskFreeBytes: null,
+      strangers: new Map(),
     });
     this.#wrote(row.id);
     return {
@@ -286,6 +302,11 @@ export class Machines implements MachineService {
       for (const uuid of entry.row.gpuUuids) leasedGpus.add(uuid);
       containers += 1;
     }
+    for (const one of machine.strangers.values()) {
+      freeCpuMillicores -= one.cpuMillicores;
+      freeMemoryBytes -= one.memoryBytes;
+      for (const uuid of one.gpuUuids) leasedGpus.add(uuid);
+    }
     return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus };
   }
 
@@ -343,11 +364,33 @@ export class Machines implements MachineService {
       suspectSinceMs: null,
       lastSeenAtMs: this.#clock.nowMs(),
       diskFreeBytes: diskFreeOf(hello.inventory),
+      strangers: strangersOf(row),
     };
     this.#machines.set(machineId, machine);
     this.#wrote(machineId);
     this.#tell(machine);
     return machine;
+  }
+
+  /** What an agent has that no row places there, after its report; in its row too, for whichever replica leads. */
+  async setStrangers(machineId: MachineId, sessionId: string, strangers: readonly Stranger[]): Promise<void> {
+    const machine = this.#machines.get(machineId);
+    if (machine?.sessionId !== sessionId || isDeepStrictEqual([...machine.strangers.values()], strangers)) return;
+    machine.strangers = new Map(strangers.map((one) => [one.containerId, one]));
+    this.#tell(machine);
+    await updateMachine(this.#db, machineId, { strangers, ifSessionEpoch: machine.row.sessionEpoch });
+    this.#wrote(machineId);
+  }
+
+  /** Done before a machine that has reported takes work again. */
+  beforeReady(work: (machine: Machine) => Promise<void>): void {
+    this.#beforeReady = work;
+  }
+
+  /** Its whole report has been taken in: what it has is counted anew. */
+  async reported(machineId: MachineId, sessionId: string): Promise<void> {
+    const machine = this.#machines.get(machineId);
+    if (machine?.sessionId === sessionId) await this.#beforeReady(machine);
   }
 
   ready(machineId: MachineId, sessionId: string): void {
@@ -460,10 +503,20 @@ export function publicMachineStatus(machine: Machine): MachineView['status'] {
   return machine.health === 'READY' ? 'available' : 'registered';
 }
 
+const strangersOf = (row: MachineRow): ReadonlyMap<ContainerId, Stranger> =>
+  new Map((row.strangers as readonly Stranger[]).map((one) => [one.containerId, one]));
+
 const diskFreeOf = (inventory: Inventory__Output | null): number | null =>
   inventory !== null && inventory.diskTotalBytes > 0 ? inventory.diskFreeBytes : null;
 
 const BLOCKING = new Set(['DiskPressure', 'DockerDown', 'ClockSkew', 'AgentTooOld', 'Preflight', 'SuspectHost']);
+
+/** May anything new be placed there (I5)? */
+export const isSchedulable = (machine: Machine): boolean =>
+  machine.health === 'READY' &&
+  machine.row.intent === 'active' &&
+  !machine.row.systemCordon &&
+  blockingConditions(machine).length === 0;
 
 /** Conditions that keep new containers away. */
 export function blockingConditions(machine: Machine): readonly string[] {

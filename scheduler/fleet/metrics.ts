@@ -20,6 +20,8 @@ export class FleetMetrics {
   readonly placementDuration: Histogram<'gpu_model'>;
   readonly placementWait: Histogram<'gpu_model' | 'result'>;
   readonly unschedulable: Gauge<'reason'>;
+  readonly drift: Counter<'resource'>;
+  readonly guard: Gauge<'pool'>;
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -93,6 +95,21 @@ export class FleetMetrics {
         registers,
       }),
       { reason: words() },
+    );
+    this.drift = new Counter({
+      name: name('accounting_drift_total'),
+      help: 'Differences found, and repaired, between what was counted of a machine and what its rows and its agent say.',
+      labelNames: ['resource'],
+      registers,
+    });
+    this.guard = bounded(
+      new Gauge({
+        name: name('mass_disconnect_guard_active'),
+        help: '1 while so many machines of a pool went silent together that none of them is given up; shown by the leader.',
+        labelNames: ['pool'],
+        registers,
+      }),
+      { pool },
     );
   }
 }

@@ -17,8 +17,7 @@ import type {
   StatusReport__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
-import type { LiveReport } from '../tasks/reports.ts';
-import type { Machines } from './machines.ts';
+import type { Machines, Stranger } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { stepsFor, stepsWhenAbsent } from './observe.ts';
 
@@ -59,8 +58,6 @@ export interface SessionParts {
   readonly settings: SessionSettings;
   /** Anything of the container the dispatcher must know: it runs with so many slots. */
   readonly onRunning: (entry: BookEntry, slots: number) => void;
-  /** The attempts that a heartbeat names. */
-  readonly onHeartbeat: (live: readonly LiveReport[]) => void;
   readonly onEnd: (session: Session, reason: string) => void;
 }
 
@@ -120,7 +117,6 @@ export class Session {
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes } = message.heartbeat;
       this.#parts.machines.heartbeat(this.machineId, this.id, conditions, diskFreeBytes);
-      this.#parts.onHeartbeat(message.heartbeat.liveAttempts as unknown as readonly LiveReport[]);
     } else if (message.goodbye)
       this.end(`goodbye_${message.goodbye.reason === 'restarting' ? 'restarting' : 'shutdown'}`);
   }
@@ -146,6 +142,7 @@ export class Session {
     // What it runs was ordered through whichever replica it dialled before.
     await this.#parts.book.readMachine(this.machineId);
     await this.#reconcile(hello.observed);
+    await machines.reported(this.machineId, this.id);
     if (this.#endedInHello()) return;
     machines.ready(this.machineId, this.id);
     this.changed();
@@ -168,6 +165,7 @@ export class Session {
   async #reconcile(observed: readonly ObservedContainer__Output[]): Promise<void> {
     const named = new Set(observed.map((one) => one.containerId));
     for (const one of observed) await this.#observe(one);
+    await this.#rememberStrangers(observed, true);
     for (const entry of [...this.#parts.book.ofMachine(this.machineId)]) {
       if (named.has(entry.row.id)) continue;
       for (const step of stepsWhenAbsent(entry.row)) {
@@ -178,7 +176,27 @@ export class Session {
 
   async #status(report: StatusReport__Output): Promise<void> {
     if (report.full) await this.#reconcile(report.containers);
-    else for (const one of report.containers) await this.#observe(one);
+    else {
+      for (const one of report.containers) await this.#observe(one);
+      await this.#rememberStrangers(report.containers, false);
+    }
+  }
+
+  /** What the agent has and no row places there keeps its share of the machine until the agent says it is removed. */
+  async #rememberStrangers(observed: readonly ObservedContainer__Output[], full: boolean): Promise<void> {
+    const { machines, book } = this.#parts;
+    const before = machines.get(this.machineId)?.strangers ?? new Map<ContainerId, Stranger>();
+    const strangers = new Map(full ? [] : before);
+    for (const one of observed) {
+      const containerId = one.containerId as ContainerId;
+      const row = book.get(containerId)?.row;
+      const placedHere = row?.machineId === this.machineId && row.epoch === one.epoch;
+      const stranger = placedHere ? undefined : strangerOf(one);
+      if (stranger === undefined) strangers.delete(containerId);
+      else strangers.set(containerId, stranger);
+    }
+    if (strangers.size > 0 || before.size > 0)
+      await machines.setStrangers(this.machineId, this.id, [...strangers.values()]);
   }
 
   async #observe(observed: ObservedContainer__Output): Promise<void> {
@@ -306,6 +324,21 @@ export class Session {
     });
     if (this.#buffered > MAX_BUFFERED_MESSAGES) this.end('not_reading');
   }
+}
+
+/** Removed, it holds nothing; exited, its devices until it is removed. */
+function strangerOf(observed: ObservedContainer__Output): Stranger | undefined {
+  const { containerId, assignmentId, epoch, gpuUuids } = observed;
+  const exited = observed.phase === 'exited';
+  if (observed.phase === 'removed' || (exited && gpuUuids.length === 0)) return undefined;
+  return {
+    containerId: containerId as ContainerId,
+    assignmentId,
+    epoch,
+    cpuMillicores: exited ? 0 : observed.cpuMillicores,
+    memoryBytes: exited ? 0 : observed.memoryBytes,
+    gpuUuids,
+  };
 }
 
 /** What the agent should do about one container; undefined: nothing, it should not be there. */

@@ -1,44 +1,74 @@
-// Placement's loop on the leader: takes the containers that are PENDING, lets place.ts choose, and writes the choice by compare-and-set. Woken by a container that needs a place and by
-// a machine that changed; swept slowly. What must stay true: free amounts never go below zero, because decisions are made one after another against the book they are written to.
+// Placement's loop on the leader: takes the containers that are PENDING, lets place.ts choose, reserves in Redis, and writes the choice by compare-and-set. Woken by a container that needs a
+// place and by a machine that changed; swept slowly. What must stay true: free amounts never go below zero (reserve.lua verifies again); the row is the authority: what was reserved
+// and is not written there is given back.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
-import type { ContainerId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
+import { isSchedulable } from '../fleet/machines.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { LoopMetrics } from '../loop-metrics.ts';
+import type { Accounting } from './accounting.ts';
+import type { PlacementRequest } from './filter.ts';
 import { placeContainer } from './place.ts';
-import type { Rejections } from './place.ts';
+import type { Placement } from './place.ts';
+import type { Reservation, Reservations } from './reservations.ts';
 import { commonest, GIVE_UP_MS, giveUpReason, placementWait } from './waiting.ts';
 import type { PlacementWait } from './waiting.ts';
+import type { Quota } from './world.ts';
 import { PlacementWorld } from './world.ts';
 
 export interface PlacementParts {
   readonly book: Book;
   readonly machines: Machines;
+  readonly reservations: Reservations;
+  readonly accounting: Accounting;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: FleetMetrics;
   readonly loops: LoopMetrics;
-  readonly isLeader: () => boolean;
+  /** The leader's fencing number; undefined: not the leader. */
+  readonly fence: () => number | undefined;
+  /** May work without a GPU go to this pool's GPU machines? */
+  readonly cpuWorkAllowed: (poolName: string) => boolean;
+  /** Machines that hold the local volumes of that name; absent: none does yet. */
+  readonly volumeHomes: (volumeIds: readonly string[]) => Promise<ReadonlyMap<string, MachineId>>;
+  /** Makes the machine the home of those that have none. @returns false: another was faster */
+  readonly bindVolumes: (volumeIds: readonly string[], machineId: MachineId) => Promise<boolean>;
+  /** What these workspaces may have at once; absent: no bound. */
+  readonly quotas: (workspaces: ReadonlySet<WorkspaceId>) => Promise<ReadonlyMap<WorkspaceId, Quota>>;
 }
 
 const COALESCE_MS = 1;
 const SWEEP_MS = 30_000;
+/** Decided in one go, then reserved and written side by side. */
+const BATCH = 32;
+/** Candidates that turn out to be taken, before it waits for a moment. */
+const MAX_CONFLICTS = 3;
 /** A container that came back from a machine waits for its next place, longer each time: an agent that refuses at once must not be asked without end. */
 const RETURNED = { baseMs: 250, capMs: 30_000 } as const;
+/** A machine that sent it back is not asked again for so long, while another has room. */
+const AVOID_MS = 60_000;
+const NOTE_EVERY_MS = 5_000;
 
 interface Returned {
   readonly times: number;
   /** Monotonic. */
   readonly notBeforeMs: number;
+  readonly from: MachineId | null;
+  readonly atMs: number;
 }
+
+type Outcome = 'placed' | 'conflict' | 'gone';
 
 export class Placer {
   readonly #parts: PlacementParts;
   readonly #returned = new Map<ContainerId, Returned>();
+  /** What was last written to a row about why it waits, and when. */
+  readonly #noted = new Map<ContainerId, { readonly text: string; readonly atMs: number }>();
   #timer: NodeJS.Timeout | undefined;
   #later: NodeJS.Timeout | undefined;
   #sweep: NodeJS.Timeout | undefined;
@@ -48,14 +78,17 @@ export class Placer {
 
   constructor(parts: PlacementParts) {
     this.#parts = parts;
-    parts.book.onChange(({ entry, to, from }) => {
-      if (to === 'PENDING' && from !== null) this.#cameBack(entry.row.id);
-      else if (to === 'RUNNING' || isTerminalContainer(to)) this.#returned.delete(entry.row.id);
+    parts.book.onChange(({ entry, to, from, machineBefore }) => {
+      const { id } = entry.row;
+      if (to !== 'PENDING') this.#noted.delete(id);
+      if (to === 'PENDING' && from !== null) this.#cameBack(id, machineBefore);
+      else if (to === 'RUNNING' || isTerminalContainer(to)) this.#returned.delete(id);
       // A new one needs a place; one that went freed some.
-      if (to === 'PENDING' || (from !== null && (to === 'STOPPED' || to === 'FAILED' || to === 'LOST'))) this.wake();
+      if (to === 'PENDING' || (from !== null && isTerminalContainer(to))) this.wake();
     });
+    // Ready, uncordoned, a condition cleared, a device free again.
     parts.machines.onChange((machine) => {
-      if (machine.health === 'READY') this.wake();
+      if (isSchedulable(machine)) this.wake();
     });
   }
 
@@ -88,11 +121,14 @@ export class Placer {
     });
   }
 
-  #cameBack(id: ContainerId): void {
+  #cameBack(id: ContainerId, from: MachineId | null): void {
     const times = (this.#returned.get(id)?.times ?? 0) + 1;
-    const waitMs =
-      Math.min(RETURNED.baseMs * 2 ** Math.min(times - 1, 20), RETURNED.capMs) * (0.75 + Math.random() / 2);
-    this.#returned.set(id, { times, notBeforeMs: this.#parts.clock.monotonicMs() + waitMs });
+    this.#holdBack(id, { times, from }, Math.min(RETURNED.baseMs * 2 ** Math.min(times - 1, 20), RETURNED.capMs));
+  }
+
+  #holdBack(id: ContainerId, facts: Pick<Returned, 'times' | 'from'>, waitMs: number): void {
+    const atMs = this.#parts.clock.monotonicMs();
+    this.#returned.set(id, { ...facts, atMs, notBeforeMs: atMs + waitMs * (0.75 + Math.random() / 2) });
   }
 
   /** May it be placed now? If not, a round comes when the first of those that wait may. */
@@ -117,81 +153,205 @@ export class Placer {
     try {
       while (this.#again && !this.#stopped) {
         this.#again = false;
-        if (this.#parts.isLeader()) await this.#parts.loops.round('placement', () => this.#placeAll());
+        if (this.#parts.fence() !== undefined) await this.#parts.loops.round('placement', () => this.#placeAll());
       }
     } catch (error) {
-      this.#parts.log.error({ err: error }, 'placement round failed');
+      this.#parts.log.error({ err: error }, 'placement round failed, trying again');
+      this.#wakeIn(RETURNED.baseMs);
     } finally {
       this.#running = false;
     }
   }
 
-  async #placeAll(): Promise<void> {
-    const nowMs = this.#parts.clock.monotonicMs();
-    let nextMs = Number.POSITIVE_INFINITY;
-    const wait = (ms: number): void => void (nextMs = Math.min(nextMs, ms));
-    const pending = [...this.#parts.book.all()]
-      .filter((entry) => entry.row.state === 'PENDING' && this.#mayBePlaced(entry, nowMs, wait))
-      .sort((a, b) => a.row.createdAtMs - b.row.createdAtMs);
-    if (Number.isFinite(nextMs)) {
-      clearTimeout(this.#later);
-      this.#later = setTimeout(() => this.wake(), Math.ceil(nextMs));
-      this.#later.unref();
-    }
-    const waiting = new Map<string, number>();
-    for (const entry of pending) {
-      const rejections = await this.#placeOne(entry);
-      if (rejections === undefined) continue;
-      const reason = commonest(rejections);
-      waiting.set(reason, (waiting.get(reason) ?? 0) + 1);
-    }
-    const { unschedulable } = this.#parts.metrics;
-    unschedulable.reset();
-    for (const [reason, count] of waiting) unschedulable.set({ reason }, count);
+  #wakeIn(ms: number): void {
+    clearTimeout(this.#later);
+    this.#later = setTimeout(() => this.wake(), Math.ceil(ms));
+    this.#later.unref();
   }
 
-  /** @returns why it has no place; undefined: it has one, or gave up */
-  async #placeOne(entry: BookEntry): Promise<Rejections | undefined> {
-    const { book, clock, machines, metrics, log } = this.#parts;
+  async #placeAll(): Promise<void> {
+    const { book, machines, accounting, clock, cpuWorkAllowed, metrics } = this.#parts;
+    const nowMs = clock.monotonicMs();
+    let nextMs = Number.POSITIVE_INFINITY;
+    const wait = (ms: number): void => void (nextMs = Math.min(nextMs, ms));
+    const pending = [...book.all()]
+      .filter((entry) => entry.row.state === 'PENDING' && this.#mayBePlaced(entry, nowMs, wait))
+      .sort((a, b) => a.row.createdAtMs - b.row.createdAtMs);
+    if (Number.isFinite(nextMs)) this.#wakeIn(nextMs);
+    const waiting = new Map<string, number>();
+    metrics.unschedulable.reset();
+    if (pending.length === 0) return;
+    const leasedAtMs = (uuid: string): number => accounting.leasedAtMs(uuid);
+    const world = new PlacementWorld({ machines, book, leasedAtMs, cpuWorkAllowed });
+    for (let index = 0; index < pending.length; index += BATCH) {
+      const batch = pending.slice(index, index + BATCH);
+      const quotas = await this.#parts.quotas(new Set(batch.map((entry) => entry.row.workspaceId)));
+      const homes = await this.#homesOf(batch);
+      const reasons = await Promise.all(
+        batch.map((entry) => this.#placeOne(world, entry, homes, quotas.get(entry.row.workspaceId))),
+      );
+      for (const reason of reasons) if (reason !== undefined) waiting.set(reason, (waiting.get(reason) ?? 0) + 1);
+    }
+    for (const [reason, count] of waiting) metrics.unschedulable.set({ reason }, count);
+  }
+
+  async #homesOf(batch: readonly BookEntry[]): Promise<ReadonlyMap<string, MachineId>> {
+    const ids = new Set(batch.flatMap(volumesOf));
+    return ids.size === 0 ? new Map() : await this.#parts.volumeHomes([...ids]);
+  }
+
+  /** @returns why it has no place; undefined: it has one, or needs none any more */
+  async #placeOne(
+    world: PlacementWorld,
+    entry: BookEntry,
+    homes: ReadonlyMap<string, MachineId>,
+    quota: Quota | undefined,
+  ): Promise<string | undefined> {
+    const { clock } = this.#parts;
     const { row, spec } = entry;
     const startedAt = clock.monotonicMs();
-    const world = new PlacementWorld({ book, machines, leasedAtMs: () => 0, cpuWorkAllowed: () => true });
-    const request = world.request(entry, { avoid: new Set(), volumeHomes: new Set(), overQuota: false });
-    const placement = placeContainer(request, world.machines());
-    entry.rejections = placement.rejections;
-    const gpuModel = spec.gpu[0] ?? 'none';
-    if (placement.kind === 'rejected') {
-      if (clock.nowMs() - row.createdAtMs < GIVE_UP_MS) return placement.rejections;
-      const reason = commonest(placement.rejections);
-      log.warn({ containerId: row.id, rejections: placement.rejections }, 'container gave up waiting for a place');
-      metrics.placements.inc({ pool: spec.poolName, gpu_model: gpuModel, result: 'gave_up' });
-      await book.transition(row.id, 'give_up', {
-        change: {
-          reason: giveUpReason(placement.rejections, this.#returned.get(row.id)?.times ?? 0),
-          message: `no machine took it: ${reason}`,
-          rejections: placement.rejections,
-        },
-      });
-      return undefined;
+    const volumeHomes = new Set(volumesOf(entry).flatMap((id) => homes.get(id) ?? []));
+    const taken = new Set<MachineId>();
+    for (let tries = 0; tries < MAX_CONFLICTS; tries += 1) {
+      // From here to take() nothing waits: the next one decides with what this one left.
+      const placement = this.#choose(world.request(entry, { avoid: taken, volumeHomes, quota }), world, entry);
+      entry.rejections = placement.rejections;
+      if (placement.kind === 'rejected') return await this.#stays(entry);
+      const { machineId, gpuUuids } = placement;
+      world.take(entry, machineId, gpuUuids);
+      const outcome = await this.#commit(entry, machineId, gpuUuids);
+      if (outcome === 'placed') this.#tellPlaced(entry, machineId, startedAt);
+      if (outcome !== 'conflict') return undefined;
+      taken.add(machineId);
     }
-    const nowMs = clock.nowMs();
+    this.#parts.metrics.placements.inc({ pool: spec.poolName, gpu_model: gpuModelOf(entry), result: 'conflict' });
+    this.#holdBack(row.id, { times: this.#returned.get(row.id)?.times ?? 0, from: null }, RETURNED.baseMs);
+    this.#wakeIn(RETURNED.baseMs);
+    return 'anti_affinity';
+  }
+
+  /** Not where it was just refused, if it can go elsewhere. */
+  #choose(request: PlacementRequest, world: PlacementWorld, entry: BookEntry): Placement {
+    const returned = this.#returned.get(entry.row.id);
+    const from = returned?.from ?? null;
+    if (returned === undefined || from === null || this.#parts.clock.monotonicMs() - returned.atMs > AVOID_MS)
+      return placeContainer(request, world.machines());
+    const elsewhere = placeContainer({ ...request, avoid: new Set([...request.avoid, from]) }, world.machines());
+    return elsewhere.kind === 'placed' ? elsewhere : placeContainer(request, world.machines());
+  }
+
+  /**
+   * First the reservation (it runs out by itself), then the row (which decides), then the confirmation. A crash after the first: the next leader, or the sweep within 15 s, gives back what
+   * no row names. A crash after the second: it finds the row, and confirms.
+   */
+  async #commit(entry: BookEntry, machineId: MachineId, gpuUuids: readonly string[]): Promise<Outcome> {
+    const { book, reservations, accounting, machines, clock, log, bindVolumes } = this.#parts;
+    const { row, spec } = entry;
+    const reservation: Reservation = {
+      machineId,
+      containerId: row.id,
+      assignmentId: randomUUID(),
+      epoch: row.epoch + 1,
+      cpuMillicores: spec.cpuMillicores,
+      memoryBytes: Math.ceil(spec.memoryBytes),
+      gpuUuids,
+    };
+    if (!(await this.#reserve(reservation))) return 'conflict';
+    const volumes = volumesOf(entry);
+    if (volumes.length > 0 && !(await bindVolumes(volumes, machineId))) {
+      await reservations.release(reservation);
+      return 'conflict';
+    }
     const moved = await book.transition(row.id, 'assign', {
       epoch: row.epoch,
       change: {
-        gpuUuids: placement.gpuUuids,
-        machineId: placement.machineId,
-        assignmentId: randomUUID(),
-        epoch: row.epoch + 1,
-        scheduledAtMs: nowMs,
+        gpuUuids,
+        machineId,
+        assignmentId: reservation.assignmentId,
+        epoch: reservation.epoch,
+        scheduledAtMs: clock.nowMs(),
         rejections: null,
       },
     });
-    if (moved !== 'moved') return undefined;
-    const pool = machines.get(placement.machineId)?.row.poolName ?? '';
-    metrics.placements.inc({ pool, gpu_model: gpuModel, result: 'placed' });
-    metrics.placementDuration.observe({ gpu_model: gpuModel }, (clock.monotonicMs() - startedAt) / 1000);
-    metrics.placementWait.observe({ gpu_model: gpuModel, result: 'placed' }, (nowMs - row.createdAtMs) / 1000);
-    log.info({ containerId: row.id, machineId: placement.machineId }, 'container placed');
+    if (moved !== 'moved') {
+      await reservations.release(reservation);
+      return 'gone';
+    }
+    void reservations.confirm(reservation).then(
+      (held) => {
+        const machine = machines.get(machineId);
+        if (!held && machine !== undefined) void accounting.recount([machine]);
+      },
+      (error: unknown) =>
+        log.warn({ err: error, containerId: row.id }, 'a reservation was not confirmed; the sweep will'),
+    );
+    return 'placed';
+  }
+
+  /** A machine whose counts Redis does not have, or has from before it became ready, is counted first. */
+  async #reserve(reservation: Reservation): Promise<boolean> {
+    const { reservations, accounting, machines, fence, log } = this.#parts;
+    for (let tries = 0; tries < 2; tries += 1) {
+      const number = fence();
+      if (number === undefined) return false;
+      const answer = await reservations.reserve(reservation, number);
+      if (answer === 'reserved') return true;
+      log.info({ containerId: reservation.containerId, machineId: reservation.machineId, answer }, 'not reserved');
+      const machine = machines.get(reservation.machineId);
+      const isBehind = answer === 'unknown_machine' || answer === 'not_schedulable' || answer === 'already_assigned';
+      if (machine === undefined || !isSchedulable(machine) || !isBehind) return false;
+      await accounting.recount([machine]);
+    }
+    return false;
+  }
+
+  #tellPlaced(entry: BookEntry, machineId: MachineId, startedAt: number): void {
+    const { metrics, machines, clock, log } = this.#parts;
+    const gpu_model = gpuModelOf(entry);
+    const pool = machines.get(machineId)?.row.poolName ?? '';
+    metrics.placements.inc({ pool, gpu_model, result: 'placed' });
+    metrics.placementDuration.observe({ gpu_model }, (clock.monotonicMs() - startedAt) / 1000);
+    const waitedMs = clock.nowMs() - entry.row.createdAtMs;
+    metrics.placementWait.observe({ gpu_model, result: 'placed' }, waitedMs / 1000);
+    log.info({ containerId: entry.row.id, machineId }, 'container placed');
+  }
+
+  /** No machine takes it now: its row says why; after 20 minutes it fails with the reason. */
+  async #stays(entry: BookEntry): Promise<string | undefined> {
+    const { book, clock, metrics, log } = this.#parts;
+    const { row, spec } = entry;
+    const rejections = entry.rejections ?? {};
+    const main = commonest(rejections);
+    const waitedMs = clock.nowMs() - row.createdAtMs;
+    if (waitedMs < GIVE_UP_MS) {
+      await this.#note(entry);
+      return main;
+    }
+    const reason = giveUpReason(rejections, this.#returned.get(row.id)?.times ?? 0);
+    const message = `no machine took it in ${GIVE_UP_MS / 60_000} minutes: ${reason} (${main})`;
+    log.warn({ containerId: row.id, rejections, reason }, 'container gave up waiting for a place');
+    const gpu_model = gpuModelOf(entry);
+    metrics.placements.inc({ pool: spec.poolName, gpu_model, result: 'gave_up' });
+    metrics.placementWait.observe({ gpu_model, result: 'gave_up' }, waitedMs / 1000);
+    await book.transition(row.id, 'give_up', { change: { reason, message, rejections } });
     return undefined;
   }
+
+  async #note(entry: BookEntry): Promise<void> {
+    const { book, clock, log } = this.#parts;
+    const text = JSON.stringify(entry.rejections);
+    const noted = this.#noted.get(entry.row.id);
+    const nowMs = clock.monotonicMs();
+    if (noted !== undefined && (noted.text === text || nowMs - noted.atMs < NOTE_EVERY_MS)) return;
+    this.#noted.set(entry.row.id, { text, atMs: nowMs });
+    try {
+      await book.noteRejections(entry);
+    } catch (error) {
+      log.warn({ err: error, containerId: entry.row.id }, 'why a container waits was not written');
+    }
+  }
 }
+
+const gpuModelOf = (entry: BookEntry): string => entry.spec.gpu[0] ?? 'none';
+const volumesOf = (entry: BookEntry): readonly string[] =>
+  (entry.spec.wire.volumes ?? []).flatMap((volume) => volume.volumeId ?? []);

@@ -1,5 +1,5 @@
 // What placement decides from: machines and requests as plain data, made once a round from the book and the machines in memory, and kept up to date with what the round itself places.
-import type { MachineId } from '#shared/domain/ids.ts';
+import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
 import type { Machine, Machines } from '../fleet/machines.ts';
 import { blockingConditions } from '../fleet/machines.ts';
@@ -19,10 +19,23 @@ export interface WorldParts {
   readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
 
+/** What a workspace may have at once; null: no bound. */
+export interface Quota {
+  readonly gpus: number | null;
+  readonly cpuMillicores: number | null;
+}
+
+interface Use {
+  gpus: number;
+  cpuMillicores: number;
+}
+
 /** One round's view. */
 export class PlacementWorld {
   readonly #parts: WorldParts;
   readonly #machines = new Map<MachineId, PlacementMachine>();
+  readonly #siblings = new Map<QueueName, Map<MachineId, number>>();
+  readonly #used = new Map<WorkspaceId, Use>();
 
   constructor(parts: WorldParts) {
     this.#parts = parts;
@@ -41,14 +54,11 @@ export class PlacementWorld {
     known: {
       readonly avoid: ReadonlySet<MachineId>;
       readonly volumeHomes: ReadonlySet<MachineId>;
-      readonly overQuota: boolean;
+      readonly quota: Quota | undefined;
     },
   ): PlacementRequest {
     const { row, spec } = entry;
-    const siblings = new Map<MachineId, number>();
-    for (const { row: other } of this.#parts.book.ofQueue(spec.queue)) {
-      if (other.machineId !== null) siblings.set(other.machineId, (siblings.get(other.machineId) ?? 0) + 1);
-    }
+    const { quota, ...rest } = known;
     return {
       workspaceId: row.workspaceId,
       poolName: spec.poolName,
@@ -60,33 +70,65 @@ export class PlacementWorld {
       image: spec.wire.image ?? '',
       imageOnlyOn: spec.imageMachineId === undefined ? null : new Set([spec.imageMachineId]),
       arch: spec.arch ?? '',
-      siblings,
+      siblings: this.#siblingsOf(spec.queue),
       seed: row.id,
-      ...known,
+      overQuota: quota !== undefined && this.#isOver(entry, quota),
+      ...rest,
     };
   }
 
+  #siblingsOf(queue: QueueName): Map<MachineId, number> {
+    let siblings = this.#siblings.get(queue);
+    if (siblings !== undefined) return siblings;
+    siblings = new Map();
+    for (const { row } of this.#parts.book.ofQueue(queue)) {
+      if (row.machineId !== null) siblings.set(row.machineId, (siblings.get(row.machineId) ?? 0) + 1);
+    }
+    this.#siblings.set(queue, siblings);
+    return siblings;
+  }
+
+  #isOver({ row, spec }: BookEntry, quota: Quota): boolean {
+    if (quota.gpus === null && quota.cpuMillicores === null) return false;
+    const used = this.#usedBy(row.workspaceId);
+    if (quota.gpus !== null && spec.gpuCount > 0 && used.gpus + spec.gpuCount > quota.gpus) return true;
+    return quota.cpuMillicores !== null && used.cpuMillicores + spec.cpuMillicores > quota.cpuMillicores;
+  }
+
+  #usedBy(workspaceId: WorkspaceId): Use {
+    if (this.#used.size === 0) {
+      for (const { row, spec } of this.#parts.book.all())
+        if (row.state !== 'PENDING') addUse(this.#used, row.workspaceId, spec);
+    }
+    return this.#used.get(workspaceId) ?? { gpus: 0, cpuMillicores: 0 };
+  }
+
   /** Placed there: the rest of the round sees what is left. */
-  take(
-    machineId: MachineId,
-    what: {
-      readonly cpuMillicores: number;
-      readonly memoryBytes: number;
-      readonly gpuUuids: readonly string[];
-    },
-  ): void {
+  take({ row, spec }: BookEntry, machineId: MachineId, gpuUuids: readonly string[]): void {
     const machine = this.#machines.get(machineId);
     if (machine === undefined) return;
+    this.#usedBy(row.workspaceId);
+    addUse(this.#used, row.workspaceId, spec);
+    const siblings = this.#siblingsOf(spec.queue);
+    siblings.set(machineId, (siblings.get(machineId) ?? 0) + 1);
     this.#machines.set(machineId, {
       ...machine,
-      freeCpuMillicores: machine.freeCpuMillicores - what.cpuMillicores,
-      freeMemoryBytes: machine.freeMemoryBytes - what.memoryBytes,
+      freeCpuMillicores: machine.freeCpuMillicores - spec.cpuMillicores,
+      freeMemoryBytes: machine.freeMemoryBytes - spec.memoryBytes,
       gpus:
-        what.gpuUuids.length === 0
+        gpuUuids.length === 0
           ? machine.gpus
-          : machine.gpus.map((gpu) => (what.gpuUuids.includes(gpu.uuid) ? { ...gpu, free: false } : gpu)),
+          : machine.gpus.map((gpu) => (gpuUuids.includes(gpu.uuid) ? { ...gpu, free: false } : gpu)),
     });
   }
+}
+
+function addUse(used: Map<WorkspaceId, Use>, workspaceId: WorkspaceId, spec: BookEntry['spec']): void {
+  const before = used.get(workspaceId) ?? { gpus: 0, cpuMillicores: 0 };
+  used.set(workspaceId, {
+    gpus: before.gpus + spec.gpuCount,
+    cpuMillicores: before.cpuMillicores + spec.cpuMillicores,
+  });
 }
 
 function asCandidate(machine: Machine, parts: WorldParts): PlacementMachine {

@@ -1,5 +1,5 @@
 // Every Redis key and channel that is ours. BullMQ's own keys are `<prefix>:tq-…`; nothing here collides with them, because no name below starts with `tq-`.
-import type { ContainerId, DeploymentId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { DeploymentId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
 
 /** Keys and channels under one prefix; tests give each file its own. */
 export interface Keys {
@@ -24,13 +24,20 @@ export interface Keys {
   readonly instances: string;
   /** Which replica holds a machine's link. */
   readonly link: (machine: MachineId) => string;
-  readonly reservation: (container: ContainerId) => string;
+  /** What placement may still take of a machine, what holds the rest, and which devices are leased to whom (queues/lua/reserve.lua). */
+  readonly capacity: (machine: MachineId) => string;
+  readonly reservations: (machine: MachineId) => string;
+  readonly devices: (machine: MachineId) => string;
+  /** Which assignment a container has. */
+  readonly assignments: string;
+  /** Reservations that no row names yet, by when they run out. */
+  readonly reserving: string;
   /** Answers travel to the replica whose caller waits. */
   readonly repliesChannel: (instance: InstanceId) => string;
-  /** Wake-ups for containers on machines linked to that replica. */
+  /** Assignments and cancels for machines linked to that replica. */
   readonly linkChannel: (instance: InstanceId) => string;
-  /** Attempts whose task another replica ended. */
-  readonly revokeChannel: string;
+  /** A job arrived for which the adding replica has no room; payload: queue name. */
+  readonly wakeChannel: string;
   /** Rows of containers and machines that a replica wrote; the others read them. */
   readonly stateChannel: string;
   /** Something cached changed; payload: JSON `{kind, id}`. */
@@ -57,10 +64,14 @@ export function keysOf(prefix = 'ls'): Keys {
     presence: (instance: InstanceId) => `${prefix}:presence:${instance}`,
     instances: `${prefix}:instances`,
     link: (machine: MachineId) => `${prefix}:link:${machine}`,
-    reservation: (container: ContainerId) => `${prefix}:reservation:${container}`,
+    capacity: (machine: MachineId) => `${prefix}:capacity:${machine}`,
+    reservations: (machine: MachineId) => `${prefix}:reservations:${machine}`,
+    devices: (machine: MachineId) => `${prefix}:devices:${machine}`,
+    assignments: `${prefix}:assignments`,
+    reserving: `${prefix}:reserving`,
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
-    revokeChannel: `${prefix}:revoke`,
+    wakeChannel: `${prefix}:wake`,
     stateChannel: `${prefix}:state`,
     invalidateChannel: `${prefix}:invalidate`,
     decideChannel: `${prefix}:decide`,

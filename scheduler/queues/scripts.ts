@@ -6,6 +6,10 @@ const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 4 },
   longshoreAppendRecord: { file: 'append-record.lua', numberOfKeys: 3 },
   longshoreHoldLeader: { file: 'hold-leader.lua', numberOfKeys: 2 },
+  longshoreReserve: { file: 'reserve.lua', numberOfKeys: 6 },
+  longshoreConfirmReservation: { file: 'confirm-reservation.lua', numberOfKeys: 2 },
+  longshoreRelease: { file: 'release.lua', numberOfKeys: 5 },
+  longshoreRecount: { file: 'recount.lua', numberOfKeys: 6 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
 } as const;
 

@@ -133,22 +133,6 @@ export class Ender {
     return this.finish(attempt, ending, undefined, durationMs);
   }
 
-  /** Counted as lost while its machine talks: told to end, its slot stays taken until its agent says so. */
-  abandon(attempt: Attempt): Promise<boolean> {
-    if (attempt.ending !== undefined) return attempt.ending;
-    attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, 'superseded');
-    this.#parts.attempts.revoke(attempt);
-    return this.lost(attempt, false);
-  }
-
-  /** It did not begin: like {@link abandon}, and no budget is touched. */
-  takeBack(attempt: Attempt, failureReason: string): Promise<boolean> {
-    if (attempt.ending !== undefined) return attempt.ending;
-    attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, 'superseded');
-    this.#parts.attempts.revoke(attempt);
-    return this.backToQueue(attempt, failureReason);
-  }
-
   /** It is counted as over, and its agent has not said so: what it completes all the same may still count. */
   #remember(attempt: Attempt): void {
     const { lock, number, machineId, queue, job } = attempt;
@@ -202,7 +186,7 @@ export class Ender {
       return true;
     }
     if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
-    this.#deliver(job, ending.status, ending.httpStatus, text);
+    this.answer(job.taskId, ending.status, ending.httpStatus, text);
     metrics.finished.inc({ stub_type: job.kind, status: ending.status });
     metrics.execution.observe(
       { stub_type: job.kind, status: ending.status },
@@ -375,10 +359,10 @@ export class Ender {
     const { changes, clock, metrics } = this.#parts;
     const record = finalOf(job, queue, from.attempt, status, clock.nowMs(), { failureReason, ...extra });
     if (!(await changes.applied(from.status, ENDED_BY[status], record))) {
-      this.#deliver(job, from.status, HTTP_STATUS[from.status], errorBody(ending.text));
+      this.answer(job.taskId, from.status, HTTP_STATUS[from.status], errorBody(ending.text));
       return;
     }
-    this.#deliver(job, status, ending.httpStatus, errorBody(ending.text));
+    this.answer(job.taskId, status, ending.httpStatus, errorBody(ending.text));
     metrics.finished.inc({ stub_type: job.kind, status });
     this.dropInput(job);
   }
@@ -414,20 +398,11 @@ export class Ender {
     metrics.waiting.set(replies.size);
   }
 
-  /** Its caller, at whichever replica it waits. */
-  #deliver(job: TaskJob, status: TaskStatus, httpStatus: number, body: string): void {
-    if (!job.sync) return;
-    const { replies, metrics } = this.#parts;
-    replies.deliver(job.replica, job.taskId, { status, httpStatus, body });
-    metrics.waiting.set(replies.size);
-  }
-
   /** Whoever still waits for a task that ended elsewhere. */
   async answerFrom(record: TaskRecord): Promise<void> {
     if (!this.#parts.replies.has(record.taskId) || !isTerminalTask(record.status)) return;
     const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
-    const httpStatus = record.failureReason === 'lost' ? 502 : HTTP_STATUS[record.status];
-    this.answer(record.taskId, record.status, httpStatus, body);
+    this.answer(record.taskId, record.status, HTTP_STATUS[record.status], body);
   }
 
   async resultText(record: TaskRecord): Promise<string | undefined> {

@@ -8,14 +8,12 @@ import type { Claim, Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Waiting } from '../dispatch/replies.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 import { Attempts } from './attempts.ts';
-import { Claims } from './claims.ts';
 import { Callers } from './callers.ts';
 import { Changes } from './changes.ts';
 import { Ender } from './ender.ts';
 import { errorBody } from './recording.ts';
 import { LateResults } from './late.ts';
 import type { TaskRecord } from './records.ts';
-import { Reaper } from './reaper.ts';
 import { Renewal } from './renewal.ts';
 import type { AttemptResult, LiveReport } from './reports.ts';
 import { GRACES, Reports } from './reports.ts';
@@ -34,8 +32,6 @@ export class Tasks implements TaskService {
   readonly #sender: Sender;
   readonly #reports: Reports;
   readonly #renewal: Renewal;
-  readonly #claims: Claims;
-  readonly #reaper: Reaper;
   readonly #abort = new AbortController();
   #dispatcher: Dispatcher | undefined;
 
@@ -46,7 +42,7 @@ export class Tasks implements TaskService {
       ...parts,
       changes: this.changes,
       attempts: this.attempts,
-      graces: { ...GRACES, ...parts.graces },
+      graces: parts.graces ?? GRACES,
       signal: this.#abort.signal,
       dispatcher: () => this.#dispatch,
     };
@@ -59,8 +55,6 @@ export class Tasks implements TaskService {
     this.#submissions = new Submissions(context, this.#callers);
     this.#sender = new Sender(context);
     this.#renewal = new Renewal(context);
-    this.#claims = new Claims(context);
-    this.#reaper = new Reaper(context);
     this.#reports = new Reports({
       ...context,
       late: new LateResults(context),
@@ -82,8 +76,6 @@ export class Tasks implements TaskService {
 
   start(): void {
     this.#renewal.start();
-    this.#claims.start();
-    this.#reaper.start();
   }
 
   /** Answers everybody who still waits; attempts go on in their containers and are adopted by whoever comes next. */
@@ -141,11 +133,6 @@ export class Tasks implements TaskService {
     running: readonly LiveReport[],
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
     return this.#reports.machineReported(machineId, agentInstance, running);
-  }
-
-  /** A machine's heartbeat: what it still has. */
-  heartbeat(live: readonly LiveReport[]): void {
-    this.#reaper.seen(live);
   }
 
   containerGone(containerId: ContainerId): Promise<void> {

@@ -1,16 +1,16 @@
 /** One target's queue and machine on a real database, and the leader's loops that look after them; the queue and the machine are played by the test. */
 /* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';
+import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
-import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { Breakers } from '#scheduler/autoscaler/breakers.ts';
-import { ALONE } from '#scheduler/replicas/bus.ts';
-import { Loads } from '#scheduler/replicas/loads.ts';
 import { Autoscaler } from '#scheduler/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
+import { openPlacement } from '#scheduler/compose/placement.ts';
 import { ContainerBook } from '#scheduler/containers/book.ts';
 import type { Target } from '#scheduler/deployments/stub-config.ts';
 import type { Targets } from '#scheduler/deployments/targets.ts';
@@ -18,7 +18,9 @@ import { SlotTable } from '#scheduler/dispatch/slots.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
-import { Placer } from '#scheduler/placement/commit.ts';
+import type { Accounting } from '#scheduler/placement/accounting.ts';
+import type { Placer } from '#scheduler/placement/commit.ts';
+import { keysOf } from '#scheduler/queues/keys.ts';
 import { DueTimes } from '#scheduler/queues/due.ts';
 import type { QueueDepth, TaskQueues } from '#scheduler/queues/task-queues.ts';
 import type { Db } from '#scheduler/store/db.ts';
@@ -45,6 +47,8 @@ export class World {
   readonly machines: Machines;
   readonly autoscaler: Autoscaler;
   readonly placer: Placer;
+  readonly accounting: Accounting;
+  readonly redis: Redis;
   target: Target;
   readonly breakers: Breakers;
   readonly db: Pick<Db, 'query'>;
@@ -63,7 +67,7 @@ export class World {
   depths: readonly QueueDepth[] | undefined;
   targetChanged: (() => void) | undefined;
 
-  constructor(db: Db, target: Target, machineId: MachineId, graceMs?: number) {
+  constructor(db: Db, redis: Redis, target: Target, machineId: MachineId, graceMs?: number) {
     const registry = new Registry();
     const metrics = new FleetMetrics(registry);
     const { clock, slots } = this;
@@ -89,7 +93,6 @@ export class World {
       queues: this.#queues(),
       book: this.book,
       slots,
-      loads: new Loads({ bus: ALONE, channel: 'decide', instance: newInstanceId(), slots, onIdle: () => undefined }),
       breakers: this.breakers,
       clock,
       log: quiet,
@@ -102,7 +105,14 @@ export class World {
       maxContainers: 10,
       onStartFailed: (_queue, lines) => void this.startFailures.push(lines),
     });
-    this.placer = new Placer({ book: this.book, machines: this.machines, clock, log: quiet, metrics, loops, isLeader });
+    this.redis = redis;
+    const { book, machines } = this;
+    const keys = keysOf(`t-${machineId}`);
+    const fence = (): number | undefined => (this.leads ? this.fence : undefined);
+    const placement = { db, general: redis, keys, book, machines, clock, log: quiet, metrics, loops, fence };
+    const { placer, accounting } = openPlacement({ ...placement, cpuPools: '*' });
+    this.placer = placer;
+    this.accounting = accounting;
     this.book.onChange(({ entry, from, to }) => {
       this.moves.push(`${from ?? 'new'} ${to}`);
       if (to === 'STOPPED' || to === 'FAILED' || to === 'PENDING') slots.remove(entry.row.id);
@@ -135,7 +145,7 @@ export class World {
 
   /** Another scheduler on the same rows, with the same queue and machine. */
   next(graceMs?: number): World {
-    const next = new World(this.whole, this.target, this.link.machineId, graceMs);
+    const next = new World(this.whole, this.redis, this.target, this.link.machineId, graceMs);
     this.others.push(next);
     return next;
   }
@@ -217,7 +227,7 @@ export const test = base
     onCleanup(() => opened.stop());
     return opened.db;
   })
-  .extend('world', async ({ db }, { onCleanup }): Promise<World> => {
+  .extend('world', async ({ db, redis }, { onCleanup }): Promise<World> => {
     const workspace = await aWorkspace(db);
     const stub = await aStub(db, workspace.id, randomUUID());
     const target = { ...aTarget(), workspaceId: workspace.id, stubId: stub.id, queue: queueNameOf(null, stub.id) };
@@ -229,7 +239,7 @@ export const test = base
       caFingerprint: 'f',
     });
     const { machineId, joinToken } = await ground.create({ workspaceId: null }, 'default');
-    const world = new World(db, target, machineId);
+    const world = new World(db, redis.connect(), target, machineId);
     const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
     await world.machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
     const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };

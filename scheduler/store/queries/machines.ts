@@ -21,6 +21,8 @@ export interface MachineRow {
   readonly credentialVersion: number;
   readonly hostname: string | null;
   readonly inventory: object | null;
+  /** What its agent has although no row places it there; whoever wrote it knows its shape. */
+  readonly strangers: readonly object[];
   readonly bootId: string | null;
   readonly agentVersion: string | null;
   readonly sessionEpoch: number;
@@ -49,6 +51,7 @@ interface Raw {
   credential_version: number;
   hostname: string | null;
   inventory: object | null;
+  strangers: object[];
   boot_id: string | null;
   agent_version: string | null;
   session_epoch: number;
@@ -60,7 +63,7 @@ interface Raw {
 }
 const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, m.intent, m.health,
   m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.hostname,
-  m.inventory, m.boot_id, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, m.updated_at, m.deleted_at`;
+  m.inventory, m.strangers, m.boot_id, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, m.updated_at, m.deleted_at`;
 const map = (row: Raw): MachineRow => ({
   id: row.id as MachineId,
   poolId: row.pool_id,
@@ -78,6 +81,7 @@ const map = (row: Raw): MachineRow => ({
   credentialVersion: row.credential_version,
   hostname: row.hostname,
   inventory: row.inventory,
+  strangers: row.strangers,
   bootId: row.boot_id,
   agentVersion: row.agent_version,
   sessionEpoch: row.session_epoch,
@@ -249,6 +253,7 @@ export async function updateMachine(
     readonly systemCordon?: boolean;
     readonly conditions?: readonly string[];
     readonly inventory?: object;
+    readonly strangers?: readonly object[];
     readonly lastSeenAtMs?: number;
     /** Only while this is the session epoch. */
     readonly ifSessionEpoch?: number;
@@ -258,7 +263,7 @@ export async function updateMachine(
     `update machines set
        health = coalesce($2, health), intent = coalesce($3, intent), system_cordon = coalesce($4, system_cordon),
        conditions = coalesce($5::jsonb, conditions), inventory = coalesce($6::jsonb, inventory),
-       last_seen_at = coalesce($7::timestamptz, last_seen_at), updated_at = now()
+       last_seen_at = coalesce($7::timestamptz, last_seen_at), strangers = coalesce($9::jsonb, strangers), updated_at = now()
      where id = $1 and deleted_at is null and ($8::bigint is null or session_epoch = $8::bigint)`,
     [
       id,
@@ -269,6 +274,7 @@ export async function updateMachine(
       change.inventory === undefined ? null : JSON.stringify(change.inventory),
       change.lastSeenAtMs === undefined ? null : new Date(change.lastSeenAtMs),
       change.ifSessionEpoch ?? null,
+      change.strangers === undefined ? null : JSON.stringify(change.strangers),
     ],
   );
   return rowCount === 1;
@@ -302,10 +308,11 @@ export async function bumpCredentialVersion(db: Queryable, id: MachineId): Promi
   return rows[0]?.credential_version;
 }
 
-/** Terminal: the credential is worth nothing from now on. */
+/** Terminal: the credential is worth nothing from now on, and volumes whose directories were there begin anew elsewhere. */
 export async function deleteMachine(db: Queryable, id: MachineId): Promise<boolean> {
   const { rowCount } = await db.query(
-    `update machines set deleted_at = now(), health = 'DELETED', join_secret_hash = null, updated_at = now()
+    `with unbound as (update volumes set home_machine_id = null where home_machine_id = $1)
+     update machines set deleted_at = now(), health = 'DELETED', join_secret_hash = null, updated_at = now()
      where id = $1 and deleted_at is null`,
     [id],
   );

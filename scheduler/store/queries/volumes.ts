@@ -1,4 +1,4 @@
-import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf } from '../rows.ts';
 
@@ -51,4 +51,25 @@ export function volumesByIds(db: Queryable, workspaceId: WorkspaceId, ids: reado
     [workspaceId, ids],
     map,
   );
+}
+
+/** The machines that hold these volumes' directories; a volume that was mounted nowhere yet is absent. */
+export async function volumeHomes(db: Queryable, ids: readonly string[]): Promise<ReadonlyMap<string, MachineId>> {
+  const rows = await many<{ id: string; home_machine_id: string }, readonly [string, MachineId]>(
+    db,
+    'select id, home_machine_id from volumes where id = any ($1::text[]) and home_machine_id is not null',
+    [ids],
+    (row) => [row.id, row.home_machine_id as MachineId],
+  );
+  return new Map(rows);
+}
+
+/** The machine becomes the home of those that have none. @returns whether it is now the home of all of them */
+export async function bindVolumes(db: Queryable, ids: readonly string[], machineId: MachineId): Promise<boolean> {
+  await db.query(
+    'update volumes set home_machine_id = $2, updated_at = now() where id = any ($1::text[]) and home_machine_id is null',
+    [ids, machineId],
+  );
+  const homes = await volumeHomes(db, ids);
+  return [...homes.values()].every((home) => home === machineId);
 }

@@ -95,3 +95,21 @@ export async function claimBootstrap(db: Queryable): Promise<boolean> {
   const { rowCount } = await db.query('insert into bootstrap (id) values (1) on conflict (id) do nothing');
   return rowCount === 1;
 }
+
+/** `concurrency` of the workspaces' limits; null: no bound. */
+export function workspaceConcurrency(
+  db: Queryable,
+  ids: readonly WorkspaceId[],
+): Promise<{ readonly id: WorkspaceId; readonly gpus: number | null; readonly cpuMillicores: number | null }[]> {
+  return many(
+    db,
+    `select id, (limits #>> '{concurrency,gpu_limit}')::int as gpus, (limits #>> '{concurrency,cpu_millicore_limit}')::int as millicores
+     from workspaces where id = any ($1::text[])`,
+    [ids],
+    (row: { id: string; gpus: number | null; millicores: number | null }) => ({
+      id: row.id as WorkspaceId,
+      gpus: row.gpus,
+      cpuMillicores: row.millicores,
+    }),
+  );
+}

@@ -48,6 +48,7 @@ const SCHEDULER = `
   placement_duration_seconds{gpu_model} fast
   placement_wait_seconds{gpu_model,result} slow
   unschedulable_requests{reason}
+  accounting_drift_total{resource}
   stale_writes_refused_total{kind}
   loop_duration_seconds{loop} fast
   loop_last_success_timestamp_seconds{loop}
@@ -59,6 +60,7 @@ const SCHEDULER = `
   drains_active{pool}
   drain_duration_seconds{pool,result} slow
   machine_disconnects_total{pool,reason}
+  mass_disconnect_guard_active{pool}
   agent_sessions{protocol}
   agent_messages_total{type,result}
   join_attempts_total{result}

@@ -1,0 +1,62 @@
+import type { Redis } from 'ioredis';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Book } from '../containers/book.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { FleetMetrics } from '../fleet/metrics.ts';
+import type { LoopMetrics } from '../loop-metrics.ts';
+import { Accounting } from '../placement/accounting.ts';
+import { Placer } from '../placement/commit.ts';
+import { Quotas } from '../placement/quotas.ts';
+import { Reservations } from '../placement/reservations.ts';
+import type { Keys } from '../queues/keys.ts';
+import type { Db } from '../store/db.ts';
+import { bindVolumes, volumeHomes } from '../store/queries/volumes.ts';
+
+export interface OpenPlacement {
+  readonly db: Db;
+  /** The client whose order of commands both share: what is given back is seen by the next reservation. */
+  readonly general: Redis;
+  readonly keys: Keys;
+  readonly book: Book;
+  readonly machines: Machines;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: FleetMetrics;
+  readonly loops: LoopMetrics;
+  readonly fence: () => number | undefined;
+  /** `LONGSHORE_CPU_WORK_ON_GPU_POOLS` */
+  readonly cpuPools: string;
+}
+
+/** What placement is made of: the loop that places, and the counts of what machines have left. */
+export function openPlacement(parts: OpenPlacement): {
+  readonly accounting: Accounting;
+  readonly placer: Placer;
+  readonly reservations: Reservations;
+} {
+  const { db, general, keys, book, machines, clock, log, metrics, loops, fence } = parts;
+  const reservations = new Reservations({ client: general, keys });
+  const accounting = new Accounting({ book, machines, reservations, fence, clock, log, drift: metrics.drift });
+  machines.beforeReady((machine) => accounting.recount([machine]));
+  // It may have come back without its data, or with older data.
+  general.on('ready', () => void accounting.recount());
+  const quotas = new Quotas(db, clock);
+  const pools = new Set(parts.cpuPools.split(',').map((name) => name.trim()));
+  const placer = new Placer({
+    book,
+    machines,
+    reservations,
+    accounting,
+    clock,
+    log,
+    metrics,
+    loops,
+    fence,
+    cpuWorkAllowed: (pool) => pools.has('*') || pools.has(pool),
+    volumeHomes: (ids) => volumeHomes(db, ids),
+    bindVolumes: (ids, machineId) => bindVolumes(db, ids, machineId),
+    quotas: (workspaces) => quotas.of(workspaces),
+  });
+  return { accounting, placer, reservations };
+}

@@ -1,0 +1,175 @@
+// Keeps what Redis counts of each machine equal to the containers' rows and the agents' reports, on the leader: gives back what a container held once it is proven gone, counts anew at the
+// start of a leadership, after Redis lost its data and before a machine takes work again, and looks every 30 s whether anything drifted. The rows decide; Redis follows.
+import type { Counter } from '#shared/metrics.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
+import type { Log } from '#shared/log.ts';
+import type { Book } from '../containers/book.ts';
+import type { Machine, Machines } from '../fleet/machines.ts';
+import { isSchedulable } from '../fleet/machines.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
+import type { Drift, Reservation, ReservationOwner, Reservations } from './reservations.ts';
+
+export interface AccountingParts {
+  readonly book: Book;
+  readonly machines: Machines;
+  readonly reservations: Reservations;
+  /** The leader's fencing number; undefined: not the leader. */
+  readonly fence: () => number | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Differences found and repaired, by `resource`. */
+  readonly drift: Counter<'resource'>;
+}
+
+const SWEEP_MS = 30_000;
+const OVERDUE_EVERY_MS = 4_000;
+
+export class Accounting {
+  readonly name = 'accounting of machines';
+  readonly #parts: AccountingParts;
+  /** What is being given back: a count made meanwhile would call it drift. */
+  readonly #releasing = new Set<Promise<void>>();
+  /** When each device was leased last. */
+  readonly #leasedAtMs = new Map<string, number>();
+  readonly #timers: NodeJS.Timeout[] = [];
+
+  constructor(parts: AccountingParts) {
+    this.#parts = parts;
+    parts.book.onChange(({ entry, before, to }) => {
+      if (to === 'ASSIGNED') {
+        for (const uuid of entry.row.gpuUuids) this.#leasedAtMs.set(uuid, parts.clock.nowMs());
+      }
+      if (before !== null && (to === 'PENDING' || isTerminalContainer(to))) {
+        const owner = ownerOf(before);
+        if (owner !== undefined) this.#giveBack(owner);
+      }
+    });
+    parts.machines.onChange((machine) => {
+      if (parts.machines.get(machine.row.id) !== machine) void this.#forget(machine.row.id);
+      // While it is away nothing is placed there anyway; what it holds is counted before it is READY again.
+      else if (machine.health !== 'RECONCILING') void this.recount([machine]);
+    });
+  }
+
+  start(): void {
+    const every = (ms: number, work: () => Promise<void>): void => {
+      const timer = setInterval(() => void work(), ms);
+      timer.unref();
+      this.#timers.push(timer);
+    };
+    every(SWEEP_MS, () => this.recount());
+    every(OVERDUE_EVERY_MS, () => this.settleOverdue());
+  }
+
+  async stop(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer);
+    await Promise.allSettled(this.#releasing);
+  }
+
+  leasedAtMs(uuid: string): number {
+    return this.#leasedAtMs.get(uuid) ?? 0;
+  }
+
+  /**
+   * Sets the counts of these machines (all, when none are named) to what rows and reports say; what was different is counted as drift.
+   * A failure is logged: the next sweep counts again.
+   */
+  async recount(only?: readonly Machine[]): Promise<void> {
+    const { machines, reservations, log } = this.#parts;
+    await Promise.allSettled(this.#releasing);
+    for (const { row } of only ?? machines.all()) {
+      const fence = this.#parts.fence();
+      const machine = machines.get(row.id);
+      if (fence === undefined || machine === undefined || machine.row.joinedAtMs === null) continue;
+      try {
+        const drift = await reservations.recount(this.#countable(machine), fence);
+        if (drift !== undefined) this.#tell(machine, drift);
+      } catch (error) {
+        log.warn({ err: error, machineId: machine.row.id }, 'what a machine has left was not counted, trying again');
+      }
+    }
+  }
+
+  /** In flight for too long: the row says whether it was written. */
+  async settleOverdue(): Promise<void> {
+    const { reservations, book, log, fence } = this.#parts;
+    if (fence() === undefined) return;
+    try {
+      for (const owner of await reservations.overdue()) {
+        const row = book.get(owner.containerId)?.row;
+        const written = row?.assignmentId === owner.assignmentId && row.epoch === owner.epoch;
+        if (written) await reservations.confirm(owner);
+        else await reservations.release(owner);
+        log.info({ containerId: owner.containerId, written }, 'a reservation in flight was settled');
+      }
+    } catch (error) {
+      log.warn({ err: error }, 'reservations in flight not settled, trying again');
+    }
+  }
+
+  #giveBack(owner: ReservationOwner): void {
+    if (this.#parts.fence() === undefined) return;
+    const releasing = this.#parts.reservations.release(owner).then(
+      () => undefined,
+      (error: unknown) => {
+        this.#parts.log.warn(
+          { err: error, containerId: owner.containerId },
+          'resources not given back; the sweep will',
+        );
+      },
+    );
+    this.#releasing.add(releasing);
+    void releasing.finally(() => this.#releasing.delete(releasing));
+  }
+
+  #countable(machine: Machine): Parameters<Reservations['recount']>[0] {
+    const { book, machines } = this.#parts;
+    const { totalCpuMillicores, totalMemoryBytes } = machines.capacity(machine);
+    const machineId = machine.row.id;
+    const held: Reservation[] = [];
+    for (const { row, spec } of book.ofMachine(machineId)) {
+      const owner = row.state === 'PENDING' ? undefined : ownerOf(row);
+      if (owner === undefined) continue;
+      const { cpuMillicores, memoryBytes } = spec;
+      held.push({ ...owner, cpuMillicores, memoryBytes: Math.ceil(memoryBytes), gpuUuids: row.gpuUuids });
+    }
+    // What its agent still has although no row places it there: in the way until it is gone.
+    for (const one of machine.strangers.values()) {
+      const { cpuMillicores, memoryBytes, gpuUuids, epoch } = one;
+      const assignmentId = one.assignmentId || one.containerId;
+      held.push({ machineId, containerId: one.containerId, assignmentId, epoch, cpuMillicores, memoryBytes, gpuUuids });
+    }
+    const totalGpus = (machine.inventory?.gpus ?? []).filter((gpu) => !gpu.unhealthy).length;
+    return { machineId, schedulable: isSchedulable(machine), totalCpuMillicores, totalMemoryBytes, totalGpus, held };
+  }
+
+  #tell(machine: Machine, drift: Drift): void {
+    const { drift: counter, log } = this.#parts;
+    const found = {
+      cpu: drift.cpuMillicores,
+      memory: drift.memoryBytes,
+      gpu: drift.gpus,
+      container: drift.reservations,
+      gpu_leased_twice: drift.leasedTwice,
+    };
+    for (const [resource, amount] of Object.entries(found)) if (amount > 0) counter.inc({ resource });
+    if (Object.values(found).some((amount) => amount > 0))
+      log.warn({ machineId: machine.row.id, found }, 'what was counted of a machine was not what it has; repaired');
+  }
+
+  async #forget(machineId: MachineId): Promise<void> {
+    try {
+      if (this.#parts.fence() !== undefined) await this.#parts.reservations.forget(machineId);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, machineId }, 'the counts of a deleted machine are left in Redis');
+    }
+  }
+}
+
+/** What a row holds; undefined: it is placed nowhere. */
+function ownerOf(row: ContainerRow): ReservationOwner | undefined {
+  const { id, machineId, assignmentId, epoch } = row;
+  return machineId === null || assignmentId === null ? undefined : { machineId, containerId: id, assignmentId, epoch };
+}

@@ -1,0 +1,37 @@
+import type { Clock } from '#shared/clock.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { BoundedMap } from '../deployments/bounded-map.ts';
+import type { Queryable } from '../store/db.ts';
+import { workspaceConcurrency } from '../store/queries/workspaces.ts';
+import type { Quota } from './world.ts';
+
+/** A changed limit is seen after so long. */
+const FRESH_MS = 10_000;
+const MAX_WORKSPACES = 10_000;
+
+/** What workspaces may have at once, as their rows say; kept for ten seconds. */
+export class Quotas {
+  readonly #db: Queryable;
+  readonly #clock: Clock;
+  readonly #known = new BoundedMap<WorkspaceId, { readonly quota: Quota; readonly readAtMs: number }>(MAX_WORKSPACES);
+
+  constructor(db: Queryable, clock: Clock) {
+    this.#db = db;
+    this.#clock = clock;
+  }
+
+  async of(workspaces: ReadonlySet<WorkspaceId>): Promise<ReadonlyMap<WorkspaceId, Quota>> {
+    const nowMs = this.#clock.monotonicMs();
+    const stale = [...workspaces].filter((id) => nowMs - (this.#known.get(id)?.readAtMs ?? -Infinity) > FRESH_MS);
+    if (stale.length > 0) {
+      for (const { id, ...quota } of await workspaceConcurrency(this.#db, stale))
+        this.#known.set(id, { quota, readAtMs: nowMs });
+    }
+    const quotas = new Map<WorkspaceId, Quota>();
+    for (const id of workspaces) {
+      const known = this.#known.get(id);
+      if (known !== undefined) quotas.set(id, known.quota);
+    }
+    return quotas;
+  }
+}

@@ -1,0 +1,178 @@
+// What machines have left, in Redis, so that reserving is one atomic step whoever asks: CPU, memory, GPU counts, and each device's owner (assignment and epoch).
+// Called by commit.ts (reserve, confirm) and accounting.ts (release, recount). What must stay true: no free amount goes below zero; a device has one owner; release is a no-op for anyone else.
+import type { Redis } from 'ioredis';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import type { Keys } from '../queues/keys.ts';
+import { defineScript } from '../queues/scripts.ts';
+import type { Script } from '../queues/scripts.ts';
+
+/** Who holds something: one placement of one container on one machine. */
+export interface ReservationOwner {
+  readonly machineId: MachineId;
+  readonly containerId: ContainerId;
+  readonly assignmentId: string;
+  readonly epoch: number;
+}
+
+export interface Reservation extends ReservationOwner {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly gpuUuids: readonly string[];
+}
+
+/** Why a reservation was not made. `unknown_machine`: nothing is counted for it (yet, or Redis lost its data). */
+export type ReserveConflict =
+  | 'stale_leader'
+  | 'unknown_machine'
+  | 'not_schedulable'
+  | 'already_assigned'
+  | 'cpu'
+  | 'memory'
+  | 'gpu_count'
+  | 'gpu_taken';
+
+/** What a machine has in all, and whether anything may be placed there. */
+export interface Countable {
+  readonly machineId: MachineId;
+  readonly schedulable: boolean;
+  readonly totalCpuMillicores: number;
+  readonly totalMemoryBytes: number;
+  readonly totalGpus: number;
+  readonly held: readonly Reservation[];
+}
+
+/** What a recount found different from what was counted. */
+export interface Drift {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly gpus: number;
+  readonly reservations: number;
+  /** Devices that two of those that hold something claim. */
+  readonly leasedTwice: number;
+}
+
+/** A reservation that no row names after so long is given back; with the leader's sweep at most 15 s. */
+export const IN_FLIGHT_MS = 10_000;
+
+export class Reservations {
+  readonly #client: Redis;
+  readonly #keys: Keys;
+  readonly #reserve: Script;
+  readonly #confirm: Script;
+  readonly #release: Script;
+  readonly #recount: Script;
+  readonly #inFlightMs: number;
+
+  constructor(parts: { readonly client: Redis; readonly keys: Keys; readonly inFlightMs?: number }) {
+    this.#client = parts.client;
+    this.#keys = parts.keys;
+    this.#inFlightMs = parts.inFlightMs ?? IN_FLIGHT_MS;
+    this.#reserve = defineScript(parts.client, 'longshoreReserve');
+    this.#confirm = defineScript(parts.client, 'longshoreConfirmReservation');
+    this.#release = defineScript(parts.client, 'longshoreRelease');
+    this.#recount = defineScript(parts.client, 'longshoreRecount');
+  }
+
+  /**
+   * Takes all of it or nothing; the same assignment again is success.
+   * @param fence - the leader's number: below the highest ever given nothing is reserved
+   * @throws the client's error; it may have been made all the same, and runs out by itself
+   */
+  async reserve(wanted: Reservation, fence: number): Promise<'reserved' | ReserveConflict> {
+    const { machineId, containerId, assignmentId, epoch, cpuMillicores, memoryBytes, gpuUuids } = wanted;
+    const answer = await this.#reserve.run(
+      ...this.#keysOf(machineId),
+      this.#keys.leaderFence,
+      assignmentId,
+      epoch,
+      containerId,
+      cpuMillicores,
+      memoryBytes,
+      memberOf(wanted),
+      this.#inFlightMs,
+      fence,
+      ...gpuUuids,
+    );
+    return answer as 'reserved' | ReserveConflict;
+  }
+
+  /** The container's row names it now. @returns false: it had run out and was given back */
+  async confirm(owner: ReservationOwner): Promise<boolean> {
+    const { reservations, reserving } = this.#keys;
+    const held = await this.#confirm.run(reservations(owner.machineId), reserving, owner.assignmentId, memberOf(owner));
+    return held === 1;
+  }
+
+  /** @returns whether this owner held anything */
+  async release(owner: ReservationOwner): Promise<boolean> {
+    const { machineId, assignmentId, epoch, containerId } = owner;
+    const done = await this.#release.run(...this.#keysOf(machineId), assignmentId, epoch, containerId, memberOf(owner));
+    return done === 1;
+  }
+
+  /** Sets a machine's counts to what is said here. @returns undefined: nothing was counted before, or a newer leader counts */
+  async recount(machine: Countable, fence: number): Promise<Drift | undefined> {
+    const held = machine.held.flatMap((one) => [
+      one.assignmentId,
+      JSON.stringify({
+        container: one.containerId,
+        epoch: one.epoch,
+        cpu: one.cpuMillicores,
+        memory: one.memoryBytes,
+        devices: one.gpuUuids.join(','),
+      }),
+    ]);
+    const [existed, cpuMillicores = 0, memoryBytes = 0, gpus = 0, reservations = 0, leasedTwice = 0] =
+      (await this.#recount.run(
+        ...this.#keysOf(machine.machineId),
+        this.#keys.leaderFence,
+        machine.machineId,
+        machine.schedulable ? 1 : 0,
+        machine.totalCpuMillicores,
+        machine.totalMemoryBytes,
+        machine.totalGpus,
+        fence,
+        ...held,
+      )) as number[];
+    if (existed !== 1 && leasedTwice === 0) return undefined;
+    return { cpuMillicores, memoryBytes, gpus, reservations, leasedTwice };
+  }
+
+  /** Those in flight past their time, at most a hundred. */
+  async overdue(): Promise<readonly ReservationOwner[]> {
+    const [seconds] = await this.#client.time();
+    const members = await this.#client.zrangebyscore(
+      this.#keys.reserving,
+      '-inf',
+      Number(seconds) * 1000,
+      'LIMIT',
+      0,
+      100,
+    );
+    return members.map(ownerOf);
+  }
+
+  /** A machine that is no more. */
+  async forget(machineId: MachineId): Promise<void> {
+    const { capacity, reservations, devices } = this.#keys;
+    await this.#client.del(capacity(machineId), reservations(machineId), devices(machineId));
+  }
+
+  #keysOf(machineId: MachineId): readonly string[] {
+    const { capacity, reservations, devices, assignments, reserving } = this.#keys;
+    return [capacity(machineId), reservations(machineId), devices(machineId), assignments, reserving];
+  }
+}
+
+const memberOf = ({ assignmentId, machineId, containerId, epoch }: ReservationOwner): string =>
+  `${assignmentId} ${machineId} ${containerId} ${epoch}`;
+
+function ownerOf(member: string): ReservationOwner {
+  const [assignmentId = '', machineId = '', containerId = '', epoch = ''] = member.split(' ');
+  return {
+    assignmentId,
+    machineId: machineId as MachineId,
+    containerId: containerId as ContainerId,
+    epoch: Number(epoch),
+  };
+}
