@@ -1,0 +1,240 @@
+// Where the model asks the product: every decision of the stories comes from one of these functions, in the shape that the product takes them.
+import type { ContainerId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
+import type { ScaleDecision, ScaleInput } from '#scheduler/autoscaler/decide.ts';
+import { CLOSED_BREAKER } from '#scheduler/autoscaler/breaker.ts';
+import { decideScale } from '#scheduler/autoscaler/decide.ts';
+import type { ContainerEvent, Transition } from '#scheduler/containers/state.ts';
+import { containerTransition } from '#scheduler/containers/state.ts';
+import { chooseContainer } from '#scheduler/dispatch/choose.ts';
+import { precheck } from '#scheduler/dispatch/precheck.ts';
+import { stepsFor, stepsWhenAbsent } from '#scheduler/fleet/observe.ts';
+import type { PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
+import { rejectionOf } from '#scheduler/placement/filter.ts';
+import type { Placement } from '#scheduler/placement/place.ts';
+import { placeContainer } from '#scheduler/placement/place.ts';
+import type { TaskJob } from '#scheduler/queues/jobs.ts';
+import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
+import { mayReplace, RANK, TASK_TRANSITIONS, verdictOf } from '#scheduler/tasks/state.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
+import type { Action } from '../../../agent/reconcile/plan.ts';
+import { plan } from '../../../agent/reconcile/plan.ts';
+import type { Job, Machine, Observed, Queue, RecordOf, Row, Task, World } from './world.ts';
+import { holdsResources, queueOf } from './world.ts';
+
+// ---- placement --------------------------------------------------------------------------------------------------------------------
+
+export interface Free {
+  readonly cpu: number;
+  readonly memory: number;
+  readonly leased: ReadonlySet<string>;
+}
+
+/** What is left of a machine, by the rows. */
+export function freeOf(world: World, machine: Machine): Free {
+  let { cpu, memory } = machine;
+  const leased = new Set<string>();
+  for (const row of world.rows.values()) {
+    if (row.machine !== machine.id || !holdsResources(row)) continue;
+    const queue = queueOf(world, row.queue);
+    cpu -= queue.cpu;
+    memory -= queue.memory;
+    for (const uuid of row.gpus) leased.add(uuid);
+  }
+  return { cpu, memory, leased };
+}
+
+function candidate(world: World, machine: Machine): PlacementMachine {
+  const free = freeOf(world, machine);
+  return {
+    machineId: machine.id as MachineId,
+    poolName: 'default',
+    poolOwner: null,
+    cpuWorkAllowed: machine.id !== 'm2',
+    arch: '',
+    freeDiskBytes: null,
+    ready: machine.health === 'READY',
+    intentActive: machine.intent === 'active',
+    blockedBy: machine.conditions,
+    freeCpuMillicores: free.cpu,
+    freeMemoryBytes: free.memory,
+    totalCpuMillicores: machine.cpu,
+    totalMemoryBytes: machine.memory,
+    gpus: machine.gpus.map((gpu) => ({
+      ...gpu,
+      free: !free.leased.has(gpu.uuid),
+      healthy: true,
+      numaNode: 0,
+      leasedAtMs: 0,
+    })),
+    images: new Set(),
+  };
+}
+
+const requestOf = (queue: Queue, row: Row): PlacementRequest => ({
+  workspaceId: 'w',
+  poolName: '',
+  cpuMillicores: queue.cpu,
+  memoryBytes: queue.memory,
+  gpu: queue.gpu,
+  gpuCount: queue.gpuCount,
+  image: '',
+  diskBytes: 0,
+  imageOnlyOn: null,
+  arch: '',
+  volumeHomes: new Set(),
+  avoid: new Set(),
+  overQuota: false,
+  siblings: new Map(),
+  seed: row.id,
+});
+
+export const place = (world: World, row: Row): Placement =>
+  placeContainer(
+    requestOf(queueOf(world, row.queue), row),
+    world.machines.map((machine) => candidate(world, machine)),
+  );
+
+/** The store's second look, in the step that writes: whether that machine can still take it, with these devices. */
+export function fits(world: World, row: Row, machine: Machine, gpus: readonly string[]): boolean {
+  const { leased } = freeOf(world, machine);
+  const reason = rejectionOf(candidate(world, machine), requestOf(queueOf(world, row.queue), row));
+  return reason === undefined && gpus.every((uuid) => !leased.has(uuid));
+}
+
+// ---- containers -------------------------------------------------------------------------------------------------------------------
+
+export const move = (row: Row, event: ContainerEvent): Transition => containerTransition(row.state, event);
+
+export const observedSteps = (row: Row, observed: Observed) =>
+  stepsFor(row, { ...observed, message: '', startedAtMs: 1, oomKilled: false } as unknown as ObservedContainer__Output);
+
+export const absentSteps = (row: Row) => stepsWhenAbsent(row);
+
+export function agentPlan(machine: Machine, nowMs: number): readonly Action[] {
+  return plan(
+    {
+      wanted: machine.wanted,
+      known: machine.journal,
+      ending: new Map(),
+      seen: machine.engine,
+      attended: machine.attended,
+      acked: machine.acked,
+      proceeded: machine.proceeded,
+      refused: machine.refused,
+      busy: new Map(),
+    },
+    nowMs,
+  );
+}
+
+// ---- scaling ----------------------------------------------------------------------------------------------------------------------
+
+export function scaleInput(world: World, queue: Queue, sampled: boolean): ScaleInput {
+  const tasks = [...world.tasks.values()].filter((task) => task.queue === queue.name && task.job !== undefined);
+  return {
+    active: queue.active,
+    inFlight: sampled ? tasks.length : undefined,
+    waiting: tasks.filter((task) => task.job?.place !== 'active').length,
+    tasksPerContainer: 1,
+    minContainers: queue.min,
+    maxContainers: queue.max,
+    keepWarmMs: 10_000,
+    containers: [...world.rows.values()]
+      .filter((row) => row.queue === queue.name)
+      .map((row) => ({
+        id: row.id as ContainerId,
+        state: row.state,
+        attempts: inFlight(world, row.id),
+        idleSinceMs: row.idleSinceMs,
+        createdAtMs: row.createdAtMs,
+        keepWarmMs: 0,
+        warmUp: false,
+        returned: row.returned,
+      })),
+    breaker: CLOSED_BREAKER,
+    wantedInWindow: 0,
+  };
+}
+
+export const scale = (input: ScaleInput, nowMs: number): ScaleDecision => decideScale(input, nowMs);
+
+// ---- tasks ------------------------------------------------------------------------------------------------------------------------
+
+export function inFlight(world: World, containerId: string): number {
+  let count = 0;
+  for (const attempt of world.attempts.values()) if (attempt.containerId === containerId) count += 1;
+  return count;
+}
+
+/** Containers that may take a task of the queue, as the dispatcher sees them; the one it chooses. */
+export function choose(world: World, queue: Queue, random: number): Row | undefined {
+  const candidates = [...world.rows.values()]
+    .filter((row) => row.queue === queue.name && row.state === 'RUNNING')
+    .map((row) => {
+      const machine = world.machines.find((one) => one.id === row.machine);
+      const accepting = machine?.linked === true && machine.health === 'READY' && !row.leaving;
+      return {
+        containerId: row.id as ContainerId,
+        slots: queue.slots,
+        inFlight: inFlight(world, row.id),
+        accepting,
+        row,
+      };
+    });
+  return chooseContainer(candidates, () => random)?.row;
+}
+
+export function check(world: World, task: Task, job: Job) {
+  const facts = {
+    nowMs: world.nowMs,
+    callerWaits: task.callerAt === world.process,
+    leaseSeen: job.starts > 1 && task.sync && task.lease !== null,
+  };
+  return precheck(jobOf(task, job), facts);
+}
+
+export function verdict(world: World, task: Task, job: Job, outcome: AttemptOutcome, stopping: boolean) {
+  return verdictOf(outcome, {
+    sync: task.sync,
+    timeoutMs: 60_000,
+    retries: queueOf(world, task.queue).retries,
+    retriesUsed: job.retriesUsed,
+    losses: job.losses,
+    stopping,
+    died: task.diedOn.size,
+  });
+}
+
+/** What lies in Redis for a task: the entry as it is stored, for the search after secrets. */
+export function jobOf(task: Task, job: Job): TaskJob {
+  return {
+    v: 1,
+    taskId: task.id as TaskId,
+    workspaceId: 'w',
+    stubId: 's',
+    deploymentId: null,
+    kind: task.sync ? 'endpoint' : 'taskqueue',
+    sync: task.sync,
+    replica: String(task.callerAt) as InstanceId,
+    timeoutMs: 60_000,
+    deadlineMs: task.deadlineMs,
+    createdAtMs: 0,
+    attempts: 0,
+    retries: 1,
+    retriesUsed: job.retriesUsed,
+    losses: job.losses,
+  } as unknown as TaskJob;
+}
+
+export const rankOf = (status: TaskStatus): number => RANK[status];
+
+/** Does the newer record win? What the append script and the row's update do. */
+export const wins = (told: RecordOf, known: RecordOf): boolean => mayReplace(told, known);
+
+/** May a task go from one status to the other, in as many listed moves as it takes? */
+export function mayBecome(from: TaskStatus, to: TaskStatus): boolean {
+  const seen = new Set<TaskStatus>([from]);
+  for (const status of seen) for (const next of Object.values(TASK_TRANSITIONS[status]) as TaskStatus[]) seen.add(next);
+  return seen.has(to);
+}
