@@ -4,6 +4,9 @@ import type { Redis } from 'ioredis';
 import type { ContainerId, LockToken, MachineId, TaskId } from '#shared/domain/ids.ts';
 import type { Keys } from '../queues/keys.ts';
 import type { TaskJob } from '../queues/jobs.ts';
+import { defineScript } from '../queues/scripts.ts';
+import type { Script } from '../queues/scripts.ts';
+import { atTurnEnd } from '../queues/turns.ts';
 
 export interface Lease {
   readonly lock: LockToken;
@@ -20,19 +23,53 @@ export interface Lease {
 const LEASE_SECONDS = 180;
 const ANNOUNCED_SECONDS = 10;
 const BY_ANOTHER_RUNNER = 'another-runner';
+/** Leases in one command. */
+const MOST_AT_ONCE = 200;
+
+/** Leases of this turn of the event loop. */
+interface Batch {
+  readonly leases: Map<TaskId, Lease>;
+  readonly written: Promise<void>;
+}
 
 export class Leases {
   readonly #redis: Redis;
   readonly #keys: Keys;
+  readonly #script: Script;
+  #batch: Batch | undefined;
 
   constructor(redis: Redis, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
+    this.#script = defineScript(redis, 'longshoreWriteLeases');
   }
 
-  /** Sent in this tick; the answer need not be awaited for a first fetch, because nobody else can hold one. */
-  async write(lease: Lease): Promise<void> {
-    await this.#redis.set(this.#keys.lease(lease.job.taskId), encode(lease), 'EX', LEASE_SECONDS);
+  /** Sent with the others of this turn, before it ends; the answer need not be awaited for a first fetch, because nobody else can hold one. */
+  write(lease: Lease): Promise<void> {
+    this.#batch ??= this.#newBatch();
+    this.#batch.leases.set(lease.job.taskId, lease);
+    return this.#batch.written;
+  }
+
+  #newBatch(): Batch {
+    const leases = new Map<TaskId, Lease>();
+    const written = new Promise<void>((resolve, reject) => {
+      atTurnEnd(this.#redis, () => {
+        this.#batch = undefined;
+        this.#writeAll([...leases.values()]).then(resolve, reject);
+      });
+    });
+    return { leases, written };
+  }
+
+  async #writeAll(leases: readonly Lease[]): Promise<void> {
+    const commands: Promise<unknown>[] = [];
+    for (let at = 0; at < leases.length; at += MOST_AT_ONCE) {
+      const some = leases.slice(at, at + MOST_AT_ONCE);
+      const keys = some.map((lease) => this.#keys.lease(lease.job.taskId));
+      commands.push(this.#script.run(keys.length, ...keys, LEASE_SECONDS, ...some.map(encode)));
+    }
+    await Promise.all(commands);
   }
 
   /** Redis lost it: written again, unless somebody else holds the task by now. */
@@ -41,6 +78,8 @@ export class Leases {
   }
 
   async read(taskId: TaskId): Promise<Lease | undefined> {
+    const held = this.#batch?.leases.get(taskId);
+    if (held !== undefined) return held;
     const text = await this.#redis.get(this.#keys.lease(taskId));
     return text === null || text === BY_ANOTHER_RUNNER ? undefined : (JSON.parse(text) as Lease);
   }
@@ -64,6 +103,7 @@ export class Leases {
   }
 
   async drop(taskId: TaskId): Promise<void> {
+    this.#batch?.leases.delete(taskId);
     await this.#redis.del(this.#keys.lease(taskId));
   }
 }

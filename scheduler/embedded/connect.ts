@@ -148,32 +148,3 @@ function placeOf(target: RedisTarget): string {
   if ('socketPath' in target) return target.socketPath;
   return target.url.replace(/\/\/[^/]*@/, '//').replace(/\?.*$/, '');
 }
-
-/**
- * Has the commands of one turn of the event loop leave in one write: a socket write per command is the largest part of what a busy connection costs, and nobody reads an answer before the
- * turn ends anyway.
- */
-export function writeTogether(client: Redis): void {
-  const cork = (): void => {
-    const { stream } = client;
-    if (stream === undefined || Reflect.get(stream, CORKS) === true) return;
-    Reflect.set(stream, CORKS, true);
-    const write = stream.write.bind(stream) as (...args: unknown[]) => boolean;
-    let corked = false;
-    Reflect.set(stream, 'write', (...args: unknown[]): boolean => {
-      if (!corked) {
-        corked = true;
-        stream.cork();
-        setImmediate(() => {
-          corked = false;
-          stream.uncork();
-        });
-      }
-      return write(...args);
-    });
-  };
-  client.on('connect', cork);
-  cork();
-}
-
-const CORKS = Symbol('writes of one turn go together');

@@ -8,14 +8,16 @@ import { withDeadline } from '#shared/backoff.ts';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import { depthsAfter } from './adds.ts';
+import type { Adds, AddSeen } from './adds.ts';
 import { fenceOf, isAnswerLost, requireLock, unavailable } from './answers.ts';
 import { encodeTaskJob, parseTaskJob, TASK_JOB_NAME } from './jobs.ts';
 import type { TaskJob } from './jobs.ts';
 import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
-import { totalOf } from './task-queues.ts';
 import type { Fence, Fetched, HeldLock, QueueDepth, TaskQueues } from './task-queues.ts';
+import { atTurnEnd } from './turns.ts';
 
 /** How long a fetched job stays locked unless renewed. */
 export const LOCK_MS = 120_000;
@@ -65,6 +67,8 @@ interface OpenQueue {
   readonly backend: IQueueBackend;
   /** Its settings are written; absent: they must be, before the next add. */
   opened: Promise<void> | undefined;
+  /** The adds of this turn of the event loop. */
+  adds: Adds | undefined;
 }
 
 interface FetchUnderWay {
@@ -119,19 +123,25 @@ class BullmqTaskQueues implements TaskQueues {
 
   async add(name: QueueName, job: TaskJob): Promise<{ readonly depth: number }> {
     await this.open(name);
-    const { backend } = this.#queue(name);
+    const queue = this.#queue(name);
     this.#repairs.forgetAdd(name, job.taskId);
-    const adding = backend.addJob(jobJson(job), job.taskId);
-    // The backend writes one microtask after the call; the depth must be written after it, on the same connection.
-    const counting = Promise.resolve().then(() => this.#readDepth(backend));
-    const [added, depth] = await Promise.allSettled([adding, counting]);
-    if (added.status === 'fulfilled' && depth.status === 'fulfilled') return { depth: totalOf(depth.value) };
+    const adds = (queue.adds ??= this.#addsOf(queue));
+    const place = adds.answers.push(queue.backend.addJob(jobJson(job), job.taskId)) - 1;
+    const seen = (await adds.depths)[place];
+    if (seen?.kind === 'depth') return { depth: seen.depth };
     // Without a depth nobody can tell whether it may stay, so it must not, added or perhaps added.
-    if (added.status === 'fulfilled' || isAnswerLost(added.reason)) {
-      this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
+    if (seen?.mayBeThere === true) this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
+    throw unavailable(`add task ${job.taskId} to ${name}`, seen?.error);
+  }
+
+  async addAgain(name: QueueName, job: TaskJob): Promise<void> {
+    await this.open(name);
+    this.#repairs.forgetAdd(name, job.taskId);
+    try {
+      await this.#queue(name).backend.addJob(jobJson(job), job.taskId);
+    } catch (error) {
+      throw unavailable(`add task ${job.taskId} to ${name} again`, error);
     }
-    const failed = added.status === 'rejected' ? added : depth;
-    throw unavailable(`add task ${job.taskId} to ${name}`, failed.status === 'rejected' ? failed.reason : undefined);
   }
 
   async remove(name: QueueName, taskId: TaskId): Promise<boolean> {
@@ -308,6 +318,21 @@ class BullmqTaskQueues implements TaskQueues {
     return held;
   }
 
+  /** Reads the depth once, behind all adds of this turn and on the same connection; an add's own is less by those that came after it. */
+  #addsOf(queue: OpenQueue): Adds {
+    const answers: Promise<unknown>[] = [];
+    const depths = new Promise<readonly AddSeen[]>((resolve) => {
+      atTurnEnd(this.#client, () => {
+        queue.adds = undefined;
+        const counting = this.#readDepth(queue.backend);
+        void Promise.allSettled([counting, ...answers]).then(([counted, ...added]) =>
+          resolve(depthsAfter(counted as PromiseSettledResult<QueueDepth>, added)),
+        );
+      });
+    });
+    return { answers, depths };
+  }
+
   async #readDepth(backend: IQueueBackend): Promise<QueueDepth> {
     return depthOf(await this.#depthScript.run(...depthKeys(backend)));
   }
@@ -318,7 +343,7 @@ class BullmqTaskQueues implements TaskQueues {
       if (name === '' || name.includes(':')) throw new TypeError(`queue name ${JSON.stringify(name)} is not usable`);
       const oldest = this.#queues.size >= MAX_OPEN ? this.#queues.keys().next().value : undefined;
       if (oldest !== undefined) this.#queues.delete(oldest);
-      queue = { name, backend: this.#root.forQueue(name), opened: undefined };
+      queue = { name, backend: this.#root.forQueue(name), opened: undefined, adds: undefined };
     } else if (this.#queues.size > MAX_OPEN / 2) {
       this.#queues.delete(name);
     } else {

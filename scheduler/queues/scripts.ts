@@ -4,20 +4,21 @@ import type { ChainableCommander, Redis } from 'ioredis';
 
 const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 4 },
-  longshoreAppendRecord: { file: 'append-record.lua', numberOfKeys: 3 },
+  longshoreAppendRecords: { file: 'append-records.lua' },
+  longshoreWriteLeases: { file: 'write-leases.lua' },
   longshoreHoldLeader: { file: 'hold-leader.lua', numberOfKeys: 2 },
   longshoreReserve: { file: 'reserve.lua', numberOfKeys: 6 },
   longshoreConfirmReservation: { file: 'confirm-reservation.lua', numberOfKeys: 2 },
   longshoreRelease: { file: 'release.lua', numberOfKeys: 5 },
   longshoreRecount: { file: 'recount.lua', numberOfKeys: 6 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
-} as const;
+} as const satisfies Record<string, { readonly file: string; readonly numberOfKeys?: number }>;
 
 export type ScriptName = keyof typeof SCRIPTS;
 
 /** A script on one client. */
 export interface Script {
-  /** Runs it now. @throws the client's error */
+  /** Runs it now; one with any number of keys is told how many first. @throws the client's error */
   readonly run: (...keysAndArguments: readonly (string | number)[]) => Promise<unknown>;
   /** Puts it on a pipeline. */
   readonly queueOn: (pipeline: ChainableCommander, ...keysAndArguments: readonly (string | number)[]) => void;
@@ -27,10 +28,10 @@ type Command = (...keysAndArguments: readonly (string | number)[]) => unknown;
 
 /** Makes a script a command of this client (sent by its hash, loaded again by itself when the server forgot it). */
 export function defineScript(client: Redis, name: ScriptName): Script {
-  const { file, numberOfKeys } = SCRIPTS[name];
+  const { file, ...keys } = SCRIPTS[name];
   if (commandOf(client, name) === undefined) {
     const lua = readFileSync(new URL(`./lua/${file}`, import.meta.url), 'utf8');
-    client.defineCommand(name, { numberOfKeys, lua });
+    client.defineCommand(name, { ...keys, lua });
   }
   const command = commandOf(client, name);
   if (command === undefined) throw new Error(`Redis client has no command ${name}`);

@@ -56,11 +56,13 @@ export interface TaskQueues {
   /** Writes the settings of every queue open here again: after Redis lost its data, before the next add. */
   reopenAll(): Promise<void>;
   /**
-   * Adds a job and reads the depth after it, in one round trip. An id that is still in the queue is ignored (its first data stay).
+   * Adds a job under a new id and reads the depth after it, in one round trip; the adds of one turn of the event loop share the reading, each with its own depth.
    * An add that throws is undone in the background when it did happen, unless the same id is added again.
-   * @returns depth: waiting, active, delayed and prioritised, this job included
+   * @returns depth: waiting, active, delayed and prioritised, this job and those added before it included
    */
   add(queue: QueueName, job: TaskJob): Promise<{ readonly depth: number }>;
+  /** Adds a job that was there before. Where it still is, nothing changes (its first data stay). Not counted against any bound. */
+  addAgain(queue: QueueName, job: TaskJob): Promise<void>;
   /** Takes a job that nobody holds out of its queue. False: it is held, or not there. */
   remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
   /** Makes the next ready job active under `lock` (120 s). A fetch whose answer is lost is looked up later and given back. */

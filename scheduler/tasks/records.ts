@@ -1,4 +1,4 @@
-// The records of tasks on their way to the database: written to Redis in the tick of the change, drained in batches by the leader. Dispatch
+// The records of tasks on their way to the database: written to Redis in the turn of the change, drained in batches by the leader. Dispatch
 // and the service append, reads by id look here first, and the drainer hands the store whole batches. What must stay true: a record is in
 // Redis until the database has it; writing it twice, or an older one after a newer one, changes nothing.
 import type { Redis } from 'ioredis';
@@ -20,6 +20,7 @@ import type { Keys } from '../queues/keys.ts';
 import { unavailable } from '../queues/answers.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
+import { atTurnEnd } from '../queues/turns.ts';
 import { mayReplace } from './state.ts';
 
 /**
@@ -74,12 +75,22 @@ export const OVERLOADED_RECORDS = 1_000_000;
 export const OVERLOADED_BYTES = 1024 ** 3;
 /** The stream's own bound: four times what stops admission, so that only a fault reaches it. */
 const MOST_RECORDS = 4 * OVERLOADED_RECORDS;
-/** The script's answers for a record that came too late. */
+/** Why the script refuses a record that came too late. */
 const REFUSED_BY_ATTEMPT = -2;
 /** Records kept here while Redis does not take them. */
 const MAX_UNSENT = 20_000;
 const RESEND_AFTER_MS = 500;
 const RECHECK_AFTER_MS = 1000;
+/** Records in one command, and their characters. */
+const MOST_AT_ONCE = 200;
+const MOST_TEXT_AT_ONCE = 512 * 1024;
+
+/** Records of this turn of the event loop. */
+interface Batch {
+  readonly records: TaskRecord[];
+  /** True when Redis has them all; where one failed each is kept. Never rejects. */
+  readonly sent: Promise<boolean>;
+}
 
 export interface TaskRecordsOptions {
   /** A client that fails fast (no offline queue, a command timeout). The caller closes it. */
@@ -108,6 +119,7 @@ export class TaskRecords {
   /** Newest record of each task that is on its way to Redis: nobody knows yet whether it arrives. */
   readonly #sending = new Map<TaskId, TaskRecord>();
   readonly #underWay = new Set<Promise<void>>();
+  #batch: Batch | undefined;
   #soon = new Map<TaskId, TaskRecord>();
   #older = new Map<TaskId, TaskRecord>();
   #soonTimer: NodeJS.Timeout | undefined;
@@ -123,7 +135,7 @@ export class TaskRecords {
     this.#keys = options.keys;
     this.#log = options.log;
     this.#loadFromDb = options.loadFromDb;
-    this.#script = defineScript(options.client, 'longshoreAppendRecord');
+    this.#script = defineScript(options.client, 'longshoreAppendRecords');
     this.#overloadedRecords = options.overloadedRecords ?? OVERLOADED_RECORDS;
     if (options.registry !== undefined) {
       const registers = [options.registry];
@@ -142,7 +154,7 @@ export class TaskRecords {
   }
 
   /**
-   * Writes the record to Redis before this tick ends: its key and the way to the database. One that Redis does not take is kept here and
+   * Writes the record to Redis before this turn ends, with the others of it: its key and the way to the database. One that Redis does not take is kept here and
    * sent again; nobody has to wait for it. The promise is for those who want to know: it never rejects.
    * @returns true when Redis has it, false when it is kept for another try
    * @throws TypeError when the result is larger than {@link MAX_INLINE_RESULT_BYTES}: it belongs in an object
@@ -157,11 +169,7 @@ export class TaskRecords {
     if (record.result !== undefined && Buffer.byteLength(record.result) > MAX_INLINE_RESULT_BYTES) {
       throw new TypeError(`the result of task ${record.taskId} is too large for its record`);
     }
-    const sent = this.#send(record);
-    const settled = sent.then(() => undefined);
-    this.#underWay.add(settled);
-    void settled.finally(() => this.#underWay.delete(settled));
-    return sent;
+    return this.#send(record);
   }
 
   /**
@@ -236,7 +244,7 @@ export class TaskRecords {
     this.#sawLength(left);
   }
 
-  /** Called after each append, in the same tick; the drainer of this process listens. */
+  /** Called after the appends of a turn; the drainer of this process listens. */
   onAppended(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -260,37 +268,84 @@ export class TaskRecords {
     if (lost > 0) this.#log.error({ records: lost }, 'task records not written: Redis did not take them');
   }
 
-  async #send(record: TaskRecord): Promise<boolean> {
-    const text = encodeTaskRecord(record);
-    this.#meanBytes += (text.length - this.#meanBytes) / 32;
-    const answer = this.#script.run(
-      this.#keys.task(record.taskId),
-      this.#keys.records,
-      this.#keys.lease(record.taskId),
-      record.attempt,
-      record.rank,
-      text,
-      record.rank >= 3 && text.length <= SMALL_RECORD ? FINAL_TTL_S : RECORD_TTL_S,
-      MOST_RECORDS,
-      record.status === 'COMPLETE' || record.status === 'ERROR' ? 1 : 0,
-    );
-    for (const listener of this.#listeners) listener();
+  #send(record: TaskRecord): Promise<boolean> {
+    const batch = (this.#batch ??= this.#newBatch());
+    batch.records.push(record);
     const before = this.#sending.get(record.taskId);
     if (before === undefined || isNewer(record, before)) this.#sending.set(record.taskId, record);
+    return batch.sent;
+  }
+
+  #newBatch(): Batch {
+    const records: TaskRecord[] = [];
+    const sent = new Promise<boolean>((resolve) => {
+      atTurnEnd(
+        this.#client,
+        () => {
+          this.#batch = undefined;
+          void this.#sendAll(records).then(resolve);
+          for (const listener of this.#listeners) listener();
+        },
+        true,
+      );
+    });
+    const settled = sent.then(() => undefined);
+    this.#underWay.add(settled);
+    void settled.finally(() => this.#underWay.delete(settled));
+    return { records, sent };
+  }
+
+  async #sendAll(records: readonly TaskRecord[]): Promise<boolean> {
+    const commands: Promise<boolean>[] = [];
+    let some: TaskRecord[] = [];
+    let keys = [this.#keys.records];
+    let values: (string | number)[] = [MOST_RECORDS];
+    let characters = 0;
+    for (const record of records) {
+      const text = encodeTaskRecord(record);
+      this.#meanBytes += (text.length - this.#meanBytes) / 32;
+      if (some.length >= MOST_AT_ONCE || (some.length > 0 && characters + text.length > MOST_TEXT_AT_ONCE)) {
+        commands.push(this.#sendSome(some, keys, values));
+        some = [];
+        keys = [this.#keys.records];
+        values = [MOST_RECORDS];
+        characters = 0;
+      }
+      some.push(record);
+      characters += text.length;
+      keys.push(this.#keys.task(record.taskId), this.#keys.lease(record.taskId));
+      const isSmallEnd = record.rank >= 3 && text.length <= SMALL_RECORD;
+      const saysHowItEnded = record.status === 'COMPLETE' || record.status === 'ERROR' ? 1 : 0;
+      values.push(record.attempt, record.rank, text, isSmallEnd ? FINAL_TTL_S : RECORD_TTL_S, saysHowItEnded);
+    }
+    commands.push(this.#sendSome(some, keys, values));
+    return (await Promise.all(commands)).every(Boolean);
+  }
+
+  async #sendSome(
+    records: readonly TaskRecord[],
+    keys: readonly string[],
+    values: readonly (string | number)[],
+  ): Promise<boolean> {
     try {
-      const length = Number(await answer);
-      if (length >= 0) this.#sawLength(length);
-      else this.#sawRefused(record, length === REFUSED_BY_ATTEMPT);
+      const [length = 0, ...refused] = (await this.#script.run(keys.length, ...keys, ...values)) as number[];
+      this.#sawLength(length);
+      for (let at = 0; at < refused.length; at += 2) {
+        const record = records[refused[at] ?? -1];
+        if (record !== undefined) this.#sawRefused(record, refused[at + 1] === REFUSED_BY_ATTEMPT);
+      }
       return true;
     } catch (error) {
-      this.#keep(record, error);
+      for (const record of records) this.#keep(record, error);
       return false;
     } finally {
-      if (this.#sending.get(record.taskId) === record) this.#sending.delete(record.taskId);
+      for (const record of records) {
+        if (this.#sending.get(record.taskId) === record) this.#sending.delete(record.taskId);
+      }
     }
   }
 
-  /** What a superseded attempt said in the tick of its end, or what came after the end: it changes nothing. */
+  /** What a superseded attempt said in the turn of its end, or what came after the end: it changes nothing. */
   #sawRefused(record: TaskRecord, newerAttempt: boolean): void {
     this.#failures?.inc({ result: 'stale' });
     const { taskId, status, attempt } = record;

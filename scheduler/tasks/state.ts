@@ -163,7 +163,7 @@ export const RANK: Readonly<Record<TaskStatus, number>> = {
 
 /**
  * Whether what is told of a task now may replace what is known: never an older attempt or an earlier moment of the same one, and a final status only by the late COMPLETE of an attempt that
- * none came after. The same rule stands in append-record.lua and in the store's upsert.
+ * none came after. The same rule stands in append-records.lua and in the store's upsert.
  */
 export function mayReplace(
   told: { readonly attempt: number; readonly rank: number },

@@ -126,7 +126,7 @@ export class TaskSweep {
     const text = record.sync ? undefined : await jobOf(record.taskId);
     if (text !== undefined) {
       await queues.open(record.queue);
-      await queues.add(record.queue, { ...parseTaskJob(text), attempts: record.attempt });
+      await queues.addAgain(record.queue, { ...parseTaskJob(text), attempts: record.attempt });
       log.warn({ taskId: record.taskId }, 'a task whose job was lost is queued again');
       onReturned(record.queue);
       return;

@@ -1,0 +1,201 @@
+// What one turn of the event loop has for Redis leaves together, and nothing changes by that: bounds are exact, leases stand before what follows them, late records are refused one by one.
+import { expect } from 'vitest';
+import type { ContainerId, InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newId } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import { Leases } from '#scheduler/dispatch/leases.ts';
+import type { Lease } from '#scheduler/dispatch/leases.ts';
+import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
+import { keysOf } from '#scheduler/queues/keys.ts';
+import type { TaskJob } from '#scheduler/queues/jobs.ts';
+import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import { writeTogether } from '#scheduler/queues/turns.ts';
+import { TaskRecords } from '#scheduler/tasks/records.ts';
+import type { RecordRank, TaskRecord } from '#scheduler/tasks/records.ts';
+import type { Redis } from 'ioredis';
+import { test as base, waitFor } from '../helpers/services.ts';
+
+const log = createLog({ name: 'test', level: 'silent' });
+const keys = keysOf();
+
+interface World {
+  readonly client: Redis;
+  readonly eye: Redis;
+  readonly queues: TaskQueues;
+  readonly leases: Leases;
+  readonly records: TaskRecords;
+  /** How often Redis was given each of these commands meanwhile, those inside scripts too. */
+  readonly counted: (work: () => Promise<unknown>) => Promise<(command: string) => number>;
+}
+
+const test = base.extend('world', async ({ redis }, { onCleanup }): Promise<World> => {
+  const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false });
+  await waitFor(async () => client.status === 'ready', 'the client is connected');
+  writeTogether(client);
+  const eye = redis.connect();
+  const queues = await openTaskQueues({ client, log });
+  const records = new TaskRecords({ client, keys, log, loadFromDb: async () => undefined });
+  onCleanup(async () => {
+    await records.close();
+    await queues.close();
+    client.disconnect();
+  });
+  const counted: World['counted'] = async (work) => {
+    await eye.config('RESETSTAT');
+    await work();
+    const stats = await eye.info('commandstats');
+    return (command) => Number(new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+  };
+  return { client, eye, queues, leases: new Leases(client, keys), records, counted };
+});
+
+function aJob(): TaskJob {
+  return {
+    v: 1,
+    taskId: newId<TaskId>(),
+    workspaceId: newId<WorkspaceId>(),
+    stubId: newId<StubId>(),
+    deploymentId: null,
+    kind: 'endpoint',
+    sync: true,
+    replica: newId<InstanceId>(),
+    timeoutMs: 1000,
+    deadlineMs: 2,
+    createdAtMs: 1,
+    attempts: 0,
+    retries: 0,
+    retriesUsed: 0,
+  };
+}
+
+function aLease(attempt = 1, job = aJob()): Lease {
+  const lock = lockTokenOf(newId<InstanceId>(), newAttemptToken());
+  const containerId = newId<ContainerId>();
+  return { lock, attempt, containerId, machineId: newId<MachineId>(), queue: 'tq-a', job, startedAtMs: 1 };
+}
+
+function aRecord(status: 'RUNNING' | 'COMPLETE', attempt: number, taskId = newId<TaskId>()): TaskRecord {
+  return {
+    taskId,
+    workspaceId: newId<WorkspaceId>(),
+    stubId: newId<StubId>(),
+    deploymentId: null,
+    queue: 'tq-a' as QueueName,
+    kind: 'endpoint',
+    sync: true,
+    status,
+    attempt,
+    rank: (status === 'RUNNING' ? 1 : 3) as RecordRank,
+    containerId: null,
+    failureReason: '',
+    createdAtMs: 1,
+    startedAtMs: null,
+    endedAtMs: null,
+    durationMs: null,
+    deadlineMs: 2,
+  };
+}
+
+test('the adds of one turn share one reading of the depth, and each has its own', async ({ world }) => {
+  const { queues, counted } = world;
+  const queue = `tq-${newId()}` as QueueName;
+  await queues.open(queue);
+  await queues.add(queue, aJob());
+  const jobs = Array.from({ length: 20 }, aJob);
+  let depths: number[] = [];
+  const calls = await counted(async () => {
+    depths = (await Promise.all(jobs.map((job) => queues.add(queue, job)))).map(({ depth }) => depth);
+  });
+  expect(depths).toEqual(jobs.map((_, place) => place + 2));
+  expect(calls('zcard')).toBe(2);
+  expect(await queues.depth(queue)).toMatchObject({ waiting: 21 });
+});
+
+test('the bound is exact for two processes that add in turns of their own', async ({ redis, world }) => {
+  const other = redis.connect({ maxRetriesPerRequest: 1 });
+  const theirs = await openTaskQueues({ client: other, log });
+  const queue = `tq-${newId()}` as QueueName;
+  await Promise.all([world.queues.open(queue), theirs.open(queue)]);
+  const accepted: TaskId[] = [];
+  const submit = async (queues: TaskQueues): Promise<void> => {
+    const job = aJob();
+    const { depth } = await queues.add(queue, job);
+    if (depth <= 30 || !(await queues.remove(queue, job.taskId))) accepted.push(job.taskId);
+  };
+  for (let turns = 0; turns < 8; turns += 1) {
+    const both = [world.queues, theirs].flatMap((queues) => Array.from({ length: 7 }, () => submit(queues)));
+    await Promise.all(both);
+    expect(accepted.length).toBeLessThanOrEqual(30);
+  }
+  expect(accepted).toHaveLength(30);
+  expect(await world.queues.depth(queue)).toMatchObject({ waiting: 30 });
+  await theirs.close();
+  other.disconnect();
+});
+
+test('a job that is added again is not counted among the adds of its turn', async ({ world: { queues } }) => {
+  const queue = `tq-${newId()}` as QueueName;
+  await queues.open(queue);
+  const there = aJob();
+  await queues.add(queue, there);
+  const [first] = await Promise.all([queues.add(queue, aJob()), queues.addAgain(queue, { ...there, input: '{}' })]);
+  expect(first).toEqual({ depth: 2 });
+  expect(await queues.read(queue, there.taskId)).toEqual(there);
+});
+
+test('leases of one turn go in one command, and what comes after them in the turn finds them', async ({ world }) => {
+  const { leases, records, eye, counted } = world;
+  const all = Array.from({ length: 5 }, () => aLease());
+  const calls = await counted(async () => {
+    await Promise.all(all.map((lease) => leases.write(lease)));
+  });
+  expect(calls('set')).toBe(5);
+  expect(calls('eval') + calls('evalsha')).toBe(1);
+  for (const lease of all) expect(await leases.read(lease.job.taskId)).toEqual(lease);
+  expect(await eye.ttl(keys.lease(all[0]?.job.taskId ?? ('' as TaskId)))).toBeGreaterThan(100);
+
+  const dropped = aLease();
+  const ended = aLease();
+  const early = records.append(aRecord('RUNNING', 1));
+  void leases.write(dropped);
+  const written = leases.write(ended);
+  expect(await leases.read(dropped.job.taskId)).toEqual(dropped);
+  await Promise.all([leases.drop(dropped.job.taskId), records.append(aRecord('COMPLETE', 1, ended.job.taskId))]);
+  await Promise.all([early, written]);
+  expect(await eye.exists(keys.lease(dropped.job.taskId), keys.lease(ended.job.taskId))).toBe(0);
+});
+
+test('records of one turn go in one command; each late one among them is refused by itself', async ({ world }) => {
+  const { records, leases, eye, counted } = world;
+  const done = aRecord('COMPLETE', 2);
+  await records.append(done);
+  const lease = aLease(2);
+  await leases.write(lease);
+  const leased = lease.job.taskId;
+  const before = await eye.xlen(keys.records);
+  const good = Array.from({ length: 4 }, () => aRecord('COMPLETE', 1));
+  const late = { ...done, status: 'RUNNING', rank: 1 as RecordRank } as const;
+  const calls = await counted(async () => {
+    const [a, b, c, d] = good.map((record) => () => records.append(record));
+    const answers = [a?.(), records.append(late), b?.(), records.append(aRecord('COMPLETE', 1, leased)), c?.(), d?.()];
+    expect(await Promise.all(answers)).not.toContain(false);
+  });
+  expect(calls('eval') + calls('evalsha')).toBe(1);
+  expect(await eye.xlen(keys.records)).toBe(before + 4);
+  expect(await records.read(done.taskId)).toEqual(done);
+  expect(await records.read(leased)).toBeUndefined();
+  expect(await eye.exists(keys.lease(leased))).toBe(1);
+  for (const record of good) expect(await records.read(record.taskId)).toEqual(record);
+});
+
+test('more than fits into one command goes in several, in order', async ({ world: { records, eye, counted } }) => {
+  const many = Array.from({ length: 450 }, () => aRecord('RUNNING', 1));
+  const large = Array.from({ length: 5 }, () => ({ ...aRecord('COMPLETE', 1), result: `"${'x'.repeat(200_000)}"` }));
+  await eye.del(keys.records);
+  const calls = await counted(() => Promise.all([...many, ...large].map((record) => records.append(record))));
+  expect(calls('eval') + calls('evalsha')).toBe(5);
+  const texts = (await eye.xrange(keys.records, '-', '+')).map(([, fields]) => fields[1] ?? '{}');
+  expect(texts.map((text) => (JSON.parse(text) as TaskRecord).taskId)).toEqual(
+    [...many, ...large].map(({ taskId }) => taskId),
+  );
+});
