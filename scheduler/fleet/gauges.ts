@@ -75,7 +75,7 @@ function registerCapacity({ registry, metrics, machines, isLeader }: FleetGauges
     help: 'Cores offered, with overcommit and without the reserve of the host; shown by the leader.',
     labelNames: ['pool', 'state'],
     registers,
-    collect: () => void count(),
+    collect: () => count(),
   });
   const memory = new Gauge({
     name: 'longshore_scheduler_pool_memory_bytes',

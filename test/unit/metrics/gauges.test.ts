@@ -1,6 +1,5 @@
 // What the page says of this moment, with machines and containers played by the test.
 import { describe, expect, test } from 'vitest';
-import type { MachineId } from '#shared/domain/ids.ts';
 import { Counter, Gauge, Histogram, LabelValues, Registry, bounded } from '#shared/metrics.ts';
 import { registerScaleGauges } from '#scheduler/autoscaler/metrics.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
@@ -306,7 +305,7 @@ describe('open tasks', () => {
 
 test('a machine that is only expected offers nothing yet', async () => {
   const fleet = aFleet();
-  fleet.change({ ...aMachine({ id: 'new' as MachineId }), inventory: null });
+  fleet.change({ ...aMachine({ id: 'new' }), inventory: null });
   expect(await fleet.series('scheduler_pool_cpu_cores')).toEqual([]);
   expect(await fleet.series('scheduler_machines')).toHaveLength(1);
 });
