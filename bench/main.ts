@@ -11,10 +11,17 @@ import type { Measure } from './measure.ts';
 import { UsageError, USAGE, parseOptions } from './options.ts';
 import type { BenchOptions, SuiteName } from './options.ts';
 import { Output } from './output.ts';
+import { startPostgres } from './control-plane.ts';
 import { startProduct } from './product.ts';
 import { runRounds } from './rounds.ts';
 import { cold } from './suites/cold.ts';
+import { growth } from './suites/growth.ts';
 import { throughput, warm } from './suites/invoke.ts';
+import { placement } from './suites/placement.ts';
+import { startPlanes } from './suites/planes.ts';
+import { reaction } from './suites/reaction.ts';
+import { records } from './suites/records.ts';
+import { rest } from './suites/rest.ts';
 import { start } from './suites/start.ts';
 import type { Check, SuiteContext, SuiteResult } from './suites/suite.ts';
 import { resultTable } from './table.ts';
@@ -26,6 +33,11 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   throughput,
   cold,
   start,
+  reaction,
+  growth,
+  rest,
+  placement,
+  records,
 };
 /** Calls waiting on one queue at a time: as many as the busiest load has connections. */
 const WORKER_CONCURRENCY = 64;
@@ -73,12 +85,15 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
   output.json('run', { startedAt: new Date().toISOString(), machine: facts, suites, isQuick, rounds, maxOutside });
 
   const slack = isQuick ? QUICK_SLACK : 1;
+  const postgres = once(() => startPostgres(place));
   const context: SuiteContext = {
     place,
     isQuick,
     slack,
     product: once(() => startProduct(place, options.profileDir)),
     queueBaseline: once(() => startQueueBaseline(place, WORKER_CONCURRENCY)),
+    postgres,
+    planes: once(async () => startPlanes(place, await postgres(), isQuick)),
     runRounds: (suite, measure) =>
       runRounds(measure, {
         rounds,
@@ -91,6 +106,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
   const measures: Measure[] = [];
   const unquiet: SuiteName[] = [];
   const cpu: string[] = [];
+  const outcomes: Check[] = [];
   const checks: ((dataDir: string) => Promise<Check>)[] = [];
   for (const suite of suites) {
     output.say(`${suite}:`);
@@ -103,9 +119,9 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
       if (text !== '')
         cpu.push(`${suite}: processor time per call of ${side === 'product' ? 'longshore' : 'the baseline'}: ${text}`);
     }
+    outcomes.push(...(result.checks ?? []));
     if (result.checkStopped !== undefined) checks.push(result.checkStopped);
   }
-  const outcomes: Check[] = [];
   if (checks.length > 0) {
     const product = await context.product();
     await product.stop();

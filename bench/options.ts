@@ -2,7 +2,17 @@
 import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 
-export const SUITES = ['warm', 'throughput', 'cold', 'start'] as const;
+export const SUITES = [
+  'warm',
+  'throughput',
+  'cold',
+  'start',
+  'reaction',
+  'growth',
+  'rest',
+  'placement',
+  'records',
+] as const;
 export type SuiteName = (typeof SUITES)[number];
 
 export interface BenchOptions {
@@ -21,7 +31,7 @@ export interface BenchOptions {
 
 export class UsageError extends Error {}
 
-export const USAGE = `usage: npm run bench -- [--quick] [--only warm,throughput,cold,start] [--rounds N] [--json FILE] [--max-outside PERCENT] [--gate] [--profile DIR]`;
+export const USAGE = `usage: npm run bench -- [--quick] [--only ${SUITES.join()}] [--rounds N] [--json FILE] [--max-outside PERCENT] [--gate] [--profile DIR]`;
 
 const DEFAULT_JSON = 'bench/results/latest.jsonl';
 

@@ -3,7 +3,9 @@ import type { LoadTarget } from '../load.ts';
 import type { Measure, Round } from '../measure.ts';
 import type { Product } from '../product.ts';
 import type { MeasureRound } from '../rounds.ts';
+import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
 import type { Workplace } from '../workplace.ts';
+import type { Planes } from './planes.ts';
 
 export interface SuiteContext {
   readonly place: Workplace;
@@ -11,6 +13,10 @@ export interface SuiteContext {
   /** Both are started when first asked for, and shared by the suites. */
   readonly product: () => Promise<Product>;
   readonly queueBaseline: () => Promise<LoadTarget>;
+  /** A server of the run's own; each suite makes databases on it. */
+  readonly postgres: () => Promise<PrivatePostgres>;
+  /** Schedulers without an engine, their machines simulated. */
+  readonly planes: () => Promise<Planes>;
   /** Runs rounds of this suite, prints and writes each. */
   readonly runRounds: (suite: string, measure: MeasureRound) => Promise<readonly Round[]>;
   /** Looser when the run is short. */
@@ -28,6 +34,8 @@ export interface Check {
 export interface SuiteResult {
   readonly measures: readonly (Measure | undefined)[];
   readonly rounds: readonly Round[];
+  /** What could be counted at once. */
+  readonly checks?: readonly Check[];
   /** To be made when the product has stopped and its files can be read. */
   readonly checkStopped?: (dataDir: string) => Promise<Check>;
 }

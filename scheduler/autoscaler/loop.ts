@@ -225,7 +225,8 @@ export class Autoscaler {
   }
 
   async #decideAll(queues: readonly QueueName[]): Promise<void> {
-    const { clock, log } = this.#parts;
+    const { clock, metrics, log } = this.#parts;
+    metrics.examined.inc(queues.length);
     await this.#ready;
     const depths = await this.#sample(queues);
     for (const [index, queue] of queues.entries()) {

@@ -9,6 +9,7 @@ const MOST_REASONS = 50;
 export class AutoscalerMetrics {
   readonly events: Counter<'direction' | 'reason'>;
   readonly samples: Counter<'result'>;
+  readonly examined: Counter;
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -25,6 +26,11 @@ export class AutoscalerMetrics {
       name: 'longshore_autoscaler_samples_total',
       help: 'Rounds of reading queue depths.',
       labelNames: ['result'],
+      registers,
+    });
+    this.examined = new Counter({
+      name: 'longshore_autoscaler_examined_total',
+      help: 'Queues that were looked at: those that changed, and every 30 s those that have containers or always want some.',
       registers,
     });
   }

@@ -1,0 +1,234 @@
+// The scheduler alone, as a process of its own on a Postgres server and a Redis of the run's own; machines, where a benchmark wants some, are simulated.
+import { readdirSync, readFileSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Client } from '#cli/client.ts';
+import { withDeadline } from '#shared/backoff.ts';
+import { aPostgres } from '../test/helpers/postgres.ts';
+import type { PrivatePostgres } from '../test/helpers/postgres.ts';
+import { aRedis } from '../test/helpers/redis.ts';
+import type { PrivateRedis } from '../test/helpers/redis.ts';
+import type { BenchChild } from './child.ts';
+import type { LoadTarget } from './load.ts';
+import { SimulatedFleet } from './simulated/fleet.ts';
+import { ANSWER } from './simulated/agent.ts';
+import type { Workplace } from './workplace.ts';
+
+export interface IdleApp {
+  readonly url: string;
+  readonly deploymentId: string;
+}
+
+/** Fields of a stub beside those that make it small. */
+export type AppFields = Readonly<Record<string, string | number | object>>;
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+const DEPLOYED_AT_ONCE = 16;
+const CALL_MS = 60_000;
+const MIB = 1024 ** 2;
+
+/** The server that all control planes of a run share, each with a database of its own. It syncs to disk, as yours should. */
+export async function startPostgres(place: Workplace): Promise<PrivatePostgres> {
+  const postgres = await aPostgres({ durable: true });
+  place.later(() => postgres.stop());
+  return postgres;
+}
+
+export class ControlPlane {
+  readonly #place: Workplace;
+  readonly #env: Environment;
+  readonly #redis: PrivateRedis;
+  readonly #name: string;
+  #scheduler: BenchChild;
+  #agentAddress = '';
+  #client: Client | undefined;
+  #token = '';
+
+  private constructor(place: Workplace, name: string, redis: PrivateRedis, env: Environment) {
+    this.#place = place;
+    this.#name = name;
+    this.#redis = redis;
+    this.#env = env;
+    this.#scheduler = this.#spawn();
+  }
+
+  /** @param name - lower case letters: of its database, and of its processes in logs */
+  static async start(
+    place: Workplace,
+    postgres: PrivatePostgres,
+    name: string,
+    settings: Readonly<Record<string, string>> = {},
+  ): Promise<ControlPlane> {
+    const dataDir = join(place.directory, name);
+    await mkdir(dataDir, { recursive: true, mode: 0o700 });
+    const redis = await aRedis();
+    place.later(() => redis.stop());
+    const plane = new ControlPlane(place, name, redis, {
+      ...place.env,
+      ...settings,
+      LONGSHORE_DATA_DIR: dataDir,
+      LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_LOG_LEVEL: 'warn',
+      DATABASE_URL: await postgres.createDatabase(name),
+      REDIS_URL: redis.url,
+    });
+    place.later(() => plane.#stop());
+    await plane.#ready();
+    return plane;
+  }
+
+  /** The same books, a new process: nothing is left in it of how they were filled. */
+  async restart(): Promise<void> {
+    await this.#scheduler.stop();
+    this.#scheduler = this.#spawn();
+    await this.#ready();
+  }
+
+  /** Deploys apps that nobody calls yet; a handler is never run, so there is no code. */
+  async deploy(count: number, prefix: string, fields: AppFields = {}): Promise<readonly IdleApp[]> {
+    const apps: IdleApp[] = [];
+    let next = 0;
+    const deployer = async (): Promise<void> => {
+      for (let number = next++; number < count; number = next++) {
+        this.#place.signal.throwIfAborted();
+        const name = `${prefix}-${number}`;
+        const { stubId } = await this.client.gateway('POST', '/stubs', {
+          stubType: 'endpoint/deployment',
+          handler: 'app:handler',
+          cpu: 100,
+          memory: 128,
+          timeout: 60,
+          keepWarmSeconds: 0,
+          ...fields,
+          name,
+        });
+        const made = await this.client.gateway('POST', '/stubs/deploy', { stubId: String(stubId), name });
+        apps[number] = { url: String(made['invokeUrl']), deploymentId: String(made['deploymentId']) };
+      }
+    };
+    await Promise.all(Array.from({ length: DEPLOYED_AT_ONCE }, deployer));
+    return apps;
+  }
+
+  async scale(app: IdleApp, containers: number): Promise<void> {
+    await this.client.gateway('POST', `/deployments/${app.deploymentId}/scale`, { containers });
+  }
+
+  /** One call, whose answer must be that of a simulated machine. */
+  async call(app: IdleApp): Promise<void> {
+    const answer = await this.client.call(app.url, { method: 'POST', body: '{}', timeoutMs: CALL_MS });
+    const text = answer.body.toString('utf8');
+    if (answer.status !== 200 || text !== ANSWER) throw new Error(`${app.url} answered ${answer.status}: ${text}`);
+  }
+
+  target(app: IdleApp): LoadTarget {
+    return { url: app.url, headers: { authorization: `Bearer ${this.#token}` }, body: '{}', expected: ANSWER };
+  }
+
+  /** Machines of one kind, linked and ready. They end with the workplace. */
+  async machines(count: number): Promise<SimulatedFleet> {
+    const fleet = await SimulatedFleet.join({
+      address: this.#agentAddress,
+      machines: count,
+      joinToken: async () => text(await this.#scheduler.request({ kind: 'createLocalMachine' }), 'joinToken'),
+      cpuMillicores: 16_000,
+      memoryBytes: 64 * 1024 * MIB,
+      signal: this.#place.signal,
+    });
+    this.#place.later(async () => fleet.end());
+    return fleet;
+  }
+
+  /** Sum over all series of a metric. */
+  async metric(name: string): Promise<number> {
+    const page = (await this.client.call('/metrics')).body.toString('utf8');
+    const values = page
+      .split('\n')
+      .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
+      .map((line) => Number(line.slice(line.lastIndexOf(' ') + 1)));
+    return values.reduce((sum, value) => sum + value, 0);
+  }
+
+  /** What it uses: processor time of all threads of the scheduler and its Redis so far, resident memory of the scheduler, and its connections to Redis. */
+  async usage(): Promise<{ readonly cpuMs: number; readonly rssMib: number; readonly connections: number }> {
+    const probe = this.#redis.connect();
+    try {
+      const redisPid = Number(/process_id:(\d+)/.exec(await probe.info('server'))?.[1]);
+      const connections = Number(/connected_clients:(\d+)/.exec(await probe.info('clients'))?.[1]) - 1;
+      const { pid } = this.#scheduler;
+      const rssKib = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
+      return { cpuMs: cpuMsOf(pid) + cpuMsOf(redisPid), rssMib: rssKib / 1024, connections };
+    } finally {
+      probe.disconnect();
+    }
+  }
+
+  get client(): Client {
+    if (this.#client === undefined) throw new Error('the scheduler is not ready');
+    return this.#client;
+  }
+
+  #spawn(): BenchChild {
+    return this.#place.start({
+      name: `scheduler-${this.#name}`,
+      file: 'cli/main.ts',
+      args: ['scheduler'],
+      env: this.#env,
+    });
+  }
+
+  async #ready(): Promise<void> {
+    const ready = await this.#scheduler.ready();
+    this.#agentAddress = text(ready, 'agentAddress');
+    const first = await this.#scheduler.request({ kind: 'ensureFirstWorkspace', issueToken: true });
+    this.#token = text(first, 'token');
+    await this.#client?.close();
+    this.#client = new Client({
+      url: `http://${text(ready, 'httpAddress')}`,
+      token: this.#token,
+      workspaceId: text(first, 'workspaceId'),
+    });
+  }
+
+  async #stop(): Promise<void> {
+    await this.#client?.close();
+    await this.#scheduler.stop();
+  }
+}
+
+/** Of all threads, to the nanosecond: at rest the kernel's ticks of 10 ms are too coarse. */
+function cpuMsOf(pid: number): number {
+  let ns = 0;
+  for (const thread of readdirSync(`/proc/${pid}/task`)) {
+    try {
+      ns += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ', 1)[0]);
+    } catch {
+      // It ended just now.
+    }
+  }
+  return ns / 1e6;
+}
+
+/** Waits for the condition, asked again every few milliseconds. @throws Error naming it */
+export async function until(what: string, condition: () => boolean, ms: number, signal: AbortSignal): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const met = new Promise<void>((resolve, reject) => {
+    timer = setInterval(() => {
+      if (signal.aborted) reject(signal.reason as Error);
+      else if (condition()) resolve();
+    }, 5);
+  });
+  try {
+    await withDeadline(met, ms, () => new Error(`not after ${ms / 1000} s: ${what}`));
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+function text(message: Readonly<Record<string, unknown>>, name: string): string {
+  const value = message[name];
+  if (typeof value !== 'string' || value === '') throw new Error(`the scheduler's answer has no ${name}`);
+  return value;
+}

@@ -1,0 +1,143 @@
+// `placement` (G7): containers a second from being wanted to the start order on an agent's stream, recorded in the database, on 5,000 simulated machines; the same on 500; and the decision alone.
+import { sleep } from '#shared/backoff.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
+import { placeContainer } from '#scheduler/placement/place.ts';
+import { ControlPlane, until } from '../control-plane.ts';
+import type { IdleApp } from '../control-plane.ts';
+import type { Figures } from '../measure.ts';
+import { measureOf } from '../measure.ts';
+import { inTurn } from '../rounds.ts';
+import { median } from '../stats.ts';
+import type { Plane } from './planes.ts';
+import type { SuiteContext, SuiteResult } from './suite.ts';
+
+const FULL = { machines: 5000, fewer: 500, containers: 1000 } as const;
+const QUICK = { machines: 500, fewer: 50, containers: 200 } as const;
+const PLACED_MS = 60_000;
+/** The scheduler hears of what went a moment after the machines forgot it. */
+const SETTLE_MS = 500;
+const DECISIONS = 200;
+/** Decisions that are timed together, because one is too short. */
+const AT_ONCE = 10;
+const MIB = 1024 ** 2;
+const SETTINGS = { LONGSHORE_MAX_CONTAINERS: '100000' };
+
+export async function placement(context: SuiteContext): Promise<SuiteResult> {
+  const { place, slack } = context;
+  const { machines, fewer, containers } = context.isQuick ? QUICK : FULL;
+  const postgres = await context.postgres();
+  const start = async (name: string, count: number): Promise<() => Promise<number>> => {
+    const plane = await ControlPlane.start(place, postgres, name, SETTINGS);
+    const fleet = await plane.machines(count);
+    const [app] = await plane.deploy(1, 'wide');
+    if (app === undefined) throw new Error('nothing was deployed');
+    const rate = (): Promise<number> => placedPerSecond(context, { plane, fleet }, app, containers);
+    await rate();
+    return rate;
+  };
+  const few = { rate: await start('fewer', fewer), world: worldOf(fewer) };
+  const many = { rate: await start('machines', machines), world: worldOf(machines) };
+  const measured = async ({ rate, world }: typeof few): Promise<Figures> => {
+    const us = decisionUs(world);
+    return { rate: await rate(), decision: us, 'decisions alone': 1e6 / us };
+  };
+  const rounds = await context.runRounds(
+    'placement',
+    inTurn(
+      () => measured(few),
+      () => measured(many),
+    ),
+  );
+  return {
+    measures: [
+      measureOf('placement', 'rate', '/s', rounds, slack),
+      measureOf('placement', 'decision', 'us', rounds, slack),
+      measureOf('placement', 'decisions alone', '/s', rounds, slack),
+    ],
+    rounds,
+  };
+}
+
+/** Scales from nothing to so many and back. */
+async function placedPerSecond(
+  context: SuiteContext,
+  { plane, fleet }: Plane,
+  app: IdleApp,
+  containers: number,
+): Promise<number> {
+  const { signal } = context.place;
+  signal.throwIfAborted();
+  const placed = new Set<string>();
+  let lastMs = 0;
+  fleet.listen((start) => {
+    placed.add(start.containerId);
+    lastMs = start.atMs;
+  });
+  const startedMs = performance.now();
+  await plane.scale(app, containers);
+  await until(`${containers} start orders`, () => placed.size >= containers, PLACED_MS, signal);
+  fleet.listen(undefined);
+  await plane.scale(app, 0);
+  await until('every container is gone', () => fleet.containers === 0, PLACED_MS, signal);
+  await sleep(SETTLE_MS);
+  return containers / ((lastMs - startedMs) / 1000);
+}
+
+interface World {
+  readonly machines: readonly PlacementMachine[];
+  readonly request: PlacementRequest;
+}
+
+/** Machines of which every other one is in use, differently full. */
+function worldOf(count: number): World {
+  const machines = Array.from({ length: count }, (_, n): PlacementMachine => ({
+    machineId: `machine-${n}` as MachineId,
+    poolName: 'default',
+    poolOwner: null,
+    cpuWorkAllowed: true,
+    ready: n % 50 !== 0,
+    intentActive: n % 70 !== 0,
+    blockedBy: [],
+    arch: 'x86_64',
+    freeCpuMillicores: 1000 + ((n * 7919) % 15_000),
+    freeMemoryBytes: (1024 + ((n * 104_729) % 60_000)) * MIB,
+    totalCpuMillicores: 16_000,
+    totalMemoryBytes: 64_000 * MIB,
+    freeDiskBytes: 2 ** 40,
+    gpus: [],
+    images: new Set(n % 3 === 0 ? ['image:1'] : []),
+  }));
+  const request: PlacementRequest = {
+    workspaceId: 'w',
+    poolName: '',
+    cpuMillicores: 500,
+    memoryBytes: 512 * MIB,
+    diskBytes: 512 * MIB,
+    gpu: [],
+    gpuCount: 0,
+    image: 'image:1',
+    imageOnlyOn: null,
+    arch: '',
+    volumeHomes: new Set(),
+    avoid: new Set(),
+    overQuota: false,
+    siblings: new Map([['machine-3' as MachineId, 2]]),
+    seed: 'seed',
+  };
+  return { machines, request };
+}
+
+/** Of one decision, in microseconds. */
+function decisionUs({ machines, request }: World): number {
+  const took: number[] = [];
+  for (let batch = 0; batch < DECISIONS / AT_ONCE; batch += 1) {
+    const startedMs = performance.now();
+    for (let n = 0; n < AT_ONCE; n += 1) {
+      const placed = placeContainer({ ...request, seed: `${batch}-${n}` }, machines);
+      if (placed.kind !== 'placed') throw new Error('no machine was found among so many');
+    }
+    took.push(((performance.now() - startedMs) / AT_ONCE) * 1000);
+  }
+  return median(took);
+}

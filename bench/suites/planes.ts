@@ -1,0 +1,31 @@
+// Two control planes that `reaction` and `growth` compare: one with a single deployment beside those that are measured, one with a thousand that nobody calls.
+import { ControlPlane } from '../control-plane.ts';
+import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
+import type { SimulatedFleet } from '../simulated/fleet.ts';
+import type { Workplace } from '../workplace.ts';
+
+export interface Plane {
+  readonly plane: ControlPlane;
+  readonly fleet: SimulatedFleet;
+}
+
+export interface Planes {
+  readonly alone: Plane;
+  readonly crowded: Plane;
+  /** Deployments that nobody calls, in the crowded one. */
+  readonly idle: number;
+}
+
+const FULL_IDLE = 1000;
+const QUICK_IDLE = 100;
+const MACHINES = 4;
+
+export async function startPlanes(place: Workplace, postgres: PrivatePostgres, isQuick: boolean): Promise<Planes> {
+  const idle = isQuick ? QUICK_IDLE : FULL_IDLE;
+  const plane = async (name: string, apps: number): Promise<Plane> => {
+    const started = await ControlPlane.start(place, postgres, name);
+    await started.deploy(apps, 'idle');
+    return { plane: started, fleet: await started.machines(MACHINES) };
+  };
+  return { alone: await plane('alone', 1), crowded: await plane('crowded', idle), idle };
+}

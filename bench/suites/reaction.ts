@@ -1,0 +1,127 @@
+// `reaction` (G6): from the call of a deployment that runs nowhere to the start order on the agent's stream, stamped by a simulated agent, with one deployment and among a thousand. And the exact
+// count: N calls at once ask for ceil(N / tasksPerContainer) containers, no more than the bound.
+import { sleep } from '#shared/backoff.ts';
+import { until } from '../control-plane.ts';
+import type { IdleApp } from '../control-plane.ts';
+import { measureOf } from '../measure.ts';
+import type { Figures, Round } from '../measure.ts';
+import { median, percentile } from '../stats.ts';
+import type { Plane } from './planes.ts';
+import type { Check, SuiteContext, SuiteResult } from './suite.ts';
+
+const FULL_CALLS = 30;
+const QUICK_CALLS = 15;
+const WAIT_MS = 30_000;
+/** Whatever was asked for beyond the right count would have come by then. */
+const NO_MORE_MS = 500;
+const BURST = 10;
+const BURSTS = [
+  { tasksPerContainer: 3, maxContainers: 10, expected: 4 },
+  { tasksPerContainer: 1, maxContainers: 2, expected: 2 },
+] as const;
+
+interface Side {
+  readonly at: Plane;
+  readonly app: IdleApp;
+  readonly all: number[][];
+}
+
+export async function reaction(context: SuiteContext): Promise<SuiteResult> {
+  const { alone, crowded } = await context.planes();
+  const sideOf = async (at: Plane): Promise<Side> => {
+    const [app] = await at.plane.deploy(1, 'called');
+    if (app === undefined) throw new Error('nothing was deployed');
+    await oneReactionMs(context, at, app);
+    return { at, app, all: [] };
+  };
+  const one = await sideOf(alone);
+  const among = await sideOf(crowded);
+  const measured = async ({ at, app, all }: Side): Promise<Figures> => {
+    const took: number[] = [];
+    for (let call = 0; call < (context.isQuick ? QUICK_CALLS : FULL_CALLS); call += 1)
+      took.push(await oneReactionMs(context, at, app));
+    all.push(took);
+    return { p50: median(took) };
+  };
+  const rounds = await context.runRounds('reaction', async (isBaselineFirst) => {
+    if (isBaselineFirst) {
+      const baseline = await measured(one);
+      return { baseline, product: await measured(among) };
+    }
+    const product = await measured(among);
+    return { baseline: await measured(one), product };
+  });
+  const p99 = pooled(rounds, one.all, among.all);
+  const { slack } = context;
+  return {
+    measures: [
+      measureOf('reaction', 'p50', 'ms', rounds, slack),
+      measureOf('reaction', 'p99', 'ms', p99, slack),
+      measureOf('reaction', 'p50 alone', 'ms', baselineAs('p50', 'p50 alone', rounds), slack),
+      measureOf('reaction', 'p99 alone', 'ms', baselineAs('p99', 'p99 alone', p99), slack),
+    ],
+    rounds,
+    checks: [await exactCounts(context, crowded)],
+  };
+}
+
+/** One cold call, and everything of it gone again. */
+async function oneReactionMs(context: SuiteContext, { plane, fleet }: Plane, app: IdleApp): Promise<number> {
+  const { signal } = context.place;
+  signal.throwIfAborted();
+  let atMs: number | undefined;
+  fleet.listen((start) => {
+    if (start.deploymentId === app.deploymentId) atMs ??= start.atMs;
+  });
+  const calledMs = performance.now();
+  await plane.call(app);
+  fleet.listen(undefined);
+  if (atMs === undefined) throw new Error('a call was answered though no container was started');
+  await until('the container is gone', () => fleet.containers === 0, WAIT_MS, signal);
+  return atMs - calledMs;
+}
+
+/** A round has too few calls for a 99th percentile: it is taken over those of all rounds that count. */
+function pooled(rounds: readonly Round[], baseline: readonly number[][], product: readonly number[][]): Round[] {
+  const isKept = (_: unknown, at: number): boolean => rounds[at]?.isKept === true;
+  if (!rounds.some((round) => round.isKept)) return [];
+  const p99 = (all: readonly number[][]): Figures => ({ p99: percentile(all.filter(isKept).flat(), 99) });
+  return [{ number: 1, baseline: p99(baseline), product: p99(product), outside: 0, isKept: true }];
+}
+
+/** The goal holds for both sides: the baseline's figures as a measure of their own. */
+function baselineAs(name: string, as: string, rounds: readonly Round[]): Round[] {
+  return rounds.map((round) => ({
+    ...round,
+    baseline: undefined,
+    product: { [as]: round.baseline?.[name] ?? Number.NaN },
+  }));
+}
+
+async function exactCounts(context: SuiteContext, { plane, fleet }: Plane): Promise<Check> {
+  const said: string[] = [];
+  let isRight = true;
+  for (const [index, { expected, ...autoscaler }] of BURSTS.entries()) {
+    const [app] = await plane.deploy(1, `burst-${index}`, { autoscaler: { type: 'queue_depth', ...autoscaler } });
+    if (app === undefined) throw new Error('nothing was deployed');
+    const started = new Set<string>();
+    fleet.hold(app.deploymentId);
+    fleet.listen((start) => {
+      if (start.deploymentId === app.deploymentId) started.add(start.containerId);
+    });
+    const calls = Promise.all(Array.from({ length: BURST }, () => plane.call(app)));
+    try {
+      await until(`${expected} start orders`, () => started.size >= expected, WAIT_MS, context.place.signal);
+      await sleep(NO_MORE_MS);
+    } finally {
+      fleet.release(app.deploymentId);
+      await calls;
+      fleet.listen(undefined);
+    }
+    isRight &&= started.size === expected;
+    const { tasksPerContainer, maxContainers } = autoscaler;
+    said.push(`${BURST} calls, ${tasksPerContainer} a container, at most ${maxContainers}: ${started.size} started`);
+    await until('the containers are gone', () => fleet.containers === 0, WAIT_MS, context.place.signal);
+  }
+  return { suite: 'reaction', name: 'exactly as many containers as asked for', isRight, text: said.join('; ') };
+}
