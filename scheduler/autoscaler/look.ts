@@ -85,25 +85,6 @@ export class Look {
     };
   }
 
-  /** @param wanted - as last decided, while a sample fails */
-  facts(input: ScaleInput, deleted: boolean, wanted: number): DeploymentFacts {
-    let live = 0;
-    let ready = 0;
-    for (const { state } of input.containers) {
-      if (isLive(state)) live += 1;
-      if (state === 'RUNNING') ready += 1;
-    }
-    return {
-      active: input.active,
-      deleted,
-      desired: input.inFlight === undefined ? wanted : wantedContainers(input, input.inFlight),
-      live,
-      ready,
-      present: input.containers.length,
-      cooling: breakerPhase(input.breaker, this.#parts.clock.nowMs()) === 'cooling',
-    };
-  }
-
   #container(entry: BookEntry): ScaleContainer {
     const container = this.#parts.slots.get(entry.row.id);
     return {
@@ -118,6 +99,25 @@ export class Look {
       returned: this.#returned.has(entry.row.id),
     };
   }
+}
+
+/** @param wanted - as last decided, for while a sample fails */
+export function scaleFacts(input: ScaleInput, wanted: number, nowMs: number): DeploymentFacts {
+  let live = 0;
+  let ready = 0;
+  for (const { state } of input.containers) {
+    if (isLive(state)) live += 1;
+    if (state === 'RUNNING') ready += 1;
+  }
+  return {
+    active: input.active,
+    deleted: false,
+    desired: input.inFlight === undefined ? wanted : wantedContainers(input, input.inFlight),
+    live,
+    ready,
+    present: input.containers.length,
+    cooling: breakerPhase(input.breaker, nowMs) === 'cooling',
+  };
 }
 
 /** Infinity: never stopped for want of work. */

@@ -18,7 +18,7 @@ import type { ScaleDecision, ScaleInput } from './decide.ts';
 import { decideScale, isLive, wantedContainers } from './decide.ts';
 import type { ScaleInHold } from './grace.ts';
 import { scaleInHold } from './grace.ts';
-import { Look, windowMsOf } from './look.ts';
+import { Look, scaleFacts, windowMsOf } from './look.ts';
 import type { QueueMemory } from './memory.ts';
 import { Memories, rememberDecision, rememberState } from './memory.ts';
 import type { AutoscalerMetrics } from './metrics.ts';
@@ -279,7 +279,7 @@ export class Autoscaler {
     const live = input.containers.filter(({ state }) => isLive(state)).length;
     rememberDecision(memory, { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
     await this.#carryOut(queue, target, decision, depth);
-    const facts = this.#look.facts(input, false, decision.wanted ?? 0);
+    const facts = scaleFacts(input, decision.wanted ?? 0, nowMs);
     if (depth !== undefined) rememberState(memory, facts, nowMs);
     if (decision.wanted !== undefined && target !== undefined)
       this.#wanted.set(queue, { kind: target.kind, count: facts.cooling ? 0 : decision.wanted });

@@ -1,0 +1,172 @@
+// A container's explanation: where it is in its life, which machines said no and why, what comes next and by when.
+import { timestampOf } from '#shared/api/fields.ts';
+import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
+import type { StoredSpec } from '../containers/spec.ts';
+import { publicStatus } from '../containers/state.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
+import { GIVE_UP_MS } from '../placement/waiting.ts';
+import type { Waiting } from './deployment.ts';
+import { NOTHING, placeSteps } from './deployment.ts';
+import { countsOf } from './scaling.ts';
+import { rejectionTexts } from './words.ts';
+
+export interface ContainerFacts {
+  readonly row: ContainerRow;
+  /** What placement said last, from memory; null: nothing, or not known here. */
+  readonly rejections: Readonly<Record<string, number>> | null;
+  /** Of its machine; empty: none, or gone. */
+  readonly machineHealth: string;
+  readonly deploymentName: string;
+  readonly scaling: ExplainedScaling | null;
+  readonly leaderAnswered: boolean;
+}
+
+const ACK_MS = 15_000;
+const START_TIMEOUT_MS = 15 * 60_000;
+const TERM_MS = 30_000;
+const UNKNOWN_MS = 24 * 3600_000;
+
+export function explainContainer(facts: ContainerFacts): Explanation {
+  const { row, scaling } = facts;
+  const own = scaling?.containers.find((one) => one.container_id === row.id);
+  const rejections = countsOf(
+    own !== undefined && own.main_rejection !== '' ? own.rejections : (facts.rejections ?? row.rejections),
+  );
+  return {
+    kind: 'container',
+    id: row.id,
+    workspace_id: row.workspaceId,
+    state: row.state,
+    since: timestampOf(sinceMs(row)),
+    summary: `container ${row.id}${facts.deploymentName === '' ? '' : ` of ${facts.deploymentName}`} ${summaryOf(row)}`,
+    ...waitingOf(row, own),
+    details: detailsOf(facts, own, rejections),
+    next_steps: stepsOf(row, own, rejections),
+    leader_answered: facts.leaderAnswered,
+    task: null,
+    container: {
+      status: publicStatus(row.state, row.stateBefore) ?? '',
+      deployment_id: row.deploymentId ?? '',
+      stub_id: row.stubId,
+      machine_id: row.machineId ?? '',
+      machine_health: facts.machineHealth,
+      epoch: row.epoch,
+      created_at: timestampOf(row.createdAtMs),
+      scheduled_at: timestampOf(row.scheduledAtMs),
+      started_at: timestampOf(row.startedAtMs),
+      ended_at: timestampOf(row.endedAtMs),
+      start_failures: row.startFailures,
+      reason: row.reason ?? '',
+      exit_code: row.exitCode,
+      message: row.message ?? '',
+      rejections,
+    },
+    deployment: null,
+    scaling,
+  };
+}
+
+/** When it came into its state, as far as its row says; for those in between, the last time known. */
+function sinceMs(row: ContainerRow): number | null {
+  if (isTerminalContainer(row.state)) return row.endedAtMs;
+  if (row.state === 'PENDING') return row.createdAtMs;
+  return row.state === 'RUNNING' ? row.startedAtMs : (row.scheduledAtMs ?? row.createdAtMs);
+}
+
+function summaryOf(row: ContainerRow): string {
+  const on = row.machineId === null ? '' : ` on machine ${row.machineId}`;
+  const why =
+    row.reason === null ? '' : ` (${row.reason}${row.exitCode === null ? '' : `, exit code ${row.exitCode}`})`;
+  switch (row.state) {
+    case 'PENDING':
+      return 'has no machine yet';
+    case 'ASSIGNED':
+      return `has its place${on}, whose agent has not taken it yet`;
+    case 'STARTING':
+      return `starts${on}: image, code, then \`on_start\``;
+    case 'RUNNING':
+      return `is ready${on}`;
+    case 'DRAINING':
+      return `finishes what it works on${on}, and takes nothing new${why}`;
+    case 'STOPPING':
+      return `was told to stop${on}${why}`;
+    case 'UNKNOWN':
+      return `was${on}, which is lost`;
+    case 'STOPPED':
+      return `has stopped${why}`;
+    case 'FAILED':
+      return `failed${why}`;
+    case 'LOST':
+      return `went with its machine${why}`;
+  }
+}
+
+function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined): Waiting {
+  const after = (ms: number | null, more: number) => timestampOf(ms === null ? null : ms + more);
+  switch (row.state) {
+    case 'PENDING':
+      return {
+        waits_for: 'a machine that takes it; then it gives up',
+        until: own?.gives_up_at ?? after(row.createdAtMs, GIVE_UP_MS),
+      };
+    case 'ASSIGNED':
+      return { waits_for: 'the word of the agent; then another machine', until: after(row.scheduledAtMs, ACK_MS) };
+    case 'STARTING':
+      return {
+        waits_for: 'its runner to say that it is ready; then it fails',
+        until: after(row.scheduledAtMs, startTimeoutMs(row)),
+      };
+    case 'RUNNING':
+      if (own?.keep_warm_until == null) return NOTHING;
+      return { waits_for: 'work; it is kept warm, then it may be let go', until: own.keep_warm_until };
+    case 'DRAINING':
+      return { waits_for: 'the end of what it works on', until: null };
+    case 'STOPPING':
+      return { waits_for: `its processes to end; they are killed ${TERM_MS / 1000} s after TERM`, until: null };
+    case 'UNKNOWN':
+      return { waits_for: 'its machine to come back', until: after(row.scheduledAtMs, UNKNOWN_MS) };
+    case 'STOPPED':
+    case 'FAILED':
+    case 'LOST':
+      return NOTHING;
+  }
+}
+
+const startTimeoutMs = (row: ContainerRow): number => (row.spec as StoredSpec).wire?.startTimeoutMs || START_TIMEOUT_MS;
+
+function detailsOf(
+  facts: ContainerFacts,
+  own: ExplainedContainer | undefined,
+  rejections: Readonly<Record<string, number>>,
+): string[] {
+  const { row, scaling } = facts;
+  const details = [...rejectionTexts(rejections)];
+  if (row.startFailures > 0)
+    details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
+  if (own !== undefined && own.attempts !== null && row.state === 'RUNNING') {
+    details.push(`it works on ${own.attempts} of ${own.slots} tasks that it can hold`);
+  }
+  if (own?.kept_forever === true) details.push('it is never let go for want of work (keep-warm is negative)');
+  if (facts.machineHealth !== '' && facts.machineHealth !== 'READY')
+    details.push(`its machine is ${facts.machineHealth}`);
+  if (scaling !== null && scaling.breaker.failures > 0) {
+    details.push(
+      `starts of its deployment that failed in a row: ${scaling.breaker.failures} (breaker ${scaling.breaker.phase})`,
+    );
+  }
+  if (!facts.leaderAnswered) details.push('the leader did not answer, so what it knows is missing');
+  return details;
+}
+
+function stepsOf(
+  row: ContainerRow,
+  own: ExplainedContainer | undefined,
+  rejections: Readonly<Record<string, number>>,
+): string[] {
+  if (row.state === 'PENDING')
+    return own === undefined || Object.keys(rejections).length === 0 ? [] : placeSteps([own]);
+  if (row.state === 'FAILED') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
+  if (row.state === 'UNKNOWN') return ['bring its machine back, or delete it: `longshore machine list`'];
+  return [];
+}

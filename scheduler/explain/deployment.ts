@@ -1,0 +1,161 @@
+// A deployment's explanation: why it has as many containers as it has, what it waits for, and what a person could do.
+import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
+import type { DeploymentRow } from '../store/queries/deployments.ts';
+import { containers, counted, rejectionStep, rejectionTexts } from './words.ts';
+
+export interface Waiting {
+  /** Empty: nothing. */
+  readonly waits_for: string;
+  readonly until: string | null;
+}
+export const NOTHING: Waiting = { waits_for: '', until: null };
+
+export function explainDeployment(
+  row: Pick<DeploymentRow, 'id' | 'workspaceId' | 'name' | 'version' | 'stubType' | 'active'>,
+  keepWarmSeconds: number,
+  scaling: ExplainedScaling | null,
+): Explanation {
+  const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
+  return {
+    kind: 'deployment',
+    id: row.id,
+    workspace_id: row.workspaceId,
+    state,
+    since: scaling?.state_since ?? null,
+    summary: `${row.name} v${row.version} is ${state}${scaling === null ? '' : `: ${summaryOf(scaling)}`}`,
+    ...(scaling === null ? NOTHING : waitingOf(scaling)),
+    details: scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling),
+    next_steps: scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name),
+    leader_answered: scaling !== null,
+    task: null,
+    container: null,
+    deployment: {
+      name: row.name,
+      version: row.version,
+      stub_type: row.stubType,
+      active: row.active,
+      keep_warm_seconds: keepWarmSeconds,
+    },
+    scaling,
+  };
+}
+
+function summaryOf(scaling: ExplainedScaling): string {
+  const { breaker, ready, live, present, wanted } = scaling;
+  switch (scaling.state) {
+    case 'STOPPED':
+      return 'it takes no calls and runs nothing; queued tasks wait until their time is over';
+    case 'STOPPING':
+      return `it takes no calls; ${containers(present)} end`;
+    case 'DEGRADED':
+      return `${breaker.failures} starts in a row failed (${breaker.last_reason}), so nothing is started for now`;
+    case 'IDLE':
+      return 'no task waits, so no container runs';
+    case 'HEALTHY':
+      return `${ready} of ${wanted ?? ready} wanted containers are ready`;
+    default:
+      return wanted === null || live <= wanted
+        ? `${ready} of ${wanted ?? live} wanted containers are ready`
+        : `${containers(live)} live, ${wanted} wanted: ${scaling.decision.text}`;
+  }
+}
+
+/** What changes next without anybody doing anything, and when. */
+export function waitingOf(scaling: ExplainedScaling): Waiting {
+  const { breaker, decision } = scaling;
+  if (scaling.state === 'STOPPED') return NOTHING;
+  if (scaling.state === 'STOPPING') return { waits_for: 'its containers to end', until: null };
+  if (breaker.phase === 'cooling') {
+    return { waits_for: 'the end of the cooldown; then one container probes', until: breaker.cools_until };
+  }
+  if (breaker.phase === 'probing') {
+    return { waits_for: 'the probe to complete a task, or to stay up for a minute', until: null };
+  }
+  if (decision.why === 'bad_sample')
+    return { waits_for: 'the queue to be readable again', until: scaling.look_again_at };
+  const placeless = scaling.containers.filter((one) => one.state === 'PENDING');
+  const givesUpAt = placeless
+    .map((one) => one.gives_up_at ?? '')
+    .filter((at) => at !== '')
+    .toSorted()[0];
+  if (placeless.length > 0) {
+    return { waits_for: `a machine for ${containers(placeless.length)}`, until: givesUpAt ?? null };
+  }
+  const starting = scaling.live - scaling.ready;
+  if (starting > 0) return { waits_for: `${containers(starting)} to be ready`, until: null };
+  if (decision.decision === 'hold' && decision.why !== 'at_target') {
+    return { waits_for: decision.text, until: scaling.look_again_at };
+  }
+  return NOTHING;
+}
+
+export function detailsOf(scaling: ExplainedScaling): string[] {
+  const details = [scaling.formula];
+  if (scaling.bounds_from === 'scale') details.push('the bounds were set by ScaleDeployment, not by the stub');
+  if (scaling.in_flight !== null) {
+    const { waiting, running, delayed } = scaling;
+    details.push(`in its queue: ${waiting} waiting, ${running} running, ${delayed} delayed`);
+  }
+  if (scaling.window_seconds > 0) {
+    details.push(`within the last ${scaling.window_seconds} s up to ${scaling.wanted_in_window} were wanted`);
+  }
+  for (const condition of scaling.conditions)
+    details.push(`condition ${condition}: its queue could not be read for a minute`);
+  details.push(...placeTexts(scaling.containers), ...keepWarmTexts(scaling.containers));
+  const { breaker } = scaling;
+  if (breaker.failures > 0) {
+    details.push(
+      `the last start that failed: ${breaker.last_container}, ${breaker.last_reason}${lastLine(breaker.last_message)}`,
+    );
+  }
+  return details;
+}
+
+const lastLine = (message: string): string => {
+  const line = message.trimEnd().split('\n').at(-1) ?? '';
+  return line === '' ? '' : `: ${line}`;
+};
+
+/** Those that wait for the same, together. */
+function placeTexts(all: readonly ExplainedContainer[]): string[] {
+  const groups = new Map<string, number>();
+  for (const one of all) {
+    if (one.state !== 'PENDING') continue;
+    const text = Object.keys(one.rejections).length === 0 ? noMachine(one) : rejectionTexts(one.rejections).join(', ');
+    groups.set(text, (groups.get(text) ?? 0) + 1);
+  }
+  return [...groups].map(([text, count]) => `${containers(count)} without a place: ${text}`);
+}
+
+const noMachine = (one: ExplainedContainer): string =>
+  one.main_rejection === '' ? 'not tried yet' : 'there is no machine';
+
+function keepWarmTexts(all: readonly ExplainedContainer[]): string[] {
+  const forever = all.filter((one) => one.kept_forever).length;
+  const ends = all
+    .map((one) => one.keep_warm_until ?? '')
+    .filter((at) => at !== '')
+    .toSorted();
+  const texts: string[] = [];
+  if (forever > 0) texts.push(`${counted(forever, 'idle container')} kept without end (keep-warm is negative)`);
+  if (ends.length > 0) texts.push(`${counted(ends.length, 'idle container')} kept warm, the first until ${ends[0]}`);
+  return texts;
+}
+
+function stepsOf(scaling: ExplainedScaling, name: string): string[] {
+  const { breaker } = scaling;
+  if (scaling.state === 'STOPPED') return [`\`longshore deployment start ${name}\` lets it run again`];
+  if (breaker.phase !== 'closed') {
+    return [
+      `\`longshore logs ${name}\` shows what its containers wrote`,
+      `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`,
+    ];
+  }
+  return placeSteps(scaling.containers);
+}
+
+/** What would give the PENDING ones a place. */
+export function placeSteps(all: readonly ExplainedContainer[]): string[] {
+  const reasons = all.filter((one) => one.state === 'PENDING').map((one) => one.main_rejection);
+  return [...new Set(reasons)].map(rejectionStep).filter((step) => step !== '');
+}

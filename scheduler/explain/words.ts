@@ -1,0 +1,90 @@
+// Reasons as sentences for people, with what to do about them.
+import type { HoldReason, ScaleDecision } from '../autoscaler/decide.ts';
+import type { RejectionReason } from '../placement/filter.ts';
+
+const HOLDS: Readonly<Record<HoldReason, string>> = {
+  at_target: 'as many containers live as are wanted',
+  busy_or_warm: 'more containers live than are wanted, but each of them works or is kept warm',
+  in_window: 'more containers live than are wanted now, but the window before asked for them',
+  bad_sample: 'the queue could not be read, so nothing changes',
+  cooling_down: 'starts failed in a row, so nothing is started before the cooldown is over',
+  probing: 'one container shows whether starts work again; the others wait for it',
+  after_restart: 'the scheduler has just started, so nothing that it found is stopped yet',
+  new_leader: 'another scheduler process has just begun to lead, so nothing is stopped yet',
+  mass_disconnect: 'many machines went silent at once, so nothing is stopped',
+};
+
+export function decisionText(decision: ScaleDecision): string {
+  switch (decision.kind) {
+    case 'hold':
+      return HOLDS[decision.why];
+    case 'start':
+      return decision.probe
+        ? 'the cooldown is over: one container is started as a probe'
+        : `${containers(decision.count)} started, up to ${decision.wanted}`;
+    case 'stop':
+      return `${containers(decision.containers.length)} let go, down towards ${decision.wanted}`;
+  }
+}
+
+interface Advice {
+  /** Follows "3 machines: ". */
+  readonly says: string;
+  readonly step: string;
+}
+
+const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
+  no_machine: {
+    says: 'there is no machine',
+    step: 'admit a machine: `longshore machine create`',
+  },
+  no_matching_pool: {
+    says: 'in a pool that it may not use',
+    step: 'admit a machine to a pool that this workspace may use: `longshore machine create`',
+  },
+  machine_not_ready: {
+    says: 'not connected, or not ready',
+    step: 'see that the agents run and reach the scheduler: `longshore machine list`',
+  },
+  cordoned: { says: 'cordoned or drained', step: 'uncordon one: `longshore worker uncordon ID`' },
+  condition: {
+    says: 'with a condition that keeps new containers away',
+    step: "look at the conditions of the machines, and at their agents' logs",
+  },
+  gpu_model: {
+    says: 'without such a GPU',
+    step: 'ask for another model (`gpu="any"`), or admit a machine that has it',
+  },
+  gpu_count: { says: 'without enough free GPUs', step: 'wait for a GPU to be free, ask for fewer, or admit a machine' },
+  cpu: { says: 'without enough free CPU', step: 'stop something, ask for less `cpu`, or admit a machine' },
+  memory: { says: 'without enough free memory', step: 'stop something, ask for less `memory`, or admit a machine' },
+  disk: { says: 'without enough free disk', step: 'make room on the machines, or admit another one' },
+  volume: { says: 'not the home of its volume', step: 'bring the machine back that its volume is on' },
+  image_unavailable: {
+    says: 'without its image, which was built elsewhere',
+    step: 'bring the machine back that built the image, or name a registry',
+  },
+  arch: { says: 'of another processor architecture', step: "admit a machine of the image's architecture" },
+  anti_affinity: { says: 'which it is kept away from after they sent it back', step: "look at the agents' logs there" },
+  quota: {
+    says: 'while the workspace has used up what it may have',
+    step: "stop something, or raise the workspace's limits",
+  },
+};
+
+const adviceOf = (reason: string): Advice =>
+  (REJECTIONS as Readonly<Record<string, Advice | undefined>>)[reason] ?? { says: reason, step: '' };
+
+/** `2 machines are without enough free CPU (cpu)`, most of them first. */
+export function rejectionTexts(rejections: Readonly<Record<string, number>>): readonly string[] {
+  return Object.entries(rejections)
+    .filter(([, count]) => count > 0)
+    .toSorted((a, b) => b[1] - a[1])
+    .map(([reason, count]) => `${count} machine${count === 1 ? '' : 's'} ${adviceOf(reason).says} (${reason})`);
+}
+
+/** What to do about the reason that most machines gave; empty when it is not known. */
+export const rejectionStep = (reason: string): string => adviceOf(reason).step;
+
+export const containers = (count: number): string => counted(count, 'container');
+export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;

@@ -1,0 +1,172 @@
+// Why something is as it is: what `GET /api/v1/explain/{ws}/{id}` answers for a task, a container or a deployment. Sentences are for people; the sections have the numbers they come from.
+import { Type } from 'typebox';
+import type { Static, TSchema } from 'typebox';
+
+const Text = (description?: string) => Type.String(description === undefined ? {} : { description });
+const Count = (description?: string) =>
+  Type.Integer({ minimum: 0, ...(description === undefined ? {} : { description }) });
+const orNull = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
+const Time = () => orNull(Type.String({ format: 'date-time' }));
+/** How many machines, by reason. */
+const Rejections = () => Type.Record(Type.String(), Count());
+
+/** One decision of the scaling loop; repetitions are one entry. */
+export const ExplainedDecision = Type.Object({
+  at: Time(),
+  until: Time(),
+  times: Count(),
+  decision: Text('start, stop or hold'),
+  why: Text('of a hold: its reason; else empty'),
+  text: Text(),
+  containers: Count('started or stopped'),
+  wanted: orNull(Count()),
+  live: Count(),
+  in_flight: orNull(Count('null: the sample failed')),
+});
+export type ExplainedDecision = Static<typeof ExplainedDecision>;
+
+export const ExplainedContainer = Type.Object({
+  container_id: Text(),
+  state: Text(),
+  machine_id: Text(),
+  attempts: orNull(Count('null: on a machine linked to another scheduler process, or to none')),
+  slots: Count(),
+  idle_since: Time(),
+  keep_warm_until: Time(),
+  /** A keep-warm without end. */
+  kept_forever: Type.Boolean(),
+  rejections: Rejections(),
+  main_rejection: Text('what most of the machines that could serve it said'),
+  gives_up_at: Time(),
+  gives_up_with: Text(),
+});
+export type ExplainedContainer = Static<typeof ExplainedContainer>;
+
+export const ExplainedBreaker = Type.Object({
+  phase: Text('closed, cooling or probing'),
+  failures: Count('starts that failed in a row'),
+  opened: Count('how often it opened since a start last worked'),
+  cools_until: Time(),
+  probe: Text('the container that shows whether starts work again'),
+  last_container: Text(),
+  last_at: Time(),
+  last_reason: Text(),
+  last_message: Text('its last lines'),
+});
+export type ExplainedBreaker = Static<typeof ExplainedBreaker>;
+
+/** What the leader's scaling loop knows of one queue. */
+export const ExplainedScaling = Type.Object({
+  state: Text('STOPPED, IDLE, SCALING, HEALTHY, DEGRADED, STOPPING, DELETING or DELETED'),
+  state_since: Time(),
+  in_flight: orNull(Count('tasks that wait, run, or are due within 10 s')),
+  waiting: Count(),
+  running: Count(),
+  delayed: Count(),
+  tasks_per_container: Count(),
+  min_containers: Count(),
+  max_containers: Count(),
+  bounds_from: Text('stub, or scale: set by ScaleDeployment'),
+  wanted: orNull(Count()),
+  formula: Text(),
+  window_seconds: Count(),
+  wanted_in_window: Count(),
+  live: Count('pending, starting and ready containers'),
+  ready: Count(),
+  present: Count('all that have not ended'),
+  decision: ExplainedDecision,
+  look_again_at: Time(),
+  conditions: Type.Array(Text(), { description: 'MetricsUnavailable: the queue could not be read for a minute' }),
+  breaker: ExplainedBreaker,
+  containers: Type.Array(ExplainedContainer, { maxItems: 100 }),
+  decisions: Type.Array(ExplainedDecision, { maxItems: 20, description: 'the last ones, newest first' }),
+});
+export type ExplainedScaling = Static<typeof ExplainedScaling>;
+
+export const ExplainedAttempt = Type.Object({
+  attempt: Count(),
+  container_id: Text(),
+  machine_id: Text(),
+  started_at: Time(),
+  ended_at: Time(),
+  outcome: Text('running, complete, or why it ended'),
+});
+export type ExplainedAttempt = Static<typeof ExplainedAttempt>;
+
+/** A container that serves the task's queue, and whether it could take the task now. */
+export const ExplainedServer = Type.Object({
+  container_id: Text(),
+  state: Text(),
+  machine_id: Text(),
+  takes: Type.Boolean(),
+  why_not: Text('empty when it could'),
+});
+export type ExplainedServer = Static<typeof ExplainedServer>;
+
+export const TaskSection = Type.Object({
+  status: Text(),
+  failure_reason: Text(),
+  synchronous: Type.Boolean(),
+  deployment_id: Text(),
+  stub_id: Text(),
+  position: orNull(Count('1: the next one')),
+  queue_depth: orNull(Count()),
+  created_at: Time(),
+  started_at: Time(),
+  ended_at: Time(),
+  deadline: Time(),
+  next_retry_at: Time(),
+  retries_used: Count(),
+  retries: Count(),
+  losses: Count('attempts lost to infrastructure causes'),
+  attempts: Type.Array(ExplainedAttempt),
+  containers: Type.Array(ExplainedServer, { maxItems: 100 }),
+});
+export type TaskSection = Static<typeof TaskSection>;
+
+export const ContainerSection = Type.Object({
+  status: Text('PENDING, RUNNING, STOPPING; empty when it has ended'),
+  deployment_id: Text(),
+  stub_id: Text(),
+  machine_id: Text(),
+  machine_health: Text(),
+  epoch: Count(),
+  created_at: Time(),
+  scheduled_at: Time(),
+  started_at: Time(),
+  ended_at: Time(),
+  start_failures: Count('by causes of a host; it is placed again after them'),
+  reason: Text(),
+  exit_code: orNull(Type.Integer()),
+  message: Text('its last lines'),
+  rejections: Rejections(),
+});
+export type ContainerSection = Static<typeof ContainerSection>;
+
+export const DeploymentSection = Type.Object({
+  name: Text(),
+  version: Count(),
+  stub_type: Text(),
+  active: Type.Boolean(),
+  keep_warm_seconds: Type.Integer(),
+});
+export type DeploymentSection = Static<typeof DeploymentSection>;
+
+export const Explanation = Type.Object({
+  kind: Text('task, container or deployment'),
+  id: Text(),
+  workspace_id: Text(),
+  state: Text(),
+  since: Time(),
+  summary: Text('one sentence'),
+  waits_for: Text('empty: nothing'),
+  until: Time(),
+  details: Type.Array(Text(), { description: 'sentences' }),
+  next_steps: Type.Array(Text(), { description: 'what a person could do' }),
+  leader_answered: Type.Boolean({ description: 'false: scaling is null because the leader did not answer' }),
+  task: orNull(TaskSection),
+  container: orNull(ContainerSection),
+  deployment: orNull(DeploymentSection),
+  scaling: orNull(ExplainedScaling),
+});
+export type Explanation = Static<typeof Explanation>;
