@@ -12,6 +12,7 @@ import { Breakers } from './autoscaler/breakers.ts';
 import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
 import { registerGauges } from './compose/gauges.ts';
+import { openExplain } from './compose/explain.ts';
 import { openPlacement } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
 import { openStores } from './compose/stores.ts';
@@ -312,6 +313,22 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     autoscaler.leads();
     void accounting.recount().then(() => placer.wake());
   });
+  const explains = openExplain({
+    bus,
+    channel: keys.explainChannel,
+    isLeader,
+    log,
+    db,
+    book,
+    slots,
+    machines,
+    placer,
+    autoscaler,
+    targets,
+    queues,
+    tasks,
+    clock,
+  });
   const surfaces = createSurfaces({
     clock,
     workers,
@@ -330,6 +347,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     machines,
     containers: book,
     logs: new LogReader(db),
+    explains,
     settings: {
       externalUrl: settings.LONGSHORE_EXTERNAL_URL ?? null,
       invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,

@@ -5,11 +5,11 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { StoredSpec } from '../containers/spec.ts';
 import { publicStatus } from '../containers/state.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
-import { GIVE_UP_MS } from '../placement/waiting.ts';
+import { commonest, GIVE_UP_MS } from '../placement/waiting.ts';
 import type { Waiting } from './deployment.ts';
 import { NOTHING, placeSteps } from './deployment.ts';
 import { countsOf } from './scaling.ts';
-import { rejectionTexts } from './words.ts';
+import { rejectionStep, rejectionTexts } from './words.ts';
 
 export interface ContainerFacts {
   readonly row: ContainerRow;
@@ -164,9 +164,13 @@ function stepsOf(
   own: ExplainedContainer | undefined,
   rejections: Readonly<Record<string, number>>,
 ): string[] {
-  if (row.state === 'PENDING')
-    return own === undefined || Object.keys(rejections).length === 0 ? [] : placeSteps([own]);
+  if (row.state === 'PENDING') return own === undefined ? withoutLeader(rejections) : placeSteps([own]);
   if (row.state === 'FAILED') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
   if (row.state === 'UNKNOWN') return ['bring its machine back, or delete it: `longshore machine list`'];
   return [];
+}
+
+function withoutLeader(rejections: Readonly<Record<string, number>>): string[] {
+  const step = rejectionStep(commonest(rejections));
+  return Object.keys(rejections).length === 0 || step === '' ? [] : [step];
 }

@@ -40,6 +40,8 @@ import { originReader } from './origin.ts';
 import { listApps } from './rest/apps.ts';
 import { listContainers } from './rest/containers.ts';
 import { deploymentRoutes } from './rest/deployments.ts';
+import { explainRoute } from './rest/explain.ts';
+import type { Explains } from './rest/explain.ts';
 import { readLogs } from './rest/logs.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { cancelTasks, listTasks, readTask } from './rest/tasks.ts';
@@ -86,6 +88,7 @@ export interface SurfaceParts {
   readonly machines: MachineService;
   readonly agentUpstream: AgentUpstream;
   readonly logs: LogReads;
+  readonly explains: Explains;
   /** What readiness asks: `database`, `redis`. */
   readonly checks: HealthChecks;
 }
@@ -166,6 +169,7 @@ function registerAll(
       listContainers(parts.containers, directory),
       listApps(directory),
       readLogs(parts.logs),
+      explainRoute(parts.explains),
       ...deploymentRoutes({ directory, deployments, urls, originOf }),
     ];
     const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;

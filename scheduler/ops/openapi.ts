@@ -1,5 +1,6 @@
 // The description of everything people call, generated from the schemas that bind it. Committed as docs/openapi.json; a test fails when that is behind.
 import type { TObject, TSchema } from 'typebox';
+import { Explanation } from '#shared/api/explain.ts';
 import { allOperations } from '../operations/index.ts';
 import type { OperationParts } from '../operations/index.ts';
 import type { Operation } from '../operations/operation.ts';
@@ -10,6 +11,8 @@ interface PlainRoute {
   readonly tag: string;
   readonly open?: boolean;
   readonly query?: readonly string[];
+  /** Of the answer; absent: not described. */
+  readonly response?: TSchema;
 }
 
 const PLAIN_ROUTES: readonly PlainRoute[] = [
@@ -107,6 +110,12 @@ const PLAIN_ROUTES: readonly PlainRoute[] = [
       'start_time',
       'end_time',
     ],
+  },
+  {
+    http: 'GET /api/v1/explain/{ws}/{id}',
+    tag: 'workspace',
+    summary: 'Why a task, a container or a deployment (by its id, or its name) is as it is',
+    response: Explanation,
   },
   {
     http: 'PUT /api/v1/gateway/objects/upload/{objectId}',
@@ -214,7 +223,7 @@ function describePlain(route: PlainRoute, url: string): Record<string, unknown> 
     ...(route.open === true ? { security: [] } : {}),
     ...(parameters.length === 0 ? {} : { parameters }),
     responses: {
-      200: { description: 'OK' },
+      200: { description: 'OK', ...(route.response === undefined ? {} : jsonContent(plain(route.response))) },
       default: { description: 'Refused', ...jsonContent({ $ref: '#/components/schemas/Problem' }) },
     },
   };

@@ -16,7 +16,7 @@ import type { TaskJob } from './jobs.ts';
 import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
-import type { Fence, Fetched, HeldLock, QueueDepth, TaskQueues } from './task-queues.ts';
+import type { Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from './task-queues.ts';
 import { atTurnEnd } from './turns.ts';
 
 /** How long a fetched job stays locked unless renewed. */
@@ -29,6 +29,10 @@ const MAX_OPEN = 20_000;
 const PIPELINE_BATCH = 500;
 const READY_DEADLINE_MS = 10_000;
 const MALFORMED_IN_A_ROW = 10;
+/** A place in a queue is counted so far. */
+const MAX_PLACES = 10_000;
+/** BullMQ's score of a delayed job: its due time times this, plus twelve bits. */
+const DELAYED_SCALE = 0x1000;
 
 export interface BullmqQueuesOptions {
   /** A client of its own role: `maxRetriesPerRequest: 1`, `enableOfflineQueue: false`, and no command unanswered for more than about 2 s. The caller closes it. */
@@ -227,6 +231,27 @@ class BullmqTaskQueues implements TaskQueues {
     const key = this.#queue(name).backend.toKey(taskId);
     const data = await this.#asking(`read task ${taskId}`, this.#client.hget(key, 'data'));
     return data === null ? undefined : parseTaskJob(data);
+  }
+
+  async placeOf(name: QueueName, taskId: TaskId): Promise<JobPlace> {
+    const { wait, delayed, active } = this.#queue(name).backend.keys;
+    const pipeline = this.#client.pipeline();
+    // Taken from the right.
+    pipeline.call('lpos', String(wait), taskId, 'RANK', -1, 'MAXLEN', MAX_PLACES);
+    pipeline.llen(String(wait));
+    pipeline.zscore(String(delayed), taskId);
+    pipeline.call('lpos', String(active), taskId, 'MAXLEN', MAX_PLACES);
+    pipeline.exists(this.#queue(name).backend.toKey(taskId));
+    const answers = await this.#asking(`find task ${taskId}`, pipeline.exec());
+    const [index, length, score, held, exists] = (answers ?? []).map(([error, value]) => {
+      if (error !== null) throw unavailable(`find task ${taskId}`, error);
+      return value;
+    });
+    if (typeof index === 'number') return { kind: 'waiting', position: Number(length) - index };
+    // The score is the due time, with a part of the id below it.
+    if (typeof score === 'string') return { kind: 'delayed', dueMs: Math.floor(Number(score) / DELAYED_SCALE) };
+    if (typeof held === 'number') return { kind: 'active' };
+    return Number(exists) === 1 ? { kind: 'waiting', position: undefined } : { kind: 'gone' };
   }
 
   depth(name: QueueName): Promise<QueueDepth> {

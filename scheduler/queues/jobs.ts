@@ -42,6 +42,21 @@ export const TaskJob = Type.Object({
   losses: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Containers that died on it, each once. Absent: none. */
   diedOn: Type.Optional(Type.Array(Type.String({ maxLength: 128 }), { maxItems: 8 })),
+  /** Earlier attempts that ended without ending the task, oldest first. Absent: none. */
+  past: Type.Optional(
+    Type.Array(
+      Type.Object({
+        attempt: Type.Integer({ minimum: 0 }),
+        containerId: Type.String({ maxLength: 128 }),
+        machineId: Type.String({ maxLength: 128 }),
+        startedAtMs: Type.Integer({ minimum: 0 }),
+        endedAtMs: Type.Integer({ minimum: 0 }),
+        /** Why it ended. */
+        outcome: Type.String({ maxLength: 128 }),
+      }),
+      { maxItems: 12 },
+    ),
+  ),
 });
 export type TaskJob = Static<typeof TaskJob>;
 

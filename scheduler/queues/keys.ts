@@ -44,6 +44,8 @@ export interface Keys {
   readonly invalidateChannel: string;
   /** What only the leader decides on: queues that want a look, and what containers linked to other replicas do. */
   readonly decideChannel: string;
+  /** What only the leader can explain: questions of other replicas, and its answers. */
+  readonly explainChannel: string;
   /** Live log lines of a deployment. */
   readonly logsChannel: (deployment: DeploymentId) => string;
 }
@@ -75,6 +77,7 @@ export function keysOf(prefix = 'ls'): Keys {
     stateChannel: `${prefix}:state`,
     invalidateChannel: `${prefix}:invalidate`,
     decideChannel: `${prefix}:decide`,
+    explainChannel: `${prefix}:explain`,
     logsChannel: (deployment: DeploymentId) => `${prefix}:logs:${deployment}`,
   });
 }

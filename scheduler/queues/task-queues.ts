@@ -38,6 +38,13 @@ export interface Fetched {
   readonly nextDueMs: number | undefined;
 }
 
+/** Where a job lies: `position` 1 is the next one, undefined further back than is counted; `dueMs` in epoch milliseconds; gone: not in the queue. */
+export type JobPlace =
+  | { readonly kind: 'waiting'; readonly position: number | undefined }
+  | { readonly kind: 'delayed'; readonly dueMs: number }
+  | { readonly kind: 'active' }
+  | { readonly kind: 'gone' };
+
 /** One lock to renew. */
 export interface HeldLock {
   readonly queue: QueueName;
@@ -87,6 +94,8 @@ export interface TaskQueues {
   lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;
   /** The job as it lies in the queue, held or not. */
   read(queue: QueueName, taskId: TaskId): Promise<TaskJob | undefined>;
+  /** For whoever asks where his task is; its cost grows with the queue (up to 10 000 places), so not for the way of a task. */
+  placeOf(queue: QueueName, taskId: TaskId): Promise<JobPlace>;
   depth(queue: QueueName): Promise<QueueDepth>;
   /** All in one round trip, in the order asked. */
   depths(queues: readonly QueueName[]): Promise<readonly QueueDepth[]>;

@@ -17,7 +17,7 @@ import type { Attempt, Attempts } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';
 import type { TaskMetrics } from './metrics.ts';
-import { errorBody, finalOf, recordOf } from './recording.ts';
+import { errorBody, finalOf, recordOf, withPast } from './recording.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
 import type { AttemptOutcome, Ending, FinalStatus } from './state.ts';
 import { ENDED_BY, RANK, USER_BACKOFF, verdictOf } from './state.ts';
@@ -267,7 +267,7 @@ export class Ender {
   /** @param budget - it may have run: what is left of its budgets; undefined: it did not begin, and none is touched */
   async #returnToQueue(attempt: Attempt, failureReason: string, budget: TaskJob | undefined): Promise<boolean> {
     const { job, queue } = attempt;
-    const { attempts, changes, leases, queues, metrics, log, dispatcher } = this.#parts;
+    const { attempts, changes, leases, queues, metrics, log, dispatcher, clock } = this.#parts;
     attempts.remove(attempt);
     if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
@@ -278,7 +278,8 @@ export class Ender {
     });
     try {
       await leases.drop(job.taskId);
-      const changed = budget === undefined ? undefined : await this.#changedJob(attempt, budget);
+      const past = budget && withPast(budget, attempt, failureReason, clock.nowMs());
+      const changed = past && (await this.#changedJob(attempt, past));
       await queues.giveBack(queue, job.taskId, attempt.lock, changed);
     } catch (error) {
       log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
@@ -319,7 +320,8 @@ export class Ender {
     metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     this.#freeSlot(attempt, undefined);
     // The lease stays: until the queue has the task, another process takes this end over by it, from the agent's word. The next attempt writes its own, the last record drops it.
-    const fence = await this.#putOff(attempt, dueMs, budget);
+    const past = withPast(budget, attempt, failureReason, clock.nowMs());
+    const fence = await this.#putOff(attempt, dueMs, past);
     if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
     attempts.remove(attempt);
     this.#parts.onAttemptEnded(attempt);
@@ -420,9 +422,10 @@ export class Ender {
 
 const withOne = (ids: readonly string[], id: string): readonly string[] => (ids.includes(id) ? ids : [...ids, id]);
 
-const withBudget = (whole: TaskJob, { retriesUsed, losses, diedOn }: TaskJob): TaskJob => ({
+const withBudget = (whole: TaskJob, { retriesUsed, losses, diedOn, past }: TaskJob): TaskJob => ({
   ...whole,
   retriesUsed,
   ...(losses === undefined ? {} : { losses }),
   ...(diedOn === undefined ? {} : { diedOn }),
+  ...(past === undefined ? {} : { past }),
 });

@@ -3,6 +3,7 @@ import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { TaskRow } from '../store/queries/tasks.ts';
+import type { Attempt } from './attempts.ts';
 import type { RecordRank, TaskRecord } from './records.ts';
 import { RANK } from './state.ts';
 
@@ -31,7 +32,23 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
     endedAtMs: isTerminalTask(status) ? job.createdAtMs : null,
     durationMs: null,
     deadlineMs: job.deadlineMs,
+    ...(job.past === undefined ? {} : { past: job.past }),
   };
+}
+
+const MOST_PAST = 12;
+
+/** The budgets, with one more attempt that did not end its task. */
+export function withPast(budget: TaskJob, attempt: Attempt, outcome: string, nowMs: number): TaskJob {
+  const one = {
+    attempt: attempt.number,
+    containerId: attempt.containerId,
+    machineId: attempt.machineId,
+    startedAtMs: Math.round(attempt.startedAtMs ?? attempt.sentAtMs),
+    endedAtMs: Math.round(nowMs),
+    outcome: outcome.slice(0, 128),
+  };
+  return { ...budget, past: [...(attempt.job.past ?? []), one].slice(-MOST_PAST) };
 }
 
 /** A job's record after its end. */

@@ -16,6 +16,7 @@ import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { Counter, Gauge } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
+import type { TaskJob } from '../queues/jobs.ts';
 import type { Keys } from '../queues/keys.ts';
 import { unavailable } from '../queues/answers.ts';
 import { defineScript } from '../queues/scripts.ts';
@@ -53,6 +54,8 @@ export interface TaskRecord {
   readonly result?: string;
   readonly resultObjectId?: ObjectId;
   readonly deadlineMs: number;
+  /** Earlier attempts, as the job has them; only in Redis, never in the database. */
+  readonly past?: NonNullable<TaskJob['past']>;
 }
 
 /** True when `a` must win over `b` of the same task; equal ones do not. */

@@ -384,6 +384,15 @@ const REST: readonly Verb[] = [
     foreign: { status: 401 },
     ...READS_NOTHING,
   },
+  ...(['task', 'container', 'deployment'] as const).map((kind): Verb => ({
+    name: `GET /explain/{ws}/{id} of a ${kind}`,
+    line: (id) => `GET /explain/{ws}/${id}`,
+    make: { task: aTask, container: aContainer, deployment: aDeployment }[kind],
+    ok: { kind, leader_answered: true },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    ...READS_NOTHING,
+  })),
   {
     name: 'DELETE /task/{ws}',
     line: () => 'DELETE /task/{ws}',

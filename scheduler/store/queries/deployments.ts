@@ -94,20 +94,20 @@ export function deploymentById(db: Queryable, id: string): Promise<DeploymentRow
 
 /**
  * The deployment that `/{kind}/{name}/v{n}` or `/{kind}/{name}` means, active or not.
- * @param stubKind - the part of the stub type before `/`
+ * @param stubKind - the part of the stub type before `/`; null: any
  * @param version - null: the highest that is not deleted
  */
 export function deploymentByName(
   db: Queryable,
   workspaceId: WorkspaceId,
-  stubKind: string,
+  stubKind: string | null,
   name: string,
   version: number | null,
 ): Promise<DeploymentRow | undefined> {
   return maybeOne(
     db,
     `select ${COLUMNS} from deployments
-     where workspace_id = $1 and name = $2 and split_part(stub_type, '/', 1) = $3 and deleted_at is null
+     where workspace_id = $1 and name = $2 and ($3::text is null or split_part(stub_type, '/', 1) = $3::text) and deleted_at is null
        and ($4::integer is null or version = $4::integer)
      order by version desc, created_at desc limit 1`,
     [workspaceId, name, stubKind, version],

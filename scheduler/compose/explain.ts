@@ -1,0 +1,20 @@
+// Explanations: gathered on the replica that was asked, with what only the leader knows asked of it.
+import type { Log } from '#shared/log.ts';
+import type { Bus } from '../replicas/bus.ts';
+import { ScalingRelay } from '../explain/relay.ts';
+import { Explain } from '../explain/service.ts';
+import type { ExplainParts } from '../explain/service.ts';
+
+export interface ExplainSetup extends Omit<ExplainParts, 'scaling'> {
+  readonly bus: Bus;
+  readonly channel: string;
+  readonly isLeader: () => boolean;
+  readonly log: Log;
+}
+
+/** Before the bus starts: it subscribes to what is named by then. */
+export function openExplain({ bus, channel, isLeader, log, ...parts }: ExplainSetup): Explain {
+  const relay = new ScalingRelay({ bus, channel, isLeader, log, explain: (queue) => explain.scalingOf(queue) });
+  const explain: Explain = new Explain({ ...parts, scaling: (queue) => relay.scaling(queue) });
+  return explain;
+}

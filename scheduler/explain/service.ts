@@ -1,0 +1,192 @@
+// Why a task, a container or a deployment is as it is. Gathers what the rows, the queue and the leader say; the sentences are made by the pure files beside this one. Reads only.
+// Must stay true: what belongs to another workspace is not found.
+import type { ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { isUuid, queueNameOf } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Autoscaler } from '../autoscaler/loop.ts';
+import { scaleFacts } from '../autoscaler/look.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { Targets } from '../deployments/targets.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { Placer } from '../placement/commit.ts';
+import type { JobPlace, TaskQueues } from '../queues/task-queues.ts';
+import { totalOf } from '../queues/task-queues.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Queryable } from '../store/db.ts';
+import { containerById } from '../store/queries/containers.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
+import { deploymentById, deploymentByName } from '../store/queries/deployments.ts';
+import type { DeploymentRow } from '../store/queries/deployments.ts';
+import type { TaskRecord } from '../tasks/records.ts';
+import type { TaskService } from '../tasks/task-service.ts';
+import { explainContainer } from './container.ts';
+import { explainDeployment } from './deployment.ts';
+import type { ContainerPlace } from './scaling.ts';
+import { explainScaling } from './scaling.ts';
+import { explainTask } from './task.ts';
+
+export interface ExplainParts {
+  readonly db: Queryable;
+  readonly book: ContainerBook;
+  readonly slots: SlotTable;
+  readonly machines: Pick<Machines, 'get'>;
+  readonly placer: Pick<Placer, 'waitOf'>;
+  readonly autoscaler: Pick<Autoscaler, 'explain'>;
+  readonly targets: Targets;
+  readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
+  readonly tasks: Pick<TaskService, 'read'>;
+  readonly clock: Clock;
+  /** What the leader knows of a queue; null: it did not answer. */
+  readonly scaling: (queue: QueueName) => Promise<ExplainedScaling | null>;
+}
+
+const MAX_SERVERS = 100;
+
+export class Explain {
+  readonly #parts: ExplainParts;
+
+  constructor(parts: ExplainParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * @param reference - a task's or deployment's id, a container's id, or a deployment's name (its newest version) or name and version (`hello/v3`)
+   * @returns undefined: nothing of that workspace has this id or name
+   */
+  async explain(workspaceId: WorkspaceId, reference: string): Promise<Explanation | undefined> {
+    if (reference.includes('\0') || !reference.isWellFormed()) return undefined;
+    const id = reference.toLowerCase();
+    if (isUuid(id)) {
+      const task = await this.#parts.tasks.read(workspaceId, id);
+      if (task !== undefined) return await this.#task(task);
+      const deployment = await deploymentById(this.#parts.db, id);
+      return deployment?.workspaceId === workspaceId ? await this.#deployment(deployment) : undefined;
+    }
+    const container = this.#parts.book.get(id as ContainerId)?.row ?? (await containerById(this.#parts.db, id));
+    if (container?.workspaceId === workspaceId) return await this.#container(container);
+    const [, name = reference, version] = /^(.+)\/v([1-9]\d{0,8})$/.exec(reference) ?? [];
+    const wanted = version === undefined ? null : Number(version);
+    const named = await deploymentByName(this.#parts.db, workspaceId, null, name, wanted);
+    return named === undefined ? undefined : await this.#deployment(named);
+  }
+
+  /** On the leader: what it knows of a queue, for this replica or another. */
+  async scalingOf(queue: QueueName): Promise<ExplainedScaling> {
+    const { autoscaler, clock } = this.#parts;
+    const look = await autoscaler.explain(queue);
+    const nowMs = clock.nowMs();
+    const lastWanted = look.memory?.decisions.findLast((made) => made.decision.wanted !== undefined)?.decision.wanted;
+    const facts = scaleFacts(look.input, lastWanted ?? 0, nowMs);
+    return explainScaling(look, facts, (id) => this.#placeOf(id), nowMs);
+  }
+
+  #placeOf(id: ContainerId): ContainerPlace | undefined {
+    const { book, slots, placer } = this.#parts;
+    const entry = book.get(id);
+    if (entry === undefined) return undefined;
+    return {
+      machineId: entry.row.machineId ?? '',
+      slots: entry.row.slots,
+      linked: slots.get(id)?.link !== undefined,
+      wait: placer.waitOf(id),
+    };
+  }
+
+  async #deployment(row: DeploymentRow): Promise<Explanation> {
+    const queue = queueNameOf(row.id, row.stubId);
+    const [target, scaling] = await Promise.all([this.#parts.targets.byQueue(queue), this.#parts.scaling(queue)]);
+    return explainDeployment(row, target?.config.keepWarmSeconds ?? 0, scaling);
+  }
+
+  async #container(row: ContainerRow): Promise<Explanation> {
+    const entry = this.#parts.book.get(row.id);
+    const queue = queueNameOf(row.deploymentId, row.stubId);
+    const ended = entry === undefined;
+    const [scaling, deploymentName] = await Promise.all([
+      ended ? null : this.#parts.scaling(queue),
+      this.#nameOf(row.deploymentId),
+    ]);
+    return explainContainer({
+      row,
+      rejections: entry?.rejections ?? null,
+      machineHealth: this.#healthOf(row.machineId),
+      deploymentName,
+      scaling,
+      leaderAnswered: ended || scaling !== null,
+    });
+  }
+
+  async #task(record: TaskRecord): Promise<Explanation> {
+    const { queues, targets } = this.#parts;
+    const { queue, taskId } = record;
+    const ended = isTerminalTask(record.status);
+    const gone: JobPlace = { kind: 'gone' };
+    const [job, place, depth, target, scaling, deploymentName] = await Promise.all([
+      ended ? undefined : queues.read(queue, taskId),
+      ended ? gone : queues.placeOf(queue, taskId),
+      ended ? undefined : queues.depth(queue),
+      targets.byQueue(queue),
+      ended ? null : this.#parts.scaling(queue),
+      this.#nameOf(record.deploymentId),
+    ]);
+    return explainTask({
+      record,
+      job,
+      place,
+      queueDepth: depth === undefined ? null : totalOf(depth),
+      retries: job?.retries ?? (record.sync ? 0 : (target?.config.retries ?? 0)),
+      timeoutMs: job?.timeoutMs ?? (target?.config.timeoutSeconds ?? 0) * 1000,
+      machineId: record.containerId === null ? '' : await this.#machineOf(record.containerId),
+      deploymentName,
+      servers: ended ? [] : this.#servers(queue),
+      scaling,
+      leaderAnswered: ended || scaling !== null,
+    });
+  }
+
+  /** Every container of the queue, and why it would not take a task now. */
+  #servers(queue: QueueName): readonly ExplainedServer[] {
+    const servers: ExplainedServer[] = [];
+    for (const { row } of this.#parts.book.ofQueue(queue)) {
+      if (servers.length >= MAX_SERVERS) break;
+      const whyNot = this.#whyNot(row);
+      servers.push({
+        container_id: row.id,
+        state: row.state,
+        machine_id: row.machineId ?? '',
+        takes: whyNot === '',
+        why_not: whyNot,
+      });
+    }
+    return servers;
+  }
+
+  #whyNot(row: ContainerRow): string {
+    if (row.state !== 'RUNNING') return `it is ${row.state}`;
+    const health = this.#healthOf(row.machineId);
+    if (health !== 'READY') return `its machine is ${health === '' ? 'gone' : health}`;
+    const container = this.#parts.slots.get(row.id);
+    // On a machine linked to another replica, which knows its slots.
+    if (container?.link === undefined) return '';
+    if (container.leaving) return 'it is leaving';
+    if (container.inFlight >= container.slots) return `all of its ${container.slots} slots are taken`;
+    return container.accepting ? '' : 'its agent refused a task a moment ago';
+  }
+
+  #healthOf(machineId: MachineId | null): string {
+    return machineId === null ? '' : (this.#parts.machines.get(machineId)?.health ?? '');
+  }
+
+  async #machineOf(containerId: ContainerId): Promise<string> {
+    const row = this.#parts.book.get(containerId)?.row ?? (await containerById(this.#parts.db, containerId));
+    return row?.machineId ?? '';
+  }
+
+  async #nameOf(deploymentId: string | null): Promise<string> {
+    if (deploymentId === null) return '';
+    const row = await deploymentById(this.#parts.db, deploymentId);
+    return row === undefined ? '' : `${row.name}/v${row.version}`;
+  }
+}

@@ -1,0 +1,158 @@
+// A task's explanation: where it waits or runs, who could take it, what became of its attempts, what it waits for and until when.
+import { timestampOf } from '#shared/api/fields.ts';
+import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { JobPlace } from '../queues/task-queues.ts';
+import type { TaskRecord } from '../tasks/records.ts';
+import type { Waiting } from './deployment.ts';
+import { NOTHING, placeSteps, waitingOf as scalingWaits } from './deployment.ts';
+import { containers, counted } from './words.ts';
+
+export interface TaskFacts {
+  readonly record: TaskRecord;
+  /** As it lies in its queue; undefined: it is in none. */
+  readonly job: TaskJob | undefined;
+  readonly place: JobPlace;
+  readonly queueDepth: number | null;
+  /** Retries that its stub allows. */
+  readonly retries: number;
+  /** Execution limit of one attempt, milliseconds; 0: none. */
+  readonly timeoutMs: number;
+  readonly machineId: string;
+  readonly deploymentName: string;
+  readonly servers: readonly ExplainedServer[];
+  readonly scaling: ExplainedScaling | null;
+  readonly leaderAnswered: boolean;
+}
+
+export function explainTask(facts: TaskFacts): Explanation {
+  const { record, job, place, scaling } = facts;
+  const deadlineMs = record.deadlineMs === 0 ? null : record.deadlineMs;
+  return {
+    kind: 'task',
+    id: record.taskId,
+    workspace_id: record.workspaceId,
+    state: record.status,
+    since: timestampOf(record.endedAtMs ?? record.startedAtMs ?? record.createdAtMs),
+    summary: `task ${record.taskId}${facts.deploymentName === '' ? '' : ` of ${facts.deploymentName}`} ${summaryOf(facts)}`,
+    ...waitingOf(facts),
+    details: detailsOf(facts),
+    next_steps: stepsOf(facts),
+    leader_answered: facts.leaderAnswered,
+    task: {
+      status: record.status,
+      failure_reason: record.failureReason,
+      synchronous: record.sync,
+      deployment_id: record.deploymentId ?? '',
+      stub_id: record.stubId,
+      position: place.kind === 'waiting' ? (place.position ?? null) : null,
+      queue_depth: facts.queueDepth,
+      created_at: timestampOf(record.createdAtMs),
+      started_at: timestampOf(record.startedAtMs),
+      ended_at: timestampOf(record.endedAtMs),
+      deadline: timestampOf(deadlineMs),
+      next_retry_at: timestampOf(place.kind === 'delayed' ? place.dueMs : null),
+      retries_used: job?.retriesUsed ?? 0,
+      retries: facts.retries,
+      losses: job?.losses ?? 0,
+      attempts: attemptsOf(facts),
+      containers: [...facts.servers],
+    },
+    container: null,
+    deployment: null,
+    scaling,
+  };
+}
+
+/** Earlier ones as far as they are remembered, and the last. */
+function attemptsOf({ record, job, machineId }: TaskFacts): ExplainedAttempt[] {
+  const past = job?.past ?? record.past ?? [];
+  const attempts = past.map((one) => ({
+    attempt: one.attempt,
+    container_id: one.containerId,
+    machine_id: one.machineId,
+    started_at: timestampOf(one.startedAtMs),
+    ended_at: timestampOf(one.endedAtMs),
+    outcome: one.outcome,
+  }));
+  const isKnown = past.some((one) => one.attempt === record.attempt);
+  if (record.attempt === 0 || isKnown || record.containerId === null) return attempts;
+  const ended = isTerminalTask(record.status);
+  return [
+    ...attempts,
+    {
+      attempt: record.attempt,
+      container_id: record.containerId,
+      machine_id: machineId,
+      started_at: timestampOf(record.startedAtMs),
+      ended_at: timestampOf(record.endedAtMs),
+      outcome: ended ? record.failureReason || record.status.toLowerCase() : 'running',
+    },
+  ];
+}
+
+function summaryOf({ record, place, servers }: TaskFacts): string {
+  const why = record.failureReason === '' ? '' : ` (${record.failureReason})`;
+  if (isTerminalTask(record.status)) return `is ${record.status}${why}, after ${counted(record.attempt, 'attempt')}`;
+  if (place.kind === 'active' || record.status === 'RUNNING') {
+    return `runs${record.containerId === null ? '' : ` in container ${record.containerId}`}, attempt ${record.attempt}`;
+  }
+  if (place.kind === 'delayed') return `failed${why} and is tried again`;
+  if (place.kind === 'gone')
+    return 'is in no queue now: it changes hands, or is put back into its queue within a minute';
+  const taking = servers.filter((one) => one.takes).length;
+  const where = place.position === undefined ? 'waits' : `is number ${place.position} in its queue`;
+  return `${where}; ${taking === 0 ? 'no container can take it now' : `${containers(taking)} can take it`}`;
+}
+
+function waitingOf(facts: TaskFacts): Waiting {
+  const { record, place, scaling, servers, timeoutMs } = facts;
+  if (isTerminalTask(record.status)) return NOTHING;
+  if (place.kind === 'active' || record.status === 'RUNNING') {
+    const startedMs = record.startedAtMs;
+    return {
+      waits_for: 'its handler to end',
+      until: timestampOf(timeoutMs === 0 || startedMs === null ? null : startedMs + timeoutMs),
+    };
+  }
+  if (place.kind === 'delayed') return { waits_for: 'its back-off, then a free slot', until: timestampOf(place.dueMs) };
+  const deadline = timestampOf(record.deadlineMs === 0 ? null : record.deadlineMs);
+  const serving = servers.some((one) => one.state === 'RUNNING');
+  if (serving || scaling === null) return { waits_for: 'a free slot in a container', until: deadline };
+  const own = scalingWaits(scaling);
+  return { waits_for: own.waits_for === '' ? 'a container' : own.waits_for, until: own.until ?? deadline };
+}
+
+function detailsOf(facts: TaskFacts): string[] {
+  const { record, job, scaling, servers, queueDepth } = facts;
+  const details: string[] = [];
+  if (queueDepth !== null && !isTerminalTask(record.status))
+    details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
+  if (scaling !== null && !isTerminalTask(record.status)) details.push(scaling.formula, scaling.decision.text);
+  const refusing = servers.filter((one) => !one.takes);
+  for (const why of new Set(refusing.map((one) => one.why_not))) {
+    const count = refusing.filter((one) => one.why_not === why).length;
+    details.push(`${containers(count)} cannot take it: ${why}`);
+  }
+  if (job !== undefined && job.retriesUsed > 0) details.push(`${job.retriesUsed} of ${facts.retries} retries are used`);
+  if ((job?.losses ?? 0) > 0)
+    details.push(`${counted(job?.losses ?? 0, 'attempt')} lost by causes of the infrastructure`);
+  const known = attemptsOf(facts).length;
+  if (known < record.attempt) details.push(`of ${record.attempt} attempts ${known} are remembered`);
+  if (!facts.leaderAnswered) details.push('the leader did not answer, so what it knows is missing');
+  return details;
+}
+
+function stepsOf({ record, scaling, deploymentName }: TaskFacts): string[] {
+  const logs = `\`longshore logs --task ${record.taskId}\` shows what it wrote`;
+  if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
+  if (isTerminalTask(record.status)) return record.attempt > 0 ? [logs] : [];
+  if (record.status === 'RUNNING') return [logs];
+  if (scaling === null) return [];
+  if (scaling.state === 'STOPPED' || scaling.state === 'STOPPING') {
+    return [`its deployment is stopped: \`longshore deployment start ${deploymentName}\``];
+  }
+  if (scaling.breaker.phase !== 'closed') return [`\`longshore explain ${deploymentName}\` shows why starts fail`];
+  return placeSteps(scaling.containers);
+}

@@ -1,0 +1,21 @@
+import type { Explanation } from '#shared/api/explain.ts';
+import { AppError } from '#shared/errors.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { RestRoute } from './rest.ts';
+
+export interface Explains {
+  /** undefined: the workspace has nothing of that id or name. */
+  explain(workspaceId: WorkspaceId, reference: string): Promise<Explanation | undefined>;
+}
+
+/** Why a task, a container or a deployment is as it is. */
+export function explainRoute(explains: Explains): RestRoute {
+  return {
+    http: 'GET /explain/{ws}/{id}',
+    handle: async ({ workspaceId, params }) => {
+      const found = await explains.explain(workspaceId, params['id'] ?? '');
+      if (found !== undefined) return found;
+      throw new AppError('not_found', 'there is no task, container or deployment of that id or name');
+    },
+  };
+}

@@ -1,0 +1,221 @@
+// Why tasks, containers and deployments are as they are, asked of real schedulers: of the leader, and of one that follows. There is no machine, so what is asked for stays without a place.
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { request } from 'undici';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Value } from 'typebox/value';
+import { Explanation } from '#shared/api/explain.ts';
+import { loadConfig } from '#shared/config.ts';
+import { SchedulerSettings } from '#scheduler/config.ts';
+import { startScheduler } from '#scheduler/main.ts';
+import type { Scheduler } from '#scheduler/main.ts';
+import { aPostgres, aRedis, tempDirectory, waitFor } from '../helpers/services.ts';
+import { NOBODY } from './verbs-fixture.ts';
+
+type Json = Record<string, unknown>;
+interface Person {
+  readonly workspaceId: string;
+  readonly token: string;
+}
+
+const directory = tempDirectory('explain');
+const stopping: (() => Promise<unknown>)[] = [];
+const schedulers: Scheduler[] = [];
+let own: Person;
+let other: Person;
+
+beforeAll(async () => {
+  const [postgres, redis] = await Promise.all([aPostgres(), aRedis()]);
+  stopping.push(
+    () => postgres.stop(),
+    () => redis.stop(),
+  );
+  for (const name of ['leads', 'follows']) {
+    const settings = loadConfig(
+      SchedulerSettings,
+      {
+        LONGSHORE_DATA_DIR: join(directory.path, 'data'),
+        LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+        LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+        DATABASE_URL: postgres.url,
+        REDIS_URL: redis.url,
+      },
+      { known: [] },
+    );
+    const scheduler = await startScheduler(settings, pino({ level: 'silent', name }));
+    schedulers.push(scheduler);
+    stopping.unshift(() => scheduler.stop());
+  }
+  const first = await schedulers[0]?.ensureFirstWorkspace();
+  const workspace = async (name: string): Promise<Person> => {
+    const made = (await send(0, 'POST /api/v1/workspace', first?.token ?? '', { name })).json;
+    return { workspaceId: String(made['id']), token: String(made['token']) };
+  };
+  own = await workspace('own');
+  other = await workspace('other');
+});
+afterAll(async () => {
+  for (const stop of stopping) await stop();
+  directory.remove();
+});
+
+async function send(replica: number, line: string, token: string, body?: unknown) {
+  const [method = 'GET', path = '/'] = line.split(' ');
+  const answer = await request(`http://${schedulers[replica]?.httpAddress ?? ''}${path}`, {
+    method: method as 'GET',
+    headers: {
+      authorization: `Bearer ${token}`,
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+    },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  return { status: answer.statusCode, json: (await answer.body.json()) as Json };
+}
+
+const explained = (id: string, replica = 0, by = own) =>
+  send(replica, `GET /api/v1/explain/${by.workspaceId}/${encodeURIComponent(id)}`, by.token);
+
+async function explain(id: string, replica = 0): Promise<Explanation> {
+  const { status, json } = await explained(id, replica);
+  expect(status).toBe(200);
+  expect([...Value.Errors(Explanation, json)]).toEqual([]);
+  return json as unknown as Explanation;
+}
+
+async function deploy(name: string, said: Json = {}): Promise<string> {
+  const gateway = '/api/v1/gateway';
+  const autoscaler = { type: 'queue_depth', minContainers: 0, maxContainers: 5, tasksPerContainer: 3 };
+  const stub = { stubType: 'taskqueue/deployment', name, handler: 'app:handler', cpu: 100, memory: 64, autoscaler };
+  const made = await send(0, `POST ${gateway}/stubs`, own.token, { ...stub, env: [`N=${name}`], ...said });
+  const deployed = await send(0, `POST ${gateway}/stubs/deploy`, own.token, { stubId: made.json['stubId'], name });
+  expect(deployed.json['ok']).toBe(true);
+  return String(deployed.json['deploymentId']);
+}
+const put = async (name: string): Promise<string> =>
+  String((await send(0, `POST /taskqueue/${name}`, own.token, {})).json['task_id']);
+
+describe('a deployment', () => {
+  test('says from which numbers it wants how many containers, and why none of them has a place', async () => {
+    const id = await deploy('crowded');
+    for (let count = 0; count < 7; count += 1) await put('crowded');
+    const found = await waitFor(async () => {
+      const one = await explain(id);
+      return one.scaling?.live === 3 && one.scaling.containers.every((c) => c.main_rejection !== '') && one;
+    }, 'three containers are wanted, and were tried');
+    expect(found).toMatchObject({
+      kind: 'deployment',
+      state: 'SCALING',
+      leader_answered: true,
+      summary: 'crowded v1 is SCALING: 0 of 3 wanted containers are ready',
+      waits_for: 'a machine for 3 containers',
+      scaling: {
+        in_flight: 7,
+        waiting: 7,
+        tasks_per_container: 3,
+        wanted: 3,
+        ready: 0,
+        bounds_from: 'stub',
+        formula: '7 tasks / 3 per container = 3, between 0 and 5: 3 wanted',
+        decision: { decision: 'hold', why: 'at_target' },
+      },
+    });
+    expect(Date.parse(found.until ?? '')).toBeGreaterThan(Date.now() + 19 * 60_000);
+    expect(found.details).toContain('3 containers without a place: there is no machine');
+    expect(found.next_steps).toEqual(['admit a machine: `longshore machine create`']);
+    const starts = found.scaling?.decisions.filter((made) => made.decision === 'start') ?? [];
+    expect(starts.reduce((sum, made) => sum + made.containers, 0)).toBe(3);
+  });
+
+  test('is found by its name, and by its name and version', async () => {
+    const first = await deploy('twice');
+    const second = await deploy('twice', { env: ['N=second'] });
+    expect((await explain('twice')).id).toBe(second);
+    expect((await explain('twice/v1')).id).toBe(first);
+    expect((await explained('twice/v3')).status).toBe(404);
+  });
+
+  test('shows bounds that a person set, and that it is stopped', async () => {
+    const id = await deploy('bounded', { stubType: 'endpoint/deployment' });
+    await send(0, `POST /api/v1/gateway/deployments/${id}/scale`, own.token, { containers: 2 });
+    await waitFor(async () => (await explain(id)).scaling?.wanted === 2, 'two are wanted');
+    expect((await explain(id)).scaling).toMatchObject({ bounds_from: 'scale', min_containers: 2, max_containers: 2 });
+    await send(0, `POST /api/v1/gateway/deployments/${id}/stop`, own.token);
+    const stopped = await waitFor(async () => {
+      const one = await explain(id);
+      return one.state === 'STOPPED' && one;
+    }, 'it is stopped');
+    expect(stopped.next_steps[0]).toContain('longshore deployment start bounded');
+  });
+});
+
+test('a container says which machines said no, until when it waits, and what may be done', async () => {
+  await deploy('placeless');
+  await put('placeless');
+  const { scaling } = await waitFor(async () => {
+    const one = await explain('placeless');
+    return one.scaling?.containers[0]?.main_rejection === 'no_machine' && one;
+  }, 'it was tried');
+  const id = scaling?.containers[0]?.container_id ?? '';
+  const found = await explain(id);
+  expect(found).toMatchObject({
+    kind: 'container',
+    state: 'PENDING',
+    summary: `container ${id} of placeless/v1 has no machine yet`,
+    waits_for: 'a machine that takes it; then it gives up',
+    next_steps: ['admit a machine: `longshore machine create`'],
+    container: { status: 'PENDING', epoch: 0, machine_id: '', rejections: {} },
+  });
+  expect(found.until).not.toBeNull();
+});
+
+test('a task says its place in the queue, who cannot take it and why, and what its containers wait for', async () => {
+  await deploy('lined');
+  const ids = [await put('lined'), await put('lined'), await put('lined')];
+  const found = await waitFor(async () => {
+    const one = await explain(ids[2] ?? '');
+    return one.task?.containers.length === 1 && one;
+  }, 'a container was asked for');
+  expect(found).toMatchObject({
+    kind: 'task',
+    state: 'PENDING',
+    summary: `task ${ids[2]} of lined/v1 is number 3 in its queue; no container can take it now`,
+    waits_for: 'a machine for 1 container',
+    task: { position: 3, queue_depth: 3, synchronous: false, attempts: [], next_retry_at: null },
+  });
+  expect((await explain(ids[0] ?? '')).task?.position).toBe(1);
+  expect(found.details).toContain('1 container cannot take it: it is PENDING');
+  expect(Date.parse(found.task?.deadline ?? '')).toBeGreaterThan(Date.now());
+
+  await send(0, 'POST /api/v1/gateway/tasks/stop', own.token, { taskIds: [ids[1]] });
+  const over = await explain(ids[1] ?? '');
+  expect(over).toMatchObject({ state: 'CANCELLED', waits_for: '', task: { position: null, containers: [] } });
+});
+
+test('a replica that does not lead asks the one that does', async () => {
+  const id = await deploy('elsewhere');
+  await put('elsewhere');
+  await waitFor(async () => (await explain(id)).scaling?.live === 1, 'a container is asked for');
+  const [here, there] = [await explain(id, 0), await explain(id, 1)];
+  expect(there.leader_answered).toBe(true);
+  expect({ ...there.scaling, decision: null }).toMatchObject({
+    wanted: here.scaling?.wanted,
+    live: 1,
+    decisions: here.scaling?.decisions.map(({ at, text }) => ({ at, text })),
+  });
+});
+
+test('what belongs to nobody or to another workspace is not found', async () => {
+  const id = await deploy('private');
+  const taskId = await put('private');
+  const container = await waitFor(
+    async () => (await explain(id)).scaling?.containers[0]?.container_id,
+    'a container is asked for',
+  );
+  for (const one of [id, taskId, container, 'private', 'private/v1']) {
+    expect((await explained(one)).status).toBe(200);
+    expect(await explained(one, 0, other)).toMatchObject({ status: 404, json: { code: 'not_found' } });
+  }
+  for (const one of [NOBODY, 'nothing', 'a\0b', `endpoint-${NOBODY}-12345678`]) {
+    expect((await explained(one)).status).toBe(404);
+  }
+});
