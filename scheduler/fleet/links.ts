@@ -204,6 +204,7 @@ export class Links {
       metrics,
       settings,
       onRunning: (entry, slots) => this.#running(entry, slots),
+      onHeartbeat: (live) => this.#parts.tasks.heartbeat(live),
       onEnd: (ended, reason) => this.#sessionEnded(ended, reason),
     });
     const previous = this.#connections.get(machineId);

@@ -17,6 +17,7 @@ import type {
   StatusReport__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { LiveReport } from '../tasks/reports.ts';
 import type { Machines, Stranger } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { stepsFor, stepsWhenAbsent } from './observe.ts';
@@ -58,6 +59,8 @@ export interface SessionParts {
   readonly settings: SessionSettings;
   /** Anything of the container the dispatcher must know: it runs with so many slots. */
   readonly onRunning: (entry: BookEntry, slots: number) => void;
+  /** The attempts that a heartbeat names. */
+  readonly onHeartbeat: (live: readonly LiveReport[]) => void;
   readonly onEnd: (session: Session, reason: string) => void;
 }
 
@@ -117,6 +120,7 @@ export class Session {
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes } = message.heartbeat;
       this.#parts.machines.heartbeat(this.machineId, this.id, conditions, diskFreeBytes);
+      this.#parts.onHeartbeat(message.heartbeat.liveAttempts as unknown as readonly LiveReport[]);
     } else if (message.goodbye)
       this.end(`goodbye_${message.goodbye.reason === 'restarting' ? 'restarting' : 'shutdown'}`);
   }

@@ -23,6 +23,10 @@ export interface Attempt {
   /** Of its task, as far as this attempt goes: PENDING while it is only claimed. */
   status: TaskStatus;
   startedAtMs: number | null;
+  /** When its machine last said that it has it: at the hand-over, then in heartbeats. Epoch milliseconds. */
+  seenAtMs: number;
+  /** It did not start in time: its agent was asked. */
+  unclaimed: boolean;
   /** Its end is being written: a second one is a repetition of the first and has the same answer. */
   ending: Promise<boolean> | undefined;
   /** Its slot was given back, which happens once. */

@@ -60,8 +60,23 @@ export interface TaskGraces {
   /** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
   readonly reportMs: number;
   readonly restartedAgentMs: number;
+  /** From the hand-over to the start; and how long an agent may take to say that a synchronous task never began. */
+  readonly claimMs: number;
+  readonly claimAnswerMs: number;
+  /** A machine that talks and does not name an attempt for so long has lost it: six heartbeats. */
+  readonly leaseMs: number;
+  /** After a start nothing is taken for lost: agents report first. */
+  readonly silentMs: number;
 }
-export const GRACES: TaskGraces = { limitMs: 10_000, reportMs: 2_000, restartedAgentMs: 10_000 };
+export const GRACES: TaskGraces = {
+  limitMs: 10_000,
+  reportMs: 2_000,
+  restartedAgentMs: 10_000,
+  claimMs: 15_000,
+  claimAnswerMs: 5_000,
+  leaseMs: 60_000,
+  silentMs: 120_000,
+};
 
 export class Reports {
   readonly #parts: ReportsParts;
@@ -87,7 +102,9 @@ export class Reports {
       await late.take(machineId, result);
       return true;
     }
-    if (result.body !== undefined) return await ender.ended(attempt, result.outcome, result.body, result.durationMs);
+    // Told to end because nothing was heard of it: whatever it did, it is lost.
+    const outcome = attempt.unclaimed && result.outcome === 'cancelled' ? 'lost' : result.outcome;
+    if (result.body !== undefined) return await ender.ended(attempt, outcome, result.body, result.durationMs);
     const errorText = `result is larger than ${maxResultBytes} bytes`;
     const ending = { status: 'ERROR', httpStatus: 500, errorText, failureReason: 'result_too_large' } as const;
     return await ender.finish(attempt, ending, undefined, result.durationMs);
@@ -126,6 +143,8 @@ export class Reports {
       if (known === undefined) refused.push(live);
       else {
         attach(known, slots.get(live.containerId));
+        known.seenAtMs = this.#parts.clock.nowMs();
+        known.startedAtMs ??= known.seenAtMs;
         adopted.push(live);
       }
     }
@@ -195,6 +214,8 @@ export class Reports {
       container: undefined,
       agentInstance: '',
       sentAtMs: lease.startedAtMs,
+      seenAtMs: this.#parts.clock.nowMs(),
+      unclaimed: false,
       adopted: true,
       status: 'PENDING',
       startedAtMs: lease.startedAtMs,

@@ -150,6 +150,8 @@ export class Sender {
       container: claim.container,
       agentInstance: claim.container.link?.agentInstance ?? '',
       sentAtMs: this.#tasks.clock.nowMs(),
+      seenAtMs: this.#tasks.clock.nowMs(),
+      unclaimed: false,
       adopted: false,
       status: 'PENDING',
       startedAtMs: null,

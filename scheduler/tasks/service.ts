@@ -8,12 +8,14 @@ import type { Claim, Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Waiting } from '../dispatch/replies.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 import { Attempts } from './attempts.ts';
+import { Claims } from './claims.ts';
 import { Callers } from './callers.ts';
 import { Changes } from './changes.ts';
 import { Ender } from './ender.ts';
 import { errorBody } from './recording.ts';
 import { LateResults } from './late.ts';
 import type { TaskRecord } from './records.ts';
+import { Reaper } from './reaper.ts';
 import { Renewal } from './renewal.ts';
 import type { AttemptResult, LiveReport } from './reports.ts';
 import { GRACES, Reports } from './reports.ts';
@@ -32,6 +34,8 @@ export class Tasks implements TaskService {
   readonly #sender: Sender;
   readonly #reports: Reports;
   readonly #renewal: Renewal;
+  readonly #claims: Claims;
+  readonly #reaper: Reaper;
   readonly #abort = new AbortController();
   #dispatcher: Dispatcher | undefined;
 
@@ -42,7 +46,7 @@ export class Tasks implements TaskService {
       ...parts,
       changes: this.changes,
       attempts: this.attempts,
-      graces: parts.graces ?? GRACES,
+      graces: { ...GRACES, ...parts.graces },
       signal: this.#abort.signal,
       dispatcher: () => this.#dispatch,
     };
@@ -55,6 +59,8 @@ export class Tasks implements TaskService {
     this.#submissions = new Submissions(context, this.#callers);
     this.#sender = new Sender(context);
     this.#renewal = new Renewal(context);
+    this.#claims = new Claims(context);
+    this.#reaper = new Reaper(context);
     this.#reports = new Reports({
       ...context,
       late: new LateResults(context),
@@ -76,6 +82,8 @@ export class Tasks implements TaskService {
 
   start(): void {
     this.#renewal.start();
+    this.#claims.start();
+    this.#reaper.start();
   }
 
   /** Answers everybody who still waits; attempts go on in their containers and are adopted by whoever comes next. */
@@ -133,6 +141,11 @@ export class Tasks implements TaskService {
     running: readonly LiveReport[],
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
     return this.#reports.machineReported(machineId, agentInstance, running);
+  }
+
+  /** A machine's heartbeat: what it still has. */
+  heartbeat(live: readonly LiveReport[]): void {
+    this.#reaper.seen(live);
   }
 
   containerGone(containerId: ContainerId): Promise<void> {

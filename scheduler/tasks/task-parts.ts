@@ -39,7 +39,7 @@ export interface TaskServiceParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: TaskMetrics;
-  readonly graces?: TaskGraces;
+  readonly graces?: Partial<TaskGraces>;
   /** Is another replica's presence known? */
   readonly isAlive: (replica: InstanceId) => boolean;
   /** Whether the deployment still takes tasks. */

@@ -164,7 +164,7 @@ export async function aProcess(
     readonly alive?: (replica: InstanceId) => boolean;
     readonly loadFromDb?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
     readonly maxResultBytes?: number;
-    readonly graces?: TaskGraces;
+    readonly graces?: Partial<TaskGraces>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
     /** Where rows of asynchronous tasks are committed; absent: nowhere. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;

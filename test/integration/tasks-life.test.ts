@@ -9,7 +9,7 @@ import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { recordOf } from '#scheduler/tasks/recording.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
-import { MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
+import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
 import { aQueueTarget, age, callerOf, drained, put, reaches, sent, test } from './tasks-world.ts';
 
 /** It is gone, and nobody had told it to stop. */
@@ -170,5 +170,109 @@ describe('a change that the table does not list', () => {
     });
     expect((await one.records.read(taskId))?.status).toBe('COMPLETE');
     expect(await one.queues.read(target.queue, taskId)).toBeUndefined();
+  });
+});
+
+describe('a task that an agent swallowed', () => {
+  const graces = { claimMs: 100, claimAnswerMs: 150, silentMs: 0, reportMs: 100, restartedAgentMs: 200 };
+
+  test('asynchronous: it goes back to its queue, no budget is touched, and the agent may not run it', async ({
+    start,
+  }) => {
+    const one = await start({ graces });
+    const target = aQueueTarget({ retries: 0 });
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    await waitFor(() => link.cancelled.length > 0, 'its agent is told');
+    expect(link.cancelled).toEqual([`${taskId} ${order.token}`]);
+    expect(await reaches(one, taskId, 'PENDING')).toMatchObject({ attempt: 1, failureReason: 'not_claimed' });
+    // The slot is not free before the agent says so.
+    expect(container.inFlight).toBe(1);
+    expect(await one.queues.read(target.queue, taskId)).not.toHaveProperty('losses');
+    const other = new PlayedLink();
+    other.onRun = (again) => one.tasks.started(again.taskId, again.token);
+    one.container(target.queue, other);
+    await one.result(await sent(other));
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2 });
+    await one.tasks.refused(taskId, order.token, 'no_such_attempt');
+    expect(container.inFlight).toBe(0);
+  });
+
+  test('synchronous: queued again when the agent says that it never began, else ERROR, 502', async ({ start }) => {
+    const one = await start({ graces });
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const kept = await one.tasks.submit(target, { input: '{}' });
+    if (kept.kind !== 'accepted') throw new Error('not accepted');
+    const order = await sent(link);
+    await waitFor(() => link.cancelled.length > 0, 'its agent is asked');
+    expect((await one.records.read(kept.taskId))?.status).toBe('RUNNING');
+    link.onRun = (again) => one.tasks.started(again.taskId, again.token);
+    await one.tasks.refused(order.taskId, order.token, 'no_such_attempt');
+    await one.result(await sent(link, 2));
+    expect(await kept.finished).toMatchObject({ status: 'COMPLETE' });
+
+    link.onRun = undefined;
+    const silent = await one.tasks.submit(target, { input: '{}' });
+    if (silent.kind !== 'accepted') throw new Error('not accepted');
+    expect(await silent.finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
+  test('one whose machine does not talk is left alone', async ({ start }) => {
+    const one = await start({ graces });
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    one.slots.setLink(MACHINE, undefined);
+    await waitFor(() => Date.now() - (one.tasks.attempts.current(taskId)?.sentAtMs ?? 0) > 400, 'the time is over');
+    expect((await one.records.read(taskId))?.status).toBe('RUNNING');
+    one.slots.setLink(MACHINE, link);
+    await one.tasks.machineReported(MACHINE, 'agent-1', [order]);
+    await one.result(order);
+    await reaches(one, taskId, 'COMPLETE');
+  });
+});
+
+describe('an attempt that heartbeats do not name any more', () => {
+  test('is lost: its task runs again elsewhere, and counts it', async ({ start }) => {
+    const one = await start({ graces: { silentMs: 0, leaseMs: 300 } });
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    link.onRun = (order) => one.tasks.started(order.taskId, order.token);
+    one.container(target.queue, link);
+    const named = await put(one, target);
+    const order = await sent(link);
+    const second = new PlayedLink();
+    second.onRun = link.onRun;
+    one.container(target.queue, second);
+    const unnamed = await put(one, target);
+    await sent(second);
+    await waitFor(() => {
+      one.tasks.heartbeat([order]);
+      return second.cancelled.length > 0;
+    }, 'it is given up');
+    expect(link.cancelled).toEqual([]);
+    expect(await reaches(one, unnamed, 'PENDING')).toMatchObject({ failureReason: 'lost' });
+    expect(await one.queues.read(target.queue, unnamed)).toMatchObject({ losses: 1 });
+    await one.result(order);
+    await reaches(one, named, 'COMPLETE');
+  });
+
+  test('is waited for as long as the scheduler is young', async ({ start }) => {
+    const one = await start({ graces: { silentMs: 60_000, leaseMs: 50 } });
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    await waitFor(() => Date.now() - (one.tasks.attempts.current(taskId)?.seenAtMs ?? 0) > 300, 'the time is over');
+    expect(link.cancelled).toEqual([]);
+    await one.result(order);
   });
 });

@@ -1,0 +1,56 @@
+// Attempts that were handed over and never heard of again: an agent that swallowed a task. Past the claim timeout an asynchronous task goes back to its queue and no budget is touched; a synchronous one
+// only when its agent says that it never began, for it must not run twice. While the machine does not talk nothing is decided: its report after the reconnect, or its loss, is.
+import { sleep } from '#shared/backoff.ts';
+import type { Attempt } from './attempts.ts';
+import type { TaskContext } from './task-parts.ts';
+
+const LOOK_EVERY_MS = 1_000;
+
+export class Claims {
+  readonly #tasks: TaskContext;
+
+  constructor(tasks: TaskContext) {
+    this.#tasks = tasks;
+  }
+
+  start(): void {
+    void this.#loop();
+  }
+
+  async #loop(): Promise<void> {
+    const { graces, signal } = this.#tasks;
+    while (await sleep(Math.min(LOOK_EVERY_MS, graces.claimMs), signal)) this.look();
+  }
+
+  /** One round over what is claimed and did not start. */
+  look(): void {
+    const { attempts, clock, graces } = this.#tasks;
+    const sentBeforeMs = clock.nowMs() - graces.claimMs;
+    for (const attempt of attempts.all()) {
+      if (attempt.startedAtMs !== null || attempt.ending !== undefined || attempt.unclaimed) continue;
+      if (attempt.sentAtMs > sentBeforeMs || attempt.container?.link === undefined) continue;
+      void this.#unclaimed(attempt).catch((error: unknown) => {
+        this.#tasks.log.warn({ err: error, taskId: attempt.job.taskId }, 'a task that did not start stays where it is');
+      });
+    }
+  }
+
+  async #unclaimed(attempt: Attempt): Promise<void> {
+    const { attempts, ender, graces, log, metrics, signal } = this.#tasks;
+    const { taskId, sync } = attempt.job;
+    attempt.unclaimed = true;
+    metrics.attemptsLost.inc({ reason: 'not_claimed' });
+    log.warn(
+      { taskId, containerId: attempt.containerId, machineId: attempt.machineId },
+      'a task did not start in time',
+    );
+    if (!sync) {
+      await ender.takeBack(attempt, 'not_claimed');
+      return;
+    }
+    // An agent that does not know it says so, and it is queued again; one that has it ends it.
+    attempt.container?.link?.cancel(taskId, attempt.token, 'superseded');
+    if (!(await sleep(graces.claimAnswerMs, signal))) return;
+    if (attempts.current(taskId) === attempt && attempt.ending === undefined) await ender.abandon(attempt);
+  }
+}
