@@ -15,6 +15,7 @@ import { registerGauges } from './compose/gauges.ts';
 import { openExplain } from './compose/explain.ts';
 import { openPlacement } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
+import { joinReplicas } from './compose/replicas.ts';
 import { openStores } from './compose/stores.ts';
 import type { SchedulerSettings } from './config.ts';
 import { ContainerStops } from './containers/actions.ts';
@@ -49,7 +50,7 @@ import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
 import { Presence } from './presence.ts';
 import { ALONE, RedisBus } from './replicas/bus.ts';
-import { SharedState } from './replicas/shared-state.ts';
+import { Loads } from './replicas/loads.ts';
 import { openTaskQueues } from './queues/bullmq.ts';
 import { DueTimes } from './queues/due.ts';
 import { keysOf } from './queues/keys.ts';
@@ -151,9 +152,19 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const leases = new Leases(hot, keys);
   const loops = new LoopMetrics(registry, clock);
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
+  const loads = new Loads({
+    bus,
+    channel: keys.decideChannel,
+    instance,
+    slots,
+    onIdle: (containerId) => {
+      const entry = book.get(containerId);
+      if (entry !== undefined) autoscaler.attemptEnded(entry.spec.queue, containerId);
+    },
+  });
   const due = new DueTimes(clock, (queue) => {
     dispatcher.wake(queue);
-    autoscaler.wake(queue);
+    replicas.decisions.wanted(queue);
   });
   const tasks: Tasks = new Tasks({
     queues,
@@ -173,10 +184,13 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     clock,
     log,
     metrics: new TaskMetrics(registry),
-    isAlive: (replica) => presence.isAlive(replica),
+    isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
-    onDepth: (target, depth) => autoscaler.depthSeen(target, depth),
-    onAttemptEnded: (queue, containerId) => autoscaler.attemptEnded(queue, containerId),
+    onDepth: (target, depth) => autoscaler.depthSeen(target, depth, (queue) => replicas.decisions.wanted(queue)),
+    onAttemptEnded: (queue, containerId) => {
+      autoscaler.attemptEnded(queue, containerId);
+      replicas.leaving.look(containerId);
+    },
     listRows: async (workspaceId, filter) => {
       const { taskIds, ...rest } = filter;
       const rows = await listTasks(db, { workspaceId, ...rest, ...(taskIds === undefined ? {} : { ids: taskIds }) });
@@ -191,6 +205,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     begin: (claim) => tasks.begin(claim),
     onIdle: (container) => autoscaler.attemptEnded(container.queue, container.containerId),
     onDue: (queue, dueMs) => due.add(queue, dueMs),
+    onNoRoom: (queue, taskId) => replicas.wakes.noRoom(queue, taskId),
   });
   tasks.attach(dispatcher);
 
@@ -211,6 +226,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     queues,
     book: leaderBook,
     slots,
+    loads,
     breakers,
     clock,
     log,
@@ -270,21 +286,13 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       for (const queue of served) dispatcher.wake(queue);
     },
   });
-  const sharedState = new SharedState({
-    bus,
-    channel: keys.stateChannel,
-    instance,
-    book,
-    machines,
-    onSuperseded: (machineId) => links.superseded(machineId),
-    log,
-  });
   book.onChange(({ entry, to, machineBefore }) => {
     if (entry.row.machineId !== null) links.machineChanged(entry.row.machineId);
     if (machineBefore !== null && machineBefore !== entry.row.machineId) links.machineChanged(machineBefore);
     if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
     if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
       slots.remove(entry.row.id);
+      loads.forget(entry.row.id);
       void tasks.containerGone(entry.row.id);
     }
   });
@@ -301,10 +309,37 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
     leases,
-    onQueueChanged: (queue) => autoscaler.wake(queue),
+    onQueueChanged: (queue) => replicas.decisions.wanted(queue),
+    revokeElsewhere: (taskId, lock) => bus.say(keys.revokeChannel, [taskId, lock]),
   });
   targets.onChange(({ deploymentId, target }) => {
     if (target?.active !== true) void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));
+  });
+  const replicas = joinReplicas({
+    bus,
+    db,
+    keys,
+    instance,
+    log,
+    leader,
+    presence,
+    book,
+    machines,
+    links,
+    slots,
+    loads,
+    queues,
+    leases,
+    records,
+    replies,
+    tasks,
+    actions,
+    dispatcher,
+    autoscaler,
+  });
+  machines.onChange((machine) => {
+    // Said by the leader; whoever sent its attempts ends them.
+    if (machine.health === 'LOST' && !isLeader()) void tasks.machineLost(machine.row.id);
   });
   const workers = new Workers({ db, machines, book, slots, clock, log, isLeader });
   // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
@@ -380,7 +415,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.forgetOthers() : undefined) },
       presence,
       // Listening first: what is written while the rows are read is heard.
-      ...(bus instanceof RedisBus ? [bus, sharedState] : []),
+      ...replicas.listening,
       { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },
       { name: 'containers', start: () => book.load() },
       leader,
@@ -411,12 +446,13 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
         ender: tasks.ender,
         changes: tasks.changes,
         jobOf: (taskId) => acceptedJobOf(db, taskId),
-        isAlive: (replica) => presence.isAlive(replica),
+        isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
         onReturned: (queue) => {
           dispatcher.wake(queue);
           autoscaler.wake(queue);
         },
       }),
+      ...replicas.running,
       {
         name: 'http',
         start: async () => void (await surfaces.server.start(settings.LONGSHORE_HTTP_ADDRESS)),

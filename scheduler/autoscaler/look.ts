@@ -4,10 +4,10 @@ import type { Clock } from '#shared/clock.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { DeploymentFacts } from '../deployments/state.ts';
-import type { SlotTable } from '../dispatch/slots.ts';
 import type { DueTimes } from '../queues/due.ts';
 import type { QueueDepth } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
+import type { Loads } from '../replicas/loads.ts';
 import type { Breakers } from './breakers.ts';
 import { breakerPhase } from './breaker.ts';
 import type { ScaleBounds, ScaleContainer, ScaleInput } from './decide.ts';
@@ -18,7 +18,7 @@ import { largestWanted, nextLeaves } from './window.ts';
 
 export interface LookParts {
   readonly book: Book;
-  readonly slots: SlotTable;
+  readonly loads: Pick<Loads, 'of'>;
   readonly clock: Clock;
   readonly due: DueTimes;
   readonly breakers: Breakers;
@@ -86,15 +86,15 @@ export class Look {
   }
 
   #container(entry: BookEntry): ScaleContainer {
-    const container = this.#parts.slots.get(entry.row.id);
+    const load = this.#parts.loads.of(entry.row.id);
     return {
       id: entry.row.id,
       state: entry.row.state,
-      // On a machine linked elsewhere, or not linked (yet): what it works on is not known, so it counts as busy.
-      attempts: container?.link === undefined ? (entry.row.state === 'RUNNING' ? 1 : 0) : container.inFlight,
-      idleSinceMs: container?.idleSinceMs ?? entry.row.createdAtMs,
+      // On a machine that is not linked (yet), or whose replica has not told: what it works on is not known, so it counts as busy.
+      attempts: load?.inFlight ?? (entry.row.state === 'RUNNING' ? 1 : 0),
+      idleSinceMs: load?.idleSinceMs ?? entry.row.createdAtMs,
       createdAtMs: entry.row.createdAtMs,
-      keepWarmMs: container?.keepWarmMs ?? 0,
+      keepWarmMs: load?.keepWarmMs ?? 0,
       warmUp: entry.spec.warmUp === true,
       returned: this.#returned.has(entry.row.id),
     };

@@ -13,6 +13,7 @@ import type { LoopMetrics } from '../loop-metrics.ts';
 import type { DueTimes } from '../queues/due.ts';
 import type { QueueDepth, TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
+import type { Loads } from '../replicas/loads.ts';
 import type { Breakers } from './breakers.ts';
 import type { ScaleDecision, ScaleInput } from './decide.ts';
 import { decideScale, isLive, wantedContainers } from './decide.ts';
@@ -29,6 +30,7 @@ export interface AutoscalerParts {
   readonly queues: TaskQueues;
   readonly book: Book;
   readonly slots: SlotTable;
+  readonly loads: Pick<Loads, 'of' | 'isHere'>;
   readonly breakers: Breakers;
   readonly clock: Clock;
   readonly log: Log;
@@ -141,17 +143,17 @@ export class Autoscaler {
     this.#timer ??= setTimeout(() => void this.#round(), COALESCE_MS);
   }
 
-  /** A task came in: only when its queue asks for more than lives is a round worth it. */
-  depthSeen(target: Target, depth: number): void {
+  /** A task came in: only when its queue asks for more than lives is a round worth it. @param wanted - told of such a queue; absent: a round here */
+  depthSeen(target: Target, depth: number, wanted: (queue: QueueName) => void = (queue) => this.wake(queue)): void {
     let live = 0;
     for (const entry of this.#parts.book.ofQueue(target.queue)) if (isLive(entry.row.state)) live += 1;
-    if (wantedContainers(this.#look.bounds(target), depth) > live) this.wake(target.queue);
+    if (wantedContainers(this.#look.bounds(target), depth) > live) wanted(target.queue);
   }
 
   /** A container may have become idle: its keep-warm runs from now. */
   attemptEnded(queue: QueueName, containerId: ContainerId): void {
-    const { slots, breakers, book } = this.#parts;
-    const container = slots.get(containerId);
+    const { loads, breakers, book } = this.#parts;
+    const container = loads.of(containerId);
     // A container that served a task works: what failed before it is over.
     if (breakers.has(queue) && container !== undefined && container.completed > 0) {
       const entry = book.get(containerId);
@@ -347,15 +349,17 @@ export class Autoscaler {
     }
   }
 
-  /** Still without an attempt at this very moment: no more tasks go there, then it is told to stop. */
+  /** Still without an attempt at this very moment: no more tasks go there, then it is told to stop. Linked to another replica: it is asked to leave, and stops when that one sees it idle. */
   async #letGo(id: ContainerId): Promise<void> {
-    const { book, slots, log } = this.#parts;
+    const { book, slots, loads, log } = this.#parts;
     const entry = book.get(id);
     if (entry === undefined) return;
     const container = slots.get(id);
     if (container !== undefined && container.inFlight > 0) return;
     slots.leave(id);
-    const event = entry.row.state === 'PENDING' || entry.row.state === 'ASSIGNED' ? 'abandon' : 'stop';
+    const { state } = entry.row;
+    const isServed = state === 'RUNNING' && !loads.isHere(id);
+    const event = state === 'PENDING' || state === 'ASSIGNED' ? 'abandon' : isServed ? 'drain' : 'stop';
     let moved: Moved = 'refused';
     try {
       moved = await book.transition(id, event, { change: { reason: 'scaled_in' } });
@@ -393,15 +397,24 @@ export class Autoscaler {
     this.wake(entry.spec.queue);
   }
 
+  /** Some container of it is ready, at whichever replica. */
+  #isServed(queue: QueueName): boolean {
+    const { book, slots, loads } = this.#parts;
+    if (slots.hasReady(queue)) return true;
+    for (const { row } of book.ofQueue(queue))
+      if (row.state === 'RUNNING' && loads.of(row.id) !== undefined) return true;
+    return false;
+  }
+
   /** A start that failed, or an exit right after it with nothing done, counts against the queue. */
   #failed({ entry, from }: BookChange): void {
-    const { slots, clock, breakers } = this.#parts;
+    const { loads, clock, breakers } = this.#parts;
     const { row, spec } = entry;
     const nowMs = clock.nowMs();
     // What another replica wrote may be learned some moves later: whether it was ever ready stands in the row.
     const failedStart = row.startedAtMs === null && from !== 'RUNNING';
     const upMs = (row.endedAtMs ?? nowMs) - (row.startedAtMs ?? nowMs);
-    const completed = slots.get(row.id)?.completed ?? 0;
+    const completed = loads.of(row.id)?.completed ?? 0;
     const failedEarly = !failedStart && from !== 'DRAINING' && completed === 0 && upMs < EARLY_EXIT_MS;
     if (!failedStart && !failedEarly) return;
     const reason = row.reason ?? 'user_error';
@@ -409,7 +422,7 @@ export class Autoscaler {
     const lastLines = row.message ?? row.reason ?? 'the container did not start';
     const { id: containerId, createdAtMs } = row;
     breakers.failed(spec.queue, { containerId, createdAtMs, atMs: nowMs, reason, message: lastLines });
-    if (failedStart && !slots.hasReady(spec.queue)) this.#parts.onStartFailed(spec.queue, lastLines);
+    if (failedStart && !this.#isServed(spec.queue)) this.#parts.onStartFailed(spec.queue, lastLines);
   }
 }
 

@@ -42,6 +42,7 @@ export class Dispatcher {
   readonly #begin: (claim: Claim) => void;
   readonly #onDue: (queue: QueueName, dueMs: number) => void;
   readonly #onIdle: ((container: ReadyContainer) => void) | undefined;
+  readonly #onNoRoom: ((queue: QueueName, taskId: TaskId | undefined) => void) | undefined;
   readonly #states = new Map<QueueName, QueueState>();
   #stopped = false;
 
@@ -54,6 +55,8 @@ export class Dispatcher {
     readonly begin: (claim: Claim) => void;
     /** An empty fetch gave the slot back, and the container has nothing to do: its keep-warm may have run out meanwhile. */
     readonly onIdle?: (container: ReadyContainer) => void;
+    /** A job waits, and no container here has a slot for it: another replica's may. */
+    readonly onNoRoom?: (queue: QueueName, taskId: TaskId | undefined) => void;
     /** The queue's next delayed job is due then. */
     readonly onDue: (queue: QueueName, dueMs: number) => void;
   }) {
@@ -64,20 +67,32 @@ export class Dispatcher {
     this.#begin = parts.begin;
     this.#onDue = parts.onDue;
     this.#onIdle = parts.onIdle;
+    this.#onNoRoom = parts.onNoRoom;
   }
 
-  /** A job is in the queue (named when this replica added it), or may be. */
+  /** A job is in the queue (named when this replica added it), or may be. Whoever has room for it elsewhere is told where nobody has here. */
   wake(queue: QueueName, taskId?: TaskId): void {
+    if (!this.wakeHere(queue, taskId)) this.#onNoRoom?.(queue, taskId);
+  }
+
+  /** The same, for this replica's own containers alone. @returns false: none of them has a slot */
+  wakeHere(queue: QueueName, taskId?: TaskId): boolean {
     const state = this.#stateOf(queue);
     state.wakes += 1;
     if (taskId !== undefined && state.expected.size < MAX_EXPECTED) state.expected.set(taskId, state.wakes);
     else state.backlog = true;
-    this.#pump(queue, state);
+    if (this.#pump(queue, state)) return true;
+    // Without containers here nothing is remembered: one that becomes ready looks by itself.
+    if (state.fetching === 0 && !this.#slots.has(queue)) this.#states.delete(queue);
+    return false;
   }
 
   /** A job that was expected will not come: removed before it was fetched. */
   forget(queue: QueueName, taskId: TaskId): void {
-    this.#states.get(queue)?.expected.delete(taskId);
+    const state = this.#states.get(queue);
+    if (state === undefined) return;
+    state.expected.delete(taskId);
+    if (isIdle(state)) this.#states.delete(queue);
   }
 
   /** The attempt in that container ended: its slot is free again. */
@@ -102,18 +117,20 @@ export class Dispatcher {
     return state;
   }
 
-  #pump(queue: QueueName, state: QueueState): void {
-    if (this.#stopped || state.retry !== undefined) return;
+  /** @returns false: jobs wait for want of a slot */
+  #pump(queue: QueueName, state: QueueState): boolean {
+    if (this.#stopped || state.retry !== undefined) return true;
     while (state.fetching < state.expected.size || (state.backlog && state.fetching < BACKLOG_FETCHES)) {
       const container = chooseContainer(this.#slots.of(queue), Math.random);
-      if (container === undefined) return;
+      // A fetch under way may bring what a wake-up without a name is about.
+      if (container === undefined) return state.backlog && state.fetching > 0;
       container.inFlight += 1;
       state.fetching += 1;
       void this.#fetch(queue, state, container);
     }
-    const idle = state.fetching === 0 && state.expected.size === 0 && !state.backlog;
     // A newer state may have taken its place while this one was still held by a fetch.
-    if (idle && this.#states.get(queue) === state) this.#states.delete(queue);
+    if (isIdle(state) && this.#states.get(queue) === state) this.#states.delete(queue);
+    return true;
   }
 
   async #fetch(queue: QueueName, state: QueueState, container: ReadyContainer): Promise<void> {
@@ -158,3 +175,5 @@ export class Dispatcher {
     }, FETCH_RETRY_MS);
   }
 }
+
+const isIdle = (state: QueueState): boolean => state.fetching === 0 && state.expected.size === 0 && !state.backlog;

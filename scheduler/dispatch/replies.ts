@@ -1,5 +1,5 @@
-// Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit. A reply settles its caller exactly once.
-import type { QueueName, TaskId } from '#shared/domain/ids.ts';
+// Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit. A reply settles its caller exactly once; one for a caller of another replica goes there.
+import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Finished } from '../tasks/task-service.ts';
 
@@ -10,6 +10,8 @@ export interface Waiting {
 }
 
 interface Entry extends Waiting {
+  /** Monotonic. */
+  readonly sinceMs: number;
   readonly resolve: (finished: Finished) => void;
   timer: NodeJS.Timeout;
 }
@@ -20,15 +22,26 @@ const LOOK_AGAIN_MS = 5_000;
 export class Replies {
   readonly #entries = new Map<TaskId, Entry>();
   readonly #onWaitLimit: (waiting: Waiting) => void;
+  #elsewhere: ((replica: InstanceId, taskId: TaskId, finished: Finished) => void) | undefined;
 
   constructor(onWaitLimit: (waiting: Waiting) => void) {
     this.#onWaitLimit = onWaitLimit;
   }
 
+  /** Where answers for callers of other replicas go. */
+  connect(elsewhere: (replica: InstanceId, taskId: TaskId, finished: Finished) => void): void {
+    this.#elsewhere = elsewhere;
+  }
+
   /** Waits for the answer; `onWaitLimit` is told when `waitMs` passed without one, and every few seconds after that. */
   wait(waiting: Waiting, waitMs: number): Promise<Finished> {
     return new Promise((resolve) => {
-      const entry: Entry = { ...waiting, resolve, timer: setTimeout(() => this.#limit(entry, waiting), waitMs) };
+      const entry: Entry = {
+        ...waiting,
+        sinceMs: performance.now(),
+        resolve,
+        timer: setTimeout(() => this.#limit(entry, waiting), waitMs),
+      };
       this.#entries.set(waiting.taskId, entry);
     });
   }
@@ -55,6 +68,21 @@ export class Replies {
     clearTimeout(entry.timer);
     entry.resolve(finished);
     return true;
+  }
+
+  /** To whoever waits, here or at that replica. */
+  deliver(replica: InstanceId, taskId: TaskId, finished: Finished): void {
+    if (!this.settle(taskId, finished)) this.#elsewhere?.(replica, taskId, finished);
+  }
+
+  /** Who has waited for at least so long. */
+  *waitingSince(ageMs: number): Iterable<Waiting> {
+    const untilMs = performance.now() - ageMs;
+    for (const entry of this.#entries.values()) if (entry.sinceMs <= untilMs) yield entry;
+  }
+
+  get(taskId: TaskId): Waiting | undefined {
+    return this.#entries.get(taskId);
   }
 
   has(taskId: TaskId): boolean {

@@ -134,6 +134,14 @@ export class SlotTable {
     return [...queues];
   }
 
+  has(queue: QueueName): boolean {
+    return this.#byQueue.has(queue);
+  }
+
+  all(): Iterable<ReadyContainer> {
+    return this.#byId.values();
+  }
+
   of(queue: QueueName): Iterable<ReadyContainer> {
     return this.#byQueue.get(queue)?.values() ?? [];
   }

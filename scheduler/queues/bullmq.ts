@@ -280,6 +280,22 @@ class BullmqTaskQueues implements TaskQueues {
     return ids as TaskId[];
   }
 
+  async held(name: QueueName, limit = 1000): Promise<readonly HeldLock[]> {
+    const ids = await this.activeIds(name, limit);
+    const { backend } = this.#queue(name);
+    const held: HeldLock[] = [];
+    for (let at = 0; at < ids.length; at += PIPELINE_BATCH) {
+      const batch = ids.slice(at, at + PIPELINE_BATCH);
+      const keys = batch.map((id) => backend.toKey(`${id}:lock`));
+      const tokens = await this.#asking(`read the locks of ${name}`, this.#client.mget(keys));
+      for (const [index, taskId] of batch.entries()) {
+        const lock = tokens[index];
+        if (typeof lock === 'string') held.push({ queue: name, taskId, lock: lock as LockToken });
+      }
+    }
+    return held;
+  }
+
   async scanStalled(name: QueueName): Promise<readonly TaskId[]> {
     const moved = await this.#asking(`scan ${name}`, this.#queue(name).backend.moveStalledJobsToWait());
     return moved as TaskId[];
@@ -325,22 +341,8 @@ class BullmqTaskQueues implements TaskQueues {
     }
   }
 
-  async #heldBy(
-    name: QueueName,
-    locks: ReadonlySet<string>,
-  ): Promise<readonly { readonly taskId: TaskId; readonly lock: LockToken }[]> {
-    const ids = await this.activeIds(name, 100_000);
-    const { backend } = this.#queue(name);
-    const held: { taskId: TaskId; lock: LockToken }[] = [];
-    for (let at = 0; at < ids.length; at += PIPELINE_BATCH) {
-      const batch = ids.slice(at, at + PIPELINE_BATCH);
-      const tokens = await this.#client.mget(batch.map((id) => backend.toKey(`${id}:lock`)));
-      for (const [index, taskId] of batch.entries()) {
-        const lock = tokens[index];
-        if (typeof lock === 'string' && locks.has(lock)) held.push({ taskId, lock: lock as LockToken });
-      }
-    }
-    return held;
+  async #heldBy(name: QueueName, locks: ReadonlySet<string>): Promise<readonly HeldLock[]> {
+    return (await this.held(name, 100_000)).filter(({ lock }) => locks.has(lock));
   }
 
   /** Reads the depth once, behind all adds of this turn and on the same connection; an add's own is less by those that came after it. */

@@ -34,10 +34,10 @@ export interface Keys {
   readonly reserving: string;
   /** Answers travel to the replica whose caller waits. */
   readonly repliesChannel: (instance: InstanceId) => string;
-  /** Assignments and cancels for machines linked to that replica. */
+  /** Wake-ups for containers on machines linked to that replica. */
   readonly linkChannel: (instance: InstanceId) => string;
-  /** A job arrived for which the adding replica has no room; payload: queue name. */
-  readonly wakeChannel: string;
+  /** Attempts whose task another replica ended. */
+  readonly revokeChannel: string;
   /** Rows of containers and machines that a replica wrote; the others read them. */
   readonly stateChannel: string;
   /** Something cached changed; payload: JSON `{kind, id}`. */
@@ -73,7 +73,7 @@ export function keysOf(prefix = 'ls'): Keys {
     reserving: `${prefix}:reserving`,
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
-    wakeChannel: `${prefix}:wake`,
+    revokeChannel: `${prefix}:revoke`,
     stateChannel: `${prefix}:state`,
     invalidateChannel: `${prefix}:invalidate`,
     decideChannel: `${prefix}:decide`,

@@ -101,6 +101,8 @@ export interface TaskQueues {
   depths(queues: readonly QueueName[]): Promise<readonly QueueDepth[]>;
   /** Ids of fetched jobs, newest first; at most `limit` (1 000) of them. */
   activeIds(queue: QueueName, limit?: number): Promise<readonly TaskId[]>;
+  /** Fetched jobs with the locks that hold them, newest first; at most `limit` (1 000) of them. */
+  held(queue: QueueName, limit?: number): Promise<readonly HeldLock[]>;
   /** Brings jobs back whose lock ran out (two passes, at least 30 s apart, each effective once per 30 s over all replicas). @returns ids moved */
   scanStalled(queue: QueueName): Promise<readonly TaskId[]>;
   /** Deletes the queue with everything in it: its deployment was deleted. */

@@ -11,6 +11,7 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
+import type { TaskJob } from '../queues/jobs.ts';
 import { totalOf } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import type { Changes } from './changes.ts';
@@ -35,6 +36,8 @@ export interface ActionsParts {
   /** Not-final tasks of a queue by id, from the database: at most `limit`, those after `after`. */
   readonly openTasks: (queue: QueueName, limit: number, after: TaskId | undefined) => Promise<readonly TaskId[]>;
   readonly onQueueChanged: (queue: QueueName) => void;
+  /** An attempt that another replica may have: its task ended here. */
+  readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken) => void;
 }
 
 const CANCELLED: QueuedEnding = {
@@ -163,7 +166,7 @@ export class Actions implements TaskActions, DeploymentEffects {
 
   /** Waiting: taken out. Running here: revoked, and its handler told to stop. Held elsewhere: ended with the token that holds it. */
   async #cancel(record: TaskRecord, ending: QueuedEnding): Promise<boolean> {
-    const { queues, attempts, ender, records, leases, changes } = this.#parts;
+    const { queues, attempts, ender, records, changes } = this.#parts;
     for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
       const attempt = attempts.current(record.taskId);
       if (attempt !== undefined) return await this.#revoke(attempt, ending);
@@ -183,21 +186,35 @@ export class Actions implements TaskActions, DeploymentEffects {
         return true;
       }
       if (await ender.takeOut(record.queue, job, ending)) return true;
-      const lock: LockToken | undefined = await queues.lockOf(record.queue, record.taskId);
-      if (lock === undefined) continue;
-      const fence = await queues.fail(record.queue, record.taskId, lock, ending.failureReason);
-      if (fence.kind !== 'done') continue;
-      // Fetched here and sent while this was under way: its handler is told to stop.
-      const begun = attempts.current(record.taskId);
-      if (begun !== undefined) return await this.#revoke(begun, ending);
-      // Whoever holds it says that it runs, under the number of its attempt: the end is that attempt's.
-      const now = (await records.read(record.taskId)) ?? record;
-      const lease = await leases.read(record.taskId);
-      const attemptNumber = Math.max(lease?.attempt ?? 0, now.status === 'RUNNING' ? now.attempt : now.attempt + 1);
-      await ender.endQueued(record.queue, job, ending, { status: now.status, attempt: attemptNumber });
-      return true;
+      if (await this.#endHeld(record.queue, job, ending)) return true;
     }
     return false;
+  }
+
+  /** Some attempt holds it, perhaps one of another replica: ended under its token, and whoever has it is told. @returns false: it is not held any more */
+  async #endHeld(queue: QueueName, job: TaskJob, ending: QueuedEnding): Promise<boolean> {
+    const { queues, attempts, ender, records, leases } = this.#parts;
+    const lock: LockToken | undefined = await queues.lockOf(queue, job.taskId);
+    if (lock === undefined) return false;
+    const fence = await queues.fail(queue, job.taskId, lock, ending.failureReason);
+    if (fence.kind !== 'done') return false;
+    // Fetched here and sent while this was under way: its handler is told to stop.
+    const begun = attempts.current(job.taskId);
+    if (begun !== undefined) return await this.#revoke(begun, ending);
+    this.#parts.revokeElsewhere?.(job.taskId, lock);
+    // Whoever holds it says that it runs, under the number of its attempt: the end is that attempt's.
+    const now = await records.read(job.taskId);
+    const lease = await leases.read(job.taskId);
+    const known = now === undefined ? job.attempts + 1 : now.status === 'RUNNING' ? now.attempt : now.attempt + 1;
+    const attempt = Math.max(lease?.attempt ?? 0, known);
+    await ender.endQueued(queue, job, ending, { status: now?.status ?? 'PENDING', attempt });
+    return true;
+  }
+
+  /** Another replica ended the task of that attempt: its handler is told to stop. */
+  revokedElsewhere(taskId: TaskId, lock: LockToken): void {
+    const attempt = this.#parts.attempts.current(taskId);
+    if (attempt?.lock === lock) void this.#revoke(attempt, CANCELLED);
   }
 
   #revoke(attempt: Attempt, ending: QueuedEnding): Promise<boolean> {
@@ -275,9 +292,10 @@ export class Actions implements TaskActions, DeploymentEffects {
       try {
         if (attempt !== undefined) await this.#revoke(attempt, ending);
         else if (!(await this.#parts.ender.takeOut(queue, waiting.job, ending))) {
-          // Fetched this very moment: whoever holds it finds nobody waiting, or is revoked below.
+          // Fetched this very moment, or it runs on a machine linked to another replica.
           const now = this.#parts.attempts.current(waiting.taskId);
           if (now !== undefined) await this.#revoke(now, ending);
+          else await this.#endHeld(queue, waiting.job, ending);
         }
       } catch (error) {
         this.#parts.log.warn(

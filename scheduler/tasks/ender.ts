@@ -202,7 +202,7 @@ export class Ender {
       return true;
     }
     if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
-    this.answer(job.taskId, ending.status, ending.httpStatus, text);
+    this.#deliver(job, ending.status, ending.httpStatus, text);
     metrics.finished.inc({ stub_type: job.kind, status: ending.status });
     metrics.execution.observe(
       { stub_type: job.kind, status: ending.status },
@@ -377,10 +377,10 @@ export class Ender {
     const { changes, clock, metrics } = this.#parts;
     const record = finalOf(job, queue, from.attempt, status, clock.nowMs(), { failureReason, ...extra });
     if (!(await changes.applied(from.status, ENDED_BY[status], record))) {
-      this.answer(job.taskId, from.status, HTTP_STATUS[from.status], errorBody(ending.text));
+      this.#deliver(job, from.status, HTTP_STATUS[from.status], errorBody(ending.text));
       return;
     }
-    this.answer(job.taskId, status, ending.httpStatus, errorBody(ending.text));
+    this.#deliver(job, status, ending.httpStatus, errorBody(ending.text));
     metrics.finished.inc({ stub_type: job.kind, status });
     this.dropInput(job);
   }
@@ -416,11 +416,20 @@ export class Ender {
     metrics.waiting.set(replies.size);
   }
 
+  /** Its caller, at whichever replica it waits. */
+  #deliver(job: TaskJob, status: TaskStatus, httpStatus: number, body: string): void {
+    if (!job.sync) return;
+    const { replies, metrics } = this.#parts;
+    replies.deliver(job.replica, job.taskId, { status, httpStatus, body });
+    metrics.waiting.set(replies.size);
+  }
+
   /** Whoever still waits for a task that ended elsewhere. */
   async answerFrom(record: TaskRecord): Promise<void> {
     if (!this.#parts.replies.has(record.taskId) || !isTerminalTask(record.status)) return;
     const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
-    this.answer(record.taskId, record.status, HTTP_STATUS[record.status], body);
+    const httpStatus = record.failureReason === 'lost' ? 502 : HTTP_STATUS[record.status];
+    this.answer(record.taskId, record.status, httpStatus, body);
   }
 
   async resultText(record: TaskRecord): Promise<string | undefined> {

@@ -225,6 +225,19 @@ export class TaskRecords {
     return sending !== undefined && (unsent === undefined || isNewer(sending, unsent)) ? sending : unsent;
   }
 
+  /** Newest records of those tasks as far as Redis has them, in no order; for tasks that ended a moment ago. @throws when Redis does not answer */
+  async readHeld(taskIds: readonly TaskId[]): Promise<readonly TaskRecord[]> {
+    if (taskIds.length === 0) return [];
+    const texts = await this.#client.mget(taskIds.map((taskId) => this.#keys.task(taskId)));
+    return texts.filter((text) => text !== null).map(parseTaskRecord);
+  }
+
+  /** Its end is recorded elsewhere: what still waits to be written here says nothing new. */
+  endedElsewhere(taskId: TaskId): void {
+    this.#soon.delete(taskId);
+    this.#older.delete(taskId);
+  }
+
   /** True while so many records wait for the database that nothing new may be admitted (answer 503, retry later). */
   isOverloaded(): boolean {
     const overloaded =

@@ -53,7 +53,8 @@ export class Sender {
     if ((claim.starts > 1 || job.attempts > 0) && (await this.#endedBefore(claim))) return;
     // A first fetch cannot meet a lease; a later one of a synchronous task must not run what was sent before.
     const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
-    const callerWaits = this.#callerWaits(job);
+    const waits = this.#callerWaits(job);
+    const callerWaits = typeof waits === 'boolean' ? waits : await waits;
     const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits, leaseSeen });
     if (verdict.kind === 'finish') {
       await this.#finishFetched(claim, verdict);
@@ -131,7 +132,7 @@ export class Sender {
   }
 
   /** Here: known exactly. Elsewhere: as far as that replica is present. */
-  #callerWaits(job: TaskJob): boolean {
+  #callerWaits(job: TaskJob): boolean | Promise<boolean> {
     return job.replica === this.#tasks.instance
       ? this.#tasks.replies.has(job.taskId)
       : this.#tasks.isAlive(job.replica);

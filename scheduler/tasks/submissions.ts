@@ -63,7 +63,7 @@ export class Submissions {
       await queues.open(target.queue);
       const adding = queues.add(target.queue, job);
       // Where a slot is free the fetch leaves with the add, right behind it: one round trip less. Above the bound it finds an older task, or this one runs already.
-      if (target.sync) process.nextTick(() => this.#tasks.dispatcher().wake(target.queue, taskId));
+      if (target.sync) process.nextTick(() => this.#tasks.dispatcher().wakeHere(target.queue, taskId));
       depth = (await adding).depth;
       if (depth > config.maxPendingTasks) undone = await queues.remove(target.queue, taskId);
     } catch (error) {

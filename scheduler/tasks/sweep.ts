@@ -37,7 +37,7 @@ export interface TaskSweepParts {
   /** The queue entry of an asynchronous task that has not ended, as its row keeps it. */
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly isLeader: () => boolean;
-  readonly isAlive: (replica: InstanceId) => boolean;
+  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   /** Rows looked at in one round; tests make it small. */
   readonly batch?: number;
   /** Jobs came back to that queue, or have waited there so long that a wake-up may have been lost. */
@@ -109,7 +109,7 @@ export class TaskSweep {
       if (clock.nowMs() - row.updatedAtMs >= GONE_AFTER_MS) await this.#jobGone(record);
       return;
     }
-    if (job.sync && !this.#parts.isAlive(job.replica)) {
+    if (job.sync && !(await this.#parts.isAlive(job.replica))) {
       await ender.takeOut(row.queue, job, CALLER_GONE);
     } else if (!job.sync && clock.nowMs() > job.deadlineMs) {
       await ender.takeOut(row.queue, job, EXPIRED);

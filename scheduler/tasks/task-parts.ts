@@ -40,8 +40,8 @@ export interface TaskServiceParts {
   readonly log: Log;
   readonly metrics: TaskMetrics;
   readonly graces?: Partial<TaskGraces>;
-  /** Is another replica's presence known? */
-  readonly isAlive: (replica: InstanceId) => boolean;
+  /** Is another replica present? Asked of Redis where it is not known, because it may have started a moment ago. */
+  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   /** Whether the deployment still takes tasks. */
   readonly isActive: (target: Target) => boolean | Promise<boolean>;
   /** A queue grew or an attempt ended: the autoscaler may care. */

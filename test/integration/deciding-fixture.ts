@@ -3,10 +3,12 @@
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
-import { queueNameOf } from '#shared/domain/ids.ts';
+import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { Breakers } from '#scheduler/autoscaler/breakers.ts';
+import { ALONE } from '#scheduler/replicas/bus.ts';
+import { Loads } from '#scheduler/replicas/loads.ts';
 import { Autoscaler } from '#scheduler/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
@@ -93,6 +95,7 @@ export class World {
       queues: this.#queues(),
       book: this.book,
       slots,
+      loads: new Loads({ bus: ALONE, channel: 'decide', instance: newInstanceId(), slots, onIdle: () => undefined }),
       breakers: this.breakers,
       clock,
       log: quiet,

@@ -322,3 +322,9 @@ export async function acceptedJobOf(db: Queryable, taskId: TaskId): Promise<stri
   const { rows } = await db.query<{ job: string | null }>('select job from tasks where id = $1 and rank < 3', [taskId]);
   return rows[0]?.job ?? undefined;
 }
+
+/** Queues with a task that has not ended, as far as the records have come. */
+export async function openQueues(db: Queryable): Promise<readonly QueueName[]> {
+  const { rows } = await db.query<{ queue: string }>('select distinct queue from tasks where rank < 3');
+  return rows.map((row) => row.queue as QueueName);
+}

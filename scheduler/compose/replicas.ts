@@ -1,0 +1,127 @@
+// This process among others: what they tell each other, and what is done about one that died. With embedded stores there are no others, and nothing is said.
+import type { InstanceId } from '#shared/domain/ids.ts';
+import type { Part } from '#shared/lifecycle.ts';
+import type { Log } from '#shared/log.ts';
+import type { Autoscaler } from '../autoscaler/loop.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Replies } from '../dispatch/replies.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { Links } from '../fleet/links.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { LeaderLease } from '../leader.ts';
+import type { Presence } from '../presence.ts';
+import type { Keys } from '../queues/keys.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import { Answers } from '../replicas/answers.ts';
+import type { Bus } from '../replicas/bus.ts';
+import { RedisBus } from '../replicas/bus.ts';
+import { DeadReplicas } from '../replicas/dead-replicas.ts';
+import { Decisions } from '../replicas/decisions.ts';
+import { Leaving } from '../replicas/leaving.ts';
+import type { Loads } from '../replicas/loads.ts';
+import { SharedState } from '../replicas/shared-state.ts';
+import { Wakes } from '../replicas/wakes.ts';
+import type { Db } from '../store/db.ts';
+import { openQueues } from '../store/queries/tasks.ts';
+import type { Actions } from '../tasks/actions.ts';
+import type { TaskRecords } from '../tasks/records.ts';
+import type { Tasks } from '../tasks/service.ts';
+
+export interface ReplicasParts {
+  readonly bus: Bus;
+  readonly db: Db;
+  readonly keys: Keys;
+  readonly instance: InstanceId;
+  readonly log: Log;
+  readonly leader: LeaderLease;
+  readonly presence: Presence;
+  readonly book: ContainerBook;
+  readonly machines: Machines;
+  readonly links: Links;
+  readonly slots: SlotTable;
+  readonly loads: Loads;
+  readonly queues: TaskQueues;
+  readonly leases: Leases;
+  readonly records: TaskRecords;
+  readonly replies: Replies;
+  readonly tasks: Tasks;
+  readonly actions: Actions;
+  readonly dispatcher: Dispatcher;
+  readonly autoscaler: Autoscaler;
+}
+
+export interface Replicas {
+  /** Listening, before rows are read for the first time. */
+  readonly listening: readonly Part[];
+  /** What runs beside everything else. */
+  readonly running: readonly Part[];
+  readonly wakes: Wakes;
+  readonly decisions: Decisions;
+  readonly leaving: Leaving;
+}
+
+export function joinReplicas(parts: ReplicasParts): Replicas {
+  const { bus, db, keys, instance, log, leader, presence, book, machines, slots, loads, dispatcher, autoscaler } =
+    parts;
+  const { queues, leases, tasks } = parts;
+  const sharedState = new SharedState({
+    bus,
+    channel: keys.stateChannel,
+    instance,
+    book,
+    machines,
+    onSuperseded: (machineId) => parts.links.superseded(machineId),
+    log,
+  });
+  const wakes = new Wakes({
+    bus,
+    channelOf: keys.linkChannel,
+    instance,
+    book,
+    machines,
+    presence,
+    loads,
+    dispatcher: () => dispatcher,
+  });
+  const decisions = new Decisions(bus, keys.decideChannel, () => leader.isLeader(), autoscaler);
+  const answers = new Answers({
+    bus,
+    channelOf: keys.repliesChannel,
+    instance,
+    replies: parts.replies,
+    attempts: tasks.attempts,
+    ender: tasks.ender,
+    records: parts.records,
+    dispatcher,
+    log,
+  });
+  bus.on(keys.revokeChannel, (message) => {
+    const [taskId, lock] = message as Parameters<Actions['revokedElsewhere']>;
+    parts.actions.revokedElsewhere(taskId, lock);
+  });
+  const leaving = new Leaving(book, slots, log);
+  const deadReplicas = new DeadReplicas({
+    presence,
+    machines,
+    book,
+    queues,
+    leases,
+    openQueues: () => openQueues(db),
+    isLeader: () => leader.isLeader(),
+    onReturned: (queue) => {
+      dispatcher.wake(queue);
+      autoscaler.wake(queue);
+    },
+    log,
+  });
+  const isAlone = !(bus instanceof RedisBus);
+  return {
+    listening: isAlone ? [] : [bus, sharedState],
+    running: isAlone ? [leaving] : [leaving, loads, answers, deadReplicas],
+    wakes,
+    decisions,
+    leaving,
+  };
+}

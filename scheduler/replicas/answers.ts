@@ -1,0 +1,109 @@
+// Answers that cross replicas: whoever ended a synchronous task says it on the channel of the replica whose caller waits. A message that was lost is found in the task's record, which is written
+// before it is sent: looked up after each gap in the messages and every few seconds, for callers that have waited that long and whose task does not run here.
+import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Replies } from '../dispatch/replies.ts';
+import type { Attempts } from '../tasks/attempts.ts';
+import type { Ender } from '../tasks/ender.ts';
+import type { TaskRecords } from '../tasks/records.ts';
+import type { Finished } from '../tasks/task-service.ts';
+import type { Bus } from './bus.ts';
+
+/** A larger body is read from the record, or from its object. */
+const MOST_INLINE = 64 * 1024;
+const LOOK_UP_EVERY_MS = 5_000;
+const LOOK_UP_BATCH = 500;
+
+/** Task, status, HTTP status, body; null: too large, it stands in the record. */
+type Answer = readonly [TaskId, Finished['status'], number, string | null];
+
+export interface AnswersParts {
+  readonly bus: Bus;
+  readonly channelOf: (replica: InstanceId) => string;
+  readonly instance: InstanceId;
+  readonly replies: Replies;
+  readonly attempts: Attempts;
+  readonly ender: Pick<Ender, 'answerFrom' | 'resultText'>;
+  readonly records: Pick<TaskRecords, 'read' | 'readHeld' | 'endedElsewhere'>;
+  readonly dispatcher: Pick<Dispatcher, 'forget'>;
+  readonly log: Log;
+  /** Tests shorten it. */
+  readonly lookUpEveryMs?: number;
+}
+
+export class Answers {
+  readonly name = 'answers';
+  readonly #parts: AnswersParts;
+  readonly #abort = new AbortController();
+  #lookingUp = false;
+
+  constructor(parts: AnswersParts) {
+    this.#parts = parts;
+    const { bus, channelOf, instance, replies } = parts;
+    replies.connect((replica, taskId, { status, httpStatus, body }) => {
+      if (replica === instance) return;
+      const inline = body.length <= MOST_INLINE ? body : null;
+      bus.say(channelOf(replica), [taskId, status, httpStatus, inline] satisfies Answer);
+    });
+    bus.on(channelOf(instance), (message) => void this.#heard(message as Answer));
+    bus.onGap(() => void this.lookUp(0));
+  }
+
+  start(): void {
+    void this.#loop();
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  async #heard([taskId, status, httpStatus, inline]: Answer): Promise<void> {
+    const { replies, records, dispatcher, log } = this.#parts;
+    const waiting = replies.get(taskId);
+    if (waiting === undefined) return;
+    records.endedElsewhere(taskId);
+    dispatcher.forget(waiting.queue, taskId);
+    try {
+      const body = inline ?? (await this.#bodyOf(taskId));
+      // Not there yet: the next look-up finds it.
+      if (body !== undefined) replies.settle(taskId, { status, httpStatus, body });
+    } catch (error) {
+      log.warn({ err: error, taskId }, 'the result of a task that ran at another replica is not readable yet');
+    }
+  }
+
+  async #bodyOf(taskId: TaskId): Promise<string | undefined> {
+    const record = await this.#parts.records.read(taskId);
+    if (record === undefined || !isTerminalTask(record.status)) return undefined;
+    return await this.#parts.ender.resultText(record);
+  }
+
+  async #loop(): Promise<void> {
+    const everyMs = this.#parts.lookUpEveryMs ?? LOOK_UP_EVERY_MS;
+    while (await sleep(everyMs, this.#abort.signal)) await this.lookUp(everyMs);
+  }
+
+  /** Callers whose task ended without their hearing of it. @param waitedMs - those who have waited for at least so long */
+  async lookUp(waitedMs: number): Promise<void> {
+    if (this.#lookingUp) return;
+    this.#lookingUp = true;
+    const { replies, attempts, records, ender, log } = this.#parts;
+    try {
+      const ids = [...replies.waitingSince(waitedMs)]
+        .map(({ taskId }) => taskId)
+        .filter((taskId) => attempts.current(taskId) === undefined);
+      for (let at = 0; at < ids.length; at += LOOK_UP_BATCH) {
+        for (const record of await records.readHeld(ids.slice(at, at + LOOK_UP_BATCH))) {
+          if (isTerminalTask(record.status)) await ender.answerFrom(record);
+        }
+      }
+    } catch (error) {
+      log.info({ err: error }, 'answers not looked up, trying again');
+    } finally {
+      this.#lookingUp = false;
+    }
+  }
+}

@@ -1,0 +1,99 @@
+// What a dead scheduler process left, seen to by the leader: machines whose link it held are SUSPECT until they redial, and jobs that it fetched and never sent go back to their queues at once. What it
+// had sent goes on in its containers, and is adopted by whichever replica their agents dial. Its name stays on the list of replicas until this is done, so that the next leader finds it.
+import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { Presence } from '../presence.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+
+const EVERY_MS = 1_000;
+const MOST_HELD = 100_000;
+
+export interface DeadReplicasParts {
+  readonly presence: Presence;
+  readonly machines: Machines;
+  readonly book: Pick<ContainerBook, 'queues'>;
+  readonly queues: Pick<TaskQueues, 'held' | 'giveBack'>;
+  readonly leases: Pick<Leases, 'isHeld'>;
+  /** Queues with tasks that have not ended, as the database knows them. */
+  readonly openQueues: () => Promise<readonly QueueName[]>;
+  readonly isLeader: () => boolean;
+  readonly onReturned: (queue: QueueName) => void;
+  readonly log: Log;
+}
+
+export class DeadReplicas {
+  readonly name = 'dead replicas';
+  readonly #parts: DeadReplicasParts;
+  readonly #abort = new AbortController();
+
+  constructor(parts: DeadReplicasParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    void this.#loop();
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  async #loop(): Promise<void> {
+    while (await sleep(EVERY_MS, this.#abort.signal)) {
+      try {
+        await this.round();
+      } catch (error) {
+        this.#parts.log.warn({ err: error }, 'what dead replicas left is not seen to yet');
+      }
+    }
+  }
+
+  /** One round; the timer's, and the tests'. */
+  async round(): Promise<void> {
+    const { presence, isLeader, log } = this.#parts;
+    if (!isLeader()) return;
+    await this.#orphans();
+    for (const replica of presence.dead) {
+      const returned = await this.#giveBack(replica);
+      await presence.forget(replica);
+      log.warn({ replica, returned }, 'a replica died; what it had fetched and not sent is back in its queue');
+    }
+  }
+
+  async #orphans(): Promise<void> {
+    const { machines, presence } = this.#parts;
+    const alive = new Map<InstanceId, boolean>();
+    for (const machine of machines.all()) {
+      const { replica } = machine.row;
+      const isLinked = machine.health === 'READY' || machine.health === 'RECONCILING';
+      if (!isLinked || machine.sessionId !== undefined || replica === null) continue;
+      const lives = alive.get(replica) ?? (await presence.ask(replica));
+      alive.set(replica, lives);
+      if (!lives) machines.orphaned(machine);
+    }
+  }
+
+  /** Our lease key is written before the send: a job that the dead one holds without a lease never left it. */
+  async #giveBack(replica: InstanceId): Promise<number> {
+    const { book, queues, leases, openQueues, onReturned } = this.#parts;
+    let returned = 0;
+    for (const queue of new Set([...book.queues(), ...(await openQueues())])) {
+      let some = false;
+      for (const { taskId, lock } of await queues.held(queue, MOST_HELD)) {
+        if (!isLockOf(replica, lock) || (await leases.isHeld(taskId))) continue;
+        const fence = await queues.giveBack(queue, taskId, lock);
+        if (fence.kind !== 'done') continue;
+        returned += 1;
+        some = true;
+      }
+      if (some) onReturned(queue);
+    }
+    return returned;
+  }
+}
+
+const isLockOf = (replica: InstanceId, lock: LockToken): boolean => lock.startsWith(`${replica}.`);

@@ -1,0 +1,36 @@
+// Queues that want a decision go to whoever leads: a replica that accepted a task, or gave one back, says so. Those that do not lead remember it, in case they are next.
+import type { QueueName } from '#shared/domain/ids.ts';
+import type { Autoscaler } from '../autoscaler/loop.ts';
+import type { Bus } from './bus.ts';
+
+export class Decisions {
+  readonly #bus: Bus;
+  readonly #channel: string;
+  readonly #isLeader: () => boolean;
+  readonly #autoscaler: Pick<Autoscaler, 'wake'>;
+  readonly #said = new Set<QueueName>();
+
+  constructor(bus: Bus, channel: string, isLeader: () => boolean, autoscaler: Pick<Autoscaler, 'wake'>) {
+    this.#bus = bus;
+    this.#channel = channel;
+    this.#isLeader = isLeader;
+    this.#autoscaler = autoscaler;
+    bus.on(channel, (message) => {
+      const { queue } = message as { queue?: QueueName };
+      if (queue !== undefined) autoscaler.wake(queue);
+    });
+  }
+
+  /** Something changed that may need more or fewer containers. */
+  wanted(queue: QueueName): void {
+    if (this.#isLeader()) {
+      this.#autoscaler.wake(queue);
+      return;
+    }
+    // Once a turn: a burst of tasks asks once. It comes back to this process too, which remembers it.
+    if (this.#said.size === 0) setImmediate(() => this.#said.clear());
+    if (this.#said.has(queue)) return;
+    this.#said.add(queue);
+    this.#bus.say(this.#channel, { queue });
+  }
+}

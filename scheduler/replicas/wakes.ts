@@ -1,0 +1,71 @@
+// A job for which this replica has no room: the replica that most likely has some is told, and passes it on when it has none either. One message and one fetch for a task that crosses; who was asked
+// travels along, so that a wake-up ends. A lost one is found by the sweep.
+import type { ContainerId, InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { Presence } from '../presence.ts';
+import type { Bus } from './bus.ts';
+import type { Loads } from './loads.ts';
+
+interface Wake {
+  readonly queue: QueueName;
+  readonly taskId?: TaskId;
+  readonly asked: readonly InstanceId[];
+}
+
+export interface WakesParts {
+  readonly bus: Bus;
+  readonly channelOf: (replica: InstanceId) => string;
+  readonly instance: InstanceId;
+  readonly book: Pick<ContainerBook, 'ofQueue'>;
+  readonly machines: Pick<Machines, 'get'>;
+  readonly presence: Pick<Presence, 'isAlive'>;
+  readonly loads: Pick<Loads, 'of' | 'isHere'>;
+  readonly dispatcher: () => Pick<Dispatcher, 'wakeHere'>;
+}
+
+/** Containers of a queue looked at for one wake-up; beyond them any of these will do. */
+const MOST_LOOKED_AT = 200;
+
+export class Wakes {
+  readonly #parts: WakesParts;
+
+  constructor(parts: WakesParts) {
+    this.#parts = parts;
+    parts.bus.on(parts.channelOf(parts.instance), (message) => this.#heard(message as Wake));
+  }
+
+  /** Nobody here has a slot for it. */
+  noRoom(queue: QueueName, taskId: TaskId | undefined, asked: readonly InstanceId[] = []): void {
+    const { bus, channelOf, instance } = this.#parts;
+    const replica = this.#mostRoom(queue, asked);
+    if (replica === undefined) return;
+    const message: Wake = { queue, asked: [...asked, instance], ...(taskId === undefined ? {} : { taskId }) };
+    bus.say(channelOf(replica), message);
+  }
+
+  #heard({ queue, taskId, asked }: Wake): void {
+    if (!this.#parts.dispatcher().wakeHere(queue, taskId)) this.noRoom(queue, taskId, asked);
+  }
+
+  /** By free slots, with some luck, so that a burst does not go to one replica; a full one only where none has room: its slots may have freed since. */
+  #mostRoom(queue: QueueName, asked: readonly InstanceId[]): InstanceId | undefined {
+    const { book, machines, presence, instance } = this.#parts;
+    const room = new Map<InstanceId, number>();
+    let looked = 0;
+    for (const { row } of book.ofQueue(queue)) {
+      if (row.state !== 'RUNNING' || row.machineId === null || (looked += 1) > MOST_LOOKED_AT) continue;
+      const replica = machines.get(row.machineId)?.row.replica ?? null;
+      if (replica === null || replica === instance || asked.includes(replica) || !presence.isAlive(replica)) continue;
+      room.set(replica, (room.get(replica) ?? 0.01) + this.#freeOf(row.id, row.slots));
+    }
+    let left = Math.random() * [...room.values()].reduce((sum, free) => sum + free, 0);
+    for (const [replica, free] of room) if ((left -= free) <= 0) return replica;
+    return undefined;
+  }
+
+  #freeOf(containerId: ContainerId, slots: number): number {
+    return Math.max(0, slots - (this.#parts.loads.of(containerId)?.inFlight ?? 0));
+  }
+}
