@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client } from '#cli/client.ts';
 import { deployApp } from '#cli/deploy/deploy.ts';
+import { schedulerEnv } from '#cli/up/settings.ts';
 import type { BenchChild, Message } from './child.ts';
 import { freePort } from './workplace.ts';
 import type { Workplace } from './workplace.ts';
@@ -110,7 +111,7 @@ export async function startProduct(
 
 /** The daemon as a service runs it: with a Redis child of its own. */
 export function startScheduler(place: Workplace, env: Readonly<Record<string, string | undefined>>): BenchChild {
-  return place.start({ name: 'scheduler', file: 'cli/main.ts', args: ['scheduler'], env });
+  return place.start({ name: 'scheduler', file: 'cli/main.ts', args: ['scheduler'], env: schedulerEnv(env) });
 }
 
 async function stopAll(client: Client, agent: BenchChild, scheduler: BenchChild): Promise<void> {

@@ -23,7 +23,7 @@ import type { ExampleAnswer } from '../up/example.ts';
 import { openInstallation } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
 import { signalGroup } from '../up/processes.ts';
-import { clientUrl, daemonEnv, upSettings } from '../up/settings.ts';
+import { clientUrl, daemonEnv, schedulerEnv, upSettings } from '../up/settings.ts';
 import type { UpSettings } from '../up/settings.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -230,7 +230,7 @@ class Up {
 
   async #startScheduler(): Promise<IpcMessage> {
     this.#scheduler = this.#child('scheduler', () => ({
-      ...daemonEnv(this.#env),
+      ...schedulerEnv(this.#env),
       LONGSHORE_DATA_DIR: this.#settings.dataDir,
       LONGSHORE_HTTP_ADDRESS: this.#settled.httpAddress,
       LONGSHORE_AGENT_ADDRESS: this.#settled.agentAddress,

@@ -4,7 +4,7 @@ import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
 import { formatTable } from '#cli/print.ts';
-import { clientUrl, daemonEnv, upSettings } from '#cli/up/settings.ts';
+import { clientUrl, daemonEnv, schedulerEnv, upSettings } from '#cli/up/settings.ts';
 
 const answer = (status: number, body: string) => ({ status, headers: {}, body: Buffer.from(body) });
 
@@ -96,6 +96,8 @@ describe('the environment of a daemon under up', () => {
   test('has everything but what belongs to the command line', () => {
     const env = { PATH: '/bin', LONGSHORE_BASE_IMAGE: 'x', LONGSHORE_TOKEN: 'eyJ', LONGSHORE_CONTEXT_FILE: '/c' };
     expect(daemonEnv(env)).toEqual({ PATH: '/bin', LONGSHORE_BASE_IMAGE: 'x' });
+    expect(schedulerEnv(env)).toEqual({ ...daemonEnv(env), MALLOC_TRIM_THRESHOLD_: '4194304' });
+    expect(schedulerEnv({ MALLOC_TRIM_THRESHOLD_: '1' })).toEqual({ MALLOC_TRIM_THRESHOLD_: '1' });
   });
 
   test('an address that listens everywhere is dialled on loopback', () => {
