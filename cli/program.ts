@@ -122,6 +122,14 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     setExitCode(await runStatus(globals(program), process.env));
   });
 
+  command(program, 'explain', 'Say why a task, a container or a deployment is as it is, and what it waits for')
+    .argument('<what>', "a task's, container's or deployment's id, or a deployment's name (hello, hello/v3)")
+    .addHelpText('after', '\nExamples:\n  longshore explain hello\n  longshore explain 5f0c… --json')
+    .action(async (reference: string) => {
+      const { runExplain } = await import('./commands/explain.ts');
+      await runExplain(reference, { options: globals(program), env: process.env });
+    });
+
   addResourceCommands(program, () => ({ options: globals(program), env: process.env }));
 
   const context = command(program, 'context', 'Show and choose the installation that commands talk to');

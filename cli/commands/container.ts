@@ -9,7 +9,7 @@ import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
 /** The last part of an id, which `longshore logs` prints too, is as good as all of it while it is the only one. */
-const SHORT = /^[0-9a-f]{4,8}$/i;
+export const SHORT = /^[0-9a-f]{4,8}$/i;
 
 export async function runContainerList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
@@ -46,7 +46,8 @@ async function deploymentNames(client: Client): Promise<ReadonlyMap<string, stri
   return new Map(deploymentsOf(answer).map((deployment) => [deployment.id, shown(deployment)]));
 }
 
-async function fullId(client: Client, end: string): Promise<string> {
+/** The container whose id ends so. @throws CliError when there is none, or several */
+export async function fullId(client: Client, end: string): Promise<string> {
   const ids = (await containersOf(client)).map((container) => textField(container, 'containerId'));
   const found = ids.filter((id) => id.endsWith(end.toLowerCase()));
   const [only] = found;

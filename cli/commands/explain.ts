@@ -1,0 +1,83 @@
+// `longshore explain`: why a task, a container or a deployment is as it is, as sentences; `--json` has the numbers.
+import type { ExplainedScaling, Explanation } from '#shared/api/explain.ts';
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
+import { ageOf, counted } from '../format.ts';
+import { print, printJson } from '../print.ts';
+import { fullId, SHORT } from './container.ts';
+import { oneDeployment } from './deployment-reference.ts';
+import { withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const CONTAINER = /^[a-z]+-[0-9a-f-]{36}-[0-9a-f]{8}$/i;
+const SHOWN_DECISIONS = 5;
+
+export async function runExplain(reference: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference);
+    const path = `/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`;
+    const found = await client.rest(path).catch((error: unknown) => {
+      if (!(error instanceof CliError) || error.status !== 404) throw error;
+      const hint = '`longshore task list`, `container list` and `deployment list` show what there is';
+      throw new CliError(`there is no task, container or deployment ${reference}: ${hint}`, { cause: error });
+    });
+    if (invocation.options.json === true) printJson(found);
+    else for (const line of linesOf(found as unknown as Explanation, Date.now())) print(line);
+  });
+}
+
+/** What has the form of an id is one; the end of a container's id, as lists show it; else a deployment's name. */
+async function idOf(client: Client, reference: string): Promise<string> {
+  if (UUID.test(reference) || CONTAINER.test(reference)) return reference;
+  if (SHORT.test(reference)) {
+    const id = await fullId(client, reference).catch(() => undefined);
+    if (id !== undefined) return id;
+  }
+  return (await oneDeployment(client, reference)).id;
+}
+
+/** @internal exported for its test */
+export function linesOf(found: Explanation, nowMs: number): readonly string[] {
+  const lines = [`${found.summary}${found.since === null ? '' : ` (for ${ageOf(found.since, nowMs)})`}`];
+  if (found.waits_for !== '') lines.push(`waits for: ${found.waits_for}${untilText(found.until, nowMs)}`);
+  lines.push(...found.details.map((detail) => `  - ${detail}`));
+  for (const attempt of found.task?.attempts ?? []) {
+    const ended = attempt.ended_at === null ? '' : ` ${ageOf(attempt.ended_at, nowMs)} ago`;
+    lines.push(`  attempt ${attempt.attempt} in ${attempt.container_id}: ${attempt.outcome}${ended}`);
+  }
+  if (found.container !== null && found.container.message !== '') {
+    lines.push(
+      'its last lines:',
+      ...found.container.message
+        .trimEnd()
+        .split('\n')
+        .slice(-10)
+        .map((line) => `  ${line}`),
+    );
+  }
+  if (found.kind === 'deployment' && found.scaling !== null) lines.push(...decisionLines(found.scaling, nowMs));
+  if (found.next_steps.length > 0) lines.push('what to do:', ...found.next_steps.map((step) => `  - ${step}`));
+  return lines;
+}
+
+function untilText(until: string | null, nowMs: number): string {
+  const untilMs = until === null ? Number.NaN : Date.parse(until);
+  if (Number.isNaN(untilMs)) return '';
+  return untilMs <= nowMs
+    ? ' (due now)'
+    : `, ${ageOf(new Date(2 * nowMs - untilMs).toISOString(), nowMs)} more at most`;
+}
+
+function decisionLines(scaling: ExplainedScaling, nowMs: number): readonly string[] {
+  const shown = scaling.decisions.slice(0, SHOWN_DECISIONS);
+  if (shown.length === 0) return [];
+  return [
+    'last decisions:',
+    ...shown.map((made) => {
+      const times = made.times > 1 ? ` (${counted(made.times, 'time')})` : '';
+      const numbers = `${made.live} live, ${made.wanted ?? '?'} wanted, ${made.in_flight ?? '?'} tasks`;
+      return `  ${ageOf(made.until ?? '', nowMs)} ago: ${made.text}${times}; ${numbers}`;
+    }),
+  ];
+}
