@@ -48,6 +48,7 @@ import { LogReader } from './logs/log-reads.ts';
 import { LogSink } from './logs/log-sink.ts';
 import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
+import { hostAddress } from './ops/host-address.ts';
 import { Presence } from './presence.ts';
 import { ALONE, RedisBus } from './replicas/bus.ts';
 import { Loads } from './replicas/loads.ts';
@@ -398,6 +399,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     queueDepth: async (queue) => totalOf(await queues.depth(queue)),
     agentUpstream: {
       url: () => `grpcs://${settings.LONGSHORE_EXTERNAL_AGENT_ADDRESS ?? links.address}`,
+      hostAddress,
       branch: RELEASE_CHANNEL,
     },
     checks: {

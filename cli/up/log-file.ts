@@ -68,8 +68,19 @@ export function screenLine(name: string, line: string): string | undefined {
       ? ` (${cause.message})`
       : '';
   const word = entry['level'] >= 50 ? 'error' : 'warning';
-  const text = `${name}: ${word}: ${typeof entry['msg'] === 'string' ? entry['msg'] : ''}${detail}`;
+  const text = `${name}: ${word}: ${typeof entry['msg'] === 'string' ? entry['msg'] : ''}${whichOf(entry)}${detail}`;
   return text.length > LONGEST_SCREEN_LINE ? `${text.slice(0, LONGEST_SCREEN_LINE)}…` : text;
+}
+
+/** What a line is about, by the names that log lines use. */
+const ABOUT = { machineId: 'machine', containerId: 'container', queue: 'queue', taskId: 'task', reason: 'reason' };
+
+function whichOf(entry: Readonly<Record<string, unknown>>): string {
+  const about = Object.entries(ABOUT).flatMap(([field, word]) => {
+    const value = entry[field];
+    return typeof value === 'string' && value !== '' ? [`${word} ${value}`] : [];
+  });
+  return about.length === 0 ? '' : ` (${about.join(', ')})`;
 }
 
 /** Cuts a byte stream into lines; a line longer than `maxBytes` is passed on in pieces. */

@@ -19,6 +19,8 @@ import type { Operation, Origin } from './operation.ts';
 export interface AgentUpstream {
   /** `grpcs://host:1995`, as configured or as it listens. */
   readonly url: (origin: Origin) => string;
+  /** By which other machines may reach this host; undefined: unknown. */
+  readonly hostAddress: () => string | undefined;
   /** The release channel the installer fetches. */
   readonly branch: string;
 }
@@ -53,7 +55,7 @@ export function createMachine(machines: Pick<MachineService, 'create'>, upstream
         ok: true,
         errMsg: '',
         machine: newMachine(made),
-        agentUpstreamUrl: upstreamUrl(upstream.url(origin), origin),
+        agentUpstreamUrl: upstreamUrl(upstream.url(origin), origin, upstream.hostAddress()),
         agentUpstreamBranch: upstream.branch,
         agentUpstreamToken: made.joinToken,
       };
@@ -120,11 +122,20 @@ export function deleteMachine(workers: Pick<WorkerService, 'deleteMachine'>): Op
   });
 }
 
-/** The address of every interface is nothing to dial: then the name by which the caller reached us. */
-export function upstreamUrl(url: string, origin: Pick<Origin, 'baseUrl'>): string {
+/** The address of every interface is nothing to dial: then the name by which the caller reached us, and for one on this host the host's own address. */
+export function upstreamUrl(
+  url: string,
+  origin: Pick<Origin, 'baseUrl'>,
+  hostAddress: string | undefined = undefined,
+): string {
   const [, scheme, port] = /^(grpcs?):\/\/(?:0\.0\.0\.0|\[::\]|):([0-9]+)$/.exec(url) ?? [];
-  return port === undefined ? url : `${scheme}://${new URL(origin.baseUrl).hostname}:${port}`;
+  if (port === undefined) return url;
+  const { hostname } = new URL(origin.baseUrl);
+  const host = LOOPBACK.test(hostname) ? (hostAddress ?? hostname) : hostname;
+  return `${scheme}://${host}:${port}`;
 }
+
+const LOOPBACK = /^(127\.|\[::1\]$|localhost$|.*\.localhost$)/;
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 

@@ -38,6 +38,9 @@ describe('the screen', () => {
     const warn = JSON.stringify({ level: 40, msg: 'redis lost', err: { message: 'ECONNRESET', stack: 'long' } });
     expect(screenLine('scheduler', warn)).toBe('scheduler: warning: redis lost (ECONNRESET)');
     expect(screenLine('agent', '{"level":50,"msg":"no docker"}')).toBe('agent: error: no docker');
+    expect(screenLine('scheduler', '{"level":40,"msg":"machine suspect","machineId":"1a2b","reason":"closed"}')).toBe(
+      'scheduler: warning: machine suspect (machine 1a2b, reason closed)',
+    );
     expect(screenLine('agent', '{"level":30,"msg":"placed"}')).toBeUndefined();
     expect(screenLine('agent', 'plain text')).toBeUndefined();
     expect(screenLine('agent', `{"level":50,"msg":"${'x'.repeat(1000)}"}`)?.length).toBeLessThan(320);

@@ -11,6 +11,7 @@ import { listContainers } from '../../../scheduler/operations/containers.ts';
 import { allOperations } from '../../../scheduler/operations/index.ts';
 import type { OperationParts } from '../../../scheduler/operations/index.ts';
 import { booleanFilter, limitOf, numberFilter } from '../../../scheduler/operations/list-rules.ts';
+import { hostAddress } from '../../../scheduler/ops/host-address.ts';
 import { createMachine, listMachines, upstreamUrl } from '../../../scheduler/operations/machines.ts';
 import { refusalOf } from '../../../scheduler/operations/operation.ts';
 import type { Origin } from '../../../scheduler/operations/operation.ts';
@@ -211,7 +212,7 @@ describe('machines', () => {
           };
         },
       },
-      { url: () => 'grpcs://0.0.0.0:1995', branch: 'stable' },
+      { url: () => 'grpcs://0.0.0.0:1995', hostAddress: () => '192.168.1.20', branch: 'stable' },
     );
     expect(await create.handle(aCaller(), { poolName: '' }, anOrigin())).toMatchObject({
       ok: true,
@@ -231,6 +232,40 @@ describe('machines', () => {
   test('an address of every interface becomes the name the caller used', () => {
     expect(upstreamUrl('grpcs://[::]:1995', anOrigin())).toBe('grpcs://host.example:1995');
     expect(upstreamUrl('grpcs://10.0.0.5:1995', anOrigin())).toBe('grpcs://10.0.0.5:1995');
+  });
+
+  test('a caller on this host is told the address that other machines dial, where one is known', () => {
+    for (const baseUrl of ['http://127.0.0.1:1994', 'http://localhost:1994', 'http://[::1]:1994']) {
+      const origin = anOrigin({ baseUrl });
+      expect(upstreamUrl('grpcs://0.0.0.0:1995', origin, '192.168.1.20')).toBe('grpcs://192.168.1.20:1995');
+      expect(upstreamUrl('grpcs://127.0.0.1:1995', origin, '192.168.1.20')).toBe('grpcs://127.0.0.1:1995');
+    }
+    expect(upstreamUrl('grpcs://0.0.0.0:1995', anOrigin({ baseUrl: 'http://127.0.0.1:1994' }), undefined)).toBe(
+      'grpcs://127.0.0.1:1995',
+    );
+    expect(upstreamUrl('grpcs://0.0.0.0:1995', anOrigin(), '192.168.1.20')).toBe('grpcs://host.example:1995');
+  });
+
+  test('the address of a host is none of its bridges', () => {
+    const on = (address: string, family: 'IPv4' | 'IPv6' = 'IPv4') =>
+      ({
+        address,
+        family,
+        internal: address.startsWith('127.'),
+        netmask: '',
+        mac: '',
+        cidr: null,
+        scopeid: 0,
+      }) as const;
+    expect(hostAddress({ lo: [on('127.0.0.1')], docker0: [on('172.17.0.1')] })).toBeUndefined();
+    expect(
+      hostAddress({
+        lo: [on('127.0.0.1')],
+        docker0: [on('172.17.0.1')],
+        eth0: [on('fe80::1', 'IPv6'), on('2001:db8::5', 'IPv6'), on('192.168.1.20')],
+      }),
+    ).toBe('192.168.1.20');
+    expect(hostAddress({ eth0: [on('fe80::1', 'IPv6'), on('2001:db8::5', 'IPv6')] })).toBe('[2001:db8::5]');
   });
 });
 
