@@ -17,6 +17,8 @@ import { openPlacement } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
 import { joinReplicas } from './compose/replicas.ts';
 import { openStores } from './compose/stores.ts';
+import { openTaskOwners } from './compose/task-owners.ts';
+import type { TaskOwners } from './compose/task-owners.ts';
 import type { SchedulerSettings } from './config.ts';
 import { ContainerStops } from './containers/actions.ts';
 import { ContainerBook } from './containers/book.ts';
@@ -59,14 +61,13 @@ import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
 import { raiseFence } from './store/queries/leadership.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
-import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, acceptedJobOf } from './store/queries/tasks.ts';
+import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, taskById } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
 import { GroupCommit, keptJobs } from './tasks/accepting.ts';
 import { Actions } from './tasks/actions.ts';
 import { recordOfRow } from './tasks/recording.ts';
 import { Tasks } from './tasks/service.ts';
-import { TaskSweep } from './tasks/sweep.ts';
 
 export interface Scheduler {
   readonly httpAddress: string;
@@ -187,6 +188,11 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     metrics: new TaskMetrics(registry),
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
+    rowOf: async (taskId) => {
+      const row = await taskById(db, taskId);
+      return row === undefined ? undefined : recordOfRow(row);
+    },
+    onAccepted: (job, queue) => owners.accepted(job, queue),
     onDepth: (target, depth) => autoscaler.depthSeen(target, depth, (queue) => replicas.decisions.wanted(queue)),
     onAttemptEnded: (queue, containerId) => {
       autoscaler.attemptEnded(queue, containerId);
@@ -204,6 +210,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     instance,
     log,
     begin: (claim) => tasks.begin(claim),
+    beforeFetch: (queue) => owners.beforeFetch(queue),
     onIdle: (container) => autoscaler.attemptEnded(container.queue, container.containerId),
     onDue: (queue, dueMs) => due.add(queue, dueMs),
     onNoRoom: (queue, taskId) => replicas.wakes.noRoom(queue, taskId),
@@ -296,6 +303,25 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       loads.forget(entry.row.id);
       void tasks.containerGone(entry.row.id);
     }
+  });
+  const owners: TaskOwners = openTaskOwners({
+    db,
+    general,
+    keys,
+    clock,
+    log,
+    queues,
+    records,
+    leases,
+    slots,
+    replies,
+    tasks,
+    machines,
+    isLeader,
+    isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
+    wakeDispatch: (queue) => dispatcher.wake(queue),
+    pruneDispatch: () => dispatcher.prune(),
+    wakeScaling: (queue) => (queue === undefined ? autoscaler.sweep() : autoscaler.wake(queue)),
   });
   const stops = new ContainerStops(book, slots);
   const actions = new Actions({
@@ -422,6 +448,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'containers', start: () => book.load() },
       leader,
       recordsPart(records, drainer, leader),
+      ...owners.beforeTasks,
       { name: 'tasks', start: () => tasks.start(), stop: () => tasks.stop() },
       {
         name: 'dispatcher',
@@ -437,23 +464,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       gauges,
       new MachineHealth({ machines, book: leaderBook, slots, tasks, clock, isLeader, log }),
       { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
-      new TaskSweep({
-        db,
-        queues,
-        records,
-        clock,
-        log,
-        isLeader,
-        leases,
-        ender: tasks.ender,
-        changes: tasks.changes,
-        jobOf: (taskId) => acceptedJobOf(db, taskId),
-        isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
-        onReturned: (queue) => {
-          dispatcher.wake(queue);
-          autoscaler.wake(queue);
-        },
-      }),
+      ...owners.afterTasks,
       ...replicas.running,
       {
         name: 'http',

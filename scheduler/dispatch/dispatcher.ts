@@ -28,6 +28,8 @@ interface QueueState {
   fetching: number;
   wakes: number;
   retry: NodeJS.Timeout | undefined;
+  /** It is being looked through before its first fetch. */
+  gated: boolean;
 }
 
 const MAX_EXPECTED = 10_000;
@@ -41,6 +43,7 @@ export class Dispatcher {
   readonly #log: Log;
   readonly #begin: (claim: Claim) => void;
   readonly #onDue: (queue: QueueName, dueMs: number) => void;
+  readonly #beforeFetch: ((queue: QueueName) => Promise<void> | undefined) | undefined;
   readonly #onIdle: ((container: ReadyContainer) => void) | undefined;
   readonly #onNoRoom: ((queue: QueueName, taskId: TaskId | undefined) => void) | undefined;
   readonly #states = new Map<QueueName, QueueState>();
@@ -57,6 +60,8 @@ export class Dispatcher {
     readonly onIdle?: (container: ReadyContainer) => void;
     /** A job waits, and no container here has a slot for it: another replica's may. */
     readonly onNoRoom?: (queue: QueueName, taskId: TaskId | undefined) => void;
+    /** undefined: the queue may be fetched from; else when the promise has resolved. */
+    readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
     /** The queue's next delayed job is due then. */
     readonly onDue: (queue: QueueName, dueMs: number) => void;
   }) {
@@ -68,6 +73,7 @@ export class Dispatcher {
     this.#onDue = parts.onDue;
     this.#onIdle = parts.onIdle;
     this.#onNoRoom = parts.onNoRoom;
+    this.#beforeFetch = parts.beforeFetch;
   }
 
   /** A job is in the queue (named when this replica added it), or may be. Whoever has room for it elsewhere is told where nobody has here. */
@@ -77,6 +83,11 @@ export class Dispatcher {
 
   /** The same, for this replica's own containers alone. @returns false: none of them has a slot */
   wakeHere(queue: QueueName, taskId?: TaskId): boolean {
+    // Nothing here serves it: a container that comes wakes it again, and nothing is kept of it until then.
+    if (!this.#slots.serves(queue)) {
+      this.#drop(queue);
+      return false;
+    }
     const state = this.#stateOf(queue);
     state.wakes += 1;
     if (taskId !== undefined && state.expected.size < MAX_EXPECTED) state.expected.set(taskId, state.wakes);
@@ -103,6 +114,23 @@ export class Dispatcher {
     if (state !== undefined) this.#pump(container.queue, state);
   }
 
+  /** Drops what is kept of queues whose last container went. */
+  prune(): void {
+    for (const queue of [...this.#states.keys()]) if (!this.#slots.serves(queue)) this.#drop(queue);
+  }
+
+  #drop(queue: QueueName): void {
+    const state = this.#states.get(queue);
+    if (state === undefined || state.fetching > 0) return;
+    clearTimeout(state.retry);
+    this.#states.delete(queue);
+  }
+
+  /** Queues of which something is kept here: none that nobody serves. */
+  get size(): number {
+    return this.#states.size;
+  }
+
   stop(): void {
     this.#stopped = true;
     for (const state of this.#states.values()) clearTimeout(state.retry);
@@ -111,7 +139,7 @@ export class Dispatcher {
   #stateOf(queue: QueueName): QueueState {
     let state = this.#states.get(queue);
     if (state === undefined) {
-      state = { expected: new Map(), backlog: false, fetching: 0, wakes: 0, retry: undefined };
+      state = { expected: new Map(), backlog: false, fetching: 0, wakes: 0, retry: undefined, gated: false };
       this.#states.set(queue, state);
     }
     return state;
@@ -119,7 +147,17 @@ export class Dispatcher {
 
   /** @returns false: jobs wait for want of a slot */
   #pump(queue: QueueName, state: QueueState): boolean {
-    if (this.#stopped || state.retry !== undefined) return true;
+    if (this.#stopped || state.retry !== undefined || state.gated) return true;
+    if (!this.#slots.serves(queue)) {
+      // Its last container went.
+      this.#drop(queue);
+      return false;
+    }
+    const gate = this.#beforeFetch?.(queue);
+    if (gate !== undefined) {
+      void this.#gate(queue, state, gate);
+      return true;
+    }
     while (state.fetching < state.expected.size || (state.backlog && state.fetching < BACKLOG_FETCHES)) {
       const container = chooseContainer(this.#slots.of(queue), Math.random);
       // A fetch under way may bring what a wake-up without a name is about.
@@ -131,6 +169,18 @@ export class Dispatcher {
     // A newer state may have taken its place while this one was still held by a fetch.
     if (isIdle(state) && this.#states.get(queue) === state) this.#states.delete(queue);
     return true;
+  }
+
+  async #gate(queue: QueueName, state: QueueState, gate: Promise<void>): Promise<void> {
+    state.gated = true;
+    try {
+      await gate;
+    } catch (error) {
+      this.#log.warn({ err: error, queue }, 'queue not looked through yet, trying again');
+      this.#retryLater(queue, state);
+    }
+    state.gated = false;
+    if (!this.#pump(queue, state)) this.#onNoRoom?.(queue, undefined);
   }
 
   async #fetch(queue: QueueName, state: QueueState, container: ReadyContainer): Promise<void> {

@@ -89,6 +89,11 @@ export class Replies {
     return this.#entries.has(taskId);
   }
 
+  /** Every caller who waits here. */
+  *all(): Iterable<Waiting> {
+    yield* this.#entries.values();
+  }
+
   /** The callers of one queue. */
   *of(queue: QueueName): Iterable<Waiting> {
     for (const entry of this.#entries.values()) if (entry.queue === queue) yield entry;

@@ -146,6 +146,11 @@ export class SlotTable {
     return this.#byQueue.get(queue)?.values() ?? [];
   }
 
+  /** Whether any container of the queue is here, whatever it does just now. */
+  serves(queue: QueueName): boolean {
+    return this.#byQueue.has(queue);
+  }
+
   /** True while some container of the queue is ready and its machine's link lives. */
   hasReady(queue: QueueName): boolean {
     for (const container of this.of(queue)) if (!container.leaving) return true;

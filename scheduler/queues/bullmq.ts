@@ -17,10 +17,9 @@ import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
 import type { Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from './task-queues.ts';
+import { LOCK_MS } from './task-queues.ts';
 import { atTurnEnd } from './turns.ts';
 
-/** How long a fetched job stays locked unless renewed. */
-export const LOCK_MS = 120_000;
 const STALLED_INTERVAL_MS = 30_000;
 /** Past its maximum BullMQ would only mark a job for a Worker, and there is none. */
 const MAX_STALLED_COUNT = 1_000_000;
@@ -294,6 +293,19 @@ class BullmqTaskQueues implements TaskQueues {
       }
     }
     return held;
+  }
+
+  async waitingIds(name: QueueName, limit = 100_000): Promise<readonly TaskId[]> {
+    const { wait, delayed, prioritized } = this.#queue(name).backend.keys;
+    const lists = await this.#asking(
+      `list ${name}`,
+      Promise.all([
+        this.#client.lrange(String(wait), 0, limit - 1),
+        this.#client.zrange(String(delayed), '0', String(limit - 1)),
+        this.#client.zrange(String(prioritized), '0', String(limit - 1)),
+      ]),
+    );
+    return lists.flat() as TaskId[];
   }
 
   async scanStalled(name: QueueName): Promise<readonly TaskId[]> {

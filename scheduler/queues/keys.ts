@@ -15,6 +15,8 @@ export interface Keys {
   readonly lease: (task: TaskId) => string;
   /** The last attempt of a task that ended without its agent's word. */
   readonly lastAttempt: (task: TaskId) => string;
+  /** Set once; gone, or another one: Redis lost its data. */
+  readonly dataMarker: string;
   /** The leader's lease (`<instance>`) and the fencing number, which only grows. */
   readonly leader: string;
   readonly leaderFence: string;
@@ -61,6 +63,7 @@ export function keysOf(prefix = 'ls'): Keys {
     recordsAside: `${prefix}:records-aside`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
+    dataMarker: `${prefix}:data`,
     leader: `${prefix}:leader`,
     leaderFence: `${prefix}:leader-fence`,
     presence: (instance: InstanceId) => `${prefix}:presence:${instance}`,

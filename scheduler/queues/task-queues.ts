@@ -4,6 +4,8 @@
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskJob } from './jobs.ts';
 
+/** How long a fetched job stays locked unless renewed. */
+export const LOCK_MS = 120_000;
 /** A lock token shorter than this is refused: short ones (`'0'`) would pass by the fence. */
 export const MIN_LOCK_TOKEN_LENGTH = 32;
 
@@ -103,6 +105,8 @@ export interface TaskQueues {
   activeIds(queue: QueueName, limit?: number): Promise<readonly TaskId[]>;
   /** Fetched jobs with the locks that hold them, newest first; at most `limit` (1 000) of them. */
   held(queue: QueueName, limit?: number): Promise<readonly HeldLock[]>;
+  /** Ids of jobs that nobody has fetched, put off or not; at most `limit` (100 000) of each kind. */
+  waitingIds(queue: QueueName, limit?: number): Promise<readonly TaskId[]>;
   /** Brings jobs back whose lock ran out (two passes, at least 30 s apart, each effective once per 30 s over all replicas). @returns ids moved */
   scanStalled(queue: QueueName): Promise<readonly TaskId[]>;
   /** Deletes the queue with everything in it: its deployment was deleted. */

@@ -1,11 +1,12 @@
 // Locks and leases of every attempt this replica has, renewed on time whatever the machines say meanwhile.
 import { sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
+import { LOCK_MS } from '../queues/task-queues.ts';
 import type { HeldLock } from '../queues/task-queues.ts';
+import { recordOf } from './recording.ts';
 import { leaseOf } from './sending.ts';
 import type { TaskContext } from './task-parts.ts';
 
-const LOCK_MS = 120_000;
 const RENEW_EVERY_MS = 30_000;
 
 export class Renewal {
@@ -36,6 +37,18 @@ export class Renewal {
         this.#tasks.log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s');
       }
     }
+  }
+
+  /** Redis lost its data: what runs here is said again, before anybody looks for it. */
+  async restoreAll(): Promise<void> {
+    const { attempts, changes, leases } = this.#tasks;
+    const running = [...attempts.all()].filter((attempt) => attempt.ending === undefined);
+    for (const attempt of running) {
+      const record = recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number);
+      const { containerId, sentAtMs: startedAtMs } = attempt;
+      if (changes.apply(attempt.status, 'start', { ...record, containerId, startedAtMs })) attempt.status = 'RUNNING';
+    }
+    await Promise.all(running.map((attempt) => leases.restore(leaseOf(attempt))));
   }
 
   /** Redis may have come back without its data: the lease says that they run all the same, so that nobody queues them again. */

@@ -67,6 +67,8 @@ export interface TaskGraces {
   readonly leaseMs: number;
   /** After a start nothing is taken for lost: agents report first. */
   readonly silentMs: number;
+  /** A waiting caller's job that is not to be seen for so long is gone. */
+  readonly goneMs: number;
 }
 export const GRACES: TaskGraces = {
   limitMs: 10_000,
@@ -76,6 +78,7 @@ export const GRACES: TaskGraces = {
   claimAnswerMs: 5_000,
   leaseMs: 60_000,
   silentMs: 120_000,
+  goneMs: 60_000,
 };
 
 export class Reports {

@@ -122,7 +122,11 @@ export class Sender {
 
   async #endedBefore(claim: Claim): Promise<boolean> {
     const { taskId } = claim.job;
-    const record = await this.#tasks.records.read(taskId);
+    let record = await this.#tasks.records.read(taskId);
+    // A Redis that came back older has an older record, too.
+    if (record !== undefined && !isTerminalTask(record.status)) {
+      record = await this.#tasks.rowOf(taskId).catch(() => undefined);
+    }
     if (record === undefined || !isTerminalTask(record.status)) return false;
     await this.#tasks.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
     await this.#tasks.ender.answerFrom(record);

@@ -15,6 +15,7 @@ import { Ender } from './ender.ts';
 import { errorBody } from './recording.ts';
 import { LateResults } from './late.ts';
 import type { TaskRecord } from './records.ts';
+import { LostJobs } from './lost-jobs.ts';
 import { Reaper } from './reaper.ts';
 import { Renewal } from './renewal.ts';
 import type { AttemptResult, LiveReport } from './reports.ts';
@@ -36,6 +37,7 @@ export class Tasks implements TaskService {
   readonly #renewal: Renewal;
   readonly #claims: Claims;
   readonly #reaper: Reaper;
+  readonly #lostJobs: LostJobs;
   readonly #abort = new AbortController();
   #dispatcher: Dispatcher | undefined;
 
@@ -61,6 +63,7 @@ export class Tasks implements TaskService {
     this.#renewal = new Renewal(context);
     this.#claims = new Claims(context);
     this.#reaper = new Reaper(context);
+    this.#lostJobs = new LostJobs(context);
     this.#reports = new Reports({
       ...context,
       late: new LateResults(context),
@@ -84,6 +87,7 @@ export class Tasks implements TaskService {
     this.#renewal.start();
     this.#claims.start();
     this.#reaper.start();
+    this.#lostJobs.start();
   }
 
   /** Answers everybody who still waits; attempts go on in their containers and are adopted by whoever comes next. */
@@ -91,6 +95,11 @@ export class Tasks implements TaskService {
     this.#abort.abort();
     for (const attempt of this.attempts.all()) clearTimeout(attempt.limit);
     this.#parts.replies.settleAll({ status: 'CANCELLED', httpStatus: 503, body: errorBody('scheduler is stopping') });
+  }
+
+  /** Redis lost its data: leases and records of what runs here are written again. */
+  redisLost(): Promise<void> {
+    return this.#renewal.restoreAll();
   }
 
   submit(target: Target, call: Call): Promise<Submission> {

@@ -85,6 +85,7 @@ export class Submissions {
       return { kind: 'unavailable', text: 'the task could not be recorded' };
     }
     this.#tasks.changes.accept(record, target.sync);
+    if (!target.sync) this.#tasks.onAccepted?.(job, target.queue);
     this.#tasks.metrics.waiting.set(replies.size);
     // Again, in case that fetch was answered before the add was: it costs nothing while one is under way.
     if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);

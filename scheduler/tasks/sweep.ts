@@ -10,6 +10,7 @@ import type { TaskRow } from '../store/queries/tasks.ts';
 import { listOpenTasks } from '../store/queries/tasks.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Leases } from '../dispatch/leases.ts';
+import type { Attempts } from './attempts.ts';
 import type { Changes } from './changes.ts';
 import type { Ender, QueuedEnding } from './ender.ts';
 import { parseTaskJob } from '../queues/jobs.ts';
@@ -37,6 +38,10 @@ export interface TaskSweepParts {
   /** The queue entry of an asynchronous task that has not ended, as its row keeps it. */
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly isLeader: () => boolean;
+  /** False for a while after Redis lost its data: every replica says first what it runs. */
+  readonly mayRebuild?: () => boolean;
+  /** What this replica has in hand is not lost. */
+  readonly attempts: Pick<Attempts, 'current'>;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   /** Rows looked at in one round; tests make it small. */
   readonly batch?: number;
@@ -119,10 +124,18 @@ export class TaskSweep {
   /** Nobody holds it and no queue has it. An asynchronous task was promised: it is queued again. A synchronous one has lost its caller. */
   async #jobGone(record: TaskRecord): Promise<void> {
     const { records, changes, clock, leases, jobOf, queues, onReturned, log, ender } = this.#parts;
+    const waits = record.status !== 'RUNNING';
+    // The replica its caller waits on adds it again, or ends it at the wait limit.
+    if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return;
+    if (this.#parts.mayRebuild?.() === false || this.#parts.attempts.current(record.taskId) !== undefined) return;
     if (await leases.isHeld(record.taskId)) return;
     // A job goes together with its record: the end may have come between the two looks.
     const now = await records.read(record.taskId);
     if (now !== undefined && now.rank >= 3) return;
+    if (!record.sync && waits && clock.nowMs() > record.deadlineMs) {
+      await changes.applied(record.status, 'expire', finalRecordOf(record, 'EXPIRED', 'expired', clock.nowMs()));
+      return;
+    }
     const text = record.sync ? undefined : await jobOf(record.taskId);
     if (text !== undefined) {
       await queues.open(record.queue);

@@ -281,6 +281,7 @@ describe('the sweep', () => {
       log: quiet,
       ender: one.tasks.ender,
       changes: one.tasks.changes,
+      attempts: { current: () => undefined },
       jobOf: (id) => acceptedJobOf(one.db, id),
       isLeader: () => true,
       isAlive: () => true,

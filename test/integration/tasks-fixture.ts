@@ -168,6 +168,8 @@ export async function aProcess(
     readonly queues?: (queues: TaskQueues) => TaskQueues;
     /** Where rows of asynchronous tasks are committed; absent: nowhere. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
+    readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
+    readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
   } = {},
 ): Promise<Process> {
@@ -205,6 +207,8 @@ export async function aProcess(
     log: quiet,
     metrics: new TaskMetrics(new Registry()),
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
+    rowOf: loadFromDb,
+    ...(options.onAccepted === undefined ? {} : { onAccepted: options.onAccepted }),
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
     onDepth: () => undefined,
@@ -217,6 +221,7 @@ export async function aProcess(
     instance,
     log: quiet,
     begin: (claim) => tasks.begin(claim),
+    ...(options.beforeFetch === undefined ? {} : { beforeFetch: options.beforeFetch }),
     onDue: (queue, dueMs) => due.add(queue, dueMs),
   });
   tasks.attach(dispatcher);

@@ -76,6 +76,7 @@ export const test = base
         sweep: new TaskSweep({
           ...parts,
           db,
+          attempts: tasks.attempts,
           batch: options.batch ?? 500,
           jobOf: (taskId) => acceptedJobOf(db, taskId),
           isLeader: () => true,

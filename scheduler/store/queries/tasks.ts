@@ -1,6 +1,7 @@
 import type {
   ContainerId,
   DeploymentId,
+  MachineId,
   ObjectId,
   QueueName,
   StubId,
@@ -327,4 +328,52 @@ export async function acceptedJobOf(db: Queryable, taskId: TaskId): Promise<stri
 export async function openQueues(db: Queryable): Promise<readonly QueueName[]> {
   const { rows } = await db.query<{ queue: string }>('select distinct queue from tasks where rank < 3');
   return rows.map((row) => row.queue as QueueName);
+}
+
+/** Waiting tasks whose deadline comes before that time, the earliest first; synchronous ones only well after it, because their caller's replica ends them. */
+export async function waitingDeadlines(
+  db: Queryable,
+  beforeMs: number,
+  limit: number,
+): Promise<{ taskId: TaskId; queue: QueueName; deadlineMs: number }[]> {
+  const { rows } = await db.query<{ id: string; queue: string; deadline_at: Date }>(
+    `select id, queue, deadline_at from tasks
+     where rank < 3 and status <> 'RUNNING' and deadline_at < case when sync then now() - interval '15 seconds' else $1 end
+     order by deadline_at limit $2`,
+    [new Date(beforeMs), limit],
+  );
+  return rows.map((row) => ({
+    taskId: row.id as TaskId,
+    queue: row.queue as QueueName,
+    deadlineMs: msOf(row.deadline_at),
+  }));
+}
+
+/** Those of the tasks that have ended. */
+export async function endedTaskIds(db: Queryable, taskIds: readonly TaskId[]): Promise<TaskId[]> {
+  const { rows } = await db.query<{ id: string }>('select id from tasks where id = any ($1::text[]) and rank >= 3', [
+    taskIds,
+  ]);
+  return rows.map((row) => row.id as TaskId);
+}
+
+/** Queues of tasks that changed since then. */
+export async function queuesChangedSince(db: Queryable, sinceMs: number): Promise<QueueName[]> {
+  const { rows } = await db.query<{ queue: string }>('select distinct queue from tasks where updated_at > $1', [
+    new Date(sinceMs),
+  ]);
+  return rows.map((row) => row.queue as QueueName);
+}
+
+/** Tasks that run in containers of those machines, as far as the rows know; at most 10 000. */
+export async function runningTasksOn(
+  db: Queryable,
+  machines: readonly MachineId[],
+): Promise<{ taskId: TaskId; queue: QueueName }[]> {
+  const { rows } = await db.query<{ id: string; queue: string }>(
+    `select t.id, t.queue from tasks t join containers c on c.id = t.container_id
+     where t.status = 'RUNNING' and c.machine_id = any ($1::text[]) limit 10000`,
+    [machines],
+  );
+  return rows.map((row) => ({ taskId: row.id as TaskId, queue: row.queue as QueueName }));
 }

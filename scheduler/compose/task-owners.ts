@@ -1,0 +1,135 @@
+// What BullMQ leaves to us, each with one owner: deadlines, lost wake-ups, jobs that are gone or back, locks of machines that do not talk, and everything again after Redis lost its data.
+import type { Redis } from 'ioredis';
+import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Part } from '#shared/lifecycle.ts';
+import type { Log } from '#shared/log.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Replies } from '../dispatch/replies.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import { WakeSweep } from '../dispatch/wake-sweep.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { Keys } from '../queues/keys.ts';
+import { OlderJobs } from '../queues/older-jobs.ts';
+import { RedisData } from '../queues/redis-data.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Db } from '../store/db.ts';
+import {
+  acceptedJobOf,
+  endedTaskIds,
+  queuesChangedSince,
+  runningTasksOn,
+  waitingDeadlines,
+} from '../store/queries/tasks.ts';
+import { Deadlines } from '../tasks/deadlines.ts';
+import { Rebuild } from '../tasks/rebuild.ts';
+import type { TaskRecords } from '../tasks/records.ts';
+import type { Tasks } from '../tasks/service.ts';
+import { Suspects } from '../tasks/suspects.ts';
+import { TaskSweep } from '../tasks/sweep.ts';
+
+export interface TaskOwnersParts {
+  readonly db: Db;
+  readonly general: Redis;
+  readonly keys: Keys;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly leases: Leases;
+  readonly slots: SlotTable;
+  readonly replies: Replies;
+  readonly tasks: Tasks;
+  readonly machines: Pick<Machines, 'all'>;
+  readonly isLeader: () => boolean;
+  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  readonly wakeDispatch: (queue: QueueName) => void;
+  readonly pruneDispatch: () => void;
+  /** undefined: every queue. */
+  readonly wakeScaling: (queue: QueueName | undefined) => void;
+}
+
+export interface TaskOwners {
+  /** Started before tasks are, and after. */
+  readonly beforeTasks: readonly Part[];
+  readonly afterTasks: readonly Part[];
+  readonly beforeFetch: (queue: QueueName) => Promise<void> | undefined;
+  readonly accepted: (job: TaskJob, queue: QueueName) => void;
+}
+
+export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
+  const { db, general, keys, clock, log, queues, slots, tasks, isLeader, wakeDispatch, wakeScaling } = parts;
+  const data = new RedisData({ client: general, keys, log });
+  const olderJobs = new OlderJobs({
+    queues,
+    ended: (taskIds) => endedTaskIds(db, taskIds),
+    isWaitedFor: (taskId) => parts.replies.has(taskId),
+    generation: () => data.generation,
+    log,
+  });
+  const rebuild = new Rebuild({
+    data,
+    queues,
+    tasks,
+    olderJobs,
+    recentQueues: (sinceMs) => queuesChangedSince(db, sinceMs),
+    clock,
+    log,
+    isLeader,
+    wakeAll: () => {
+      for (const queue of slots.queues()) wakeDispatch(queue);
+      wakeScaling(undefined);
+    },
+  });
+  const deadlines = new Deadlines({
+    due: (beforeMs, limit) => waitingDeadlines(db, beforeMs, limit),
+    queues,
+    ender: tasks.ender,
+    clock,
+    log,
+    isLeader,
+  });
+  const sweep = new TaskSweep({
+    db,
+    queues,
+    records: parts.records,
+    clock,
+    log,
+    isLeader,
+    leases: parts.leases,
+    ender: tasks.ender,
+    changes: tasks.changes,
+    attempts: tasks.attempts,
+    mayRebuild: () => rebuild.isOver(),
+    jobOf: (taskId) => acceptedJobOf(db, taskId),
+    isAlive: parts.isAlive,
+    onReturned: (queue) => {
+      wakeDispatch(queue);
+      wakeScaling(queue);
+    },
+  });
+  const wakeUps = new WakeSweep({
+    queues,
+    consumed: () => slots.queues(),
+    wake: wakeDispatch,
+    prune: parts.pruneDispatch,
+    log,
+  });
+  const suspects = new Suspects({
+    suspects: () =>
+      [...parts.machines.all()].filter(({ health }) => health === 'SUSPECT').map((machine) => machine.row.id),
+    runningOn: (machines) => runningTasksOn(db, machines),
+    queues,
+    leases: parts.leases,
+    attempts: tasks.attempts,
+    isLeader,
+    log,
+  });
+  return {
+    beforeTasks: [data, rebuild],
+    afterTasks: [sweep, deadlines, wakeUps, suspects],
+    beforeFetch: (queue) => olderJobs.before(queue),
+    accepted: (job, queue) => deadlines.accepted({ taskId: job.taskId, queue, deadlineMs: job.deadlineMs }),
+  };
+}

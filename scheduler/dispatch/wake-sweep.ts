@@ -1,0 +1,58 @@
+// Lost wake-ups: every 30 s each replica looks at the depths of the queues it has containers for, in one round trip, and wakes those in which something waits or is put off. It also finds the due times that a
+// restart forgot: a fetch that finds nothing ready tells when the next job is.
+import type { QueueName } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+
+const EVERY_MS = 30_000;
+
+export interface WakeSweepParts {
+  readonly queues: Pick<TaskQueues, 'depths'>;
+  /** Queues that containers linked to this replica serve. */
+  readonly consumed: () => Iterable<QueueName>;
+  readonly wake: (queue: QueueName) => void;
+  /** Forgets queues that are not consumed any more. */
+  readonly prune: () => void;
+  readonly log: Log;
+  readonly everyMs?: number;
+}
+
+export class WakeSweep {
+  readonly name = 'wake-ups';
+  readonly #parts: WakeSweepParts;
+  readonly #abort = new AbortController();
+
+  constructor(parts: WakeSweepParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    void this.#loop();
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  async #loop(): Promise<void> {
+    while (await sleep(this.#parts.everyMs ?? EVERY_MS, this.#abort.signal)) {
+      try {
+        await this.round();
+      } catch (error) {
+        this.#parts.log.info({ err: error }, 'queues not looked at for lost wake-ups, trying again');
+      }
+    }
+  }
+
+  async round(): Promise<void> {
+    this.#parts.prune();
+    const consumed = [...this.#parts.consumed()];
+    if (consumed.length === 0) return;
+    const depths = await this.#parts.queues.depths(consumed);
+    for (const [index, queue] of consumed.entries()) {
+      const depth = depths[index];
+      if (depth !== undefined && depth.waiting + depth.prioritized + depth.delayed > 0) this.#parts.wake(queue);
+    }
+  }
+}

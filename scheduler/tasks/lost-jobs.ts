@@ -1,0 +1,76 @@
+// Synchronous tasks that were never sent and whose job is gone with the data of Redis: the replica their caller waits on adds them again under their id. Only what nobody has and nobody ever said to run;
+// and only after so long that every replica has written again what it runs, because a synchronous task never runs twice.
+import type { TaskId } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Waiting } from '../dispatch/replies.ts';
+import type { TaskContext } from './task-parts.ts';
+
+const LOOK_EVERY_MS = 15_000;
+/** Callers looked at in one round; the others come in the next ones. */
+const MOST_LOOKS = 500;
+
+export class LostJobs {
+  readonly #tasks: TaskContext;
+  /** Since when a caller's job is not to be seen; epoch milliseconds. */
+  #goneSince = new Map<TaskId, number>();
+
+  constructor(tasks: TaskContext) {
+    this.#tasks = tasks;
+  }
+
+  start(): void {
+    void this.#loop();
+  }
+
+  async #loop(): Promise<void> {
+    const { graces, signal, log } = this.#tasks;
+    while (await sleep(Math.min(LOOK_EVERY_MS, graces.goneMs), signal)) {
+      try {
+        await this.look();
+      } catch (error) {
+        log.info({ err: error }, 'jobs of waiting callers not looked at, trying again');
+      }
+    }
+  }
+
+  /** One round over the callers who wait here. */
+  async look(): Promise<void> {
+    const { replies, queues, clock, graces } = this.#tasks;
+    const nowMs = clock.nowMs();
+    const goneSince = new Map<TaskId, number>();
+    let looks = 0;
+    for (const waiting of [...replies.all()]) {
+      if (nowMs - waiting.job.createdAtMs < graces.goneMs || this.#hasIt(waiting)) continue;
+      looks += 1;
+      if (looks > MOST_LOOKS) break;
+      if ((await queues.read(waiting.queue, waiting.taskId)) !== undefined) continue;
+      const sinceMs = this.#goneSince.get(waiting.taskId) ?? nowMs;
+      if (nowMs - sinceMs < graces.goneMs || !(await this.#addAgain(waiting))) goneSince.set(waiting.taskId, sinceMs);
+    }
+    this.#goneSince = goneSince;
+  }
+
+  #hasIt({ taskId }: Waiting): boolean {
+    return this.#tasks.attempts.current(taskId) !== undefined;
+  }
+
+  /** @returns false: not now */
+  async #addAgain(waiting: Waiting): Promise<boolean> {
+    const { records, leases, queues, replies, ender, dispatcher, log } = this.#tasks;
+    const { taskId, queue, job } = waiting;
+    if (await leases.isHeld(taskId)) return false;
+    const record = await records.read(taskId);
+    if (record !== undefined && isTerminalTask(record.status)) {
+      await ender.answerFrom(record);
+      return true;
+    }
+    // Whoever runs it, or did, ends it; its caller's wait limit is the last word.
+    if (record?.status === 'RUNNING' || this.#hasIt(waiting) || !replies.has(taskId)) return false;
+    await queues.open(queue);
+    await queues.add(queue, { ...job, attempts: record?.attempt ?? 0 });
+    log.warn({ taskId }, 'a waiting task whose job was lost is queued again');
+    dispatcher().wake(queue, taskId);
+    return true;
+  }
+}

@@ -1,0 +1,311 @@
+// What BullMQ leaves to us, each owner on real Redis and a real database, with the wake-up, timer or data it stands in for taken away.
+import { describe, expect } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
+import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
+import { WakeSweep } from '#scheduler/dispatch/wake-sweep.ts';
+import { OlderJobs } from '#scheduler/queues/older-jobs.ts';
+import { RedisData } from '#scheduler/queues/redis-data.ts';
+import { endedTaskIds, taskById, waitingDeadlines } from '#scheduler/store/queries/tasks.ts';
+import { Deadlines } from '#scheduler/tasks/deadlines.ts';
+import type { Deadline } from '#scheduler/tasks/deadlines.ts';
+import { Rebuild } from '#scheduler/tasks/rebuild.ts';
+import { Suspects } from '#scheduler/tasks/suspects.ts';
+import { waitFor } from '../helpers/services.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
+import type { World } from './tasks-world.ts';
+import { aQueueTarget, age, drained, put, reaches, sent, test } from './tasks-world.ts';
+
+const lockKey = (one: Process, queue: QueueName, taskId: TaskId) => `${one.keys.prefix}:${queue}:${taskId}:lock`;
+
+describe('deadlines', () => {
+  const deadlinesOf = (one: World, isLeader = () => true) =>
+    new Deadlines({
+      due: (beforeMs, limit) => waitingDeadlines(one.db, beforeMs, limit),
+      queues: one.queues,
+      ender: one.tasks.ender,
+      clock: systemClock,
+      log: quiet,
+      isLeader,
+    });
+
+  test('a task that nobody ever fetches is EXPIRED at its deadline, as the rows tell a new leader', async ({ one }) => {
+    const target = aQueueTarget({ ttlSeconds: 0.5 });
+    const taskId = await put(one, target);
+    const lasting = await put(one, aQueueTarget({ ttlSeconds: 3600 }));
+    const deadlines = deadlinesOf(one);
+    try {
+      await deadlines.reload();
+      expect((await one.records.read(taskId))?.status).toBe('PENDING');
+      const { endedAtMs, deadlineMs } = await reaches(one, taskId, 'EXPIRED');
+      expect(endedAtMs).toBeGreaterThanOrEqual(deadlineMs);
+      expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+      expect((await one.records.read(lasting))?.status).toBe('PENDING');
+    } finally {
+      deadlines.stop();
+    }
+  });
+
+  test('one accepted at the leader with a short time to live waits for no look at the rows', async ({ start }) => {
+    const accepted: Deadline[] = [];
+    const one = await start({
+      onAccepted: ({ taskId, deadlineMs }, queue) => accepted.push({ taskId, queue, deadlineMs }),
+    });
+    const deadlines = deadlinesOf(one);
+    try {
+      const taskId = await put(one, aQueueTarget({ ttlSeconds: 0.2 }));
+      for (const deadline of accepted) deadlines.accepted(deadline);
+      await reaches(one, taskId, 'EXPIRED');
+    } finally {
+      deadlines.stop();
+    }
+  });
+
+  test('what runs is left alone, and a replica that does not lead ends nothing', async ({ one }) => {
+    const target = aQueueTarget({ ttlSeconds: 0.1 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const running = await put(one, target);
+    const order = await sent(link);
+    const waiting = await put(one, target);
+    const following = deadlinesOf(one, () => false);
+    const leading = deadlinesOf(one);
+    const until = Date.now() + 400;
+    try {
+      await following.reload();
+      await waitFor(() => Date.now() > until, 'its time is over');
+      expect((await one.records.read(waiting))?.status).toBe('PENDING');
+      await leading.reload();
+      await reaches(one, waiting, 'EXPIRED');
+      expect((await one.records.read(running))?.status).toBe('RUNNING');
+      await one.result(order);
+      await reaches(one, running, 'COMPLETE');
+    } finally {
+      following.stop();
+      leading.stop();
+    }
+  });
+});
+
+describe('lost wake-ups', () => {
+  test('a job that nobody here was told of is found, and one whose due time was forgotten', async ({ start }) => {
+    const one = await start();
+    const elsewhere = await start();
+    const target = aQueueTarget({ retries: 1 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await waitFor(() => one.dispatcher.size === 0, 'the queue is known to be empty');
+    const taskId = await put(elsewhere, target);
+    const sweep = new WakeSweep({
+      queues: one.queues,
+      consumed: () => one.slots.queues(),
+      wake: (queue) => one.dispatcher.wake(queue),
+      prune: () => one.dispatcher.prune(),
+      log: quiet,
+    });
+    expect(link.orders).toEqual([]);
+    await sweep.round();
+    const order = await sent(link);
+    expect(order.taskId).toBe(taskId);
+    await one.result(order, '{}', 'retry');
+    await one.stop();
+    // Another process has the container now, and knows nothing of the back-off.
+    const again = new PlayedLink();
+    elsewhere.container(target.queue, again);
+    const later = new WakeSweep({
+      queues: elsewhere.queues,
+      consumed: () => elsewhere.slots.queues(),
+      wake: (queue) => elsewhere.dispatcher.wake(queue),
+      prune: () => elsewhere.dispatcher.prune(),
+      log: quiet,
+    });
+    await later.round();
+    expect((await sent(again)).taskId).toBe(taskId);
+  });
+});
+
+describe('a dispatcher', () => {
+  test('keeps nothing of queues that nobody here serves', async ({ one }) => {
+    for (let queues = 0; queues < 50; queues += 1) one.dispatcher.wake(aTarget().queue, newId<TaskId>());
+    expect(one.dispatcher.size).toBe(0);
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    link.mode = 'full';
+    const { containerId } = one.container(target.queue, link);
+    await put(one, target);
+    await waitFor(() => link.runs > 0, 'it is tried');
+    one.slots.remove(containerId);
+    await waitFor(() => {
+      one.dispatcher.prune();
+      return one.dispatcher.size === 0;
+    }, 'nothing is left');
+  });
+});
+
+describe('a Redis that lost its data', () => {
+  const dataOf = (one: Process) => new RedisData({ client: one.client, keys: one.keys, log: quiet, everyMs: 60_000 });
+
+  test('is noticed once by everybody who knew it, and not by who comes new', async ({ one }) => {
+    const [first, second] = [dataOf(one), dataOf(one)];
+    for (const data of [first, second]) await data.look();
+    for (const data of [first, second]) await data.look();
+    expect([first.generation, second.generation]).toEqual([0, 0]);
+    await one.client.flushall();
+    const newcomer = dataOf(one);
+    for (const data of [newcomer, first, second]) await data.look();
+    for (const data of [newcomer, first, second]) await data.look();
+    expect([newcomer.generation, first.generation, second.generation]).toEqual([0, 1, 1]);
+  });
+
+  test('under running work: what runs ends under its token, what waited comes back, and nothing runs twice', async ({
+    start,
+  }) => {
+    const one = await start();
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const running = await put(one, target);
+    const order = await sent(link);
+    const waiting = [await put(one, target), await put(one, target)];
+    await drained(one);
+    const data = dataOf(one);
+    await data.look();
+    let wakes = 0;
+    const rebuild = new Rebuild({
+      data,
+      queues: one.queues,
+      tasks: one.tasks,
+      olderJobs: { sweep: () => Promise.resolve(0) },
+      recentQueues: () => Promise.resolve([]),
+      clock: systemClock,
+      log: quiet,
+      isLeader: () => true,
+      wakeAll: () => (wakes += 1),
+      settleMs: 0,
+    });
+    rebuild.start();
+    await one.client.flushall();
+    await data.look();
+    await waitFor(() => wakes === 1, 'it is rebuilt');
+    rebuild.stop();
+    // Its settings stand before the next add, and whoever asks finds out who runs what.
+    expect(await one.client.hget(`${one.keys.prefix}:${target.queue}:meta`, 'opts.maxLenEvents')).toBe('0');
+    expect(await one.leases.read(running)).toMatchObject({ attempt: 1, containerId: order.containerId });
+    expect((await one.records.read(running))?.status).toBe('RUNNING');
+    await age(one, 70);
+    await one.sweep.round();
+    expect((await one.queues.depth(target.queue)).waiting).toBe(2);
+    expect(await one.result(order, '{"whole":1}')).toBe(true);
+    expect(await reaches(one, running, 'COMPLETE')).toMatchObject({ attempt: 1, result: '{"whole":1}' });
+    for (const count of [2, 3]) await one.result(await sent(link, count));
+    for (const taskId of waiting) await reaches(one, taskId, 'COMPLETE');
+    await age(one, 70);
+    await drained(one);
+    await one.sweep.round();
+    expect(link.orders.map(({ taskId }) => taskId).toSorted()).toEqual([running, ...waiting].toSorted());
+    for (const taskId of [running, ...waiting])
+      expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE' });
+  });
+
+  test('a queue is not fetched from before what is over has left it', async ({ start }) => {
+    let generation = 0;
+    const older = new Map<string, OlderJobs>();
+    const one: World = await start({ beforeFetch: (queue) => older.get('one')?.before(queue) });
+    older.set(
+      'one',
+      new OlderJobs({
+        queues: one.queues,
+        ended: (taskIds) => endedTaskIds(one.db, taskIds),
+        isWaitedFor: () => false,
+        generation: () => generation,
+        log: quiet,
+      }),
+    );
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const { containerId } = one.container(target.queue, link);
+    const over = await put(one, target);
+    const order = await sent(link);
+    const job = await one.queues.read(target.queue, over);
+    if (job === undefined) throw new Error('no job');
+    await one.result(order);
+    await reaches(one, over, 'COMPLETE');
+    await drained(one);
+    one.slots.remove(containerId);
+    // As Redis was a second ago, and with no record of it: never fetched.
+    await one.client.flushall();
+    await one.queues.add(target.queue, job);
+    generation += 1;
+    const next = await put(one, target);
+    const again = new PlayedLink();
+    one.container(target.queue, again);
+    const first = await sent(again);
+    expect(first.taskId).toBe(next);
+    await one.result(first);
+    await reaches(one, next, 'COMPLETE');
+    expect(again.orders).toHaveLength(1);
+    expect(await one.queues.read(target.queue, over)).toBeUndefined();
+  });
+
+  test('a synchronous task that was not sent is queued again by the replica its caller waits on', async ({ start }) => {
+    const one = await start({ graces: { goneMs: 200 } });
+    const target = aTarget();
+    const waits = await one.tasks.submit(target, { input: '{"n":1}' });
+    const runs = await one.tasks.submit(target, { input: '{"n":2}' });
+    if (waits.kind !== 'accepted' || runs.kind !== 'accepted') throw new Error('not accepted');
+    await one.client.flushall();
+    // Another replica has the second one, and says so again.
+    const lock = `i.${'0'.repeat(64)}` as Parameters<typeof one.queues.fetch>[1];
+    const lease = { lock, attempt: 1, containerId: 'c', machineId: MACHINE, queue: target.queue, startedAtMs: 1 };
+    await one.client.set(one.keys.lease(runs.taskId), JSON.stringify(lease));
+    await waitFor(async () => (await one.queues.read(target.queue, waits.taskId)) !== undefined, 'it is queued again');
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const order = await sent(link);
+    expect(order).toMatchObject({ taskId: waits.taskId, input: '{"n":1}' });
+    await one.result(order);
+    expect(await waits.finished).toMatchObject({ status: 'COMPLETE' });
+    expect(await one.queues.read(target.queue, runs.taskId)).toBeUndefined();
+    expect(link.orders).toHaveLength(1);
+  });
+});
+
+describe('locks of attempts on machines that do not talk', () => {
+  test('are renewed by the leader while nobody has them in hand', async ({ start }) => {
+    const dead = await start();
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    dead.container(target.queue, link);
+    const taskId = await put(dead, target);
+    await sent(link);
+    await waitFor(() => dead.leases.read(taskId), 'its lease is written');
+    dead.tasks.stop();
+    const leader = await start();
+    const suspects = new Suspects({
+      suspects: () => [MACHINE],
+      runningOn: () => Promise.resolve([{ taskId, queue: target.queue }]),
+      queues: leader.queues,
+      leases: leader.leases,
+      attempts: leader.tasks.attempts,
+      isLeader: () => true,
+      log: quiet,
+    });
+    const key = lockKey(leader, target.queue, taskId);
+    await leader.client.pexpire(key, 5_000);
+    await leader.client.pexpire(leader.keys.lease(taskId), 5_000);
+    expect(await suspects.round()).toBe(1);
+    expect(await leader.client.pttl(key)).toBeGreaterThan(60_000);
+    expect(await leader.client.pttl(leader.keys.lease(taskId))).toBeGreaterThan(60_000);
+    const others = new Suspects({
+      suspects: () => ['m-other' as MachineId],
+      runningOn: () => Promise.resolve([{ taskId, queue: target.queue }]),
+      queues: leader.queues,
+      leases: leader.leases,
+      attempts: leader.tasks.attempts,
+      isLeader: () => true,
+      log: quiet,
+    });
+    expect(await others.round()).toBe(0);
+  });
+});
