@@ -197,11 +197,11 @@ describe('a task that an agent swallowed', () => {
     await one.result(await sent(other));
     expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2 });
     await one.tasks.refused(taskId, order.token, 'no_such_attempt');
-    expect(container.inFlight).toBe(0);
+    await waitFor(() => container.inFlight === 0, 'its slot is free');
   });
 
-  test('synchronous: queued again when the agent says that it never began, else ERROR, 502', async ({ start }) => {
-    const one = await start({ graces });
+  test('synchronous: queued again when the agent says that it never began', async ({ start }) => {
+    const one = await start({ graces: { ...graces, claimAnswerMs: 60_000 } });
     const target = aTarget();
     const link = new PlayedLink();
     one.container(target.queue, link);
@@ -214,8 +214,12 @@ describe('a task that an agent swallowed', () => {
     await one.tasks.refused(order.taskId, order.token, 'no_such_attempt');
     await one.result(await sent(link, 2));
     expect(await kept.finished).toMatchObject({ status: 'COMPLETE' });
+  });
 
-    link.onRun = undefined;
+  test('synchronous: else ERROR, 502', async ({ start }) => {
+    const one = await start({ graces });
+    const target = aTarget();
+    one.container(target.queue, new PlayedLink());
     const silent = await one.tasks.submit(target, { input: '{}' });
     if (silent.kind !== 'accepted') throw new Error('not accepted');
     expect(await silent.finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
