@@ -49,6 +49,8 @@ const SCHEDULER = `
   placement_wait_seconds{gpu_model,result} slow
   unschedulable_requests{reason}
   accounting_drift_total{resource}
+  accounting_drift_total{resource}
+  mass_disconnect_guard_active{pool}
   stale_writes_refused_total{kind}
   loop_duration_seconds{loop} fast
   loop_last_success_timestamp_seconds{loop}
