@@ -383,6 +383,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     db,
     book,
     slots,
+    loads,
     machines,
     placer,
     autoscaler,

@@ -18,8 +18,8 @@ import { counted, decisionText } from './words.ts';
 export interface ContainerPlace {
   readonly machineId: string;
   readonly slots: number;
-  /** Its machine's task stream is here, so that what it does is known here. */
-  readonly linked: boolean;
+  /** What it works on is known. */
+  readonly isKnown: boolean;
   /** Of a PENDING one. */
   readonly wait: PlacementWait | undefined;
 }
@@ -126,7 +126,7 @@ function shownContainer(
     container_id: container.id,
     state: container.state,
     machine_id: place?.machineId ?? '',
-    attempts: place?.linked === true || container.state !== 'RUNNING' ? container.attempts : null,
+    attempts: place?.isKnown === true || container.state !== 'RUNNING' ? container.attempts : null,
     slots: place?.slots ?? 0,
     idle_since: isIdle ? timestampOf(container.idleSinceMs) : null,
     keep_warm_until: isIdle ? timestampOf(finite(keptUntilMs)) : null,

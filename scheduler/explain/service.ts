@@ -4,6 +4,7 @@ import type { ExplainedScaling, ExplainedServer, Explanation } from '#shared/api
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid, queueNameOf } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
+import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../autoscaler/loop.ts';
 import { scaleFacts } from '../autoscaler/look.ts';
 import type { ContainerBook } from '../containers/book.ts';
@@ -13,7 +14,7 @@ import type { Machines } from '../fleet/machines.ts';
 import type { Placer } from '../placement/commit.ts';
 import type { JobPlace, TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
-import type { Clock } from '#shared/clock.ts';
+import type { Loads } from '../replicas/loads.ts';
 import type { Queryable } from '../store/db.ts';
 import { containerById } from '../store/queries/containers.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
@@ -31,6 +32,7 @@ export interface ExplainParts {
   readonly db: Queryable;
   readonly book: ContainerBook;
   readonly slots: SlotTable;
+  readonly loads: Pick<Loads, 'of'>;
   readonly machines: Pick<Machines, 'get'>;
   readonly placer: Pick<Placer, 'waitOf'>;
   readonly autoscaler: Pick<Autoscaler, 'explain'>;
@@ -83,13 +85,13 @@ export class Explain {
   }
 
   #placeOf(id: ContainerId): ContainerPlace | undefined {
-    const { book, slots, placer } = this.#parts;
+    const { book, loads, placer } = this.#parts;
     const entry = book.get(id);
     if (entry === undefined) return undefined;
     return {
       machineId: entry.row.machineId ?? '',
       slots: entry.row.slots,
-      linked: slots.get(id)?.link !== undefined,
+      isKnown: loads.of(id) !== undefined,
       wait: placer.waitOf(id),
     };
   }
@@ -168,11 +170,11 @@ export class Explain {
     const health = this.#healthOf(row.machineId);
     if (health !== 'READY') return `its machine is ${health === '' ? 'gone' : health}`;
     const container = this.#parts.slots.get(row.id);
-    // On a machine linked to another replica, which knows its slots.
-    if (container?.link === undefined) return '';
-    if (container.leaving) return 'it is leaving';
-    if (container.inFlight >= container.slots) return `all of its ${container.slots} slots are taken`;
-    return container.accepting ? '' : 'its agent refused a task a moment ago';
+    const load = this.#parts.loads.of(row.id);
+    if (container?.leaving === true) return 'it is leaving';
+    if (load !== undefined && load.inFlight >= row.slots) return `all of its ${row.slots} slots are taken`;
+    // What is linked to another replica is known by its load alone.
+    return container?.link === undefined || container.accepting ? '' : 'its agent refused a task a moment ago';
   }
 
   #healthOf(machineId: MachineId | null): string {

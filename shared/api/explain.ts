@@ -29,7 +29,7 @@ export const ExplainedContainer = Type.Object({
   container_id: Text(),
   state: Text(),
   machine_id: Text(),
-  attempts: orNull(Count('null: on a machine linked to another scheduler process, or to none')),
+  attempts: orNull(Count('null: not known, because its machine is not linked')),
   slots: Count(),
   idle_since: Time(),
   keep_warm_until: Time(),

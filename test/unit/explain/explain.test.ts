@@ -1,0 +1,351 @@
+import { describe, expect, test } from 'vitest';
+import { Value } from 'typebox/value';
+import { ExplainedScaling, Explanation } from '#shared/api/explain.ts';
+import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import { CONTAINER_STATES, TASK_STATUSES } from '#shared/domain/status.ts';
+import { CLOSED_BREAKER } from '#scheduler/autoscaler/breaker.ts';
+import type { ScaleContainer, ScaleInput } from '#scheduler/autoscaler/decide.ts';
+import { decideScale } from '#scheduler/autoscaler/decide.ts';
+import { scaleFacts } from '#scheduler/autoscaler/look.ts';
+import type { QueueLook } from '#scheduler/autoscaler/loop.ts';
+import type { QueueMemory } from '#scheduler/autoscaler/memory.ts';
+import { rememberDecision } from '#scheduler/autoscaler/memory.ts';
+import { explainContainer } from '#scheduler/explain/container.ts';
+import { explainDeployment } from '#scheduler/explain/deployment.ts';
+import type { ContainerPlace } from '#scheduler/explain/scaling.ts';
+import { explainScaling } from '#scheduler/explain/scaling.ts';
+import type { TaskFacts } from '#scheduler/explain/task.ts';
+import { explainTask } from '#scheduler/explain/task.ts';
+import { decisionText, rejectionStep, rejectionTexts } from '#scheduler/explain/words.ts';
+import { REJECTION_REASONS } from '#scheduler/placement/filter.ts';
+import { placementWait } from '#scheduler/placement/waiting.ts';
+import type { ContainerRow } from '#scheduler/store/queries/containers.ts';
+
+const NOW = Date.parse('2026-01-02T00:00:00Z');
+const at = (ms: number): string => new Date(NOW + ms).toISOString();
+const ROW = { id: 'd', workspaceId: 'w', name: 'hello', version: 3, stubType: 'endpoint/deployment', active: true };
+const deploymentOf = (scaling: ExplainedScaling | null): Explanation =>
+  explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling);
+
+function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
+  const times = { idleSinceMs: NOW - 4000, createdAtMs: NOW - 60_000 };
+  const id = 'c-1' as ContainerId;
+  return { id, state: 'RUNNING', attempts: 0, ...times, keepWarmMs: 0, warmUp: false, returned: false, ...changes };
+}
+
+function scalingOf(
+  changes: Partial<ScaleInput>,
+  more: { readonly memory?: Partial<QueueMemory>; readonly place?: Partial<ContainerPlace>; windowMs?: number } = {},
+): ExplainedScaling {
+  const input: ScaleInput = {
+    active: true,
+    inFlight: 0,
+    waiting: 0,
+    tasksPerContainer: 1,
+    minContainers: 0,
+    maxContainers: 3,
+    keepWarmMs: 10_000,
+    containers: [],
+    breaker: CLOSED_BREAKER,
+    wantedInWindow: 0,
+    ...changes,
+  };
+  const memory: QueueMemory = {
+    window: [],
+    samples: 3,
+    badSinceMs: null,
+    decisions: [],
+    state: null,
+    stateSinceMs: 0,
+    ...more.memory,
+  };
+  const look: QueueLook = {
+    target: undefined,
+    depth: input.inFlight === undefined ? undefined : { waiting: input.waiting, active: 0, delayed: 0, prioritized: 0 },
+    input,
+    decision: decideScale(input, NOW),
+    windowMs: more.windowMs ?? 0,
+    memory,
+  };
+  const place: ContainerPlace = { machineId: '', slots: 1, isKnown: true, wait: undefined, ...more.place };
+  const scaling = explainScaling(look, scaleFacts(input, 0, NOW), () => place, NOW);
+  expect([...Value.Errors(ExplainedScaling, scaling)]).toEqual([]);
+  return scaling;
+}
+
+describe('a deployment', () => {
+  test('whose starts fail says so, until when it cools, and how to end that', () => {
+    const last = {
+      containerId: 'c-9' as ContainerId,
+      createdAtMs: 0,
+      atMs: NOW,
+      reason: 'user_error',
+      message: "Traceback\nModuleNotFoundError: No module named 'nothing'\n",
+    };
+    const breaker = { ...CLOSED_BREAKER, failures: 3, opened: 1, coolsUntilMs: NOW + 60_000, last };
+    const found = deploymentOf(scalingOf({ inFlight: 2, waiting: 2, breaker }));
+    expect(found).toMatchObject({
+      state: 'DEGRADED',
+      summary: 'hello v3 is DEGRADED: 3 starts in a row failed (user_error), so nothing is started for now',
+      waits_for: 'the end of the cooldown; then one container probes',
+      until: at(60_000),
+    });
+    expect(found.details).toContain(
+      "the last start that failed: c-9, user_error: ModuleNotFoundError: No module named 'nothing'",
+    );
+    expect(found.next_steps).toContain(
+      'correct it and deploy again, or `longshore deployment start hello` tries at once',
+    );
+    const probing = deploymentOf(scalingOf({ inFlight: 2, waiting: 2, breaker: { ...breaker, coolsUntilMs: NOW } }));
+    expect(probing).toMatchObject({ state: 'SCALING', waits_for: expect.stringContaining('the probe') as string });
+  });
+
+  test('with more than it wants says what keeps them and until when', () => {
+    const found = deploymentOf(scalingOf({ containers: [aContainer()] }));
+    expect(found).toMatchObject({
+      state: 'SCALING',
+      waits_for: 'more containers live than are wanted, but each of them works or is kept warm',
+      until: at(6000),
+      scaling: { containers: [{ keep_warm_until: at(6000), kept_forever: false }] },
+    });
+    const forever = deploymentOf(scalingOf({ containers: [aContainer()], keepWarmMs: Number.POSITIVE_INFINITY }));
+    expect(forever).toMatchObject({
+      until: null,
+      scaling: { containers: [{ keep_warm_until: null, kept_forever: true }] },
+    });
+    const inWindow = { containers: [aContainer()], keepWarmMs: 0, wantedInWindow: 1, windowEndsMs: NOW + 9000 };
+    expect(deploymentOf(scalingOf(inWindow, { windowMs: 30_000 }))).toMatchObject({ until: at(9000) });
+    const hold = { why: 'after_restart', leftMs: 70_000 } as const;
+    expect(deploymentOf(scalingOf({ containers: [aContainer()], keepWarmMs: 0, hold }))).toMatchObject({
+      until: at(70_000),
+    });
+  });
+
+  test('whose queue could not be read for a minute has a condition', () => {
+    const bad = (sinceMs: number) => scalingOf({ inFlight: undefined }, { memory: { badSinceMs: NOW - sinceMs } });
+    expect(bad(59_000).conditions).toEqual([]);
+    expect(bad(60_000)).toMatchObject({ conditions: ['MetricsUnavailable'], wanted: null, in_flight: null });
+    expect(deploymentOf(bad(60_000)).waits_for).toBe('the queue to be readable again');
+  });
+
+  test('says which machines said no, and what would help', () => {
+    const rejections = { cpu: 2, cordoned: 1 };
+    const wait = placementWait({ rejections, timesReturned: 0, notBeforeMs: null, createdAtMs: NOW - 1000 });
+    const pending = aContainer({ state: 'PENDING' });
+    const found = deploymentOf(scalingOf({ inFlight: 1, waiting: 1, containers: [pending] }, { place: { wait } }));
+    expect(found).toMatchObject({ waits_for: 'a machine for 1 container', until: at(20 * 60_000 - 1000) });
+    expect(found.details).toContain(
+      '1 container without a place: 2 machines without enough free CPU (cpu), 1 machine cordoned or drained (cordoned)',
+    );
+    expect(found.next_steps).toEqual(['stop something, ask for less `cpu`, or admit a machine']);
+  });
+
+  test('of which the leader says nothing shows what its row has', () => {
+    expect(deploymentOf(null)).toMatchObject({ state: 'ACTIVE', leader_answered: false, scaling: null });
+  });
+});
+
+test('decisions that repeat are one entry, newest first, at most twenty', () => {
+  const memory: QueueMemory = { window: [], samples: 0, badSinceMs: null, decisions: [], state: null, stateSinceMs: 0 };
+  const hold = (inFlight: number) => ({ kind: 'hold', why: 'at_target', wanted: inFlight }) as const;
+  for (let round = 0; round < 30; round += 1) {
+    for (let times = 0; times < 3; times += 1) {
+      rememberDecision(memory, { atMs: NOW + round * 10 + times, decision: hold(round), inFlight: round, live: 1 });
+    }
+  }
+  const { decisions } = scalingOf({}, { memory });
+  expect(decisions).toHaveLength(20);
+  expect(decisions[0]).toMatchObject({ times: 3, wanted: 29, at: at(290), until: at(292) });
+});
+
+describe('words', () => {
+  test.each([...REJECTION_REASONS, 'no_machine'])('say what %s means and what to do', (reason) => {
+    expect(rejectionTexts({ [reason]: 1 })[0]).toMatch(new RegExp(`^1 machine .+ \\(${reason}\\)$`));
+    expect(rejectionTexts({ [reason]: 1 })[0]).not.toBe(`1 machine ${reason} (${reason})`);
+    expect(rejectionStep(reason)).not.toBe('');
+  });
+
+  test('say what was decided', () => {
+    expect(decisionText({ kind: 'start', count: 2, wanted: 3, probe: false })).toBe('2 containers started, up to 3');
+    expect(decisionText({ kind: 'stop', containers: ['c' as ContainerId], wanted: 0 })).toBe(
+      '1 container let go, down towards 0',
+    );
+  });
+});
+
+describe('a container', () => {
+  const row = (changes: Partial<ContainerRow>): ContainerRow =>
+    ({
+      id: 'endpoint-s-1',
+      workspaceId: 'w',
+      stubId: 's',
+      deploymentId: 'd',
+      state: 'PENDING',
+      machineId: null,
+      assignmentId: null,
+      epoch: 0,
+      spec: { wire: { startTimeoutMs: 900_000 } },
+      slots: 1,
+      frozen: false,
+      startFailures: 0,
+      reason: null,
+      exitCode: null,
+      message: null,
+      rejections: null,
+      gpuUuids: [],
+      stateBefore: null,
+      createdAtMs: NOW - 1000,
+      scheduledAtMs: null,
+      startedAtMs: null,
+      endedAtMs: null,
+      revision: 1,
+      ...changes,
+    }) as unknown as ContainerRow;
+  const explained = (changes: Partial<ContainerRow>, rejections: Record<string, number> | null = null): Explanation => {
+    const facts = {
+      rejections,
+      machineHealth: 'READY',
+      deploymentName: 'hello/v3',
+      scaling: null,
+      leaderAnswered: true,
+    };
+    const found = explainContainer({ row: row(changes), ...facts });
+    expect([...Value.Errors(Explanation, found)]).toEqual([]);
+    return found;
+  };
+
+  test.each(CONTAINER_STATES)('that is %s is explained', (state) => {
+    const found = explained({ state, scheduledAtMs: NOW - 500 });
+    expect(found.state).toBe(state);
+    expect(found.summary).toMatch(/^container endpoint-s-1 of hello\/v3 ./);
+  });
+
+  test('without a place says until when it waits, from what the row has when nobody knows better', () => {
+    const found = explained({}, { memory: 3 });
+    expect(found).toMatchObject({ until: at(20 * 60_000 - 1000), container: { rejections: { memory: 3 } } });
+    expect(found.details[0]).toBe('3 machines without enough free memory (memory)');
+    expect(found.next_steps).toEqual(['stop something, ask for less `memory`, or admit a machine']);
+  });
+
+  test('that waits for its agent, or starts, says by when', () => {
+    expect(explained({ state: 'ASSIGNED', scheduledAtMs: NOW }).until).toBe(at(15_000));
+    expect(explained({ state: 'STARTING', scheduledAtMs: NOW }).until).toBe(at(900_000));
+  });
+
+  test('that failed says why, with its last lines', () => {
+    const failed = { state: 'FAILED', reason: 'oom', exitCode: 137, message: 'Killed', endedAtMs: NOW } as const;
+    expect(explained(failed)).toMatchObject({
+      summary: 'container endpoint-s-1 of hello/v3 failed (oom, exit code 137)',
+      since: at(0),
+      waits_for: '',
+      container: { status: '', message: 'Killed' },
+    });
+  });
+});
+
+describe('a task', () => {
+  const record = {
+    taskId: 't',
+    workspaceId: 'w',
+    stubId: 's',
+    deploymentId: 'd',
+    queue: 'tq-d' as QueueName,
+    kind: 'taskqueue',
+    sync: false,
+    status: 'PENDING',
+    attempt: 0,
+    rank: 0,
+    containerId: null,
+    failureReason: '',
+    createdAtMs: NOW - 1000,
+    startedAtMs: null,
+    endedAtMs: null,
+    durationMs: null,
+    deadlineMs: NOW + 7200_000,
+  } as unknown as TaskFacts['record'];
+  const explained = (changes: Partial<TaskFacts>, said: Partial<TaskFacts['record']> = {}): Explanation => {
+    const found = explainTask({
+      record: { ...record, ...said },
+      job: undefined,
+      place: { kind: 'gone' },
+      queueDepth: null,
+      retries: 3,
+      timeoutMs: 60_000,
+      machineId: 'm',
+      deploymentName: 'hello/v3',
+      servers: [],
+      scaling: null,
+      leaderAnswered: true,
+      ...changes,
+    });
+    expect([...Value.Errors(Explanation, found)]).toEqual([]);
+    return found;
+  };
+
+  test.each(TASK_STATUSES)('that is %s is explained', (status) => {
+    expect(explained({}, { status }).summary).toMatch(/^task t of hello\/v3 ./);
+  });
+
+  test('that waits says its place, and until when', () => {
+    const server = { container_id: 'c', state: 'RUNNING', machine_id: 'm', takes: false };
+    const full = { ...server, why_not: 'all of its 2 slots are taken' };
+    const found = explained({ place: { kind: 'waiting', position: 4 }, queueDepth: 9, servers: [full] });
+    expect(found).toMatchObject({
+      summary: 'task t of hello/v3 is number 4 in its queue; no container can take it now',
+      waits_for: 'a free slot in a container',
+      until: at(7200_000),
+    });
+    expect(found.details).toEqual([
+      '9 tasks in its queue, this one included',
+      '1 container cannot take it: all of its 2 slots are taken',
+    ]);
+  });
+
+  test('that runs says until when it may', () => {
+    const running = { status: 'RUNNING', containerId: 'c', attempt: 1, startedAtMs: NOW - 5000 } as const;
+    expect(explained({ place: { kind: 'active' } }, running as never)).toMatchObject({
+      summary: 'task t of hello/v3 runs in container c, attempt 1',
+      until: at(55_000),
+      task: { attempts: [{ attempt: 1, container_id: 'c', machine_id: 'm', outcome: 'running' }] },
+    });
+  });
+
+  test('that is tried again says when, and what became of its attempts', () => {
+    const past = [
+      {
+        attempt: 1,
+        containerId: 'a',
+        machineId: 'm',
+        startedAtMs: NOW - 900,
+        endedAtMs: NOW - 800,
+        outcome: 'handler_error',
+      },
+      {
+        attempt: 2,
+        containerId: 'b',
+        machineId: 'm',
+        startedAtMs: NOW - 500,
+        endedAtMs: NOW - 400,
+        outcome: 'handler_error',
+      },
+    ];
+    const job = { retriesUsed: 2, retries: 3, past, timeoutMs: 0 } as unknown as TaskFacts['job'];
+    const retry = { status: 'RETRY', attempt: 2, containerId: 'b', failureReason: 'handler_error' } as const;
+    const found = explained({ job, place: { kind: 'delayed', dueMs: NOW + 3000 } }, retry as never);
+    expect(found).toMatchObject({
+      summary: 'task t of hello/v3 failed (handler_error) and is tried again',
+      until: at(3000),
+      task: { next_retry_at: at(3000), retries_used: 2, retries: 3 },
+    });
+    expect(found.task?.attempts.map((one) => [one.attempt, one.container_id, one.outcome])).toEqual([
+      [1, 'a', 'handler_error'],
+      [2, 'b', 'handler_error'],
+    ]);
+    const done = { status: 'COMPLETE', attempt: 3, containerId: 'c', endedAtMs: NOW, past } as const;
+    expect(explained({}, done as never).task?.attempts.map((one) => one.outcome)).toEqual([
+      'handler_error',
+      'handler_error',
+      'complete',
+    ]);
+  });
+});
