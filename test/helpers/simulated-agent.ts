@@ -1,0 +1,406 @@
+/**
+ * An agent without a machine: it speaks the real protocol of the link over gRPC (joins with a token, verifies the CA, redials, acknowledges, keeps results until they are acknowledged) and its
+ * containers are entries of a map that "run" tasks by a function. Many fit in one process; tests and benchmarks use it where the machine is not the subject. It knows several schedulers and dials
+ * another one when its link ends, as behind a load balancer.
+ */
+import { randomBytes, randomUUID } from 'node:crypto';
+import type { ClientDuplexStream } from '@grpc/grpc-js';
+import { bearer, openChannel } from '#agent/upstream/channel.ts';
+import { readTrustedCa } from '#agent/upstream/trust.ts';
+import { sleep } from '#shared/backoff.ts';
+import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
+import type {
+  AgentLinkClient,
+  Assignment__Output,
+  ControlFromAgent,
+  ControlToAgent__Output,
+  Desired__Output,
+  Hello,
+  JoinResponse__Output,
+  ObservedContainer,
+  RunTask__Output,
+  TaskFromAgent,
+  TaskToAgent__Output,
+} from '#shared/protocol/generated/messages.ts';
+
+/** What a simulated handler is given. */
+export interface SimulatedTask {
+  readonly taskId: string;
+  readonly input: string;
+  readonly containerId: string;
+  readonly machineId: string;
+  /** Aborted when the scheduler cancels the task. */
+  readonly signal: AbortSignal;
+}
+
+/** The handler of every simulated container: the result's JSON text. A throw is a handler that raises. */
+export type SimulatedHandler = (task: SimulatedTask) => string | Promise<string>;
+
+export interface SimulatedAgentOptions {
+  /** `host:port` of each scheduler's port for agents; read at every dial, so that it may change. */
+  readonly addresses: () => readonly string[];
+  readonly joinToken: string;
+  readonly handle?: SimulatedHandler;
+  readonly cpuMillicores?: number;
+  readonly memoryBytes?: number;
+  readonly gpus?: readonly { readonly uuid: string; readonly model: string; readonly memoryBytes: number }[];
+  /** How long a container takes from `proceed` to ready. */
+  readonly startMs?: number;
+}
+
+interface Container {
+  readonly assignment: Assignment__Output;
+  phase: 'accepted' | 'starting' | 'running' | 'stopping' | 'removed';
+  startedAtMs: number;
+}
+
+interface Attempt {
+  readonly taskId: string;
+  readonly token: string;
+  readonly containerId: string;
+  readonly stop: AbortController;
+  parts: Buffer[];
+  /** Kept until it is acknowledged. */
+  result: TaskFromAgent | undefined;
+}
+
+/** A container that was created: the same one twice is a duplicate. */
+export interface Creation {
+  readonly containerId: string;
+  readonly epoch: number;
+  readonly atMs: number;
+}
+
+const HELLO_AFTER_MS = 50;
+const STARTED_AFTER_MS = 50;
+
+/** Sleeps as long as the input's `sleepMs` says and gives the input back, with where it ran. */
+export const echo: SimulatedHandler = async ({ input, containerId, machineId, signal }) => {
+  const { sleepMs = 0, ...rest } = JSON.parse(input === '' ? '{}' : input) as { sleepMs?: number };
+  if (sleepMs > 0) await sleep(sleepMs, signal);
+  return JSON.stringify({ ...rest, containerId, machineId });
+};
+
+export class SimulatedAgent {
+  machineId = '';
+  /** Every run of every task, in order. */
+  readonly runs: { readonly taskId: string; readonly containerId: string }[] = [];
+  readonly creations: Creation[] = [];
+  readonly #options: SimulatedAgentOptions;
+  readonly #instanceId = randomBytes(8).toString('hex');
+  readonly #bootId = randomUUID();
+  readonly #containers = new Map<string, Container>();
+  readonly #attempts = new Map<string, Attempt>();
+  readonly #abort = new AbortController();
+  #credential = '';
+  #caPem = '';
+  #client: AgentLinkClient | undefined;
+  #control: ClientDuplexStream<ControlFromAgent, ControlToAgent__Output> | undefined;
+  #tasks: ClientDuplexStream<TaskFromAgent, TaskToAgent__Output> | undefined;
+  #batch: TaskFromAgent[] = [];
+  #seq = 0;
+  #revision = 0;
+  #address = '';
+  #loop: Promise<void> | undefined;
+
+  constructor(options: SimulatedAgentOptions) {
+    this.#options = options;
+  }
+
+  /** Where its link goes now; empty: nowhere. */
+  get linkedTo(): string {
+    return this.#tasks === undefined ? '' : this.#address;
+  }
+
+  /** Containers that run, by id. */
+  get running(): readonly string[] {
+    return [...this.#containers].filter(([, { phase }]) => phase === 'running').map(([id]) => id);
+  }
+
+  /** Containers that are there in whatever phase, by id. */
+  get present(): readonly string[] {
+    return [...this.#containers].filter(([, { phase }]) => phase !== 'removed').map(([id]) => id);
+  }
+
+  /** Joins and dials; the first link is up when this resolves. */
+  async start(): Promise<void> {
+    const [, fingerprint = '', secret = ''] = this.#options.joinToken.split('.');
+    const [first] = this.#options.addresses();
+    if (first === undefined) throw new Error('a simulated agent needs a scheduler');
+    this.#caPem = await readTrustedCa(first, fingerprint);
+    await this.#join(first, secret);
+    const linked = Promise.withResolvers<void>();
+    this.#loop = this.#run(linked.resolve);
+    await linked.promise;
+  }
+
+  /** Gone without a word; its containers with it. */
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    this.hangUp();
+    for (const { stop } of this.#attempts.values()) stop.abort();
+    await this.#loop;
+  }
+
+  /** Ends the link; the next one goes elsewhere. */
+  hangUp(): void {
+    this.#control?.cancel();
+    this.#client?.close();
+  }
+
+  async #join(address: string, secret: string): Promise<void> {
+    const client = openChannel(address, this.#caPem);
+    try {
+      const answer = await new Promise<JoinResponse__Output>((resolve, reject) => {
+        const request = {
+          joinToken: secret,
+          nonce: randomUUID(),
+          machineFingerprint: this.#instanceId,
+          hostname: `simulated-${this.#instanceId}`,
+          publicKey: 'simulated',
+          agentVersion: '0.1.0',
+          protocol: PROTOCOL_VERSION,
+        };
+        client.join(request, { deadline: Date.now() + 30_000 }, (error, response) =>
+          response === undefined ? reject(error ?? new Error('no answer')) : resolve(response),
+        );
+      });
+      this.machineId = answer.machineId;
+      this.#credential = answer.credential;
+    } finally {
+      client.close();
+    }
+  }
+
+  async #run(onFirst: () => void): Promise<void> {
+    const { signal } = this.#abort;
+    let tried = Math.floor(Math.random() * 1000);
+    while (!signal.aborted) {
+      const addresses = this.#options.addresses();
+      this.#address = addresses[tried % addresses.length] ?? '';
+      tried += 1;
+      await this.#session(this.#address, onFirst);
+      await sleep(HELLO_AFTER_MS + Math.random() * 400, signal);
+    }
+  }
+
+  /** One link, from dialling to its end. */
+  #session(address: string, onLinked: () => void): Promise<void> {
+    const client = openChannel(address, this.#caPem);
+    this.#client = client;
+    const control = client.control(bearer(this.#credential));
+    this.#control = control;
+    this.#revision = 0;
+    let heartbeat: NodeJS.Timeout | undefined;
+    return new Promise((resolve) => {
+      const end = (): void => {
+        clearInterval(heartbeat);
+        this.#tasks = undefined;
+        client.close();
+        resolve();
+      };
+      control.on('error', end);
+      control.on('end', end);
+      control.on('close', end);
+      control.on('data', (message: ControlToAgent__Output) => {
+        if (message.ping) control.write({ pong: { seq: message.ping.seq } });
+        else if (message.desired) this.#obey(message.desired);
+        else if (message.proceed) this.#create(message.proceed.containerId, message.proceed.epoch);
+        else if (message.superseded) end();
+        else if (message.welcome) {
+          this.#openTasks(client, message.welcome.sessionId, end, onLinked);
+          heartbeat = setInterval(() => this.#heartbeat(), message.welcome.heartbeatIntervalMs);
+        }
+      });
+      control.write({ hello: this.#hello() });
+    });
+  }
+
+  #hello(): Hello {
+    const { cpuMillicores = 4000, memoryBytes = 8 * 1024 ** 3, gpus = [] } = this.#options;
+    return {
+      machineId: this.machineId,
+      bootId: this.#bootId,
+      instanceId: this.#instanceId,
+      version: '0.1.0',
+      protocol: PROTOCOL_VERSION,
+      inventory: {
+        hostname: `simulated-${this.#instanceId}`,
+        os: 'linux',
+        arch: 'x64',
+        cpuMillicores,
+        memoryBytes,
+        diskTotalBytes: 500e9,
+        diskFreeBytes: 400e9,
+        gpus: [...gpus],
+        images: [],
+      },
+      observed: [...this.#containers.keys()].map((id) => this.#observed(id)).filter((one) => one !== undefined),
+    };
+  }
+
+  #heartbeat(): void {
+    const liveAttempts = [...this.#attempts.values()].map(({ taskId, token, containerId }) => ({
+      taskId,
+      token,
+      containerId,
+    }));
+    this.#control?.write({ heartbeat: { sentAtMs: Date.now(), liveAttempts, conditions: [], diskFreeBytes: 400e9 } });
+  }
+
+  // ---- containers -----------------------------------------------------------------------------------------------------------------
+
+  #observed(id: string): ObservedContainer | undefined {
+    const container = this.#containers.get(id);
+    if (container === undefined) return undefined;
+    const { assignment, phase, startedAtMs } = container;
+    const { workers = 1, concurrentRequests = 1 } = assignment.spec ?? {};
+    return {
+      containerId: id,
+      assignmentId: assignment.assignmentId,
+      epoch: assignment.epoch,
+      phase,
+      slots: Math.max(1, workers) * Math.max(1, concurrentRequests),
+      mode: 'single',
+      startedAtMs,
+      ...(phase === 'removed' ? { exitCode: 143, reason: assignment.stopReason, finishedAtMs: Date.now() } : {}),
+    };
+  }
+
+  #report(id: string): void {
+    const observed = this.#observed(id);
+    if (observed === undefined) return;
+    this.#seq += 1;
+    this.#control?.write({ status: { seq: this.#seq, full: false, containers: [observed] } });
+  }
+
+  #obey({ revision, assignments }: Desired__Output): void {
+    if (revision <= this.#revision) return;
+    this.#revision = revision;
+    const wanted = new Map(assignments.map((one) => [one.containerId, one]));
+    for (const id of [...this.#containers.keys()]) {
+      if (wanted.has(id)) continue;
+      this.#end(id);
+      this.#containers.delete(id);
+    }
+    for (const assignment of wanted.values()) this.#take(assignment);
+  }
+
+  #take(assignment: Assignment__Output): void {
+    const { containerId: id, assignmentId, epoch } = assignment;
+    const held = this.#containers.get(id);
+    if (held !== undefined && held.assignment.epoch === epoch) {
+      if (assignment.stop) this.#end(id);
+      else if (held.phase === 'accepted') this.#control?.write({ ack: { assignmentId, containerId: id, epoch } });
+      return;
+    }
+    this.#containers.set(id, { assignment, phase: assignment.stop ? 'removed' : 'accepted', startedAtMs: 0 });
+    if (assignment.stop) this.#report(id);
+    else this.#control?.write({ ack: { assignmentId, containerId: id, epoch } });
+  }
+
+  #create(id: string, epoch: number): void {
+    const container = this.#containers.get(id);
+    if (container?.assignment.epoch !== epoch || container.phase !== 'accepted') return;
+    this.creations.push({ containerId: id, epoch, atMs: Date.now() });
+    container.phase = 'starting';
+    this.#report(id);
+    void sleep(this.#options.startMs ?? 20, this.#abort.signal).then(() => {
+      if (this.#containers.get(id) !== container || container.phase !== 'starting') return;
+      container.phase = 'running';
+      container.startedAtMs = Date.now();
+      this.#report(id);
+    });
+  }
+
+  /** TERM: what it works on is cut off. */
+  #end(id: string): void {
+    const container = this.#containers.get(id);
+    if (container === undefined) return;
+    container.phase = 'removed';
+    for (const attempt of this.#attempts.values()) {
+      if (attempt.containerId === id && attempt.result === undefined) this.#finish(attempt, 'lost', '');
+    }
+    this.#report(id);
+  }
+
+  // ---- tasks ----------------------------------------------------------------------------------------------------------------------
+
+  #openTasks(client: AgentLinkClient, sessionId: string, end: () => void, onLinked: () => void): void {
+    const tasks = client.tasks(bearer(this.#credential, sessionId));
+    tasks.on('error', end);
+    tasks.on('end', end);
+    tasks.on('data', (message: TaskToAgent__Output) => {
+      for (const one of message.batch?.messages ?? [message]) this.#onTask(one);
+    });
+    const live = [...this.#attempts.values()];
+    const running = live.filter(({ result }) => result === undefined);
+    tasks.write({
+      report: { running: running.map(({ taskId, token, containerId }) => ({ taskId, token, containerId })) },
+    });
+    for (const { result } of live) if (result !== undefined) tasks.write(result);
+    this.#tasks = tasks;
+    onLinked();
+  }
+
+  #onTask(message: TaskToAgent__Output): void {
+    if (message.run) this.#onRun(message.run);
+    else if (message.acked) this.#attempts.delete(message.acked.token);
+    else if (message.cancel) this.#attempts.get(message.cancel.token)?.stop.abort();
+    else if (message.known) for (const { token } of message.known.refused) this.#attempts.delete(token);
+  }
+
+  #onRun({ taskId, token, containerId, input, last, part }: RunTask__Output): void {
+    if (part === 0 && this.#containers.get(containerId)?.phase !== 'running') {
+      this.#send({ refused: { taskId, token, reason: 'container_not_running' } });
+      return;
+    }
+    let attempt = this.#attempts.get(token);
+    if (attempt === undefined) {
+      if (part !== 0) return;
+      attempt = { taskId, token, containerId, stop: new AbortController(), parts: [], result: undefined };
+      this.#attempts.set(token, attempt);
+    }
+    attempt.parts.push(Buffer.from(input));
+    if (last) void this.#handle(attempt);
+  }
+
+  async #handle(attempt: Attempt): Promise<void> {
+    const { taskId, token, containerId, stop } = attempt;
+    this.runs.push({ taskId, containerId });
+    const started = setTimeout(() => this.#send({ started: { taskId, token } }), STARTED_AFTER_MS);
+    try {
+      const handle = this.#options.handle ?? echo;
+      const input = Buffer.concat(attempt.parts).toString();
+      const body = await handle({ taskId, input, containerId, machineId: this.machineId, signal: stop.signal });
+      this.#finish(attempt, stop.signal.aborted ? 'cancelled' : 'ok', body);
+    } catch (error) {
+      const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+      this.#finish(attempt, 'error', JSON.stringify({ error: text }));
+    } finally {
+      clearTimeout(started);
+    }
+  }
+
+  #finish(attempt: Attempt, outcome: string, body: string): void {
+    if (attempt.result !== undefined) return;
+    const { taskId, token, containerId } = attempt;
+    attempt.parts = [];
+    attempt.result = {
+      result: { taskId, token, containerId, outcome, durationMs: 1, chunks: 0, body: Buffer.from(body), started: true },
+    };
+    this.#send(attempt.result);
+  }
+
+  /** What one turn of the loop has to say travels together. */
+  #send(message: TaskFromAgent): void {
+    this.#batch.push(message);
+    if (this.#batch.length > 1) return;
+    setImmediate(() => {
+      const messages = this.#batch;
+      this.#batch = [];
+      const [only] = messages;
+      if (only !== undefined) this.#tasks?.write(messages.length === 1 ? only : { batch: { messages } });
+    });
+  }
+}
