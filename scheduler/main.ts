@@ -123,7 +123,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const bus = db.kind === 'pglite' ? ALONE : new RedisBus(hot, subscriber, log);
 
   // Identity and what can be invoked.
-  const invalidation = createInvalidation({ publisher: general, subscriber, log });
+  const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
   const tokens = createTokens({ db, installation, invalidation, clock });
   const targets = new Targets({ db, log, invalidation });
   const objects = createObjects({
@@ -337,7 +337,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
     leases,
     onQueueChanged: (queue) => replicas.decisions.wanted(queue),
-    revokeElsewhere: (taskId, lock) => bus.say(keys.revokeChannel, [taskId, lock]),
+    revokeElsewhere: (...revoked) => bus.say(keys.revokeChannel, revoked),
   });
   targets.onChange(({ deploymentId, target }) => {
     if (target?.active !== true) void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));

@@ -98,8 +98,7 @@ export function joinReplicas(parts: ReplicasParts): Replicas {
     log,
   });
   bus.on(keys.revokeChannel, (message) => {
-    const [taskId, lock] = message as Parameters<Actions['revokedElsewhere']>;
-    parts.actions.revokedElsewhere(taskId, lock);
+    parts.actions.revokedElsewhere(...(message as Parameters<Actions['revokedElsewhere']>));
   });
   const leaving = new Leaving(book, slots, log);
   const deadReplicas = new DeadReplicas({

@@ -129,15 +129,16 @@ export class Targets {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Call after every committed change of a deployment: from here on this replica sees it, the others within a message. */
+  /** Call after every committed change of a deployment: when this resolves every replica sees it. */
   async changed(deploymentId: DeploymentId): Promise<Target | undefined> {
     const target = await this.refresh(deploymentId);
     const { invalidation } = this.#parts;
     if (invalidation === undefined) return target;
     // The message comes back to this process too, at once; it has just been heeded.
     this.#own = deploymentId;
-    invalidation.publish('deployment', deploymentId);
+    const heard = invalidation.publish('deployment', deploymentId);
     this.#own = null;
+    await heard;
     return target;
   }
 
@@ -145,7 +146,7 @@ export class Targets {
   codeChanged(objectId: ObjectId): void {
     this.forgetAll();
     if (this.#parts.invalidation === undefined) this.#inBackground(this.refreshAll());
-    else this.#parts.invalidation.publish('deployment', objectId);
+    else void this.#parts.invalidation.publish('deployment', objectId);
   }
 
   /** Reads one deployment anew. */

@@ -1,5 +1,7 @@
 // Changes that caches must hear of, told to every replica by one Redis channel. A cache registers a handler for its kind; after a reconnect everything cached is dropped,
-// because messages may have been missed. While the subscription is down, `isLive` is false and caches must not trust what they hold for long.
+// because messages may have been missed. While the subscription is down, `isLive` is false and caches must not trust what they hold for long. Whoever changes something may wait until every
+// replica that listens has said that it heard: the very next request there sees the change.
+import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -7,8 +9,11 @@ import type { Log } from '#shared/log.ts';
 export type InvalidationKind = 'token' | 'deployment' | 'workspace';
 
 export interface Invalidation {
-  /** Tells this process now and the others by message; a message that cannot be sent yet is sent later. Never throws. */
-  publish(kind: InvalidationKind, id: string): void;
+  /**
+   * Tells this process now and the others by message; a message that cannot be sent yet is sent later. Never throws.
+   * @returns resolves when every replica that listens has heard, after a second in any case
+   */
+  publish(kind: InvalidationKind, id: string): Promise<void>;
   /** `id`: token: sha256 hex of the token; deployment: deployment or stub id; workspace: workspace id. */
   on(kind: InvalidationKind, handler: (id: string) => void): void;
   /** Everything cached may be stale. */
@@ -19,6 +24,8 @@ export interface Invalidation {
 }
 
 export const INVALIDATION_CHANNEL = 'ls:invalidate';
+/** Longer than this nobody is waited for: who does not listen drops everything when it does again. */
+const HEARD_WITHIN_MS = 1_000;
 /** Unsent messages kept; beyond them one `reset` for all. */
 const MAX_UNSENT = 1_000;
 const RESET = 'reset';
@@ -28,36 +35,89 @@ export function createInvalidation(options: {
   readonly publisher: Redis;
   readonly subscriber: Redis;
   readonly log: Log;
+  /** Of this installation; {@link INVALIDATION_CHANNEL} when absent. */
+  readonly channel?: string;
 }): Invalidation {
-  return new RedisInvalidation(options.publisher, options.subscriber, options.log);
+  const { publisher, subscriber, log, channel = INVALIDATION_CHANNEL } = options;
+  return new RedisInvalidation(publisher, subscriber, log, channel);
+}
+
+/** What travels. `from`: the channel on which the sender wants to hear that `n` was heard. */
+interface Message {
+  readonly kind?: unknown;
+  readonly id?: unknown;
+  readonly n?: number;
+  readonly from?: string;
+}
+
+interface Unsent {
+  readonly text: string;
+  /** Told how many other replicas got it. */
+  readonly onSent: (receivers: number) => void;
 }
 
 class RedisInvalidation implements Invalidation {
   readonly #publisher: Redis;
   readonly #subscriber: Redis;
   readonly #log: Log;
+  readonly #channel: string;
+  /** Where others say that they heard. */
+  readonly #heardChannel: string;
+  readonly #heard = new Map<number, () => void>();
+  #number = 0;
   readonly #handlers = new Map<string, ((id: string) => void)[]>();
   readonly #resetHandlers: (() => void)[] = [];
   readonly #abort = new AbortController();
   /** Each a thing of its own: the same text twice means two changes. */
-  #unsent: { readonly text: string }[] = [];
+  #unsent: Unsent[] = [];
   #flushing: Promise<void> | undefined;
   #live = false;
 
-  constructor(publisher: Redis, subscriber: Redis, log: Log) {
+  constructor(publisher: Redis, subscriber: Redis, log: Log, channel: string) {
     this.#publisher = publisher;
     this.#subscriber = subscriber;
     this.#log = log;
+    this.#channel = channel;
+    this.#heardChannel = `${channel}:${randomBytes(8).toString('hex')}`;
   }
 
   get isLive(): boolean {
     return this.#live;
   }
 
-  publish(kind: InvalidationKind, id: string): void {
+  publish(kind: InvalidationKind, id: string): Promise<void> {
     this.#deliver(kind, id);
-    if (this.#unsent.length >= MAX_UNSENT) this.#unsent = [{ text: JSON.stringify({ kind: RESET, id: '' }) }];
-    else this.#unsent.push({ text: JSON.stringify({ kind, id }) });
+    return new Promise((resolve) => {
+      const n = (this.#number += 1);
+      let outstanding: number | undefined;
+      let heard = 0;
+      const done = (): void => {
+        clearTimeout(timer);
+        this.#heard.delete(n);
+        resolve();
+      };
+      const timer = setTimeout(done, HEARD_WITHIN_MS);
+      const look = (): void => {
+        if (outstanding !== undefined && heard >= outstanding) done();
+      };
+      this.#heard.set(n, () => {
+        heard += 1;
+        look();
+      });
+      this.#send({
+        text: JSON.stringify({ kind, id, n, from: this.#heardChannel }),
+        onSent: (receivers) => {
+          outstanding = receivers;
+          look();
+        },
+      });
+    });
+  }
+
+  #send(message: Unsent): void {
+    if (this.#unsent.length >= MAX_UNSENT) {
+      this.#unsent = [{ text: JSON.stringify({ kind: RESET, id: '' }), onSent: () => undefined }];
+    } else this.#unsent.push(message);
     this.#flushing ??= this.#flush().finally(() => {
       this.#flushing = undefined;
     });
@@ -90,10 +150,11 @@ class RedisInvalidation implements Invalidation {
   }
 
   readonly #onMessage = (channel: string, text: string): void => {
-    if (channel !== INVALIDATION_CHANNEL) return;
-    let message: { kind?: unknown; id?: unknown };
+    if (channel === this.#heardChannel) this.#heard.get(Number(text))?.();
+    if (channel !== this.#channel) return;
+    let message: Message;
     try {
-      message = JSON.parse(text) as { kind?: unknown; id?: unknown };
+      message = JSON.parse(text) as Message;
     } catch (error) {
       this.#log.warn({ err: error }, 'invalidation message is not JSON');
       return;
@@ -101,6 +162,11 @@ class RedisInvalidation implements Invalidation {
     if (message.kind === RESET) this.#reset();
     else if (typeof message.kind === 'string' && typeof message.id === 'string')
       this.#deliver(message.kind, message.id);
+    // Said after what was remembered is gone.
+    if (message.n === undefined || message.from === undefined || message.from === this.#heardChannel) return;
+    this.#publisher.publish(message.from, String(message.n)).catch((error: unknown) => {
+      this.#log.info({ err: error }, 'an invalidation was heard, and its sender not told so');
+    });
   };
 
   readonly #onClose = (): void => {
@@ -115,7 +181,7 @@ class RedisInvalidation implements Invalidation {
   };
 
   async #subscribe(): Promise<void> {
-    await this.#subscriber.subscribe(INVALIDATION_CHANNEL);
+    await this.#subscriber.subscribe(this.#channel, this.#heardChannel);
     // First the subscription, then the drop: what changes in between is heard.
     this.#reset();
     this.#live = true;
@@ -133,7 +199,9 @@ class RedisInvalidation implements Invalidation {
     for (let attempt = 0; this.#unsent.length > 0 && !this.#abort.signal.aborted;) {
       const batch = this.#unsent.slice(0, 100);
       try {
-        await Promise.all(batch.map((message) => this.#publisher.publish(INVALIDATION_CHANNEL, message.text)));
+        const isHere = this.#live ? 1 : 0;
+        const receivers = await Promise.all(batch.map(({ text }) => this.#publisher.publish(this.#channel, text)));
+        for (const [index, { onSent }] of batch.entries()) onSent((receivers[index] ?? 0) - isHere);
         // The list may have been replaced by a reset meanwhile: take away only what was sent.
         this.#unsent = this.#unsent.filter((message) => !batch.includes(message));
         attempt = 0;

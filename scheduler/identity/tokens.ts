@@ -137,13 +137,13 @@ class CachedTokens implements Tokens {
 
   async toggle(owner: TokenOwner, id: string): Promise<TokenRow | undefined> {
     const row = await toggleToken(this.#options.db, owner.workspaceId, id);
-    if (row !== undefined) this.#changed(row);
+    if (row !== undefined) await this.#changed(row);
     return row;
   }
 
   async remove(owner: TokenOwner, id: string): Promise<boolean> {
     const row = await deleteToken(this.#options.db, owner.workspaceId, id);
-    if (row !== undefined) this.#changed(row);
+    if (row !== undefined) await this.#changed(row);
     return row !== undefined;
   }
 
@@ -176,10 +176,11 @@ class CachedTokens implements Tokens {
     return this.#cache.get(key, this.#clock.monotonicMs(), messagesArrive);
   }
 
-  #changed(row: TokenRow): void {
+  /** Done when every replica knows. */
+  async #changed(row: TokenRow): Promise<void> {
     const hashHex = Buffer.from(row.hash).toString('hex');
     this.invalidate(hashHex);
-    this.#options.invalidation?.publish('token', hashHex);
+    await this.#options.invalidation?.publish('token', hashHex);
   }
 
   async #askOnce(key: string, bearer: string): Promise<Caller | null> {

@@ -37,7 +37,7 @@ export interface ActionsParts {
   readonly openTasks: (queue: QueueName, limit: number, after: TaskId | undefined) => Promise<readonly TaskId[]>;
   readonly onQueueChanged: (queue: QueueName) => void;
   /** An attempt that another replica may have: its task ended here. */
-  readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken) => void;
+  readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken, ending: QueuedEnding) => void;
 }
 
 const CANCELLED: QueuedEnding = {
@@ -201,7 +201,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     // Fetched here and sent while this was under way: its handler is told to stop.
     const begun = attempts.current(job.taskId);
     if (begun !== undefined) return await this.#revoke(begun, ending);
-    this.#parts.revokeElsewhere?.(job.taskId, lock);
+    this.#parts.revokeElsewhere?.(job.taskId, lock, ending);
     // Whoever holds it says that it runs, under the number of its attempt: the end is that attempt's.
     const now = await records.read(job.taskId);
     const lease = await leases.read(job.taskId);
@@ -212,9 +212,9 @@ export class Actions implements TaskActions, DeploymentEffects {
   }
 
   /** Another replica ended the task of that attempt: its handler is told to stop. */
-  revokedElsewhere(taskId: TaskId, lock: LockToken): void {
+  revokedElsewhere(taskId: TaskId, lock: LockToken, ending: QueuedEnding): void {
     const attempt = this.#parts.attempts.current(taskId);
-    if (attempt?.lock === lock) void this.#revoke(attempt, CANCELLED);
+    if (attempt?.lock === lock) void this.#revoke(attempt, ending);
   }
 
   #revoke(attempt: Attempt, ending: QueuedEnding): Promise<boolean> {

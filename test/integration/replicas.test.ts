@@ -2,6 +2,10 @@
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { expect } from 'vitest';
+import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import type { QueueName, TaskId } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import { jsonOf } from '../helpers/platform.ts';
 import type { Replica } from '../helpers/replicas.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
@@ -36,4 +40,156 @@ test('a call at one replica runs on a machine linked to another, and is answered
     const task = await set.call(far, `/api/v1/task/${set.workspaceId}/${answer.taskId}`);
     return jsonOf(task)['status'] === 'COMPLETE';
   }, 'the task is COMPLETE in the records');
+});
+
+/** Redis commands that carry one of these texts, or go to a replica's own channel, while `work` runs. */
+async function commandsDuring(set: ReplicaSet, about: readonly string[], work: () => Promise<void>): Promise<string[]> {
+  const monitor = await set.redis.monitor();
+  const seen: string[] = [];
+  monitor.on('monitor', (_time: string, args: string[], source: string) => {
+    // What a script does inside is part of its one command.
+    if (source === 'lua') return;
+    const text = args.join(' ');
+    if (about.some((one) => text.includes(one)) || /^publish ls:(replies|links):/i.test(text))
+      seen.push(text.slice(0, 120));
+  });
+  await work();
+  monitor.disconnect();
+  return seen;
+}
+
+test('a call costs at most 6 commands of Redis, one that crosses replicas two more: the wake-up and the answer', async ({
+  two,
+}) => {
+  const { set, far, near } = two;
+  const app = await set.deploy(far, 'counted');
+  // Warm on both: settings are written, caches filled.
+  for (const replica of [far, near]) expect((await set.call(replica, app.path, { body: {} })).status).toBe(200);
+  const calls = 20;
+  const countAt = async (replica: Replica): Promise<string[]> => {
+    const taskIds: string[] = [];
+    const seen = await commandsDuring(
+      set,
+      [`tq-${app.deploymentId}`, app.stubId, 'ls:lease:', 'ls:task:'],
+      async () => {
+        for (let n = 0; n < calls; n += 1) taskIds.push((await set.call(replica, app.path, { body: { n } })).taskId);
+        // Records that wait a moment are part of the price.
+        await new Promise((resolve) => setTimeout(resolve, 400));
+      },
+    );
+    expect(new Set(taskIds).size).toBe(calls);
+    // The scaling loop's own look at the queue is not the call's.
+    return seen.filter((text) => !/longshoreDepth/.test(text));
+  };
+  const local = await countAt(near);
+  const crossing = await countAt(far);
+  const told = (seen: string[]): number => seen.filter((text) => /^publish ls:(replies|links):/i.test(text)).length;
+  expect(told(local)).toBe(0);
+  expect(told(crossing)).toBe(2 * calls);
+  // A round of the scaling loop may fall in between.
+  expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(6.5);
+  expect(crossing.length - local.length, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(2 * calls + 10);
+});
+
+test('a task stopped at one replica ends at the other, where its handler runs and its caller waits', async ({
+  two,
+}) => {
+  const { set, far, near } = two;
+  const app = await set.deploy(far, 'stoppable');
+  const call = set.call(far, app.path, { body: { sleepMs: 30_000 } });
+  const taskId = await waitFor(
+    async () => {
+      const listed = await set.gateway<{ tasks: { id: string; status: string; stubId: string }[] }>(
+        near,
+        '/tasks?limit=100',
+      );
+      return listed.tasks.find((task) => task.stubId === app.stubId && task.status === 'RUNNING')?.id;
+    },
+    'the task runs',
+    15_000,
+  );
+  await set.gateway(far, '/tasks/stop', { taskIds: [taskId] });
+  expect((await call).status).toBe(503);
+  // Its slot is free at once: nothing waits for the thirty seconds.
+  const next = await set.call(far, app.path, { body: { n: 2 } });
+  expect(jsonOf(next)).toMatchObject({ n: 2 });
+});
+
+test('a deployment stopped at one replica: callers at the other are answered at once, and the very next request there is refused', async ({
+  two,
+}) => {
+  const { set, far, near } = two;
+  const app = await set.deploy(near, 'stopped');
+  expect((await set.call(far, app.path, { body: {} })).status).toBe(200);
+  const startedAt = performance.now();
+  const cutOff = set.call(far, app.path, { body: { sleepMs: 30_000 } });
+  await waitFor(async () => Number(await set.redis.llen(`ls:tq-${app.deploymentId}:active`)) === 1, 'the task runs');
+  await set.gateway(near, `/deployments/${app.deploymentId}/stop`, {});
+  const refused = await set.call(far, app.path, { body: {} });
+  const there = await set.call(near, app.path, { body: {} });
+  expect(refused.status).not.toBe(200);
+  expect([refused.status, refused.text]).toEqual([there.status, there.text]);
+  const answer = await cutOff;
+  expect([answer.status, answer.text]).toEqual([503, '{"error":"deployment stopped"}']);
+  expect(performance.now() - startedAt).toBeLessThan(20_000);
+});
+
+test('a token switched off at one replica is refused by the very next request at the other', async ({ two }) => {
+  const { set, far, near } = two;
+  for (let round = 0; round < 10; round += 1) {
+    const made = await set.gateway<{ token: { tokenId: string; key: string } }>(far, '/tokens', {});
+    const { tokenId, key } = made.token;
+    expect((await set.call(near, '/api/v1/gateway/tasks?limit=1', { token: key })).status).toBe(200);
+    await set.gateway(far, `/tokens/${tokenId}/toggle`, {});
+    expect((await set.call(near, '/api/v1/gateway/tasks?limit=1', { token: key })).status).not.toBe(200);
+  }
+});
+
+test('a container linked to another replica than the leader is let go when it is idle, and not before', async ({
+  two,
+}) => {
+  const { set, far, near } = two;
+  expect(await set.leader()).toBe(far);
+  const app = await set.deploy(near, 'leaving', { keepWarmSeconds: 1 });
+  const first = jsonOf<{ containerId: string }>(await set.call(near, app.path, { body: {} }));
+  // Longer than its keep-warm, and never without work for so long.
+  for (let n = 0; n < 6; n += 1) {
+    const answer = jsonOf<{ containerId: string }>(await set.call(near, app.path, { body: { sleepMs: 400 } }));
+    expect(answer.containerId).toBe(first.containerId);
+  }
+  const isThere = (): boolean => set.agents.some((agent) => agent.present.includes(first.containerId));
+  expect(isThere()).toBe(true);
+  await waitFor(() => !isThere(), 'the idle container is gone', 20_000);
+});
+
+test('what a dead replica had fetched and not sent is back in its queue within seconds; what it had sent is not', async ({
+  two,
+}) => {
+  const { set, far } = two;
+  const queues = await openTaskQueues({
+    client: set.redis,
+    log: createLog({ name: 'test', level: 'silent' }),
+    prefix: set.prefix,
+  });
+  try {
+    // More than any machine has: nobody else fetches.
+    const app = await set.deploy(far, 'abandoned', { stubType: 'taskqueue/deployment', memory: 30_000 });
+    const queue = `tq-${app.deploymentId}` as QueueName;
+    const put = async (): Promise<TaskId> =>
+      jsonOf<{ task_id: TaskId }>(await set.call(far, app.path, { body: {} })).task_id;
+    const [fetchedOnly, sent] = [await put(), await put()];
+    const dead = newInstanceId();
+    for (const taskId of [fetchedOnly, sent]) {
+      const { job } = await queues.fetch(queue, lockTokenOf(dead, newAttemptToken()));
+      expect(job?.taskId).toBe(taskId);
+    }
+    await set.redis.set(`ls:lease:${sent}`, '{}', 'EX', 100);
+    await set.redis.sadd('ls:instances', dead);
+    await waitFor(async () => (await queues.lockOf(queue, fetchedOnly)) === undefined, 'the job is given back', 20_000);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 1, active: 1 });
+    expect(await queues.lockOf(queue, sent)).toBeDefined();
+    await waitFor(async () => !(await set.redis.smembers('ls:instances')).includes(dead), 'the dead one is forgotten');
+  } finally {
+    await queues.close();
+  }
 });

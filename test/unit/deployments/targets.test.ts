@@ -151,7 +151,12 @@ test('while messages do not arrive nothing that is remembered counts', async () 
       return { rows: [aRow()] as R[], rowCount: 1 };
     },
   };
-  const invalidation = { isLive: true, publish: () => undefined, on: () => undefined, onReset: () => undefined };
+  const invalidation = {
+    isLive: true,
+    publish: () => Promise.resolve(),
+    on: () => undefined,
+    onReset: () => undefined,
+  };
   const targets = new Targets({ db, log, invalidation });
   await targets.byName(W, 'endpoint', 'hello', 1);
   await targets.byName(W, 'endpoint', 'hello', 1);

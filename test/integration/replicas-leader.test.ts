@@ -1,0 +1,134 @@
+// Three scheduler processes and twenty simulated agents under load, and the leader killed in the middle of it.
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+import { expect } from 'vitest';
+import { jsonOf } from '../helpers/platform.ts';
+import type { Answer } from '../helpers/platform.ts';
+import type { Replica, SimulatedDeployment } from '../helpers/replicas.ts';
+import { ReplicaSet } from '../helpers/replicas.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+
+const AGENTS = 20;
+const LOAD_MS = 25_000;
+
+const test = base.extend('set', { scope: 'file' }, async ({ postgres, redis }, { onCleanup }): Promise<ReplicaSet> => {
+  const set = new ReplicaSet(postgres, redis);
+  onCleanup(() => set.stop());
+  for (let n = 0; n < 3; n += 1) await set.add();
+  for (let n = 0; n < AGENTS; n += 1) await set.agent({ cpuMillicores: 2000 });
+  return set;
+});
+
+/** What one caller was answered; undefined: its connection broke with the process it called. */
+interface Called {
+  readonly at: Replica;
+  readonly answer: Answer | undefined;
+}
+
+/** Calls one after another until `isOver`, at one replica as long as it runs. */
+async function caller(set: ReplicaSet, at: Replica, path: string, isOver: () => boolean): Promise<Called[]> {
+  const calls: Called[] = [];
+  while (!isOver() && at.daemon.isRunning) {
+    const answer = await set.call(at, path, { body: { sleepMs: 20 + (calls.length % 5) * 20 } }).catch(() => undefined);
+    calls.push({ at, answer });
+  }
+  return calls;
+}
+
+test(
+  'the leader killed under load: another leads within 15 s, no container is there twice, no task is lost, no caller hangs',
+  { timeout: 180_000 },
+  async ({ set }) => {
+    const leader = await waitFor(() => set.leader(), 'somebody leads');
+    const [helper] = set.replicas.filter((replica) => replica !== leader);
+    if (helper === undefined) throw new Error('there is no other replica');
+    const autoscaler = { type: 'queue_depth', tasksPerContainer: 2, maxContainers: 6, minContainers: 0 };
+    const app = await set.deploy(helper, 'endpoint', { autoscaler });
+    const queue = await set.deploy(helper, 'queue', {
+      stubType: 'taskqueue/deployment',
+      autoscaler,
+      keepWarmSeconds: 10,
+    });
+    let over = false;
+    const isOver = (): boolean => over;
+    const callers = set.replicas.flatMap((at) => [1, 2].map(() => caller(set, at, app.path, isOver)));
+    const putters = set.replicas.map((at) => caller(set, at, queue.path, isOver));
+    await waitFor(
+      () => new Set(set.agents.flatMap(({ runs }) => runs.map((run) => run.containerId))).size >= 2,
+      'several containers work',
+      30_000,
+    );
+
+    const killedAtMs = performance.now();
+    await leader.daemon.kill();
+    const next = await waitFor(async () => (await set.leader()) ?? false, 'another replica leads', 15_000);
+    expect(performance.now() - killedAtMs).toBeLessThan(15_000);
+    expect(next).not.toBe(leader);
+    // It decides: what nobody wanted before gets a container.
+    const fresh = await set.deploy(helper, 'fresh');
+    expect((await set.call(helper, fresh.path, { body: {} })).status).toBe(200);
+    await new Promise((resolve) => setTimeout(resolve, Math.max(0, LOAD_MS - (performance.now() - killedAtMs))));
+    over = true;
+
+    const called = (await Promise.all(callers)).flat();
+    const put = (await Promise.all(putters)).flat();
+    expect(called.length).toBeGreaterThan(100);
+    for (const { at, answer } of called) {
+      if (at === leader && answer === undefined) continue;
+      expect(answer?.status, `at ${at.name}: ${answer?.text}`).toBe(200);
+    }
+    await everyTaskEnded(set, helper, put, queue);
+    // No synchronous task ran twice, and no container was made twice.
+    const asynchronous = new Set(put.map(({ answer }) => idOf(answer)));
+    const runs = set.agents
+      .flatMap((agent) => agent.runs.map((run) => run.taskId))
+      .filter((id) => !asynchronous.has(id));
+    expect(twice(runs)).toEqual([]);
+    expect(twice(set.agents.flatMap((agent) => agent.creations.map(({ containerId }) => containerId)))).toEqual([]);
+    for (const one of [app, queue]) {
+      const present = set.agents.flatMap((agent) => agent.present).filter((id) => id.includes(one.stubId));
+      expect(present.length).toBeLessThanOrEqual(autoscaler.maxContainers);
+    }
+    await waitFor(
+      () => set.agents.every((agent) => set.running.some((one) => one.agentAddress === agent.linkedTo)),
+      'every agent is linked again',
+    );
+  },
+);
+
+const idOf = (answer: Answer | undefined): string | undefined =>
+  answer === undefined ? undefined : jsonOf<{ task_id?: string }>(answer).task_id;
+
+/** Every accepted asynchronous task is COMPLETE; those whose putter's connection broke are known to nobody and end all the same. */
+async function everyTaskEnded(
+  set: ReplicaSet,
+  at: Replica,
+  put: readonly Called[],
+  queue: SimulatedDeployment,
+): Promise<void> {
+  const ids = put.map(({ answer }) => idOf(answer)).filter((id) => id !== undefined);
+  expect(ids.length).toBeGreaterThan(20);
+  for (const { answer } of put) if (answer !== undefined) expect([200, 429], answer.text).toContain(answer.status);
+  const statuses = new Map<string, string>();
+  await waitFor(
+    async () => {
+      for (const id of ids) {
+        if (statuses.get(id) === 'COMPLETE') continue;
+        statuses.set(id, String(jsonOf(await set.call(at, `/api/v1/task/${set.workspaceId}/${id}`))['status']));
+      }
+      return [...statuses.values()].every((status) => status === 'COMPLETE');
+    },
+    'every accepted task is COMPLETE',
+    60_000,
+  ).catch((error: unknown) => {
+    throw new Error(
+      `tasks of ${queue.deploymentId} did not end: ${JSON.stringify([...statuses].filter(([, status]) => status !== 'COMPLETE').slice(0, 10))}`,
+      { cause: error },
+    );
+  });
+}
+
+function twice(values: readonly string[]): string[] {
+  const seen = new Set<string>();
+  return values.filter((value) => seen.has(value) || !seen.add(value));
+}
