@@ -35,6 +35,7 @@ import { Links } from './fleet/links.ts';
 import { Machines } from './fleet/machines.ts';
 import { FleetMetrics } from './fleet/metrics.ts';
 import { SESSION_SETTINGS } from './fleet/session.ts';
+import { StallDetector } from './fleet/stall.ts';
 import { Workers } from './fleet/workers.ts';
 import { createSurfaces } from './http/surfaces.ts';
 import { ensureFirstWorkspace } from './identity/bootstrap.ts';
@@ -244,6 +245,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     isLeader,
     maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
+    isGuarded: () => health.isGuarded(),
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
   const fence = (): number | undefined => leader.fence();
@@ -322,6 +324,19 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     wakeDispatch: (queue) => dispatcher.wake(queue),
     pruneDispatch: () => dispatcher.prune(),
     wakeScaling: (queue) => (queue === undefined ? autoscaler.sweep() : autoscaler.wake(queue)),
+  });
+  const stall = new StallDetector(clock, log);
+  const guardMetric = fleetMetrics.guard;
+  const health = new MachineHealth({
+    machines,
+    book: leaderBook,
+    slots,
+    tasks,
+    clock,
+    isLeader,
+    log,
+    guardMetric,
+    stall,
   });
   const stops = new ContainerStops(book, slots);
   const actions = new Actions({
@@ -463,7 +478,8 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'autoscaler', start: () => autoscaler.start(), stop: () => autoscaler.stop() },
       { name: 'agent links', start: () => links.start(), stop: () => links.stop() },
       gauges,
-      new MachineHealth({ machines, book: leaderBook, slots, tasks, clock, isLeader, log }),
+      stall,
+      health,
       { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
       ...owners.afterTasks,
       ...replicas.running,

@@ -12,7 +12,7 @@ import type { FleetMetrics } from './metrics.ts';
 export interface FleetGaugesParts {
   readonly registry: Registry;
   readonly metrics: Pick<FleetMetrics, 'pools' | 'gpuModels'>;
-  readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange'>;
+  readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange' | 'refusedTransitions'>;
   readonly book: Pick<ContainerBook, 'all' | 'refusedTransitions' | 'refusedLeaderWrites'>;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
@@ -26,7 +26,7 @@ export function registerFleetGauges(parts: FleetGaugesParts): void {
   registerCapacity(parts);
   registerBacklog(parts);
   registerDrains(parts);
-  const { registry, book, isLeader } = parts;
+  const { registry, book, machines, isLeader } = parts;
   new Gauge({
     name: 'longshore_scheduler_leader',
     help: '1 on the replica that decides, 0 on the others.',
@@ -38,13 +38,16 @@ export function registerFleetGauges(parts: FleetGaugesParts): void {
   });
   let counted = 0;
   let countedLeader = 0;
+  let countedMachines = 0;
   new Counter({
     name: 'longshore_scheduler_stale_writes_refused_total',
-    help: 'Writes that came with an outdated epoch, or from a state that does not allow them (container), and desired state of a replica after another had begun to lead (leader).',
+    help: 'Writes that came with an outdated epoch, or from a state that does not allow them (container, machine), and desired state of a replica after another had begun to lead (leader).',
     labelNames: ['kind'],
     registers: [registry],
     collect() {
       this.inc({ kind: 'container' }, book.refusedTransitions - counted);
+      this.inc({ kind: 'machine' }, machines.refusedTransitions - countedMachines);
+      countedMachines = machines.refusedTransitions;
       this.inc({ kind: 'leader' }, book.refusedLeaderWrites - countedLeader);
       counted = book.refusedTransitions;
       countedLeader = book.refusedLeaderWrites;

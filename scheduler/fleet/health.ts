@@ -1,13 +1,18 @@
-// Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session: their containers UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost.
+// Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session (180 s when the agent said that it only restarts): their containers
+// UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost, nor while the mass-disconnect guard is on for the pool.
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
+import type { Gauge } from '#shared/metrics.ts';
 import type { Book } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Tasks } from '../tasks/service.ts';
+import { guardsAfter } from './guard.ts';
+import type { GuardMachine, Guards } from './guard.ts';
 import type { Machine, Machines } from './machines.ts';
+import type { StallDetector } from './stall.ts';
+import { lostAfterMs } from './state.ts';
 
 const ACK_WITHIN_MS = 15_000;
-const LOST_AFTER_MS = 90_000;
 /** After this nobody waits for what a lost machine may still run. */
 const UNKNOWN_FOR_MS = 24 * 3600_000;
 const START_GRACE_MS = 120_000;
@@ -21,6 +26,8 @@ export interface MachineHealthParts {
   readonly clock: Clock;
   readonly isLeader: () => boolean;
   readonly log: Log;
+  readonly guardMetric: Gauge<'pool'>;
+  readonly stall: Pick<StallDetector, 'stalledAtMs'>;
 }
 
 export class MachineHealth {
@@ -29,6 +36,7 @@ export class MachineHealth {
   #timer: NodeJS.Timeout | undefined;
   #startedAtMs = 0;
   #looking = false;
+  #guards: Guards = new Map();
 
   constructor(parts: MachineHealthParts) {
     this.#parts = parts;
@@ -60,16 +68,46 @@ export class MachineHealth {
   async look(): Promise<void> {
     const { machines, clock, isLeader } = this.#parts;
     const upMs = clock.monotonicMs() - this.#startedAtMs;
-    if (!isLeader() || upMs < ACK_WITHIN_MS) return;
     const nowMs = clock.nowMs();
+    this.#guard(nowMs);
+    if (!isLeader() || upMs < ACK_WITHIN_MS) return;
     await this.#takeBackUnacknowledged(nowMs);
     if (upMs < START_GRACE_MS) return;
     for (const machine of machines.all()) {
-      const overdue = machine.suspectSinceMs !== null && nowMs - machine.suspectSinceMs >= LOST_AFTER_MS;
-      if (machine.health === 'SUSPECT' && overdue) await this.#lose(machine);
+      if (machine.health === 'SUSPECT' && this.#isOverdue(machine, nowMs)) await this.#lose(machine);
       // Also what an earlier round could not write.
       if (machine.health === 'LOST') await this.#moveOff(machine, nowMs);
     }
+  }
+
+  #isOverdue({ row, suspectSinceMs }: Machine, nowMs: number): boolean {
+    if (suspectSinceMs === null || nowMs - suspectSinceMs < lostAfterMs(row.goodbye)) return false;
+    return !(row.intent === 'active' && this.#guards.has(row.poolId));
+  }
+
+  /** Is the guard on for any pool? Then nothing is stopped for want of work. */
+  isGuarded(): boolean {
+    return this.#guards.size > 0;
+  }
+
+  #guard(nowMs: number): void {
+    const { machines, stall, guardMetric, isLeader, log } = this.#parts;
+    const before = this.#guards;
+    const names = new Map<number, string>();
+    const counted: GuardMachine[] = [];
+    for (const { row, health, suspectSinceMs } of machines.all()) {
+      if (health === 'PENDING' || health === 'EXPIRED' || health === 'LOST' || row.intent !== 'active') continue;
+      names.set(row.poolId, row.poolName);
+      counted.push({ poolId: row.poolId, silentSinceMs: health === 'SUSPECT' ? (suspectSinceMs ?? nowMs) : null });
+    }
+    this.#guards = guardsAfter(before, counted, nowMs, stall.stalledAtMs());
+    guardMetric.reset();
+    if (isLeader()) for (const [id, pool] of names) guardMetric.set({ pool }, this.#guards.has(id) ? 1 : 0);
+    for (const [id, cause] of this.#guards)
+      if (!before.has(id))
+        log.error({ pool: names.get(id), cause }, 'mass-disconnect guard on: none of its machines is given up');
+    for (const id of before.keys())
+      if (!this.#guards.has(id)) log.warn({ pool: names.get(id) }, 'mass-disconnect guard off');
   }
 
   /** Not taken in time: another machine may have it. A later acknowledgement of that epoch is refused. */
@@ -84,7 +122,7 @@ export class MachineHealth {
 
   async #lose(machine: Machine): Promise<void> {
     const { machines, tasks } = this.#parts;
-    machines.lost(machine);
+    if (!machines.lost(machine)) return;
     await tasks.machineLost(machine.row.id);
   }
 

@@ -26,8 +26,8 @@ import { getOrCreatePool } from '../store/queries/pools.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { FleetMetrics } from './metrics.ts';
-
-export type Health = 'PENDING' | 'EXPIRED' | 'RECONCILING' | 'READY' | 'SUSPECT' | 'LOST';
+import { healthAfter } from './state.ts';
+import type { Health, HealthEvent } from './state.ts';
 
 export interface Machine {
   row: MachineRow;
@@ -38,6 +38,8 @@ export interface Machine {
   sessionId: string | undefined;
   suspectSinceMs: number | null;
   lastSeenAtMs: number | null;
+  /** This session began after a boot: nothing of before runs. */
+  rebooted: boolean;
   /** What its agent still has although no row places it there: in the way until it is gone. */
   strangers: ReadonlyMap<ContainerId, Stranger>;
   /** Of the file system that holds images, as last told; null: not known. */
@@ -69,6 +71,7 @@ export class Machines implements MachineService {
   readonly #instance: InstanceId | null;
   readonly #isAlive: (replica: InstanceId) => boolean;
   #beforeReady: (machine: Machine) => Promise<void> = () => Promise.resolve();
+  #refused = 0;
   readonly #seen = new Set<MachineId>();
   #book: ContainerBook | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -97,11 +100,12 @@ export class Machines implements MachineService {
     this.#book = book;
   }
 
-  /** Known machines come up SUSPECT, but for those that another replica holds the link of: each may take its time to redial (the grace after a start), then counts as lost. */
+  /** Known machines come up SUSPECT, but for those that another replica holds the link of and those that were lost already: each may take its time to redial (the grace after a start), then counts as lost. */
   async start(): Promise<void> {
     for (const row of await listMachines(this.#db)) {
       const linked = row.replica !== null && this.#isAlive(row.replica);
-      const health = row.joinedAtMs === null || linked ? (row.health as Health) : 'SUSPECT';
+      const keeps = row.joinedAtMs === null || linked || row.health === 'LOST';
+      const health = keeps ? (row.health as Health) : 'SUSPECT';
       this.#machines.set(row.id, this.#asRow(row, health, undefined));
     }
     this.#timer = setInterval(() => void this.#writeSeen(), TOUCH_EVERY_MS);
@@ -121,11 +125,34 @@ export class Machines implements MachineService {
       inventory: row.inventory as Inventory__Output | null,
       conditions: row.conditions,
       sessionId: undefined,
-      suspectSinceMs: away ? (before?.suspectSinceMs ?? this.#clock.nowMs()) : null,
+      suspectSinceMs: away ? (before?.suspectSinceMs ?? this.#silentSince(row)) : null,
       lastSeenAtMs: row.lastSeenAtMs,
       diskFreeBytes: diskFreeOf(row.inventory as Inventory__Output | null),
+      rebooted: before?.rebooted ?? false,
       strangers: strangersOf(row),
     };
+  }
+
+  /** One that was lost before this process knew it has been silent since it was seen last. */
+  #silentSince(row: MachineRow): number {
+    return row.health === 'LOST' ? (row.lastSeenAtMs ?? this.#clock.nowMs()) : this.#clock.nowMs();
+  }
+
+  /** The table decides. @returns whether it is that now */
+  #move(machine: Machine, event: HealthEvent): boolean {
+    const to = healthAfter(machine.health, event);
+    if (to === undefined) {
+      this.#refused += 1;
+      const { health } = machine;
+      this.#log.info({ machineId: machine.row.id, health, event }, 'machine transition refused');
+      return false;
+    }
+    machine.health = to;
+    return true;
+  }
+
+  get refusedTransitions(): number {
+    return this.#refused;
   }
 
   onChange(listener: (machine: Machine) => void): void {
@@ -196,7 +223,7 @@ export class Machines implements MachineService {
   /** The replica that held its link is dead: SUSPECT until it redials another. */
   orphaned(machine: Machine): void {
     if (machine.sessionId !== undefined || machine.health === 'SUSPECT' || machine.health === 'LOST') return;
-    machine.health = 'SUSPECT';
+    if (!this.#move(machine, 'silent')) return;
     machine.suspectSinceMs = this.#clock.nowMs();
     this.#metrics.disconnects.inc({ pool: machine.row.poolName, reason: 'replica_died' });
     void this.#write(machine);
@@ -238,6 +265,7 @@ export class Machines implements MachineService {
       suspectSinceMs: null,
       lastSeenAtMs: null,
       diskFreeBytes: null,
+      rebooted: false,
       strangers: new Map(),
     });
     this.#wrote(row.id);
@@ -355,15 +383,17 @@ export class Machines implements MachineService {
       replica: this.#instance,
     });
     if (row === undefined) throw new AppError('machine_not_found', `machine ${machineId} does not exist any more`);
+    const known = this.#machines.get(machineId);
     const machine: Machine = {
       row,
-      health: 'RECONCILING',
+      health: (known && healthAfter(known.health, 'hello')) ?? 'RECONCILING',
       inventory: hello.inventory,
       conditions: [],
       sessionId,
       suspectSinceMs: null,
       lastSeenAtMs: this.#clock.nowMs(),
       diskFreeBytes: diskFreeOf(hello.inventory),
+      rebooted: row.bootIdBefore !== null && row.bootIdBefore !== hello.bootId,
       strangers: strangersOf(row),
     };
     this.#machines.set(machineId, machine);
@@ -395,8 +425,7 @@ export class Machines implements MachineService {
 
   ready(machineId: MachineId, sessionId: string): void {
     const machine = this.#machines.get(machineId);
-    if (machine?.sessionId !== sessionId || machine.health !== 'RECONCILING') return;
-    machine.health = 'READY';
+    if (machine?.sessionId !== sessionId || !this.#move(machine, 'resolved')) return;
     void this.#write(machine);
     this.#log.info({ machineId, pool: machine.row.poolName }, 'machine ready');
     this.#tell(machine);
@@ -407,19 +436,23 @@ export class Machines implements MachineService {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId) return;
     machine.sessionId = undefined;
-    machine.health = 'SUSPECT';
+    if (!this.#move(machine, 'silent')) return;
     machine.suspectSinceMs = this.#clock.nowMs();
+    const goodbye = reason.startsWith('goodbye_') ? reason.slice('goodbye_'.length) : null;
+    if (goodbye !== null) machine.row = { ...machine.row, goodbye };
     this.#metrics.disconnects.inc({ pool: machine.row.poolName, reason });
     void this.#write(machine);
     this.#log.warn({ machineId, reason }, 'machine suspect');
     this.#tell(machine);
   }
 
-  lost(machine: Machine): void {
-    machine.health = 'LOST';
+  /** Silent for too long. @returns whether it counts as lost now */
+  lost(machine: Machine): boolean {
+    if (!this.#move(machine, 'overdue')) return false;
     void this.#write(machine);
     this.#log.warn({ machineId: machine.row.id }, 'machine lost');
     this.#tell(machine);
+    return true;
   }
 
   heartbeat(machineId: MachineId, sessionId: string, conditions: readonly string[], diskFreeBytes = 0): void {
@@ -468,6 +501,7 @@ export class Machines implements MachineService {
     try {
       await updateMachine(this.#db, machine.row.id, {
         health: machine.health,
+        ...(machine.row.goodbye === null ? {} : { goodbye: machine.row.goodbye }),
         ifSessionEpoch: machine.row.sessionEpoch,
       });
       this.#wrote(machine.row.id);

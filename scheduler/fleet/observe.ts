@@ -70,6 +70,26 @@ export function stepsWhenAbsent(entry: Pick<ObservedEntry, 'state' | 'startFailu
   }
 }
 
+/** The machine has booted since: nothing of before runs there, whatever its state was. */
+export function stepsAfterReboot(entry: Pick<ObservedEntry, 'state' | 'startFailures'>): readonly ObservedStep[] {
+  switch (entry.state) {
+    case 'ASSIGNED':
+      return [{ event: 'revoke', change: { machineId: null, assignmentId: null } }];
+    case 'STARTING':
+    case 'RUNNING':
+    case 'DRAINING':
+    case 'UNKNOWN':
+      return [{ event: 'fail', change: { reason: 'host_reboot', message: 'its machine was booted again' } }];
+    case 'STOPPING':
+      return [{ event: 'gone', change: {} }];
+    case 'PENDING':
+    case 'STOPPED':
+    case 'FAILED':
+    case 'LOST':
+      return [];
+  }
+}
+
 function whenRunning(entry: ObservedEntry, observed: ObservedContainer__Output): readonly ObservedStep[] {
   const ready: ObservedStep = { event: 'ready', change: { startedAtMs: observed.startedAtMs || Date.now() } };
   switch (entry.state) {

@@ -20,7 +20,7 @@ import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Machines, Stranger } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
-import { stepsFor, stepsWhenAbsent } from './observe.ts';
+import { stepsAfterReboot, stepsFor, stepsWhenAbsent } from './observe.ts';
 
 export type ControlCall = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
 
@@ -45,6 +45,8 @@ export const SESSION_SETTINGS: SessionSettings = {
   helloWithinMs: 10_000,
 };
 
+/** An assignment that was not acknowledged for so long is sent again. */
+const REPEAT_AFTER_MS = 5_000;
 /** Unsent control messages above this mean the agent does not read: the session ends. */
 const MAX_BUFFERED_MESSAGES = 1_000;
 
@@ -73,8 +75,8 @@ export class Session {
   #ended = false;
   #pingSeq = 0;
   #answered = 0;
-  #pingSentAtMs = 0;
   #pingTimer: NodeJS.Timeout | undefined;
+  #pongTimer: NodeJS.Timeout | undefined;
   #fullTimer: NodeJS.Timeout | undefined;
   readonly #helloTimer: NodeJS.Timeout;
   #greeted = false;
@@ -145,6 +147,7 @@ export class Session {
     });
     // What it runs was ordered through whichever replica it dialled before.
     await this.#parts.book.readMachine(this.machineId);
+    if (machine.rebooted) await this.#failAll();
     await this.#reconcile(hello.observed);
     await machines.reported(this.machineId, this.id);
     if (this.#endedInHello()) return;
@@ -163,6 +166,13 @@ export class Session {
   #endedInHello(): boolean {
     if (this.#ended) this.#parts.machines.suspect(this.machineId, this.id, 'ended_in_hello');
     return this.#ended;
+  }
+
+  async #failAll(): Promise<void> {
+    for (const { row } of [...this.#parts.book.ofMachine(this.machineId)]) {
+      for (const { event, change } of stepsAfterReboot(row))
+        await this.#parts.book.transition(row.id, event, { epoch: row.epoch, change });
+    }
   }
 
   /** A whole report: what it names moves, what it does not name is gone. */
@@ -282,22 +292,31 @@ export class Session {
   }
 
   #ping(): void {
-    const { clock, settings } = this.#parts;
-    const overdue = this.#pingSeq > this.#answered && clock.monotonicMs() - this.#pingSentAtMs >= settings.pongWithinMs;
-    if (overdue) {
-      // After a stall of our own the answer may lie unread in the socket: let the loop read before judging.
-      const seq = this.#pingSeq;
-      setImmediate(() =>
-        setImmediate(() => {
-          if (this.#answered < seq) this.end('ping_unanswered');
-        }),
-      );
-      return;
-    }
     if (this.#pingSeq > this.#answered) return;
     this.#pingSeq += 1;
-    this.#pingSentAtMs = clock.monotonicMs();
-    this.#write({ ping: { seq: this.#pingSeq } });
+    const seq = this.#pingSeq;
+    this.#write({ ping: { seq } });
+    this.#pongTimer = setTimeout(() => this.#judge(seq), this.#parts.settings.pongWithinMs);
+    this.#pongTimer.unref();
+    this.#repeatUnacknowledged();
+  }
+
+  /** After a stall of our own the answer may lie unread in the socket: the loop reads before it is judged. */
+  #judge(seq: number): void {
+    if (this.#answered >= seq) return;
+    setImmediate(() =>
+      setImmediate(() => {
+        if (this.#answered < seq) this.end('ping_unanswered');
+      }),
+    );
+  }
+
+  /** An assignment, or its acknowledgement, may have been lost. */
+  #repeatUnacknowledged(): void {
+    const nowMs = this.#parts.clock.nowMs();
+    for (const { row } of this.#parts.book.ofMachine(this.machineId)) {
+      if (row.state === 'ASSIGNED' && nowMs - (row.scheduledAtMs ?? nowMs) >= REPEAT_AFTER_MS) return this.changed();
+    }
   }
 
   /** A newer session of the same machine took over. */
@@ -311,6 +330,7 @@ export class Session {
     this.#ended = true;
     clearTimeout(this.#helloTimer);
     clearInterval(this.#pingTimer);
+    clearTimeout(this.#pongTimer);
     clearInterval(this.#fullTimer);
     this.#parts.call.end();
     this.#parts.onEnd(this, reason);

@@ -10,6 +10,8 @@ import type { Db } from '../store/db.ts';
 import { deleteMachine, updateMachine } from '../store/queries/machines.ts';
 import { listPools } from '../store/queries/pools.ts';
 import type { Machine, Machines } from './machines.ts';
+import { intentAfter } from './state.ts';
+import type { IntentEvent } from './state.ts';
 import type { DeleteMachineOutcome, Owner, PoolView, WorkerService, WorkerView } from './worker-service.ts';
 
 export interface WorkersParts {
@@ -131,7 +133,7 @@ export class Workers implements WorkerService {
   async cordon(owner: Owner, workerId: string): Promise<boolean> {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
-    if (machine.row.intent === 'active') await this.#intend(machine, 'cordoned');
+    await this.#intend(machine, 'cordon');
     await this.#revokeUnacknowledged(machine);
     return true;
   }
@@ -140,7 +142,7 @@ export class Workers implements WorkerService {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
     this.#deadlines.delete(machine.row.id);
-    if (machine.row.intent !== 'active') await this.#intend(machine, 'active');
+    await this.#intend(machine, 'uncordon');
     return true;
   }
 
@@ -148,7 +150,7 @@ export class Workers implements WorkerService {
   async drain(owner: Owner, workerId: string): Promise<boolean> {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
-    if (machine.row.intent !== 'draining' && machine.row.intent !== 'drained') await this.#intend(machine, 'draining');
+    await this.#intend(machine, 'drain');
     await this.#revokeUnacknowledged(machine);
     this.#look(machine.row.id);
     return true;
@@ -169,7 +171,10 @@ export class Workers implements WorkerService {
     return 'deleted';
   }
 
-  async #intend(machine: Machine, intent: string): Promise<void> {
+  /** What the table does not list changes nothing: it is that already, or further. */
+  async #intend(machine: Machine, event: IntentEvent): Promise<void> {
+    const intent = intentAfter(machine.row.intent, event);
+    if (intent === undefined) return;
     await updateMachine(this.#parts.db, machine.row.id, { intent });
     this.#parts.machines.setIntent(machine, intent);
     this.#parts.log.info({ machineId: machine.row.id, intent }, 'intent of a machine changed');
@@ -192,19 +197,33 @@ export class Workers implements WorkerService {
   #look(machineId: MachineId): void {
     const { machines, isLeader, clock } = this.#parts;
     const machine = machines.get(machineId);
-    if (machine?.row.intent !== 'draining' || !isLeader()) return;
+    if (machine === undefined || !isLeader()) return;
+    if (machine.row.intent === 'drained' && this.#isOccupied(machine)) {
+      this.#parts.log.warn({ machineId }, 'a live container on a drained machine: draining it again');
+      this.#intendLater(machine, 'found_live');
+    }
+    if (machine.row.intent !== 'draining') return;
     const nowMs = clock.nowMs();
     const deadlineMs = this.#deadlines.get(machineId) ?? nowMs + DRAIN_DEADLINE_MS;
     this.#deadlines.set(machineId, deadlineMs);
     const entries = [...this.#parts.book.ofMachine(machineId)];
-    if (entries.length === 0 && machine.health === 'READY') {
+    if (machine.health === 'READY' && !this.#isOccupied(machine)) {
       this.#deadlines.delete(machineId);
-      void this.#intend(machine, 'drained').catch((error: unknown) =>
-        this.#parts.log.warn({ err: error, machineId }, 'a drain could not be finished, trying again'),
-      );
+      this.#intendLater(machine, 'emptied');
       return;
     }
     for (const entry of entries) this.#leave(entry, nowMs >= deadlineMs);
+  }
+
+  /** By what the rows place there, and by what its agent has besides (I16). */
+  #isOccupied(machine: Machine): boolean {
+    return machine.strangers.size > 0 || [...this.#parts.book.ofMachine(machine.row.id)].length > 0;
+  }
+
+  #intendLater(machine: Machine, event: IntentEvent): void {
+    void this.#intend(machine, event).catch((error: unknown) =>
+      this.#parts.log.warn({ err: error, machineId: machine.row.id, event }, 'intent not written, trying again'),
+    );
   }
 
   /** No new attempts; stopped once it has none, or at the deadline. */

@@ -51,6 +51,7 @@ export class World {
   readonly placer: Placer;
   readonly accounting: Accounting;
   readonly redis: Redis;
+  readonly guardMetric: FleetMetrics['guard'];
   target: Target;
   readonly breakers: Breakers;
   readonly db: Pick<Db, 'query'>;
@@ -109,6 +110,7 @@ export class World {
       onStartFailed: (_queue, lines) => void this.startFailures.push(lines),
     });
     this.redis = redis;
+    this.guardMetric = metrics.guard;
     const { book, machines } = this;
     const keys = keysOf(`t-${machineId}`);
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);

@@ -105,7 +105,17 @@ describe('a database that is away for a moment', () => {
     const machine = machines.get(world.link.machineId);
     if (machine === undefined) throw new Error('there is no machine');
     const tasks = { machineLost: () => Promise.resolve() } as unknown as Tasks;
-    const health = new MachineHealth({ machines, book, slots, tasks, clock, isLeader: () => true, log: quiet });
+    const health = new MachineHealth({
+      machines,
+      book,
+      slots,
+      tasks,
+      clock,
+      isLeader: () => true,
+      log: quiet,
+      guardMetric: world.guardMetric,
+      stall: { stalledAtMs: () => null },
+    });
     health.start();
     health.stop();
     machines.suspect(machine.row.id, 's', 'stream_ended');

@@ -24,6 +24,8 @@ export interface MachineRow {
   /** What its agent has although no row places it there; whoever wrote it knows its shape. */
   readonly strangers: readonly object[];
   readonly bootId: string | null;
+  /** What its agent said when it left: `restarting`, `shutdown`; null: nothing, or it is there. */
+  readonly goodbye: string | null;
   readonly agentVersion: string | null;
   readonly sessionEpoch: number;
   /** Who holds its link, or held the last one. */
@@ -53,6 +55,7 @@ interface Raw {
   inventory: object | null;
   strangers: object[];
   boot_id: string | null;
+  goodbye: string | null;
   agent_version: string | null;
   session_epoch: number;
   replica: string | null;
@@ -63,7 +66,7 @@ interface Raw {
 }
 const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, m.intent, m.health,
   m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.hostname,
-  m.inventory, m.strangers, m.boot_id, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, m.updated_at, m.deleted_at`;
+  m.inventory, m.strangers, m.boot_id, m.goodbye, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, m.updated_at, m.deleted_at`;
 const map = (row: Raw): MachineRow => ({
   id: row.id as MachineId,
   poolId: row.pool_id,
@@ -83,6 +86,7 @@ const map = (row: Raw): MachineRow => ({
   inventory: row.inventory,
   strangers: row.strangers,
   bootId: row.boot_id,
+  goodbye: row.goodbye,
   agentVersion: row.agent_version,
   sessionEpoch: row.session_epoch,
   replica: row.replica as InstanceId | null,
@@ -218,7 +222,7 @@ export async function machineVersions(
   );
 }
 
-/** A session began: what the machine said of itself, and the next session epoch. */
+/** A session began: what the machine said of itself, and the next session epoch. `bootIdBefore`: of the session before; null: it is the first. */
 export function recordHello(
   db: Queryable,
   hello: {
@@ -230,16 +234,16 @@ export function recordHello(
     /** Whose link it is from now on. */
     readonly replica: InstanceId | null;
   },
-): Promise<MachineRow | undefined> {
+): Promise<(MachineRow & { readonly bootIdBefore: string | null }) | undefined> {
   return maybeOne(
     db,
-    `with m as (
-       update machines set boot_id = $2, agent_version = $3, hostname = $4, inventory = $5::jsonb, health = 'RECONCILING', replica = $6,
+    `with before as (select boot_id from machines where id = $1), m as (
+       update machines set boot_id = $2, goodbye = null, agent_version = $3, hostname = $4, inventory = $5::jsonb, health = 'RECONCILING', replica = $6,
          session_epoch = session_epoch + 1, last_seen_at = now(), updated_at = now()
        where id = $1 and deleted_at is null returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+     ) select ${COLUMNS}, (select boot_id from before) as boot_id_before from m join pools p on p.id = m.pool_id`,
     [hello.id, hello.bootId, hello.agentVersion, hello.hostname, JSON.stringify(hello.inventory), hello.replica],
-    map,
+    (row: Raw & { readonly boot_id_before: string | null }) => ({ ...map(row), bootIdBefore: row.boot_id_before }),
   );
 }
 
@@ -254,6 +258,7 @@ export async function updateMachine(
     readonly conditions?: readonly string[];
     readonly inventory?: object;
     readonly strangers?: readonly object[];
+    readonly goodbye?: string;
     readonly lastSeenAtMs?: number;
     /** Only while this is the session epoch. */
     readonly ifSessionEpoch?: number;
@@ -263,7 +268,7 @@ export async function updateMachine(
     `update machines set
        health = coalesce($2, health), intent = coalesce($3, intent), system_cordon = coalesce($4, system_cordon),
        conditions = coalesce($5::jsonb, conditions), inventory = coalesce($6::jsonb, inventory),
-       last_seen_at = coalesce($7::timestamptz, last_seen_at), strangers = coalesce($9::jsonb, strangers), updated_at = now()
+       last_seen_at = coalesce($7::timestamptz, last_seen_at), strangers = coalesce($9::jsonb, strangers), goodbye = coalesce($10, goodbye), updated_at = now()
      where id = $1 and deleted_at is null and ($8::bigint is null or session_epoch = $8::bigint)`,
     [
       id,
@@ -275,6 +280,7 @@ export async function updateMachine(
       change.lastSeenAtMs === undefined ? null : new Date(change.lastSeenAtMs),
       change.ifSessionEpoch ?? null,
       change.strangers === undefined ? null : JSON.stringify(change.strangers),
+      change.goodbye ?? null,
     ],
   );
   return rowCount === 1;

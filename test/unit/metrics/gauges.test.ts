@@ -51,7 +51,7 @@ function aFleet() {
   const listeners: ((machine: Machine) => void)[] = [];
   const state = { leads: true, nowMs: 0, refused: 0, refusedOfLeader: 0, used: 1000, leased: new Set<string>() };
   const clock = { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs };
-  const played: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange'> = {
+  const played: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange' | 'refusedTransitions'> = {
     all: () => machines.values(),
     get: (id) => machines.get(id),
     onChange: (listener) => void listeners.push(listener),
@@ -63,6 +63,7 @@ function aFleet() {
       containers: 1,
       leasedGpus: state.leased,
     }),
+    refusedTransitions: 0,
   };
   registerFleetGauges({
     registry,
@@ -188,6 +189,7 @@ describe('the fleet at this moment', () => {
     fleet.state.refusedOfLeader = 1;
     expect(await fleet.series('scheduler_stale_writes_refused_total')).toEqual([
       '{kind="container"} 5',
+      '{kind="machine"} 0',
       '{kind="leader"} 1',
     ]);
   });

@@ -1,0 +1,49 @@
+// A machine's health and its intent, each a table: what is not listed is refused, counted and logged. Health is what its agent shows, intent what the operator wants; neither changes the other.
+// PENDING becomes EXPIRED in the store (expireJoinSecrets), a joined machine DELETED there too.
+
+export type Health = 'PENDING' | 'EXPIRED' | 'RECONCILING' | 'READY' | 'SUSPECT' | 'LOST' | 'DELETED';
+
+export const HEALTH_TRANSITIONS = {
+  PENDING: { hello: 'RECONCILING', join_expired: 'EXPIRED', delete: 'DELETED' },
+  EXPIRED: { token_issued: 'PENDING', delete: 'DELETED' },
+  // A newer session, or the same machine after a boot, begins anew.
+  RECONCILING: { hello: 'RECONCILING', resolved: 'READY', silent: 'SUSPECT', delete: 'DELETED' },
+  READY: { hello: 'RECONCILING', silent: 'SUSPECT', delete: 'DELETED' },
+  SUSPECT: { hello: 'RECONCILING', overdue: 'LOST', delete: 'DELETED' },
+  LOST: { hello: 'RECONCILING', delete: 'DELETED' },
+  DELETED: {},
+} as const satisfies Record<Health, Readonly<Record<string, Health>>>;
+
+export type Intent = 'active' | 'cordoned' | 'draining' | 'drained';
+
+export const INTENT_TRANSITIONS = {
+  active: { cordon: 'cordoned', drain: 'draining' },
+  cordoned: { drain: 'draining', uncordon: 'active' },
+  draining: { emptied: 'drained', uncordon: 'active' },
+  // Something lives there again, or still: drift.
+  drained: { found_live: 'draining', uncordon: 'active' },
+} as const satisfies Record<Intent, Readonly<Record<string, Intent>>>;
+
+type EventOf<Table> = { [State in keyof Table]: keyof Table[State] }[keyof Table];
+export type HealthEvent = EventOf<typeof HEALTH_TRANSITIONS>;
+export type IntentEvent = EventOf<typeof INTENT_TRANSITIONS>;
+
+/** @returns undefined: refused */
+export function healthAfter(from: Health, event: HealthEvent): Health | undefined {
+  const row: Readonly<Record<string, Health>> = HEALTH_TRANSITIONS[from];
+  return row[event];
+}
+
+/** @returns undefined: refused (it may be there already: that is success) */
+export function intentAfter(from: string, event: IntentEvent): Intent | undefined {
+  const row: Readonly<Record<string, Intent>> | undefined = INTENT_TRANSITIONS[from as Intent];
+  return row?.[event];
+}
+
+const LOST_AFTER_MS = 90_000;
+/** Its agent said that it only restarts. */
+const LOST_AFTER_RESTARTING_MS = 180_000;
+
+/** How long a silent machine may take to come back before it counts as lost. */
+export const lostAfterMs = (goodbye: string | null): number =>
+  goodbye === 'restarting' ? LOST_AFTER_RESTARTING_MS : LOST_AFTER_MS;

@@ -1,0 +1,364 @@
+// The scheduler's machines on a real database and a real Redis, with the real link: the agent is a few lines that speak agent.proto.
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+import { randomUUID } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { credentials, Metadata } from '@grpc/grpc-js';
+import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
+import { expect } from 'vitest';
+import type { Clock } from '#shared/clock.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
+import { Registry } from '#shared/metrics.ts';
+import { loadLink, SERVER_NAME } from '#shared/protocol/link.ts';
+import type {
+  AgentLinkClient,
+  ControlFromAgent,
+  ControlToAgent__Output,
+  Hello,
+  JoinResponse__Output,
+  LogAck__Output,
+  LogBatch,
+  ObservedContainer,
+  TaskFromAgent,
+  TaskToAgent__Output,
+} from '#shared/protocol/generated/messages.ts';
+import type { BookEntry } from '#scheduler/containers/book.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import type { Target } from '#scheduler/deployments/stub-config.ts';
+import { MachineHealth } from '#scheduler/fleet/health.ts';
+import { Links } from '#scheduler/fleet/links.ts';
+import { Machines } from '#scheduler/fleet/machines.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import type { SessionSettings } from '#scheduler/fleet/session.ts';
+import { SESSION_SETTINGS } from '#scheduler/fleet/session.ts';
+import { openInstallation } from '#scheduler/identity/installation.ts';
+import { issueMachineCredential, verifyMachineCredential } from '#scheduler/identity/machine-credentials.ts';
+import { LogSink } from '#scheduler/logs/log-sink.ts';
+import { createSealer } from '#scheduler/secrets/seal.ts';
+import type { Db } from '#scheduler/store/db.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import { aDb, aStub, aWorkspace } from './store-fixture.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
+
+/** Time as the test tells it. */
+export class TestClock implements Clock {
+  aheadMs = 0;
+  nowMs(): number {
+    return Date.now() + this.aheadMs;
+  }
+  monotonicMs(): number {
+    return performance.now() + this.aheadMs;
+  }
+}
+
+/** The scheduler as far as machines go, wired as main.ts wires it. */
+export interface Fleet {
+  readonly db: Db;
+  readonly clock: TestClock;
+  readonly process: Process;
+  readonly machines: Machines;
+  readonly book: ContainerBook;
+  readonly links: Links;
+  readonly health: MachineHealth;
+  readonly guardMetric: FleetMetrics['guard'];
+  readonly caPem: string;
+  readonly objects: Map<string, Buffer>;
+  target(changes?: Partial<Target>): Promise<Target>;
+  /** A container of that target, assigned to that machine. */
+  assigned(target: Target, machineId: MachineId): Promise<BookEntry>;
+}
+
+const AgentLink = loadLink().longshore.agent.v1.AgentLink;
+
+export const test = base
+  .extend('settings', {} as Partial<SessionSettings>)
+  .extend('db', { scope: 'file' }, async ({}, { onCleanup }): Promise<Db> => {
+    const opened = await aDb('pglite');
+    onCleanup(() => opened.stop());
+    return opened.db;
+  })
+  .extend('fleet', async ({ redis, db, settings }, { onCleanup }): Promise<Fleet> => {
+    const clock = new TestClock();
+    const installation = await openInstallation(db, createSealer(Buffer.alloc(32, 7)));
+    const process = await aProcess(redis);
+    const { slots, tasks, dispatcher } = process;
+    const metrics = new FleetMetrics(new Registry());
+    const book = new ContainerBook({ db, log: quiet, clock });
+    const machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: installation.caFingerprint });
+    machines.attach(book);
+    const objects = new Map<string, Buffer>();
+    const links = new Links({
+      machines,
+      book,
+      slots,
+      tasks,
+      logs: new LogSink(db, book),
+      identity: {
+        verify: (credential) => verifyMachineCredential(installation, credential),
+        issue: (machineId, version) => issueMachineCredential(installation, machineId, version),
+      },
+      openObject: (objectId) => {
+        const bytes = objects.get(objectId);
+        return Promise.resolve(bytes && Readable.from([bytes]));
+      },
+      server: installation.server,
+      address: '127.0.0.1:0',
+      clock,
+      log: quiet,
+      metrics,
+      settings: { ...SESSION_SETTINGS, ...settings },
+      onServable: (queues) => {
+        for (const queue of queues) dispatcher.wake(queue);
+      },
+    });
+    book.onChange(({ entry, to, machineBefore }) => {
+      if (entry.row.machineId !== null) links.machineChanged(entry.row.machineId);
+      if (machineBefore !== null && machineBefore !== entry.row.machineId) links.machineChanged(machineBefore);
+      if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
+      if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
+        slots.remove(entry.row.id);
+        void tasks.containerGone(entry.row.id);
+      }
+    });
+    const health = new MachineHealth({
+      machines,
+      book,
+      slots,
+      tasks,
+      clock,
+      isLeader: () => true,
+      log: quiet,
+      guardMetric: metrics.guard,
+      stall: { stalledAtMs: () => null },
+    });
+    await machines.start();
+    await links.start();
+    health.start();
+    onCleanup(async () => {
+      health.stop();
+      await links.stop();
+      await machines.stop();
+      await process.stop();
+    });
+    const workspace = await aWorkspace(db);
+    return {
+      db,
+      clock,
+      process,
+      machines,
+      book,
+      links,
+      health,
+      guardMetric: metrics.guard,
+      caPem: installation.caCertPem,
+      objects,
+      target: async (changes = {}) => {
+        const stub = await aStub(db, workspace.id, randomUUID());
+        return {
+          ...aTarget(),
+          workspaceId: workspace.id,
+          stubId: stub.id,
+          queue: queueNameOf(null, stub.id),
+          ...changes,
+        };
+      },
+      assigned: async (target, machineId) => {
+        const entry = await book.create(target);
+        const change = {
+          machineId,
+          assignmentId: randomUUID(),
+          epoch: entry.row.epoch + 1,
+          scheduledAtMs: clock.nowMs(),
+        };
+        expect(await book.transition(entry.row.id, 'assign', { change })).toBe('moved');
+        return entry;
+      },
+    };
+  })
+  .extend('agents', async ({ fleet }, { onCleanup }) => {
+    const made: Agent[] = [];
+    onCleanup(() => made.forEach((agent) => agent.close()));
+    return {
+      /** A machine that has joined; its agent is not connected yet. */
+      joined: async (): Promise<Agent> => {
+        const agent = new Agent(fleet);
+        made.push(agent);
+        const created = await fleet.machines.create({ workspaceId: null }, 'default');
+        await agent.join(secretOf(created.joinToken));
+        return agent;
+      },
+      stranger: (): Agent => {
+        const agent = new Agent(fleet);
+        made.push(agent);
+        return agent;
+      },
+    };
+  });
+
+export const secretOf = (joinToken: string): string => joinToken.split('.')[2] ?? '';
+
+/** One stream with all it has heard. */
+export class Heard<Up, Down> {
+  readonly stream: ClientDuplexStream<Up, Down>;
+  readonly messages: Down[] = [];
+  error: ServiceError | undefined;
+  ended = false;
+
+  constructor(stream: ClientDuplexStream<Up, Down>) {
+    this.stream = stream;
+    // What travelled together is looked at one by one.
+    stream.on('data', (message: Down & { batch?: { messages: Down[] } | null }) =>
+      this.messages.push(...(message.batch?.messages ?? [message])),
+    );
+    stream.on('error', (error: ServiceError) => {
+      this.error = error;
+      this.ended = true;
+    });
+    stream.on('end', () => (this.ended = true));
+  }
+
+  /** The first message from `from` on that `look` finds something in. */
+  until<T>(what: string, look: (message: Down) => T | undefined | null | false, from = 0): Promise<T> {
+    return waitFor(() => {
+      for (const message of this.messages.slice(from)) {
+        const found = look(message);
+        if (found !== undefined && found !== null && found !== false) return found;
+      }
+      if (this.ended) throw new Error(`the stream ended before ${what}: ${this.error?.message ?? 'no error'}`);
+      return undefined;
+    }, what);
+  }
+
+  over(): Promise<true> {
+    return waitFor(() => this.ended as true, 'the stream ends');
+  }
+}
+
+export class Agent {
+  machineId = '' as MachineId;
+  credential = '';
+  sessionId = '';
+  readonly client: AgentLinkClient;
+  answersPings = true;
+  bootId = 'b';
+
+  constructor(fleet: Fleet) {
+    const trust = credentials.createSsl(Buffer.from(fleet.caPem));
+    this.client = new AgentLink(fleet.links.address, trust, { 'grpc.ssl_target_name_override': SERVER_NAME });
+  }
+
+  close(): void {
+    this.client.close();
+  }
+
+  async join(joinToken: string, nonce: string = randomUUID(), machineFingerprint = 'f'): Promise<JoinResponse__Output> {
+    const request = {
+      joinToken,
+      nonce,
+      machineFingerprint,
+      hostname: 'h',
+      publicKey: 'k',
+      agentVersion: '0',
+      protocol: 1,
+    };
+    const answer = await new Promise<JoinResponse__Output>((resolve, reject) => {
+      this.client.join(request, (error, response) =>
+        response === undefined ? reject(error ?? new Error('nothing')) : resolve(response),
+      );
+    });
+    this.machineId = answer.machineId as MachineId;
+    this.credential = answer.credential;
+    return answer;
+  }
+
+  #metadata(sessionId?: string): Metadata {
+    const metadata = new Metadata();
+    metadata.set('authorization', `Bearer ${this.credential}`);
+    if (sessionId !== undefined) metadata.set('session-id', sessionId);
+    return metadata;
+  }
+
+  control(): Heard<ControlFromAgent, ControlToAgent__Output> {
+    const heard = new Heard(this.client.control(this.#metadata()));
+    heard.stream.on('data', ({ ping }: ControlToAgent__Output) => {
+      if (ping && this.answersPings) heard.stream.write({ pong: { seq: ping.seq } });
+    });
+    return heard;
+  }
+
+  hello(observed: readonly ObservedContainer[] = [], instanceId = 'agent-1'): Hello {
+    const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };
+    return {
+      machineId: this.machineId,
+      bootId: this.bootId,
+      instanceId,
+      version: '0.1.0',
+      protocol: 1,
+      inventory,
+      observed: [...observed],
+    };
+  }
+
+  /** Connected, greeted and told what to run. */
+  async connect(observed: readonly ObservedContainer[] = [], instanceId?: string) {
+    const control = this.control();
+    control.stream.write({ hello: this.hello(observed, instanceId) });
+    const welcome = await control.until('the welcome', (message) => message.welcome);
+    this.sessionId = welcome.sessionId;
+    await control.until('the first snapshot', (message) => message.desired);
+    return control;
+  }
+
+  tasks(sessionId = this.sessionId): Heard<TaskFromAgent, TaskToAgent__Output> {
+    return new Heard(this.client.tasks(this.#metadata(sessionId)));
+  }
+
+  logs(): Heard<LogBatch, LogAck__Output> {
+    return new Heard(this.client.logs(this.#metadata()));
+  }
+
+  async fetchCode(objectId: string): Promise<Buffer> {
+    const parts: Buffer[] = [];
+    for await (const part of this.client.fetchCode({ objectId }, this.#metadata()))
+      parts.push((part as { data: Buffer }).data);
+    return Buffer.concat(parts);
+  }
+}
+
+export const codeOf = (promise: Promise<unknown>): Promise<number> =>
+  promise.then(
+    () => -1,
+    (error: unknown) => (error as ServiceError).code,
+  );
+export const seen = (entry: BookEntry, phase: string, changes: Partial<ObservedContainer> = {}): ObservedContainer => ({
+  containerId: entry.row.id,
+  assignmentId: entry.row.assignmentId ?? '',
+  epoch: entry.row.epoch,
+  phase,
+  slots: 1,
+  startedAtMs: Date.now(),
+  ...changes,
+});
+export const health = (fleet: Fleet, agent: Agent) => fleet.machines.get(agent.machineId)?.health;
+export const becomes = (fleet: Fleet, agent: Agent, wanted: string) =>
+  waitFor(() => health(fleet, agent) === wanted, `the machine is ${wanted}`);
+
+/** A container of a new target that runs on that machine, with the task stream open. */
+export async function serving(fleet: Fleet, agent: Agent) {
+  const control = await agent.connect();
+  const target = await fleet.target();
+  const entry = await fleet.assigned(target, agent.machineId);
+  control.stream.write({
+    ack: { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: entry.row.epoch },
+  });
+  await control.until('proceed', (message) => message.proceed);
+  control.stream.write({ status: { seq: 1, full: false, containers: [seen(entry, 'running')] } });
+  await waitFor(() => entry.row.state === 'RUNNING', 'the container runs');
+  const tasks = agent.tasks();
+  tasks.stream.write({ report: { running: [] } });
+  await tasks.until('the answer to the report', (message) => message.known);
+  await waitFor(() => fleet.process.slots.get(entry.row.id)?.accepting, 'it takes tasks');
+  return { control, target, entry, tasks };
+}
