@@ -18,7 +18,8 @@ export function deliver(world: World, at: number, twice: boolean): void {
   }
   const message = pick([...lines.values()], at);
   if (message === undefined) return;
-  if (!twice) world.messages.splice(world.messages.indexOf(message), 1);
+  // Whoever sends says acks, reports and results again; a run order goes out once, over a stream that repeats nothing.
+  if (!twice || message.body.kind === 'run') world.messages.splice(world.messages.indexOf(message), 1);
   const machine = machineOf(world, message.machine);
   // A session that has ended says nothing about the machine of now.
   if (message.session !== machine.session || !machine.linked) return;
