@@ -168,6 +168,9 @@ describe('a container that is lost', () => {
       await lose(one, container.containerId);
     }
     expect(await reaches(one, taskId, 'ERROR')).toMatchObject({ attempt: 6, failureReason: 'infrastructure_limit' });
+    const page = await one.registry.metrics();
+    expect(page).toMatch(/longshore_task_retries_total\{stub_type="taskqueue",cause="\w+"\} 5/);
+    expect(page).toContain('longshore_task_attempts_lost_total{reason="container_gone"} 6');
     const link = new PlayedLink();
     one.container(target.queue, link);
     await one.result(await sent(link));

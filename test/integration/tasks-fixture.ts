@@ -149,6 +149,7 @@ export interface Process {
   readonly bytes: MemoryBytes;
   readonly dispatcher: Dispatcher;
   readonly tasks: Tasks;
+  readonly registry: Registry;
   /** A container on a machine whose stream is `link`. */
   container(queue: QueueName, link: TaskLink | undefined, slots?: number, id?: ContainerId): ReadyContainer;
   result(order: RunOrder, body?: string, outcome?: AttemptOutcome): Promise<boolean>;
@@ -174,6 +175,7 @@ export async function aProcess(
   } = {},
 ): Promise<Process> {
   const instance = newInstanceId();
+  const registry = new Registry();
   const client = redis.connect({
     maxRetriesPerRequest: 1,
     enableOfflineQueue: false,
@@ -205,7 +207,7 @@ export async function aProcess(
     instance,
     clock: systemClock,
     log: quiet,
-    metrics: new TaskMetrics(new Registry()),
+    metrics: new TaskMetrics(registry),
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
     rowOf: loadFromDb,
     ...(options.onAccepted === undefined ? {} : { onAccepted: options.onAccepted }),
@@ -238,6 +240,7 @@ export async function aProcess(
     bytes,
     dispatcher,
     tasks,
+    registry,
     container: (queue, link, count = 1, id) => {
       containers += 1;
       const containerId = id ?? (`endpoint-c-${containers}` as ContainerId);

@@ -354,6 +354,7 @@ describe('the bound on pending tasks', () => {
     expect((await one.queues.depth(target.queue)).waiting).toBe(100);
     expect(one.replies.size).toBe(100);
     expect(await one.tasks.submit(target, { input: '{}' })).toEqual({ kind: 'queue_full', maxPendingTasks: 100 });
+    expect(await one.registry.metrics()).toContain('quota_throttles_total{resource="pending_tasks"} 201');
     const link = new PlayedLink();
     link.onRun = (order) => void one.result(order);
     one.container(target.queue, link, 4);
