@@ -118,7 +118,7 @@ function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined): Wait
         until: after(row.scheduledAtMs, startTimeoutMs(row)),
       };
     case 'RUNNING':
-      if (own?.keep_warm_until == null) return NOTHING;
+      if (own === undefined || own.keep_warm_until === null) return NOTHING;
       return { waits_for: 'work; it is kept warm, then it may be let go', until: own.keep_warm_until };
     case 'DRAINING':
       return { waits_for: 'the end of what it works on', until: null };

@@ -35,7 +35,7 @@ export function explainScaling(
   const { input, depth, memory, decision } = look;
   const state = deploymentStateOf(facts);
   const wanted = input.inFlight === undefined ? null : wantedContainers(input, input.inFlight);
-  const badForMs = memory?.badSinceMs == null ? 0 : nowMs - memory.badSinceMs;
+  const badForMs = nowMs - (memory?.badSinceMs ?? nowMs);
   return {
     state,
     state_since: memory?.state === state ? timestampOf(memory.stateSinceMs) : null,
@@ -46,7 +46,7 @@ export function explainScaling(
     tasks_per_container: input.tasksPerContainer,
     min_containers: input.minContainers,
     max_containers: input.maxContainers,
-    bounds_from: look.target?.scale == null ? 'stub' : 'scale',
+    bounds_from: (look.target?.scale ?? null) === null ? 'stub' : 'scale',
     wanted,
     formula: formulaOf(input, wanted),
     window_seconds: look.windowMs / 1000,

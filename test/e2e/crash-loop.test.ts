@@ -1,0 +1,103 @@
+// A deployment whose containers cannot start, on a real scheduler, agent and engine: it is not started again and again, its tasks wait, and everybody can be told why; also after the scheduler died.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { describe, expect } from 'vitest';
+import type { Explanation } from '#shared/api/explain.ts';
+import { jsonOf, MAIN, test } from '../helpers/platform.ts';
+import type { Platform } from '../helpers/platform.ts';
+import { waitFor } from '../helpers/services.ts';
+
+const WAIT_MS = 90_000;
+
+async function explain(platform: Platform, id: string): Promise<Explanation> {
+  const answer = await platform.call(`/api/v1/explain/${platform.workspaceId}/${id}`);
+  expect(answer.status).toBe(200);
+  return jsonOf<Explanation>(answer);
+}
+
+async function said(platform: Platform, ...args: readonly string[]): Promise<string> {
+  const env = { ...platform.env(), LONGSHORE_URL: platform.url, LONGSHORE_TOKEN: platform.token };
+  const child = spawn(process.execPath, [MAIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  let text = '';
+  child.stdout.setEncoding('utf8').on('data', (part: string) => (text += part));
+  child.stderr.setEncoding('utf8').on('data', (part: string) => (text += part));
+  await once(child, 'close');
+  return text;
+}
+
+describe('Crash loop', () => {
+  test('the breaker opens, the deployment is DEGRADED and says why, its tasks are kept; a person ends it', async ({
+    platform,
+  }) => {
+    const deployment = await platform.deploy({
+      app: 'failing.py',
+      handler: 'hello',
+      name: 'looping',
+      onStart: 'bad_start',
+      stubType: 'taskqueue/deployment',
+    });
+    const { deploymentId: id } = deployment;
+    const tasks: string[] = [];
+    for (let count = 0; count < 2; count += 1) {
+      const answer = await platform.call('/taskqueue/looping', { body: {} });
+      tasks.push(jsonOf<{ task_id: string }>(answer).task_id);
+    }
+    const degraded = await waitFor(
+      async () => {
+        const one = await explain(platform, id);
+        return one.state === 'DEGRADED' && one;
+      },
+      'it is DEGRADED',
+      WAIT_MS,
+    );
+    expect(degraded.scaling?.breaker).toMatchObject({
+      phase: 'cooling',
+      failures: 3,
+      opened: 1,
+      last_reason: 'user_error',
+    });
+    expect(degraded.scaling?.breaker.last_message).toContain('the model is not there');
+    for (const taskId of tasks) {
+      expect(await explain(platform, taskId)).toMatchObject({
+        state: 'PENDING',
+        waits_for: 'the end of the cooldown; then one container probes',
+        next_steps: [`\`longshore explain looping/v1\` shows why starts fail`],
+      });
+    }
+    expect(await platform.containers(deployment)).toEqual([]);
+    const text = await said(platform, 'explain', 'looping');
+    expect(text).toContain('looping v1 is DEGRADED: 3 starts in a row failed (user_error)');
+    expect(text).toContain('longshore deployment start looping');
+    // The container that failed last can still be asked for.
+    const failed = await explain(platform, degraded.scaling?.breaker.last_container ?? '');
+    expect(failed).toMatchObject({ kind: 'container', state: 'FAILED', container: { reason: 'user_error' } });
+
+    // Whoever leads next goes on where this one was.
+    await platform.scheduler.kill();
+    await platform.startScheduler();
+    const after = await waitFor(
+      async () => {
+        const one = await explain(platform, id);
+        return one.scaling !== null && one;
+      },
+      'it leads again',
+      WAIT_MS,
+    );
+    expect(after.state).toBe('DEGRADED');
+    expect(after.scaling?.breaker.cools_until).toBe(degraded.scaling?.breaker.cools_until);
+    expect((await platform.tasks(deployment)).map((task) => task.status)).toEqual(['PENDING', 'PENDING']);
+
+    await platform.gateway(`/deployments/${id}/start`, {});
+    await waitFor(
+      async () => {
+        const { scaling } = await explain(platform, id);
+        return scaling?.breaker.last_container !== degraded.scaling?.breaker.last_container;
+      },
+      'it is tried at once',
+      WAIT_MS,
+    );
+    const { status } = await platform.call(`/api/v1/gateway/deployments/${id}`, { method: 'DELETE' });
+    expect(status).toBe(200);
+    await platform.noContainers(deployment, 30_000);
+  });
+});
