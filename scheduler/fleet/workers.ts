@@ -212,7 +212,9 @@ export class Workers implements WorkerService {
       this.#intendLater(machine, 'emptied');
       return;
     }
-    for (const entry of entries) this.#leave(entry, nowMs >= deadlineMs);
+    // What its containers do is known to the replica that has its link: that one stops them when they are idle.
+    const isElsewhere = machine.health === 'READY' && machine.sessionId === undefined;
+    for (const entry of entries) this.#leave(entry, nowMs >= deadlineMs, isElsewhere);
   }
 
   /** By what the rows place there, and by what its agent has besides (I16). */
@@ -227,12 +229,12 @@ export class Workers implements WorkerService {
   }
 
   /** No new attempts; stopped once it has none, or at the deadline. */
-  #leave(entry: BookEntry, isLate: boolean): void {
+  #leave(entry: BookEntry, isLate: boolean, isElsewhere: boolean): void {
     const { slots } = this.#parts;
     const { state, id } = entry.row;
     if (state === 'RUNNING' || state === 'DRAINING') {
       slots.leave(id);
-      const busy = (slots.get(id)?.inFlight ?? 0) > 0;
+      const busy = isElsewhere || (slots.get(id)?.inFlight ?? 0) > 0;
       if (busy && !isLate) {
         if (state === 'RUNNING') this.#move(id, 'drain');
         return;

@@ -305,6 +305,13 @@ export class Actions implements TaskActions, DeploymentEffects {
       }
       this.#parts.ender.answer(waiting.taskId, ending.status, ending.httpStatus, errorBody(ending.text));
     }
+    await this.#endServed(queue, ending);
+  }
+
+  /** What runs here for callers of other replicas: they hear why, and not that their container went. */
+  async #endServed(queue: QueueName, ending: QueuedEnding): Promise<void> {
+    const served = [...this.#parts.attempts.all()].filter((attempt) => attempt.queue === queue && attempt.job.sync);
+    await Promise.all(served.map((attempt) => this.#revoke(attempt, ending)));
   }
 
   async #own(caller: Caller, taskId: string): Promise<TaskRecord | undefined> {

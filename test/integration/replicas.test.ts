@@ -193,3 +193,18 @@ test('what a dead replica had fetched and not sent is back in its queue within s
     await queues.close();
   }
 });
+
+test('a drain of a machine linked to another replica waits for what runs there', async ({ two }) => {
+  const { set, far, near } = two;
+  expect(await set.leader()).toBe(far);
+  const app = await set.deploy(near, 'drained');
+  const warm = jsonOf<{ machineId: string }>(await set.call(near, app.path, { body: {} }));
+  const running = set.call(near, app.path, { body: { sleepMs: 3_000 } });
+  await waitFor(async () => Number(await set.redis.llen(`ls:tq-${app.deploymentId}:active`)) === 1, 'the task runs');
+  await set.gateway(near, `/workers/${warm.machineId}/drain`, {});
+  expect((await running).status).toBe(200);
+  const agent = set.agents.find(({ machineId }) => machineId === warm.machineId);
+  await waitFor(() => agent?.present.length === 0, 'the machine is empty', 20_000);
+  await set.gateway(near, `/workers/${warm.machineId}/uncordon`, {});
+  expect((await set.call(far, app.path, { body: {} })).status).toBe(200);
+});
