@@ -317,6 +317,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     leases,
     slots,
     replies,
+    objects,
     tasks,
     machines,
     isLeader,

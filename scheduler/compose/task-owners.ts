@@ -14,6 +14,7 @@ import type { Keys } from '../queues/keys.ts';
 import { OlderJobs } from '../queues/older-jobs.ts';
 import { RedisData } from '../queues/redis-data.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Objects } from '../objects/service.ts';
 import type { Db } from '../store/db.ts';
 import {
   acceptedJobOf,
@@ -22,7 +23,9 @@ import {
   runningTasksOn,
   waitingDeadlines,
 } from '../store/queries/tasks.ts';
+import { inputKeyOf, taskOfInputKey } from '../tasks/bodies.ts';
 import { Deadlines } from '../tasks/deadlines.ts';
+import { InputSweep } from '../tasks/input-sweep.ts';
 import { Rebuild } from '../tasks/rebuild.ts';
 import type { TaskRecords } from '../tasks/records.ts';
 import type { Tasks } from '../tasks/service.ts';
@@ -40,6 +43,7 @@ export interface TaskOwnersParts {
   readonly leases: Leases;
   readonly slots: SlotTable;
   readonly replies: Replies;
+  readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
   readonly tasks: Tasks;
   readonly machines: Pick<Machines, 'all'>;
   readonly isLeader: () => boolean;
@@ -126,9 +130,22 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     isLeader,
     log,
   });
+  const inputs = new InputSweep({
+    inputs: async function* () {
+      for await (const { key, writtenAtMs } of parts.objects.keptBytes()) {
+        const taskId = taskOfInputKey(key);
+        if (taskId !== undefined) yield { taskId, writtenAtMs };
+      }
+    },
+    remove: (taskId) => parts.objects.removeBytes(inputKeyOf(taskId)),
+    records: parts.records,
+    clock,
+    log,
+    isLeader,
+  });
   return {
     beforeTasks: [data, rebuild],
-    afterTasks: [sweep, deadlines, wakeUps, suspects],
+    afterTasks: [sweep, deadlines, wakeUps, suspects, inputs],
     beforeFetch: (queue) => olderJobs.before(queue),
     accepted: (job, queue) => deadlines.accepted({ taskId: job.taskId, queue, deadlineMs: job.deadlineMs }),
   };

@@ -7,6 +7,11 @@ export interface StoredBytes {
   readonly sha256: string;
 }
 
+export interface KeptObject {
+  readonly key: string;
+  readonly writtenAtMs: number;
+}
+
 export interface ObjectBackend {
   /**
    * Keeps the whole stream under the key, or nothing of it; an older object of that key is replaced at the end.
@@ -18,4 +23,6 @@ export interface ObjectBackend {
   exists(key: string): Promise<boolean>;
   /** Removing what is not there is fine. */
   remove(key: string): Promise<void>;
+  /** Every object, in any order; one that comes or goes meanwhile may be missing or named. */
+  list(): AsyncIterable<KeptObject>;
 }

@@ -4,7 +4,7 @@ import { access, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AppError } from '#shared/errors.ts';
-import type { ObjectBackend, StoredBytes } from './backend.ts';
+import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
 
 const KEY = /^[A-Za-z0-9_-]{2,128}$/;
 /** Another replica may be writing in a shared directory: only what is this old is nobody's. */
@@ -88,9 +88,30 @@ class FileObjects implements ObjectBackend {
     }
   }
 
+  async *list(): AsyncIterable<KeptObject> {
+    for (const folder of await namesIn(this.#directory)) {
+      if (!FOLDER.test(folder)) continue;
+      for (const key of await namesIn(join(this.#directory, folder))) {
+        const facts = await stat(join(this.#directory, folder, key)).catch(() => undefined);
+        if (facts?.isFile() === true) yield { key, writtenAtMs: facts.mtimeMs };
+      }
+    }
+  }
+
   #pathOf(key: string): string {
     if (!KEY.test(key)) throw new AppError('object_store_failed', 'an object key has characters it must not have');
     return join(this.#directory, folderOf(key), key);
+  }
+}
+
+const FOLDER = /^[a-z0-9_-]{2}$/;
+
+async function namesIn(directory: string): Promise<string[]> {
+  try {
+    return await readdir(directory);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return [];
+    throw translate(error);
   }
 }
 

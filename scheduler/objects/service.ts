@@ -11,7 +11,7 @@ import type { Queryable } from '../store/db.ts';
 import { getOrCreateObject, markObjectUploaded, objectByHash, objectById } from '../store/queries/objects.ts';
 import type { ObjectRow } from '../store/queries/objects.ts';
 import type { Installation } from '../identity/installation.ts';
-import type { ObjectBackend, StoredBytes } from './backend.ts';
+import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
 import { tooLarge } from './files.ts';
 
 export const DEFAULT_MAX_OBJECT_BYTES = 4 * 1024 ** 3;
@@ -20,6 +20,7 @@ export const UPLOAD_LIFE_MS = 86_400_000;
 /** Followed by the object id; `expires` and `signature` in the query. */
 export const UPLOAD_PATH = '/api/v1/gateway/objects/upload/';
 const MAX_HASH_LENGTH = 256;
+const BYTES_KEY = /^[A-Za-z0-9_-]{2,128}$/;
 
 export interface OpenedObject extends StoredBytes {
   readonly stream: Readable;
@@ -45,11 +46,13 @@ export interface Objects {
   find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined>;
   /** For agents, which have been told the id: of any workspace. undefined: unknown, not uploaded, or its bytes are gone. */
   open(objectId: string): Promise<OpenedObject | undefined>;
-  /** Keeps a task's input or result under a new id without a row; the task's record names it. */
-  putBytes(bytes: Uint8Array): Promise<ObjectId>;
+  /** Keeps a task's input or result without a row, under that key or a new id; the task's job or record names it. */
+  putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId>;
   /** @throws AppError `body_too_large` when it has more than `maxBytes` */
   getBytes(objectId: ObjectId, maxBytes: number): Promise<Uint8Array | undefined>;
   removeBytes(objectId: ObjectId): Promise<void>;
+  /** Everything that is kept, uploads too, with the time it was written. */
+  keptBytes(): AsyncIterable<KeptObject>;
 }
 
 export interface ObjectOwner {
@@ -151,14 +154,14 @@ class ObjectService implements Objects {
     return { stream: opened.stream, size: opened.size, sha256: row.sha256 };
   }
 
-  async putBytes(bytes: Uint8Array): Promise<ObjectId> {
-    const id = newId<ObjectId>();
+  async putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId> {
+    const id = key ?? newId<ObjectId>();
     await this.#backend.put(id, once(bytes), bytes.length);
     return id;
   }
 
   async getBytes(objectId: ObjectId, maxBytes: number): Promise<Uint8Array | undefined> {
-    if (!isUuid(objectId)) return undefined;
+    if (!BYTES_KEY.test(objectId)) return undefined;
     const opened = await this.#backend.open(objectId);
     if (opened === undefined) return undefined;
     if (opened.size > maxBytes) {
@@ -172,6 +175,10 @@ class ObjectService implements Objects {
 
   removeBytes(objectId: ObjectId): Promise<void> {
     return this.#backend.remove(objectId);
+  }
+
+  keptBytes(): AsyncIterable<KeptObject> {
+    return this.#backend.list();
   }
 
   #signUpload(objectId: ObjectId): string {

@@ -1,5 +1,5 @@
 // Inputs and results that are too large to travel inside a job or a record live as objects of the installation, named by their task.
-import type { ObjectId } from '#shared/domain/ids.ts';
+import type { ObjectId, TaskId } from '#shared/domain/ids.ts';
 import { MAX_INLINE_RESULT_BYTES } from './records.ts';
 
 /** Above this, a task's input is kept as an object. */
@@ -7,9 +7,16 @@ const INLINE_INPUT_BYTES = 64 * 1024;
 /** Above this, a task's result is. */
 const INLINE_RESULT_BYTES = MAX_INLINE_RESULT_BYTES;
 
+const INPUT_PREFIX = 'input-';
+export const inputKeyOf = (taskId: TaskId): ObjectId => `${INPUT_PREFIX}${taskId}` as ObjectId;
+/** undefined: not an input's key. */
+export const taskOfInputKey = (key: string): TaskId | undefined =>
+  key.startsWith(INPUT_PREFIX) ? (key.slice(INPUT_PREFIX.length) as TaskId) : undefined;
+
 /** Bytes under ids of their own, as objects/ keeps them. */
 export interface ByteStore {
-  putBytes(bytes: Uint8Array): Promise<ObjectId>;
+  /** @param key - absent: a new id */
+  putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId>;
   getBytes(id: ObjectId, maxBytes: number): Promise<Uint8Array | undefined>;
   removeBytes(id: ObjectId): Promise<void>;
 }
@@ -26,11 +33,12 @@ export class Bodies {
     this.#maxInputBytes = limits.maxInputBytes;
   }
 
-  async storeInput(input: string): Promise<{ input?: string; inputObjectId?: ObjectId }> {
+  /** @param taskId - its object is named by it, so that one whose task is over can be found */
+  async storeInput(input: string, taskId: TaskId): Promise<{ input?: string; inputObjectId?: ObjectId }> {
     if (input === '') return {};
     // A UTF-16 unit is at most three bytes, so short texts need no count.
     if (input.length * 3 <= INLINE_INPUT_BYTES || Buffer.byteLength(input) <= INLINE_INPUT_BYTES) return { input };
-    return { inputObjectId: await this.#store.putBytes(Buffer.from(input, 'utf8')) };
+    return { inputObjectId: await this.#store.putBytes(Buffer.from(input, 'utf8'), inputKeyOf(taskId)) };
   }
 
   async loadInput(id: ObjectId): Promise<string> {

@@ -11,6 +11,7 @@ import { recordOf } from './recording.ts';
 import type { TaskRecord } from './records.ts';
 import type { TaskContext } from './task-parts.ts';
 import type { Call, Submission } from './task-service.ts';
+import { Withdrawals } from './withdrawals.ts';
 
 /** What nobody waits for. */
 const NEVER = new Promise<never>(() => undefined);
@@ -18,10 +19,12 @@ const NEVER = new Promise<never>(() => undefined);
 export class Submissions {
   readonly #tasks: TaskContext;
   readonly #callers: Callers;
+  readonly #withdrawals: Withdrawals;
 
   constructor(tasks: TaskContext, callers: Callers) {
     this.#tasks = tasks;
     this.#callers = callers;
+    this.#withdrawals = new Withdrawals(tasks);
   }
 
   async submit(target: Target, call: Call): Promise<Submission> {
@@ -29,7 +32,7 @@ export class Submissions {
     if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
     const nowMs = clock.nowMs();
     const taskId = newId<TaskId>();
-    const stored = await this.#tasks.bodies.storeInput(call.input);
+    const stored = await this.#tasks.bodies.storeInput(call.input, taskId);
     // Storing a large input takes a moment, in which the deployment may have been stopped: whoever stopped it has answered its callers already.
     if (stored.inputObjectId !== undefined && !(await this.#tasks.isActive(target))) {
       void this.#tasks.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
@@ -70,7 +73,7 @@ export class Submissions {
       this.#tasks.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
       this.#tasks.dispatcher().forget(target.queue, taskId);
-      void this.#withdraw(target.queue, job);
+      this.#withdrawals.withdraw(target.queue, job, false);
       return { kind: 'unavailable', text: 'the task queue does not answer' };
     }
     if (undone) {
@@ -100,20 +103,8 @@ export class Submissions {
       return true;
     } catch (error) {
       this.#tasks.log.warn({ err: error, queue }, 'task could not be recorded');
-      void this.#withdraw(queue, job);
+      this.#withdrawals.withdraw(queue, job, true);
       return false;
-    }
-  }
-
-  /** An add that failed or timed out may still have happened: take it out. Where that fails too, its fetch finds nobody waiting and cancels it. */
-  async #withdraw(queue: QueueName, job: TaskJob): Promise<void> {
-    try {
-      if (await this.#tasks.queues.remove(queue, job.taskId)) this.#tasks.ender.dropInput(job);
-    } catch (error) {
-      this.#tasks.log.info(
-        { err: error, taskId: job.taskId },
-        'a task that was not accepted could not be taken out yet',
-      );
     }
   }
 }

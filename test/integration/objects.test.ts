@@ -132,6 +132,12 @@ describe('objects', () => {
     await objects.removeBytes(id);
     expect(await objects.getBytes(id, 100)).toBeUndefined();
     expect(await objects.getBytes('../secret.key' as ObjectId, 100)).toBeUndefined();
+    const named = `input-${newId()}` as ObjectId;
+    expect(await objects.putBytes(Buffer.from('{}'), named)).toBe(named);
+    const kept = await Array.fromAsync(objects.keptBytes());
+    expect(kept.find(({ key }) => key === named)?.writtenAtMs).toBeGreaterThan(Date.now() - 60_000);
+    await objects.removeBytes(named);
+    expect((await Array.fromAsync(objects.keptBytes())).map(({ key }) => key)).not.toContain(named);
     const empty = await objects.putBytes(new Uint8Array());
     expect(await objects.getBytes(empty, 100)).toHaveLength(0);
   });

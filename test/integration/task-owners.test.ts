@@ -6,9 +6,17 @@ import { newId } from '#shared/domain/ids.ts';
 import { WakeSweep } from '#scheduler/dispatch/wake-sweep.ts';
 import { OlderJobs } from '#scheduler/queues/older-jobs.ts';
 import { RedisData } from '#scheduler/queues/redis-data.ts';
-import { endedTaskIds, taskById, waitingDeadlines } from '#scheduler/store/queries/tasks.ts';
+import {
+  acceptedJobOf,
+  endedTaskIds,
+  insertAcceptedTasks,
+  taskById,
+  waitingDeadlines,
+} from '#scheduler/store/queries/tasks.ts';
+import { inputKeyOf, taskOfInputKey } from '#scheduler/tasks/bodies.ts';
 import { Deadlines } from '#scheduler/tasks/deadlines.ts';
 import type { Deadline } from '#scheduler/tasks/deadlines.ts';
+import { InputSweep } from '#scheduler/tasks/input-sweep.ts';
 import { Rebuild } from '#scheduler/tasks/rebuild.ts';
 import { Suspects } from '#scheduler/tasks/suspects.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -307,5 +315,99 @@ describe('locks of attempts on machines that do not talk', () => {
       log: quiet,
     });
     expect(await others.round()).toBe(0);
+  });
+});
+
+describe('a task that was not accepted because its row did not come in time', () => {
+  test('leaves its queue, and never runs, also when the row comes after all', async ({ start }) => {
+    let write = (): void => undefined;
+    const late = new Promise<void>((resolve) => (write = resolve));
+    let db: World['db'] | undefined;
+    const one: World = await start({
+      commit: (batch) => {
+        // The statement goes on by itself, beyond the deadline of who waits for it.
+        void late.then(async () => {
+          if (db !== undefined) await insertAcceptedTasks(db, batch);
+        });
+        return Promise.reject(new Error('the statement took too long'));
+      },
+    });
+    db = one.db;
+    const target = aQueueTarget();
+    expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
+    const rows = async () => (await one.db.query<{ id: TaskId; status: string }>('select id, status from tasks')).rows;
+    await waitFor(async () => {
+      await drained(one);
+      return (await rows()).length === 1;
+    }, 'its row says what became of it');
+    write();
+    await waitFor(async () => {
+      await one.db.query('select 1');
+      return true;
+    }, 'the statement is through');
+    expect(await rows()).toMatchObject([{ status: 'CANCELLED' }]);
+    await age(one, 70);
+    await one.sweep.round();
+    expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 0 });
+  });
+
+  test('gets its row when a container has it already', async ({ start }) => {
+    let failures = 1;
+    let db: World['db'] | undefined;
+    const link = new PlayedLink();
+    const one: World = await start({
+      commit: async (batch) => {
+        if (db === undefined) throw new Error('no database');
+        failures -= 1;
+        if (failures >= 0) {
+          // Somebody's wake-up brings it to a container while the statement hangs.
+          one.dispatcher.wake(target.queue);
+          await sent(link);
+          throw new Error('the statement took too long');
+        }
+        await insertAcceptedTasks(db, batch);
+      },
+    });
+    db = one.db;
+    const target = aQueueTarget();
+    one.container(target.queue, link);
+    expect(await one.tasks.submit(target, { input: '{"seen":1}' })).toMatchObject({ kind: 'unavailable' });
+    const order = await sent(link);
+    await waitFor(async () => (await acceptedJobOf(one.db, order.taskId)) !== undefined, 'it has its row');
+    await one.result(order);
+    await reaches(one, order.taskId, 'COMPLETE');
+  });
+});
+
+describe('inputs above 64 KiB', () => {
+  test('go when their task is over or was never known, and stay while it waits', async ({ one }) => {
+    const target = aQueueTarget();
+    const large = JSON.stringify({ x: 'a'.repeat(100_000) });
+    const waiting = await put(one, target, large);
+    const ended = await put(one, aQueueTarget(), large);
+    const record = await one.records.read(ended);
+    if (record === undefined) throw new Error('no record');
+    // Ended by somebody who does not know of its input.
+    await one.records.append({ ...record, status: 'COMPLETE', attempt: 1, rank: 4 });
+    const unknown = newId<TaskId>();
+    await one.bytes.putBytes(Buffer.from('{}'), inputKeyOf(unknown));
+    const sweepWith = (graceMs: number) =>
+      new InputSweep({
+        inputs: async function* () {
+          for (const key of [...one.bytes.objects.keys()]) {
+            const taskId = taskOfInputKey(key);
+            if (taskId !== undefined) yield { taskId, writtenAtMs: Date.now() };
+          }
+        },
+        remove: (taskId) => one.bytes.removeBytes(inputKeyOf(taskId)),
+        records: one.records,
+        clock: systemClock,
+        log: quiet,
+        isLeader: () => true,
+        graceMs,
+      });
+    expect(await sweepWith(60_000).round()).toBe(0);
+    expect(await sweepWith(-1).round()).toBe(2);
+    expect([...one.bytes.objects.keys()]).toEqual([inputKeyOf(waiting)]);
   });
 });

@@ -47,9 +47,9 @@ export const MACHINE = 'm-1' as MachineId;
 export class MemoryBytes implements ByteStore {
   readonly objects = new Map<ObjectId, Uint8Array>();
   failure: Error | undefined;
-  putBytes(bytes: Uint8Array): Promise<ObjectId> {
+  putBytes(bytes: Uint8Array, key?: ObjectId): Promise<ObjectId> {
     if (this.failure !== undefined) return Promise.reject(this.failure);
-    const id = newId<ObjectId>();
+    const id = key ?? newId<ObjectId>();
     this.objects.set(id, bytes);
     return Promise.resolve(id);
   }

@@ -10,6 +10,7 @@ const nothingStored: ObjectBackend = {
   open: () => Promise.resolve(undefined),
   exists: () => Promise.resolve(false),
   remove: () => Promise.resolve(),
+  list: async function* () {},
 };
 /** Answers getOrCreateObject as a database without that hash would. */
 const emptyDb: Queryable = {
