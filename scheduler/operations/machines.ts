@@ -123,11 +123,7 @@ export function deleteMachine(workers: Pick<WorkerService, 'deleteMachine'>): Op
 }
 
 /** The address of every interface is nothing to dial: then the name by which the caller reached us, and for one on this host the host's own address. */
-export function upstreamUrl(
-  url: string,
-  origin: Pick<Origin, 'baseUrl'>,
-  hostAddress: string | undefined = undefined,
-): string {
+export function upstreamUrl(url: string, origin: Pick<Origin, 'baseUrl'>, hostAddress?: string): string {
   const [, scheme, port] = /^(grpcs?):\/\/(?:0\.0\.0\.0|\[::\]|):([0-9]+)$/.exec(url) ?? [];
   if (port === undefined) return url;
   const { hostname } = new URL(origin.baseUrl);

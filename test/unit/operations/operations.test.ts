@@ -240,7 +240,7 @@ describe('machines', () => {
       expect(upstreamUrl('grpcs://0.0.0.0:1995', origin, '192.168.1.20')).toBe('grpcs://192.168.1.20:1995');
       expect(upstreamUrl('grpcs://127.0.0.1:1995', origin, '192.168.1.20')).toBe('grpcs://127.0.0.1:1995');
     }
-    expect(upstreamUrl('grpcs://0.0.0.0:1995', anOrigin({ baseUrl: 'http://127.0.0.1:1994' }), undefined)).toBe(
+    expect(upstreamUrl('grpcs://0.0.0.0:1995', anOrigin({ baseUrl: 'http://127.0.0.1:1994' }))).toBe(
       'grpcs://127.0.0.1:1995',
     );
     expect(upstreamUrl('grpcs://0.0.0.0:1995', anOrigin(), '192.168.1.20')).toBe('grpcs://host.example:1995');
