@@ -36,7 +36,8 @@ const POLL_MS = 100;
 const ok = (text: string | RegExp): Intended => ({ status: 200, text, states: ['COMPLETE'] });
 /** @param text - as it is written: by Python with a space after the colon, by us without */
 const failed = (text: string): Intended => ({ status: 500, text, states: ['ERROR'] });
-const STOPPED: Intended = { status: 503, text: '{"error":"deployment stopped"}', states: ['CANCELLED'] };
+/** A handler that has returned before its container was gone may still report it. */
+const STOPPED: Intended = { status: 503, text: '{"error":"deployment stopped"}', states: ['CANCELLED', 'COMPLETE'] };
 const INACTIVE: Intended = { status: 400, text: '{"message":"Deployment is not active"}', states: [] };
 const NO_DEPLOYMENT: Intended = { status: 400, text: '{"message":"Invalid deployment"}', states: [] };
 const NOT_A_NUMBER =

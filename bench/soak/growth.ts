@@ -6,6 +6,8 @@ export interface Sample {
   /** Resident bytes by process. */
   readonly memory: Readonly<Record<string, number>>;
   readonly descriptors: Readonly<Record<string, number>>;
+  /** Files of the embedded database that the scheduler holds open, beside its descriptors: one for each table and index that was ever touched, and no more. */
+  readonly databaseFiles: number;
   /** Keys of Redis by what they are for. */
   readonly keys: Readonly<Record<string, number>>;
   /** Keys of tasks that Redis would keep for ever. */
@@ -31,8 +33,8 @@ const MEMORY_BYTES = 40 * 1024 ** 2;
 const DESCRIPTORS = 10;
 /** A lease or a presence more or less at the moment of the sample. */
 const KEYS = 5;
-/** Newest records of tasks: each goes by itself some minutes after its task has ended, so how many there are says how much was done lately. */
-const TASK_KEYS = 'ls:task';
+/** A task's newest record, and its last attempt where that may still report: each goes by itself some minutes after its task has ended, so how many there are says how much was done lately. */
+export const TASK_KEYS: readonly string[] = ['ls:task', 'ls:last'];
 
 /** @param before - at rest after the warm-up; @param after - at rest at the end */
 export function growthRows(before: Sample, after: Sample): readonly GrowthRow[] {
@@ -46,12 +48,14 @@ export function growthRows(before: Sample, after: Sample): readonly GrowthRow[] 
     const [from, to] = [before.descriptors[name] ?? 0, after.descriptors[name] ?? 0];
     rows.push(row(`${name}: descriptors`, from, to, String, `+${DESCRIPTORS}`, to <= from + DESCRIPTORS));
   }
+  rows.push(row('  files of the database', before.databaseFiles, after.databaseFiles, String, '', undefined));
   rows.push(row('redis: used memory', before.redisUsedBytes, after.redisUsedBytes, mebibytes, '', undefined));
   const [from, to] = [otherKeys(before), otherKeys(after)];
   rows.push(row('redis: keys', from, to, String, `+${KEYS}`, to <= from + KEYS));
-  for (const group of groups(before, after).filter((name) => name !== TASK_KEYS))
+  for (const group of groups(before, after).filter((name) => !TASK_KEYS.includes(name)))
     rows.push(row(`  ${group}`, before.keys[group] ?? 0, after.keys[group] ?? 0, String, '', undefined));
-  rows.push(row(`redis: ${TASK_KEYS}`, before.keys[TASK_KEYS] ?? 0, after.keys[TASK_KEYS] ?? 0, String, '', undefined));
+  for (const group of TASK_KEYS)
+    rows.push(row(`redis: ${group}`, before.keys[group] ?? 0, after.keys[group] ?? 0, String, '', undefined));
   rows.push(
     row('  without an end', before.tasksWithoutEnd, after.tasksWithoutEnd, String, 'none', after.tasksWithoutEnd === 0),
     row('containers', before.containers, after.containers, String, 'none', after.containers === 0),
@@ -78,7 +82,7 @@ function row(
 const mebibytes = (bytes: number): string => `${(bytes / 1024 ** 2).toFixed(1)} MiB`;
 
 const otherKeys = (sample: Sample): number =>
-  Object.entries(sample.keys).reduce((sum, [group, count]) => (group === TASK_KEYS ? sum : sum + count), 0);
+  Object.entries(sample.keys).reduce((sum, [group, count]) => (TASK_KEYS.includes(group) ? sum : sum + count), 0);
 
 const groups = (before: Sample, after: Sample): readonly string[] =>
   [...new Set([...Object.keys(before.keys), ...Object.keys(after.keys)])].toSorted();

@@ -10,6 +10,13 @@ export interface Intended {
   readonly states: readonly string[];
 }
 
+interface Account {
+  readonly what: string;
+  readonly states: readonly string[];
+  /** When its final state was known here, by `performance.now()`. */
+  readonly settledAtMs: number;
+}
+
 const MOST_WRITTEN_OUT = 200;
 
 export class Ledger {
@@ -18,9 +25,10 @@ export class Ledger {
   readonly failures: string[] = [];
   failed = 0;
   /** Tasks whose final state has not been seen. */
-  readonly open = new Map<string, { readonly what: string; readonly states: readonly string[] }>();
+  readonly open = new Map<string, Account>();
   readonly settled = new Map<string, string>();
-  readonly #settledAtMs = new Map<string, number>();
+  /** Of settled tasks. */
+  readonly #accounts = new Map<string, Account>();
 
   count(what: string): void {
     this.counts.set(what, (this.counts.get(what) ?? 0) + 1);
@@ -46,29 +54,37 @@ export class Ledger {
 
   accepted(what: string, taskId: string, states: readonly string[]): void {
     if (this.open.has(taskId) || this.settled.has(taskId)) this.fail(`${what}: task ${taskId} was accepted twice`);
-    this.open.set(taskId, { what, states });
+    this.open.set(taskId, { what, states, settledAtMs: Number.POSITIVE_INFINITY });
   }
 
   /**
-   * A state that was read: the first final one counts, and must be one that was meant; another final one is wrong whenever it comes, one that is not final only when it was asked for
-   * after the final one was known (answers overtake each other).
+   * A state that was read: the first final one counts, and must be one that was meant; after it comes no other but a late COMPLETE where that was meant too (an attempt that succeeded although
+   * its task had been given up). Answers overtake each other: one that was asked for before the final state was known may be older.
    * @param askedMs - when the question was put, by `performance.now()`
    */
   saw(taskId: string, status: string, askedMs: number): void {
-    const account = this.open.get(taskId);
-    if (account === undefined) {
-      const before = this.settled.get(taskId);
-      if (before === undefined || before === status) return;
-      if (isFinal(status) || askedMs > (this.#settledAtMs.get(taskId) ?? 0))
-        this.fail(`task ${taskId} was ${before} and became ${status}`);
+    const account = this.open.get(taskId) ?? this.#accounts.get(taskId);
+    const before = this.settled.get(taskId);
+    if (account === undefined || before === status) return;
+    if (before === undefined) {
+      if (!isFinal(status)) return;
+      this.#settle(taskId, status, account);
+      if (!account.states.includes(status))
+        this.fail(`${account.what}: task ${taskId} ended ${status}, not ${account.states.join(' or ')}`);
       return;
     }
-    if (!isFinal(status)) return;
+    const wasMeant = account.states.includes(status);
+    if (askedMs <= account.settledAtMs && (!isFinal(status) || wasMeant)) return;
+    if (status === 'COMPLETE' && wasMeant) {
+      this.count('late COMPLETE');
+      this.#settle(taskId, status, account);
+    } else this.fail(`task ${taskId} was ${before} and became ${status}`);
+  }
+
+  #settle(taskId: string, status: string, account: Account): void {
     this.open.delete(taskId);
     this.settled.set(taskId, status);
-    this.#settledAtMs.set(taskId, performance.now());
-    if (!account.states.includes(status))
-      this.fail(`${account.what}: task ${taskId} ended ${status}, not ${account.states.join(' or ')}`);
+    this.#accounts.set(taskId, { ...account, settledAtMs: performance.now() });
   }
 }
 

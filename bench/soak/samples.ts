@@ -1,7 +1,7 @@
 // What an installation holds at a moment: memory and descriptors of its processes, keys of its Redis, containers and volumes, bytes on disk. Read from /proc, Redis and Docker; nothing
 // is asked of the product itself.
 import { execFile } from 'node:child_process';
-import { readFileSync, readdirSync } from 'node:fs';
+import { readFileSync, readdirSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
@@ -10,6 +10,7 @@ import { socketPathIn } from '#shared/socket-path.ts';
 import type { BenchEngine } from '../engine.ts';
 import type { Product } from '../product.ts';
 import { median } from '../stats.ts';
+import { TASK_KEYS } from './growth.ts';
 import type { Sample } from './growth.ts';
 
 const PROCESS_READS = 9;
@@ -38,12 +39,15 @@ export async function takeSample(product: Product, engine: BenchEngine): Promise
       memory[name] = median(reads[name] ?? []);
       descriptors[name] = readdirSync(`/proc/${pid}/fd`).length;
     }
+    const databaseFiles = openBelow(product.pids.scheduler, join(product.dataDir, 'pglite'));
+    descriptors['scheduler'] = (descriptors['scheduler'] ?? 0) - databaseFiles;
     const { keys, tasksWithoutEnd } = await countKeys(client);
     const own = await engine.countOwn();
     return {
       atMs: Date.now(),
       memory,
       descriptors,
+      databaseFiles,
       keys,
       tasksWithoutEnd,
       redisUsedBytes: Number(/used_memory:(\d+)/.exec(await client.info('memory'))?.[1]),
@@ -64,6 +68,17 @@ function residentBytes(pid: number): number {
   return Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024;
 }
 
+function openBelow(pid: number, directory: string): number {
+  return readdirSync(`/proc/${pid}/fd`).filter((descriptor) => {
+    try {
+      return readlinkSync(`/proc/${pid}/fd/${descriptor}`).startsWith(directory);
+    } catch {
+      // Closed since it was listed.
+      return false;
+    }
+  }).length;
+}
+
 /** Counts by what a key is for: `ls:task:<id>` is `ls:task`, `ls:tq-<id>:meta` is `ls:tq meta`. */
 async function countKeys(
   client: Redis,
@@ -78,7 +93,7 @@ async function countKeys(
       const group = groupOf(key);
       keys[group] = (keys[group] ?? 0) + 1;
     }
-    const tasks = found.filter((key) => groupOf(key) === 'ls:task');
+    const tasks = found.filter((key) => TASK_KEYS.includes(groupOf(key)));
     if (tasks.length === 0) continue;
     const pipeline = client.pipeline();
     for (const key of tasks) pipeline.ttl(key);
