@@ -19,6 +19,12 @@ export const AgentSettings = Type.Object({
       description: 'host:port where the scheduler listens for agents (port 1995)',
     }),
   ),
+  LONGSHORE_LINK_SOCKET: Type.Optional(
+    Type.String({
+      description:
+        'unix socket of the scheduler on this machine, in a directory of this user alone: dialled instead of the address once joined; `longshore up` sets it',
+    }),
+  ),
   LONGSHORE_JOIN_TOKEN: Type.Optional(
     Type.String({ secret: true, description: 'the join token of CreateMachine, or none' }),
   ),

@@ -104,6 +104,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     await identity.open();
     const joinFacts: JoinFacts = {
       address: config.LONGSHORE_SCHEDULER_ADDRESS,
+      socketPath: config.LONGSHORE_LINK_SOCKET,
       joinToken: config.LONGSHORE_JOIN_TOKEN,
       version: ownVersion(),
     };

@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client } from '#cli/client.ts';
+import { linkSocket } from '#cli/up/settings.ts';
 import { deployApp } from '#cli/deploy/deploy.ts';
 import { schedulerEnv } from '#cli/up/settings.ts';
 import type { BenchChild, Message } from './child.ts';
@@ -51,7 +52,7 @@ export async function startProduct(
   const dataDir = join(place.directory, 'd');
   const network = `longshore-${place.runId}`;
   const profile = profileDir === undefined ? {} : { NODE_OPTIONS: `--cpu-prof --cpu-prof-dir=${profileDir}` };
-  const common = { ...place.env, ...profile, LONGSHORE_DATA_DIR: dataDir };
+  const common = { ...place.env, ...profile, LONGSHORE_DATA_DIR: dataDir, ...linkSocket(dataDir) };
   const env = {
     ...common,
     ...settings,

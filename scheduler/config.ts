@@ -14,6 +14,11 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_EXTERNAL_AGENT_ADDRESS: Type.Optional(
     Text('host:port that machines are told to dial; else from the address'),
   ),
+  LONGSHORE_LINK_SOCKET: Type.Optional(
+    Text(
+      'unix socket, in a directory of this user alone, where the agent of this machine may dial, too; `longshore up` sets it',
+    ),
+  ),
   LONGSHORE_INVOKE_DOMAIN: Type.Optional(Text('domain of host-form invoke URLs')),
   DATABASE_URL: Type.Optional(Text('postgres://…; absent: embedded', { secret: true })),
   REDIS_URL: Type.Optional(Text('redis://… or redis+sentinel://…; absent: a private child', { secret: true })),

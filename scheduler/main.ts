@@ -288,6 +288,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     openObject: async (objectId) => (await objects.open(objectId))?.stream,
     server: installation.server,
     address: settings.LONGSHORE_AGENT_ADDRESS,
+    socketPath: settings.LONGSHORE_LINK_SOCKET,
     clock,
     log,
     metrics: fleetMetrics,

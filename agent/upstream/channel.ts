@@ -1,13 +1,26 @@
 import { Metadata, credentials, status } from '@grpc/grpc-js';
-import type { ServiceError } from '@grpc/grpc-js';
+import type { ChannelCredentials, ServiceError } from '@grpc/grpc-js';
 import { MAX_MESSAGE_BYTES, SERVER_NAME, loadLink } from '#shared/protocol/link.ts';
 import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
 
 /** A channel that trusts one CA and nothing else. Closed by its owner. */
 export function openChannel(address: string, caPem: string): AgentLinkClient {
+  return channel(address, credentials.createSsl(Buffer.from(caPem)), { 'grpc.ssl_target_name_override': SERVER_NAME });
+}
+
+/** A channel to the scheduler on this machine, without TLS. @param path - of a socket where only this user can listen */
+export function openLocalChannel(path: string): AgentLinkClient {
+  return channel(`unix:${path}`, credentials.createInsecure(), {});
+}
+
+function channel(
+  address: string,
+  trust: ChannelCredentials,
+  options: Readonly<Record<string, string>>,
+): AgentLinkClient {
   const { AgentLink } = loadOnce().longshore.agent.v1;
-  return new AgentLink(address, credentials.createSsl(Buffer.from(caPem)), {
-    'grpc.ssl_target_name_override': SERVER_NAME,
+  return new AgentLink(address, trust, {
+    ...options,
     'grpc.default_authority': SERVER_NAME,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES + 64 * 1024,
     'grpc.max_send_message_length': MAX_MESSAGE_BYTES + 64 * 1024,

@@ -20,6 +20,8 @@ const CALL_DEADLINE_MS = 10_000;
 
 export interface JoinFacts {
   readonly address: string | undefined;
+  /** Of the scheduler on this machine; joining itself goes by the address, where the token's fingerprint is checked. */
+  readonly socketPath?: string | undefined;
   readonly joinToken: string | undefined;
   readonly version: string;
 }

@@ -19,7 +19,8 @@ import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { SlotTable } from '../slots/slots.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
-import { bearer, isRefusal, openChannel } from './channel.ts';
+import { bearer, isRefusal } from './channel.ts';
+import { Dialler } from './dialler.ts';
 import type { IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
 import { hasNewToken, join, renew } from './join.ts';
@@ -69,10 +70,12 @@ export class Link {
   #nextWaitMs: number | undefined;
   #reconnectWindowMs = RECONNECT_MS;
   #everConnected = false;
+  readonly #dialler: Dialler;
   #refusals = 0;
 
   constructor(parts: LinkParts) {
     this.#parts = parts;
+    this.#dialler = new Dialler(parts.joinFacts);
   }
 
   start(): void {
@@ -162,13 +165,12 @@ export class Link {
       },
     };
     if (this.#abort.signal.aborted) return;
-    const address = joinFacts.address ?? identity.address;
     let failure: unknown;
     await new Promise<void>((resolve) => {
       this.#ended = resolve;
       this.#changed.clear();
       this.#session = new Session(
-        openChannel(address, identity.caPem),
+        this.#dialler.open(identity),
         identity.credential,
         hello,
         {
@@ -204,7 +206,7 @@ export class Link {
         log.error({ err: joinError }, 'the new join token was refused too');
       }
     } else if (this.#refusals === 1) {
-      const client = openChannel(joinFacts.address ?? identity.address, identity.caPem);
+      const client = this.#dialler.open(identity);
       try {
         await renew(client, file);
         this.#nextWaitMs = 0;
@@ -238,6 +240,7 @@ export class Link {
   #onWelcome(session: Session, welcome: Welcome__Output): void {
     if (session !== this.#session) return;
     const { metrics, log, onSession, onFirstConnected } = this.#parts;
+    this.#dialler.welcomed();
     this.#revision = -1;
     this.#seq = 0;
     this.#refusals = 0;

@@ -23,7 +23,7 @@ import type { ExampleAnswer } from '../up/example.ts';
 import { openInstallation } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
 import { signalGroup } from '../up/processes.ts';
-import { clientUrl, daemonEnv, schedulerEnv, upSettings } from '../up/settings.ts';
+import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '../up/settings.ts';
 import type { UpSettings } from '../up/settings.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -234,6 +234,7 @@ class Up {
       LONGSHORE_DATA_DIR: this.#settings.dataDir,
       LONGSHORE_HTTP_ADDRESS: this.#settled.httpAddress,
       LONGSHORE_AGENT_ADDRESS: this.#settled.agentAddress,
+      ...linkSocket(this.#settings.dataDir),
       ...(this.#redis === undefined ? {} : { LONGSHORE_REDIS_SOCKET: this.#redis.socketPath }),
     }));
     return this.#scheduler.start();
@@ -250,6 +251,7 @@ class Up {
       ...daemonEnv(this.#env),
       LONGSHORE_DATA_DIR: dataDir,
       LONGSHORE_SCHEDULER_ADDRESS: this.#settled.agentAddress,
+      ...linkSocket(dataDir),
       ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
     }));
     await this.#agent.start();

@@ -1,6 +1,7 @@
 // What `up` itself reads from flags and the environment, and the environments it gives its children.
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { socketPathWithin } from '#shared/socket-path.ts';
 import type { UpFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -49,6 +50,12 @@ const MALLOC_TRIM = String(4 * 1024 * 1024);
 /** The same for a scheduler, whose memory is bounded where the person has not said how. */
 export function schedulerEnv(env: Env): Record<string, string | undefined> {
   return { MALLOC_TRIM_THRESHOLD_: MALLOC_TRIM, ...daemonEnv(env) };
+}
+
+/** Where scheduler and agent of one data directory meet; nowhere when the path is too long for a socket. */
+export function linkSocket(dataDir: string): { readonly LONGSHORE_LINK_SOCKET?: string } {
+  const path = socketPathWithin(join(dataDir, 'link'), 'agent.sock');
+  return path === undefined ? {} : { LONGSHORE_LINK_SOCKET: path };
 }
 
 /** What a client on this machine dials: an address that listens everywhere is reached on loopback. */

@@ -20,6 +20,7 @@ import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { LogSink } from '../logs/log-sink.ts';
 import type { Tasks } from '../tasks/service.ts';
+import { listenLocally } from './local-socket.ts';
 import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 import type { ControlCall, SessionSettings } from './session.ts';
@@ -42,6 +43,8 @@ export interface LinksParts {
   readonly openObject: (objectId: string) => Promise<NodeJS.ReadableStream | undefined>;
   readonly server: { readonly chainPem: string; readonly keyPem: string };
   readonly address: string;
+  /** Where the agent of this machine may dial, too. */
+  readonly socketPath?: string | undefined;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: FleetMetrics;
@@ -87,9 +90,9 @@ export class Links {
     return this.#address;
   }
 
-  /** @throws StartupError `port_in_use` */
+  /** @throws StartupError `port_in_use`, `data_dir_unusable` */
   async start(): Promise<void> {
-    const { server, address } = this.#parts;
+    const { server, address, socketPath } = this.#parts;
     // What it writes to stderr by itself comes back to us as errors, and is said once.
     setLogVerbosity(logVerbosity.NONE);
     const credentials = ServerCredentials.createSsl(null, [
@@ -112,6 +115,7 @@ export class Links {
       });
     });
     this.#address = `${address.slice(0, address.lastIndexOf(':'))}:${port}`;
+    if (socketPath !== undefined) await listenLocally(this.#server, socketPath);
   }
 
   async stop(): Promise<void> {

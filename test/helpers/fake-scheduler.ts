@@ -27,6 +27,7 @@ import {
   issueServerCertificate,
   makeCertificateAuthority,
 } from '../../scheduler/identity/certificates.ts';
+import { listenLocally } from '../../scheduler/fleet/local-socket.ts';
 
 type ControlStream = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
 type TaskStream = ServerDuplexStream<TaskFromAgent__Output, TaskToAgent>;
@@ -71,6 +72,10 @@ export class FakeScheduler {
   machineId = randomBytes(4).toString('hex');
   readonly secret = randomBytes(24).toString('base64url');
   address = '';
+  /** Where it listens for the agent of this machine, too, from the next `listen` on. */
+  socketPath: string | undefined;
+  /** By which way each session came. */
+  readonly peers: string[] = [];
   joinToken = '';
   caPem = '';
   control: ControlStream | undefined;
@@ -146,6 +151,7 @@ export class FakeScheduler {
         (error, found) => (error === null ? resolve(found) : reject(error)),
       );
     });
+    if (this.socketPath !== undefined) await listenLocally(server, this.socketPath);
     this.address = `127.0.0.1:${bound}`;
     this.#server = server;
   }
@@ -239,6 +245,7 @@ export class FakeScheduler {
       this.heard.push(message);
       if (message.hello) {
         this.hellos.push(message.hello);
+        this.peers.push(call.getPeer());
         this.control = call;
         this.#revision = 0;
         this.#sessions += 1;

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
 import { expect } from 'vitest';
@@ -224,4 +224,58 @@ test('a container whose journal is lost is adopted when it is wanted', async ({ 
     return false;
   });
   expect(scheduler.results[0]?.outcome).toBe('ok');
+});
+
+test('a session goes by the socket of the scheduler on this machine where only this user can listen, else by its address', async ({
+  world,
+}) => {
+  const { scheduler, dataDir } = world;
+  const path = join(dataDir, 'link', 'agent.sock');
+  const isLocal = (): boolean => !(scheduler.peers.at(-1) ?? '').includes('127.0.0.1');
+  const sessions = async (count: number): Promise<void> => {
+    await until(`session ${count}`, () => scheduler.peers.length >= count || undefined, 20_000);
+  };
+  scheduler.down();
+  scheduler.socketPath = path;
+  await scheduler.listen();
+  const agent = createAgent(
+    agentConfig(world.env({ LONGSHORE_LINK_SOCKET: path })),
+    createLog({ name: 'a', level: 'silent' }),
+  );
+  await agent.start();
+  try {
+    // Joining went by the address, where the fingerprint is checked.
+    await agent.connected;
+    expect(scheduler.joins).toHaveLength(1);
+    expect(isLocal()).toBe(true);
+
+    // A socket that nobody listens at any more, as a kill leaves it.
+    scheduler.down();
+    scheduler.socketPath = undefined;
+    const stale = spawn(process.execPath, [
+      '-e',
+      `require('net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 'SIGKILL'))`,
+    ]);
+    await new Promise((resolve) => stale.once('exit', resolve));
+    expect((await stat(path)).isSocket()).toBe(true);
+    await scheduler.listen();
+    await sessions(2);
+    expect(isLocal()).toBe(false);
+
+    // Others may enter its directory: whoever listens there may be somebody else.
+    scheduler.down();
+    scheduler.socketPath = path;
+    await scheduler.listen();
+    await chmod(join(dataDir, 'link'), 0o755);
+    await sessions(3);
+    expect(isLocal()).toBe(false);
+
+    scheduler.down();
+    await chmod(join(dataDir, 'link'), 0o700);
+    await scheduler.listen();
+    await sessions(4);
+    expect(isLocal()).toBe(true);
+  } finally {
+    await agent.stop('stop');
+  }
 });

@@ -2,6 +2,7 @@
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { credentials, Metadata } from '@grpc/grpc-js';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
@@ -37,7 +38,7 @@ import { issueMachineCredential, verifyMachineCredential } from '#scheduler/iden
 import { LogSink } from '#scheduler/logs/log-sink.ts';
 import { createSealer } from '#scheduler/secrets/seal.ts';
 import type { Db } from '#scheduler/store/db.ts';
-import { test as base, waitFor } from '../helpers/services.ts';
+import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
 import { aDb, aStub, aWorkspace } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
@@ -64,6 +65,8 @@ export interface Fleet {
   readonly health: MachineHealth;
   readonly guardMetric: FleetMetrics['guard'];
   readonly caPem: string;
+  /** Where the agent of this machine may dial. */
+  readonly socketPath: string;
   readonly objects: Map<string, Buffer>;
   target(changes?: Partial<Target>): Promise<Target>;
   /** A container of that target, assigned to that machine. */
@@ -89,6 +92,8 @@ export const test = base
     const machines = new Machines({ db, log: quiet, clock, metrics, caFingerprint: installation.caFingerprint });
     machines.attach(book);
     const objects = new Map<string, Buffer>();
+    const directory = tempDirectory('link');
+    const socketPath = join(directory.path, 'link', 'agent.sock');
     const links = new Links({
       machines,
       book,
@@ -105,6 +110,7 @@ export const test = base
       },
       server: installation.server,
       address: '127.0.0.1:0',
+      socketPath,
       clock,
       log: quiet,
       metrics,
@@ -141,6 +147,7 @@ export const test = base
       await links.stop();
       await machines.stop();
       await process.stop();
+      directory.remove();
     });
     const workspace = await aWorkspace(db);
     return {
@@ -153,6 +160,7 @@ export const test = base
       health,
       guardMetric: metrics.guard,
       caPem: installation.caCertPem,
+      socketPath,
       objects,
       target: async (changes = {}) => {
         const stub = await aStub(db, workspace.id, randomUUID());
@@ -240,17 +248,25 @@ export class Agent {
   machineId = '' as MachineId;
   credential = '';
   sessionId = '';
-  readonly client: AgentLinkClient;
+  client: AgentLinkClient;
   answersPings = true;
   bootId = 'b';
+  readonly #fleet: Fleet;
 
   constructor(fleet: Fleet) {
+    this.#fleet = fleet;
     const trust = credentials.createSsl(Buffer.from(fleet.caPem));
     this.client = new AgentLink(fleet.links.address, trust, { 'grpc.ssl_target_name_override': SERVER_NAME });
   }
 
   close(): void {
     this.client.close();
+  }
+
+  /** From now on by the socket, without TLS. */
+  goLocal(): void {
+    this.client.close();
+    this.client = new AgentLink(`unix:${this.#fleet.socketPath}`, credentials.createInsecure());
   }
 
   async join(joinToken: string, nonce: string = randomUUID(), machineFingerprint = 'f'): Promise<JoinResponse__Output> {

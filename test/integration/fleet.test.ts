@@ -1,10 +1,13 @@
 // The agent link as an agent sees it: real gRPC with the installation's CA, on a real database and a real Redis. The agent is a few lines that speak agent.proto.
 import { randomBytes, randomUUID } from 'node:crypto';
-import { status } from '@grpc/grpc-js';
+import { chmodSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { Server, status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { ObjectId } from '#shared/domain/ids.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
-import { waitFor } from '../helpers/services.ts';
+import { listenLocally } from '#scheduler/fleet/local-socket.ts';
+import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { becomes, codeOf, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
 
 describe('joining', () => {
@@ -37,6 +40,35 @@ describe('joining', () => {
     const created = await fleet.machines.create({ workspaceId: null }, 'default');
     fleet.clock.aheadMs = 31 * 60_000;
     expect(await codeOf(agents.stranger().join(secretOf(created.joinToken)))).toBe(status.PERMISSION_DENIED);
+  });
+
+  test('the socket for the agent of this machine is private, and asks for its credential all the same', async ({
+    fleet,
+    agents,
+  }) => {
+    expect(statSync(fleet.socketPath).mode & 0o777).toBe(0o600);
+    expect(statSync(dirname(fleet.socketPath)).mode & 0o777).toBe(0o700);
+    const agent = await agents.joined();
+    agent.goLocal();
+    const { credential } = agent;
+    agent.credential = 'made up';
+    const heard = agent.control();
+    await heard.over();
+    expect(heard.error?.code).toBe(status.UNAUTHENTICATED);
+    agent.credential = credential;
+    await agent.connect();
+    expect(agent.sessionId).not.toBe('');
+  });
+
+  test('a directory that others may enter gets no socket', async () => {
+    const directory = tempDirectory('open');
+    try {
+      chmodSync(directory.path, 0o755);
+      const refused = listenLocally(new Server(), join(directory.path, 'agent.sock'));
+      await expect(refused).rejects.toMatchObject({ code: 'data_dir_unusable' });
+    } finally {
+      directory.remove();
+    }
   });
 
   test('no stream without a machine’s credential', async ({ agents }) => {

@@ -4,7 +4,7 @@ import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
 import { formatTable } from '#cli/print.ts';
-import { clientUrl, daemonEnv, schedulerEnv, upSettings } from '#cli/up/settings.ts';
+import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '#cli/up/settings.ts';
 
 const answer = (status: number, body: string) => ({ status, headers: {}, body: Buffer.from(body) });
 
@@ -93,6 +93,11 @@ describe('what a person gives', () => {
 });
 
 describe('the environment of a daemon under up', () => {
+  test('names the socket where scheduler and agent meet, unless its path is too long for one', () => {
+    expect(linkSocket('/data')).toEqual({ LONGSHORE_LINK_SOCKET: '/data/link/agent.sock' });
+    expect(linkSocket(`/${'d'.repeat(100)}`)).toEqual({});
+  });
+
   test('has everything but what belongs to the command line', () => {
     const env = { PATH: '/bin', LONGSHORE_BASE_IMAGE: 'x', LONGSHORE_TOKEN: 'eyJ', LONGSHORE_CONTEXT_FILE: '/c' };
     expect(daemonEnv(env)).toEqual({ PATH: '/bin', LONGSHORE_BASE_IMAGE: 'x' });
