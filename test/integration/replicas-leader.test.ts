@@ -36,7 +36,7 @@ async function caller(set: ReplicaSet, at: Replica, path: string, isOver: () => 
 }
 
 test(
-  'the leader killed under load: another leads within 15 s, no container is there twice, no task is lost, no caller hangs',
+  'Leader dies / two leaders: another leads within 15 s of a kill under load, no container is there twice, no task is lost, no caller hangs',
   { timeout: 180_000 },
   async ({ set }) => {
     const leader = await waitFor(() => set.leader(), 'somebody leads');

@@ -162,7 +162,7 @@ test('a container linked to another replica than the leader is let go when it is
   await waitFor(() => !isThere(), 'the idle container is gone', 20_000);
 });
 
-test('what a dead replica had fetched and not sent is back in its queue within seconds; what it had sent is not', async ({
+test('Replica dies: what it had fetched and not sent is back in its queue within seconds; what it had sent is not', async ({
   two,
 }) => {
   const { set, far } = two;

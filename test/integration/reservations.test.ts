@@ -123,7 +123,9 @@ describe('a reservation', () => {
     expect(await reservations.reserve(aReservation({ cpuMillicores: 150 }), FENCE)).toBe('reserved');
   });
 
-  test('repeated under its assignment is success, and takes nothing twice', async ({ ground }) => {
+  test('Scheduler crash mid-step: repeated under its assignment is success, and takes nothing twice', async ({
+    ground,
+  }) => {
     const { reservations } = ground;
     await reservations.recount(aCount(), FENCE);
     const wanted = aReservation({ gpuUuids: ['GPU-3'] });
@@ -152,7 +154,7 @@ describe('a reservation', () => {
     expect(await ground.left()).toEqual(full);
   });
 
-  test('in flight is kept by a count, until it is overdue; a confirmed one that a count does not know goes', async ({
+  test('Scheduler crash mid-step: in flight is kept by a count, until it is overdue; a confirmed one that a count does not know goes', async ({
     ground,
   }) => {
     const { reservations } = ground;

@@ -32,7 +32,7 @@ describe('scaling', () => {
     expect(decidedMs).toBeLessThan(1000);
   });
 
-  test('three starts that fail open the breaker; one probe follows, and a task it serves closes it', async ({
+  test('Crash loop: three starts that fail open the breaker; one probe follows, and a task it serves closes it', async ({
     world,
   }) => {
     world.waiting = 3;

@@ -151,7 +151,7 @@ describe('a dispatcher', () => {
   });
 });
 
-describe('a Redis that lost its data', () => {
+describe('Redis data lost', () => {
   const dataOf = (one: Process) => new RedisData({ client: one.client, keys: one.keys, log: quiet, everyMs: 60_000 });
 
   test('is noticed once by everybody who knew it, and not by who comes new', async ({ one }) => {
