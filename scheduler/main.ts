@@ -13,7 +13,7 @@ import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
 import { registerGauges } from './compose/gauges.ts';
 import { openExplain } from './compose/explain.ts';
-import { openPlacement } from './compose/placement.ts';
+import { openPlacement, tellGivenUp } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
 import { joinReplicas } from './compose/replicas.ts';
 import { openStores } from './compose/stores.ts';
@@ -52,6 +52,7 @@ import { LogSink } from './logs/log-sink.ts';
 import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
 import { hostAddress } from './ops/host-address.ts';
+import { Servable } from './placement/servable.ts';
 import { Presence } from './presence.ts';
 import { ALONE, RedisBus } from './replicas/bus.ts';
 import { Loads } from './replicas/loads.ts';
@@ -188,6 +189,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     metrics: new TaskMetrics(registry),
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
+    refusalOf: (target) => servable.refusal(target),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
     rowOf: async (taskId) => {
       const row = await taskById(db, taskId);
@@ -229,6 +231,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     isAlive: (replica) => presence.isAlive(replica),
   });
   machines.attach(book);
+  const servable = new Servable(machines);
   const breakers = new Breakers({ db, clock, log, fence: () => leader.fence() });
   const autoscaler: Autoscaler = new Autoscaler({
     targets,
@@ -297,6 +300,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       for (const queue of served) dispatcher.wake(queue);
     },
   });
+  tellGivenUp(book, tasks);
   book.onChange(({ entry, to, machineBefore }) => {
     if (entry.row.machineId !== null) links.machineChanged(entry.row.machineId);
     if (machineBefore !== null && machineBefore !== entry.row.machineId) links.machineChanged(machineBefore);

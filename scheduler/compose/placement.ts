@@ -11,6 +11,7 @@ import { Quotas } from '../placement/quotas.ts';
 import { Reservations } from '../placement/reservations.ts';
 import type { Keys } from '../queues/keys.ts';
 import type { Db } from '../store/db.ts';
+import type { Tasks } from '../tasks/service.ts';
 import { bindVolumes, volumeHomes } from '../store/queries/volumes.ts';
 
 export interface OpenPlacement {
@@ -59,4 +60,15 @@ export function openPlacement(parts: OpenPlacement): {
     quotas: (workspaces) => quotas.of(workspaces),
   });
   return { accounting, placer, reservations };
+}
+
+/** A container that nobody gave a place has failed: whoever waits at this replica is told, where no other container serves the queue. */
+export function tellGivenUp(book: Pick<Book, 'onChange' | 'ofQueue'>, tasks: Pick<Tasks, 'failWaiting'>): void {
+  book.onChange(({ entry, from, to }) => {
+    if (from !== 'PENDING' || to !== 'FAILED') return;
+    const { queue } = entry.spec;
+    for (const { row } of book.ofQueue(queue)) if (row.state === 'RUNNING') return;
+    const failureReason = entry.row.reason ?? 'no_capacity';
+    void tasks.failWaiting(queue, entry.row.message ?? failureReason, { httpStatus: 503, failureReason });
+  });
 }

@@ -66,7 +66,7 @@ export function specOf(target: Target): StoredSpec {
 }
 
 /** The pool a stub names (`pool: {name}`); empty: none. */
-function poolNameOf(extra: Readonly<Record<string, unknown>>): string {
+export function poolNameOf(extra: Readonly<Record<string, unknown>>): string {
   const { pool } = extra;
   const name: unknown = typeof pool === 'object' && pool !== null ? Reflect.get(pool, 'name') : undefined;
   return typeof name === 'string' ? name : '';

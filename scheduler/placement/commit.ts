@@ -216,7 +216,11 @@ export class Placer {
       // From here to take() nothing waits: the next one decides with what this one left.
       const placement = this.#choose(world.request(entry, { avoid: taken, volumeHomes, quota }), world, entry);
       entry.rejections = placement.rejections;
-      if (placement.kind === 'rejected') return await this.#stays(entry);
+      if (placement.kind === 'rejected') {
+        // What another took a moment ago may be free again, or seen here, in the next.
+        if (taken.size > 0) break;
+        return await this.#stays(entry);
+      }
       const { machineId, gpuUuids } = placement;
       world.take(entry, machineId, gpuUuids);
       const outcome = await this.#commit(entry, machineId, gpuUuids);

@@ -19,6 +19,10 @@ const WAIT_LIMIT: QueuedEnding = {
   failureReason: 'wait_limit',
 };
 
+/** What its callers get when a container of theirs could not be had. */
+export type FailedStart = Pick<QueuedEnding, 'httpStatus' | 'failureReason'>;
+const USER_CAUSE: FailedStart = { httpStatus: 500, failureReason: 'start_failed' };
+
 export class Callers {
   readonly #tasks: TaskContext;
 
@@ -69,8 +73,8 @@ export class Callers {
   }
 
   /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
-  async failWaiting(queue: QueueName, lastLines: string): Promise<number> {
-    const ending: QueuedEnding = { status: 'ERROR', httpStatus: 500, text: lastLines, failureReason: 'start_failed' };
+  async failWaiting(queue: QueueName, lastLines: string, how: FailedStart = USER_CAUSE): Promise<number> {
+    const ending: QueuedEnding = { status: 'ERROR', text: lastLines, ...how };
     let failed = 0;
     for (const waiting of [...this.#tasks.replies.of(queue)]) {
       try {

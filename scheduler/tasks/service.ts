@@ -10,6 +10,7 @@ import type { ReadyContainer } from '../dispatch/slots.ts';
 import { Attempts } from './attempts.ts';
 import { Claims } from './claims.ts';
 import { Callers } from './callers.ts';
+import type { FailedStart } from './callers.ts';
 import { Changes } from './changes.ts';
 import { Ender } from './ender.ts';
 import { errorBody } from './recording.ts';
@@ -112,8 +113,8 @@ export class Tasks implements TaskService {
   }
 
   /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
-  failWaiting(queue: QueueName, lastLines: string): Promise<number> {
-    return this.#callers.failWaiting(queue, lastLines);
+  failWaiting(queue: QueueName, lastLines: string, how?: FailedStart): Promise<number> {
+    return this.#callers.failWaiting(queue, lastLines, how);
   }
 
   /** The dispatcher fetched a job for a free slot. */

@@ -30,6 +30,8 @@ export class Submissions {
   async submit(target: Target, call: Call): Promise<Submission> {
     const { queues, records, clock, replies } = this.#tasks;
     if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
+    const refusal = this.#tasks.refusalOf?.(target);
+    if (refusal !== undefined) return { kind: 'unavailable', text: refusal };
     const nowMs = clock.nowMs();
     const taskId = newId<TaskId>();
     const stored = await this.#tasks.bodies.storeInput(call.input, taskId);

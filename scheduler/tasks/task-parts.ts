@@ -44,6 +44,8 @@ export interface TaskServiceParts {
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   /** Whether the deployment still takes tasks. */
   readonly isActive: (target: Target) => boolean | Promise<boolean>;
+  /** Why no machine can ever serve it: the call is refused with that sentence. Absent: nothing is refused. */
+  readonly refusalOf?: (target: Target) => string | undefined;
   /** A task's row is committed; the leader's heap of deadlines may want it. */
   readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
   /** The task as its row has it, whatever Redis says. */

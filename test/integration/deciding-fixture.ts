@@ -52,6 +52,8 @@ export class World {
   readonly accounting: Accounting;
   readonly redis: Redis;
   readonly guardMetric: FleetMetrics['guard'];
+  /** Resources of which drift was counted. */
+  readonly drift: () => Promise<(string | number | undefined)[]>;
   target: Target;
   readonly breakers: Breakers;
   readonly db: Pick<Db, 'query'>;
@@ -111,6 +113,7 @@ export class World {
     });
     this.redis = redis;
     this.guardMetric = metrics.guard;
+    this.drift = async () => (await metrics.drift.get()).values.map(({ labels }) => labels.resource);
     const { book, machines } = this;
     const keys = keysOf(`t-${machineId}`);
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);

@@ -1,0 +1,38 @@
+import { gpuMatches } from './filter.ts';
+import type { PlacementRequest } from './filter.ts';
+
+/** A machine that is registered, in whatever state it is now. */
+export interface ServingMachine {
+  readonly poolName: string;
+  /** null: shared; else the workspace it belongs to. */
+  readonly poolOwner: string | null;
+  /** It has not joined yet: what it will offer is not known. */
+  readonly isExpected: boolean;
+  readonly gpuModels: readonly string[];
+}
+
+/**
+ * Why no machine can ever serve such a request, as long as machines and pools stay what they are; undefined: one may, though perhaps not now. Sizes and numbers that fit no machine at the moment
+ * are for the placement to wait for. Pure.
+ */
+export function unservable(
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount'>,
+  machines: readonly ServingMachine[],
+): string | undefined {
+  const { workspaceId, poolName, gpu, gpuCount } = request;
+  const usable = machines.filter(
+    (machine) =>
+      (machine.poolOwner === null || machine.poolOwner === workspaceId) &&
+      (poolName === '' || machine.poolName === poolName),
+  );
+  const where = poolName === '' ? '' : ` in pool ${poolName}`;
+  if (poolName !== '' && usable.length === 0) return `no machine that this workspace may use is${where}`;
+  if (gpuCount === 0 || usable.some((machine) => machine.isExpected)) return undefined;
+  const counts = usable.map((machine) => machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length);
+  const most = Math.max(0, ...counts);
+  const wanted = gpu.some((model) => model.toLowerCase() === 'any') ? 'a GPU' : `GPU ${gpu.join(' or ')}`;
+  if (most === 0) return `no machine that this workspace may use${where} has ${wanted}`;
+  if (most < gpuCount)
+    return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted}: the most is ${most}`;
+  return undefined;
+}

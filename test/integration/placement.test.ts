@@ -1,0 +1,202 @@
+// Placement on the leader with a real database and a real Redis: what is reserved, what a crash leaves, what waits and why. The machine is played by the test.
+import { randomUUID } from 'node:crypto';
+import { describe, expect } from 'vitest';
+import { tellGivenUp } from '#scheduler/compose/placement.ts';
+import type { BookEntry } from '#scheduler/containers/book.ts';
+import type { Machines } from '#scheduler/fleet/machines.ts';
+import type { Reservation } from '#scheduler/placement/reservations.ts';
+import { Reservations } from '#scheduler/placement/reservations.ts';
+import { keysOf } from '#scheduler/queues/keys.ts';
+import { containerById } from '#scheduler/store/queries/containers.ts';
+import { bindVolumes, getOrCreateVolume } from '#scheduler/store/queries/volumes.ts';
+import { waitFor } from '../helpers/services.ts';
+import type { World } from './deciding-fixture.ts';
+import { test } from './deciding-fixture.ts';
+
+const FENCE = 1;
+const keys = (world: World) => keysOf(`t-${world.link.machineId}`);
+const reservations = (world: World, inFlightMs?: number): Reservations =>
+  new Reservations({ client: world.redis, keys: keys(world), ...(inFlightMs === undefined ? {} : { inFlightMs }) });
+const devices = (world: World): Promise<Record<string, string>> =>
+  world.redis.hgetall(keys(world).devices(world.link.machineId));
+const ownerOf = ({ row }: BookEntry): string => `${row.assignmentId} ${row.epoch}`;
+
+/** The machine says hello again, with so many GPUs. */
+async function withGpus(world: World, count: number, session = 's2'): Promise<void> {
+  const { machineId } = world.link;
+  const gpus = Array.from({ length: count }, (_none, index) => ({
+    uuid: `GPU-${index}`,
+    model: 'NVIDIA A10G',
+    memoryBytes: 24e9,
+    numaNode: 0,
+    unhealthy: false,
+  }));
+  const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus, images: [] };
+  const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
+  await world.machines.hello(machineId, session, hello as unknown as Parameters<Machines['hello']>[2]);
+  await world.machines.reported(machineId, session);
+  world.machines.ready(machineId, session);
+}
+
+const wanting = (world: World, gpu: readonly string[], gpuCount = 1): Promise<BookEntry> =>
+  world.book.create({ ...world.target, config: { ...world.target.config, gpu, gpuCount } });
+const isAssigned = (entry: BookEntry) => waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
+const aReservation = (world: World, changes: Partial<Reservation> = {}): Reservation => ({
+  machineId: world.link.machineId,
+  containerId: 'endpoint-other' as Reservation['containerId'],
+  assignmentId: randomUUID(),
+  epoch: 1,
+  cpuMillicores: 100,
+  memoryBytes: 1,
+  gpuUuids: [],
+  ...changes,
+});
+
+describe('GPUs', () => {
+  test('are leased by UUID in the row and in Redis, to one each; given back when the container is gone', async ({
+    world,
+  }) => {
+    await withGpus(world, 2);
+    world.placer.start();
+    const entries = await Promise.all([wanting(world, ['A10G']), wanting(world, ['any']), wanting(world, ['A10G'])]);
+    await waitFor(() => world.entries('ASSIGNED').length === 2, 'two are placed');
+    const placed = world.entries('ASSIGNED');
+    const leased = placed.map((entry) => [entry.row.gpuUuids[0], ownerOf(entry)]);
+    expect(await devices(world)).toEqual(Object.fromEntries(leased));
+    expect(new Set(leased.map(([uuid]) => uuid)).size).toBe(2);
+    const waiting = entries.find((entry) => entry.row.state === 'PENDING');
+    const [first] = placed;
+    if (waiting === undefined || first === undefined) throw new Error('none waits');
+    await waitFor(() => waiting.rejections?.['gpu_count'] === 1, 'it says why');
+    await world.book.transition(first.row.id, 'abandon');
+    await isAssigned(waiting);
+    expect(waiting.row.gpuUuids).toEqual(first.row.gpuUuids);
+    expect((await devices(world))[first.row.gpuUuids[0] ?? '']).toBe(ownerOf(waiting));
+  });
+});
+
+describe('what has no place', () => {
+  test('says why in its row; woken by uncordon', async ({ world, db }) => {
+    const machine = world.machines.get(world.link.machineId);
+    if (machine === undefined) throw new Error('no machine');
+    world.machines.setIntent(machine, 'cordoned');
+    world.placer.start();
+    const entry = await world.book.create(world.target);
+    await waitFor(
+      async () => (await containerById(db, entry.row.id))?.rejections?.['cordoned'] === 1,
+      'its row says that the machine is cordoned',
+    );
+    expect(world.placer.waitOf(entry.row.id)).toMatchObject({ mainReason: 'cordoned', givesUpWith: 'no_capacity' });
+    world.machines.setIntent(machine, 'active');
+    await isAssigned(entry);
+    expect(world.placer.waitOf(entry.row.id)).toBeUndefined();
+  });
+
+  test('gives up after 20 minutes with the reason, and who waits for it is told', async ({ world }) => {
+    const told: unknown[] = [];
+    tellGivenUp(world.book, { failWaiting: (...all) => Promise.resolve(told.push(all)) });
+    world.placer.start();
+    const entry = await wanting(world, ['H100']);
+    await waitFor(() => entry.rejections?.['gpu_model'] === 1, 'it waits');
+    expect(entry.row.state).toBe('PENDING');
+    world.clock.aheadMs = 20 * 60_000;
+    world.placer.wake();
+    await waitFor(() => entry.row.state === 'FAILED', 'it has failed');
+    expect(entry.row).toMatchObject({ reason: 'gpu_unavailable', rejections: { gpu_model: 1 } });
+    const how = { httpStatus: 503, failureReason: 'gpu_unavailable' };
+    expect(told).toEqual([[world.target.queue, expect.stringContaining('gpu_unavailable'), how]]);
+  });
+
+  test('waits for the machine that has its volume, and makes the first one its home', async ({ world, db }) => {
+    const { workspaceId } = world.target;
+    const newVolume = async (name: string): Promise<string> =>
+      (await getOrCreateVolume(db, { newId: randomUUID(), workspaceId, name, most: 10 }))?.id ?? '';
+    const [here, elsewhere] = [await newVolume('here'), await newVolume('elsewhere')];
+    await bindVolumes(db, [elsewhere], 'another0' as World['link']['machineId']);
+    const mounting = (volumeId: string): Promise<BookEntry> =>
+      world.book.create({
+        ...world.target,
+        config: { ...world.target.config, volumes: [{ volumeId, mountPath: 'data' }] },
+      });
+    world.placer.start();
+    await isAssigned(await mounting(here));
+    expect(await bindVolumes(db, [here], 'another0' as World['link']['machineId'])).toBe(false);
+    const waiting = await mounting(elsewhere);
+    await waitFor(() => waiting.rejections?.['volume'] === 1, 'it says that its volume is elsewhere');
+  });
+});
+
+describe('Scheduler crash mid-step', () => {
+  test('reserved and not written: given back once overdue; written and not confirmed: stays', async ({ world }) => {
+    await withGpus(world, 2);
+    world.placer.start();
+    const written = await wanting(world, ['A10G']);
+    await isAssigned(written);
+    const short = reservations(world, 1);
+    // As if the confirmation of the first had been lost, and the row of the second never written.
+    const { row } = written;
+    const facts = { containerId: row.id, assignmentId: row.assignmentId ?? '', epoch: row.epoch };
+    await world.redis.zadd(
+      keys(world).reserving,
+      1,
+      `${facts.assignmentId} ${world.link.machineId} ${row.id} ${row.epoch}`,
+    );
+    const other = row.gpuUuids[0] === 'GPU-0' ? 'GPU-1' : 'GPU-0';
+    expect(await short.reserve(aReservation(world, { gpuUuids: [other] }), FENCE)).toBe('reserved');
+    await waitFor(async () => (await short.overdue()).length === 2, 'both are overdue');
+    await world.accounting.settleOverdue();
+    expect(await short.overdue()).toEqual([]);
+    expect(await devices(world)).toEqual({ [row.gpuUuids[0] ?? '']: ownerOf(written) });
+  });
+
+  test('the next leader knows the devices from the rows, and no GPU is leased twice', async ({ world, db }) => {
+    await withGpus(world, 2);
+    world.placer.start();
+    const first = await wanting(world, ['A10G']);
+    await isAssigned(first);
+    world.stop();
+    await world.redis.flushall();
+    const row = await containerById(db, first.row.id);
+    expect(row?.gpuUuids).toEqual(first.row.gpuUuids);
+    // Its memory is gone; the machine reports again, and what Redis had is lost.
+    await withGpus(world, 2, 's3');
+    expect(await devices(world)).toEqual({ [first.row.gpuUuids[0] ?? '']: ownerOf(first) });
+    world.placer.start();
+    const second = await wanting(world, ['A10G']);
+    await isAssigned(second);
+    expect(second.row.gpuUuids).not.toEqual(first.row.gpuUuids);
+  });
+});
+
+describe('Redis data lost', () => {
+  test('the next placement counts the machine first; what drifts is repaired and counted', async ({ world }) => {
+    await withGpus(world, 2);
+    world.placer.start();
+    const first = await wanting(world, ['A10G']);
+    await isAssigned(first);
+    await world.redis.flushall();
+    const second = await wanting(world, ['A10G']);
+    await isAssigned(second);
+    const both = Object.fromEntries([first, second].map((entry) => [entry.row.gpuUuids[0], ownerOf(entry)]));
+    await waitFor(async () => Object.keys(await devices(world)).length === 2, 'both are counted');
+    expect(await devices(world)).toEqual(both);
+    await world.redis.hincrby(keys(world).capacity(world.link.machineId), 'cpu', 250);
+    await world.accounting.recount();
+    expect(await world.drift()).toContain('cpu');
+    const { freeCpuMillicores } = world.machines.capacity(world.machines.get(world.link.machineId)!);
+    expect(Number(await world.redis.hget(keys(world).capacity(world.link.machineId), 'cpu'))).toBe(freeCpuMillicores);
+  });
+
+  test('what another took meanwhile is a conflict: asked again a moment later', async ({ world }) => {
+    await withGpus(world, 1);
+    const taken = aReservation(world, { gpuUuids: ['GPU-0'] });
+    expect(await reservations(world).reserve(taken, FENCE)).toBe('reserved');
+    world.placer.start();
+    const entry = await wanting(world, ['A10G']);
+    await waitFor(() => world.placer.waitOf(entry.row.id)?.notBeforeMs !== null, 'it waits for a moment');
+    expect(entry.row.state).toBe('PENDING');
+    await reservations(world).release(taken);
+    await isAssigned(entry);
+    expect(await devices(world)).toEqual({ 'GPU-0': ownerOf(entry) });
+  });
+});

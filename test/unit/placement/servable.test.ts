@@ -1,0 +1,73 @@
+import { describe, expect, test } from 'vitest';
+import type { StubConfig, Target } from '#scheduler/deployments/stub-config.ts';
+import type { Machines } from '#scheduler/fleet/machines.ts';
+import { Servable } from '#scheduler/placement/servable.ts';
+import { unservable } from '#scheduler/placement/serve.ts';
+import type { ServingMachine } from '#scheduler/placement/serve.ts';
+
+const machine = (changes: Partial<ServingMachine> = {}): ServingMachine => ({
+  poolName: 'default',
+  poolOwner: null,
+  isExpected: false,
+  gpuModels: ['NVIDIA A10G', 'NVIDIA A10G'],
+  ...changes,
+});
+const wants = (gpu: readonly string[], gpuCount = 1, poolName = '') => ({
+  workspaceId: 'w-1',
+  poolName,
+  gpu,
+  gpuCount,
+});
+
+describe('a stub that no machine can ever serve', () => {
+  test.each([
+    ['a model nobody has', wants(['H100']), 'no machine that this workspace may use has GPU H100'],
+    ['any, where nobody has one', wants(['any']), 'no machine that this workspace may use has a GPU', []],
+    ['more than any machine has', wants(['A10G', 'T4'], 3), /has 3 of GPU A10G or T4: the most is 2/],
+    ['a pool without machines', wants([], 0, 'gpu'), 'no machine that this workspace may use is in pool gpu'],
+    [
+      'another workspace’s machine',
+      wants(['T4']),
+      /has GPU T4/,
+      [machine({ poolOwner: 'w-2', gpuModels: ['Tesla T4'] })],
+    ],
+  ] as const)('%s', (_what, request, text, machines: readonly ServingMachine[] = [machine()]) => {
+    expect(unservable(request, machines)).toMatch(text);
+  });
+
+  test.each([
+    ['a model somebody has', wants(['H100', 'A10G'])],
+    ['work without a GPU, also with no machine at all', wants([], 0), []],
+    ['a machine that is expected may bring it', wants(['H100']), [machine({ isExpected: true, gpuModels: [] })]],
+    ['its own pool', wants(['A10G'], 1, 'gpu'), [machine({ poolName: 'gpu', poolOwner: 'w-1' })]],
+  ] as const)('not: %s', (_what, request, machines: readonly ServingMachine[] = [machine()]) => {
+    expect(unservable(request, machines)).toBeUndefined();
+  });
+
+  test('is asked once, and again when a machine changed', () => {
+    let walks = 0;
+    const models: string[] = [];
+    let changed = (): void => undefined;
+    const played: Pick<Machines, 'all' | 'onChange' | 'onWritten'> = {
+      *all() {
+        walks += 1;
+        const gpus = models.map((model) => ({ model }));
+        yield { row: { poolName: 'default', poolWorkspaceId: null }, health: 'SUSPECT', inventory: { gpus } } as never;
+      },
+      onChange: (listener) => {
+        changed = () => listener({} as never);
+      },
+      onWritten: () => undefined,
+    };
+    const servable = new Servable(played as Machines);
+    const config = { gpu: ['T4'], gpuCount: 1, extra: {} } as unknown as StubConfig;
+    const target = { workspaceId: 'w-1', config } as unknown as Target;
+    expect(servable.refusal(target)).toMatch('GPU T4');
+    expect(servable.refusal(target)).toMatch('GPU T4');
+    expect(walks).toBe(1);
+    models.push('Tesla T4');
+    changed();
+    expect(servable.refusal(target)).toBeUndefined();
+    expect(walks).toBe(2);
+  });
+});
