@@ -180,7 +180,9 @@ function mayProve(container: ScaleContainer, breaker: Breaker): boolean {
 }
 
 function mayLeave(container: ScaleContainer, input: ScaleInput, nowMs: number): boolean {
-  if (container.warmUp && container.state !== 'RUNNING') return !input.active;
+  // A warm-up is no reason to start while starts fail.
+  const isCooling = breakerPhase(input.breaker, nowMs) === 'cooling';
+  if (container.warmUp && container.state !== 'RUNNING' && !isCooling) return !input.active;
   if (container.state === 'PENDING') return true;
   // What only starts may be what a waiting task gets; where nothing is wanted at all, nothing is kept for it.
   if (container.state !== 'RUNNING') return !input.active || input.waiting === 0;

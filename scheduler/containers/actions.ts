@@ -10,6 +10,7 @@ const COUNTED: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING',
 export class ContainerStops implements ContainerActions {
   readonly #book: ContainerBook;
   readonly #slots: SlotTable;
+  readonly #warming = new Map<QueueName, Promise<unknown>>();
 
   constructor(book: ContainerBook, slots: SlotTable) {
     this.#book = book;
@@ -29,8 +30,15 @@ export class ContainerStops implements ContainerActions {
   }
 
   async warmUp(target: Target): Promise<void> {
-    for (const entry of this.#book.ofQueue(target.queue)) if (COUNTED.has(entry.row.state)) return;
-    await this.#book.create(target, { warmUp: true });
+    const { queue } = target;
+    for (const entry of this.#book.ofQueue(queue)) if (COUNTED.has(entry.row.state)) return;
+    // Many callers at once ask for one container.
+    let warming = this.#warming.get(queue);
+    if (warming === undefined) {
+      warming = this.#book.create(target, { warmUp: true }).finally(() => this.#warming.delete(queue));
+      this.#warming.set(queue, warming);
+    }
+    await warming;
   }
 
   /** TERM now, KILL after 30 s (the agent's ladder); no new attempts from this moment. */

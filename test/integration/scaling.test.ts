@@ -1,6 +1,7 @@
 // The scaling loop on a real database: containers asked for and let go, starts that fail, samples that are no good, schedulers that start again. Queues and machines are played by the test.
 import { describe, expect } from 'vitest';
 import { waitFor } from '../helpers/services.ts';
+import { ContainerStops } from '#scheduler/containers/actions.ts';
 import { deleteBreaker } from '#scheduler/store/queries/breakers.ts';
 import { test } from './deciding-fixture.ts';
 
@@ -240,6 +241,22 @@ describe('scaling', () => {
     await waitFor(() => idle.row.state === 'STOPPING', 'the idle one is stopping');
     await world.decided('hold', 'busy_or_warm');
     expect([busy.row.state, unlinked.row.state]).toEqual(['RUNNING', 'RUNNING']);
+  });
+});
+
+describe('a warm-up', () => {
+  test('asks for one container, however many callers ask at once, and keeps it until it is ready', async ({
+    world,
+  }) => {
+    world.start();
+    const stops = new ContainerStops(world.book, world.slots);
+    await Promise.all(Array.from({ length: 10 }, () => stops.warmUp(world.target)));
+    const entry = await world.placed();
+    expect(world.entries()).toHaveLength(1);
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'busy_or_warm');
+    await world.runs(entry);
+    await waitFor(() => entry.row.state === 'STOPPING', 'its keep-warm is over');
   });
 });
 

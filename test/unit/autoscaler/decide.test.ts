@@ -367,6 +367,12 @@ describe('while starts fail in a row', () => {
     expect(decideScale({ ...given, containers: [ready] }, NOW)).toMatchObject({ why: 'cooling_down' });
   });
 
+  test('what a warm-up asked for is not spared', () => {
+    const containers = [aContainer({ state: 'PENDING', warmUp: true })];
+    expect(decideScale(anInput({ containers }), NOW).kind).toBe('hold');
+    expect(decideScale(anInput({ containers, breaker: cooling }), NOW)).toMatchObject({ kind: 'stop' });
+  });
+
   test('after the cooldown exactly one probes, beside what is ready, until it is proved or fails', () => {
     const ready = aContainer();
     const given = anInput({ inFlight: 3, waiting: 3, breaker: over, containers: [ready] });
