@@ -4,11 +4,10 @@
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, BookChange, BookEntry, Moved } from '../containers/book.ts';
+import type { Book, BookChange, Moved } from '../containers/book.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
-import { isUserCause } from '../fleet/observe.ts';
 import type { LoopMetrics } from '../loop-metrics.ts';
 import type { DueTimes } from '../queues/due.ts';
 import type { QueueDepth, TaskQueues } from '../queues/task-queues.ts';
@@ -23,6 +22,8 @@ import { Look, scaleFacts, windowMsOf } from './look.ts';
 import type { QueueMemory } from './memory.ts';
 import { Memories, rememberDecision, rememberState } from './memory.ts';
 import type { AutoscalerMetrics } from './metrics.ts';
+import { sampleQueues } from './samples.ts';
+import { EARLY_EXIT_MS, failedStart, stayedUp } from './starts.ts';
 import { rememberWanted } from './window.ts';
 
 export interface AutoscalerParts {
@@ -63,9 +64,6 @@ export const RESTART_GRACE_MS = 120_000;
 const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;
 const MAX_MISSED = 10_000;
-const EARLY_EXIT_MS = 60_000;
-/** An answer that took longer says how it was, not how it is. */
-const STALE_MS = 5_000;
 /** Samples that fail for so long are a condition of the deployment. */
 export const METRICS_UNAVAILABLE_MS = 60_000;
 /** Rounds of one queue are never further apart than this while it has containers. */
@@ -173,7 +171,7 @@ export class Autoscaler {
     await this.#ready;
     const [target, depth] = await Promise.all([
       this.#parts.targets.byQueue(queue),
-      this.#sample([queue]).then(([only]) => only),
+      sampleQueues(this.#parts, [queue]).then(([only]) => only),
     ]);
     const memory = this.#memories.peek(queue);
     const input = this.#look.input(queue, target, depth, memory, this.#holdOf(queue, target, memory));
@@ -230,7 +228,7 @@ export class Autoscaler {
     const { clock, metrics, log } = this.#parts;
     metrics.examined.inc(queues.length);
     await this.#ready;
-    const depths = await this.#sample(queues);
+    const depths = await sampleQueues(this.#parts, queues);
     for (const [index, queue] of queues.entries()) {
       try {
         await this.#decideOne(queue, depths[index], clock.nowMs());
@@ -238,25 +236,6 @@ export class Autoscaler {
         log.error({ err: error, queue }, 'scaling round failed, trying again');
         this.#again(queue, clock.nowMs() + 1000);
       }
-    }
-  }
-
-  /** undefined: failed, partial or too old, so that it says nothing. */
-  async #sample(queues: readonly QueueName[]): Promise<readonly (QueueDepth | undefined)[]> {
-    const { clock, metrics, log } = this.#parts;
-    const askedMs = clock.monotonicMs();
-    try {
-      const depths = await this.#parts.queues.depths(queues);
-      const isStale = clock.monotonicMs() - askedMs > STALE_MS;
-      const checked = queues.map((_, index) => (isStale ? undefined : soundDepth(depths[index])));
-      const bad = checked.filter((depth) => depth === undefined).length;
-      metrics.samples.inc({ result: bad === 0 ? 'ok' : isStale ? 'stale' : 'failed' });
-      if (bad > 0) log.warn({ queues: bad, isStale }, 'queue depths are no good, holding');
-      return checked;
-    } catch (error) {
-      metrics.samples.inc({ result: 'failed' });
-      log.warn({ err: error }, 'queue depths not read, holding');
-      return [];
     }
   }
 
@@ -393,7 +372,7 @@ export class Autoscaler {
     // Whether it works is seen by what it serves, or by how long it stays: then the queue is looked at again.
     if (to === 'RUNNING' && from === 'STARTING' && this.#parts.breakers.has(entry.spec.queue))
       this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
-    if (from !== null && (to === 'FAILED' || (to === 'STOPPED' && from === 'RUNNING'))) this.#failed(change);
+    this.#failed(change);
     this.wake(entry.spec.queue);
   }
 
@@ -407,32 +386,13 @@ export class Autoscaler {
   }
 
   /** A start that failed, or an exit right after it with nothing done, counts against the queue. */
-  #failed({ entry, from }: BookChange): void {
-    const { loads, clock, breakers } = this.#parts;
-    const { row, spec } = entry;
-    const nowMs = clock.nowMs();
-    // What another replica wrote may be learned some moves later: whether it was ever ready stands in the row.
-    const failedStart = row.startedAtMs === null && from !== 'RUNNING';
-    const upMs = (row.endedAtMs ?? nowMs) - (row.startedAtMs ?? nowMs);
-    const completed = loads.of(row.id)?.completed ?? 0;
-    const failedEarly = !failedStart && from !== 'DRAINING' && completed === 0 && upMs < EARLY_EXIT_MS;
-    if (!failedStart && !failedEarly) return;
-    const reason = row.reason ?? 'user_error';
-    if (!isUserCause(reason)) return;
-    const lastLines = row.message ?? row.reason ?? 'the container did not start';
-    const { id: containerId, createdAtMs } = row;
-    breakers.failed(spec.queue, { containerId, createdAtMs, atMs: nowMs, reason, message: lastLines });
-    if (failedStart && !this.#isServed(spec.queue)) this.#parts.onStartFailed(spec.queue, lastLines);
+  #failed(change: BookChange): void {
+    const { loads, clock, breakers, onStartFailed } = this.#parts;
+    const { row, spec } = change.entry;
+    const failed = failedStart(change, loads.of(row.id)?.completed ?? 0, clock.nowMs());
+    if (failed === undefined) return;
+    const { neverReady, ...failure } = failed;
+    breakers.failed(spec.queue, failure);
+    if (neverReady && !this.#isServed(spec.queue)) onStartFailed(spec.queue, failure.message);
   }
 }
-
-/** A depth that can be one. */
-function soundDepth(depth: QueueDepth | undefined): QueueDepth | undefined {
-  if (depth === undefined) return undefined;
-  const counts = [depth.waiting, depth.active, depth.delayed, depth.prioritized];
-  return counts.every((count) => Number.isSafeInteger(count) && count >= 0) ? depth : undefined;
-}
-
-/** Up for longer than an early exit takes. */
-const stayedUp = ({ row }: BookEntry, nowMs: number): boolean =>
-  row.state === 'RUNNING' && row.startedAtMs !== null && nowMs - row.startedAtMs >= EARLY_EXIT_MS;
