@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { systemClock } from '#shared/clock.ts';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { StubId } from '#shared/domain/ids.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 import { Lifecycle } from '#shared/lifecycle.ts';
 import type { Part } from '#shared/lifecycle.ts';
@@ -62,12 +63,14 @@ import { keysOf } from './queues/keys.ts';
 import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
 import { raiseFence } from './store/queries/leadership.ts';
+import { containerById } from './store/queries/containers.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
-import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, taskById } from './store/queries/tasks.ts';
+import { acceptedJobOf, insertAcceptedTasks, listTasks, openTaskIdsOfQueue, taskById } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
 import { GroupCommit, keptJobs } from './tasks/accepting.ts';
 import { Actions } from './tasks/actions.ts';
+import { ForeignRuns } from './tasks/foreign-runs.ts';
 import { recordOfRow } from './tasks/recording.ts';
 import { Tasks } from './tasks/service.ts';
 
@@ -345,7 +348,28 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     stall,
   });
   const stops = new ContainerStops(book, slots);
+  const foreignAbort = new AbortController();
+  later('foreign runs', () => foreignAbort.abort());
+  const foreign = new ForeignRuns({
+    queues,
+    leases,
+    changes: tasks.changes,
+    clock,
+    log,
+    jobOf: (taskId) => acceptedJobOf(db, taskId),
+    keepJob: keptJobs(db),
+    isGone: async (containerId) => {
+      const row = await containerById(db, containerId);
+      return row !== undefined && isTerminalContainer(row.state);
+    },
+    signal: foreignAbort.signal,
+    onQueueChanged: ({ queue }) => {
+      dispatcher.wake(queue);
+      replicas.decisions.wanted(queue);
+    },
+  });
   const actions = new Actions({
+    foreign,
     attempts: tasks.attempts,
     ender: tasks.ender,
     changes: tasks.changes,

@@ -22,6 +22,7 @@ export interface Lease {
 /** Longer than the lock, so that an adopting replica finds it; renewed with the locks. */
 const LEASE_SECONDS = 180;
 const ANNOUNCED_SECONDS = 10;
+const OUTLIVES_MS = 10 * 60_000;
 const BY_ANOTHER_RUNNER = 'another-runner';
 /** Leases in one command. */
 const MOST_AT_ONCE = 200;
@@ -81,7 +82,7 @@ export class Leases {
     const held = this.#batch?.leases.get(taskId);
     if (held !== undefined) return held;
     const text = await this.#redis.get(this.#keys.lease(taskId));
-    return text === null || text === BY_ANOTHER_RUNNER ? undefined : (JSON.parse(text) as Lease);
+    return text === null || text.startsWith(BY_ANOTHER_RUNNER) ? undefined : (JSON.parse(text) as Lease);
   }
 
   /** A runner that is not ours is about to take the task out of its queue: for a moment nobody takes it for lost. */
@@ -89,9 +90,23 @@ export class Leases {
     await this.#redis.set(this.#keys.lease(taskId), BY_ANOTHER_RUNNER, 'EX', ANNOUNCED_SECONDS, 'NX');
   }
 
-  /** A runner that is not ours started the task: it is somebody's for so long. */
-  async hold(taskId: TaskId, seconds: number): Promise<void> {
-    await this.#redis.set(this.#keys.lease(taskId), BY_ANOTHER_RUNNER, 'EX', seconds);
+  /** A runner that is not ours started the task: it is somebody's until then (epoch milliseconds). The key outlives that, so that the sweep sees whose it was. */
+  async hold(taskId: TaskId, untilMs: number): Promise<void> {
+    const lifeMs = Math.max(1, Math.ceil(untilMs - Date.now())) + OUTLIVES_MS;
+    await this.#redis.set(this.#keys.lease(taskId), `${BY_ANOTHER_RUNNER}:${Math.ceil(untilMs)}`, 'PX', lifeMs);
+  }
+
+  /** Until when a runner that is not ours has it; undefined: none has. */
+  async foreignUntil(taskId: TaskId): Promise<number | undefined> {
+    const text = await this.#redis.get(this.#keys.lease(taskId));
+    if (text?.startsWith(`${BY_ANOTHER_RUNNER}:`) !== true) return undefined;
+    return Number(text.slice(BY_ANOTHER_RUNNER.length + 1));
+  }
+
+  /** One winner for the attempt after a runner that is gone. */
+  async takeOver(taskId: TaskId, attempt: number): Promise<boolean> {
+    const key = `${this.#keys.lease(taskId)}:${attempt}`;
+    return (await this.#redis.set(key, '1', 'EX', ANNOUNCED_SECONDS, 'NX')) === 'OK';
   }
 
   async isHeld(taskId: TaskId): Promise<boolean> {

@@ -1,5 +1,5 @@
 // What people and runners that are not ours do to tasks: start, end, stop; and what a deployment that stops or goes means for its tasks. Every change goes through the same fences as our own runners'.
-import type { ContainerId, LockToken, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
+import type { LockToken, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
@@ -16,6 +16,7 @@ import { totalOf } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import type { Changes } from './changes.ts';
 import type { Ender, QueuedEnding } from './ender.ts';
+import type { ForeignRuns } from './foreign-runs.ts';
 import { errorBody } from './recording.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
 import type { FinalStatus } from './state.ts';
@@ -30,6 +31,7 @@ export interface ActionsParts {
   readonly records: TaskRecords;
   readonly replies: Replies;
   readonly leases: Leases;
+  readonly foreign: ForeignRuns;
   readonly stops: ContainerStops;
   readonly clock: Clock;
   readonly log: Log;
@@ -59,8 +61,6 @@ const DELETED: QueuedEnding = {
   failureReason: 'deployment_deleted',
 };
 const BATCH = 500;
-/** A runner that is not ours and has no limit: after this its task counts as abandoned. */
-const LONGEST_HOLD_S = 24 * 3600;
 /** A task that changes hands while it is cancelled is looked at again so often. */
 const CANCEL_TRIES = 3;
 
@@ -78,24 +78,12 @@ export class Actions implements TaskActions, DeploymentEffects {
     const record = await this.#own(caller, taskId);
     const containerId = speaksFor(caller, named);
     if (record === undefined || containerId === undefined || isTerminalTask(record.status)) return 'refused';
-    if (record.status === 'RUNNING') return holds(record, containerId) ? 'started' : 'refused';
-    // Taking the job out of its queue is what has one winner; from here on EndTask, StopTasks or its limit end it.
-    const { queues, leases, changes } = this.#parts;
-    const job = await queues.read(record.queue, record.taskId);
-    if (job === undefined) return 'refused';
-    await leases.announce(record.taskId);
-    if (!(await queues.remove(record.queue, record.taskId))) return 'refused';
-    await leases.hold(record.taskId, job.timeoutMs === 0 ? LONGEST_HOLD_S : Math.ceil(job.timeoutMs / 1000) + 10);
-    await changes.applied(record.status, 'start', {
-      ...record,
-      status: 'RUNNING',
-      rank: RANK.RUNNING as RecordRank,
-      attempt: record.attempt + 1,
-      containerId: containerId === '' ? null : (containerId as ContainerId),
-      startedAtMs: this.#parts.clock.nowMs(),
-    });
-    this.#parts.onQueueChanged(record.queue);
-    return 'started';
+    const { foreign } = this.#parts;
+    if (record.status === 'RUNNING') {
+      if (holds(record, containerId)) return 'started';
+      return (await foreign.startAgain(record, containerId)) ? 'started' : 'refused';
+    }
+    return (await foreign.start(record, containerId)) ? 'started' : 'refused';
   }
 
   async endTask(caller: Caller, request: EndRequest): Promise<EndOutcome> {
@@ -116,6 +104,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     const job = await this.#parts.queues.read(record.queue, record.taskId);
     // It waits: nobody holds the attempt that this would end.
     if (job !== undefined || record.status !== 'RUNNING') return 'refused';
+    if (status === 'RETRY' && (await this.#parts.foreign.retry(record))) return 'ended';
     await this.#record(record, status === 'RETRY' ? 'ERROR' : status, request);
     return 'ended';
   }
@@ -147,7 +136,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       endedAtMs: this.#parts.clock.nowMs(),
       durationMs: request.durationSeconds * 1000,
       failureReason: status === 'COMPLETE' ? '' : 'ended_by_runner',
-      result: text,
+      ...(await this.#parts.ender.kept(text)),
     });
     if (!isLate) this.#parts.ender.answer(record.taskId, status, status === 'COMPLETE' ? 200 : 500, text);
   }

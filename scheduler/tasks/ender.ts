@@ -432,6 +432,11 @@ export class Ender {
     this.answer(record.taskId, record.status, httpStatus, body);
   }
 
+  /** Where a result is kept: in its record, or as an object. @throws when the object store does not take it */
+  kept(text: string): Promise<Pick<TaskRecord, 'result' | 'resultObjectId'>> {
+    return this.#parts.bodies.storeResult(text);
+  }
+
   async resultText(record: TaskRecord): Promise<string | undefined> {
     if (record.result !== undefined) return record.result;
     return record.resultObjectId === undefined ? undefined : await this.#parts.bodies.loadResult(record.resultObjectId);

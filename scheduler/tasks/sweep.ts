@@ -121,6 +121,15 @@ export class TaskSweep {
     }
   }
 
+  /** A runner that is not ours had it for longer than its limit, and never said how it ended. */
+  async #abandoned(record: TaskRecord): Promise<void> {
+    const { changes, clock, leases, log } = this.#parts;
+    const ended = finalRecordOf(record, 'TIMEOUT', 'execution_timeout', clock.nowMs());
+    if (!(await changes.applied(record.status, 'time_out', ended))) return;
+    await leases.drop(record.taskId);
+    log.info({ taskId: record.taskId }, 'a task that its runner abandoned is over');
+  }
+
   /** Nobody holds it and no queue has it. An asynchronous task was promised: it is queued again. A synchronous one has lost its caller. */
   async #jobGone(record: TaskRecord): Promise<void> {
     const { records, changes, clock, leases, jobOf, queues, onReturned, log, ender } = this.#parts;
@@ -128,7 +137,13 @@ export class TaskSweep {
     // The replica its caller waits on adds it again, or ends it at the wait limit.
     if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return;
     if (this.#parts.mayRebuild?.() === false || this.#parts.attempts.current(record.taskId) !== undefined) return;
-    if (await leases.isHeld(record.taskId)) return;
+    const foreignUntilMs = await leases.foreignUntil(record.taskId);
+    if (foreignUntilMs !== undefined && !waits && clock.nowMs() > foreignUntilMs) {
+      await this.#abandoned(record);
+      return;
+    }
+    const held = foreignUntilMs === undefined ? await leases.isHeld(record.taskId) : clock.nowMs() < foreignUntilMs;
+    if (held) return;
     // A job goes together with its record: the end may have come between the two looks.
     const now = await records.read(record.taskId);
     if (now !== undefined && now.rank >= 3) return;

@@ -343,6 +343,55 @@ describe('StartTask and EndTask of runners that are not ours', () => {
     expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE' });
   });
 
+  test('what one of them asks to be retried comes back within the retries, and is ERROR after them', async ({
+    one,
+  }) => {
+    const target = aQueueTarget({ retries: 1 });
+    const caller = callerOf(target);
+    const taskId = await put(one, target);
+    await one.actions.startTask(caller, taskId, 'c-1');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { taskStatus: 'RETRY' }))).toBe('ended');
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RETRY', attempt: 1 });
+    await waitFor(async () => (await one.queues.read(target.queue, taskId)) !== undefined, 'its back-off is over');
+    expect(await one.queues.read(target.queue, taskId)).toMatchObject({
+      retriesUsed: 1,
+      attempts: 1,
+      input: '{"x":1}',
+    });
+    expect(await one.actions.startTask(caller, taskId, 'c-1')).toBe('started');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { taskStatus: 'RETRY' }))).toBe('ended');
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'ERROR', attempt: 2 });
+  });
+
+  test('one whose container is gone has lost its task to the next who starts it, and can end it no more', async ({
+    one,
+  }) => {
+    const target = aQueueTarget();
+    const caller = callerOf(target);
+    const taskId = await put(one, target);
+    await one.actions.startTask(caller, taskId, 'c-gone');
+    const starts = await Promise.all(['c-2', 'c-3'].map((id) => one.actions.startTask(caller, taskId, id)));
+    expect(starts.toSorted()).toEqual(['refused', 'started']);
+    const winner = starts[0] === 'started' ? 'c-2' : 'c-3';
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RUNNING', attempt: 2, containerId: winner });
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-gone' }))).toBe('refused');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: winner }))).toBe('ended');
+  });
+
+  test('one that never says how it ended is TIMEOUT beyond the limit, and not run again', async ({ one }) => {
+    const target = aQueueTarget({ retries: 3 });
+    const taskId = await put(one, target);
+    await one.actions.startTask(callerOf(target), taskId, 'c-1');
+    await drained(one);
+    await age(one, 70);
+    await one.sweep.round();
+    expect((await one.records.read(taskId))?.status).toBe('RUNNING');
+    await one.leases.hold(taskId, Date.now() - 1);
+    await one.sweep.round();
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'TIMEOUT', failureReason: 'execution_timeout' });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
   test('a task that a container of ours runs is nobody else’s to start, and its own to end', async ({ one }) => {
     const target = aQueueTarget();
     const link = new PlayedLink();

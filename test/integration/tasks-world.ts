@@ -17,6 +17,7 @@ import {
 import { keptJobs } from '#scheduler/tasks/accepting.ts';
 import { Actions } from '#scheduler/tasks/actions.ts';
 import { Drainer } from '#scheduler/tasks/drainer.ts';
+import { ForeignRuns } from '#scheduler/tasks/foreign-runs.ts';
 import { recordOfRow } from '#scheduler/tasks/recording.ts';
 import { TaskSweep } from '#scheduler/tasks/sweep.ts';
 import type { EndRequest } from '#scheduler/tasks/task-actions.ts';
@@ -85,6 +86,14 @@ export const test = base
         }),
         actions: new Actions({
           ...parts,
+          foreign: new ForeignRuns({
+            ...parts,
+            jobOf: (taskId) => acceptedJobOf(db, taskId),
+            keepJob: keptJobs(db),
+            isGone: (containerId) => Promise.resolve(containerId.endsWith('-gone')),
+            signal: AbortSignal.any([]),
+            onQueueChanged: ({ queue }) => dispatcher.wake(queue),
+          }),
           attempts: tasks.attempts,
           replies,
           stops: new ContainerStops(new ContainerBook({ db, log: quiet, clock: systemClock }), slots),

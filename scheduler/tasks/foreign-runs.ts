@@ -1,0 +1,119 @@
+// Attempts of runners that are not ours: StartTask takes the task out of its queue, so from then on nobody's lock says who has it; a lease without a token does, until the execution limit. What such a runner
+// asks to be retried goes back to the queue after a back-off within the stub's retries; what it abandons is taken over by the next StartTask, or is TIMEOUT at the limit.
+import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import { parseTaskJob } from '../queues/jobs.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Changes } from './changes.ts';
+import type { RecordRank, TaskRecord } from './records.ts';
+import { RANK, USER_BACKOFF } from './state.ts';
+
+export interface ForeignRunsParts {
+  readonly queues: TaskQueues;
+  readonly leases: Leases;
+  readonly changes: Changes;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The queue entry of an asynchronous task that has not ended, as its row keeps it; and the other way. */
+  readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
+  readonly keepJob: (job: TaskJob) => Promise<void>;
+  /** A container of ours that has ended. */
+  readonly isGone: (containerId: ContainerId) => Promise<boolean>;
+  readonly signal: AbortSignal;
+  readonly onQueueChanged: (record: TaskRecord) => void;
+}
+
+/** A runner that is not ours and has no limit: after this its task counts as abandoned. */
+const LONGEST_HOLD_S = 24 * 3600;
+const LIMIT_GRACE_S = 10;
+/** Back-offs that this process sees to; one beyond them comes back by the sweep. */
+const MOST_BACKOFFS = 10_000;
+
+export class ForeignRuns {
+  readonly #parts: ForeignRunsParts;
+  #backoffs = 0;
+
+  constructor(parts: ForeignRunsParts) {
+    this.#parts = parts;
+  }
+
+  /** Takes a waiting task for that runner; taking the job out of its queue is what has one winner. @returns false: somebody else has it */
+  async start(record: TaskRecord, containerId: string): Promise<boolean> {
+    const { queues, leases, onQueueChanged } = this.#parts;
+    const job = await queues.read(record.queue, record.taskId);
+    if (job === undefined) return false;
+    await leases.announce(record.taskId);
+    if (!(await queues.remove(record.queue, record.taskId))) return false;
+    await this.#begin(record, containerId, job.timeoutMs);
+    onQueueChanged(record);
+    return true;
+  }
+
+  /** A runner whose container is gone has it: the next one may start it, as a new attempt; one winner. @returns false: its holder may still be at it */
+  async startAgain(record: TaskRecord, containerId: string): Promise<boolean> {
+    const { leases, queues, jobOf, isGone } = this.#parts;
+    if (record.containerId === null || record.sync || !(await isGone(record.containerId))) return false;
+    if ((await leases.foreignUntil(record.taskId)) === undefined) return false;
+    if ((await queues.read(record.queue, record.taskId)) !== undefined) return false;
+    const text = await jobOf(record.taskId);
+    if (text === undefined || !(await leases.takeOver(record.taskId, record.attempt + 1))) return false;
+    await this.#begin(record, containerId, parseTaskJob(text).timeoutMs);
+    return true;
+  }
+
+  async #begin(record: TaskRecord, containerId: string, timeoutMs: number): Promise<void> {
+    const { leases, changes, clock } = this.#parts;
+    const seconds = timeoutMs === 0 ? LONGEST_HOLD_S : Math.ceil(timeoutMs / 1000) + LIMIT_GRACE_S;
+    await leases.hold(record.taskId, clock.nowMs() + seconds * 1000);
+    await changes.applied(record.status, 'start', {
+      ...record,
+      status: 'RUNNING',
+      rank: RANK.RUNNING as RecordRank,
+      attempt: record.attempt + 1,
+      containerId: containerId === '' ? null : (containerId as ContainerId),
+      startedAtMs: clock.nowMs(),
+    });
+  }
+
+  /** Back to its queue after a back-off, within the stub's retries. @returns false: they are used up, or it may not be retried */
+  async retry(record: TaskRecord): Promise<boolean> {
+    const { leases, changes, clock, jobOf, keepJob } = this.#parts;
+    const text = record.sync ? undefined : await jobOf(record.taskId);
+    if (text === undefined) return false;
+    const job = parseTaskJob(text);
+    if (job.retriesUsed >= job.retries) return false;
+    const again: TaskJob = { ...job, retriesUsed: job.retriesUsed + 1, attempts: record.attempt };
+    await keepJob(again);
+    const waitMs = backoffMs(job.retriesUsed, USER_BACKOFF);
+    await changes.applied(record.status, 'retry', {
+      ...record,
+      status: 'RETRY',
+      rank: RANK.RETRY as RecordRank,
+      failureReason: 'handler_error',
+    });
+    // Until then nobody takes it for lost; should this process die meanwhile, the sweep queues it again.
+    await leases.hold(record.taskId, clock.nowMs() + waitMs);
+    if (this.#backoffs < MOST_BACKOFFS) void this.#after(waitMs, record, again);
+    return true;
+  }
+
+  async #after(waitMs: number, record: TaskRecord, job: TaskJob): Promise<void> {
+    const { queues, leases, signal, onQueueChanged, log } = this.#parts;
+    this.#backoffs += 1;
+    try {
+      if (!(await sleep(waitMs, signal))) return;
+      await queues.open(record.queue);
+      await queues.add(record.queue, job);
+      await leases.drop(record.taskId);
+      onQueueChanged(record);
+    } catch (error) {
+      log.info({ err: error, taskId: record.taskId }, 'a retry is not in its queue; the sweep puts it there');
+    } finally {
+      this.#backoffs -= 1;
+    }
+  }
+}
