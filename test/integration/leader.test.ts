@@ -149,3 +149,31 @@ test('a replica that starts without Redis leads once it is there', async ({ redi
   await redis.restart();
   await waitFor(async () => lease.isLeader(), 'it leads');
 });
+
+test('a Redis that came back older than the database: the next number is above the highest that ever led', async ({
+  world,
+}) => {
+  const highest = 5_000_000_000;
+  const asked: number[] = [];
+  const { lease } = await world.replica({
+    raise: (fence) => {
+      asked.push(fence);
+      return Promise.resolve(Math.max(fence, highest));
+    },
+  });
+  await lease.start();
+  expect(lease.isLeader()).toBe(false);
+  await waitFor(async () => lease.isLeader(), 'it leads');
+  expect(lease.fence()).toBe(highest + 1);
+  expect(asked.at(-1)).toBe(highest + 1);
+});
+
+test('who cannot say its number to the database does not lead, and leaves the lease to others', async ({ world }) => {
+  const cut = await world.replica({ raise: () => Promise.reject(new Error('the database is away')) });
+  await cut.lease.start();
+  expect(cut.lease.isLeader()).toBe(false);
+  const other = await world.replica();
+  await other.lease.start();
+  await waitFor(async () => other.lease.isLeader(), 'the other leads');
+  expect(cut.seen).toEqual([]);
+});

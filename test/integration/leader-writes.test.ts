@@ -1,0 +1,112 @@
+// Desired state under fencing numbers, and what replicas learn of each other's containers: two books on one database, of both kinds.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import { LeaderBook } from '#scheduler/containers/leader-book.ts';
+import { containerById, listLiveContainers } from '#scheduler/store/queries/containers.ts';
+import { raiseFence } from '#scheduler/store/queries/leadership.ts';
+import { waitFor } from '../helpers/services.ts';
+import { aDb, KINDS, silent } from './store-fixture.ts';
+import type { OpenedDb } from './store-fixture.ts';
+import { aTarget } from './tasks-fixture.ts';
+
+/** One replica's books: its own, and the one it decides with under that number. */
+function aReplica({ db }: OpenedDb, fence: () => number | undefined) {
+  const book = new ContainerBook({ db, log: silent, clock: systemClock });
+  return { book, leading: new LeaderBook(book, fence) };
+}
+
+const place = { change: { machineId: 'abcd0001' as MachineId, assignmentId: 'a', epoch: 1 } };
+
+describe.each(KINDS)('on %s', (kind) => {
+  let opened: OpenedDb;
+  let fence = 0;
+  beforeAll(async () => {
+    opened = await aDb(kind);
+  });
+  afterAll(() => opened.stop());
+  /** The next number leads. */
+  const lead = async (): Promise<number> => {
+    fence += 1;
+    expect(await raiseFence(opened.db, fence)).toBe(fence);
+    return fence;
+  };
+
+  test('desired state of a leader that was superseded is refused and counted; people and agents are not asked for a number', async () => {
+    const first = await lead();
+    const old = aReplica(opened, () => first);
+    const entry = await old.leading.create(aTarget());
+    expect(entry?.row.state).toBe('PENDING');
+    const id = entry!.row.id;
+    await lead();
+    expect(await old.leading.create(aTarget())).toBeUndefined();
+    expect(await old.leading.transition(id, 'assign', place)).toBe('refused');
+    expect((await containerById(opened.db, id))?.state).toBe('PENDING');
+    expect(old.book.refusedLeaderWrites).toBe(2);
+    expect(await old.book.transition(id, 'abandon', { change: { reason: 'user_stop' } })).toBe('moved');
+  });
+
+  test('who does not lead writes no desired state at all', async () => {
+    const follower = aReplica(opened, () => undefined);
+    const entry = await follower.book.create(aTarget());
+    expect(await follower.leading.transition(entry.row.id, 'assign', place)).toBe('refused');
+    expect(await follower.leading.create(aTarget())).toBeUndefined();
+    expect((await containerById(opened.db, entry.row.id))?.state).toBe('PENDING');
+  });
+
+  test('a number below one that has led is told so, and raises nothing', async () => {
+    const highest = await lead();
+    expect(await raiseFence(opened.db, highest - 1)).toBe(highest);
+    const leader = aReplica(opened, () => highest);
+    expect(await leader.leading.create(aTarget())).toBeDefined();
+  });
+
+  test('writes of the leader before that are under way are done when the next number counts, or refused', async () => {
+    const first = await lead();
+    const old = aReplica(opened, () => first);
+    let refused = 0;
+    let over = false;
+    const create = async (): Promise<void> => {
+      while (!over) if ((await old.leading.create(aTarget())) === undefined) refused += 1;
+    };
+    const creating = [create(), create(), create()];
+    await waitFor(async () => (await listLiveContainers(opened.db)).length > 20, 'it creates');
+    await lead();
+    const atRaise = (await listLiveContainers(opened.db)).length;
+    await waitFor(() => refused > 20, 'its writes are refused');
+    over = true;
+    await Promise.all(creating);
+    expect((await listLiveContainers(opened.db)).length).toBe(atRaise);
+    expect(old.book.refusedLeaderWrites).toBe(refused);
+  });
+
+  test('a replica follows what another writes, never goes back, and does not bring back what ended', async () => {
+    const [a, b] = [aReplica(opened, () => fence), aReplica(opened, () => fence)];
+    const changes: string[] = [];
+    b.book.onChange(({ entry, from, to }) => changes.push(`${entry.row.id} ${from} ${to}`));
+    const written: string[] = [];
+    a.book.onWritten((id) => written.push(id));
+    const { row } = (await a.leading.create(aTarget()))!;
+    await b.book.readAgain([row.id]);
+    await a.leading.transition(row.id, 'assign', place);
+    const assigned = a.book.get(row.id)!.row;
+    // Lost on the way: comparing finds it.
+    await b.book.readMissed();
+    expect(b.book.get(row.id)?.row).toEqual(assigned);
+    expect([...b.book.ofMachine('abcd0001' as MachineId)].map((entry) => entry.row.id)).toEqual([row.id]);
+    await b.book.transition(row.id, 'ack', { epoch: 1 });
+    b.book.learn([assigned, row]);
+    expect(b.book.get(row.id)?.row.state).toBe('STARTING');
+    // Decided on what it was before: nothing is written, and memory follows the row.
+    expect(await a.book.transition(row.id, 'revoke', { epoch: 1 })).toBe('refused');
+    expect(a.book.get(row.id)?.row.state).toBe('STARTING');
+    await a.book.transition(row.id, 'fail', { change: { reason: 'user_error' } });
+    await b.book.readMissed();
+    b.book.learn([assigned]);
+    expect(b.book.get(row.id)).toBeUndefined();
+    const ofIt = changes.filter((change) => change.startsWith(row.id)).map((change) => change.slice(row.id.length + 1));
+    expect(ofIt).toEqual(['null PENDING', 'PENDING ASSIGNED', 'ASSIGNED STARTING', 'STARTING FAILED']);
+    expect(written).toEqual([row.id, row.id, row.id]);
+  });
+});

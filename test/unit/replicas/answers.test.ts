@@ -1,0 +1,129 @@
+import { expect, test, vi } from 'vitest';
+import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
+import type { DeploymentId, InstanceId, StubId, TaskId } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import { Replies } from '#scheduler/dispatch/replies.ts';
+import type { TaskJob } from '#scheduler/queues/jobs.ts';
+import { Answers } from '#scheduler/replicas/answers.ts';
+import type { Bus } from '#scheduler/replicas/bus.ts';
+import { Attempts } from '#scheduler/tasks/attempts.ts';
+import type { TaskRecord } from '#scheduler/tasks/records.ts';
+import type { Finished } from '#scheduler/tasks/task-service.ts';
+
+const queue = queueNameOf('d' as DeploymentId, 's' as StubId);
+const log = createLog({ name: 'test', level: 'silent' });
+
+/** Two replicas on a bus that a test may break, and the records they share. */
+function twoReplicas() {
+  const handlers = new Map<string, (message: unknown) => void>();
+  const gaps: (() => void)[] = [];
+  const records = new Map<TaskId, TaskRecord>();
+  const wire = { broken: false, said: [] as unknown[] };
+  const bus: Bus = {
+    on: (channel, handler) => void handlers.set(channel, handler),
+    onGap: (handler) => void gaps.push(handler),
+    say: (channel, message) => {
+      wire.said.push(message);
+      if (!wire.broken) handlers.get(channel)?.(JSON.parse(JSON.stringify(message)));
+    },
+    isLive: true,
+  };
+  const ended = vi.fn();
+  const aReplica = (): { instance: InstanceId; replies: Replies; answers: Answers } => {
+    const instance = newInstanceId();
+    const replies = new Replies(() => undefined);
+    const answers = new Answers({
+      bus,
+      channelOf: (one) => `replies:${one}`,
+      instance,
+      replies,
+      attempts: new Attempts(),
+      ender: {
+        answerFrom: (record) => {
+          replies.settle(record.taskId, { status: record.status, httpStatus: 200, body: record.result ?? '' });
+          return Promise.resolve();
+        },
+        resultText: (record) => Promise.resolve(record.result),
+      },
+      records: {
+        read: (taskId) => Promise.resolve(records.get(taskId)),
+        readHeld: (ids) => Promise.resolve(ids.map((id) => records.get(id)).filter((one) => one !== undefined)),
+        endedElsewhere: ended,
+      },
+      dispatcher: { forget: () => undefined },
+      log,
+    });
+    return { instance, replies, answers };
+  };
+  const [here, there] = [aReplica(), aReplica()];
+  return {
+    here,
+    there,
+    wire,
+    ended,
+    gap: () => gaps.forEach((handler) => handler()),
+    /** A caller waits here; its task ends there. */
+    waiting: (): { taskId: TaskId; finished: Promise<Finished>; end: (body: string) => void } => {
+      const taskId = newId<TaskId>();
+      const job = { taskId, replica: here.instance } as TaskJob;
+      const finished = here.replies.wait({ taskId, queue, job }, 60_000);
+      return {
+        taskId,
+        finished,
+        end: (body) => {
+          records.set(taskId, { taskId, status: 'COMPLETE', result: body } as TaskRecord);
+          there.replies.deliver(here.instance, taskId, { status: 'COMPLETE', httpStatus: 200, body });
+        },
+      };
+    },
+  };
+}
+
+test('an answer goes to the replica whose caller waits, and the pending record there is not written any more', async () => {
+  const world = twoReplicas();
+  const { taskId, finished, end } = world.waiting();
+  end('{"n":1}');
+  expect(await finished).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"n":1}' });
+  expect(world.ended).toHaveBeenCalledWith(taskId);
+});
+
+test('a large body does not travel: it is read from the record', async () => {
+  const world = twoReplicas();
+  const { taskId, finished, end } = world.waiting();
+  const body = JSON.stringify('x'.repeat(100_000));
+  end(body);
+  expect((await finished).body).toBe(body);
+  expect(world.wire.said).toEqual([[taskId, 'COMPLETE', 200, null]]);
+});
+
+test('an answer that was lost is found when messages arrive again', async () => {
+  const world = twoReplicas();
+  const { finished, end } = world.waiting();
+  world.wire.broken = true;
+  end('1');
+  expect(world.here.replies.size).toBe(1);
+  world.gap();
+  expect((await finished).body).toBe('1');
+});
+
+test('and by looking it up every few seconds, for those who have waited that long; who still runs goes on waiting', async () => {
+  const world = twoReplicas();
+  const lost = world.waiting();
+  const runs = world.waiting();
+  world.wire.broken = true;
+  lost.end('1');
+  await world.here.answers.lookUp(60_000);
+  expect(world.here.replies.size).toBe(2);
+  await world.here.answers.lookUp(0);
+  expect((await lost.finished).body).toBe('1');
+  expect(world.here.replies.has(runs.taskId)).toBe(true);
+});
+
+test('an answer that comes twice answers once', async () => {
+  const world = twoReplicas();
+  const { finished, end } = world.waiting();
+  end('1');
+  end('2');
+  await world.here.answers.lookUp(0);
+  expect((await finished).body).toBe('1');
+});
