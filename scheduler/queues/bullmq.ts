@@ -365,7 +365,7 @@ class BullmqTaskQueues implements TaskQueues {
         queue.adds = undefined;
         const counting = this.#readDepth(queue.backend);
         void Promise.allSettled([counting, ...answers]).then(([counted, ...added]) =>
-          resolve(depthsAfter(counted as PromiseSettledResult<QueueDepth>, added)),
+          resolve(depthsAfter(counted, added)),
         );
       });
     });
