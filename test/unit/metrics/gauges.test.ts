@@ -173,6 +173,10 @@ describe('the fleet at this moment', () => {
     fleet.state.nowMs = 45_000;
     for (const [id, intent] of Object.entries(ends)) fleet.change(aMachine({ id, intent }));
     fleet.forget(aMachine({ id: 'x', intent: 'draining' }));
+    // What happens to them afterwards is no end of a drain.
+    fleet.state.nowMs = 60_000;
+    fleet.change(aMachine({ id: 'd', intent: 'drained', health: 'SUSPECT' }));
+    fleet.change(aMachine({ id: 'u' }));
     expect(await fleet.series('scheduler_drains_active')).toEqual([]);
     expect(await fleet.series('scheduler_drain_duration_seconds_sum')).toEqual([
       '{pool="default",result="drained"} 45',
