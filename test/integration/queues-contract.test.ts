@@ -97,6 +97,27 @@ describe('adding and fetching', () => {
     }
   });
 
+  test('where a job lies: its place among those that wait, held, put off until, gone', async ({ queues }) => {
+    const queue = aQueue();
+    const jobs = [aJob(), aJob(), aJob()];
+    for (const job of jobs) await queues.add(queue, job);
+    const places = () => Promise.all(jobs.map((job) => queues.placeOf(queue, job.taskId)));
+    const waiting = (position: number) => ({ kind: 'waiting', position });
+    expect(await places()).toEqual([waiting(1), waiting(2), waiting(3)]);
+    const [first, second] = [aLock(), aLock()];
+    const [a, b] = jobs.map((job) => job.taskId);
+    if (a === undefined || b === undefined) throw new Error('no jobs');
+    await queues.fetch(queue, first);
+    await queues.fetch(queue, second);
+    expect(await places()).toEqual([{ kind: 'active' }, { kind: 'active' }, waiting(1)]);
+    const dueMs = Date.now() + 60_000;
+    await queues.delay(queue, a, first, dueMs);
+    await queues.giveBack(queue, b, second);
+    expect(await places()).toEqual([{ kind: 'delayed', dueMs }, waiting(1), waiting(2)]);
+    await queues.remove(queue, b);
+    expect((await places())[1]).toEqual({ kind: 'gone' });
+  });
+
   test('the job is in Redis under the task id in a queue of its name', async ({ queues, world }) => {
     const queue = aQueue();
     const waiting = aJob();

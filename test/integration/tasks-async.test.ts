@@ -76,7 +76,12 @@ describe('retries of a handler that asks for them', () => {
     const again = await sent(link, 2);
     expect(again).toMatchObject({ taskId, input: '{"n": 1.0}' });
     await one.result(again, '{"done":true}');
-    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2, result: '{"done":true}' });
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({
+      attempt: 2,
+      result: '{"done":true}',
+      // What became of the attempt before stays known, for whoever asks why it took so long.
+      past: [{ attempt: 1, containerId: again.containerId, machineId: link.machineId, outcome: 'handler_error' }],
+    });
   });
 
   test('count, when the process dies before the queue knows: the agent says it again to the next one', async ({
@@ -167,7 +172,9 @@ describe('a container that is lost', () => {
       expect((await sent(link)).taskId).toBe(taskId);
       await lose(one, container.containerId);
     }
-    expect(await reaches(one, taskId, 'ERROR')).toMatchObject({ attempt: 6, failureReason: 'infrastructure_limit' });
+    const ended = await reaches(one, taskId, 'ERROR');
+    expect(ended).toMatchObject({ attempt: 6, failureReason: 'infrastructure_limit' });
+    expect(ended.past?.map((attempt) => attempt.attempt)).toEqual([1, 2, 3, 4, 5]);
     const page = await one.registry.metrics();
     expect(page).toMatch(/longshore_task_retries_total\{stub_type="taskqueue",cause="\w+"\} 5/);
     expect(page).toContain('longshore_task_attempts_lost_total{reason="container_gone"} 6');
