@@ -65,12 +65,11 @@ import { openSealer } from './secrets/seal.ts';
 import { raiseFence } from './store/queries/leadership.ts';
 import { containerById } from './store/queries/containers.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
-import { acceptedJobOf, insertAcceptedTasks, listTasks, openTaskIdsOfQueue, taskById } from './store/queries/tasks.ts';
+import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, taskById } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
 import { GroupCommit, keptJobs } from './tasks/accepting.ts';
 import { Actions } from './tasks/actions.ts';
-import { ForeignRuns } from './tasks/foreign-runs.ts';
 import { recordOfRow } from './tasks/recording.ts';
 import { Tasks } from './tasks/service.ts';
 
@@ -332,6 +331,10 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     wakeDispatch: (queue) => dispatcher.wake(queue),
     pruneDispatch: () => dispatcher.prune(),
+    containerEnded: async (containerId) => {
+      const row = await containerById(db, containerId);
+      return row !== undefined && isTerminalContainer(row.state);
+    },
     wakeScaling: (queue) => (queue === undefined ? autoscaler.sweep() : autoscaler.wake(queue)),
   });
   const stall = new StallDetector(clock, log);
@@ -348,28 +351,8 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     stall,
   });
   const stops = new ContainerStops(book, slots);
-  const foreignAbort = new AbortController();
-  later('foreign runs', () => foreignAbort.abort());
-  const foreign = new ForeignRuns({
-    queues,
-    leases,
-    changes: tasks.changes,
-    clock,
-    log,
-    jobOf: (taskId) => acceptedJobOf(db, taskId),
-    keepJob: keptJobs(db),
-    isGone: async (containerId) => {
-      const row = await containerById(db, containerId);
-      return row !== undefined && isTerminalContainer(row.state);
-    },
-    signal: foreignAbort.signal,
-    onQueueChanged: ({ queue }) => {
-      dispatcher.wake(queue);
-      replicas.decisions.wanted(queue);
-    },
-  });
   const actions = new Actions({
-    foreign,
+    foreign: owners.foreign,
     attempts: tasks.attempts,
     ender: tasks.ender,
     changes: tasks.changes,

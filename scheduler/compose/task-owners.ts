@@ -1,6 +1,6 @@
 // What BullMQ leaves to us, each with one owner: deadlines, lost wake-ups, jobs that are gone or back, locks of machines that do not talk, and everything again after Redis lost its data.
 import type { Redis } from 'ioredis';
-import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, InstanceId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
@@ -23,8 +23,10 @@ import {
   runningTasksOn,
   waitingDeadlines,
 } from '../store/queries/tasks.ts';
+import { keptJobs } from '../tasks/accepting.ts';
 import { inputKeyOf, taskOfInputKey } from '../tasks/bodies.ts';
 import { Deadlines } from '../tasks/deadlines.ts';
+import { ForeignRuns } from '../tasks/foreign-runs.ts';
 import { InputSweep } from '../tasks/input-sweep.ts';
 import { Rebuild } from '../tasks/rebuild.ts';
 import type { TaskRecords } from '../tasks/records.ts';
@@ -46,6 +48,7 @@ export interface TaskOwnersParts {
   readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
   readonly tasks: Tasks;
   readonly machines: Pick<Machines, 'all'>;
+  readonly containerEnded: (containerId: ContainerId) => Promise<boolean>;
   readonly isLeader: () => boolean;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly wakeDispatch: (queue: QueueName) => void;
@@ -59,6 +62,7 @@ export interface TaskOwners {
   readonly beforeTasks: readonly Part[];
   readonly afterTasks: readonly Part[];
   readonly beforeFetch: (queue: QueueName) => Promise<void> | undefined;
+  readonly foreign: ForeignRuns;
   readonly accepted: (job: TaskJob, queue: QueueName) => void;
 }
 
@@ -143,9 +147,26 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     log,
     isLeader,
   });
+  const abort = new AbortController();
+  const foreign = new ForeignRuns({
+    queues,
+    leases: parts.leases,
+    changes: tasks.changes,
+    clock,
+    log,
+    jobOf: (taskId) => acceptedJobOf(db, taskId),
+    keepJob: keptJobs(db),
+    isGone: parts.containerEnded,
+    signal: abort.signal,
+    onQueueChanged: ({ queue }) => {
+      wakeDispatch(queue);
+      wakeScaling(queue);
+    },
+  });
   return {
     beforeTasks: [data, rebuild],
-    afterTasks: [sweep, deadlines, wakeUps, suspects, inputs],
+    afterTasks: [sweep, deadlines, wakeUps, suspects, inputs, { name: 'foreign runs', stop: () => abort.abort() }],
+    foreign,
     beforeFetch: (queue) => olderJobs.before(queue),
     accepted: (job, queue) => deadlines.accepted({ taskId: job.taskId, queue, deadlineMs: job.deadlineMs }),
   };
