@@ -4,7 +4,7 @@
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { Redis } from 'ioredis';
+import type { Redis } from 'ioredis';
 import type { Answer, CallOptions } from './platform.ts';
 import { Daemon, jsonOf, plainEnv } from './platform.ts';
 import type { PrivatePostgres } from './postgres.ts';
@@ -156,7 +156,8 @@ export class ReplicaSet {
     name: string,
     fields: Readonly<Record<string, unknown>> = {},
   ): Promise<SimulatedDeployment> {
-    const stubType = String(fields['stubType'] ?? 'endpoint/deployment');
+    const given = fields['stubType'];
+    const stubType = typeof given === 'string' ? given : 'endpoint/deployment';
     const stub = await this.gateway(replica, '/stubs', {
       objectId: '',
       stubType,
