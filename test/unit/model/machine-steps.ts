@@ -1,10 +1,10 @@
 // Steps of machines, links and processes: messages arrive, arrive twice or never; links break and come back; agents, hosts, schedulers and leaders die.
 import { hearAck, hearRefuse, hearStatus, reportOf, transition } from './container-steps.ts';
+import { guard, isOverdue } from './rules.ts';
 import { hearLive, hearNotRun, hearResult, loseAttemptsOf, takeCancel, takeOrder } from './task-steps.ts';
 import type { Machine, Message, World } from './world.ts';
 import { machineOf, must, pick, send, tell } from './world.ts';
 
-const LOST_AFTER_MS = 90_000;
 const UNKNOWN_FOR_MS = 24 * 3600_000;
 
 // ---- messages ---------------------------------------------------------------------------------------------------------------------
@@ -88,6 +88,7 @@ function drop(world: World, machine: Machine): void {
     machine.health = 'SUSPECT';
     machine.suspectSinceMs = world.nowMs;
   }
+  guard(world);
 }
 
 /** hello with everything it has; differences resolved before it is READY. */
@@ -109,9 +110,12 @@ export function connect(world: World, at: number): void {
 
 /** Machines that stayed away: LOST, their containers UNKNOWN and at last LOST, their attempts over. */
 export function look(world: World): void {
+  guard(world);
   for (const machine of world.machines) {
     const awayMs = world.nowMs - machine.suspectSinceMs;
-    if (machine.health === 'SUSPECT' && awayMs >= LOST_AFTER_MS) {
+    if (isOverdue(world, machine)) {
+      if (world.silentTogether && machine.intent === 'active')
+        throw new Error(`I18: ${machine.id} is given up, and all went silent together`);
       machine.health = 'LOST';
       tell(world, 'machine lost', machine.id);
       loseAttemptsOf(world, (attempt) => attempt.machine === machine.id);

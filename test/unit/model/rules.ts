@@ -8,7 +8,9 @@ import type { ContainerEvent, Transition } from '#scheduler/containers/state.ts'
 import { containerTransition } from '#scheduler/containers/state.ts';
 import { chooseContainer } from '#scheduler/dispatch/choose.ts';
 import { precheck } from '#scheduler/dispatch/precheck.ts';
+import { guardsAfter } from '#scheduler/fleet/guard.ts';
 import { stepsFor, stepsWhenAbsent } from '#scheduler/fleet/observe.ts';
+import { lostAfterMs } from '#scheduler/fleet/state.ts';
 import type { PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
 import { rejectionOf } from '#scheduler/placement/filter.ts';
 import type { Placement } from '#scheduler/placement/place.ts';
@@ -128,6 +130,30 @@ export function agentPlan(machine: Machine, nowMs: number): readonly Action[] {
   );
 }
 
+// ---- machines ---------------------------------------------------------------------------------------------------------------------
+
+const inService = (world: World): readonly Machine[] =>
+  world.machines.filter((machine) => machine.intent === 'active' && machine.health !== 'LOST');
+const isSilent = (machine: Machine): boolean => machine.health === 'SUSPECT';
+
+/** The guard after a look at the machines; all are of one pool. */
+export function guard(world: World): void {
+  const machines = inService(world).map((machine) => ({
+    poolId: 1,
+    silentSinceMs: isSilent(machine) ? machine.suspectSinceMs : null,
+  }));
+  world.guards = guardsAfter(world.guards, machines, world.nowMs, null);
+  const silent = inService(world).filter(isSilent);
+  const fresh = silent.filter((machine) => world.nowMs - machine.suspectSinceMs <= 60_000);
+  if (fresh.length === world.machines.length) world.silentTogether = true;
+  else if (silent.length === 0) world.silentTogether = false;
+}
+
+export const isOverdue = (world: World, machine: Machine): boolean =>
+  machine.health === 'SUSPECT' &&
+  world.nowMs - machine.suspectSinceMs >= lostAfterMs(null) &&
+  !(machine.intent === 'active' && world.guards.has(1));
+
 // ---- scaling ----------------------------------------------------------------------------------------------------------------------
 
 export function scaleInput(world: World, queue: Queue, sampled: boolean): ScaleInput {
@@ -235,6 +261,6 @@ export const wins = (told: RecordOf, known: RecordOf): boolean => mayReplace(tol
 /** May a task go from one status to the other, in as many listed moves as it takes? */
 export function mayBecome(from: TaskStatus, to: TaskStatus): boolean {
   const seen = new Set<TaskStatus>([from]);
-  for (const status of seen) for (const next of Object.values(TASK_TRANSITIONS[status]) as TaskStatus[]) seen.add(next);
+  for (const status of seen) for (const next of Object.values(TASK_TRANSITIONS[status])) seen.add(next);
   return seen.has(to);
 }

@@ -273,7 +273,7 @@ export function cancel(world: World, at: number): void {
     return record(task, 'CANCELLED', attempt.number);
   }
   const { status, attempt: last } = task.record;
-  record(task, 'CANCELLED', job?.lock != null && status !== 'RUNNING' ? last + 1 : last);
+  record(task, 'CANCELLED', typeof job?.lock === 'string' && status !== 'RUNNING' ? last + 1 : last);
 }
 
 // ---- agents -----------------------------------------------------------------------------------------------------------------------

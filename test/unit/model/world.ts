@@ -1,5 +1,6 @@
 // A small installation as plain data, for stories of random steps: machines with their agents and engines, containers' rows, tasks with their queue entries, and every message on its way.
 // Nothing here decides: rules.ts asks the product's own functions, and the files of steps carry their answers out, as the daemons do.
+import type { Guards } from '#scheduler/fleet/guard.ts';
 import type { ContainerState, TaskStatus } from '#shared/domain/status.ts';
 import type { Known, Seen, Wanted } from '../../../agent/reconcile/plan.ts';
 
@@ -203,6 +204,10 @@ export interface World {
   /** Of the leader of now, and the highest the store has seen. */
   fence: number;
   storeFence: number;
+  /** The mass-disconnect guard, as the last look at the machines left it. */
+  guards: Guards;
+  /** All of them went silent within a minute, and not all are back: for the invariants only. */
+  silentTogether: boolean;
   /** What happened, for a person. */
   readonly story: string[];
   /** How often each thing took effect. */
@@ -278,6 +283,8 @@ export function aWorld(): World {
     attempts: new Map(),
     fence: 1,
     storeFence: 1,
+    guards: new Map(),
+    silentTogether: false,
     story: [],
     done: new Map(),
   };
