@@ -3,7 +3,7 @@
 import type { AttemptToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { backoffMs, sleep } from '#shared/backoff.ts';
+import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
@@ -17,10 +17,11 @@ import type { Attempt, Attempts } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';
 import type { TaskMetrics } from './metrics.ts';
-import { errorBody, finalOf, recordOf, withPast } from './recording.ts';
-import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
+import { errorBody, finalOf } from './recording.ts';
+import type { TaskRecord, TaskRecords } from './records.ts';
+import { Returning } from './returning.ts';
 import type { AttemptOutcome, Ending, FinalStatus } from './state.ts';
-import { ENDED_BY, RANK, USER_BACKOFF, verdictOf } from './state.ts';
+import { ENDED_BY, verdictOf } from './state.ts';
 
 /** How a task ends that no container has. */
 export interface QueuedEnding {
@@ -67,9 +68,11 @@ const FINISH_RETRY_MS = 500;
 
 export class Ender {
   readonly #parts: EnderParts;
+  readonly #returning: Returning;
 
   constructor(parts: EnderParts) {
     this.#parts = parts;
+    this.#returning = new Returning(parts, (attempt) => this.#freeSlot(attempt, undefined));
   }
 
   // ---- attempts -------------------------------------------------------------------------------------------------------------------
@@ -109,9 +112,9 @@ export class Ender {
       case 'final':
         return await this.finish(attempt, verdict, body, durationMs);
       case 'retry':
-        return await (attempt.ending ??= this.#retry(attempt, verdict.failureReason, budget));
+        return await (attempt.ending ??= this.#returning.retry(attempt, verdict.failureReason, budget));
       case 'again':
-        return await (attempt.ending ??= this.#returnToQueue(attempt, verdict.failureReason, {
+        return await (attempt.ending ??= this.#returning.toQueue(attempt, verdict.failureReason, {
           ...budget,
           losses: (job.losses ?? 0) + 1,
         }));
@@ -167,7 +170,7 @@ export class Ender {
 
   /** A send that reached no runner: first in the queue, no budget touched. */
   backToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
-    attempt.ending ??= this.#returnToQueue(attempt, failureReason, undefined);
+    attempt.ending ??= this.#returning.toQueue(attempt, failureReason, undefined);
     return attempt.ending;
   }
 
@@ -280,89 +283,6 @@ export class Ender {
     return undefined;
   }
 
-  /** @param budget - it may have run: what is left of its budgets; undefined: it did not begin, and none is touched */
-  async #returnToQueue(attempt: Attempt, failureReason: string, budget: TaskJob | undefined): Promise<boolean> {
-    const { job, queue } = attempt;
-    const { attempts, changes, leases, queues, metrics, log, dispatcher, clock } = this.#parts;
-    attempts.remove(attempt);
-    if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
-    // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
-    changes.apply(attempt.status, budget !== undefined && attempt.status === 'RUNNING' ? ['lose', 'due'] : 'unclaim', {
-      ...recordOf(job, queue, 'PENDING', attempt.number),
-      rank: RANK.RETRY as RecordRank,
-      failureReason,
-    });
-    try {
-      await leases.drop(job.taskId);
-      const past = budget && withPast(budget, attempt, failureReason, clock.nowMs());
-      const changed = past && (await this.#changedJob(attempt, past));
-      await queues.giveBack(queue, job.taskId, attempt.lock, changed);
-    } catch (error) {
-      log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
-    }
-    this.#freeSlot(attempt, undefined);
-    dispatcher().wake(queue, job.taskId);
-    this.#parts.onAttemptEnded(attempt);
-    return true;
-  }
-
-  /** The job as it lies in the queue, with its new budgets, which its row is told, too; undefined: another attempt holds it, or it is gone. */
-  async #changedJob(attempt: Attempt, budget: TaskJob): Promise<TaskJob | undefined> {
-    const { queues } = this.#parts;
-    const { job, queue, lock } = attempt;
-    if ((await queues.lockOf(queue, job.taskId)) !== lock) return undefined;
-    const whole = await queues.read(queue, job.taskId);
-    return whole === undefined ? undefined : this.#kept(withBudget(whole, budget));
-  }
-
-  /** In its row, too: a job rebuilt from there has its budgets. */
-  #kept(changed: TaskJob): TaskJob {
-    this.#parts.keepJob(changed).catch((error: unknown) => {
-      this.#parts.log.warn({ err: error, taskId: changed.taskId }, 'the budgets of a task are not in its row yet');
-    });
-    return changed;
-  }
-
-  /** The user's budget: waits out a back-off in the queue. */
-  async #retry(attempt: Attempt, failureReason: string, budget: TaskJob): Promise<boolean> {
-    const { job, queue } = attempt;
-    const { changes, attempts, due, clock, metrics } = this.#parts;
-    const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
-    changes.apply(attempt.status === 'PENDING' ? 'RUNNING' : attempt.status, 'retry', {
-      ...recordOf(job, queue, 'RETRY', attempt.number),
-      failureReason,
-      containerId: attempt.containerId,
-    });
-    metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
-    this.#freeSlot(attempt, undefined);
-    // The lease stays: until the queue has the task, another process takes this end over by it, from the agent's word. The next attempt writes its own, the last record drops it.
-    const past = withPast(budget, attempt, failureReason, clock.nowMs());
-    const fence = await this.#putOff(attempt, dueMs, past);
-    if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
-    attempts.remove(attempt);
-    this.#parts.onAttemptEnded(attempt);
-    return fence !== undefined;
-  }
-
-  /** Into its queue, with one retry used; tried again while Redis does not answer. @returns undefined: not written; the agent keeps the result */
-  async #putOff(attempt: Attempt, dueMs: number, budget: TaskJob): Promise<Fence | undefined> {
-    const { job, queue, lock } = attempt;
-    const { queues, log, signal } = this.#parts;
-    for (let tries = 1; tries <= FINISH_TRIES; tries += 1) {
-      try {
-        const whole = await queues.read(queue, job.taskId);
-        const changed = withBudget(whole ?? job, { ...budget, retriesUsed: job.retriesUsed + 1 });
-        // Gone with the data of Redis: an adopted attempt knows its job without the input, the row knows it whole.
-        if (whole !== undefined || !attempt.adopted) this.#kept(changed);
-        return await queues.delay(queue, job.taskId, lock, dueMs, changed);
-      } catch (error) {
-        log.warn({ err: error, taskId: job.taskId }, 'a retry is not in its queue yet, trying again');
-      }
-      if (!(await sleep(FINISH_RETRY_MS, signal))) return undefined;
-    }
-    return undefined;
-  }
-
   // ---- tasks nobody runs ------------------------------------------------------------------------------------------------------------
 
   /** Its record, and its caller if one is left. @param from - what it was, and the number of its last attempt; one that is over stays as it ended */
@@ -451,11 +371,3 @@ export class Ender {
 }
 
 const withOne = (ids: readonly string[], id: string): readonly string[] => (ids.includes(id) ? ids : [...ids, id]);
-
-const withBudget = (whole: TaskJob, { retriesUsed, losses, diedOn, past }: TaskJob): TaskJob => ({
-  ...whole,
-  retriesUsed,
-  ...(losses === undefined ? {} : { losses }),
-  ...(diedOn === undefined ? {} : { diedOn }),
-  ...(past === undefined ? {} : { past }),
-});

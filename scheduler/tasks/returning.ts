@@ -1,0 +1,113 @@
+// Attempts whose task goes on: back to the queue at once and first in line, or after a back-off on the user's budget. What is used of the budgets travels in the job and is kept in the task's row.
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { Fence } from '../queues/task-queues.ts';
+import type { Attempt } from './attempts.ts';
+import type { EnderParts } from './ender.ts';
+import { recordOf, withPast } from './recording.ts';
+import type { RecordRank } from './records.ts';
+import { RANK, USER_BACKOFF } from './state.ts';
+
+const TRIES = 60;
+const TRY_AGAIN_MS = 500;
+
+export class Returning {
+  readonly #parts: EnderParts;
+  readonly #freeSlot: (attempt: Attempt) => void;
+
+  constructor(parts: EnderParts, freeSlot: (attempt: Attempt) => void) {
+    this.#parts = parts;
+    this.#freeSlot = freeSlot;
+  }
+
+  /** @param budget - it may have run: what is left of its budgets; undefined: it did not begin, and none is touched */
+  async toQueue(attempt: Attempt, failureReason: string, budget: TaskJob | undefined): Promise<boolean> {
+    const { job, queue } = attempt;
+    const { attempts, changes, leases, queues, metrics, log, dispatcher, clock } = this.#parts;
+    attempts.remove(attempt);
+    if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
+    // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
+    changes.apply(attempt.status, budget !== undefined && attempt.status === 'RUNNING' ? ['lose', 'due'] : 'unclaim', {
+      ...recordOf(job, queue, 'PENDING', attempt.number),
+      rank: RANK.RETRY as RecordRank,
+      failureReason,
+    });
+    try {
+      await leases.drop(job.taskId);
+      const past = budget && withPast(budget, attempt, failureReason, clock.nowMs());
+      const changed = past && (await this.#changedJob(attempt, past));
+      await queues.giveBack(queue, job.taskId, attempt.lock, changed);
+    } catch (error) {
+      log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
+    }
+    this.#freeSlot(attempt);
+    dispatcher().wake(queue, job.taskId);
+    this.#parts.onAttemptEnded(attempt);
+    return true;
+  }
+
+  /** The job as it lies in the queue, with its new budgets, which its row is told, too; undefined: another attempt holds it, or it is gone. */
+  async #changedJob(attempt: Attempt, budget: TaskJob): Promise<TaskJob | undefined> {
+    const { queues } = this.#parts;
+    const { job, queue, lock } = attempt;
+    if ((await queues.lockOf(queue, job.taskId)) !== lock) return undefined;
+    const whole = await queues.read(queue, job.taskId);
+    return whole === undefined ? undefined : this.#kept(withBudget(whole, budget));
+  }
+
+  /** In its row, too: a job rebuilt from there has its budgets. */
+  #kept(changed: TaskJob): TaskJob {
+    this.#parts.keepJob(changed).catch((error: unknown) => {
+      this.#parts.log.warn({ err: error, taskId: changed.taskId }, 'the budgets of a task are not in its row yet');
+    });
+    return changed;
+  }
+
+  /** The user's budget: waits out a back-off in the queue. */
+  async retry(attempt: Attempt, failureReason: string, budget: TaskJob): Promise<boolean> {
+    const { job, queue } = attempt;
+    const { changes, attempts, due, clock, metrics } = this.#parts;
+    const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
+    changes.apply(attempt.status === 'PENDING' ? 'RUNNING' : attempt.status, 'retry', {
+      ...recordOf(job, queue, 'RETRY', attempt.number),
+      failureReason,
+      containerId: attempt.containerId,
+    });
+    metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
+    this.#freeSlot(attempt);
+    // The lease stays: until the queue has the task, another process takes this end over by it, from the agent's word. The next attempt writes its own, the last record drops it.
+    const past = withPast(budget, attempt, failureReason, clock.nowMs());
+    const fence = await this.#putOff(attempt, dueMs, past);
+    if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
+    attempts.remove(attempt);
+    this.#parts.onAttemptEnded(attempt);
+    return fence !== undefined;
+  }
+
+  /** Into its queue, with one retry used; tried again while Redis does not answer. @returns undefined: not written; the agent keeps the result */
+  async #putOff(attempt: Attempt, dueMs: number, budget: TaskJob): Promise<Fence | undefined> {
+    const { job, queue, lock } = attempt;
+    const { queues, log, signal } = this.#parts;
+    for (let tries = 1; tries <= TRIES; tries += 1) {
+      try {
+        const whole = await queues.read(queue, job.taskId);
+        const changed = withBudget(whole ?? job, { ...budget, retriesUsed: job.retriesUsed + 1 });
+        // Gone with the data of Redis: an adopted attempt knows its job without the input, the row knows it whole.
+        if (whole !== undefined || !attempt.adopted) this.#kept(changed);
+        return await queues.delay(queue, job.taskId, lock, dueMs, changed);
+      } catch (error) {
+        log.warn({ err: error, taskId: job.taskId }, 'a retry is not in its queue yet, trying again');
+      }
+      if (!(await sleep(TRY_AGAIN_MS, signal))) return undefined;
+    }
+    return undefined;
+  }
+}
+
+const withBudget = (whole: TaskJob, { retriesUsed, losses, diedOn, past }: TaskJob): TaskJob => ({
+  ...whole,
+  retriesUsed,
+  ...(losses === undefined ? {} : { losses }),
+  ...(diedOn === undefined ? {} : { diedOn }),
+  ...(past === undefined ? {} : { past }),
+});
