@@ -96,6 +96,30 @@ test(
   },
 );
 
+test(
+  'a leader that stood still while another began to lead only follows when it goes on, and serves as before',
+  { timeout: 120_000 },
+  async ({ set }) => {
+    const frozen = await waitFor(() => set.leader(), 'somebody leads');
+    frozen.daemon.freeze();
+    const next = await waitFor(
+      async () => {
+        const leader = await set.leader();
+        return leader !== undefined && leader !== frozen && leader;
+      },
+      'another replica leads',
+      20_000,
+    ).finally(() => frozen.daemon.thaw());
+    const leads = async (at: Replica): Promise<boolean> =>
+      (await set.call(at, '/metrics', { token: '' })).text.includes('longshore_scheduler_leader{shard="0"} 1');
+    await waitFor(async () => !(await leads(frozen)), 'the one that stood still follows');
+    expect(await leads(next)).toBe(true);
+    const app = await set.deploy(frozen, 'after');
+    for (const at of set.running) expect((await set.call(at, app.path, { body: {} })).status).toBe(200);
+    expect(twice(set.agents.flatMap((agent) => agent.creations.map(({ containerId }) => containerId)))).toEqual([]);
+  },
+);
+
 const idOf = (answer: Answer | undefined): string | undefined =>
   answer === undefined ? undefined : jsonOf<{ task_id?: string }>(answer).task_id;
 
