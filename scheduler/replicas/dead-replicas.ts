@@ -17,7 +17,7 @@ export interface DeadReplicasParts {
   readonly machines: Machines;
   readonly book: Pick<ContainerBook, 'queues'>;
   readonly queues: Pick<TaskQueues, 'held' | 'giveBack'>;
-  readonly leases: Pick<Leases, 'isHeld'>;
+  readonly leases: Pick<Leases, 'read'>;
   /** Queues with tasks that have not ended, as the database knows them. */
   readonly openQueues: () => Promise<readonly QueueName[]>;
   readonly isLeader: () => boolean;
@@ -84,7 +84,8 @@ export class DeadReplicas {
     for (const queue of new Set([...book.queues(), ...(await openQueues())])) {
       let some = false;
       for (const { taskId, lock } of await queues.held(queue, MOST_HELD)) {
-        if (!isLockOf(replica, lock) || (await leases.isHeld(taskId))) continue;
+        // A lease of an earlier attempt says nothing about this one.
+        if (!isLockOf(replica, lock) || (await leases.read(taskId))?.lock === lock) continue;
         const fence = await queues.giveBack(queue, taskId, lock);
         if (fence.kind !== 'done') continue;
         returned += 1;

@@ -177,16 +177,23 @@ test('Replica dies: what it had fetched and not sent is back in its queue within
     const queue = `tq-${app.deploymentId}` as QueueName;
     const put = async (): Promise<TaskId> =>
       jsonOf<{ task_id: TaskId }>(await set.call(far, app.path, { body: {} })).task_id;
-    const [fetchedOnly, sent] = [await put(), await put()];
+    const [fetchedOnly, sent, sentBefore] = [await put(), await put(), await put()];
     const dead = newInstanceId();
-    for (const taskId of [fetchedOnly, sent]) {
-      const { job } = await queues.fetch(queue, lockTokenOf(dead, newAttemptToken()));
+    const lockOf = new Map<TaskId, string>();
+    for (const taskId of [fetchedOnly, sent, sentBefore]) {
+      const lock = lockTokenOf(dead, newAttemptToken());
+      const { job } = await queues.fetch(queue, lock);
       expect(job?.taskId).toBe(taskId);
+      lockOf.set(taskId, lock);
     }
-    await set.redis.set(`ls:lease:${sent}`, '{}', 'EX', 100);
+    await set.redis.set(`ls:lease:${sent}`, JSON.stringify({ lock: lockOf.get(sent) }), 'EX', 100);
+    // An earlier attempt of it was sent, and asked for another try; this one never left.
+    const earlier = lockTokenOf(newInstanceId(), newAttemptToken());
+    await set.redis.set(`ls:lease:${sentBefore}`, JSON.stringify({ lock: earlier }), 'EX', 100);
     await set.redis.sadd('ls:instances', dead);
     await waitFor(async () => (await queues.lockOf(queue, fetchedOnly)) === undefined, 'the job is given back', 20_000);
-    expect(await queues.depth(queue)).toMatchObject({ waiting: 1, active: 1 });
+    await waitFor(async () => (await queues.depth(queue)).waiting === 2, 'the other one, too', 20_000);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 2, active: 1 });
     expect(await queues.lockOf(queue, sent)).toBeDefined();
     await waitFor(async () => !(await set.redis.smembers('ls:instances')).includes(dead), 'the dead one is forgotten');
   } finally {
