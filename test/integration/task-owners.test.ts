@@ -322,20 +322,21 @@ describe('a task that was not accepted because its row did not come in time', ()
   test('leaves its queue, and never runs, also when the row comes after all', async ({ start }) => {
     let write = (): void => undefined;
     const late = new Promise<void>((resolve) => (write = resolve));
-    let db: World['db'] | undefined;
+    const world: { db?: World['db'] } = {};
     const one: World = await start({
       commit: (batch) => {
         // The statement goes on by itself, beyond the deadline of who waits for it.
         void late.then(async () => {
-          if (db !== undefined) await insertAcceptedTasks(db, batch);
+          if (world.db !== undefined) await insertAcceptedTasks(world.db, batch);
         });
         return Promise.reject(new Error('the statement took too long'));
       },
     });
-    db = one.db;
+    world.db = one.db;
     const target = aQueueTarget();
     expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
-    const rows = async () => (await one.db.query<{ id: TaskId; status: string }>('select id, status from tasks')).rows;
+    const rows = async () =>
+      (await one.db.query<{ status: string }>('select status from tasks where queue = $1', [target.queue])).rows;
     await waitFor(async () => {
       await drained(one);
       return (await rows()).length === 1;
@@ -353,11 +354,11 @@ describe('a task that was not accepted because its row did not come in time', ()
 
   test('gets its row when a container has it already', async ({ start }) => {
     let failures = 1;
-    let db: World['db'] | undefined;
+    const world: { db?: World['db'] } = {};
     const link = new PlayedLink();
     const one: World = await start({
       commit: async (batch) => {
-        if (db === undefined) throw new Error('no database');
+        if (world.db === undefined) throw new Error('no database');
         failures -= 1;
         if (failures >= 0) {
           // Somebody's wake-up brings it to a container while the statement hangs.
@@ -365,10 +366,10 @@ describe('a task that was not accepted because its row did not come in time', ()
           await sent(link);
           throw new Error('the statement took too long');
         }
-        await insertAcceptedTasks(db, batch);
+        await insertAcceptedTasks(world.db, batch);
       },
     });
-    db = one.db;
+    world.db = one.db;
     const target = aQueueTarget();
     one.container(target.queue, link);
     expect(await one.tasks.submit(target, { input: '{"seen":1}' })).toMatchObject({ kind: 'unavailable' });

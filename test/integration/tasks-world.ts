@@ -23,8 +23,8 @@ import { TaskSweep } from '#scheduler/tasks/sweep.ts';
 import type { EndRequest } from '#scheduler/tasks/task-actions.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';
-import type { Process } from './tasks-fixture.ts';
-import { aProcess, aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
+import type { PlayedLink, Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
 
 /** A process whose tasks reach the database, with the leader's parts that see to them. */
 export interface World extends Process {
