@@ -50,8 +50,7 @@ async function commandsDuring(set: ReplicaSet, about: readonly string[], work: (
     // What a script does inside is part of its one command.
     if (source === 'lua') return;
     const text = args.join(' ');
-    if (about.some((one) => text.includes(one)) || /^publish ls:(replies|links):/i.test(text))
-      seen.push(text.slice(0, 120));
+    if (about.some((one) => text.includes(one)) || /^publish ls:(replies|links):/i.test(text)) seen.push(text);
   });
   await work();
   monitor.disconnect();
@@ -84,11 +83,15 @@ test('a call costs at most 6 commands of Redis, one that crosses replicas two mo
   const local = await countAt(near);
   const crossing = await countAt(far);
   const told = (seen: string[]): number => seen.filter((text) => /^publish ls:(replies|links):/i.test(text)).length;
+  // Written once, at its end: the replica that accepted a task writes nothing of one that ended elsewhere.
+  const records = (seen: string[]): number => seen.join(' ').match(/ls:task:[0-9a-f-]{36}/g)?.length ?? 0;
+  // On a busy machine a call or two take so long that they are written twice.
+  for (const seen of [local, crossing]) expect(records(seen)).toBeLessThanOrEqual(calls + 5);
   expect(told(local)).toBe(0);
   expect(told(crossing)).toBe(2 * calls);
   // A round of the scaling loop may fall in between.
   expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(6.5);
-  expect(crossing.length - local.length, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(2 * calls + 10);
+  expect(crossing.length - local.length, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(2 * calls + 6);
 });
 
 test('a task stopped at one replica ends at the other, where its handler runs and its caller waits', async ({
