@@ -311,10 +311,8 @@ export class Autoscaler {
         const { count, wanted, probe } = decision;
         log.info({ queue, count, wanted, tasks: depth && totalOf(depth), probe }, 'scaling up');
         metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : 'queue_depth' }, count);
-        for (let index = 0; index < count && target !== undefined; index += 1) {
-          const entry = await book.create(target);
-          if (probe && entry !== undefined) breakers.probes(queue, entry.row.id);
-        }
+        const created = target === undefined ? [] : await book.createMany(target, count);
+        if (probe) for (const { row } of created) breakers.probes(queue, row.id);
         break;
       }
       case 'stop':

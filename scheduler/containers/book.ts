@@ -9,17 +9,23 @@ import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Queryable } from '../store/db.ts';
-import type { ContainerChange, ContainerRow, NewContainer } from '../store/queries/containers.ts';
+import { GroupedWrites } from '../store/grouped-writes.ts';
+import type {
+  ContainerChange,
+  ContainerMove,
+  ContainerRow,
+  MoveOutcome,
+  NewContainer,
+} from '../store/queries/containers.ts';
 import {
   containersById,
-  insertContainer,
-  insertContainerAsLeader,
+  insertContainers,
   listLiveContainers,
   liveContainerRevisions,
   liveContainersOfMachine,
+  MAX_CONTAINER_BATCH,
+  moveContainers,
   recordRejections,
-  transitionAsLeader,
-  transitionContainer,
 } from '../store/queries/containers.ts';
 import type { ContainerReads, ContainerView } from './container-view.ts';
 import type { StoredSpec } from './spec.ts';
@@ -54,6 +60,8 @@ export interface Book extends Pick<
 > {
   /** undefined: not written, because whoever decided it does not lead any more. */
   create(target: Target, options?: { readonly warmUp?: boolean }): Promise<BookEntry | undefined>;
+  /** So many at once; fewer were written when whoever decided it does not lead any more. */
+  createMany(target: Target, count: number): Promise<readonly BookEntry[]>;
 }
 
 export interface MoveOptions {
@@ -67,6 +75,7 @@ export interface MoveOptions {
 /** Containers that ended, remembered so that late news of them does not bring them back. */
 const MOST_ENDED = 10_000;
 const READ_BATCH = 500;
+const MOST_MOVES_WAITING = 100 * MAX_CONTAINER_BATCH;
 
 export class ContainerBook implements ContainerReads {
   readonly #db: Queryable;
@@ -78,6 +87,8 @@ export class ContainerBook implements ContainerReads {
   readonly #listeners: ((change: BookChange) => void)[] = [];
   readonly #written: ((id: ContainerId) => void)[] = [];
   readonly #ended = new Set<ContainerId>();
+  /** Moves of one moment go to the database together. */
+  readonly #moves: GroupedWrites<ContainerMove, MoveOutcome>;
   #refused = 0;
   #refusedLeaderWrites = 0;
 
@@ -85,6 +96,12 @@ export class ContainerBook implements ContainerReads {
     this.#db = parts.db;
     this.#log = parts.log;
     this.#clock = parts.clock;
+    this.#moves = new GroupedWrites({
+      write: (moves) => moveContainers(parts.db, moves),
+      mostAtOnce: MAX_CONTAINER_BATCH,
+      mostWaiting: MOST_MOVES_WAITING,
+      what: 'moves of containers',
+    });
   }
 
   onChange(listener: (change: BookChange) => void): void {
@@ -105,22 +122,39 @@ export class ContainerBook implements ContainerReads {
 
   /** One more container of that target, PENDING. */
   async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<BookEntry> {
-    return this.#created(await insertContainer(this.#db, newContainerOf(target, options.warmUp)));
+    const [entry] = await this.#insert(target, 1, options.warmUp);
+    if (entry === undefined) throw new Error('a container that nobody refused was not written');
+    return entry;
   }
 
-  /** The same, as the leader with that number. @returns undefined: a higher one has led meanwhile */
-  async createAsLeader(target: Target, fence: number, warmUp?: boolean): Promise<BookEntry | undefined> {
-    const container = newContainerOf(target, warmUp);
-    const row = await insertContainerAsLeader(this.#db, container, fence);
-    if (row !== undefined) return this.#created(row);
-    this.refuseLeader(container.id, 'create');
-    return undefined;
+  /** So many of that target, in as few statements as go, as the leader with that number. @returns fewer: a higher one has led meanwhile */
+  async createAsLeader(target: Target, count: number, fence: number, warmUp?: boolean): Promise<readonly BookEntry[]> {
+    const created: BookEntry[] = [];
+    while (created.length < count) {
+      const entries = await this.#insert(target, Math.min(count - created.length, MAX_CONTAINER_BATCH), warmUp, fence);
+      if (entries.length === 0) {
+        this.refuseLeader(undefined, 'create');
+        break;
+      }
+      created.push(...entries);
+    }
+    return created;
   }
 
-  #created(row: ContainerRow): BookEntry {
-    this.learn([row]);
-    this.#tellWritten(row.id);
-    return this.#entries.get(row.id) ?? entryOf(row);
+  /** So many of that target. */
+  async createMany(target: Target, count: number): Promise<readonly BookEntry[]> {
+    const created: BookEntry[] = [];
+    while (created.length < count)
+      created.push(...(await this.#insert(target, Math.min(count - created.length, MAX_CONTAINER_BATCH))));
+    return created;
+  }
+
+  async #insert(target: Target, count: number, warmUp = false, fence?: number): Promise<readonly BookEntry[]> {
+    const ids = Array.from({ length: count }, () => newContainerId(target.kind, target.stubId));
+    const rows = (await insertContainers(this.#db, ids, newContainersOf(target, warmUp), fence)) ?? [];
+    this.learn(rows);
+    for (const { id } of rows) this.#tellWritten(id);
+    return rows.map((row) => this.#entries.get(row.id) ?? entryOf(row));
   }
 
   /** Moves one container. */
@@ -165,10 +199,9 @@ export class ContainerBook implements ContainerReads {
     fence: number | undefined,
   ): Promise<ContainerRow | undefined> {
     const from = { states: [row.state], epoch: row.epoch };
-    if (fence === undefined) return await transitionContainer(this.#db, row.id, from, to, change);
-    const written = await transitionAsLeader(this.#db, row.id, from, to, change, fence);
+    const written = await this.#moves.write({ id: row.id, from, to, change, fence });
     if (written.kind === 'stale') this.refuseLeader(row.id, event);
-    return written.kind === 'written' ? written.row : undefined;
+    return written.kind === 'written' ? { ...written.row, spec: row.spec } : undefined;
   }
 
   /** Desired state of a replica that does not lead, or not any more, is counted and changes nothing. */
@@ -311,13 +344,12 @@ export class ContainerBook implements ContainerReads {
   }
 }
 
-function newContainerOf(target: Target, warmUp: boolean | undefined): NewContainer {
+function newContainersOf(target: Target, warmUp: boolean): Omit<NewContainer, 'id'> {
   return {
-    id: newContainerId(target.kind, target.stubId),
     workspaceId: target.workspaceId,
     stubId: target.stubId,
     deploymentId: target.deploymentId,
-    spec: warmUp === true ? { ...specOf(target), warmUp: true } : specOf(target),
+    spec: warmUp ? { ...specOf(target), warmUp: true } : specOf(target),
     slots: slotsOf(target),
   };
 }

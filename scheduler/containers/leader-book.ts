@@ -16,10 +16,19 @@ export class LeaderBook implements Book {
   }
 
   async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<BookEntry | undefined> {
+    const [entry] = await this.#create(target, 1, options.warmUp);
+    return entry;
+  }
+
+  createMany(target: Target, count: number): Promise<readonly BookEntry[]> {
+    return this.#create(target, count);
+  }
+
+  async #create(target: Target, count: number, warmUp?: boolean): Promise<readonly BookEntry[]> {
     const fence = this.#fence();
-    if (fence !== undefined) return await this.#book.createAsLeader(target, fence, options.warmUp);
+    if (fence !== undefined) return await this.#book.createAsLeader(target, count, fence, warmUp);
     this.#book.refuseLeader(undefined, 'create');
-    return undefined;
+    return [];
   }
 
   /** `refused` also when this replica does not lead any more. */

@@ -1,16 +1,19 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
-import type { AppId, DeploymentId, MachineId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { AppId, ContainerId, DeploymentId, MachineId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerState } from '#shared/domain/status.ts';
 import { isUniqueViolation } from '../../scheduler/store/db.ts';
 import type { Db } from '../../scheduler/store/db.ts';
 import { getOrCreateApp, listApps } from '../../scheduler/store/queries/apps.ts';
+import type { ContainerChange, MoveFrom } from '../../scheduler/store/queries/containers.ts';
 import {
+  containersById,
   deleteContainersEndedBefore,
-  insertContainer,
+  insertContainers,
   listContainers,
   listLiveContainers,
-  transitionContainer,
+  moveContainers,
 } from '../../scheduler/store/queries/containers.ts';
 import {
   deleteDeployment,
@@ -23,6 +26,7 @@ import {
   setDeploymentScale,
 } from '../../scheduler/store/queries/deployments.ts';
 import { deleteLogLinesBefore, insertLogLines, readLogLines } from '../../scheduler/store/queries/logs.ts';
+import { raiseFence } from '../../scheduler/store/queries/leadership.ts';
 import {
   deleteMachine,
   expireJoinSecrets,
@@ -324,18 +328,22 @@ describe.each(KINDS)('on %s', (kind) => {
   test('a container moves only from the states, epoch and revision that the writer read', async () => {
     const workspace = await aWorkspace(db);
     const id = aContainerId();
-    const row = await insertContainer(db, {
-      id,
+    const common = {
       workspaceId: workspace.id,
       stubId: newId<StubId>(),
       deploymentId: null,
       spec: { cpu: 1 },
       slots: 2,
-    });
+    };
+    const [row] = (await insertContainers(db, [id], common)) ?? [];
+    const move = async (from: MoveFrom, to: ContainerState, change?: ContainerChange) => {
+      const [outcome] = await moveContainers(db, [{ id, from, to, change: change ?? {} }]);
+      return outcome?.kind === 'written' ? outcome.row : undefined;
+    };
     expect(row).toMatchObject({ state: 'PENDING', epoch: 0, revision: 1, spec: { cpu: 1 } });
     const machineId = 'abcd0001' as MachineId;
     const reserve = () =>
-      transitionContainer(db, id, { states: ['PENDING'], epoch: 0 }, 'ASSIGNED', {
+      move({ states: ['PENDING'], epoch: 0 }, 'ASSIGNED', {
         machineId,
         epoch: 1,
         assignmentId: 'a',
@@ -343,9 +351,9 @@ describe.each(KINDS)('on %s', (kind) => {
     const winners = (await Promise.all([reserve(), reserve(), reserve()])).filter((won) => won !== undefined);
     expect(winners).toHaveLength(1);
     expect(winners[0]).toMatchObject({ state: 'ASSIGNED', machineId, epoch: 1, revision: 2 });
-    expect(await transitionContainer(db, id, { states: ['ASSIGNED'], epoch: 0 }, 'STARTING')).toBeUndefined();
-    expect(await transitionContainer(db, id, { states: ['ASSIGNED'], revision: 1 }, 'STARTING')).toBeUndefined();
-    const back = await transitionContainer(db, id, { states: ['ASSIGNED'], epoch: 1 }, 'PENDING', {
+    expect(await move({ states: ['ASSIGNED'], epoch: 0 }, 'STARTING')).toBeUndefined();
+    expect(await move({ states: ['ASSIGNED'], revision: 1 }, 'STARTING')).toBeUndefined();
+    const back = await move({ states: ['ASSIGNED'], epoch: 1 }, 'PENDING', {
       machineId: null,
       assignmentId: null,
       rejections: { memory: 2 },
@@ -358,7 +366,7 @@ describe.each(KINDS)('on %s', (kind) => {
       rejections: { memory: 2 },
     });
     const endedAtMs = Date.now() - 1_000;
-    const failed = await transitionContainer(db, id, { states: ['PENDING'] }, 'FAILED', {
+    const failed = await move({ states: ['PENDING'] }, 'FAILED', {
       reason: 'unplaceable',
       message: 'no\0room',
       exitCode: 3,
@@ -375,6 +383,53 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await listContainers(db, { workspaceId: workspace.id, liveOnly: false, limit: 5 })).toHaveLength(1);
     expect(await listContainers(db, { workspaceId: workspace.id, liveOnly: true, limit: 5 })).toHaveLength(0);
     expect(await deleteContainersEndedBefore(db, endedAtMs + 1, 10)).toBe(1);
+  });
+
+  test('many containers move in one statement, each by itself, and two of these at once do not deadlock', async () => {
+    const workspace = await aWorkspace(db);
+    const common = {
+      workspaceId: workspace.id,
+      stubId: newId<StubId>(),
+      deploymentId: null,
+      spec: { cpu: 1 },
+      slots: 2,
+    };
+    const ids = Array.from({ length: 40 }, aContainerId);
+    const fence = await raiseFence(db, 7);
+    expect(await insertContainers(db, ids, common, fence - 1)).toBeUndefined();
+    const rows = (await insertContainers(db, ids, common, fence)) ?? [];
+    expect(rows.map((row) => row.id).toSorted()).toEqual(ids.toSorted());
+    const from: MoveFrom = { states: ['PENDING'], epoch: 0 };
+    const [a, b, c, d] = ids as [ContainerId, ContainerId, ContainerId, ContainerId];
+    const outcomes = await moveContainers(db, [
+      { id: d, from, to: 'STOPPED', change: { reason: 'user_stop', endedAtMs: 1_000 } },
+      { id: a, from, to: 'ASSIGNED', change: { epoch: 1, gpuUuids: ['g'], scheduledAtMs: 2_000 }, fence },
+      { id: b, from: { states: ['RUNNING'] }, to: 'STOPPING', change: { reason: 'x' } },
+      { id: c, from, to: 'ASSIGNED', change: { epoch: 1 }, fence: fence - 1 },
+      { id: 'endpoint-none' as ContainerId, from, to: 'ASSIGNED' },
+    ]);
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['written', 'written', 'elsewhere', 'stale', 'elsewhere']);
+    expect((await containersById(db, [a, b, c, d])).map((row) => [row.id, row])).toEqual(
+      expect.arrayContaining([
+        [
+          a,
+          expect.objectContaining({ state: 'ASSIGNED', epoch: 1, gpuUuids: ['g'], scheduledAtMs: 2_000, reason: null }),
+        ],
+        [b, expect.objectContaining({ state: 'PENDING', revision: 1 })],
+        [c, expect.objectContaining({ state: 'PENDING', revision: 1 })],
+        [d, expect.objectContaining({ state: 'STOPPED', reason: 'user_stop', endedAtMs: 1_000, epoch: 0 })],
+      ]),
+    );
+    // Each names what it read, so of two that move the same ones in opposite orders every container is moved by exactly one.
+    const rest = ids.slice(4);
+    const all = (order: readonly ContainerId[], reason: string) =>
+      moveContainers(
+        db,
+        order.map((id) => ({ id, from, to: 'FAILED', change: { reason } })),
+      );
+    const [forth, back] = await Promise.all([all(rest, 'forth'), all(rest.toReversed(), 'back')]);
+    const written = (some: typeof forth) => some.filter(({ kind }) => kind === 'written').length;
+    expect(written(forth) + written(back)).toBe(rest.length);
   });
 
   describe('tasks', () => {

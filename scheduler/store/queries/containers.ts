@@ -1,7 +1,7 @@
 import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Queryable } from '../db.ts';
-import { dateOrNull, many, maybeOne, msOf, msOrNull, one, storableText } from '../rows.ts';
+import { dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
 export interface ContainerRow {
   readonly id: ContainerId;
@@ -60,7 +60,8 @@ interface Raw {
 }
 const COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
   reason, exit_code, message, rejections, gpu_uuids, state_before, created_at, scheduled_at, started_at, ended_at, revision`;
-const map = (row: Raw): ContainerRow => ({
+const map = (row: Raw): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
+const mapMoved = (row: Omit<Raw, 'spec'>): Omit<ContainerRow, 'spec'> => ({
   id: row.id as ContainerId,
   workspaceId: row.workspace_id as WorkspaceId,
   stubId: row.stub_id as StubId,
@@ -69,7 +70,6 @@ const map = (row: Raw): ContainerRow => ({
   machineId: row.machine_id as MachineId | null,
   assignmentId: row.assignment_id,
   epoch: row.epoch,
-  spec: row.spec,
   slots: row.slots,
   frozen: row.frozen,
   startFailures: row.start_failures,
@@ -88,50 +88,37 @@ const map = (row: Raw): ContainerRow => ({
 
 export type NewContainer = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId' | 'spec' | 'slots'>;
 
-/** PENDING, epoch 0, revision 1. */
-export function insertContainer(db: Queryable, container: NewContainer): Promise<ContainerRow> {
-  return one(
-    db,
-    `insert into containers (id, workspace_id, stub_id, deployment_id, state, spec, slots)
-     values ($1, $2, $3, $4, 'PENDING', $5::jsonb, $6) returning ${COLUMNS}`,
-    [
-      container.id,
-      container.workspaceId,
-      container.stubId,
-      container.deploymentId,
-      JSON.stringify(container.spec),
-      container.slots,
-    ],
-    map,
-  );
-}
-
 /** The highest number that has led. Writes under way share the row, so that a new leader's number waits for them, and later ones for it. */
 const LED = 'select fence from leadership where id = 1 for share';
 
-/** As {@link insertContainer}, as the leader with that fencing number. @returns undefined: a higher number has led meanwhile */
-export function insertContainerAsLeader(
+/** Containers written in one statement at the most. */
+export const MAX_CONTAINER_BATCH = 500;
+
+/**
+ * So many of one kind, PENDING, epoch 0, revision 1, all or none.
+ * @param fence - the leader's number, when a leader decided it
+ * @returns undefined: a higher number has led meanwhile
+ */
+export async function insertContainers(
   db: Queryable,
-  container: NewContainer,
-  fence: number,
-): Promise<ContainerRow | undefined> {
-  return maybeOne(
+  ids: readonly ContainerId[],
+  common: Omit<NewContainer, 'id'>,
+  fence?: number,
+): Promise<ContainerRow[] | undefined> {
+  if (ids.length === 0 || ids.length > MAX_CONTAINER_BATCH)
+    throw new RangeError(`from 1 to ${MAX_CONTAINER_BATCH} containers at a time`);
+  const { workspaceId, stubId, deploymentId, spec, slots } = common;
+  const leads = fence === undefined ? '' : 'where (select fence from led) <= $7::bigint';
+  const rows = await many(
     db,
     `with led as (${LED})
      insert into containers (id, workspace_id, stub_id, deployment_id, state, spec, slots)
-     select $1, $2, $3, $4, 'PENDING', $5::jsonb, $6::integer from led where led.fence <= $7::bigint
+     select new.id, $2::text, $3::text, $4::text, 'PENDING', $5::jsonb, $6::integer from unnest($1::text[]) as new (id) ${leads}
      returning ${COLUMNS}`,
-    [
-      container.id,
-      container.workspaceId,
-      container.stubId,
-      container.deploymentId,
-      JSON.stringify(container.spec),
-      container.slots,
-      fence,
-    ],
+    [ids, workspaceId, stubId, deploymentId, JSON.stringify(spec), slots, ...(fence === undefined ? [] : [fence])],
     map,
   );
+  return rows.length === 0 ? undefined : rows;
 }
 
 /** What a transition may write beside the state; absent leaves a column as it is, null clears it. */
@@ -153,91 +140,112 @@ export interface ContainerChange {
 }
 
 const textOrNull = (text: string | null): string | null => (text === null ? null : storableText(text));
-const SETTERS: { readonly [K in keyof Required<ContainerChange>]: [string, (value: never) => unknown] } = {
-  machineId: ['machine_id', (value: MachineId | null) => value],
-  assignmentId: ['assignment_id', (value: string | null) => value],
-  epoch: ['epoch', (value: number) => value],
-  frozen: ['frozen', (value: boolean) => value],
-  startFailures: ['start_failures', (value: number) => value],
-  reason: ['reason', textOrNull],
-  exitCode: ['exit_code', (value: number | null) => value],
-  message: ['message', textOrNull],
-  rejections: ['rejections', (value: object | null) => (value === null ? null : JSON.stringify(value))],
-  gpuUuids: ['gpu_uuids', (value: readonly string[]) => JSON.stringify(value)],
-  stateBefore: ['state_before', (value: ContainerState | null) => value],
-  scheduledAtMs: ['scheduled_at', dateOrNull],
-  startedAtMs: ['started_at', dateOrNull],
-  endedAtMs: ['ended_at', dateOrNull],
+const same = (value: unknown): unknown => value;
+/** Each change's column, its SQL type, and its value as JSON. */
+const COLUMN_OF: {
+  readonly [K in keyof Required<ContainerChange>]: readonly [string, string, (value: never) => unknown];
+} = {
+  machineId: ['machine_id', 'text', same],
+  assignmentId: ['assignment_id', 'text', same],
+  epoch: ['epoch', 'bigint', same],
+  frozen: ['frozen', 'boolean', same],
+  startFailures: ['start_failures', 'integer', same],
+  reason: ['reason', 'text', textOrNull],
+  exitCode: ['exit_code', 'integer', same],
+  message: ['message', 'text', textOrNull],
+  rejections: ['rejections', 'jsonb', same],
+  gpuUuids: ['gpu_uuids', 'jsonb', same],
+  stateBefore: ['state_before', 'text', same],
+  scheduledAtMs: ['scheduled_at', 'timestamptz', dateOrNull],
+  startedAtMs: ['started_at', 'timestamptz', dateOrNull],
+  endedAtMs: ['ended_at', 'timestamptz', dateOrNull],
 };
 
-/** What a transition was decided on. */
-export interface TransitionFrom {
+/** What a move was decided on. */
+export interface MoveFrom {
   readonly states: readonly ContainerState[];
   readonly epoch?: number;
   readonly revision?: number;
 }
 
-/**
- * Compare-and-set: moves the container when it is in one of the states (and the epoch) named.
- * @returns the row as written; undefined when it was elsewhere (a normal result: somebody else was first)
- */
-export function transitionContainer(
-  db: Queryable,
-  id: ContainerId,
-  from: TransitionFrom,
-  to: ContainerState,
-  change: ContainerChange = {},
-): Promise<ContainerRow | undefined> {
-  const { sql, params } = updateOf(id, from, to, change);
-  return maybeOne(db, `${sql} returning ${COLUMNS}`, params, map);
+/** One container from a state to another. */
+export interface ContainerMove {
+  readonly id: ContainerId;
+  readonly from: MoveFrom;
+  readonly to: ContainerState;
+  readonly change?: ContainerChange;
+  /** The leader's number, when a leader decided it. */
+  readonly fence?: number | undefined;
 }
 
-export type LeaderTransition =
-  | { readonly kind: 'written'; readonly row: ContainerRow }
+export type MoveOutcome =
+  /** The row as it is now; its recipe never changes, and is not read again. */
+  | { readonly kind: 'written'; readonly row: Omit<ContainerRow, 'spec'> }
+  /** It was in another state, epoch or revision, or does not exist: a normal result, somebody else was first. */
   | { readonly kind: 'elsewhere' }
   /** A higher fencing number has led meanwhile. */
   | { readonly kind: 'stale' };
 
-/** As {@link transitionContainer}, as the leader with that fencing number. */
-export async function transitionAsLeader(
-  db: Queryable,
-  id: ContainerId,
-  from: TransitionFrom,
-  to: ContainerState,
-  change: ContainerChange,
-  fence: number,
-): Promise<LeaderTransition> {
-  const { sql, params } = updateOf(id, from, to, change);
-  params.push(fence);
-  const leads = `(select fence from led) <= $${params.length}::bigint`;
-  const { rows } = await db.query<Raw & { leads: boolean; written_id: string | null }>(
-    `with led as (${LED}), written as (${sql} and ${leads} returning ${COLUMNS})
-     select ${leads} as leads, written.id as written_id, written.* from (select 1) as always left join written on true`,
-    params,
+const SETS = Object.values(COLUMN_OF).map(([column, type]) => {
+  const given =
+    type === 'jsonb' ? `nullif(m.change -> '${column}', 'null'::jsonb)` : `(m.change ->> '${column}')::${type}`;
+  return `${column} = case when m.change ? '${column}' then ${given} else c.${column} end`;
+});
+const MOVED_COLUMNS = COLUMNS.replace(' spec,', '');
+/** Rows are locked in the order of their ids, so that two of these at once wait for each other and never deadlock. */
+const MOVE = `with led as (${LED}),
+   m as materialized (
+     select * from json_to_recordset($1::json)
+       as m (id text, states jsonb, at_epoch bigint, at_revision bigint, to_state text, change jsonb, by_leader bigint)),
+   locked as materialized (select id from containers where id = any ($2::text[]) order by id collate "C" for update),
+   written as (
+     update containers as c set state = m.to_state, revision = c.revision + 1, updated_at = now(), ${SETS.join(', ')}
+     from m join locked using (id)
+     where c.id = m.id and m.states ? c.state and (m.at_epoch is null or c.epoch = m.at_epoch)
+       and (m.at_revision is null or c.revision = m.at_revision)
+       and (m.by_leader is null or (select fence from led) <= m.by_leader)
+     returning ${MOVED_COLUMNS.replaceAll(/\w+/g, 'c.$&')})
+   select m.id as move_id, (m.by_leader is null or (select fence from led) <= m.by_leader) as leads, written.*
+   from m left join written on written.id = m.id`;
+
+/**
+ * Compare-and-set, of many containers in one statement, each by itself: moves one when it is in one of the states (and the epoch) named.
+ * @param moves - of different containers, at most {@link MAX_CONTAINER_BATCH}
+ * @returns what became of each, in their order
+ */
+export async function moveContainers(db: Queryable, moves: readonly ContainerMove[]): Promise<readonly MoveOutcome[]> {
+  if (moves.length > MAX_CONTAINER_BATCH) throw new RangeError(`at most ${MAX_CONTAINER_BATCH} containers at a time`);
+  const ordered = moves.toSorted((a, b) => (a.id < b.id ? -1 : Number(a.id > b.id)));
+  const { rows } = await db.query<Omit<Raw, 'spec'> & { move_id: string; leads: boolean | null; id: string | null }>(
+    MOVE,
+    [JSON.stringify(ordered.map(asJson)), ordered.map(({ id }) => id)],
   );
-  const [row] = rows;
-  if (row?.leads !== true) return { kind: 'stale' };
-  return row.written_id === null ? { kind: 'elsewhere' } : { kind: 'written', row: map(row) };
+  const outcomes = new Map(
+    rows.map((row): [string, MoveOutcome] => {
+      if (row.leads !== true) return [row.move_id, { kind: 'stale' }];
+      return [row.move_id, row.id === null ? { kind: 'elsewhere' } : { kind: 'written', row: mapMoved(row) }];
+    }),
+  );
+  return moves.map(({ id }) => outcomes.get(id) ?? { kind: 'elsewhere' });
 }
 
-function updateOf(
-  id: ContainerId,
-  from: TransitionFrom,
-  to: ContainerState,
-  change: ContainerChange,
-): { readonly sql: string; readonly params: unknown[] } {
-  const params: unknown[] = [id, from.states, from.epoch ?? null, from.revision ?? null, to];
-  const sets = ['state = $5', 'revision = revision + 1', 'updated_at = now()'];
+function asJson({ id, from, to, change = {}, fence }: ContainerMove): object {
+  const changes: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(change)) {
     if (value === undefined) continue;
-    const [column, toParam] = SETTERS[key as keyof ContainerChange];
-    params.push(toParam(value as never));
-    sets.push(`${column} = $${params.length}`);
+    const [column, , toJson] = COLUMN_OF[key as keyof ContainerChange];
+    changes[column] = toJson(value as never);
   }
-  const sql = `update containers set ${sets.join(', ')}
-     where id = $1 and state = any ($2::text[]) and ($3::bigint is null or epoch = $3::bigint)
-       and ($4::bigint is null or revision = $4::bigint)`;
-  return { sql, params };
+  const { states, epoch, revision } = from;
+  return {
+    id,
+    states,
+    at_epoch: epoch ?? null,
+    at_revision: revision ?? null,
+    to_state: to,
+    change: changes,
+    by_leader: fence ?? null,
+  };
 }
 
 /** Why no machine takes it, while it waits for a place; no transition, so its revision stays. */

@@ -1,0 +1,63 @@
+// Single writes that are committed to the database many in one statement: what arrives while one commit is under way goes into the next.
+import { AppError } from '#shared/errors.ts';
+
+interface Entry<T, R> {
+  readonly item: T;
+  readonly resolve: (result: R) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export interface GroupedWritesOptions<T, R> {
+  /** One statement; its results are in the order of what it was given. */
+  readonly write: (items: readonly T[]) => Promise<readonly R[]>;
+  /** In one statement at the most. */
+  readonly mostAtOnce: number;
+  /** A database that is so far behind takes no more. */
+  readonly mostWaiting: number;
+  /** In the plural, for the error's sentence. */
+  readonly what: string;
+}
+
+export class GroupedWrites<T, R> {
+  readonly #options: GroupedWritesOptions<T, R>;
+  #waiting: Entry<T, R>[] = [];
+  #running = false;
+
+  constructor(options: GroupedWritesOptions<T, R>) {
+    this.#options = options;
+  }
+
+  /** Resolves once it is committed. @throws what `write` threw; AppError `database_unavailable` when too many wait */
+  write(item: T): Promise<R> {
+    const { mostWaiting, what } = this.#options;
+    if (this.#waiting.length >= mostWaiting) {
+      return Promise.reject(
+        new AppError('database_unavailable', `more than ${mostWaiting} ${what} wait for the database`),
+      );
+    }
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ item, resolve, reject });
+      if (!this.#running) void this.#run();
+    });
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true;
+    // Those of the same turn of the event loop go together.
+    await new Promise((resolve) => setImmediate(resolve));
+    while (this.#waiting.length > 0) await this.#writeTogether(this.#waiting.splice(0, this.#options.mostAtOnce));
+    this.#running = false;
+  }
+
+  async #writeTogether(batch: readonly Entry<T, R>[]): Promise<void> {
+    try {
+      const results = await this.#options.write(batch.map((entry) => entry.item));
+      for (const [index, entry] of batch.entries()) entry.resolve(results[index] as R);
+    } catch (error) {
+      // One that the database refuses fails alone.
+      if (batch.length > 1 && error instanceof AppError && error.code === 'database_error')
+        for (const entry of batch) await this.#writeTogether([entry]);
+      else for (const entry of batch) entry.reject(error);
+    }
+  }
+}
