@@ -61,6 +61,7 @@ export class Reservations {
   readonly #confirm: Script;
   readonly #release: Script;
   readonly #recount: Script;
+  readonly #forget: Script;
   readonly #inFlightMs: number;
 
   constructor(parts: { readonly client: Redis; readonly keys: Keys; readonly inFlightMs?: number }) {
@@ -71,6 +72,7 @@ export class Reservations {
     this.#confirm = defineScript(parts.client, 'longshoreConfirmReservation');
     this.#release = defineScript(parts.client, 'longshoreRelease');
     this.#recount = defineScript(parts.client, 'longshoreRecount');
+    this.#forget = defineScript(parts.client, 'longshoreForgetMachine');
   }
 
   /**
@@ -154,8 +156,7 @@ export class Reservations {
 
   /** A machine that is no more. */
   async forget(machineId: MachineId): Promise<void> {
-    const { capacity, reservations, devices } = this.#keys;
-    await this.#client.del(capacity(machineId), reservations(machineId), devices(machineId));
+    await this.#forget.run(...this.#keysOf(machineId), machineId);
   }
 
   #keysOf(machineId: MachineId): readonly string[] {

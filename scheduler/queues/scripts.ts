@@ -10,6 +10,7 @@ const SCRIPTS = {
   longshoreReserve: { file: 'reserve.lua', numberOfKeys: 6 },
   longshoreConfirmReservation: { file: 'confirm-reservation.lua', numberOfKeys: 2 },
   longshoreRelease: { file: 'release.lua', numberOfKeys: 5 },
+  longshoreForgetMachine: { file: 'forget-machine.lua', numberOfKeys: 5 },
   longshoreRecount: { file: 'recount.lua', numberOfKeys: 6 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
 } as const satisfies Record<string, { readonly file: string; readonly numberOfKeys?: number }>;

@@ -175,6 +175,43 @@ describe('a reservation', () => {
   });
 });
 
+describe('Scheduler crash mid-step', () => {
+  test('what was reserved, dropped by the next leader’s count, and never written is settled once, not for ever', async ({
+    ground,
+  }) => {
+    const { reservations } = ground;
+    await reservations.recount(aCount(), FENCE);
+    const flying = aReservation({ gpuUuids: ['GPU-1'] });
+    await reservations.reserve(flying, FENCE);
+    await waitFor(async () => (await reservations.overdue()).length === 1, 'it is overdue');
+    await reservations.recount(aCount(), FENCE);
+    expect(await reservations.release(flying)).toBe(false);
+    expect(await reservations.overdue()).toEqual([]);
+  });
+
+  test('a machine that is no more leaves nothing behind, and what was on it can be placed elsewhere', async ({
+    ground,
+    redis,
+  }) => {
+    const { reservations, keys } = ground;
+    await reservations.recount(aCount(), FENCE);
+    const there = aReservation({ gpuUuids: ['GPU-1'] });
+    await reservations.reserve(there, FENCE);
+    const other = 'm0000002' as MachineId;
+    await reservations.recount(aCount({ machineId: other }), FENCE);
+    await reservations.forget(MACHINE);
+    await reservations.release(there);
+    const elsewhere = { ...there, machineId: other, assignmentId: randomUUID(), epoch: 2 };
+    expect(await reservations.reserve(elsewhere, FENCE)).toBe('reserved');
+    await reservations.confirm(elsewhere);
+    // Its counts come late, or twice: what is placed elsewhere by now is not touched.
+    await reservations.forget(MACHINE);
+    expect(await redis.connect().hgetall(keys.assignments)).toEqual({ [there.containerId]: elsewhere.assignmentId });
+    expect(await reservations.overdue()).toEqual([]);
+    expect(await redis.connect().zcard(keys.reserving)).toBe(0);
+  });
+});
+
 describe('a count', () => {
   test('sets what is there to what is said, and tells what was different', async ({ ground, redis }) => {
     const { reservations, keys } = ground;

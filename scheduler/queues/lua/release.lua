@@ -1,7 +1,9 @@
--- Gives back what one assignment holds. For anyone but its owner (assignment and epoch) nothing changes; may be repeated.
+-- Gives back what one assignment holds. For anyone but its owner (assignment and epoch) nothing of what is held changes; may be repeated.
 -- KEYS: 1 the machine's free amounts  2 its reservations  3 its leased devices  4 assignments of containers  5 in flight (as in reserve.lua)
 -- ARGV: 1 assignment  2 epoch  3 container  4 member of the in-flight set
 -- Answer: 1 released, 0 it held nothing
+-- In flight or not: a count may have dropped the reservation before, and left this.
+redis.call('ZREM', KEYS[5], ARGV[4])
 local text = redis.call('HGET', KEYS[2], ARGV[1])
 if not text then return 0 end
 local held = cjson.decode(text)
@@ -21,5 +23,4 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
 end
 redis.call('HDEL', KEYS[2], ARGV[1])
 if redis.call('HGET', KEYS[4], ARGV[3]) == ARGV[1] then redis.call('HDEL', KEYS[4], ARGV[3]) end
-redis.call('ZREM', KEYS[5], ARGV[4])
 return 1
