@@ -42,7 +42,7 @@ export interface Machine {
   rebooted: boolean;
   /** What its agent still has although no row places it there: in the way until it is gone. */
   strangers: ReadonlyMap<ContainerId, Stranger>;
-  /** Of the file system that holds images, as last told; null: not known. */
+  /** Of the file system that holds images, as its agent last told this process; null: not known here. */
   diskFreeBytes: number | null;
 }
 
@@ -127,7 +127,8 @@ export class Machines implements MachineService {
       sessionId: undefined,
       suspectSinceMs: away ? (before?.suspectSinceMs ?? this.#silentSince(row)) : null,
       lastSeenAtMs: row.lastSeenAtMs,
-      diskFreeBytes: diskFreeOf(row.inventory as Inventory__Output | null),
+      // What was free when its session began, elsewhere or long ago, says nothing about now.
+      diskFreeBytes: null,
       rebooted: before?.rebooted ?? false,
       strangers: strangersOf(row),
     };

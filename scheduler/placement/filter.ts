@@ -44,6 +44,7 @@ export interface PlacementRequest {
   readonly poolName: string;
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
+  /** What it brings to a machine that has none of its deployment yet. */
   readonly diskBytes: number;
   /** Models in order of preference; `any` matches all. Empty: none. */
   readonly gpu: readonly string[];
@@ -115,9 +116,15 @@ function capacityRejection(machine: PlacementMachine, request: PlacementRequest)
   const kept = request.gpuCount === 0 ? keptForGpus(machine) : NOTHING;
   if (machine.freeCpuMillicores - kept.cpuMillicores < request.cpuMillicores) return 'cpu';
   if (machine.freeMemoryBytes - kept.memoryBytes < request.memoryBytes) return 'memory';
-  if (machine.freeDiskBytes !== null && machine.freeDiskBytes < request.diskBytes) return 'disk';
+  if (!fitsOnDisk(machine, request)) return 'disk';
   return undefined;
 }
+
+/** Where one of the same deployment is, its code is too. */
+const fitsOnDisk = (
+  { freeDiskBytes, machineId }: PlacementMachine,
+  { diskBytes, siblings }: PlacementRequest,
+): boolean => freeDiskBytes === null || freeDiskBytes >= diskBytes || (siblings.get(machineId) ?? 0) > 0;
 
 const NOTHING = { cpuMillicores: 0, memoryBytes: 0 };
 

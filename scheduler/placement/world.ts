@@ -5,9 +5,10 @@ import type { Machine, Machines } from '../fleet/machines.ts';
 import { blockingConditions } from '../fleet/machines.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 
-/** Below this an image does not unpack: a machine with less takes nothing new. */
-const DISK_FLOOR_BYTES = 512 * 1024 ** 2;
-/** An archive is kept packed and unpacked. */
+/**
+ * An archive is kept packed and unpacked. Nothing else is asked for: whether a disk is too full for images is a share of that disk, so the machine judges and says it (`DiskPressure`);
+ * a small one that works is refused nothing.
+ */
 const CODE_ON_DISK = 4;
 
 export interface WorldParts {
@@ -64,7 +65,7 @@ export class PlacementWorld {
       poolName: spec.poolName,
       cpuMillicores: spec.cpuMillicores,
       memoryBytes: spec.memoryBytes,
-      diskBytes: DISK_FLOOR_BYTES + Number(spec.wire.code?.size ?? 0) * CODE_ON_DISK,
+      diskBytes: Number(spec.wire.code?.size ?? 0) * CODE_ON_DISK,
       gpu: spec.gpu,
       gpuCount: spec.gpuCount,
       image: spec.wire.image ?? '',

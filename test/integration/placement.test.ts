@@ -2,6 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect } from 'vitest';
 import { tellGivenUp } from '#scheduler/compose/placement.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
+import type { StubId } from '#shared/domain/ids.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import type { Reservation } from '#scheduler/placement/reservations.ts';
@@ -123,6 +125,33 @@ describe('what has no place', () => {
     expect(await bindVolumes(db, [here], 'another0' as World['link']['machineId'])).toBe(false);
     const waiting = await mounting(elsewhere);
     await waitFor(() => waiting.rejections?.['volume'] === 1, 'it says that its volume is elsewhere');
+  });
+});
+
+describe('a small disk', () => {
+  const MIB = 1024 ** 2;
+  const hello = async (world: World, diskFreeBytes: number): Promise<void> => {
+    const { machineId } = world.link;
+    const disk = { diskTotalBytes: 256 * MIB, diskFreeBytes };
+    const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [], ...disk };
+    const said = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
+    await world.machines.hello(machineId, 's2', said as unknown as Parameters<Machines['hello']>[2]);
+    await world.machines.reported(machineId, 's2');
+    world.machines.ready(machineId, 's2');
+  };
+
+  test('is refused nothing that fits; what does not fit says so; a machine that says DiskPressure takes nothing', async ({
+    world,
+  }) => {
+    await hello(world, 100 * MIB);
+    world.placer.start();
+    await isAssigned(await wanting(world, [], 0));
+    const code = { objectId: 'o', sha256: 'a'.repeat(64), sizeBytes: 60 * MIB } as NonNullable<World['target']['code']>;
+    const large = await world.book.create({ ...world.target, queue: queueNameOf(null, 'other' as StubId), code });
+    await waitFor(() => large.rejections?.['disk'] === 1, 'it says that the disk is too small');
+    world.machines.heartbeat(world.link.machineId, 's2', ['DiskPressure'], 100 * MIB);
+    const next = await wanting(world, [], 0);
+    await waitFor(() => next.rejections?.['condition'] === 1, 'it says that the machine has a condition');
   });
 });
 

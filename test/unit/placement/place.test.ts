@@ -245,6 +245,11 @@ describe('why a machine is rejected', () => {
     ['anti_affinity', aMachine({ machineId: 'm-refused' as MachineId }), aRequest({ avoid: ids('m-refused') })],
     ['quota', aMachine(), aRequest({ overQuota: true })],
     [undefined, aMachine({ freeCpuMillicores: 1000, freeMemoryBytes: 512 * MIB }), aRequest()],
+    [
+      undefined,
+      aMachine({ machineId: 'm-code' as MachineId, freeDiskBytes: 9 }),
+      aRequest({ diskBytes: 10, siblings: new Map([['m-code' as MachineId, 1]]) }),
+    ],
     [undefined, aMachine({ freeDiskBytes: 10, arch: '' }), aRequest({ diskBytes: 10, arch: 'arm64' })],
   ] as const)('%s', (reason, given, wanted) => {
     expect(rejectionOf(given, wanted)).toBe(reason);
