@@ -162,6 +162,7 @@ export class Link {
         protocol: PROTOCOL_VERSION,
         inventory: await this.#parts.inventory(),
         observed: this.#parts.observedAll(),
+        conditions: { names: [...this.#parts.conditions()] },
       },
     };
     if (this.#abort.signal.aborted) return;

@@ -381,6 +381,7 @@ export class Machines implements MachineService {
       agentVersion: hello.version,
       hostname: hello.inventory?.hostname ?? '',
       inventory: hello.inventory ?? {},
+      conditions: hello.conditions?.names ?? null,
       replica: this.#instance,
     });
     if (row === undefined) throw new AppError('machine_not_found', `machine ${machineId} does not exist any more`);
@@ -389,7 +390,7 @@ export class Machines implements MachineService {
       row,
       health: (known && healthAfter(known.health, 'hello')) ?? 'RECONCILING',
       inventory: hello.inventory,
-      conditions: [],
+      conditions: row.conditions,
       sessionId,
       suspectSinceMs: null,
       lastSeenAtMs: this.#clock.nowMs(),
@@ -462,14 +463,23 @@ export class Machines implements MachineService {
     if (diskFreeBytes > 0) machine.diskFreeBytes = diskFreeBytes;
     machine.lastSeenAtMs = this.#clock.nowMs();
     this.#seen.add(machineId);
-    const changed = conditions.join() !== machine.conditions.join();
+    const isSame = (known: readonly string[]): boolean => known.join() === conditions.join();
+    const changed = !isSame(machine.conditions);
     machine.conditions = conditions;
-    if (!changed) return;
-    void updateMachine(this.#db, machineId, { conditions, ifSessionEpoch: machine.row.sessionEpoch }).then(
-      () => this.#wrote(machineId),
-      (error: unknown) => this.#log.warn({ err: error, machineId }, 'machine conditions not written'),
-    );
-    this.#tell(machine);
+    if (changed) this.#tell(machine);
+    if (!isSame(machine.row.conditions)) void this.#writeConditions(machine);
+  }
+
+  /** The leader may be another replica, which goes by the row. What could not be written is, with the next heartbeat. */
+  async #writeConditions(machine: Machine): Promise<void> {
+    const { conditions, row } = machine;
+    try {
+      if (!(await updateMachine(this.#db, row.id, { conditions, ifSessionEpoch: row.sessionEpoch }))) return;
+      machine.row = { ...machine.row, conditions };
+      this.#wrote(row.id);
+    } catch (error) {
+      this.#log.warn({ err: error, machineId: row.id }, 'machine conditions not written, trying again');
+    }
   }
 
   /** What the operator wants of it, as written to its row. */

@@ -231,9 +231,20 @@ export class Session {
     const entry = book.get(ack.containerId as ContainerId);
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.assignmentId !== ack.assignmentId)
       return;
+    // Placed in the moment in which it was cordoned: nothing has been created yet, and nothing will be (I5).
+    if (entry.row.state === 'ASSIGNED' && !this.#takesWork()) {
+      const change = { machineId: null, assignmentId: null };
+      await book.transition(entry.row.id, 'revoke', { epoch: ack.epoch, change });
+      return;
+    }
     const moved = await book.transition(entry.row.id, 'ack', { epoch: ack.epoch });
     if (moved !== 'moved' && moved !== 'already') return;
     this.#write({ proceed: { assignmentId: ack.assignmentId, containerId: ack.containerId, epoch: ack.epoch } });
+  }
+
+  #takesWork(): boolean {
+    const row = this.#parts.machines.get(this.machineId)?.row;
+    return row?.intent === 'active' && !row.systemCordon;
   }
 
   async #refuse(refuse: Refuse__Output): Promise<void> {

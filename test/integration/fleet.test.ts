@@ -6,7 +6,9 @@ import { Server, status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { ObjectId } from '#shared/domain/ids.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
+import { isSchedulable } from '#scheduler/fleet/machines.ts';
 import { listenLocally } from '#scheduler/fleet/local-socket.ts';
+import { machinesById } from '#scheduler/store/queries/machines.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { becomes, codeOf, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
 
@@ -165,6 +167,49 @@ describe('a container on its machine', () => {
     await waitFor(() => fleet.machines.get(agent.machineId)?.conditions.length === 1, 'all of it was handled');
     expect(entry.row.state).toBe('PENDING');
     expect(control.messages.some((message) => message.proceed)).toBe(false);
+  });
+
+  test('an assignment made in the moment of a cordon is not acknowledged: nothing is created there', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    const machine = fleet.machines.get(agent.machineId);
+    if (machine === undefined) throw new Error('there is no machine');
+    fleet.machines.setIntent(machine, 'cordoned');
+    const entry = await fleet.assigned(await fleet.target(), agent.machineId);
+    const { assignmentId, epoch, id: containerId } = entry.row;
+    control.stream.write({ ack: { assignmentId: assignmentId ?? '', containerId, epoch } });
+    await waitFor(() => entry.row.state === 'PENDING', 'it looks for another place');
+    expect(entry.row.machineId).toBeNull();
+    expect(control.messages.some((message) => message.proceed)).toBe(false);
+  });
+
+  test('what is wrong with a machine is known from its first word, kept over a session, and forgotten everywhere when it is over', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const first = agent.control();
+    first.stream.write({ hello: { ...agent.hello(), conditions: { names: ['DockerDown'] } } });
+    await becomes(fleet, agent, 'READY');
+    const machine = () => {
+      const found = fleet.machines.get(agent.machineId);
+      if (found === undefined) throw new Error('there is no machine');
+      return found;
+    };
+    expect(isSchedulable(machine())).toBe(false);
+    // An agent that says it with its first heartbeat only.
+    const second = await agent.connect();
+    await becomes(fleet, agent, 'READY');
+    expect(isSchedulable(machine())).toBe(false);
+    second.stream.write({ heartbeat: { sentAtMs: 1, conditions: [] } });
+    await waitFor(() => isSchedulable(machine()), 'it takes work again');
+    await waitFor(async () => {
+      const [row] = await machinesById(fleet.db, [agent.machineId]);
+      return row?.conditions.length === 0;
+    }, 'whoever reads the row knows it too');
   });
 
   test('only its own machine gets its code', async ({ fleet, agents }) => {

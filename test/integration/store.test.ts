@@ -302,6 +302,7 @@ describe.each(KINDS)('on %s', (kind) => {
         agentVersion: '1',
         hostname: 'h',
         inventory: { cpu: 4 },
+        conditions: null,
         replica: null,
       };
       const first = await recordHello(db, hello);
@@ -318,6 +319,8 @@ describe.each(KINDS)('on %s', (kind) => {
         inventory: { cpu: 4 },
         intent: 'active',
       });
+      expect((await recordHello(db, hello))?.conditions).toEqual(['DiskPressure']);
+      expect((await recordHello(db, { ...hello, conditions: [] }))?.conditions).toEqual([]);
       expect(await deleteMachine(db, machine.id)).toBe(true);
       expect(await machineById(db, machine.id)).toBeUndefined();
       expect((await listMachines(db)).some((row) => row.id === machine.id)).toBe(false);

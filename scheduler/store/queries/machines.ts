@@ -231,6 +231,8 @@ export function recordHello(
     readonly agentVersion: string;
     readonly hostname: string;
     readonly inventory: object;
+    /** null: not said; what it had before counts until its first heartbeat. */
+    readonly conditions: readonly string[] | null;
     /** Whose link it is from now on. */
     readonly replica: InstanceId | null;
   },
@@ -238,11 +240,19 @@ export function recordHello(
   return maybeOne(
     db,
     `with before as (select boot_id from machines where id = $1), m as (
-       update machines set boot_id = $2, goodbye = null, agent_version = $3, hostname = $4, inventory = $5::jsonb, health = 'RECONCILING', replica = $6,
+       update machines set boot_id = $2, goodbye = null, agent_version = $3, hostname = $4, inventory = $5::jsonb, conditions = coalesce($7::jsonb, conditions), health = 'RECONCILING', replica = $6,
          session_epoch = session_epoch + 1, last_seen_at = now(), updated_at = now()
        where id = $1 and deleted_at is null returning *
      ) select ${COLUMNS}, (select boot_id from before) as boot_id_before from m join pools p on p.id = m.pool_id`,
-    [hello.id, hello.bootId, hello.agentVersion, hello.hostname, JSON.stringify(hello.inventory), hello.replica],
+    [
+      hello.id,
+      hello.bootId,
+      hello.agentVersion,
+      hello.hostname,
+      JSON.stringify(hello.inventory),
+      hello.replica,
+      hello.conditions === null ? null : JSON.stringify(hello.conditions),
+    ],
     (row: Raw & { readonly boot_id_before: string | null }) => ({ ...map(row), bootIdBefore: row.boot_id_before }),
   );
 }

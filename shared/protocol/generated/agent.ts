@@ -9,6 +9,7 @@ import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown_
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
 import type { CancelTask as _longshore_agent_v1_CancelTask, CancelTask__Output as _longshore_agent_v1_CancelTask__Output } from './longshore/agent/v1/CancelTask.ts';
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from './longshore/agent/v1/CodeArchive.ts';
+import type { Conditions as _longshore_agent_v1_Conditions, Conditions__Output as _longshore_agent_v1_Conditions__Output } from './longshore/agent/v1/Conditions.ts';
 import type { ContainerSpec as _longshore_agent_v1_ContainerSpec, ContainerSpec__Output as _longshore_agent_v1_ContainerSpec__Output } from './longshore/agent/v1/ContainerSpec.ts';
 import type { ControlFromAgent as _longshore_agent_v1_ControlFromAgent, ControlFromAgent__Output as _longshore_agent_v1_ControlFromAgent__Output } from './longshore/agent/v1/ControlFromAgent.ts';
 import type { ControlToAgent as _longshore_agent_v1_ControlToAgent, ControlToAgent__Output as _longshore_agent_v1_ControlToAgent__Output } from './longshore/agent/v1/ControlToAgent.ts';
@@ -64,6 +65,7 @@ export interface ProtoGrpcType {
         BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
         CancelTask: MessageTypeDefinition<_longshore_agent_v1_CancelTask, _longshore_agent_v1_CancelTask__Output>
         CodeArchive: MessageTypeDefinition<_longshore_agent_v1_CodeArchive, _longshore_agent_v1_CodeArchive__Output>
+        Conditions: MessageTypeDefinition<_longshore_agent_v1_Conditions, _longshore_agent_v1_Conditions__Output>
         ContainerSpec: MessageTypeDefinition<_longshore_agent_v1_ContainerSpec, _longshore_agent_v1_ContainerSpec__Output>
         ControlFromAgent: MessageTypeDefinition<_longshore_agent_v1_ControlFromAgent, _longshore_agent_v1_ControlFromAgent__Output>
         ControlToAgent: MessageTypeDefinition<_longshore_agent_v1_ControlToAgent, _longshore_agent_v1_ControlToAgent__Output>

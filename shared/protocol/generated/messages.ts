@@ -6,6 +6,7 @@ export type * from './longshore/agent/v1/AttemptsKnown.ts';
 export type * from './longshore/agent/v1/BodyChunk.ts';
 export type * from './longshore/agent/v1/CancelTask.ts';
 export type * from './longshore/agent/v1/CodeArchive.ts';
+export type * from './longshore/agent/v1/Conditions.ts';
 export type * from './longshore/agent/v1/ContainerSpec.ts';
 export type * from './longshore/agent/v1/ControlFromAgent.ts';
 export type * from './longshore/agent/v1/ControlToAgent.ts';

@@ -2,6 +2,7 @@
 
 import type { Inventory as _longshore_agent_v1_Inventory, Inventory__Output as _longshore_agent_v1_Inventory__Output } from '../../../longshore/agent/v1/Inventory.ts';
 import type { ObservedContainer as _longshore_agent_v1_ObservedContainer, ObservedContainer__Output as _longshore_agent_v1_ObservedContainer__Output } from '../../../longshore/agent/v1/ObservedContainer.ts';
+import type { Conditions as _longshore_agent_v1_Conditions, Conditions__Output as _longshore_agent_v1_Conditions__Output } from '../../../longshore/agent/v1/Conditions.ts';
 
 export interface Hello {
   'machineId'?: (string);
@@ -11,6 +12,7 @@ export interface Hello {
   'protocol'?: (number);
   'inventory'?: (_longshore_agent_v1_Inventory | null);
   'observed'?: (_longshore_agent_v1_ObservedContainer)[];
+  'conditions'?: (_longshore_agent_v1_Conditions | null);
 }
 
 export interface Hello__Output {
@@ -21,4 +23,5 @@ export interface Hello__Output {
   'protocol': (number);
   'inventory': (_longshore_agent_v1_Inventory__Output | null);
   'observed': (_longshore_agent_v1_ObservedContainer__Output)[];
+  'conditions': (_longshore_agent_v1_Conditions__Output | null);
 }
