@@ -1,9 +1,9 @@
 // A job for which this replica has no room: the replica that most likely has some is told, and passes it on when it has none either. One message and one fetch for a task that crosses; who was asked
 // travels along, so that a wake-up ends. A lost one is found by the sweep.
 import type { ContainerId, InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { BookChange, ContainerBook } from '../containers/book.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
-import type { Machines } from '../fleet/machines.ts';
+import type { Machine, Machines } from '../fleet/machines.ts';
 import type { Presence } from '../presence.ts';
 import type { Bus } from './bus.ts';
 import type { Loads } from './loads.ts';
@@ -18,21 +18,28 @@ export interface WakesParts {
   readonly bus: Bus;
   readonly channelOf: (replica: InstanceId) => string;
   readonly instance: InstanceId;
-  readonly book: Pick<ContainerBook, 'ofQueue'>;
-  readonly machines: Pick<Machines, 'get'>;
-  readonly presence: Pick<Presence, 'isAlive'>;
+  readonly book: Pick<ContainerBook, 'ofQueue' | 'ofMachine' | 'onChange'>;
+  readonly machines: Pick<Machines, 'get' | 'onChange'>;
+  readonly presence: Pick<Presence, 'isAlive' | 'ask'>;
   readonly loads: Pick<Loads, 'of' | 'isHere'>;
   readonly dispatcher: () => Pick<Dispatcher, 'wakeHere'>;
 }
 
 /** Containers of a queue looked at for one wake-up; beyond them any of these will do. */
 const MOST_LOOKED_AT = 200;
+/** Queues remembered whose wake-up nobody could be told; those beyond are found by the sweep. */
+const MOST_UNTOLD = 10_000;
 
 export class Wakes {
   readonly #parts: WakesParts;
+  /** Jobs wait in them, and no replica was known that could have room: a container that runs by now, or the way of its machine, may not have been heard of here yet. */
+  readonly #untold = new Set<QueueName>();
+  readonly #asking = new Set<InstanceId>();
 
   constructor(parts: WakesParts) {
     this.#parts = parts;
+    parts.book.onChange((change) => this.#containerChanged(change));
+    parts.machines.onChange((machine) => this.#machineChanged(machine));
     parts.bus.on(parts.channelOf(parts.instance), (message) => this.#heard(message as Wake));
   }
 
@@ -40,9 +47,48 @@ export class Wakes {
   noRoom(queue: QueueName, taskId: TaskId | undefined, asked: readonly InstanceId[] = []): void {
     const { bus, channelOf, instance } = this.#parts;
     const replica = this.#mostRoom(queue, asked);
-    if (replica === undefined) return;
+    if (replica === undefined) {
+      this.#remember(queue);
+      return;
+    }
+    this.#untold.delete(queue);
     const message: Wake = { queue, asked: [...asked, instance], ...(taskId === undefined ? {} : { taskId }) };
     bus.say(channelOf(replica), message);
+  }
+
+  #remember(queue: QueueName): void {
+    this.#untold.delete(queue);
+    this.#untold.add(queue);
+    if (this.#untold.size <= MOST_UNTOLD) return;
+    for (const oldest of this.#untold) {
+      this.#untold.delete(oldest);
+      return;
+    }
+  }
+
+  /** A container that took its first task runs at its own replica before the others know: whoever was told of its answer may call again within that moment. */
+  #containerChanged({ entry, to }: BookChange): void {
+    if (to === 'RUNNING') this.#tellNow(entry.spec.queue);
+  }
+
+  /** Its link may be at another replica now. */
+  #machineChanged(machine: Machine): void {
+    if (this.#untold.size === 0 || machine.health !== 'READY') return;
+    for (const { spec } of this.#parts.book.ofMachine(machine.row.id)) this.#tellNow(spec.queue);
+  }
+
+  #tellNow(queue: QueueName): void {
+    if (this.#untold.delete(queue)) this.noRoom(queue, undefined);
+  }
+
+  /** It may have started a moment ago. */
+  async #ask(replica: InstanceId): Promise<void> {
+    if (this.#asking.has(replica)) return;
+    this.#asking.add(replica);
+    // Redis does not answer: the sweep looks again.
+    const isAlive = await this.#parts.presence.ask(replica).catch(() => false);
+    this.#asking.delete(replica);
+    if (isAlive) for (const queue of [...this.#untold]) this.#tellNow(queue);
   }
 
   #heard({ queue, taskId, asked }: Wake): void {
@@ -57,7 +103,11 @@ export class Wakes {
     for (const { row } of book.ofQueue(queue)) {
       if (row.state !== 'RUNNING' || row.machineId === null || (looked += 1) > MOST_LOOKED_AT) continue;
       const replica = machines.get(row.machineId)?.row.replica ?? null;
-      if (replica === null || replica === instance || asked.includes(replica) || !presence.isAlive(replica)) continue;
+      if (replica === null || replica === instance || asked.includes(replica)) continue;
+      if (!presence.isAlive(replica)) {
+        void this.#ask(replica);
+        continue;
+      }
       room.set(replica, (room.get(replica) ?? 0.01) + this.#freeOf(row.id, row.slots));
     }
     let left = Math.random() * [...room.values()].reduce((sum, free) => sum + free, 0);

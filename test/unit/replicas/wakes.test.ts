@@ -1,0 +1,119 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, InstanceId, MachineId, StubId, TaskId } from '#shared/domain/ids.ts';
+import type { BookChange, BookEntry } from '#scheduler/containers/book.ts';
+import type { Machine } from '#scheduler/fleet/machines.ts';
+import { Wakes } from '#scheduler/replicas/wakes.ts';
+
+const queue = queueNameOf('d' as DeploymentId, 's' as StubId);
+const taskId = 't' as TaskId;
+const machineId = 'm' as MachineId;
+
+/** What one replica knows of the others, which a test changes as messages would, and what it says to them. */
+class World {
+  readonly here = newInstanceId();
+  readonly near = newInstanceId();
+  readonly said: { readonly channel: string; readonly message: unknown }[] = [];
+  /** By presence's last look; `present` is what Redis would answer now. */
+  readonly alive = new Set<InstanceId>();
+  readonly present = new Set<InstanceId>();
+  readonly wakes: Wakes;
+  #entries: BookEntry[] = [];
+  #machine: Machine | undefined;
+  #onContainer: (change: BookChange) => void = () => undefined;
+  #onMachine: (machine: Machine) => void = () => undefined;
+
+  constructor() {
+    this.wakes = new Wakes({
+      bus: {
+        on: () => undefined,
+        onGap: () => undefined,
+        say: (channel, message) => void this.said.push({ channel, message }),
+        isLive: true,
+      },
+      channelOf: (replica) => `links:${replica}`,
+      instance: this.here,
+      book: {
+        ofQueue: () => this.#entries,
+        ofMachine: () => this.#entries,
+        onChange: (listener) => void (this.#onContainer = listener),
+      },
+      machines: { get: () => this.#machine, onChange: (listener) => void (this.#onMachine = listener) },
+      presence: {
+        isAlive: (replica) => this.alive.has(replica),
+        ask: (replica) => {
+          if (this.present.has(replica)) this.alive.add(replica);
+          return Promise.resolve(this.alive.has(replica));
+        },
+      },
+      loads: { of: () => undefined, isHere: () => false },
+      dispatcher: () => ({ wakeHere: () => false }),
+    });
+  }
+
+  /** The row of its container says so. */
+  container(state: BookEntry['row']['state']): void {
+    const row = { id: 'c' as ContainerId, state, machineId, slots: 1 };
+    const entry = { row, spec: { queue } } as unknown as BookEntry;
+    this.#entries = [entry];
+    this.#onContainer({ entry, from: null, to: state, machineBefore: null, before: null });
+  }
+
+  /** The row of its machine says whose link it is. */
+  linkedTo(replica: InstanceId | null): void {
+    this.#machine = { row: { id: machineId, replica }, health: 'READY' } as unknown as Machine;
+    this.#onMachine(this.#machine);
+  }
+}
+
+describe('a wake-up for which no replica is known', () => {
+  let world: World;
+  beforeEach(() => {
+    world = new World();
+  });
+  const toldNear = () => [{ channel: `links:${world.near}`, message: { queue, asked: [world.here] } }];
+
+  test('is said once when the container that already runs elsewhere is heard of', () => {
+    world.alive.add(world.near);
+    world.linkedTo(world.near);
+    world.container('STARTING');
+    world.wakes.noRoom(queue, taskId);
+    expect(world.said).toEqual([]);
+    world.container('RUNNING');
+    world.container('RUNNING');
+    expect(world.said).toEqual(toldNear());
+  });
+
+  test('is said when its machine is known to be linked to another replica', () => {
+    const dead = newInstanceId();
+    world.alive.add(world.near);
+    world.linkedTo(dead);
+    world.container('RUNNING');
+    world.wakes.noRoom(queue, taskId);
+    expect(world.said).toEqual([]);
+    world.linkedTo(world.near);
+    expect(world.said).toEqual(toldNear());
+  });
+
+  test('is said when a replica that started a moment ago turns out to be there', async () => {
+    world.present.add(world.near);
+    world.linkedTo(world.near);
+    world.container('RUNNING');
+    world.wakes.noRoom(queue, taskId);
+    await Promise.resolve();
+    await Promise.resolve();
+    await Promise.resolve();
+    expect(world.said).toEqual(toldNear());
+  });
+
+  test('is not remembered once it was said', () => {
+    world.alive.add(world.near);
+    world.linkedTo(world.near);
+    world.container('RUNNING');
+    world.wakes.noRoom(queue, taskId);
+    expect(world.said).toHaveLength(1);
+    world.container('RUNNING');
+    world.linkedTo(world.near);
+    expect(world.said).toHaveLength(1);
+  });
+});
