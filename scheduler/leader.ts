@@ -26,7 +26,7 @@ export interface LeaderOptions {
   readonly instance: InstanceId;
   readonly log: Log;
   /**
-   * Makes the store refuse lower numbers, before this replica acts on its own. @returns the highest number that ever led there: above the one given, the lease is given back and taken again
+   * Makes the store refuse lower numbers and learns what they wrote, before this replica acts on its own. @returns the highest number that ever led there: above the one given, the lease is given back and taken again
    * with a higher one (Redis came back older than the database)
    */
   readonly raise?: (fence: number) => Promise<number>;

@@ -57,12 +57,12 @@ import { Servable } from './placement/servable.ts';
 import { Presence } from './presence.ts';
 import { ALONE, RedisBus } from './replicas/bus.ts';
 import { Loads } from './replicas/loads.ts';
+import { takeOver } from './replicas/take-over.ts';
 import { openTaskQueues } from './queues/bullmq.ts';
 import { DueTimes } from './queues/due.ts';
 import { keysOf } from './queues/keys.ts';
 import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
-import { raiseFence } from './store/queries/leadership.ts';
 import { containerById } from './store/queries/containers.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
 import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, taskById } from './store/queries/tasks.ts';
@@ -147,7 +147,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     keys,
     instance,
     log,
-    raise: (fence) => raiseFence(db, fence),
+    raise: (fence) => takeOver({ db, machines, book, onSuperseded: (machineId) => links.superseded(machineId) }, fence),
   });
   const isLeader = (): boolean => leader.isLeader();
   const presence = new Presence({ redis: general, keys, instance, log });

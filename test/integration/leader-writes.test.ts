@@ -4,6 +4,7 @@ import { systemClock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { ContainerBook } from '#scheduler/containers/book.ts';
 import { LeaderBook } from '#scheduler/containers/leader-book.ts';
+import { takeOver } from '#scheduler/replicas/take-over.ts';
 import { containerById, listLiveContainers } from '#scheduler/store/queries/containers.ts';
 import { raiseFence } from '#scheduler/store/queries/leadership.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -79,6 +80,30 @@ describe.each(KINDS)('on %s', (kind) => {
     await Promise.all(creating);
     expect((await listLiveContainers(opened.db)).length).toBe(atRaise);
     expect(old.book.refusedLeaderWrites).toBe(refused);
+  });
+
+  test('who begins to lead knows first what the last leader wrote and could not say any more', async () => {
+    const first = await lead();
+    const [old, next] = [aReplica(opened, () => first), aReplica(opened, () => fence)];
+    const entry = (await old.leading.create(aTarget()))!;
+    const { id } = entry.row;
+    await next.book.readAgain([id]);
+    // Killed here, between the row and the word of it: a device and a container that the others know nothing of.
+    await old.leading.transition(id, 'assign', {
+      change: { ...place.change, machineId: 'abcd0002' as MachineId, gpuUuids: ['GPU-0'] },
+    });
+    const other = (await old.leading.create(aTarget()))!;
+    const read: string[] = [];
+    const machines = { readMissed: () => Promise.resolve(void read.push('machines')) };
+    const parts = { db: opened.db, book: next.book, machines, onSuperseded: () => undefined };
+    fence += 1;
+    expect(await takeOver(parts, fence)).toBe(fence);
+    expect(next.book.get(id)?.row).toMatchObject({ state: 'ASSIGNED', gpuUuids: ['GPU-0'] });
+    expect(next.book.get(other.row.id)?.row.state).toBe('PENDING');
+    expect(read).toEqual(['machines']);
+    // Who may not lead has nothing to know.
+    expect(await takeOver(parts, fence - 1)).toBe(fence);
+    expect(read).toEqual(['machines']);
   });
 
   test('a replica follows what another writes, never goes back, and does not bring back what ended', async () => {
