@@ -250,7 +250,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     isLeader,
     maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
-    isGuarded: () => health.isGuarded(),
+    isGuarded: (queue) => health.isGuarded(queue),
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
   const fence = (): number | undefined => leader.fence();

@@ -43,8 +43,8 @@ export interface AutoscalerParts {
   readonly maxContainers: number;
   /** After a start of this process, containers that it found are not stopped for want of work for so long; 120 s when absent. */
   readonly graceMs?: number;
-  /** Many machines went silent at once: nothing is stopped for want of work. Absent: never. */
-  readonly isGuarded?: () => boolean;
+  /** Many machines went silent at once where its containers are: nothing is stopped for want of work. Absent: never. */
+  readonly isGuarded?: (queue: QueueName) => boolean;
   /** A start failed by the user's cause and nothing else serves the queue: its waiting callers get these lines. */
   readonly onStartFailed: (queue: QueueName, lastLines: string) => void;
 }
@@ -295,7 +295,7 @@ export class Autoscaler {
       adopted: this.#adopted.has(queue),
       windowMs: windowMsOf(target),
       samples: memory?.samples ?? 0,
-      guarded: this.#parts.isGuarded?.() ?? false,
+      guarded: this.#parts.isGuarded?.(queue) ?? false,
     });
   }
 

@@ -1,6 +1,7 @@
 // Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session (180 s when the agent said that it only restarts): their containers
 // UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost, nor while the mass-disconnect guard is on for the pool.
 import type { Clock } from '#shared/clock.ts';
+import type { QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gauge } from '#shared/metrics.ts';
 import type { Book } from '../containers/book.ts';
@@ -85,9 +86,15 @@ export class MachineHealth {
     return !(row.intent === 'active' && this.#guards.has(row.poolId));
   }
 
-  /** Is the guard on for any pool? Then nothing is stopped for want of work. */
-  isGuarded(): boolean {
-    return this.#guards.size > 0;
+  /** Is a container of it in a pool whose guard is on? Then nothing of it is stopped for want of work. What runs in other pools, perhaps of other workspaces, goes as ever. */
+  isGuarded(queue: QueueName): boolean {
+    if (this.#guards.size === 0) return false;
+    const { book, machines } = this.#parts;
+    for (const { row } of book.ofQueue(queue)) {
+      const machine = row.machineId === null ? undefined : machines.get(row.machineId);
+      if (machine !== undefined && this.#guards.has(machine.row.poolId)) return true;
+    }
+    return false;
   }
 
   #guard(nowMs: number): void {
@@ -102,7 +109,11 @@ export class MachineHealth {
     }
     this.#guards = guardsAfter(before, counted, nowMs, stall.stalledAtMs());
     guardMetric.reset();
-    if (isLeader()) for (const [id, pool] of names) guardMetric.set({ pool }, this.#guards.has(id) ? 1 : 0);
+    if (isLeader()) {
+      for (const pool of names.values()) guardMetric.set({ pool }, 0);
+      // Pools of two owners may have one name.
+      for (const id of this.#guards.keys()) guardMetric.set({ pool: names.get(id) ?? '' }, 1);
+    }
     for (const [id, cause] of this.#guards)
       if (!before.has(id))
         log.error({ pool: names.get(id), cause }, 'mass-disconnect guard on: none of its machines is given up');

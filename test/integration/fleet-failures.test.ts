@@ -5,7 +5,7 @@ import type { Target } from '#scheduler/deployments/stub-config.ts';
 import { updateMachine } from '#scheduler/store/queries/machines.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Agent, Fleet } from './fleet-fixture.ts';
-import { becomes, health, seen, serving, test } from './fleet-fixture.ts';
+import { becomes, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
 
 const submitted = async (fleet: Fleet, target: Target) => {
   const submission = await fleet.process.tasks.submit(target, { input: '{}' });
@@ -181,13 +181,21 @@ describe('Mass disconnect', () => {
     const { entry, control } = await serving(fleet, kept);
     const others = await Promise.all(all.slice(1).map((agent) => agent.connect()));
     for (const agent of all) await becomes(fleet, agent, 'READY');
+    const elsewhere = agents.stranger();
+    await elsewhere.join(secretOf((await fleet.machines.create({ workspaceId: null }, 'elsewhere')).joinToken));
+    const { entry: unconcerned } = await serving(fleet, elsewhere);
     await later(fleet, GRACE_MS);
     for (const one of [control, others[0], others[1]]) one?.stream.cancel();
     for (const agent of all.slice(0, 3)) await becomes(fleet, agent, 'SUSPECT');
     await later(fleet, 0);
-    expect(fleet.health.isGuarded()).toBe(true);
-    const pools = async (): Promise<number[]> => (await fleet.guardMetric.get()).values.map((one) => one.value);
-    expect(await pools()).toEqual([1]);
+    const pools = async () => (await fleet.guardMetric.get()).values.map(({ labels, value }) => [labels.pool, value]);
+    expect(await pools()).toEqual([
+      ['default', 1],
+      ['elsewhere', 0],
+    ]);
+    // Nothing is stopped for want of work there; in other pools as ever.
+    expect(fleet.health.isGuarded(entry.spec.queue)).toBe(true);
+    expect(fleet.health.isGuarded(unconcerned.spec.queue)).toBe(false);
     await later(fleet, 3600_000);
     expect(all.map((agent) => health(fleet, agent))).toEqual(['SUSPECT', 'SUSPECT', 'SUSPECT', 'READY']);
     expect(entry.row.state).toBe('RUNNING');
@@ -201,7 +209,11 @@ describe('Mass disconnect', () => {
     await later(fleet, 0);
     await later(fleet, 0);
     expect(gone.health).toBe('LOST');
-    expect(await pools()).toEqual([0]);
+    expect(await pools()).toEqual([
+      ['default', 0],
+      ['elsewhere', 0],
+    ]);
+    expect(fleet.health.isGuarded(entry.spec.queue)).toBe(false);
     expect(entry.row.state).toBe('RUNNING');
   });
 });
