@@ -41,7 +41,7 @@ async function idOf(client: Client, reference: string): Promise<string> {
 export function linesOf(found: Explanation, nowMs: number): readonly string[] {
   const lines = [`${found.summary}${found.since === null ? '' : ` (for ${ageOf(found.since, nowMs)})`}`];
   if (found.waits_for !== '') lines.push(`waits for: ${found.waits_for}${untilText(found.until, nowMs)}`);
-  lines.push(...found.details.map((detail) => `  - ${detail}`));
+  lines.push(...found.details.map((detail) => `  - ${withTimes(detail, nowMs)}`));
   for (const attempt of found.task?.attempts ?? []) {
     const ended = attempt.ended_at === null ? '' : ` ${ageOf(attempt.ended_at, nowMs)} ago`;
     lines.push(`  attempt ${attempt.attempt} in ${attempt.container_id}: ${attempt.outcome}${ended}`);
@@ -69,6 +69,15 @@ function untilText(until: string | null, nowMs: number): string {
     : `, ${ageOf(new Date(2 * nowMs - untilMs).toISOString(), nowMs)} more at most`;
 }
 
+/** Times within sentences, as a clock shows them and with how long that is. */
+function withTimes(text: string, nowMs: number): string {
+  return text.replaceAll(/\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)(?:\.\d+)?Z/g, (time, clock: string) => {
+    const leftMs = Date.parse(time) - nowMs;
+    const span = ageOf(new Date(nowMs - Math.abs(leftMs)).toISOString(), nowMs);
+    return leftMs >= 0 ? `${clock} UTC (in ${span})` : `${clock} UTC (${span} ago)`;
+  });
+}
+
 function decisionLines(scaling: ExplainedScaling, nowMs: number): readonly string[] {
   const shown = scaling.decisions.slice(0, SHOWN_DECISIONS);
   if (shown.length === 0) return [];
@@ -76,7 +85,7 @@ function decisionLines(scaling: ExplainedScaling, nowMs: number): readonly strin
     'last decisions:',
     ...shown.map((made) => {
       const times = made.times > 1 ? ` (${counted(made.times, 'time')})` : '';
-      const numbers = `${made.live} live, ${made.wanted ?? '?'} wanted, ${made.in_flight ?? '?'} tasks`;
+      const numbers = `${made.live} live, ${made.wanted ?? '?'} wanted, ${made.in_flight === null ? '? tasks' : counted(made.in_flight, 'task')}`;
       return `  ${ageOf(made.until ?? '', nowMs)} ago: ${made.text}${times}; ${numbers}`;
     }),
   ];

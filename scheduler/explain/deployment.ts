@@ -1,7 +1,7 @@
 // A deployment's explanation: why it has as many containers as it has, what it waits for, and what a person could do.
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import type { DeploymentRow } from '../store/queries/deployments.ts';
-import { containers, counted, rejectionStep, rejectionTexts } from './words.ts';
+import { containers, counted, holdEnds, rejectionStep, rejectionTexts, withoutNumbers } from './words.ts';
 
 export interface Waiting {
   /** Empty: nothing. */
@@ -56,7 +56,7 @@ function summaryOf(scaling: ExplainedScaling): string {
     default:
       return wanted === null || live <= wanted
         ? `${ready} of ${wanted ?? live} wanted containers are ready`
-        : `${containers(live)} live, ${wanted} wanted: ${scaling.decision.text}`;
+        : `${containers(live)} live, ${wanted} wanted: ${withoutNumbers(scaling.decision.text)}`;
   }
 }
 
@@ -84,14 +84,15 @@ export function waitingOf(scaling: ExplainedScaling): Waiting {
   const starting = scaling.live - scaling.ready;
   if (starting > 0) return { waits_for: `${containers(starting)} to be ready`, until: null };
   if (decision.decision === 'hold' && decision.why !== 'at_target') {
-    return { waits_for: decision.text, until: scaling.look_again_at };
+    return { waits_for: holdEnds(decision.why) || decision.text, until: scaling.look_again_at };
   }
   return NOTHING;
 }
 
 export function detailsOf(scaling: ExplainedScaling): string[] {
   const details = [scaling.formula];
-  if (scaling.bounds_from === 'scale') details.push('the bounds were set by ScaleDeployment, not by the stub');
+  if (scaling.bounds_from === 'scale')
+    details.push('the bounds were set by `longshore deployment scale` (ScaleDeployment), and end with this version');
   if (scaling.in_flight !== null) {
     const { waiting, running, delayed } = scaling;
     details.push(`in its queue: ${waiting} waiting, ${running} running, ${delayed} delayed`);
@@ -117,7 +118,7 @@ const lastLine = (message: string): string => {
 };
 
 /** Those that wait for the same, together. */
-function placeTexts(all: readonly ExplainedContainer[]): string[] {
+export function placeTexts(all: readonly ExplainedContainer[]): string[] {
   const groups = new Map<string, number>();
   for (const one of all) {
     if (one.state !== 'PENDING') continue;
@@ -151,7 +152,8 @@ function stepsOf(scaling: ExplainedScaling, name: string): string[] {
       `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`,
     ];
   }
-  return placeSteps(scaling.containers);
+  const steps = placeSteps(scaling.containers);
+  return breaker.failures > 0 ? [`\`longshore logs ${name}\` shows what its containers wrote`, ...steps] : steps;
 }
 
 /** What would give the PENDING ones a place. */

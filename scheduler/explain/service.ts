@@ -166,13 +166,16 @@ export class Explain {
   }
 
   #whyNot(row: ContainerRow): string {
+    if (row.state === 'PENDING') return 'it has no machine yet';
     if (row.state !== 'RUNNING') return `it is ${row.state}`;
     const health = this.#healthOf(row.machineId);
     if (health !== 'READY') return `its machine is ${health === '' ? 'gone' : health}`;
     const container = this.#parts.slots.get(row.id);
     const load = this.#parts.loads.of(row.id);
     if (container?.leaving === true) return 'it is leaving';
-    if (load !== undefined && load.inFlight >= row.slots) return `all of its ${row.slots} slots are taken`;
+    if (load !== undefined && load.inFlight >= row.slots) {
+      return row.slots === 1 ? 'its only slot is taken' : `all of its ${row.slots} slots are taken`;
+    }
     // What is linked to another replica is known by its load alone.
     return container?.link === undefined || container.accepting ? '' : 'its agent refused a task a moment ago';
   }

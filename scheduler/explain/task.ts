@@ -6,7 +6,7 @@ import type { TaskJob } from '../queues/jobs.ts';
 import type { JobPlace } from '../queues/task-queues.ts';
 import type { TaskRecord } from '../tasks/records.ts';
 import type { Waiting } from './deployment.ts';
-import { NOTHING, placeSteps, waitingOf as scalingWaits } from './deployment.ts';
+import { NOTHING, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
 import { containers, counted } from './words.ts';
 
 export interface TaskFacts {
@@ -96,7 +96,7 @@ function summaryOf({ record, place, servers }: TaskFacts): string {
   const why = record.failureReason === '' ? '' : ` (${record.failureReason})`;
   if (isTerminalTask(record.status)) return `is ${record.status}${why}, after ${counted(record.attempt, 'attempt')}`;
   if (place.kind === 'active' || record.status === 'RUNNING') {
-    return `runs${record.containerId === null ? '' : ` in container ${record.containerId}`}, attempt ${record.attempt}`;
+    return `runs, attempt ${record.attempt}`;
   }
   if (place.kind === 'delayed') return `failed${why} and is tried again`;
   if (place.kind === 'gone')
@@ -125,12 +125,18 @@ function waitingOf(facts: TaskFacts): Waiting {
 }
 
 function detailsOf(facts: TaskFacts): string[] {
-  const { record, job, scaling, servers, queueDepth } = facts;
+  const { record, job, place, scaling, servers, queueDepth } = facts;
   const details: string[] = [];
   if (queueDepth !== null && !isTerminalTask(record.status))
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
-  if (scaling !== null && !isTerminalTask(record.status)) details.push(scaling.formula, scaling.decision.text);
-  const refusing = servers.filter((one) => !one.takes);
+  // Of one that runs nobody asks who else could.
+  const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active';
+  if (scaling !== null && waits) {
+    details.push(scaling.formula);
+    if (scaling.decision.why !== 'at_target') details.push(scaling.decision.text);
+    details.push(...placeTexts(scaling.containers));
+  }
+  const refusing = waits ? servers.filter((one) => !one.takes) : [];
   for (const why of new Set(refusing.map((one) => one.why_not))) {
     const count = refusing.filter((one) => one.why_not === why).length;
     details.push(`${containers(count)} cannot take it: ${why}`);
@@ -147,7 +153,10 @@ function detailsOf(facts: TaskFacts): string[] {
 function stepsOf({ record, scaling, deploymentName }: TaskFacts): string[] {
   const logs = `\`longshore logs --task ${record.taskId}\` shows what it wrote`;
   if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
-  if (isTerminalTask(record.status)) return record.attempt > 0 ? [logs] : [];
+  if (isTerminalTask(record.status)) {
+    const result = `\`longshore task get ${record.taskId}\` shows its error`;
+    return record.attempt > 0 ? [logs, result] : [];
+  }
   if (record.status === 'RUNNING') return [logs];
   if (scaling === null) return [];
   if (scaling.state === 'STOPPED' || scaling.state === 'STOPPING') {

@@ -14,6 +14,25 @@ const HOLDS: Readonly<Record<HoldReason, string>> = {
   mass_disconnect: 'many machines went silent at once, so nothing is stopped',
 };
 
+/** What ends a hold; follows "waits for: ". */
+const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
+  busy_or_warm: 'containers beyond those wanted to end their work and their keep-warm time',
+  in_window: 'the end of the window in which more were wanted',
+  bad_sample: 'the queue to be readable again',
+  cooling_down: 'the end of the cooldown; then one container probes',
+  probing: 'the probe to complete a task, or to stay up for a minute',
+  after_restart: 'the quiet time after the start of the scheduler to end',
+  new_leader: 'the quiet time after the change of the leader to end',
+  mass_disconnect: 'the machines that went silent',
+};
+
+/** @param why - of a decision to hold; another one, or one that is not known, gives the empty text */
+export const holdEnds = (why: string): string => (HOLD_ENDS as Readonly<Record<string, string | undefined>>)[why] ?? '';
+
+/** Why more live than are wanted, where the numbers stand beside it already. */
+export const withoutNumbers = (text: string): string =>
+  text.replace(/^more containers live than are wanted(?: now)?, but /, '');
+
 export function decisionText(decision: ScaleDecision): string {
   switch (decision.kind) {
     case 'hold':
@@ -46,7 +65,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     says: 'not connected, or not ready',
     step: 'see that the agents run and reach the scheduler: `longshore machine list`',
   },
-  cordoned: { says: 'cordoned or drained', step: 'uncordon one: `longshore worker uncordon ID`' },
+  cordoned: {
+    says: 'cordoned or drained',
+    step: 'put a machine back into service: `longshore worker list` shows them, `longshore worker uncordon ID` does it',
+  },
   condition: {
     says: 'with a condition that keeps new containers away',
     step: "look at the conditions of the machines, and at their agents' logs",
@@ -56,6 +78,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     step: 'ask for another model (`gpu="any"`), or admit a machine that has it',
   },
   gpu_count: { says: 'without enough free GPUs', step: 'wait for a GPU to be free, ask for fewer, or admit a machine' },
+  too_small: {
+    says: 'too small for it, even when empty',
+    step: 'ask for less `cpu` or `memory` (`longshore worker list` shows what each machine offers), or admit a larger machine',
+  },
   cpu: { says: 'without enough free CPU', step: 'stop something, ask for less `cpu`, or admit a machine' },
   memory: { says: 'without enough free memory', step: 'stop something, ask for less `memory`, or admit a machine' },
   disk: { says: 'without enough free disk', step: 'make room on the machines, or admit another one' },

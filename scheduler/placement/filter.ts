@@ -74,6 +74,7 @@ export const REJECTION_REASONS = [
   'condition',
   'gpu_model',
   'gpu_count',
+  'too_small',
   'cpu',
   'memory',
   'disk',
@@ -114,6 +115,8 @@ function capacityRejection(machine: PlacementMachine, request: PlacementRequest)
     if (offered.length < request.gpuCount) return 'gpu_count';
   }
   const kept = request.gpuCount === 0 ? keptForGpus(machine) : NOTHING;
+  if (machine.totalCpuMillicores < request.cpuMillicores || machine.totalMemoryBytes < request.memoryBytes)
+    return 'too_small';
   if (machine.freeCpuMillicores - kept.cpuMillicores < request.cpuMillicores) return 'cpu';
   if (machine.freeMemoryBytes - kept.memoryBytes < request.memoryBytes) return 'memory';
   if (!fitsOnDisk(machine, request)) return 'disk';

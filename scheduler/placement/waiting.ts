@@ -50,7 +50,14 @@ export function placementWait(facts: {
 }
 
 /** Why a machine can never serve it. What one that could serve it says (full, away, cordoned) is worth more than these. */
-const LASTING: ReadonlySet<string> = new Set(['no_matching_pool', 'arch', 'gpu_model', 'volume', 'image_unavailable']);
+const LASTING: ReadonlySet<string> = new Set([
+  'no_matching_pool',
+  'arch',
+  'gpu_model',
+  'volume',
+  'image_unavailable',
+  'too_small',
+]);
 
 /**
  * The reason most machines gave of those that could serve it at all; without such, of those of pools it may use; else `no_matching_pool`.

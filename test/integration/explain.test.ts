@@ -183,7 +183,7 @@ test('a task says its place in the queue, who cannot take it and why, and what i
     task: { position: 3, queue_depth: 3, synchronous: false, attempts: [], next_retry_at: null },
   });
   expect((await explain(ids[0] ?? '')).task?.position).toBe(1);
-  expect(found.details).toContain('1 container cannot take it: it is PENDING');
+  expect(found.details).toContain('1 container cannot take it: it has no machine yet');
   expect(Date.parse(found.task?.deadline ?? '')).toBeGreaterThan(Date.now());
 
   await send(0, 'POST /api/v1/gateway/tasks/stop', own.token, { taskIds: [ids[1]] });

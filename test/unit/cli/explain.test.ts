@@ -14,7 +14,7 @@ test('an explanation is read as sentences, with what to do at the end', () => {
     summary: 'task t of hello/v1 failed (handler_error) and is tried again',
     waits_for: 'its back-off, then a free slot',
     until: '2026-01-02T00:00:30Z',
-    details: ['1 of 3 retries are used'],
+    details: ['1 of 3 retries are used', 'kept until 2026-01-02T00:01:30.250Z, seen 2026-01-01T23:59:56Z'],
     next_steps: ['`longshore logs --task t` shows what it wrote'],
     leader_answered: true,
     task: {
@@ -53,6 +53,7 @@ test('an explanation is read as sentences, with what to do at the end', () => {
     'task t of hello/v1 failed (handler_error) and is tried again (for 12s)',
     'waits for: its back-off, then a free slot, 30s more at most',
     '  - 1 of 3 retries are used',
+    '  - kept until 00:01:30 UTC (in 90s), seen 23:59:56 UTC (4s ago)',
     '  attempt 1 in c: handler_error 10s ago',
     'what to do:',
     '  - `longshore logs --task t` shows what it wrote',

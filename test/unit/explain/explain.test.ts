@@ -104,7 +104,8 @@ describe('a deployment', () => {
     const found = deploymentOf(scalingOf({ containers: [aContainer()] }));
     expect(found).toMatchObject({
       state: 'SCALING',
-      waits_for: 'more containers live than are wanted, but each of them works or is kept warm',
+      summary: 'hello v3 is SCALING: 1 container live, 0 wanted: each of them works or is kept warm',
+      waits_for: 'containers beyond those wanted to end their work and their keep-warm time',
       until: at(6000),
       scaling: { containers: [{ keep_warm_until: at(6000), kept_forever: false }] },
     });
@@ -114,9 +115,14 @@ describe('a deployment', () => {
       scaling: { containers: [{ keep_warm_until: null, kept_forever: true }] },
     });
     const inWindow = { containers: [aContainer()], keepWarmMs: 0, wantedInWindow: 1, windowEndsMs: NOW + 9000 };
-    expect(deploymentOf(scalingOf(inWindow, { windowMs: 30_000 }))).toMatchObject({ until: at(9000) });
+    expect(deploymentOf(scalingOf(inWindow, { windowMs: 30_000 }))).toMatchObject({
+      summary: 'hello v3 is SCALING: 1 container live, 0 wanted: the window before asked for them',
+      waits_for: 'the end of the window in which more were wanted',
+      until: at(9000),
+    });
     const hold = { why: 'after_restart', leftMs: 70_000 } as const;
     expect(deploymentOf(scalingOf({ containers: [aContainer()], keepWarmMs: 0, hold }))).toMatchObject({
+      waits_for: 'the quiet time after the start of the scheduler to end',
       until: at(70_000),
     });
   });
@@ -301,10 +307,30 @@ describe('a task', () => {
     ]);
   });
 
+  test('whose containers have no place says what the machines said', () => {
+    const wait = placementWait({
+      rejections: { too_small: 1 },
+      timesReturned: 0,
+      notBeforeMs: null,
+      createdAtMs: NOW - 1000,
+    });
+    const pending = aContainer({ state: 'PENDING' });
+    const scaling = scalingOf({ inFlight: 1, waiting: 1, containers: [pending] }, { place: { wait } });
+    const found = explained({ place: { kind: 'waiting', position: 1 }, scaling });
+    expect(found.details).toEqual([
+      scaling.formula,
+      '1 container without a place: 1 machine too small for it, even when empty (too_small)',
+    ]);
+    expect(found.next_steps[0]).toMatch(/^ask for less `cpu` or `memory`/);
+  });
+
   test('that runs says until when it may', () => {
     const running = { status: 'RUNNING', containerId: 'c', attempt: 1, startedAtMs: NOW - 5000 } as const;
-    expect(explained({ place: { kind: 'active' } }, running as never)).toMatchObject({
-      summary: 'task t of hello/v3 runs in container c, attempt 1',
+    const server = { container_id: 'c', state: 'RUNNING', machine_id: 'm', takes: false };
+    const servers = [{ ...server, why_not: 'its only slot is taken' }];
+    expect(explained({ place: { kind: 'active' }, servers }, running as never)).toMatchObject({
+      summary: 'task t of hello/v3 runs, attempt 1',
+      details: [],
       until: at(55_000),
       task: { attempts: [{ attempt: 1, container_id: 'c', machine_id: 'm', outcome: 'running' }] },
     });

@@ -236,6 +236,8 @@ describe('why a machine is rejected', () => {
     ['gpu_model', aMachine({ gpus: t4 }), aRequest({ gpu: ['A10G'], gpuCount: 1 })],
     ['gpu_count', aMachine({ gpus: t4 }), aRequest({ gpu: ['T4'], gpuCount: 2 })],
     ['gpu_count', aMachine({ gpus: t4.map(unhealthy) }), aRequest({ gpu: ['T4'], gpuCount: 1 })],
+    ['too_small', aMachine({ totalCpuMillicores: 999 }), aRequest()],
+    ['too_small', aMachine({ totalMemoryBytes: 511 * MIB }), aRequest()],
     ['cpu', aMachine({ freeCpuMillicores: 999 }), aRequest()],
     ['memory', aMachine({ freeMemoryBytes: 511 * MIB }), aRequest()],
     ['disk', aMachine({ freeDiskBytes: 9 }), aRequest({ diskBytes: 10 })],
@@ -265,6 +267,7 @@ describe('why a machine is rejected', () => {
 
   test('what a machine that could serve it says is worth more than what those say that never can', () => {
     expect(commonest({ no_matching_pool: 9, volume: 5, memory: 1 })).toBe('memory');
+    expect(commonest({ too_small: 3, cordoned: 1 })).toBe('cordoned');
     expect(commonest({ no_matching_pool: 9, gpu_model: 1 })).toBe('gpu_model');
     expect(commonest({ no_matching_pool: 9 })).toBe('no_matching_pool');
   });
@@ -277,6 +280,7 @@ describe('why a machine is rejected', () => {
     [{ volume: 4, machine_not_ready: 1 }, 0, 'volume_unavailable'],
     [{ volume: 4, memory: 1 }, 0, 'no_capacity'],
     [{ image_unavailable: 2, condition: 1 }, 0, 'image_unavailable'],
+    [{ too_small: 2 }, 0, 'no_capacity'],
     [{ quota: 2 }, 0, 'quota'],
     [{ machine_not_ready: 2 }, 0, 'no_capacity'],
     [{ anti_affinity: 1 }, 1, 'machine_rejected'],
