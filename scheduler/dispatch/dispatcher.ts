@@ -18,6 +18,8 @@ export interface Claim {
   readonly token: AttemptToken;
   readonly lock: LockToken;
   readonly container: ReadyContainer;
+  /** When the fetch went out; monotonic milliseconds. */
+  readonly askedAtMs: number;
 }
 
 interface QueueState {
@@ -187,6 +189,7 @@ export class Dispatcher {
     const token = newAttemptToken();
     const lock = lockTokenOf(this.#instance, token);
     const wakesBefore = state.wakes;
+    const askedAtMs = performance.now();
     let fetched: Fetched;
     try {
       fetched = await this.#queues.fetch(queue, lock);
@@ -212,7 +215,7 @@ export class Dispatcher {
       if (container.inFlight === 0) this.#onIdle?.(container);
     } else {
       if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
-      this.#begin({ queue, job: fetched.job, starts: fetched.starts, token, lock, container });
+      this.#begin({ queue, job: fetched.job, starts: fetched.starts, token, lock, container, askedAtMs });
     }
     this.#pump(queue, state);
   }

@@ -67,6 +67,10 @@ export interface TaskGraces {
   readonly leaseMs: number;
   /** After a start nothing is taken for lost: agents report first. */
   readonly silentMs: number;
+  /**
+   * Whoever does not hear of this process for 10 s takes it for dead, and gives back what it has fetched and not sent: when a fetch lies this far back, the lock is looked at before the task is sent.
+   */
+  readonly freshMs: number;
   /** A waiting caller's job that is not to be seen for so long is gone. */
   readonly goneMs: number;
 }
@@ -78,6 +82,7 @@ export const GRACES: TaskGraces = {
   claimAnswerMs: 5_000,
   leaseMs: 60_000,
   silentMs: 120_000,
+  freshMs: 5_000,
   goneMs: 60_000,
 };
 

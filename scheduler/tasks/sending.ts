@@ -1,5 +1,6 @@
 // From a fetched job to its container: whether it may still run, its input, its lease, its frame on the link; and what becomes of it when one of these is missing.
 import type { MachineId } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Claim } from '../dispatch/dispatcher.ts';
 import type { Lease } from '../dispatch/leases.ts';
@@ -26,6 +27,8 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const REFUSED_PAUSE_MS = 100;
 /** A task whose input cannot be read is tried so often. */
 const INPUT_TRIES = 3;
+/** A lease that Redis did not take is written again this often, as long as its attempt runs. */
+const LEASE_AGAIN_MS = 500;
 
 export class Sender {
   readonly #tasks: TaskContext;
@@ -49,6 +52,12 @@ export class Sender {
     const { clock, leases } = this.#tasks;
     const fetchedAt = clock.monotonicMs();
     const { job } = claim;
+    // A Redis that came back older hands out again what runs.
+    const here = this.#tasks.attempts.current(job.taskId);
+    if (here !== undefined && here.ending === undefined) {
+      await this.#runsHere(claim);
+      return;
+    }
     // A job that comes again may have ended meanwhile: its lock ran out before its end reached the queue, or Redis came back older.
     if ((claim.starts > 1 || job.attempts > 0) && (await this.#endedBefore(claim))) return;
     // A first fetch cannot meet a lease; a later one of a synchronous task must not run what was sent before.
@@ -71,15 +80,14 @@ export class Sender {
       await this.#giveBack(claim, false);
       return;
     }
-    // Reading its input took a moment, in which it may have been stopped.
-    if (job.inputObjectId !== undefined && (await this.#tasks.queues.lockOf(claim.queue, job.taskId)) !== claim.lock) {
+    // What was read took a moment, in which it may have been stopped; and this process may have stood still.
+    const isSure = claim.starts === 1 && job.inputObjectId === undefined && this.#isFresh(claim.askedAtMs);
+    if (!isSure && !(await this.#isStillHeld(claim))) {
       this.#tasks.dispatcher().release(container, clock.nowMs());
       return;
     }
     const attempt = this.#newAttempt(claim, link.machineId);
-    void leases
-      .write(leaseOf(attempt))
-      .catch((error: unknown) => this.#tasks.log.warn({ err: error, taskId: job.taskId }, 'lease not written'));
+    void this.#writeLease(attempt);
     const sent = link.run({
       taskId: job.taskId,
       token: claim.token,
@@ -105,6 +113,49 @@ export class Sender {
     };
     // Nobody knows a synchronous task's id before its answer.
     if (this.#tasks.changes.apply(attempt.status, 'start', running, job.sync)) attempt.status = 'RUNNING';
+  }
+
+  /** An attempt of this process has it, under a lock that Redis forgot: that one goes on, and ends it. */
+  async #runsHere(claim: Claim): Promise<void> {
+    const { queues, dispatcher, clock, log } = this.#tasks;
+    log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
+    await queues.fail(claim.queue, claim.job.taskId, claim.lock, 'runs already');
+    dispatcher().release(claim.container, clock.nowMs());
+  }
+
+  #isFresh(sinceMs: number): boolean {
+    return performance.now() - sinceMs < this.#tasks.graces.freshMs;
+  }
+
+  /** Nobody has stopped it, or given it back for a process that seemed dead; as of a moment ago. */
+  async #isStillHeld({ queue, job, lock }: Claim): Promise<boolean> {
+    for (;;) {
+      const askedAtMs = performance.now();
+      if ((await this.#tasks.queues.lockOf(queue, job.taskId)) !== lock) return false;
+      if (this.#isFresh(askedAtMs)) return true;
+    }
+  }
+
+  /** On its way before the task is; where Redis does not take it, it is written while the attempt runs, for a job without a lease counts as never sent. */
+  async #writeLease(attempt: Attempt): Promise<void> {
+    const { leases, attempts, signal, log } = this.#tasks;
+    const { taskId } = attempt.job;
+    try {
+      await leases.write(leaseOf(attempt));
+      return;
+    } catch (error) {
+      log.warn({ err: error, taskId }, 'lease not written, trying again');
+    }
+    while (await sleep(LEASE_AGAIN_MS, signal)) {
+      if (attempts.current(taskId) !== attempt || attempt.ending !== undefined) return;
+      try {
+        // One of an attempt before it may lie there still.
+        if (((await leases.read(taskId))?.attempt ?? 0) < attempt.number) await leases.write(leaseOf(attempt));
+        return;
+      } catch (error) {
+        log.debug({ err: error, taskId }, 'lease not written yet');
+      }
+    }
   }
 
   /** undefined: it cannot be read, and was tried often enough. */

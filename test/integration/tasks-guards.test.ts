@@ -1,0 +1,134 @@
+// What keeps a task from running twice when Redis, or this process, comes back late: jobs that are handed out again, fetches that were given back meanwhile, leases that were not written.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect } from 'vitest';
+import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
+import type { Finished } from '#scheduler/tasks/task-service.ts';
+import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, PlayedLink } from './tasks-fixture.ts';
+
+const test = base.extend('start', async ({ redis }, { onCleanup }) => {
+  const processes: Process[] = [];
+  onCleanup(async () => {
+    for (const one of processes) await one.stop();
+  });
+  return async (options: Parameters<typeof aProcess>[1] = {}): Promise<Process> => {
+    const made = await aProcess(redis, options);
+    processes.push(made);
+    return made;
+  };
+});
+
+const sent = (link: PlayedLink, count = 1) =>
+  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
+
+async function submitted(one: Process, target = aTarget()) {
+  const submission = await one.tasks.submit(target, { input: '{"x":1}' });
+  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  return submission;
+}
+
+/** Queues whose next fetch stands still while somebody else does something with what it brought. */
+function haltedAfterFetch(during: (queue: QueueName, lock: LockToken) => Promise<void>) {
+  let halted = false;
+  return (queues: TaskQueues): TaskQueues =>
+    new Proxy(queues, {
+      get: (whole, name) => {
+        const value: unknown = Reflect.get(whole, name);
+        if (typeof value !== 'function') return value;
+        if (name !== 'fetch') return value.bind(whole);
+        return async (queue: QueueName, lock: LockToken) => {
+          const fetched = await whole.fetch(queue, lock);
+          if (fetched.job !== undefined && !halted) {
+            halted = true;
+            await during(queue, lock);
+          }
+          return fetched;
+        };
+      },
+    });
+}
+
+describe('a synchronous task does not run twice', () => {
+  test('when a Redis that came back older hands its job out again, as if it were new', async ({ start }) => {
+    const one = await start();
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link, 2);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    const job = await one.queues.read(target.queue, task.taskId);
+    if (job === undefined) throw new Error('no job');
+    await one.client.flushall();
+    await one.queues.add(target.queue, job);
+    one.dispatcher.wake(target.queue);
+    await waitFor(async () => (await one.queues.read(target.queue, task.taskId)) === undefined, 'it is taken out');
+    await waitFor(() => container.inFlight === 1, 'the slot it was fetched for is free');
+    expect(link.orders).toHaveLength(1);
+    await one.result(order, '{"first":1}');
+    expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"first":1}' });
+    await waitFor(() => container.inFlight === 0, 'its slot is free');
+  });
+
+  test('when its replica stood still after the fetch, was taken for dead, and goes on', async ({ start }) => {
+    const target = aTarget();
+    const caller = await start();
+    const here: InstanceId[] = [caller.instance];
+    const other = await start({ alive: (replica) => here.includes(replica) });
+    const elsewhere = new PlayedLink();
+    const still = await start({
+      alive: (replica) => here.includes(replica),
+      graces: { freshMs: 50 },
+      queues: haltedAfterFetch(async (queue, lock) => {
+        const [taskId] = await other.queues.activeIds(queue);
+        if (taskId === undefined) throw new Error('nothing is active');
+        await other.queues.giveBack(queue, taskId, lock);
+        other.container(queue, elsewhere);
+        await sent(elsewhere);
+        await sleep(100);
+      }),
+    });
+    const link = new PlayedLink();
+    const container = still.container(target.queue, link);
+    const task = await submitted(caller, target);
+    still.dispatcher.wake(target.queue, task.taskId);
+    const order = await sent(elsewhere);
+    await waitFor(() => container.inFlight === 0, 'the slot it was fetched for is free');
+    expect(link.orders).toEqual([]);
+    expect(await other.leases.read(task.taskId)).toMatchObject({ attempt: 2, containerId: order.containerId });
+  });
+
+  test('one that was only slow, and still holds it, sends it', async ({ start }) => {
+    const target = aTarget();
+    const one = await start({ graces: { freshMs: 50 }, queues: haltedAfterFetch(() => sleep(100)) });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    await one.result(await sent(link), '{"slow":1}');
+    const finished: Finished = await task.finished;
+    expect(finished).toMatchObject({ status: 'COMPLETE', body: '{"slow":1}' });
+  });
+});
+
+test('a lease that Redis did not take in the turn of the send is written as soon as it does', async ({
+  start,
+  redis,
+}) => {
+  const one = await start();
+  const admin = redis.connect({});
+  const target = aTarget();
+  const link = new PlayedLink();
+  one.container(target.queue, link);
+  await admin.call('acl', 'setuser', 'default', 'resetkeys', `~${one.keys.prefix}:tq-*`);
+  const task = await submitted(one, target);
+  const order = await sent(link);
+  await sleep(50);
+  await admin.call('acl', 'setuser', 'default', '~*');
+  const lease = await waitFor(() => one.leases.read(task.taskId), 'its lease is written');
+  expect(lease).toMatchObject({ attempt: 1, containerId: order.containerId });
+  await one.result(order);
+  expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+  await waitFor(async () => (await one.leases.read(task.taskId)) === undefined, 'it goes with the end');
+  admin.disconnect();
+});
