@@ -56,7 +56,7 @@ export interface BookChange {
 /** What deciding needs of the book; the leader's carries its number ({@link LeaderBook}). */
 export interface Book extends Pick<
   ContainerBook,
-  'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'queues' | 'all' | 'onChange' | 'noteRejections'
+  'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'pending' | 'queues' | 'all' | 'onChange' | 'noteRejections'
 > {
   /** undefined: not written, because whoever decided it does not lead any more. */
   create(target: Target, options?: { readonly warmUp?: boolean }): Promise<BookEntry | undefined>;
@@ -84,6 +84,7 @@ export class ContainerBook implements ContainerReads {
   readonly #entries = new Map<ContainerId, BookEntry>();
   readonly #byQueue = new Map<QueueName, Set<BookEntry>>();
   readonly #byMachine = new Map<MachineId, Set<BookEntry>>();
+  readonly #pending = new Set<BookEntry>();
   readonly #listeners: ((change: BookChange) => void)[] = [];
   readonly #written: ((id: ContainerId) => void)[] = [];
   readonly #ended = new Set<ContainerId>();
@@ -291,6 +292,11 @@ export class ContainerBook implements ContainerReads {
     return this.#byMachine.get(machineId) ?? [];
   }
 
+  /** Those without a place. */
+  pending(): Iterable<BookEntry> {
+    return this.#pending;
+  }
+
   queues(): Iterable<QueueName> {
     return this.#byQueue.keys();
   }
@@ -327,11 +333,13 @@ export class ContainerBook implements ContainerReads {
   #put(entry: BookEntry): void {
     this.#entries.set(entry.row.id, entry);
     add(this.#byQueue, entry.spec.queue, entry);
+    if (entry.row.state === 'PENDING') this.#pending.add(entry);
     if (entry.row.machineId !== null) add(this.#byMachine, entry.row.machineId, entry);
   }
 
   #unindex(entry: BookEntry): void {
     drop(this.#byQueue, entry.spec.queue, entry);
+    this.#pending.delete(entry);
     if (entry.row.machineId !== null) drop(this.#byMachine, entry.row.machineId, entry);
   }
 

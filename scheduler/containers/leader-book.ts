@@ -60,6 +60,10 @@ export class LeaderBook implements Book {
     return this.#book.ofMachine(machineId);
   }
 
+  pending(): Iterable<BookEntry> {
+    return this.#book.pending();
+  }
+
   queues(): Iterable<QueueName> {
     return this.#book.queues();
   }

@@ -1,4 +1,4 @@
-// Placement's loop on the leader: takes the containers that are PENDING, lets place.ts choose, reserves in Redis, and writes the choice by compare-and-set. Woken by a container that needs a
+// Placement's loop on the leader: takes the containers that are PENDING, lets candidates.ts choose, reserves in Redis, and writes the choice by compare-and-set. Woken by a container that needs a
 // place and by a machine that changed; swept slowly. What must stay true: free amounts never go below zero (reserve.lua verifies again); the row is the authority: what was reserved
 // and is not written there is given back.
 import { randomUUID } from 'node:crypto';
@@ -13,13 +13,12 @@ import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { LoopMetrics } from '../loop-metrics.ts';
 import type { Accounting } from './accounting.ts';
 import type { PlacementRequest } from './filter.ts';
-import { placeContainer } from './place.ts';
 import type { Placement } from './place.ts';
 import type { Reservation, Reservations } from './reservations.ts';
 import { commonest, GIVE_UP_MS, giveUpReason, placementWait } from './waiting.ts';
 import type { PlacementWait } from './waiting.ts';
 import type { Quota } from './world.ts';
-import { PlacementWorld } from './world.ts';
+import { MachineFacts, PlacementWorld } from './world.ts';
 
 export interface PlacementParts {
   readonly book: Book;
@@ -45,7 +44,7 @@ export interface PlacementParts {
 const COALESCE_MS = 1;
 const SWEEP_MS = 30_000;
 /** Decided in one go, then reserved and written side by side. */
-const BATCH = 32;
+const BATCH = 256;
 /** Candidates that turn out to be taken, before it waits for a moment. */
 const MAX_CONFLICTS = 3;
 /** A container that came back from a machine waits for its next place, longer each time: an agent that refuses at once must not be asked without end. */
@@ -66,6 +65,7 @@ type Outcome = 'placed' | 'conflict' | 'gone';
 
 export class Placer {
   readonly #parts: PlacementParts;
+  readonly #facts: MachineFacts;
   readonly #returned = new Map<ContainerId, Returned>();
   /** What was last written to a row about why it waits, and when. */
   readonly #noted = new Map<ContainerId, { readonly text: string; readonly atMs: number }>();
@@ -78,6 +78,8 @@ export class Placer {
 
   constructor(parts: PlacementParts) {
     this.#parts = parts;
+    const leasedAtMs = (uuid: string): number => parts.accounting.leasedAtMs(uuid);
+    this.#facts = new MachineFacts({ ...parts, leasedAtMs });
     parts.book.onChange(({ entry, to, from, machineBefore }) => {
       const { id } = entry.row;
       if (to !== 'PENDING') this.#noted.delete(id);
@@ -94,9 +96,9 @@ export class Placer {
 
   start(): void {
     this.#stopped = false;
-    this.#sweep = setInterval(() => this.wake(), SWEEP_MS);
+    this.#sweep = setInterval(() => this.#lookAtAll(), SWEEP_MS);
     this.#sweep.unref();
-    this.wake();
+    this.#lookAtAll();
   }
 
   stop(): void {
@@ -138,6 +140,11 @@ export class Placer {
     return leftMs <= 0;
   }
 
+  #lookAtAll(): void {
+    this.#facts.touchAll();
+    this.wake();
+  }
+
   wake(): void {
     if (this.#stopped) return;
     this.#timer ??= setTimeout(() => {
@@ -170,23 +177,24 @@ export class Placer {
   }
 
   async #placeAll(): Promise<void> {
-    const { book, machines, accounting, clock, cpuWorkAllowed, metrics } = this.#parts;
+    const { book, clock, metrics } = this.#parts;
     const nowMs = clock.monotonicMs();
     let nextMs = Number.POSITIVE_INFINITY;
     const wait = (ms: number): void => void (nextMs = Math.min(nextMs, ms));
-    const pending = [...book.all()]
-      .filter((entry) => entry.row.state === 'PENDING' && this.#mayBePlaced(entry, nowMs, wait))
+    const pending = [...book.pending()]
+      .filter((entry) => this.#mayBePlaced(entry, nowMs, wait))
       .sort((a, b) => a.row.createdAtMs - b.row.createdAtMs);
     if (Number.isFinite(nextMs)) this.#wakeIn(nextMs);
     const waiting = new Map<string, number>();
     metrics.unschedulable.reset();
     if (pending.length === 0) return;
-    const leasedAtMs = (uuid: string): number => accounting.leasedAtMs(uuid);
-    const world = new PlacementWorld({ machines, book, leasedAtMs, cpuWorkAllowed });
+    const world = new PlacementWorld(book, this.#facts);
     for (let index = 0; index < pending.length; index += BATCH) {
       const batch = pending.slice(index, index + BATCH);
       const quotas = await this.#parts.quotas(new Set(batch.map((entry) => entry.row.workspaceId)));
       const homes = await this.#homesOf(batch);
+      // Nothing is under way now: what machines have is what is written.
+      this.#facts.refresh();
       const reasons = await Promise.all(
         batch.map((entry) => this.#placeOne(world, entry, homes, quotas.get(entry.row.workspaceId))),
       );
@@ -215,8 +223,8 @@ export class Placer {
     for (let tries = 0; tries < MAX_CONFLICTS; tries += 1) {
       // From here to take() nothing waits: the next one decides with what this one left.
       const placement = this.#choose(world.request(entry, { avoid: taken, volumeHomes, quota }), world, entry);
-      entry.rejections = placement.rejections;
       if (placement.kind === 'rejected') {
+        entry.rejections = placement.rejections;
         // What another took a moment ago may be free again, or seen here, in the next.
         if (taken.size > 0) break;
         return await this.#stays(entry);
@@ -227,6 +235,7 @@ export class Placer {
       if (outcome === 'placed') this.#tellPlaced(entry, machineId, startedAt);
       if (outcome !== 'conflict') return undefined;
       taken.add(machineId);
+      entry.rejections = { anti_affinity: taken.size };
     }
     this.#parts.metrics.placements.inc({ pool: spec.poolName, gpu_model: gpuModelOf(entry), result: 'conflict' });
     this.#holdBack(row.id, { times: this.#returned.get(row.id)?.times ?? 0, from: null }, RETURNED.baseMs);
@@ -239,9 +248,9 @@ export class Placer {
     const returned = this.#returned.get(entry.row.id);
     const from = returned?.from ?? null;
     if (returned === undefined || from === null || this.#parts.clock.monotonicMs() - returned.atMs > AVOID_MS)
-      return placeContainer(request, world.machines());
-    const elsewhere = placeContainer({ ...request, avoid: new Set([...request.avoid, from]) }, world.machines());
-    return elsewhere.kind === 'placed' ? elsewhere : placeContainer(request, world.machines());
+      return world.place(request);
+    const elsewhere = world.place({ ...request, avoid: new Set([...request.avoid, from]) });
+    return elsewhere.kind === 'placed' ? elsewhere : world.place(request);
   }
 
   /**

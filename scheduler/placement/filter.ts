@@ -86,6 +86,15 @@ export const REJECTION_REASONS = [
 ] as const;
 export type RejectionReason = (typeof REJECTION_REASONS)[number];
 
+/** May it go to that pool and architecture? */
+export function fitsPlace(machine: PlacementMachine, request: PlacementRequest): boolean {
+  return poolFits(machine, request) && (request.arch === '' || machine.arch === '' || machine.arch === request.arch);
+}
+
+/** Enough free ones of the models. */
+export const hasGpus = (machine: PlacementMachine, request: PlacementRequest): boolean =>
+  machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, request.gpu)).length >= request.gpuCount;
+
 /** The first reason this machine cannot take it; undefined: it can. */
 export function rejectionOf(machine: PlacementMachine, request: PlacementRequest): RejectionReason | undefined {
   if (!poolFits(machine, request)) return 'no_matching_pool';
@@ -110,10 +119,7 @@ function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean
 }
 
 function capacityRejection(machine: PlacementMachine, request: PlacementRequest): RejectionReason | undefined {
-  if (request.gpuCount > 0) {
-    const offered = machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, request.gpu));
-    if (offered.length < request.gpuCount) return 'gpu_count';
-  }
+  if (request.gpuCount > 0 && !hasGpus(machine, request)) return 'gpu_count';
   const kept = request.gpuCount === 0 ? keptForGpus(machine) : NOTHING;
   if (machine.totalCpuMillicores < request.cpuMillicores || machine.totalMemoryBytes < request.memoryBytes)
     return 'too_small';

@@ -27,7 +27,19 @@ export function placeContainer(request: PlacementRequest, machines: Iterable<Pla
     }
   }
   if (best === undefined) return { kind: 'rejected', rejections };
-  return { kind: 'placed', machineId: best.machineId, gpuUuids: chooseGpus(best, request), rejections };
+  return { ...chooseOf(best, request), rejections };
+}
+
+/** The best of machines that can all take it. */
+export function bestOf(machines: readonly PlacementMachine[], request: PlacementRequest): PlacementMachine | undefined {
+  let best: PlacementMachine | undefined;
+  for (const machine of machines) if (best === undefined || compareMachines(machine, best, request) < 0) best = machine;
+  return best;
+}
+
+/** That machine, with its devices for the request. */
+export function chooseOf(machine: PlacementMachine, request: PlacementRequest) {
+  return { kind: 'placed', machineId: machine.machineId, gpuUuids: chooseGpus(machine, request) } as const;
 }
 
 /** All from one machine; of the most preferred model that has enough, else of all that are wanted. */

@@ -18,7 +18,7 @@ export function compareMachines(a: PlacementMachine, b: PlacementMachine, reques
   );
 }
 
-function preferenceRank(machine: PlacementMachine, request: PlacementRequest): number {
+export function preferenceRank(machine: PlacementMachine, request: PlacementRequest): number {
   if (request.gpuCount === 0) return machine.gpus.length > 0 ? 1 : 0;
   // A model counts only where there are enough of it: that is what chooseGpus() will take.
   const rank = request.gpu.findIndex(
@@ -27,11 +27,11 @@ function preferenceRank(machine: PlacementMachine, request: PlacementRequest): n
   return rank === -1 ? request.gpu.length : rank;
 }
 
-const ownPool = (machine: PlacementMachine, request: PlacementRequest): number =>
+export const ownPool = (machine: PlacementMachine, request: PlacementRequest): number =>
   machine.poolOwner === request.workspaceId ? 1 : 0;
-const imagePresent = (machine: PlacementMachine, request: PlacementRequest): number =>
+export const imagePresent = (machine: PlacementMachine, request: PlacementRequest): number =>
   request.image !== '' && machine.images.has(request.image) ? 1 : 0;
-const gpusLeft = (machine: PlacementMachine, request: PlacementRequest): number =>
+export const gpusLeft = (machine: PlacementMachine, request: PlacementRequest): number =>
   machine.gpus.filter(mayLease).length - request.gpuCount;
 const siblings = (machine: PlacementMachine, request: PlacementRequest): number =>
   request.siblings.get(machine.machineId) ?? 0;
@@ -44,8 +44,17 @@ function leftover(machine: PlacementMachine, request: PlacementRequest): number 
 }
 const LEFTOVER_STEPS = 5;
 
+/** How much of the machine is unused, in the steps of {@link leftover}, before anything is taken; from {@link FULLEST} to {@link EMPTIEST}. */
+export function fullness(machine: PlacementMachine): number {
+  const cpu = machine.freeCpuMillicores / Math.max(1, machine.totalCpuMillicores);
+  const memory = machine.freeMemoryBytes / Math.max(1, machine.totalMemoryBytes);
+  return Math.min(EMPTIEST, Math.max(FULLEST, Math.round((cpu + memory) * LEFTOVER_STEPS)));
+}
+export const FULLEST = 0;
+export const EMPTIEST = 2 * LEFTOVER_STEPS;
+
 /** FNV-1a, 32 bit. */
-function stableHash(text: string): number {
+export function stableHash(text: string): number {
   let hash = 0x811c9dc5;
   for (let index = 0; index < text.length; index += 1) {
     hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193) >>> 0;

@@ -1,9 +1,12 @@
-// What placement decides from: machines and requests as plain data, made once a round from the book and the machines in memory, and kept up to date with what the round itself places.
+// What placement decides from: machines and requests as plain data. Machines are kept from round to round and made anew when something about them changed; what else a round asks of the book it counts once,
+// and keeps up to date with what it places itself.
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
 import type { Machine, Machines } from '../fleet/machines.ts';
 import { blockingConditions } from '../fleet/machines.ts';
+import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
+import type { Placement } from './place.ts';
 
 /**
  * An archive is kept packed and unpacked. Nothing else is asked for: whether a disk is too full for images is a share of that disk, so the machine judges and says it (`DiskPressure`);
@@ -11,13 +14,50 @@ import type { PlacementMachine, PlacementRequest } from './filter.ts';
  */
 const CODE_ON_DISK = 4;
 
-export interface WorldParts {
+export interface MachineFactsParts {
   readonly machines: Machines;
-  readonly book: Book;
+  readonly book: Pick<Book, 'onChange'>;
   /** When a device was leased last; 0: never, as far as this leader knows. */
   readonly leasedAtMs: (uuid: string) => number;
   /** May work without a GPU go to this pool's GPU machines? */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
+}
+
+/** Machines as placement sees them. */
+export class MachineFacts {
+  readonly candidates = new Candidates();
+  readonly #parts: MachineFactsParts;
+  readonly #changed = new Set<MachineId>();
+
+  constructor(parts: MachineFactsParts) {
+    this.#parts = parts;
+    parts.machines.onChange((machine) => this.touch(machine.row.id));
+    parts.book.onChange(({ entry, machineBefore }) => {
+      if (entry.row.machineId !== null) this.touch(entry.row.machineId);
+      if (machineBefore !== null) this.touch(machineBefore);
+    });
+  }
+
+  touch(id: MachineId): void {
+    this.#changed.add(id);
+  }
+
+  /** Nobody tells of every byte of a disk, nor of what was there before this began. */
+  touchAll(): void {
+    for (const { row } of this.#parts.machines.all()) this.touch(row.id);
+  }
+
+  /** Makes what changed anew; not while something that a round took is being written. */
+  refresh(): void {
+    const { machines } = this.#parts;
+    for (const id of this.#changed) {
+      const machine = machines.get(id);
+      if (machine === undefined || machine.health === 'PENDING' || machine.health === 'EXPIRED')
+        this.candidates.delete(id);
+      else this.candidates.set(asCandidate(machine, this.#parts));
+    }
+    this.#changed.clear();
+  }
 }
 
 /** What a workspace may have at once; null: no bound. */
@@ -33,21 +73,18 @@ interface Use {
 
 /** One round's view. */
 export class PlacementWorld {
-  readonly #parts: WorldParts;
-  readonly #machines = new Map<MachineId, PlacementMachine>();
+  readonly #book: Book;
+  readonly #facts: MachineFacts;
   readonly #siblings = new Map<QueueName, Map<MachineId, number>>();
   readonly #used = new Map<WorkspaceId, Use>();
 
-  constructor(parts: WorldParts) {
-    this.#parts = parts;
-    for (const machine of parts.machines.all()) {
-      if (machine.health !== 'PENDING' && machine.health !== 'EXPIRED')
-        this.#machines.set(machine.row.id, asCandidate(machine, parts));
-    }
+  constructor(book: Book, facts: MachineFacts) {
+    this.#book = book;
+    this.#facts = facts;
   }
 
-  machines(): Iterable<PlacementMachine> {
-    return this.#machines.values();
+  place(request: PlacementRequest): Placement {
+    return this.#facts.candidates.place(request);
   }
 
   request(
@@ -82,7 +119,7 @@ export class PlacementWorld {
     let siblings = this.#siblings.get(queue);
     if (siblings !== undefined) return siblings;
     siblings = new Map();
-    for (const { row } of this.#parts.book.ofQueue(queue)) {
+    for (const { row } of this.#book.ofQueue(queue)) {
       if (row.machineId !== null) siblings.set(row.machineId, (siblings.get(row.machineId) ?? 0) + 1);
     }
     this.#siblings.set(queue, siblings);
@@ -98,7 +135,7 @@ export class PlacementWorld {
 
   #usedBy(workspaceId: WorkspaceId): Use {
     if (this.#used.size === 0) {
-      for (const { row, spec } of this.#parts.book.all())
+      for (const { row, spec } of this.#book.all())
         if (row.state !== 'PENDING') addUse(this.#used, row.workspaceId, spec);
     }
     return this.#used.get(workspaceId) ?? { gpus: 0, cpuMillicores: 0 };
@@ -106,13 +143,15 @@ export class PlacementWorld {
 
   /** Placed there: the rest of the round sees what is left. */
   take({ row, spec }: BookEntry, machineId: MachineId, gpuUuids: readonly string[]): void {
-    const machine = this.#machines.get(machineId);
+    const machine = this.#facts.candidates.get(machineId);
     if (machine === undefined) return;
+    // Whether it was written or not: the next look at the machine says what is so.
+    this.#facts.touch(machineId);
     this.#usedBy(row.workspaceId);
     addUse(this.#used, row.workspaceId, spec);
     const siblings = this.#siblingsOf(spec.queue);
     siblings.set(machineId, (siblings.get(machineId) ?? 0) + 1);
-    this.#machines.set(machineId, {
+    this.#facts.candidates.set({
       ...machine,
       freeCpuMillicores: machine.freeCpuMillicores - spec.cpuMillicores,
       freeMemoryBytes: machine.freeMemoryBytes - spec.memoryBytes,
@@ -132,7 +171,7 @@ function addUse(used: Map<WorkspaceId, Use>, workspaceId: WorkspaceId, spec: Boo
   });
 }
 
-function asCandidate(machine: Machine, parts: WorldParts): PlacementMachine {
+function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachine {
   const { row, inventory } = machine;
   const capacity = parts.machines.capacity(machine);
   return {

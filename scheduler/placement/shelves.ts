@@ -1,0 +1,205 @@
+// Machines that may take something, ordered so that few of them need be looked at: by kind (pool, owner, architecture, GPUs), in a kind by how full they are, and there by about how much is free.
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { PlacementMachine, PlacementRequest } from './filter.ts';
+import { fitsPlace, hasGpus, mayLease } from './filter.ts';
+import { fullness, FULLEST, EMPTIEST, gpusLeft, ownPool, preferenceRank } from './score.ts';
+
+/** Machines with about as much free. */
+interface Shelf {
+  readonly row: Map<number, Shelf>;
+  readonly key: number;
+  /** None of them has as much. */
+  readonly belowCpuMillicores: number;
+  readonly belowMemoryBytes: number;
+  readonly machines: PlacementMachine[];
+}
+
+/** Machines of which the filter and the score say the same, but for what is free and for what is asked of single ones. */
+class Kind {
+  readonly key: string;
+  readonly owner: string | null;
+  /** By fullness, the fullest first. */
+  readonly #rows: readonly Map<number, Shelf>[] = Array.from({ length: EMPTIEST - FULLEST + 1 }, () => new Map());
+  /** Any of them. */
+  readonly #one: PlacementMachine;
+  readonly #ranks = new Map<string, number>();
+  size = 0;
+
+  constructor(key: string, one: PlacementMachine) {
+    this.key = key;
+    this.owner = one.poolOwner;
+    this.#one = one;
+  }
+
+  /** Its place among kinds for that request, smaller is better; undefined: none of them can take it. */
+  tierOf(request: PlacementRequest): Tier | undefined {
+    if (!fitsPlace(this.#one, request)) return undefined;
+    const rank = this.#rankOf(request);
+    if (rank === NO_RANK) return undefined;
+    return { rank, own: ownPool(this.#one, request), gpusLeft: gpusLeft(this.#one, request), kinds: [this] };
+  }
+
+  #rankOf(request: PlacementRequest): number {
+    const asked = `${request.gpuCount} ${request.gpu.join()}`;
+    let rank = this.#ranks.get(asked);
+    if (rank !== undefined) return rank;
+    const fits = request.gpuCount === 0 || hasGpus(this.#one, request);
+    rank = fits ? preferenceRank(this.#one, request) : NO_RANK;
+    if (this.#ranks.size >= MOST_RANKS) this.#ranks.clear();
+    this.#ranks.set(asked, rank);
+    return rank;
+  }
+
+  row(index: number): Iterable<Shelf> {
+    return this.#rows[index]?.values() ?? [];
+  }
+
+  shelfOf(machine: PlacementMachine): Shelf {
+    const row = this.#rows[fullness(machine) - FULLEST] ?? new Map<number, Shelf>();
+    const cpuStep = stepOf(machine.freeCpuMillicores / CPU_STEP);
+    const memoryStep = stepOf(machine.freeMemoryBytes / MEMORY_STEP);
+    const key = cpuStep * STEPS + memoryStep;
+    let shelf = row.get(key);
+    if (shelf === undefined) {
+      const belowCpuMillicores = CPU_STEP * boundOf(cpuStep);
+      shelf = { row, key, belowCpuMillicores, belowMemoryBytes: MEMORY_STEP * boundOf(memoryStep), machines: [] };
+      row.set(key, shelf);
+    }
+    return shelf;
+  }
+}
+
+/** Kinds that are equally good for a request. */
+interface Tier {
+  readonly rank: number;
+  readonly own: number;
+  readonly gpusLeft: number;
+  readonly kinds: Kind[];
+}
+
+interface Place {
+  readonly kind: Kind;
+  readonly shelf: Shelf;
+  index: number;
+}
+
+export interface Found {
+  /** That can take it, of those that are best for it in everything that is the same for a kind; at most {@link SAMPLE}. */
+  readonly machines: readonly PlacementMachine[];
+  /** They were looked for in all places where one could be. When false and none was found, there may be one all the same. */
+  readonly complete: boolean;
+}
+
+/** Machines compared for one request. */
+export const SAMPLE = 16;
+const MOST_RANKS = 64;
+const NO_RANK = -1;
+/** The smallest amounts told apart; from there two steps double it. */
+const CPU_STEP = 50;
+const MEMORY_STEP = 64 * 1024 ** 2;
+const STEPS = 128;
+const stepOf = (amount: number): number =>
+  amount < 1 ? 0 : Math.min(STEPS - 1, 1 + Math.floor(2 * Math.log2(amount)));
+/** What an amount of that step stays below; a little more, for the rounding of logarithms. */
+const boundOf = (step: number): number => (step === STEPS - 1 ? Infinity : 2 ** (step / 2) * 1.000001);
+
+export class Shelves {
+  readonly #kinds = new Map<string | null, Map<string, Kind>>();
+  readonly #places = new Map<MachineId, Place>();
+
+  put(machine: PlacementMachine): void {
+    this.drop(machine.machineId);
+    const key = kindKeyOf(machine);
+    let kinds = this.#kinds.get(machine.poolOwner);
+    if (kinds === undefined) this.#kinds.set(machine.poolOwner, (kinds = new Map()));
+    let kind = kinds.get(key);
+    if (kind === undefined) kinds.set(key, (kind = new Kind(key, machine)));
+    const shelf = kind.shelfOf(machine);
+    this.#places.set(machine.machineId, { kind, shelf, index: shelf.machines.length });
+    shelf.machines.push(machine);
+    kind.size += 1;
+  }
+
+  drop(id: MachineId): void {
+    const place = this.#places.get(id);
+    if (place === undefined) return;
+    this.#places.delete(id);
+    const { kind, shelf, index } = place;
+    const last = shelf.machines.pop();
+    if (last !== undefined && last.machineId !== id) {
+      shelf.machines[index] = last;
+      const moved = this.#places.get(last.machineId);
+      if (moved !== undefined) moved.index = index;
+    }
+    if (shelf.machines.length === 0) shelf.row.delete(shelf.key);
+    kind.size -= 1;
+    if (kind.size > 0) return;
+    const kinds = this.#kinds.get(kind.owner);
+    if (kinds?.delete(kind.key) === true && kinds.size === 0) this.#kinds.delete(kind.owner);
+  }
+
+  /** How good each kind is for that request, the best first. */
+  tiers(request: PlacementRequest): readonly Tier[] {
+    const tiers: Tier[] = [];
+    for (const owner of [null, request.workspaceId]) {
+      for (const kind of this.#kinds.get(owner)?.values() ?? []) {
+        const tier = kind.tierOf(request);
+        if (tier === undefined) continue;
+        const same = tiers.find((one) => compareTiers(one, tier) === 0);
+        if (same === undefined) tiers.push(tier);
+        else same.kinds.push(kind);
+      }
+    }
+    return tiers.sort(compareTiers);
+  }
+}
+
+export function compareTiers(a: Tier, b: Tier): number {
+  return compareStanding(a, b) || a.gpusLeft - b.gpusLeft;
+}
+
+/** What counts for more than whether the image is there. */
+export function compareStanding(a: Tier, b: Tier): number {
+  return a.rank - b.rank || b.own - a.own;
+}
+
+/** Looks through the kinds of a tier, the fullest machines first, until there are enough. @param from - which of a shelf come first */
+export function searchTier(
+  tier: Tier,
+  from: number,
+  canTake: (machine: PlacementMachine) => boolean,
+  request: PlacementRequest,
+): Found {
+  const machines: PlacementMachine[] = [];
+  let complete = true;
+  for (let row = 0; row <= EMPTIEST - FULLEST; row += 1) {
+    for (const kind of tier.kinds) {
+      for (const shelf of kind.row(row)) {
+        if (shelf.belowCpuMillicores < request.cpuMillicores || shelf.belowMemoryBytes < request.memoryBytes) continue;
+        const size = shelf.machines.length;
+        if (size > SAMPLE) complete = false;
+        for (let tried = 0; tried < size && tried < SAMPLE; tried += 1) {
+          const machine = shelf.machines[(from + tried) % size];
+          if (machine !== undefined && canTake(machine)) machines.push(machine);
+          if (machines.length >= SAMPLE) return { machines, complete: false };
+        }
+      }
+    }
+  }
+  return { machines, complete };
+}
+
+/** May anything be placed there at all? */
+export const isShelved = (machine: PlacementMachine): boolean =>
+  machine.ready && machine.intentActive && machine.blockedBy.length === 0;
+
+function kindKeyOf(machine: PlacementMachine): string {
+  const { poolName, cpuWorkAllowed, arch, gpus } = machine;
+  const models = new Map<string, { free: number; all: number }>();
+  for (const gpu of gpus) {
+    const counts = models.get(gpu.model) ?? { free: 0, all: 0 };
+    models.set(gpu.model, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
+  }
+  const devices = [...models].map(([model, { free, all }]) => `${model} ${free} ${all}`).toSorted();
+  return [poolName, cpuWorkAllowed, arch, ...devices].join('\n');
+}

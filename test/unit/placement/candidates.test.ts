@@ -1,0 +1,168 @@
+// The choice by sample, against the choice of place.ts, which looks at every machine.
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { Candidates } from '#scheduler/placement/candidates.ts';
+import type { PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
+import { rejectionOf } from '#scheduler/placement/filter.ts';
+import { placeContainer } from '#scheduler/placement/place.ts';
+import { gpusLeft, imagePresent, ownPool, preferenceRank } from '#scheduler/placement/score.ts';
+import { aMachine, aRequest, gpus, machines, manyMachines, MIB, request } from './made.ts';
+
+const machineOf = (list: readonly PlacementMachine[], id: MachineId): PlacementMachine => {
+  const found = list.find((one) => one.machineId === id);
+  if (found === undefined) throw new Error(`there is no ${id}`);
+  return found;
+};
+/** What is never given up for being quick. */
+const standing = (one: PlacementMachine, wanted: PlacementRequest) => ({
+  rank: preferenceRank(one, wanted),
+  own: ownPool(one, wanted),
+  image: imagePresent(one, wanted),
+  gpusLeft: gpusLeft(one, wanted),
+});
+const used = (one: PlacementMachine, wanted: PlacementRequest, uuids: readonly string[]): PlacementMachine => ({
+  ...one,
+  freeCpuMillicores: one.freeCpuMillicores - wanted.cpuMillicores,
+  freeMemoryBytes: one.freeMemoryBytes - wanted.memoryBytes,
+  gpus: one.gpus.map((gpu) => (uuids.includes(gpu.uuid) ? { ...gpu, free: false } : gpu)),
+});
+
+describe('whatever the machines', () => {
+  test('of few, the very one that a look at all of them chooses, with the same devices', () => {
+    fc.assert(
+      fc.property(request, machines, (wanted, list) => {
+        const { rejections, ...placed } = placeContainer(wanted, list);
+        const { rejections: sampled, ...chosen } = new Candidates(list).place(wanted);
+        expect(chosen).toEqual(placed);
+        if (placed.kind === 'rejected') expect(sampled).toEqual(rejections);
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  test('of many, one that can take it, whenever any can, and none that is wanted less; else the same reasons', () => {
+    fc.assert(
+      fc.property(request, manyMachines, (wanted, list) => {
+        const all = placeContainer(wanted, list);
+        const chosen = new Candidates(list).place(wanted);
+        if (all.kind === 'rejected') {
+          expect(chosen).toEqual(all);
+          return;
+        }
+        if (chosen.kind === 'rejected') throw new Error('none was found');
+        const machine = machineOf(list, chosen.machineId);
+        expect(rejectionOf(machine, wanted)).toBeUndefined();
+        expect(standing(machine, wanted)).toEqual(standing(machineOf(list, all.machineId), wanted));
+        expect({ ...chosen, rejections: {} }).toEqual(placeContainer(wanted, [machine]));
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  test('kept up to date by change, it chooses as if it had been made anew', () => {
+    const step = fc.oneof(
+      fc.record({ kind: fc.constant('place' as const), wanted: request }),
+      fc.record({ kind: fc.constant('ready' as const), at: fc.nat(), ready: fc.boolean() }),
+      fc.record({ kind: fc.constant('image' as const), at: fc.nat(), has: fc.boolean() }),
+      fc.record({ kind: fc.constant('delete' as const), at: fc.nat() }),
+    );
+    fc.assert(
+      fc.property(machines, fc.array(step, { maxLength: 30 }), (list, steps) => {
+        const candidates = new Candidates(list);
+        const now = new Map(list.map((one) => [one.machineId, one]));
+        const change = (at: number, changed: (one: PlacementMachine) => PlacementMachine): void => {
+          const one = [...now.values()][at % Math.max(1, now.size)];
+          if (one === undefined) return;
+          now.set(one.machineId, changed(one));
+          candidates.set(changed(one));
+        };
+        for (const one of steps) {
+          if (one.kind === 'ready') change(one.at, (machine) => ({ ...machine, ready: one.ready }));
+          else if (one.kind === 'image')
+            change(one.at, (machine) => ({ ...machine, images: new Set(one.has ? ['img'] : []) }));
+          else if (one.kind === 'delete') {
+            const id = [...now.keys()][one.at % Math.max(1, now.size)];
+            if (id !== undefined && now.delete(id)) candidates.delete(id);
+          } else {
+            const placed = candidates.place(one.wanted);
+            const anew = placeContainer(one.wanted, now.values());
+            expect(placed.kind === 'placed' ? { ...placed, rejections: anew.rejections } : placed).toEqual(anew);
+            if (placed.kind !== 'placed') continue;
+            const machine = now.get(placed.machineId);
+            if (machine === undefined) throw new Error('it chose a machine that is gone');
+            now.set(machine.machineId, used(machine, one.wanted, placed.gpuUuids));
+            candidates.set(used(machine, one.wanted, placed.gpuUuids));
+          }
+        }
+        expect(candidates.size).toBe(now.size);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});
+
+const of = (count: number, changes: (index: number) => Partial<PlacementMachine> = () => ({})): PlacementMachine[] =>
+  Array.from({ length: count }, (_none, index) => aMachine(changes(index)));
+const place = (list: readonly PlacementMachine[], wanted: PlacementRequest): PlacementMachine => {
+  const placed = new Candidates(list).place(wanted);
+  if (placed.kind !== 'placed') throw new Error(JSON.stringify(placed.rejections));
+  return machineOf(list, placed.machineId);
+};
+
+describe('among thousands', () => {
+  test('a container a machine of one deployment, while machines have none of it', () => {
+    const list = of(2000, () => ({ freeCpuMillicores: 16_000, totalCpuMillicores: 16_000 }));
+    const candidates = new Candidates(list);
+    const siblings = new Map<MachineId, number>();
+    for (let seed = 0; seed < 400; seed += 1) {
+      const placed = candidates.place(aRequest({ siblings, seed: `${seed}`, cpuMillicores: 1, memoryBytes: MIB }));
+      if (placed.kind !== 'placed') throw new Error('not placed');
+      siblings.set(placed.machineId, (siblings.get(placed.machineId) ?? 0) + 1);
+    }
+    expect(Math.max(...siblings.values())).toBe(1);
+  });
+
+  test('the one that holds the image, and the one with room beside many that just have none', () => {
+    const list = of(2000, (index) => ({ images: new Set(index === 1234 ? ['rare'] : ['common']) }));
+    expect(place(list, aRequest({ image: 'rare' }))).toBe(list[1234]);
+    const tight = of(2000, (index) => ({ freeCpuMillicores: index === 777 ? 1000 : 999 }));
+    expect(place(tight, aRequest({ cpuMillicores: 1000 }))).toBe(tight[777]);
+  });
+
+  test('the model named first, where one machine in thousands has one left', () => {
+    const list = of(2000, (index) => ({
+      gpus: [...gpus('NVIDIA H100', [index === 99], `h${index}`), ...gpus('NVIDIA A10G', [true, true], `a${index}`)],
+    }));
+    expect(place(list, aRequest({ gpu: ['H100', 'A10G'], gpuCount: 1, cpuMillicores: 1 }))).toBe(list[99]);
+  });
+
+  test('the model named first, where all but one of its machines are a little too full', () => {
+    const h100 = of(2000, (index) => ({
+      gpus: gpus('NVIDIA H100', [true], `h${index}`),
+      freeCpuMillicores: index === 55 ? 1000 : 999,
+    }));
+    const a10g = of(20, (index) => ({ gpus: gpus('NVIDIA A10G', [true], `a${index}`) }));
+    const wanted = aRequest({ gpu: ['H100', 'A10G'], gpuCount: 1, cpuMillicores: 1000 });
+    expect(place([...a10g, ...h100], wanted)).toBe(h100[55]);
+  });
+
+  test('few are looked at, however many there are', () => {
+    const looks = (count: number): number => {
+      let looked = 0;
+      const list = of(count, (index) => ({ freeCpuMillicores: 1000 + ((index * 7919) % 3000) })).map((one) =>
+        Object.defineProperty({ ...one }, 'freeDiskBytes', {
+          get: () => {
+            looked += 1;
+            return null;
+          },
+        }),
+      );
+      const candidates = new Candidates(list);
+      looked = 0;
+      for (let seed = 0; seed < 50; seed += 1) candidates.place(aRequest({ seed: `${seed}` }));
+      return looked / 50;
+    };
+    expect(looks(5000)).toBeLessThanOrEqual(1.5 * looks(500));
+  });
+});

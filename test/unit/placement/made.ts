@@ -1,0 +1,127 @@
+// Machines and requests for tests of placement, made up one by one or at random.
+import fc from 'fast-check';
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
+
+export const MIB = 1024 * 1024;
+let made = 0;
+
+export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMachine {
+  made += 1;
+  return {
+    machineId: `m-${made}` as MachineId,
+    poolName: 'default',
+    poolOwner: null,
+    cpuWorkAllowed: false,
+    arch: 'x86_64',
+    freeDiskBytes: null,
+    ready: true,
+    intentActive: true,
+    blockedBy: [],
+    freeCpuMillicores: 4000,
+    freeMemoryBytes: 8192 * MIB,
+    totalCpuMillicores: 4000,
+    totalMemoryBytes: 8192 * MIB,
+    gpus: [],
+    images: new Set(),
+    ...changes,
+  };
+}
+
+export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequest {
+  return {
+    workspaceId: 'w-1',
+    poolName: '',
+    cpuMillicores: 1000,
+    memoryBytes: 512 * MIB,
+    gpu: [],
+    gpuCount: 0,
+    image: '',
+    diskBytes: 0,
+    imageOnlyOn: null,
+    arch: '',
+    volumeHomes: new Set(),
+    avoid: new Set(),
+    overQuota: false,
+    siblings: new Map(),
+    seed: 'seed',
+    ...changes,
+  };
+}
+
+export const gpus = (model: string, free: readonly boolean[], prefix: string) =>
+  free.map((isFree, index): PlacementGpu => ({
+    uuid: `${prefix}-${index}`,
+    model,
+    free: isFree,
+    healthy: true,
+    numaNode: 0,
+    leasedAtMs: 0,
+  }));
+
+export const ids = (...some: string[]): ReadonlySet<MachineId> => new Set(some as MachineId[]);
+
+export const machine: fc.Arbitrary<PlacementMachine> = fc
+  .record({
+    poolName: fc.constantFrom('default', 'gpu'),
+    poolOwner: fc.constantFrom(null, 'w-1', 'w-2'),
+    cpuWorkAllowed: fc.boolean(),
+    arch: fc.constantFrom('x86_64', 'arm64'),
+    freeDiskBytes: fc.constantFrom(null, 0, 100 * MIB),
+    ready: fc.boolean(),
+    intentActive: fc.boolean(),
+    blockedBy: fc.constantFrom([], ['DockerDown']),
+    freeCpuMillicores: fc.integer({ min: -500, max: 4000 }),
+    freeMemoryBytes: fc.integer({ min: -10, max: 2048 }).map((mib) => mib * MIB),
+    gpus: fc.array(
+      fc.record({
+        model: fc.constantFrom('NVIDIA A10G', 'NVIDIA H100-80', 'Tesla T4'),
+        free: fc.boolean(),
+        healthy: fc.boolean(),
+        numaNode: fc.nat({ max: 1 }),
+        leasedAtMs: fc.nat({ max: 3 }),
+      }),
+      {
+        maxLength: 5,
+      },
+    ),
+    hasImage: fc.boolean(),
+  })
+  .map(({ hasImage, ...rest }) => ({
+    ...rest,
+    machineId: '' as MachineId,
+    totalCpuMillicores: 4000,
+    totalMemoryBytes: 2048 * MIB,
+    images: new Set(hasImage ? ['img'] : []),
+    gpus: rest.gpus.map((gpu, index) => ({ ...gpu, uuid: `${index}` })),
+  }));
+export const named = (list: readonly PlacementMachine[]): PlacementMachine[] =>
+  list.map((one, index) => ({
+    ...one,
+    machineId: `m-${index}` as MachineId,
+    gpus: one.gpus.map((gpu) => ({ ...gpu, uuid: `m-${index}-${gpu.uuid}` })),
+  }));
+export const machines = fc.array(machine, { maxLength: 8 }).map(named);
+/** Many of few sorts, so that there is more than is looked at. */
+export const manyMachines = fc
+  .array(fc.tuple(machine, fc.integer({ min: 1, max: 60 })), { minLength: 1, maxLength: 6 })
+  .map((sorts) => named(sorts.flatMap(([one, count]) => Array.from({ length: count }, () => one))));
+export const request: fc.Arbitrary<PlacementRequest> = fc
+  .record({
+    workspaceId: fc.constantFrom('w-1', 'w-2'),
+    poolName: fc.constantFrom('', 'gpu'),
+    cpuMillicores: fc.integer({ min: 1, max: 3000 }),
+    memoryBytes: fc.integer({ min: 1, max: 1024 }).map((mib) => mib * MIB),
+    gpu: fc.constantFrom<readonly string[]>([], ['A10G'], ['H100', 'A10G'], ['any']),
+    gpuCount: fc.nat({ max: 3 }),
+    image: fc.constantFrom('', 'img'),
+    diskBytes: fc.constantFrom(0, 50 * MIB),
+    imageOnlyOn: fc.constantFrom<ReadonlySet<MachineId> | null>(null, ids('m-0', 'm-1')),
+    arch: fc.constantFrom('', 'x86_64'),
+    volumeHomes: fc.constantFrom(ids(), ids(), ids('m-0'), ids('m-0', 'm-1')),
+    avoid: fc.constantFrom(ids(), ids('m-1')),
+    overQuota: fc.constantFrom(false, false, true),
+    siblings: fc.constantFrom(new Map(), new Map([['m-0' as MachineId, 2]])),
+    seed: fc.string({ maxLength: 8 }),
+  })
+  .map((one) => (one.gpu.length === 0 ? { ...one, gpuCount: 0 } : one));
