@@ -1,9 +1,10 @@
 // Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session (180 s when the agent said that it only restarts): their containers
 // UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost, nor while the mass-disconnect guard is on for the pool.
 import type { Clock } from '#shared/clock.ts';
-import type { QueueName } from '#shared/domain/ids.ts';
+import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gauge } from '#shared/metrics.ts';
+import { endOnDeleted } from '../containers/deleted-machine.ts';
 import type { Book } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Tasks } from '../tasks/service.ts';
@@ -73,6 +74,7 @@ export class MachineHealth {
     this.#guard(nowMs);
     if (!isLeader() || upMs < ACK_WITHIN_MS) return;
     await this.#takeBackUnacknowledged(nowMs);
+    await this.#moveOffDeleted();
     if (upMs < START_GRACE_MS) return;
     for (const machine of machines.all()) {
       if (machine.health === 'SUSPECT' && this.#isOverdue(machine, nowMs)) await this.#lose(machine);
@@ -128,6 +130,21 @@ export class MachineHealth {
       if (row.state !== 'ASSIGNED' || nowMs - (row.scheduledAtMs ?? nowMs) < ACK_WITHIN_MS) continue;
       log.warn({ containerId: row.id, machineId: row.machineId }, 'assignment not acknowledged, taking it back');
       await book.transition(row.id, 'revoke', { epoch: row.epoch, change: { machineId: null, assignmentId: null } });
+    }
+  }
+
+  /** Whoever deleted the machine died before it had said so of its containers: nothing else would ever end them. */
+  async #moveOffDeleted(): Promise<void> {
+    const { book, machines, log } = this.#parts;
+    const isDeleted = new Map<MachineId, boolean>();
+    for (const { row } of [...book.all()]) {
+      const { machineId } = row;
+      if (machineId === null || machines.get(machineId) !== undefined) continue;
+      // Made at another replica a moment ago, perhaps.
+      if (!isDeleted.has(machineId)) isDeleted.set(machineId, (await machines.byId(machineId)) === undefined);
+      if (isDeleted.get(machineId) !== true) continue;
+      log.warn({ containerId: row.id, machineId }, 'its machine is deleted');
+      await endOnDeleted(book, row);
     }
   }
 

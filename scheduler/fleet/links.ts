@@ -66,6 +66,9 @@ export class Links {
 
   constructor(parts: LinksParts) {
     this.#parts = parts;
+    parts.machines.onChange(({ row }) => {
+      if (parts.machines.get(row.id) === undefined) this.#machineDeleted(row.id);
+    });
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
@@ -83,6 +86,13 @@ export class Links {
       Logs: (call: ServerDuplexStream<LogBatch__Output, LogAck>) => void this.#logs(call),
       FetchCode: (call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>) => void this.#fetchCode(call),
     });
+  }
+
+  /** Its credential is worth nothing any more, so its session is not either. */
+  #machineDeleted(machineId: MachineId): void {
+    const connection = this.#connections.get(machineId);
+    connection?.tasks?.close();
+    connection?.session.end('machine_deleted');
   }
 
   /** `host:port` as bound. */

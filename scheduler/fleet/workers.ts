@@ -3,6 +3,7 @@
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
+import { endOnDeleted } from '../containers/deleted-machine.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import { viewOf } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
@@ -163,7 +164,7 @@ export class Workers implements WorkerService {
     if (!removable) return 'not_drained';
     if (!(await deleteMachine(this.#parts.db, machine.row.id))) return 'not_found';
     for (const entry of [...this.#parts.book.ofMachine(machine.row.id)]) {
-      await this.#parts.book.transition(entry.row.id, 'delete', { change: { reason: 'lost' } });
+      await endOnDeleted(this.#parts.book, entry.row);
     }
     this.#parts.machines.deleted(machine.row.id);
     this.#deadlines.delete(machine.row.id);
@@ -202,7 +203,11 @@ export class Workers implements WorkerService {
       this.#parts.log.warn({ machineId }, 'a live container on a drained machine: draining it again');
       this.#intendLater(machine, 'found_live');
     }
-    if (machine.row.intent !== 'draining') return;
+    if (machine.row.intent !== 'draining') {
+      // Uncordoned, perhaps through another replica: the next drain has its whole time.
+      this.#deadlines.delete(machineId);
+      return;
+    }
     const nowMs = clock.nowMs();
     const deadlineMs = this.#deadlines.get(machineId) ?? nowMs + DRAIN_DEADLINE_MS;
     this.#deadlines.set(machineId, deadlineMs);

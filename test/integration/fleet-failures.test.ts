@@ -1,11 +1,14 @@
 // Rows of the failure table that are the scheduler's: machines that boot, go silent alone or together, and messages that are lost or come twice. Real link, database and Redis.
+import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/deployments/stub-config.ts';
-import { updateMachine } from '#scheduler/store/queries/machines.ts';
+import { Workers } from '#scheduler/fleet/workers.ts';
+import { deleteMachine, updateMachine } from '#scheduler/store/queries/machines.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Agent, Fleet } from './fleet-fixture.ts';
-import { becomes, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
+import { quiet } from './tasks-fixture.ts';
+import { becomes, codeOf, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
 
 const submitted = async (fleet: Fleet, target: Target) => {
   const submission = await fleet.process.tasks.submit(target, { input: '{}' });
@@ -169,6 +172,66 @@ describe('Partition > 90 s', () => {
     back.stream.write({ status: { seq: 1, full: false, containers } });
     await waitFor(() => free() === 3600, 'its share is free');
     expect(fleet.machines.capacity(machine()!).leasedGpus.size).toBe(0);
+  });
+});
+
+describe('DeleteMachine', () => {
+  const aWorkers = ({ db, machines, book, process, clock }: Fleet): Workers =>
+    new Workers({ db, machines, book, slots: process.slots, clock, log: quiet, isLeader: () => true });
+
+  test('its session ends, and it may not come back', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    await becomes(fleet, agent, 'READY');
+    const workers = aWorkers(fleet);
+    const admin = { workspaceId: null };
+    expect(await workers.deleteMachine(admin, agent.machineId, '')).toBe('not_drained');
+    await workers.drain(admin, agent.machineId);
+    await waitFor(() => fleet.machines.get(agent.machineId)?.row.intent === 'drained', 'it is drained');
+    expect(await workers.deleteMachine(admin, agent.machineId, '')).toBe('deleted');
+    await control.over();
+    expect(await codeOf(agent.fetchCode('o'))).toBe(status.UNAUTHENTICATED);
+  });
+
+  test('Scheduler crash mid-step: what was on a machine that is deleted is ended, or placed elsewhere, by whoever leads', async ({
+    fleet,
+    agents,
+  }) => {
+    const [agent, other] = [await agents.joined(), await agents.joined()];
+    const { entry } = await serving(fleet, agent);
+    const target = await fleet.target();
+    const assigned = await fleet.assigned(target, agent.machineId);
+    const kept = await fleet.assigned(target, other.machineId);
+    // The process that deleted it died after the first write.
+    await deleteMachine(fleet.db, agent.machineId);
+    fleet.machines.deleted(agent.machineId);
+    await later(fleet, 14_000);
+    expect([entry.row.state, assigned.row.state]).toEqual(['RUNNING', 'ASSIGNED']);
+    await later(fleet, 1_000);
+    expect(entry.row).toMatchObject({ state: 'LOST', reason: 'lost' });
+    expect(assigned.row).toMatchObject({ state: 'PENDING', machineId: null });
+    expect(kept.row.machineId).not.toBe(agent.machineId);
+    expect(kept.row.state).not.toBe('LOST');
+  });
+
+  test('a drain after an uncordon elsewhere has its whole time again', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const { entry, target, tasks } = await serving(fleet, agent);
+    const workers = aWorkers(fleet);
+    const admin = { workspaceId: null };
+    await submitted(fleet, target);
+    await tasks.until('the task', (message) => message.run);
+    await workers.drain(admin, agent.machineId);
+    await waitFor(() => entry.row.state === 'DRAINING', 'it drains');
+    const machine = fleet.machines.get(agent.machineId);
+    if (machine === undefined) throw new Error('there is no machine');
+    // As another replica's word comes in.
+    fleet.machines.setIntent(machine, 'active');
+    fleet.clock.aheadMs += 31 * 60_000;
+    await workers.drain(admin, agent.machineId);
+    // Its moves come one after another: whatever the drain asked for has been done.
+    expect(await fleet.book.transition(entry.row.id, 'drain')).toBe('already');
+    expect(entry.row.state).toBe('DRAINING');
   });
 });
 
