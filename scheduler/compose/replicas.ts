@@ -72,8 +72,15 @@ export function joinReplicas(parts: ReplicasParts): Replicas {
     instance,
     book,
     machines,
-    onSuperseded: (machineId) => parts.links.superseded(machineId),
+    onSuperseded: (machineId) => {
+      parts.links.superseded(machineId);
+      tasks.machineMoved(machineId);
+    },
     log,
+  });
+  machines.onChange(({ row, health, sessionId }) => {
+    const isElsewhere = sessionId === undefined && row.replica !== null && row.replica !== instance;
+    if (isElsewhere && (health === 'RECONCILING' || health === 'READY')) tasks.machineMoved(row.id);
   });
   const wakes = new Wakes({
     bus,

@@ -168,6 +168,14 @@ export class Ender {
     this.#parts.onAttemptEnded(attempt);
   }
 
+  /** Another replica takes it over, with the link of its machine: from now on that one says what becomes of it. */
+  handOver(attempt: Attempt): void {
+    const { attempts, metrics } = this.#parts;
+    attempts.remove(attempt);
+    metrics.running.set(attempts.size);
+    this.#release(attempt);
+  }
+
   /** A send that reached no runner: first in the queue, no budget touched. */
   backToQueue(attempt: Attempt, failureReason: string): Promise<boolean> {
     attempt.ending ??= this.#returning.toQueue(attempt, failureReason, undefined);

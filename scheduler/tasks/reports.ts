@@ -195,6 +195,16 @@ export class Reports {
     await Promise.all(all.map((attempt) => this.#lost(attempt, 'machine_lost')));
   }
 
+  /**
+   * Its agent has dialled another replica, which takes over by token what it still has: nothing of it is ours any more, and what we kept would be renewed, and keep its caller from being answered, for ever.
+   * What never reached its agent comes back when its lock runs out.
+   */
+  machineMoved(machineId: MachineId): void {
+    const { attempts, ender } = this.#parts;
+    for (const { token } of [...attempts.revokedOf({ machineId })]) ender.freeRevoked(token);
+    for (const attempt of [...attempts.ofMachine(machineId)]) if (attempt.ending === undefined) ender.handOver(attempt);
+  }
+
   async #lost(attempt: Attempt, reason: string, died = false): Promise<void> {
     this.#parts.metrics.attemptsLost.inc({ reason });
     await this.#parts.ender.lost(attempt, died);

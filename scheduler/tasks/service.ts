@@ -162,6 +162,10 @@ export class Tasks implements TaskService {
     return this.#reports.containerGone(containerId);
   }
 
+  machineMoved(machineId: MachineId): void {
+    this.#reports.machineMoved(machineId);
+  }
+
   machineLost(machineId: MachineId): Promise<void> {
     return this.#reports.machineLost(machineId);
   }

@@ -218,3 +218,28 @@ test('a drain of a machine linked to another replica waits for what runs there',
   await set.gateway(near, `/workers/${warm.machineId}/uncordon`, {});
   expect((await set.call(far, app.path, { body: {} })).status).toBe(200);
 });
+
+test('a machine that dials another replica in the middle of a task takes it along: nothing of it stays where it was, and its caller there is answered', async ({
+  two,
+}) => {
+  const { set, far, near } = two;
+  let dials = near;
+  // Only that machine is large enough.
+  const agent = await set.agent({ addresses: () => [dials.agentAddress], memoryBytes: 24 * 2 ** 30 });
+  const app = await set.deploy(near, 'moving', { memory: 20_000 });
+  const runningAt = async (replica: Replica): Promise<number> => {
+    const page = (await set.call(replica, '/metrics')).text;
+    return Number(/^longshore_task_running_attempts (\d+)$/m.exec(page)?.[1] ?? Number.NaN);
+  };
+  const answering = set.call(near, app.path, { body: { sleepMs: 4_000 } });
+  await waitFor(() => agent.runs.length === 1, 'its handler runs', 20_000);
+  dials = far;
+  agent.hangUp();
+  await waitFor(() => agent.linkedTo === far.agentAddress, 'it dials the other one');
+  await waitFor(async () => (await runningAt(near)) === 0, 'the first one has let go of it');
+  const answer = await answering;
+  expect(answer.status, answer.text).toBe(200);
+  expect(agent.runs).toHaveLength(1);
+  expect(await runningAt(far)).toBe(0);
+  await agent.stop();
+});

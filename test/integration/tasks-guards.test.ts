@@ -6,7 +6,7 @@ import type { Finished } from '#scheduler/tasks/task-service.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
-import { aProcess, aTarget, PlayedLink } from './tasks-fixture.ts';
+import { aProcess, aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
 const test = base.extend('start', async ({ redis }, { onCleanup }) => {
   const processes: Process[] = [];
@@ -108,6 +108,45 @@ describe('a synchronous task does not run twice', () => {
     await one.result(await sent(link), '{"slow":1}');
     const finished: Finished = await task.finished;
     expect(finished).toMatchObject({ status: 'COMPLETE', body: '{"slow":1}' });
+  });
+});
+
+describe('a machine that dials another replica', () => {
+  test('takes its attempts along: who sent them keeps nothing of them, and finds the answer for a caller who waits there', async ({
+    start,
+  }) => {
+    const [before, after] = [await start(), await start()];
+    const target = aTarget({ ttlSeconds: 1 });
+    const link = new PlayedLink();
+    const container = before.container(target.queue, link);
+    const task = await submitted(before, target);
+    const order = await sent(link);
+    await waitFor(() => after.leases.read(task.taskId), 'its lease is written');
+    before.slots.setLink(MACHINE, undefined);
+    const report = { taskId: order.taskId, token: order.token, containerId: order.containerId };
+    expect((await after.tasks.machineReported(MACHINE, 'agent-1', [report])).adopted).toEqual([report]);
+    before.tasks.machineMoved(MACHINE);
+    expect([before.tasks.attempts.size, container.inFlight]).toEqual([0, 0]);
+    expect(await after.result(order, '{"moved":1}')).toBe(true);
+    // The message that says so is lost.
+    expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"moved":1}' });
+  });
+
+  test('and comes back: what it runs still takes its slot there', async ({ start }) => {
+    const one = await start();
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    await waitFor(() => one.leases.read(task.taskId), 'its lease is written');
+    one.tasks.machineMoved(MACHINE);
+    const report = { taskId: order.taskId, token: order.token, containerId: order.containerId };
+    expect((await one.tasks.machineReported(MACHINE, 'agent-1', [report])).adopted).toEqual([report]);
+    expect(container.inFlight).toBe(1);
+    await one.result(order);
+    expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+    await waitFor(() => container.inFlight === 0, 'its slot is free');
   });
 });
 
