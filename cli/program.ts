@@ -94,7 +94,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .argument('<name>')
     .option('--data <json>', 'the input: a JSON object, @file, or - for stdin', '{}')
     .option('--version <n>', 'a version (else the latest)', wholeNumber)
-    .option('--kind <kind>', 'the kind of the deployment', 'endpoint')
+    .option('--kind <kind>', 'the kind of the deployment, such as taskqueue', 'endpoint')
     .option('--timeout <seconds>', 'how long to wait for the answer', wholeNumber, 1200)
     .addHelpText(
       'after',

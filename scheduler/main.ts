@@ -406,6 +406,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const explains = openExplain({
     bus,
     channel: keys.explainChannel,
+    refusalOf: (target) => servable.refusal(target),
     isLeader,
     log,
     db,

@@ -9,6 +9,7 @@ import type { GlobalOptions } from '../context.ts';
 import { CliError, usageError } from '../errors.ts';
 import { note, printBytes, printError, printJson } from '../print.ts';
 import type { InvokeFlags } from '../flags.ts';
+import { deploymentsNamed } from './deployment-reference.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
@@ -29,11 +30,34 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       printBytes(answer.body);
     } else {
       printError(`${name} answered ${answer.status}: ${failureText(answer)}`);
-      if (taskId !== '') note(`what it wrote: longshore logs --task ${taskId}`);
+      const hint = taskId === '' ? await adviceOf(client, name, flags, answer) : taskHint(answer.status, taskId);
+      if (hint !== '') note(hint);
     }
     return answer.status < 300 ? 0 : 1;
   } finally {
     await client.close();
+  }
+}
+
+/** One that no handler answered (503, 504) wrote nothing of use: what it waited for is worth more. */
+const taskHint = (status: number, taskId: string): string =>
+  status === 503 || status === 504
+    ? `why: longshore explain ${taskId}`
+    : `what it wrote: longshore logs --task ${taskId}`;
+
+/** What to do about a call that found no deployment, or one that is stopped; empty where nothing is known. */
+async function adviceOf(client: Client, name: string, flags: InvokeFlags, answer: RawAnswer): Promise<string> {
+  if (answer.status !== 400 && answer.status !== 404 && answer.status !== 503) return '';
+  try {
+    const reference = flags.version === undefined ? name : `${name}/v${flags.version}`;
+    const found = await deploymentsNamed(client, reference);
+    const ofKind = found.find((one) => one.kind === flags.kind);
+    const [other] = found;
+    if (answer.status === 503) return `why: longshore explain ${reference}`;
+    if (ofKind === undefined) return other === undefined ? '' : `${reference} is of another kind: --kind ${other.kind}`;
+    return ofKind.active ? '' : `it is stopped: longshore deployment start ${reference}`;
+  } catch (error) {
+    return error instanceof CliError && error.status === undefined ? error.message : '';
   }
 }
 

@@ -2,8 +2,10 @@
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
+import { ageOf, coresOf, gpusOf, memoryOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { deploymentsOf, shown } from './deployment-reference.ts';
 import { print, printJson, printTable } from '../print.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -32,6 +34,7 @@ function show(
   deployments: readonly JsonObject[],
   containers: readonly JsonObject[],
 ): void {
+  const nowMs = Date.now();
   print(`scheduler ${scheduler.url}: ${scheduler.status}`);
   print('\nMachines');
   printTable(
@@ -40,30 +43,32 @@ function show(
       textField(machine, 'id'),
       textField(machine, 'poolName'),
       textField(machine, 'status'),
-      `${numberField(machine, 'cpu') / 1000}`,
-      `${numberField(machine, 'memory')} MiB`,
-      numberField(machine, 'gpuCount') > 0 ? `${numberField(machine, 'gpuCount')} ${textField(machine, 'gpu')}` : '-',
+      coresOf(numberField(machine, 'cpu')),
+      memoryOf(numberField(machine, 'memory')),
+      gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
     ]),
   );
   print('\nDeployments');
   printTable(
-    ['NAME', 'VERSION', 'ACTIVE', 'KIND', 'CREATED'],
+    ['NAME', 'VERSION', 'ACTIVE', 'KIND', 'AGE'],
     deployments.map((deployment) => [
       textField(deployment, 'name'),
       `v${numberField(deployment, 'version')}`,
       deployment['active'] === true ? 'yes' : 'no',
       textField(deployment, 'stubType').split('/', 1)[0] ?? '',
-      textField(deployment, 'createdAt'),
+      ageOf(textField(deployment, 'createdAt'), nowMs),
     ]),
   );
+  const names = new Map(deploymentsOf({ deployments }).map((deployment) => [deployment.id, shown(deployment)]));
   print('\nContainers');
   printTable(
-    ['ID', 'STATUS', 'MACHINE', 'STARTED'],
+    ['ID', 'STATUS', 'DEPLOYMENT', 'MACHINE', 'AGE'],
     containers.map((container) => [
       textField(container, 'containerId'),
       textField(container, 'status'),
+      names.get(textField(container, 'deploymentId')) ?? '-',
       textField(container, 'machineId') || '-',
-      textField(container, 'startedAt') || '-',
+      ageOf(textField(container, 'startedAt') || textField(container, 'scheduledAt'), nowMs),
     ]),
   );
 }

@@ -14,6 +14,8 @@ export function explainDeployment(
   row: Pick<DeploymentRow, 'id' | 'workspaceId' | 'name' | 'version' | 'stubType' | 'active'>,
   keepWarmSeconds: number,
   scaling: ExplainedScaling | null,
+  /** Why its calls are refused; empty: they are not. */
+  refusal: string,
 ): Explanation {
   const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
   return {
@@ -24,8 +26,14 @@ export function explainDeployment(
     since: scaling?.state_since ?? null,
     summary: `${row.name} v${row.version} is ${state}${scaling === null ? '' : `: ${summaryOf(scaling)}`}`,
     ...(scaling === null ? NOTHING : waitingOf(scaling)),
-    details: scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling),
-    next_steps: scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name),
+    details: [
+      ...(refusal === '' ? [] : [`calls are refused: ${refusal}`]),
+      ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling)),
+    ],
+    next_steps: [
+      ...(refusal === '' ? [] : [REFUSED_STEP]),
+      ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name)),
+    ],
     leader_answered: scaling !== null,
     task: null,
     container: null,
@@ -39,6 +47,9 @@ export function explainDeployment(
     scaling,
   };
 }
+
+const REFUSED_STEP =
+  'ask for what a machine has (`longshore machine list`), or admit one that has it: `longshore machine create`';
 
 function summaryOf(scaling: ExplainedScaling): string {
   const { breaker, ready, live, present, wanted } = scaling;

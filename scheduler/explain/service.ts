@@ -8,6 +8,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../autoscaler/loop.ts';
 import { scaleFacts } from '../autoscaler/look.ts';
 import type { ContainerBook } from '../containers/book.ts';
+import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -40,6 +41,8 @@ export interface ExplainParts {
   readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
   readonly tasks: Pick<TaskService, 'read'>;
   readonly clock: Clock;
+  /** Why its calls are refused: no machine can ever serve them; undefined: they are not. */
+  readonly refusalOf: (target: Target) => string | undefined;
   /** What the leader knows of a queue; null: it did not answer. */
   readonly scaling: (queue: QueueName) => Promise<ExplainedScaling | null>;
 }
@@ -99,7 +102,8 @@ export class Explain {
   async #deployment(row: DeploymentRow): Promise<Explanation> {
     const queue = queueNameOf(row.id, row.stubId);
     const [target, scaling] = await Promise.all([this.#parts.targets.byQueue(queue), this.#parts.scaling(queue)]);
-    return explainDeployment(row, target?.config.keepWarmSeconds ?? 0, scaling);
+    const refusal = target === undefined ? undefined : this.#parts.refusalOf(target);
+    return explainDeployment(row, target?.config.keepWarmSeconds ?? 0, scaling, refusal ?? '');
   }
 
   async #container(row: ContainerRow): Promise<Explanation> {

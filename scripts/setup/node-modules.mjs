@@ -22,7 +22,7 @@ export function staleModules(root = repositoryRoot) {
  * @param {Record<string, { version?: string, integrity?: string }> | undefined} installed
  */
 export function whyStale(locked, installed) {
-  if (installed === undefined) return 'nothing is installed';
+  if (installed === undefined) return 'none are installed yet';
   for (const [path, wanted] of Object.entries(locked)) {
     if (path === '') continue;
     const found = installed[path];

@@ -18,7 +18,7 @@ interface Seen {
   readonly authorization: string | undefined;
   readonly body: Buffer;
 }
-type Reply = { readonly status?: number; readonly body: unknown } | undefined;
+type Reply = { readonly status?: number; readonly body: unknown; readonly isNoTask?: true } | undefined;
 
 let server: Server;
 let url = '';
@@ -39,7 +39,10 @@ beforeEach(async () => {
         response.end('{"code":5,"message":"Not Found","details":[]}');
         return;
       }
-      response.writeHead(answer.status ?? 200, { 'content-type': 'application/json', 'x-task-id': 't-1' });
+      response.writeHead(answer.status ?? 200, {
+        'content-type': 'application/json',
+        ...(answer.isNoTask === true ? {} : { 'x-task-id': 't-1' }),
+      });
       response.end(typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body));
     });
   }).listen(0, '127.0.0.1');
@@ -185,12 +188,67 @@ describe('invoke', () => {
     expect(ended.stderr).toContain('longshore logs --task t-1');
   });
 
+  test.each([
+    ['sum', 'Invalid deployment', 'sum is of another kind: --kind taskqueue'],
+    ['sums', 'Invalid deployment', 'no deployment is named sums'],
+    ['greet', 'Deployment is not active', 'it is stopped: longshore deployment start greet'],
+    ['greet --version 9', 'Invalid deployment', 'there is no greet/v9'],
+  ])('of %s that finds nothing to call says what to do', async (args, message, advice) => {
+    const deployments = [
+      { id: 'd-1', name: 'sum', stubType: 'taskqueue/deployment', version: 1, active: true, stubId: 's-1' },
+      { id: 'd-2', name: 'greet', stubType: 'endpoint/deployment', version: 2, active: false, stubId: 's-2' },
+    ];
+    reply = (route) =>
+      route === 'GET /api/v1/gateway/deployments'
+        ? { body: { ok: true, deployments } }
+        : { status: 400, body: { message }, isNoTask: true };
+    const ended = await run(['invoke', ...args.split(' ')]);
+    expect(ended).toMatchObject({ code: 1, stdout: '' });
+    expect(ended.stderr).toContain(`answered 400: ${message}`);
+    expect(ended.stderr).toContain(advice);
+  });
+
+  test('that no handler answered points at the explanation', async () => {
+    reply = () => ({ status: 503, body: { error: 'deployment stopped' } });
+    expect((await run(['invoke', 'sum'])).stderr).toContain('why: longshore explain t-1');
+    reply = (route) =>
+      route === 'GET /api/v1/gateway/deployments'
+        ? { body: { ok: true, deployments: [{ id: 'd', name: 'sum', stubType: 'endpoint/deployment', version: 1 }] } }
+        : { status: 503, body: { error: 'no machine has it' }, isNoTask: true };
+    expect((await run(['invoke', 'sum'])).stderr).toContain('why: longshore explain sum\n');
+  });
+
   test('that is not answered in time says so', async () => {
     server.removeAllListeners('request');
     const ended = await run(['invoke', 'sum', '--timeout', '1']);
     expect(ended).toMatchObject({ code: 1 });
     expect(ended.stderr).toContain(`${url} did not answer within 1 s`);
   });
+});
+
+test('status names the deployment of each container, and says ages as the lists do', async () => {
+  const createdAt = new Date(Date.now() - 30_000).toISOString();
+  const answers: Readonly<Record<string, unknown>> = {
+    'GET /api/v1/health': { status: 'ok' },
+    'GET /api/v1/gateway/machines': {
+      ok: true,
+      machines: [{ id: 'm-1', poolName: 'default', status: 'available', cpu: 2000, memory: 24064, gpuCount: 0 }],
+    },
+    'GET /api/v1/gateway/deployments': {
+      ok: true,
+      deployments: [{ id: 'd-1', name: 'sum', stubType: 'endpoint/deployment', version: 3, active: true, createdAt }],
+    },
+    'GET /api/v1/gateway/containers': {
+      ok: true,
+      containers: [{ containerId: 'c-1', status: 'PENDING', deploymentId: 'd-1', scheduledAt: '' }],
+    },
+  };
+  reply = (route) => ({ body: answers[route] });
+  const { code, stdout } = await run(['status']);
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^m-1 +default +available +2 +23\.5 GiB +-$/m);
+  expect(stdout).toMatch(/^sum +v3 +yes +endpoint +3\ds$/m);
+  expect(stdout).toMatch(/^c-1 +PENDING +sum v3 +- +-$/m);
 });
 
 describe('logs', () => {

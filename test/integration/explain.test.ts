@@ -95,6 +95,13 @@ const put = async (name: string): Promise<string> =>
   String((await send(0, `POST /taskqueue/${name}`, own.token, {})).json['task_id']);
 
 describe('a deployment', () => {
+  test('for which no machine exists says that its calls are refused', async () => {
+    const found = await explain(await deploy('racing', { gpu: 'H100', gpuCount: 1 }));
+    expect(found.details).toContain('calls are refused: no machine that this workspace may use has GPU H100');
+    const { status, json } = await send(0, 'POST /taskqueue/racing', own.token, {});
+    expect([status, JSON.stringify(json)]).toEqual([503, expect.stringContaining('has GPU H100')]);
+  });
+
   test('says from which numbers it wants how many containers, and why none of them has a place', async () => {
     const id = await deploy('crowded');
     for (let count = 0; count < 7; count += 1) await put('crowded');

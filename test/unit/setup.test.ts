@@ -26,7 +26,7 @@ describe('whether npm ci is needed', () => {
   });
 
   test.each<[string, Packages | undefined]>([
-    ['nothing is installed', undefined],
+    ['none are installed yet', undefined],
     ['node_modules/a is missing', {}],
     ['node_modules/a is another version', { 'node_modules/a': { version: '1.0.1', integrity: 'z' } }],
     ['node_modules/b is no longer wanted', { ...a, 'node_modules/b': { version: '1.0.0' } }],

@@ -24,8 +24,8 @@ import type { ContainerRow } from '#scheduler/store/queries/containers.ts';
 const NOW = Date.parse('2026-01-02T00:00:00Z');
 const at = (ms: number): string => new Date(NOW + ms).toISOString();
 const ROW = { id: 'd', workspaceId: 'w', name: 'hello', version: 3, stubType: 'endpoint/deployment', active: true };
-const deploymentOf = (scaling: ExplainedScaling | null): Explanation =>
-  explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling);
+const deploymentOf = (scaling: ExplainedScaling | null, refusal = ''): Explanation =>
+  explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, refusal);
 
 function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
   const times = { idleSinceMs: NOW - 4000, createdAtMs: NOW - 60_000 };
@@ -144,6 +144,19 @@ describe('a deployment', () => {
       '1 container without a place: 2 machines without enough free CPU (cpu), 1 machine cordoned or drained (cordoned)',
     );
     expect(found.next_steps).toEqual(['stop something, ask for less `cpu`, or admit a machine']);
+  });
+
+  test('whose calls are refused says why, although nothing waits', () => {
+    const found = deploymentOf(scalingOf({}), 'no machine that this workspace may use has GPU H100');
+    expect(found.state).toBe('IDLE');
+    expect(found.details[0]).toBe('calls are refused: no machine that this workspace may use has GPU H100');
+    expect(found.next_steps).toEqual([expect.stringMatching(/^ask for what a machine has/)]);
+  });
+
+  test('one of whose starts failed, but not often enough to wait, says where its log is', () => {
+    const last = { containerId: 'c-9' as ContainerId, createdAtMs: 0, atMs: NOW, reason: 'user_error', message: 'no' };
+    const found = deploymentOf(scalingOf({ breaker: { ...CLOSED_BREAKER, failures: 1, last } }));
+    expect(found.next_steps).toEqual(['`longshore logs hello` shows what its containers wrote']);
   });
 
   test('of which the leader says nothing shows what its row has', () => {
