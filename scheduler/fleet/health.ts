@@ -73,6 +73,7 @@ export class MachineHealth {
     const nowMs = clock.nowMs();
     this.#guard(nowMs);
     if (!isLeader() || upMs < ACK_WITHIN_MS) return;
+    await machines.expireJoins();
     await this.#takeBackUnacknowledged(nowMs);
     await this.#moveOffDeleted();
     if (upMs < START_GRACE_MS) return;

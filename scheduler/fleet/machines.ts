@@ -280,11 +280,27 @@ export class Machines implements MachineService {
   }
 
   async list(owner: { readonly workspaceId: WorkspaceId | null }): Promise<readonly MachineView[]> {
-    await expireJoinSecrets(this.#db, this.#clock.nowMs());
+    await this.expireJoins();
     return [...this.#machines.values()]
       .filter((machine) => machine.row.poolWorkspaceId === owner.workspaceId)
       .map((machine) => this.#view(machine))
       .sort((a, b) => a.poolName.localeCompare(b.poolName) || a.machineId.localeCompare(b.machineId));
+  }
+
+  /** Whoever has not joined in time never will with that token: nothing is expected of it any more. */
+  async expireJoins(): Promise<void> {
+    const nowMs = this.#clock.nowMs();
+    const overdue = [...this.#machines.values()].filter(
+      ({ health, row }) => health === 'PENDING' && row.joinedAtMs === null && (row.joinExpiresAtMs ?? nowMs) <= nowMs,
+    );
+    if (overdue.length === 0) return;
+    await expireJoinSecrets(this.#db, nowMs);
+    for (const machine of overdue) {
+      // It may have joined meanwhile.
+      if (machine.row.joinedAtMs !== null || !this.#move(machine, 'join_expired')) continue;
+      this.#wrote(machine.row.id);
+      this.#tell(machine);
+    }
   }
 
   #view(machine: Machine): MachineView {

@@ -42,6 +42,11 @@ describe('joining', () => {
     const created = await fleet.machines.create({ workspaceId: null }, 'default');
     fleet.clock.aheadMs = 31 * 60_000;
     expect(await codeOf(agents.stranger().join(secretOf(created.joinToken)))).toBe(status.PERMISSION_DENIED);
+    // Nobody lists machines: it is not waited for any more all the same.
+    await fleet.health.look();
+    expect(fleet.machines.get(created.machineId)?.health).toBe('EXPIRED');
+    const [row] = await machinesById(fleet.db, [created.machineId]);
+    expect(row?.health).toBe('EXPIRED');
   });
 
   test('the socket for the agent of this machine is private, and asks for its credential all the same', async ({
