@@ -6,7 +6,7 @@ import type { Keys } from '../queues/keys.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
-import { atTurnEnd } from '../queues/turns.ts';
+import { atTurnEnd, endTurnNow } from '../queues/turns.ts';
 
 export interface Lease {
   readonly lock: LockToken;
@@ -30,7 +30,8 @@ const MOST_AT_ONCE = 200;
 /** Leases of this turn of the event loop. */
 interface Batch {
   readonly leases: Map<TaskId, Lease>;
-  readonly written: Promise<void>;
+  /** Those whose task another attempt holds. */
+  readonly refused: Promise<ReadonlySet<TaskId>>;
 }
 
 export class Leases {
@@ -45,32 +46,50 @@ export class Leases {
     this.#script = defineScript(redis, 'longshoreWriteLeases');
   }
 
-  /** Sent with the others of this turn, before it ends; the answer need not be awaited for a first fetch, because nobody else can hold one. */
-  write(lease: Lease): Promise<void> {
+  /**
+   * Sent with the others of this turn, before it ends. A synchronous task's is written only where no other attempt's stands; the answer need not be awaited for a first fetch, because nobody else can
+   * hold one.
+   * @returns false: another attempt has it
+   */
+  async write(lease: Lease): Promise<boolean> {
+    const { taskId } = lease.job;
     this.#batch ??= this.#newBatch();
-    this.#batch.leases.set(lease.job.taskId, lease);
-    return this.#batch.written;
+    const { leases, refused } = this.#batch;
+    leases.set(taskId, lease);
+    return !(await refused).has(taskId);
+  }
+
+  /** Hands what was written this turn to the socket now: before the orders it is about are sent, so that whoever dies in between leaves a lease without an order, never the other way round. */
+  flush(): void {
+    endTurnNow(this.#redis);
   }
 
   #newBatch(): Batch {
     const leases = new Map<TaskId, Lease>();
-    const written = new Promise<void>((resolve, reject) => {
+    const refused = new Promise<ReadonlySet<TaskId>>((resolve, reject) => {
       atTurnEnd(this.#redis, () => {
         this.#batch = undefined;
         this.#writeAll([...leases.values()]).then(resolve, reject);
       });
     });
-    return { leases, written };
+    return { leases, refused };
   }
 
-  async #writeAll(leases: readonly Lease[]): Promise<void> {
-    const commands: Promise<unknown>[] = [];
+  async #writeAll(leases: readonly Lease[]): Promise<ReadonlySet<TaskId>> {
+    const commands: Promise<readonly TaskId[]>[] = [];
     for (let at = 0; at < leases.length; at += MOST_AT_ONCE) {
-      const some = leases.slice(at, at + MOST_AT_ONCE);
-      const keys = some.map((lease) => this.#keys.lease(lease.job.taskId));
-      commands.push(this.#script.run(keys.length, ...keys, LEASE_SECONDS, ...some.map(encode)));
+      commands.push(this.#writeSome(leases.slice(at, at + MOST_AT_ONCE)));
     }
-    await Promise.all(commands);
+    return new Set((await Promise.all(commands)).flat());
+  }
+
+  /** @returns tasks that another attempt holds */
+  async #writeSome(leases: readonly Lease[]): Promise<readonly TaskId[]> {
+    const keys = leases.map((lease) => this.#keys.lease(lease.job.taskId));
+    const modes = leases.map((lease) => (lease.job.sync ? 'n' : 'o')).join('');
+    const given = [LEASE_SECONDS, modes, BY_ANOTHER_RUNNER, ...leases.map(encode)];
+    const places = (await this.#script.run(keys.length, ...keys, ...given)) as readonly number[];
+    return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
   }
 
   /** Redis lost it: written again, unless somebody else holds the task by now. */

@@ -11,6 +11,15 @@ export type Verdict =
       readonly failureReason: string;
     };
 
+/** Synchronous, and sent once already. */
+export const SENT_BEFORE = {
+  kind: 'finish',
+  status: 'ERROR',
+  httpStatus: 502,
+  errorText: 'Backend route unavailable',
+  failureReason: 'lost',
+} as const satisfies Verdict;
+
 /**
  * Whether a fetched job may still run. A synchronous one whose caller left, or whose caller's replica is gone, is CANCELLED; one whose deadline passed is TIMEOUT (synchronous)
  * or EXPIRED; a synchronous one that was already sent once (`leaseSeen`) is never run again.
@@ -19,15 +28,7 @@ export function precheck(
   job: TaskJob,
   facts: { readonly nowMs: number; readonly callerWaits: boolean; readonly leaseSeen: boolean },
 ): Verdict {
-  if (job.sync && facts.leaseSeen) {
-    return {
-      kind: 'finish',
-      status: 'ERROR',
-      httpStatus: 502,
-      errorText: 'Backend route unavailable',
-      failureReason: 'lost',
-    };
-  }
+  if (job.sync && facts.leaseSeen) return SENT_BEFORE;
   if (job.sync && !facts.callerWaits) {
     return {
       kind: 'finish',

@@ -48,6 +48,7 @@ export class TaskStream implements TaskLink {
   #bufferedBytes = 0;
   #batch: TaskToAgent[] = [];
   #batchBytes = 0;
+  #batchRuns = false;
   #flushing: NodeJS.Immediate | undefined;
   #lingering: NodeJS.Timeout | undefined;
   /** By attempt token. They belong to the stream: an agent sends all parts again on its next one. */
@@ -144,6 +145,7 @@ export class TaskStream implements TaskLink {
     if (this.#batchBytes + cost > PART_BYTES) this.#flush();
     this.#batch.push(message);
     this.#batchBytes += cost;
+    this.#batchRuns ||= message.run !== undefined;
     this.#flushing ??= setImmediate(() => this.#flush());
   }
 
@@ -154,8 +156,10 @@ export class TaskStream implements TaskLink {
     this.#lingering = undefined;
     const messages = this.#batch;
     const bytes = this.#batchBytes;
+    if (this.#batchRuns) this.#tasks.beforeRuns();
     this.#batch = [];
     this.#batchBytes = 0;
+    this.#batchRuns = false;
     const [only] = messages;
     if (only === undefined || this.#closed) return;
     this.#call.write(messages.length === 1 ? only : { batch: { messages } }, () => {

@@ -1,6 +1,6 @@
 // What one turn of the event loop has for Redis leaves together: commands in one socket write, and of the same kind in one command (the depth behind the adds, leases, records). A socket write
 // and a command of its own for each are most of what a busy connection costs, and nobody reads an answer before the turn ends anyway. What must stay true: whatever is put off is on its way before
-// anything later that is written when the turn is over, messages to agents among it.
+// anything later that is written when the turn is over. A run order to an agent ends the turn first (`endTurnNow`): its lease must have left this process before it does.
 import type { Redis } from 'ioredis';
 
 interface Turn {
@@ -8,6 +8,8 @@ interface Turn {
   readonly works: (() => void)[];
   readonly last: (() => void)[];
   ending: NodeJS.Immediate | undefined;
+  /** Hands to the socket what is held back for it; undefined: nothing is. */
+  release: (() => void) | undefined;
 }
 
 const TURNS = new WeakMap<Redis, Turn>();
@@ -23,6 +25,13 @@ export function atTurnEnd(client: Redis, work: () => void, isLast = false): void
   turn.ending ??= setImmediate(() => endTurn(turn));
 }
 
+/** Ends this client's turn now: what was put off is written, and its bytes are handed to the socket. For whoever sends something elsewhere that must not overtake them. */
+export function endTurnNow(client: Redis): void {
+  const turn = turnOf(client);
+  endTurn(turn);
+  turn.release?.();
+}
+
 /** Has the commands of one turn of this client leave in one write, also after it connected anew. */
 export function writeTogether(client: Redis): void {
   const turn = turnOf(client);
@@ -36,11 +45,15 @@ export function writeTogether(client: Redis): void {
       if (!corked) {
         corked = true;
         stream.cork();
-        setImmediate(() => {
+        const release = (): void => {
+          clearImmediate(immediate);
           endTurn(turn);
           corked = false;
+          if (turn.release === release) turn.release = undefined;
           stream.uncork();
-        });
+        };
+        const immediate = setImmediate(release);
+        turn.release = release;
       }
       return write(...args);
     });
@@ -52,7 +65,7 @@ export function writeTogether(client: Redis): void {
 function turnOf(client: Redis): Turn {
   let turn = TURNS.get(client);
   if (turn === undefined) {
-    turn = { works: [], last: [], ending: undefined };
+    turn = { works: [], last: [], ending: undefined, release: undefined };
     TURNS.set(client, turn);
   }
   return turn;

@@ -4,7 +4,7 @@ import { sleep } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Claim } from '../dispatch/dispatcher.ts';
 import type { Lease } from '../dispatch/leases.ts';
-import { precheck } from '../dispatch/precheck.ts';
+import { precheck, SENT_BEFORE } from '../dispatch/precheck.ts';
 import type { Verdict } from '../dispatch/precheck.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 import type { TaskJob } from '../queues/jobs.ts';
@@ -80,14 +80,28 @@ export class Sender {
       await this.#giveBack(claim, false);
       return;
     }
+    const attempt = this.#attemptOf(claim, link.machineId);
+    const isFirst = claim.starts === 1 && this.#isFresh(claim.askedAtMs);
+    // Another attempt may have been sent: of a synchronous task one alone may be.
+    const asks = job.sync && !isFirst;
+    if (asks && !(await leases.write(leaseOf(attempt)))) {
+      await this.#finishFetched(claim, SENT_BEFORE);
+      return;
+    }
     // What was read took a moment, in which it may have been stopped; and this process may have stood still.
-    const isSure = claim.starts === 1 && job.inputObjectId === undefined && this.#isFresh(claim.askedAtMs);
+    const isSure = isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
+      if (asks) await leases.drop(job.taskId);
       this.#tasks.dispatcher().release(container, clock.nowMs());
       return;
     }
-    const attempt = this.#newAttempt(claim, link.machineId);
-    void this.#writeLease(attempt);
+    this.armLimit(attempt);
+    this.#tasks.attempts.add(attempt);
+    if (container.link !== link || !container.accepting) {
+      await this.#giveBack(claim, false);
+      return;
+    }
+    if (!asks) void this.#writeLease(attempt);
     const sent = link.run({
       taskId: job.taskId,
       token: claim.token,
@@ -193,9 +207,9 @@ export class Sender {
       : this.#tasks.isAlive(job.replica);
   }
 
-  #newAttempt(claim: Claim, machineId: MachineId): Attempt {
+  #attemptOf(claim: Claim, machineId: MachineId): Attempt {
     const { job } = claim;
-    const attempt: Attempt = {
+    return {
       job,
       queue: claim.queue,
       token: claim.token,
@@ -215,9 +229,6 @@ export class Sender {
       slotFreed: false,
       limit: undefined,
     };
-    this.armLimit(attempt);
-    this.#tasks.attempts.add(attempt);
-    return attempt;
   }
 
   /** From now on its execution limit counts here, too, a grace later than at its agent. */

@@ -117,6 +117,11 @@ export class Tasks implements TaskService {
     return this.#callers.failWaiting(queue, lastLines, how);
   }
 
+  /** Run orders are about to leave: their leases leave first. */
+  beforeRuns(): void {
+    this.#parts.leases.flush();
+  }
+
   /** The dispatcher fetched a job for a free slot. */
   begin(claim: Claim): void {
     this.#sender.begin(claim);

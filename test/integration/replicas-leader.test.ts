@@ -113,7 +113,7 @@ test(
     const leads = async (at: Replica): Promise<boolean> =>
       (await set.call(at, '/metrics', { token: '' })).text.includes('longshore_scheduler_leader{shard="0"} 1');
     await waitFor(async () => !(await leads(frozen)), 'the one that stood still follows');
-    expect(await leads(next)).toBe(true);
+    await waitFor(() => leads(next), 'the other one says that it leads');
     const app = await set.deploy(frozen, 'after');
     for (const at of set.running) expect((await set.call(at, app.path, { body: {} })).status).toBe(200);
     expect(twice(set.agents.flatMap((agent) => agent.creations.map(({ containerId }) => containerId)))).toEqual([]);

@@ -590,6 +590,59 @@ describe('another scheduler process on the same Redis', () => {
     await idle(container);
   });
 
+  test('does not send a synchronous task whose lease another attempt took meanwhile, nor overwrites that', async ({
+    start,
+  }) => {
+    const other = { lock: lockTokenOf(newInstanceId(), newAttemptToken()), of: 'another attempt' };
+    const leaseKey = (taskId: TaskId) => `ls:lease:${taskId}`;
+    const race: { taskId?: TaskId } = {};
+    // Asked of Redis between the look for a lease and the send: just then the other one comes first.
+    const one = await start({
+      alive: () => {
+        if (race.taskId !== undefined) void one.client.set(leaseKey(race.taskId), JSON.stringify(other));
+        return true;
+      },
+    });
+    const caller = await start();
+    const target = aTarget();
+    const { taskId } = await submitted(caller, target);
+    const lock = lockTokenOf(newInstanceId(), newAttemptToken());
+    await one.queues.fetch(target.queue, lock);
+    await one.queues.giveBack(target.queue, taskId, lock);
+    race.taskId = taskId;
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    await waitFor(async () => (await statusOf(one, taskId)) === 'ERROR', 'it ended as lost');
+    expect(link.orders).toEqual([]);
+    await idle(container);
+  });
+
+  test('sends nothing by a fetch of before it stood still, when another process has the task by now', async ({
+    one,
+  }) => {
+    for (const target of [aTarget(), aTarget({ stubType: 'taskqueue/deployment' })]) {
+      const isSync = target.config.stubType.startsWith('endpoint');
+      const { taskId } = await submitted(one, { ...target, sync: isSync, kind: isSync ? 'endpoint' : 'taskqueue' });
+      const token = newAttemptToken();
+      const lock = lockTokenOf(one.instance, token);
+      const { job, starts } = await one.queues.fetch(target.queue, lock);
+      if (job === undefined) throw new Error('nothing fetched');
+      const link = new PlayedLink();
+      const container = one.container(target.queue, link);
+      await waitFor(() => container.inFlight === 0, 'the queue is known to be empty');
+      // Its lock ran out, and another process fetched and sent it.
+      const theirs = JSON.stringify({ lock: lockTokenOf(newInstanceId(), newAttemptToken()) });
+      await one.client.set(`ls:lease:${taskId}`, theirs);
+      await one.client.set(`ls:${target.queue}:${taskId}:lock`, 'theirs');
+      container.inFlight += 1;
+      const askedAtMs = performance.now() - 120_000;
+      one.tasks.begin({ queue: target.queue, job, starts, token, lock, askedAtMs, container });
+      await idle(container);
+      expect(link.runs).toBe(0);
+      expect(await one.client.get(`ls:lease:${taskId}`)).toBe(theirs);
+    }
+  });
+
   test('a job that comes back although its task ended is not run, and its record stays', async ({ start }) => {
     const target = aTarget();
     const one = await start();

@@ -1,10 +1,15 @@
 // What one turn of the event loop has for Redis leaves together, and nothing changes by that: bounds are exact, leases stand before what follows them, late records are refused one by one.
+import { execFileSync } from 'node:child_process';
+import { EventEmitter } from 'node:events';
 import { expect } from 'vitest';
 import type { ContainerId, InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
+import type { TaskToAgent } from '#shared/protocol/generated/messages.ts';
 import { Leases } from '#scheduler/dispatch/leases.ts';
 import type { Lease } from '#scheduler/dispatch/leases.ts';
+import { TaskStream } from '#scheduler/fleet/task-stream.ts';
+import type { TaskCall } from '#scheduler/fleet/task-stream.ts';
 import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
 import type { TaskJob } from '#scheduler/queues/jobs.ts';
@@ -12,6 +17,7 @@ import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
 import { writeTogether } from '#scheduler/queues/turns.ts';
 import { TaskRecords } from '#scheduler/tasks/records.ts';
 import type { RecordRank, TaskRecord } from '#scheduler/tasks/records.ts';
+import type { Tasks } from '#scheduler/tasks/service.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
 
@@ -163,6 +169,72 @@ test('leases of one turn go in one command, and what comes after them in the tur
   await Promise.all([leases.drop(dropped.job.taskId), records.append(aRecord('COMPLETE', 1, ended.job.taskId))]);
   await Promise.all([early, written]);
   expect(await eye.exists(keys.lease(dropped.job.taskId), keys.lease(ended.job.taskId))).toBe(0);
+});
+
+test('a lease of a synchronous task does not go over another attempt’s; one of an asynchronous task does', async ({
+  world: { leases, eye },
+}) => {
+  const sync = aJob();
+  const first = aLease(1, sync);
+  expect(await leases.write(first)).toBe(true);
+  const async = { ...aJob(), sync: false };
+  expect(await leases.write(aLease(1, async))).toBe(true);
+  const announced = aJob();
+  await leases.announce(announced.taskId);
+  const [second, another, again, third] = [aLease(2, sync), aLease(2, async), first, aLease(1, announced)];
+  expect(await Promise.all([second, another, third].map((lease) => leases.write(lease)))).toEqual([false, true, true]);
+  expect(await leases.write(again)).toBe(true);
+  const stands = async (lease: Lease) => JSON.parse((await eye.get(keys.lease(lease.job.taskId))) ?? '') as Lease;
+  expect((await stands(second)).lock).toBe(first.lock);
+  expect((await stands(another)).lock).toBe(another.lock);
+  expect((await stands(third)).lock).toBe(third.lock);
+});
+
+test('the lease of a task is at Redis before its run order is given to the agent’s stream, whatever else the turn writes', async ({
+  redis,
+  world: { leases, client },
+}) => {
+  // Known there by its hash, as in every turn but the first.
+  await leases.write(aLease());
+  const isThere = (lease: Lease) =>
+    execFileSync('redis-cli', ['-s', redis.socketPath, 'exists', keys.lease(lease.job.taskId)], { encoding: 'utf8' });
+  const turns: readonly ((lease: Lease, stream: TaskStream) => void)[] = [
+    () => undefined,
+    // Its flush is due before the lease is written.
+    (_lease, stream) => stream.cancel(newId<TaskId>(), newAttemptToken(), 'cancelled'),
+    // The socket is held back already.
+    () => void client.ping(),
+  ];
+  for (const [index, before] of turns.entries()) {
+    // Several parts: the first leaves at once.
+    for (const input of ['{}', 'x'.repeat(3_000_000)]) {
+      const lease = aLease();
+      const seen: string[] = [];
+      const call = Object.assign(new EventEmitter(), {
+        end: () => undefined,
+        write: ({ run, batch }: TaskToAgent) => {
+          // This process stands still meanwhile: what it has not handed over by now does not arrive.
+          if (run ?? batch?.messages?.some((message) => message.run)) seen.push(isThere(lease).trim());
+        },
+      });
+      const stream = new TaskStream({
+        machineId: lease.machineId,
+        agentInstance: 'agent-1',
+        call: call as unknown as TaskCall,
+        tasks: { beforeRuns: () => leases.flush() } as unknown as Tasks,
+        log,
+        onReady: () => undefined,
+        onEnd: () => undefined,
+      });
+      before(lease, stream);
+      void leases.write(lease);
+      const token = newAttemptToken();
+      const { taskId } = lease.job;
+      stream.run({ taskId, token, containerId: lease.containerId, timeoutMs: 1, query: undefined, input });
+      await waitFor(() => seen.length > 0, 'the order is given to the stream');
+      expect(seen[0], `turn ${index}, input of ${input.length}`).toBe('1');
+    }
+  }
 });
 
 test('records of one turn go in one command; each late one among them is refused by itself', async ({ world }) => {
