@@ -35,6 +35,8 @@ export interface Attempt {
 
 export const keyOf = (taskId: string, token: string): string => `${taskId} ${token}`;
 
+const named = ({ taskId, token, containerId }: Attempt): LiveAttempt => ({ taskId, token, containerId });
+
 /** Where messages for the scheduler go; false: the link is full or down (kept results are sent again). */
 export interface TaskSink {
   send(message: TaskFromAgent): boolean;
@@ -66,14 +68,16 @@ export class Attempts {
     return [...this.#all.values()].filter((attempt) => attempt.result === undefined);
   }
 
+  /** Everything the scheduler has not heard the end of: what runs, and what is done and not acknowledged. */
   live(): LiveAttempt[] {
-    return this.inHand().map(({ taskId, token, containerId }) => ({ taskId, token, containerId }));
+    return [...this.#all.values()].map(named);
   }
 
   /** A new task stream: what runs is reported first, then what was sent of it, then every kept result. */
   connect(sink: TaskSink): void {
     this.#sink = sink;
-    sink.send({ report: { running: this.live() } });
+    const finished = [...this.#all.values()].filter((attempt) => attempt.result !== undefined);
+    sink.send({ report: { running: this.inHand().map(named), finished: finished.map(named) } });
     for (const attempt of this.#all.values()) {
       if (attempt.result === undefined && attempt.started)
         sink.send({ started: { taskId: attempt.taskId, token: attempt.token } });

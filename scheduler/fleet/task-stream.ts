@@ -238,6 +238,7 @@ export class TaskStream implements TaskLink {
         this.machineId,
         this.agentInstance,
         report.running as unknown as readonly LiveReport[],
+        report.finished as unknown as readonly LiveReport[],
       );
       this.#write({ known: { adopted: answer.adopted, refused: answer.refused } }, 0);
       this.#onReady();

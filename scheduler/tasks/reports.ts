@@ -137,11 +137,13 @@ export class Reports {
 
   /**
    * A machine's task stream (again): what it still runs is adopted under the same token; what it does not know any more is lost, or, when it never reached it, queued again.
+   * @param finished - what is done there and not acknowledged: the results follow on the same stream, and however long they take, none of these has never reached it
    */
   async machineReported(
     machineId: MachineId,
     agentInstance: string,
     running: readonly LiveReport[],
+    finished: readonly LiveReport[] = [],
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
     const { attempts, slots, ender, graces } = this.#parts;
     const adopted: LiveReport[] = [];
@@ -159,6 +161,11 @@ export class Reports {
     const reported = new Set(running.map((live) => live.token));
     for (const { token } of [...attempts.revokedOf({ machineId })]) {
       if (!reported.has(token)) ender.freeRevoked(token);
+    }
+    for (const live of finished) {
+      reported.add(live.token);
+      const known = attempts.find(live.taskId, live.token);
+      if (known !== undefined) known.seenAtMs = this.#parts.clock.nowMs();
     }
     const missing = [...attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
     for (const attempt of missing) {

@@ -154,8 +154,9 @@ export class Tasks implements TaskService {
     machineId: MachineId,
     agentInstance: string,
     running: readonly LiveReport[],
+    finished: readonly LiveReport[] = [],
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
-    return this.#reports.machineReported(machineId, agentInstance, running);
+    return this.#reports.machineReported(machineId, agentInstance, running, finished);
   }
 
   /** A machine's heartbeat: what it still has. */

@@ -334,9 +334,12 @@ export class SimulatedAgent {
       for (const one of message.batch?.messages ?? [message]) this.#onTask(one);
     });
     const live = [...this.#attempts.values()];
-    const running = live.filter(({ result }) => result === undefined);
+    const named = (some: Attempt[]) => some.map(({ taskId, token, containerId }) => ({ taskId, token, containerId }));
     tasks.write({
-      report: { running: running.map(({ taskId, token, containerId }) => ({ taskId, token, containerId })) },
+      report: {
+        running: named(live.filter(({ result }) => result === undefined)),
+        finished: named(live.filter(({ result }) => result !== undefined)),
+      },
     });
     for (const { result } of live) if (result !== undefined) tasks.write(result);
     this.#tasks = tasks;

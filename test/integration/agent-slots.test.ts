@@ -131,13 +131,18 @@ test('a result is kept until it is acknowledged, and then the runner hears so', 
   world.table.disconnect(world.sink);
   const second = new Sink();
   world.table.connect(second);
+  // Named before its result, which may take a while to come; and in heartbeats until then.
+  const held = [{ ...named('t1'), containerId: ID }];
+  expect(second.sent[0]).toEqual({ report: { running: [], finished: held } });
+  expect(world.table.liveAttempts()).toEqual(held);
   expect((await second.result('t1')).outcome).toBe('ok');
   expect(runner.frames.some((frame) => frame.kind === 'acked')).toBe(false);
   world.table.acked('t1', 'token-t1');
   expect((await runner.next('acked')).header).toEqual(named('t1'));
   const third = new Sink();
   world.table.connect(third);
-  expect(third.sent).toEqual([{ report: { running: [] } }]);
+  expect(third.sent).toEqual([{ report: { running: [], finished: [] } }]);
+  expect(world.table.liveAttempts()).toEqual([]);
 });
 
 test('a result that is repeated after its acknowledgement changes nothing', async ({ world }) => {
@@ -308,7 +313,7 @@ test('a new agent takes over what a runner holds, under the same token', async (
   expect(world.table.settled([ID])).toBe(true);
   const sink = new Sink();
   world.table.connect(sink);
-  expect(sink.sent[0]).toEqual({ report: { running: [{ ...named('t1'), containerId: ID }] } });
+  expect(sink.sent[0]).toEqual({ report: { running: [{ ...named('t1'), containerId: ID }], finished: [] } });
   world.run('t2');
   expect(sink.sent.at(-1)?.refused?.reason).toBe('no_free_slot');
   runner.send('result', { ...named('t1'), outcome: 'ok' }, '1');

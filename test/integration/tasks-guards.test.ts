@@ -99,6 +99,28 @@ describe('a synchronous task does not run twice', () => {
     expect(await other.leases.read(task.taskId)).toMatchObject({ attempt: 2, containerId: order.containerId });
   });
 
+  test('when it ended while the link was down, and its result takes longer to come than an agent has to name what it has', async ({
+    start,
+  }) => {
+    const one = await start();
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    const { taskId, token, containerId } = order;
+    for (const now of [undefined, link])
+      for (const queue of one.slots.setLink(MACHINE, now)) one.dispatcher.wake(queue);
+    await one.tasks.machineReported(MACHINE, 'agent-1', [], [{ taskId, token, containerId }]);
+    // The time an agent has to name what it still has is 0.1 s here.
+    await sleep(300);
+    expect(await one.queues.depth(target.queue)).toMatchObject({ active: 1, waiting: 0 });
+    await one.result(order, '{"late":1}');
+    expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"late":1}' });
+    await waitFor(() => container.inFlight === 0, 'its slot is free');
+    expect(link.orders).toHaveLength(1);
+  });
+
   test('one that was only slow, and still holds it, sends it', async ({ start }) => {
     const target = aTarget();
     const one = await start({ graces: { freshMs: 50 }, queues: haltedAfterFetch(() => sleep(100)) });
