@@ -16,13 +16,14 @@ import type {
   LogBatch__Output,
   RenewCredentialResponse,
 } from '#shared/protocol/generated/messages.ts';
-import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { BookChange, BookEntry, ContainerBook } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { LogSink } from '../logs/log-sink.ts';
 import type { Tasks } from '../tasks/service.ts';
 import { listenLocally } from './local-socket.ts';
 import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
+import { isNewOrder } from './orders.ts';
 import type { ControlCall, SessionSettings } from './session.ts';
 import { Session } from './session.ts';
 import type { TaskCall } from './task-stream.ts';
@@ -142,9 +143,11 @@ export class Links {
     });
   }
 
-  /** Containers of that machine changed: its agent gets a new snapshot. */
-  machineChanged(machineId: MachineId): void {
-    this.#connections.get(machineId)?.session.changed();
+  /** Where a machine is asked for something else than before, its agent gets a new snapshot. */
+  containerMoved({ entry, before, machineBefore }: BookChange): void {
+    const { machineId } = entry.row;
+    if (machineId !== null && isNewOrder(before, entry.row)) this.#connections.get(machineId)?.session.changed();
+    if (machineBefore !== null && machineBefore !== machineId) this.#connections.get(machineBefore)?.session.changed();
   }
 
   /** Its agent has dialled another replica since. */

@@ -20,6 +20,7 @@ import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Machines, Stranger } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
+import { assignmentOf } from './orders.ts';
 import { stepsAfterReboot, stepsFor, stepsWhenAbsent } from './observe.ts';
 
 export type ControlCall = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
@@ -374,30 +375,4 @@ function strangerOf(observed: ObservedContainer__Output): Stranger | undefined {
     memoryBytes: exited ? 0 : observed.memoryBytes,
     gpuUuids,
   };
-}
-
-/** What the agent should do about one container; undefined: nothing, it should not be there. */
-export function assignmentOf(entry: BookEntry, stopGraceMs: number): Assignment | undefined {
-  const { row, spec } = entry;
-  const base = {
-    assignmentId: row.assignmentId ?? '',
-    containerId: row.id,
-    epoch: row.epoch,
-    spec: { ...spec.wire, gpuUuids: [...row.gpuUuids] },
-  };
-  switch (row.state) {
-    case 'ASSIGNED':
-    case 'STARTING':
-    case 'RUNNING':
-    case 'DRAINING':
-    case 'UNKNOWN':
-      return { ...base, stop: false };
-    case 'STOPPING':
-      return { ...base, stop: true, graceMs: stopGraceMs, stopReason: row.reason ?? 'scaled_in' };
-    case 'PENDING':
-    case 'STOPPED':
-    case 'FAILED':
-    case 'LOST':
-      return undefined;
-  }
 }

@@ -119,9 +119,9 @@ export const test = base
         for (const queue of queues) dispatcher.wake(queue);
       },
     });
-    book.onChange(({ entry, to, machineBefore }) => {
-      if (entry.row.machineId !== null) links.machineChanged(entry.row.machineId);
-      if (machineBefore !== null && machineBefore !== entry.row.machineId) links.machineChanged(machineBefore);
+    book.onChange((change) => {
+      const { entry, to } = change;
+      links.containerMoved(change);
       if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
       if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
         slots.remove(entry.row.id);
