@@ -17,6 +17,8 @@ export interface ContainerFacts {
   readonly rejections: Readonly<Record<string, number>> | null;
   /** Of its machine; empty: none, or gone. */
   readonly machineHealth: string;
+  /** When its machine went silent; null: it answers, or is not known. */
+  readonly machineSilentSinceMs: number | null;
   readonly deploymentName: string;
   readonly scaling: ExplainedScaling | null;
   readonly leaderAnswered: boolean;
@@ -40,7 +42,7 @@ export function explainContainer(facts: ContainerFacts): Explanation {
     state: row.state,
     since: timestampOf(sinceMs(row)),
     summary: `container ${row.id}${facts.deploymentName === '' ? '' : ` of ${facts.deploymentName}`} ${summaryOf(row)}`,
-    ...waitingOf(row, own),
+    ...waitingOf(row, own, facts.machineSilentSinceMs),
     details: detailsOf(facts, own, rejections),
     next_steps: stepsOf(row, own, rejections),
     leader_answered: facts.leaderAnswered,
@@ -102,7 +104,7 @@ function summaryOf(row: ContainerRow): string {
   }
 }
 
-function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined): Waiting {
+function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined, silentSinceMs: number | null): Waiting {
   const after = (ms: number | null, more: number) => timestampOf(ms === null ? null : ms + more);
   switch (row.state) {
     case 'PENDING':
@@ -125,7 +127,7 @@ function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined): Wait
     case 'STOPPING':
       return { waits_for: `its processes to end; they are killed ${TERM_MS / 1000} s after TERM`, until: null };
     case 'UNKNOWN':
-      return { waits_for: 'its machine to come back', until: after(row.scheduledAtMs, UNKNOWN_MS) };
+      return { waits_for: 'its machine to come back; then it is given up', until: after(silentSinceMs, UNKNOWN_MS) };
     case 'STOPPED':
     case 'FAILED':
     case 'LOST':

@@ -11,7 +11,7 @@ import type { ContainerBook } from '../containers/book.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
-import type { Machines } from '../fleet/machines.ts';
+import type { Machine, Machines } from '../fleet/machines.ts';
 import type { Placer } from '../placement/commit.ts';
 import type { JobPlace, TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
@@ -118,6 +118,7 @@ export class Explain {
       row,
       rejections: entry?.rejections ?? null,
       machineHealth: this.#healthOf(row.machineId),
+      machineSilentSinceMs: this.#machine(row.machineId)?.suspectSinceMs ?? null,
       deploymentName,
       scaling,
       leaderAnswered: ended || scaling !== null,
@@ -184,8 +185,12 @@ export class Explain {
     return container?.link === undefined || container.accepting ? '' : 'its agent refused a task a moment ago';
   }
 
+  #machine(machineId: MachineId | null): Machine | undefined {
+    return machineId === null ? undefined : this.#parts.machines.get(machineId);
+  }
+
   #healthOf(machineId: MachineId | null): string {
-    return machineId === null ? '' : (this.#parts.machines.get(machineId)?.health ?? '');
+    return this.#machine(machineId)?.health ?? '';
   }
 
   async #machineOf(containerId: ContainerId): Promise<string> {

@@ -111,6 +111,8 @@ function namedBy({ volumeHomes, imageOnlyOn }: PlacementRequest): readonly Machi
 
 /** All that decides whether any machine takes it. */
 function keyOf(request: PlacementRequest): string {
-  const { siblings: _siblings, seed: _seed, volumeHomes, imageOnlyOn, avoid, ...rest } = request;
-  return JSON.stringify([rest, [...volumeHomes], imageOnlyOn === null ? null : [...imageOnlyOn], [...avoid]]);
+  const { siblings, seed: _seed, volumeHomes, imageOnlyOn, avoid, ...rest } = request;
+  // Where one of its deployment is it needs no room for its code.
+  const withCode = rest.diskBytes > 0 ? [...siblings.keys()] : [];
+  return JSON.stringify([rest, [...volumeHomes], imageOnlyOn === null ? null : [...imageOnlyOn], [...avoid], withCode]);
 }

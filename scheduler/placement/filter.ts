@@ -111,9 +111,13 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   return capacityRejection(machine, request);
 }
 
+/** In a pool of another workspace. */
+export const isForeign = ({ poolOwner }: PlacementMachine, { workspaceId }: PlacementRequest): boolean =>
+  poolOwner !== null && poolOwner !== workspaceId;
+
 /** Another workspace's pool is never a candidate, nor is a GPU machine for work without one, unless its pool says so. */
 function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {
-  if (machine.poolOwner !== null && machine.poolOwner !== request.workspaceId) return false;
+  if (isForeign(machine, request)) return false;
   if (request.poolName !== '' && machine.poolName !== request.poolName) return false;
   return request.gpuCount > 0 || machine.gpus.length === 0 || machine.cpuWorkAllowed;
 }

@@ -1,6 +1,6 @@
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
-import { gpuMatches, mayLease, rejectionOf } from './filter.ts';
+import { gpuMatches, isForeign, mayLease, rejectionOf } from './filter.ts';
 import { compareMachines } from './score.ts';
 
 export type Rejections = Readonly<Partial<Record<RejectionReason, number>>>;
@@ -14,11 +14,15 @@ export type Placement =
     }
   | { readonly kind: 'rejected'; readonly rejections: Rejections };
 
-/** Chooses one machine, or says how many were rejected for which reason; without any machine the counts are empty. */
+/**
+ * Chooses one machine, or says how many were rejected for which reason; without any machine the counts are empty. Machines of another workspace's pool are not counted: the counts are shown to
+ * whoever asks for the container, and how many machines others have is not theirs to know.
+ */
 export function placeContainer(request: PlacementRequest, machines: Iterable<PlacementMachine>): Placement {
   const rejections: Partial<Record<RejectionReason, number>> = {};
   let best: PlacementMachine | undefined;
   for (const machine of machines) {
+    if (isForeign(machine, request)) continue;
     const reason = rejectionOf(machine, request);
     if (reason !== undefined) {
       rejections[reason] = (rejections[reason] ?? 0) + 1;

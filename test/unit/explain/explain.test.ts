@@ -220,10 +220,15 @@ describe('a container', () => {
       revision: 1,
       ...changes,
     }) as unknown as ContainerRow;
-  const explained = (changes: Partial<ContainerRow>, rejections: Record<string, number> | null = null): Explanation => {
+  const explained = (
+    changes: Partial<ContainerRow>,
+    rejections: Record<string, number> | null = null,
+    machineSilentSinceMs: number | null = null,
+  ): Explanation => {
     const facts = {
       rejections,
       machineHealth: 'READY',
+      machineSilentSinceMs,
       deploymentName: 'hello/v3',
       scaling: null,
       leaderAnswered: true,
@@ -249,6 +254,12 @@ describe('a container', () => {
   test('that waits for its agent, or starts, says by when', () => {
     expect(explained({ state: 'ASSIGNED', scheduledAtMs: NOW }).until).toBe(at(15_000));
     expect(explained({ state: 'STARTING', scheduledAtMs: NOW }).until).toBe(at(900_000));
+  });
+
+  test('on a lost machine is given up a day after that one went silent, however old it is', () => {
+    const old = { state: 'UNKNOWN', scheduledAtMs: NOW - 7 * 86_400_000 } as const;
+    expect(explained(old, null, NOW - 3600_000).until).toBe(at(23 * 3600_000));
+    expect(explained(old).until).toBeNull();
   });
 
   test('that failed says why, with its last lines', () => {

@@ -38,13 +38,14 @@ describe('whatever the machines', () => {
     );
   });
 
-  test('every machine is either rejected for one counted reason or could have taken it', () => {
+  test('every machine of its own or shared pools is either rejected for one counted reason or could have taken it', () => {
     fc.assert(
       fc.property(request, machines, (wanted, list) => {
         const placement = placeContainer(wanted, list);
         const counted = Object.values(placement.rejections).reduce((sum, count) => sum + count, 0);
         const fitting = list.filter((one) => rejectionOf(one, wanted) === undefined);
-        expect(counted + fitting.length).toBe(list.length);
+        const visible = list.filter(({ poolOwner }) => poolOwner === null || poolOwner === wanted.workspaceId);
+        expect(counted + fitting.length).toBe(visible.length);
         expect(placement.kind).toBe(fitting.length > 0 ? 'placed' : 'rejected');
       }),
       runs,
@@ -138,6 +139,13 @@ describe('why a machine is rejected', () => {
     [undefined, aMachine({ freeDiskBytes: 10, arch: '' }), aRequest({ diskBytes: 10, arch: 'arm64' })],
   ] as const)('%s', (reason, given, wanted) => {
     expect(rejectionOf(given, wanted)).toBe(reason);
+  });
+
+  test('machines of other workspaces are not even counted', () => {
+    const list = [aMachine({ poolOwner: 'w-2' }), aMachine({ poolOwner: 'w-2', ready: false })];
+    expect(placeContainer(aRequest(), list)).toEqual({ kind: 'rejected', rejections: {} });
+    const own = aMachine({ poolOwner: 'w-1', freeMemoryBytes: 0 });
+    expect(placeContainer(aRequest(), [...list, own]).rejections).toEqual({ memory: 1 });
   });
 
   test('the reason most machines gave is the one shown', () => {
