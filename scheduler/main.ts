@@ -65,7 +65,7 @@ import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
 import { containerById } from './store/queries/containers.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
-import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, taskById } from './store/queries/tasks.ts';
+import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, runningTasksOn, taskById } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
 import { GroupCommit, keptJobs } from './tasks/accepting.ts';
@@ -197,6 +197,10 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       const row = await taskById(db, taskId);
       return row === undefined ? undefined : recordOfRow(row);
     },
+    queuesOn: async (machineId) => [
+      ...[...book.ofMachine(machineId)].map(({ spec }) => spec.queue),
+      ...(await runningTasksOn(db, [machineId])).map(({ queue }) => queue),
+    ],
     onAccepted: (job, queue) => owners.accepted(job, queue),
     onDepth: (target, depth) => autoscaler.depthSeen(target, depth, (queue) => replicas.decisions.wanted(queue)),
     onAttemptEnded: (queue, containerId) => {
@@ -470,7 +474,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       { name: 'invalidation', start: () => invalidation.start(), stop: () => invalidation.stop() },
       { name: 'targets', start: () => targets.start() },
       // Embedded records have one owner at a time: a leader or a replica that Redis still names is one that died.
-      { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.forgetOthers() : undefined) },
+      { name: 'predecessors', start: () => (db.kind === 'pglite' ? presence.othersDied() : undefined) },
       presence,
       // Listening first: what is written while the rows are read is heard.
       ...replicas.listening,

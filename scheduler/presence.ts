@@ -49,10 +49,10 @@ export class Presence {
     this.#dead = this.#dead.filter((one) => one !== instance);
   }
 
-  /** The data directory is ours alone, so whoever else is listed is dead. */
-  async forgetOthers(): Promise<void> {
+  /** The data directory is ours alone, so whoever else is listed is dead, and need not lapse first. What they left is seen to like that of any other one. */
+  async othersDied(): Promise<void> {
     const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
-    await this.#redis.del(this.#keys.instances, this.#keys.leader, ...names.map((name) => this.#keys.presence(name)));
+    await this.#redis.del(this.#keys.leader, ...names.map((name) => this.#keys.presence(name)));
   }
 
   async start(): Promise<void> {

@@ -73,7 +73,7 @@ export class Attempts {
     return [...this.#all.values()].map(named);
   }
 
-  /** A new task stream: what runs is reported first, then what was sent of it, then every kept result. */
+  /** A new task stream: everything in hand is named first, then what was sent of it, then every kept result. */
   connect(sink: TaskSink): void {
     this.#sink = sink;
     const finished = [...this.#all.values()].filter((attempt) => attempt.result !== undefined);

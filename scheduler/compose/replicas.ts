@@ -125,7 +125,7 @@ export function joinReplicas(parts: ReplicasParts): Replicas {
   const isAlone = !(bus instanceof RedisBus);
   return {
     listening: isAlone ? [] : [bus, sharedState],
-    running: isAlone ? [leaving] : [leaving, loads, answers, deadReplicas],
+    running: isAlone ? [leaving, deadReplicas] : [leaving, loads, answers, deadReplicas],
     wakes,
     decisions,
     leaving,

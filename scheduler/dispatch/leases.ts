@@ -17,6 +17,8 @@ export interface Lease {
   /** The job without its input. */
   readonly job: TaskJob;
   readonly startedAtMs: number;
+  /** The agent process it is sent to: what the same one does not know never reached it. Absent: not known. */
+  readonly agentInstance?: string;
 }
 
 /** Longer than the lock, so that an adopting replica finds it; renewed with the locks. */

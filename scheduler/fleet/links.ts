@@ -290,12 +290,19 @@ export class Links {
           connection.tasks = undefined;
           this.#parts.slots.setLink(machineId, undefined);
         },
+        isCurrent: () => this.#isCurrent(connection.session),
       });
       connection.tasks = stream;
       call.resume();
     } catch (error) {
       call.emit('error', grpcError(error));
     }
+  }
+
+  /** Another replica's newer session is known by its row, if not here yet. */
+  async #isCurrent(session: Session): Promise<boolean> {
+    if (!session.alive) return false;
+    return (await this.#parts.machines.byId(session.machineId))?.sessionEpoch === session.epoch;
   }
 
   async #logs(call: ServerDuplexStream<LogBatch__Output, LogAck>): Promise<void> {

@@ -71,6 +71,8 @@ export class Session {
   readonly id = randomUUID();
   readonly machineId: MachineId;
   agentInstance = '';
+  /** Of the machine's sessions, the number of this one; 0 before its hello. */
+  epoch = 0;
   readonly #parts: SessionParts;
   #revision = 0;
   #ended = false;
@@ -135,6 +137,7 @@ export class Session {
     this.agentInstance = hello.instanceId;
     const { machines, settings, clock } = this.#parts;
     const machine = await machines.hello(this.machineId, this.id, hello);
+    this.epoch = machine.row.sessionEpoch;
     if (this.#endedInHello()) return;
     this.#write({
       welcome: {

@@ -44,6 +44,7 @@ export class TaskStream implements TaskLink {
   readonly #tasks: Tasks;
   readonly #log: Log;
   readonly #onReady: () => void;
+  readonly #isCurrent: () => Promise<boolean>;
   #closed = false;
   #bufferedBytes = 0;
   #batch: TaskToAgent[] = [];
@@ -64,6 +65,8 @@ export class TaskStream implements TaskLink {
     /** The agent's report was answered: tasks may be sent. */
     readonly onReady: () => void;
     readonly onEnd: () => void;
+    /** Whether no newer session speaks for the machine, here or at another replica. */
+    readonly isCurrent: () => Promise<boolean>;
   }) {
     this.machineId = parts.machineId;
     this.agentInstance = parts.agentInstance;
@@ -71,6 +74,7 @@ export class TaskStream implements TaskLink {
     this.#tasks = parts.tasks;
     this.#log = parts.log;
     this.#onReady = parts.onReady;
+    this.#isCurrent = parts.isCurrent;
     const ended = (): void => {
       if (this.#closed) return;
       this.#closed = true;
@@ -234,12 +238,12 @@ export class TaskStream implements TaskLink {
 
   async #report(report: TaskReport__Output): Promise<void> {
     try {
-      const answer = await this.#tasks.machineReported(
-        this.machineId,
-        this.agentInstance,
-        report.running as unknown as readonly LiveReport[],
-        report.finished as unknown as readonly LiveReport[],
-      );
+      const answer = await this.#tasks.machineReported(this.machineId, {
+        agentInstance: this.agentInstance,
+        running: report.running as unknown as readonly LiveReport[],
+        finished: report.finished as unknown as readonly LiveReport[],
+        isCurrent: async () => !this.#closed && (await this.#isCurrent()),
+      });
       this.#write({ known: { adopted: answer.adopted, refused: answer.refused } }, 0);
       this.#onReady();
     } catch (error) {

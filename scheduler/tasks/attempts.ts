@@ -2,6 +2,7 @@
 import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { TaskJob } from '../queues/jobs.ts';
+import type { Lease } from '../dispatch/leases.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 
 export interface Attempt {
@@ -96,4 +97,28 @@ export class Attempts {
   get size(): number {
     return this.#byTask.size;
   }
+}
+
+/** An attempt that another process of ours made, from its lease; not yet among this one's. */
+export function attemptOf(lease: Lease, token: AttemptToken, seenAtMs: number): Attempt {
+  return {
+    job: lease.job,
+    queue: lease.queue as QueueName,
+    token,
+    lock: lease.lock,
+    number: lease.attempt,
+    machineId: lease.machineId,
+    containerId: lease.containerId,
+    container: undefined,
+    agentInstance: '',
+    sentAtMs: lease.startedAtMs,
+    seenAtMs,
+    unclaimed: false,
+    adopted: true,
+    status: 'PENDING',
+    startedAtMs: lease.startedAtMs,
+    ending: undefined,
+    slotFreed: false,
+    limit: undefined,
+  };
 }

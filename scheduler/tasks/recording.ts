@@ -32,6 +32,7 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
     endedAtMs: isTerminalTask(status) ? job.createdAtMs : null,
     durationMs: null,
     deadlineMs: job.deadlineMs,
+    ...(job.sync ? { replica: job.replica } : {}),
     ...(job.past === undefined ? {} : { past: job.past }),
   };
 }

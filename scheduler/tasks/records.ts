@@ -5,6 +5,7 @@ import type { Redis } from 'ioredis';
 import type {
   ContainerId,
   DeploymentId,
+  InstanceId,
   ObjectId,
   QueueName,
   StubId,
@@ -54,6 +55,8 @@ export interface TaskRecord {
   readonly result?: string;
   readonly resultObjectId?: ObjectId;
   readonly deadlineMs: number;
+  /** Where the caller of a synchronous task waits; only in Redis, never in the database. */
+  readonly replica?: InstanceId;
   /** Earlier attempts, as the job has them; only in Redis, never in the database. */
   readonly past?: NonNullable<TaskJob['past']>;
 }

@@ -9,12 +9,14 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
+import { attemptOf } from './attempts.ts';
 import type { Changes } from './changes.ts';
 import type { Ender } from './ender.ts';
 import type { LateResults } from './late.ts';
 import type { TaskMetrics } from './metrics.ts';
 import { recordOf } from './recording.ts';
 import type { AttemptOutcome } from './state.ts';
+import type { Unnamed } from './unnamed.ts';
 
 /** What an agent says of an attempt's end. */
 export interface AttemptResult {
@@ -33,12 +35,23 @@ export interface LiveReport {
   readonly containerId: ContainerId;
 }
 
+/** What a machine's agent has when its task stream begins. */
+export interface MachineReport {
+  readonly agentInstance: string;
+  readonly running: readonly LiveReport[];
+  /** Ended, and their results were not acknowledged: these follow. Absent: none. */
+  readonly finished?: readonly LiveReport[];
+  /** Whether no newer session speaks for the machine. Absent: none does. */
+  readonly isCurrent?: () => Promise<boolean>;
+}
+
 export interface ReportsParts {
   readonly attempts: Attempts;
   readonly ender: Ender;
   readonly leases: Leases;
   readonly changes: Changes;
   readonly late: LateResults;
+  readonly unnamed: Unnamed;
   readonly queues: TaskQueues;
   readonly slots: SlotTable;
   readonly clock: Clock;
@@ -137,15 +150,14 @@ export class Reports {
 
   /**
    * A machine's task stream (again): what it still runs is adopted under the same token; what it does not know any more is lost, or, when it never reached it, queued again.
-   * @param finished - what is done there and not acknowledged: the results follow on the same stream, and however long they take, none of these has never reached it
+   * What is done there and not acknowledged has reached it, however long its result takes to follow.
    */
   async machineReported(
     machineId: MachineId,
-    agentInstance: string,
-    running: readonly LiveReport[],
-    finished: readonly LiveReport[] = [],
+    report: MachineReport,
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
-    const { attempts, slots, ender, graces } = this.#parts;
+    const { attempts, slots, ender, graces, unnamed } = this.#parts;
+    const { agentInstance, running, finished = [] } = report;
     const adopted: LiveReport[] = [];
     const refused: LiveReport[] = [];
     for (const live of running) {
@@ -172,6 +184,9 @@ export class Reports {
       const sameAgent = attempt.agentInstance === agentInstance;
       void this.#missingAfter(attempt, sameAgent ? graces.reportMs : graces.restartedAgentMs, sameAgent);
     }
+    const found = await unnamed.find(machineId, reported);
+    if (found.length > 0)
+      void unnamed.takeBack(found, agentInstance, report.isCurrent ?? (() => Promise.resolve(true)));
     return { adopted, refused };
   }
 
@@ -228,26 +243,7 @@ export class Reports {
     // Its report and its result may have come side by side.
     const adopted = attempts.current(live.taskId);
     if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
-    const attempt: Attempt = {
-      job: lease.job,
-      queue: lease.queue as QueueName,
-      token: live.token,
-      lock: lease.lock,
-      number: lease.attempt,
-      machineId,
-      containerId: lease.containerId,
-      container: undefined,
-      agentInstance: '',
-      sentAtMs: lease.startedAtMs,
-      seenAtMs: this.#parts.clock.nowMs(),
-      unclaimed: false,
-      adopted: true,
-      status: 'PENDING',
-      startedAtMs: lease.startedAtMs,
-      ending: undefined,
-      slotFreed: false,
-      limit: undefined,
-    };
+    const attempt = attemptOf(lease, live.token, this.#parts.clock.nowMs());
     attach(attempt, slots.get(lease.containerId));
     attempts.add(attempt);
     this.#parts.armLimit(attempt);

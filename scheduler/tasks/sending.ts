@@ -284,6 +284,6 @@ export class Sender {
 }
 
 export function leaseOf(attempt: Attempt): Lease {
-  const { lock, containerId, machineId, queue, job } = attempt;
-  return { lock, attempt: attempt.number, containerId, machineId, queue, job, startedAtMs: attempt.sentAtMs };
+  const { lock, containerId, machineId, agentInstance, queue, job, number, sentAtMs } = attempt;
+  return { lock, attempt: number, containerId, machineId, agentInstance, queue, job, startedAtMs: sentAtMs };
 }

@@ -19,12 +19,13 @@ import type { TaskRecord } from './records.ts';
 import { LostJobs } from './lost-jobs.ts';
 import { Reaper } from './reaper.ts';
 import { Renewal } from './renewal.ts';
-import type { AttemptResult, LiveReport } from './reports.ts';
+import type { AttemptResult, LiveReport, MachineReport } from './reports.ts';
 import { GRACES, Reports } from './reports.ts';
 import { Sender } from './sending.ts';
 import { Submissions } from './submissions.ts';
 import type { TaskContext, TaskServiceParts } from './task-parts.ts';
 import type { Call, Submission, TaskFilter, TaskService } from './task-service.ts';
+import { Unnamed } from './unnamed.ts';
 
 export class Tasks implements TaskService {
   readonly attempts = new Attempts();
@@ -68,6 +69,7 @@ export class Tasks implements TaskService {
     this.#reports = new Reports({
       ...context,
       late: new LateResults(context),
+      unnamed: new Unnamed(context),
       maxResultBytes: parts.bodies.maxResultBytes,
       pause: (container) => this.#sender.pause(container),
       armLimit: (attempt) => this.#sender.armLimit(attempt),
@@ -152,11 +154,9 @@ export class Tasks implements TaskService {
 
   machineReported(
     machineId: MachineId,
-    agentInstance: string,
-    running: readonly LiveReport[],
-    finished: readonly LiveReport[] = [],
+    report: MachineReport,
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
-    return this.#reports.machineReported(machineId, agentInstance, running, finished);
+    return this.#reports.machineReported(machineId, report);
   }
 
   /** A machine's heartbeat: what it still has. */

@@ -23,6 +23,8 @@ const UNCHANGED_MS = 10_000;
 /** A job may be on its way between two places for a moment; a row this old without a job has lost it. */
 const GONE_AFTER_MS = 60_000;
 const BATCH = 500;
+/** One whose caller is gone, too: whoever took it out of its queue has said so by then, or died in between. */
+const LEFT_AFTER_MS = 30_000;
 /** No stall scan this soon after a start: agents report and locks are renewed first. */
 const SILENT_MS = 120_000;
 
@@ -111,7 +113,9 @@ export class TaskSweep {
     if (record === undefined || record.rank >= 3) return;
     const job = await queues.read(row.queue, row.taskId);
     if (job === undefined) {
-      if (clock.nowMs() - row.updatedAtMs >= GONE_AFTER_MS) await this.#jobGone(record);
+      const unchangedMs = clock.nowMs() - row.updatedAtMs;
+      if (unchangedMs >= LEFT_AFTER_MS && (await this.#isLeft(record))) await this.#endLeft(record);
+      else if (unchangedMs >= GONE_AFTER_MS) await this.#jobGone(record);
       return;
     }
     if (job.sync && !(await this.#parts.isAlive(job.replica))) {
@@ -119,6 +123,23 @@ export class TaskSweep {
     } else if (!job.sync && clock.nowMs() > job.deadlineMs) {
       await ender.takeOut(row.queue, job, EXPIRED);
     }
+  }
+
+  /** A synchronous task that waits nowhere, for a caller who is gone with his replica: whoever took it out of its queue died before he wrote how it ended. */
+  async #isLeft({ sync, status, replica }: TaskRecord): Promise<boolean> {
+    return sync && status !== 'RUNNING' && replica !== undefined && !(await this.#parts.isAlive(replica));
+  }
+
+  async #endLeft(record: TaskRecord): Promise<void> {
+    const { changes, clock, leases, attempts, records, log } = this.#parts;
+    if (this.#parts.mayRebuild?.() === false || attempts.current(record.taskId) !== undefined) return;
+    if (await leases.isHeld(record.taskId)) return;
+    // A job goes together with its record: the end may have come between the two looks.
+    const now = await records.read(record.taskId);
+    if (now === undefined || now.rank !== record.rank || now.attempt !== record.attempt) return;
+    const ended = finalRecordOf(record, CALLER_GONE.status, CALLER_GONE.failureReason, clock.nowMs());
+    if (await changes.applied(record.status, 'cancel', ended))
+      log.info({ taskId: record.taskId }, 'a task whose caller is gone is over');
   }
 
   /** A runner that is not ours had it for longer than its limit, and never said how it ended. */

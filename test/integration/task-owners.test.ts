@@ -412,3 +412,46 @@ describe('inputs above 64 KiB', () => {
     expect([...one.bytes.objects.keys()]).toEqual([inputKeyOf(waiting)]);
   });
 });
+
+describe('a caller who is gone with his replica', () => {
+  /** His task is taken out of its queue by a process that dies before it writes how it ended. */
+  async function leftBehind(one: World): Promise<TaskId> {
+    const target = aTarget({ ttlSeconds: 600 });
+    const submission = await one.tasks.submit(target, { input: '{}' });
+    if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+    await drained(one);
+    expect(await one.queues.remove(target.queue, submission.taskId)).toBe(true);
+    await one.stop();
+    return submission.taskId;
+  }
+
+  test('his task ends although no queue has it and its wait limit is far away', async ({ start }) => {
+    const taskId = await leftBehind(await start());
+    const after = await start({ alive: () => false });
+    await age(after, 20);
+    await after.sweep.round();
+    expect((await after.records.read(taskId))?.status).toBe('PENDING');
+    await age(after, 31);
+    await after.sweep.round();
+    await drained(after);
+    expect(await taskById(after.db, taskId)).toMatchObject({ status: 'CANCELLED', failureReason: 'caller_gone' });
+  });
+
+  test('one whose replica lives is its own to see to', async ({ start }) => {
+    const taskId = await leftBehind(await start());
+    const after = await start({ alive: () => true });
+    await age(after, 70);
+    await after.sweep.round();
+    expect((await after.records.read(taskId))?.status).toBe('PENDING');
+  });
+
+  test('what an attempt has is not taken for left', async ({ start }) => {
+    const one = await start();
+    const taskId = await leftBehind(one);
+    const after = await start({ alive: () => false });
+    await after.client.set(after.keys.lease(taskId), JSON.stringify({ lock: 'x' }), 'EX', 100);
+    await age(after, 70);
+    await after.sweep.round();
+    expect((await after.records.read(taskId))?.status).toBe('PENDING');
+  });
+});

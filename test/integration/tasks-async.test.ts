@@ -592,9 +592,10 @@ describe('an attempt of a scheduler that stopped', () => {
     const order = await sent(link);
     before.tasks.stop();
     const after = await start({ graces });
-    const { adopted } = await after.tasks.machineReported(MACHINE, 'agent-1', [
-      { taskId, token: order.token, containerId },
-    ]);
+    const { adopted } = await after.tasks.machineReported(MACHINE, {
+      agentInstance: 'agent-1',
+      running: [{ taskId, token: order.token, containerId }],
+    });
     expect(adopted).toHaveLength(1);
     await reaches(after, taskId, 'TIMEOUT');
   });

@@ -213,6 +213,7 @@ export async function aProcess(
     ...(options.onAccepted === undefined ? {} : { onAccepted: options.onAccepted }),
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
+    queuesOn: () => Promise.resolve(slots.queues()),
     onDepth: () => undefined,
     onAttemptEnded: () => undefined,
     listRows: () => Promise.resolve([]),

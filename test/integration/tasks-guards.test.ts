@@ -111,7 +111,11 @@ describe('a synchronous task does not run twice', () => {
     const { taskId, token, containerId } = order;
     for (const now of [undefined, link])
       for (const queue of one.slots.setLink(MACHINE, now)) one.dispatcher.wake(queue);
-    await one.tasks.machineReported(MACHINE, 'agent-1', [], [{ taskId, token, containerId }]);
+    await one.tasks.machineReported(MACHINE, {
+      agentInstance: 'agent-1',
+      running: [],
+      finished: [{ taskId, token, containerId }],
+    });
     // The time an agent has to name what it still has is 0.1 s here.
     await sleep(300);
     expect(await one.queues.depth(target.queue)).toMatchObject({ active: 1, waiting: 0 });
@@ -146,7 +150,9 @@ describe('a machine that dials another replica', () => {
     await waitFor(() => after.leases.read(task.taskId), 'its lease is written');
     before.slots.setLink(MACHINE, undefined);
     const report = { taskId: order.taskId, token: order.token, containerId: order.containerId };
-    expect((await after.tasks.machineReported(MACHINE, 'agent-1', [report])).adopted).toEqual([report]);
+    expect(
+      (await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
+    ).toEqual([report]);
     before.tasks.machineMoved(MACHINE);
     expect([before.tasks.attempts.size, container.inFlight]).toEqual([0, 0]);
     expect(await after.result(order, '{"moved":1}')).toBe(true);
@@ -164,7 +170,9 @@ describe('a machine that dials another replica', () => {
     await waitFor(() => one.leases.read(task.taskId), 'its lease is written');
     one.tasks.machineMoved(MACHINE);
     const report = { taskId: order.taskId, token: order.token, containerId: order.containerId };
-    expect((await one.tasks.machineReported(MACHINE, 'agent-1', [report])).adopted).toEqual([report]);
+    expect((await one.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted).toEqual(
+      [report],
+    );
     expect(container.inFlight).toBe(1);
     await one.result(order);
     expect(await task.finished).toMatchObject({ status: 'COMPLETE' });

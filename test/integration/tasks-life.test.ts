@@ -237,7 +237,7 @@ describe('a task that an agent swallowed', () => {
     await waitFor(() => Date.now() - (one.tasks.attempts.current(taskId)?.sentAtMs ?? 0) > 400, 'the time is over');
     expect((await one.records.read(taskId))?.status).toBe('RUNNING');
     one.slots.setLink(MACHINE, link);
-    await one.tasks.machineReported(MACHINE, 'agent-1', [order]);
+    await one.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [order] });
     await one.result(order);
     await reaches(one, taskId, 'COMPLETE');
   });

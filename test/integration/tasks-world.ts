@@ -81,7 +81,7 @@ export const test = base
           batch: options.batch ?? 500,
           jobOf: (taskId) => acceptedJobOf(db, taskId),
           isLeader: () => true,
-          isAlive: () => true,
+          isAlive: options.alive ?? (() => true),
           onReturned: (queue) => dispatcher.wake(queue),
         }),
         actions: new Actions({

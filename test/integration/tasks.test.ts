@@ -452,7 +452,10 @@ describe('agents', () => {
     one.slots.setLink(MACHINE, undefined);
     const back = new PlayedLink();
     const report = { taskId: first.taskId, token: first.token, containerId: first.containerId };
-    expect(await one.tasks.machineReported(MACHINE, 'agent-1', [report])).toEqual({ adopted: [report], refused: [] });
+    expect(await one.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).toEqual({
+      adopted: [report],
+      refused: [],
+    });
     for (const queue of one.slots.setLink(MACHINE, back)) one.dispatcher.wake(queue);
     const again = await sent(back);
     expect(again.taskId).toBe(lost.taskId);
@@ -471,7 +474,7 @@ describe('agents', () => {
     one.container(target.queue, link);
     const task = await submitted(one, target);
     await sent(link);
-    await one.tasks.machineReported(MACHINE, 'agent-2', []);
+    await one.tasks.machineReported(MACHINE, { agentInstance: 'agent-2', running: [] });
     expect(await answered(task, 15_000)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
   });
@@ -515,7 +518,9 @@ describe('another scheduler process on the same Redis', () => {
   test('adopts a running attempt by its token and completes it', async ({ start }) => {
     const { target, task, order, after, report, containerId } = await afterRestart(start);
     const container = after.container(target.queue, new PlayedLink(), 1, containerId);
-    expect((await after.tasks.machineReported(MACHINE, 'agent-1', [report])).adopted).toEqual([report]);
+    expect(
+      (await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
+    ).toEqual([report]);
     expect(container.inFlight).toBe(1);
     expect(await after.result(order)).toBe(true);
     await idle(container);
@@ -533,7 +538,7 @@ describe('another scheduler process on the same Redis', () => {
     const { target, order, after, report, containerId } = await afterRestart(start);
     const container = after.container(target.queue, new PlayedLink(), 1, containerId);
     await Promise.all([
-      after.tasks.machineReported(MACHINE, 'agent-1', [report]),
+      after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] }),
       after.result(order),
       after.result(order),
     ]);
@@ -545,7 +550,7 @@ describe('another scheduler process on the same Redis', () => {
     start,
   }) => {
     const { target, order, after, report, containerId } = await afterRestart(start);
-    await after.tasks.machineReported(MACHINE, 'agent-1', [report]);
+    await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] });
     const container = after.container(target.queue, undefined, 1, containerId);
     expect(container.inFlight).toBe(1);
     const link = new PlayedLink();
@@ -561,8 +566,13 @@ describe('another scheduler process on the same Redis', () => {
   test('does not believe another token, or another machine', async ({ start }) => {
     const { after, report, task } = await afterRestart(start);
     const forged = { ...report, token: newAttemptToken() };
-    expect((await after.tasks.machineReported(MACHINE, 'agent-1', [forged])).refused).toEqual([forged]);
-    expect((await after.tasks.machineReported('m-2' as typeof MACHINE, 'agent-1', [report])).refused).toEqual([report]);
+    expect(
+      (await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [forged] })).refused,
+    ).toEqual([forged]);
+    expect(
+      (await after.tasks.machineReported('m-2' as typeof MACHINE, { agentInstance: 'agent-1', running: [report] }))
+        .refused,
+    ).toEqual([report]);
     await waitFor(async () => (await statusOf(after, task.taskId)) === 'RUNNING', 'its record says so still');
   });
 

@@ -225,6 +225,7 @@ test('the lease of a task is at Redis before its run order is given to the agent
         log,
         onReady: () => undefined,
         onEnd: () => undefined,
+        isCurrent: () => Promise.resolve(true),
       });
       before(lease, stream);
       void leases.write(lease);

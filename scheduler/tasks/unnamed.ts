@@ -1,0 +1,121 @@
+// Attempts leased to a machine whose agent does not name them when it reports: written by a process that died, or whose link it was no longer, before their order reached the agent. An agent names what it
+// runs and keeps every result until it is acknowledged, so what the same agent process does not name never began: back to the queue, no budget touched. One that was started anew since may have run it: lost.
+// What must stay true: only leases that stood before the first order on the new stream count, and nothing of what this process has in hand; the lock token fences the rest.
+import type { AttemptToken, MachineId, QueueName } from '#shared/domain/ids.ts';
+import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Lease, Leases } from '../dispatch/leases.ts';
+import type { HeldLock, TaskQueues } from '../queues/task-queues.ts';
+import type { Attempts } from './attempts.ts';
+import { attemptOf } from './attempts.ts';
+import type { Ender } from './ender.ts';
+import type { TaskMetrics } from './metrics.ts';
+import type { TaskGraces } from './reports.ts';
+
+export interface UnnamedParts {
+  /** Queues of which that machine has, or had, attempts. */
+  readonly queuesOn: (machineId: MachineId) => Promise<Iterable<QueueName>>;
+  readonly queues: Pick<TaskQueues, 'held' | 'lockOf'>;
+  readonly leases: Pick<Leases, 'read'>;
+  readonly attempts: Pick<Attempts, 'current'>;
+  readonly ender: Pick<Ender, 'backToQueue' | 'lost'>;
+  readonly graces: Pick<TaskGraces, 'reportMs' | 'restartedAgentMs'>;
+  readonly clock: Clock;
+  readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+/** Of each queue; the newest ones. */
+const MOST_HELD = 10_000;
+
+export class Unnamed {
+  readonly #parts: UnnamedParts;
+
+  constructor(parts: UnnamedParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * What that machine is to have and its report does not name. To be asked before anything is sent on the new stream: what is leased to the machine until then was sent on an older one, of which its agent
+   * takes nothing any more. Its cost follows what is active in the queues of that machine.
+   * When a store does not answer nothing is found: the stall scan stands behind this.
+   */
+  async find(machineId: MachineId, named: Iterable<AttemptToken>): Promise<readonly Lease[]> {
+    try {
+      return await this.#find(machineId, named);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, machineId }, 'what a machine does not have any more is not looked for');
+      return [];
+    }
+  }
+
+  async #find(machineId: MachineId, named: Iterable<AttemptToken>): Promise<readonly Lease[]> {
+    const { queuesOn, queues, leases, attempts } = this.#parts;
+    const hashes = new Set<string>();
+    for (const token of named) hashes.add(sha256Hex(token));
+    const isOpen = ({ taskId, lock }: HeldLock): boolean =>
+      !hashes.has(attemptHashOf(lock)) && attempts.current(taskId) === undefined;
+    const found: Lease[] = [];
+    for (const queue of new Set(await queuesOn(machineId))) {
+      const open = (await queues.held(queue, MOST_HELD)).filter(isOpen);
+      const read = await Promise.all(open.map(({ taskId }) => leases.read(taskId)));
+      for (const [index, lease] of read.entries())
+        if (lease !== undefined && lease.lock === open[index]?.lock && lease.machineId === machineId) found.push(lease);
+    }
+    return found;
+  }
+
+  /**
+   * Takes them back, a moment later: whoever has one in hand may be ending it just now.
+   * @param isCurrent - that report is still the machine's last one, as everybody knows it
+   */
+  async takeBack(found: readonly Lease[], agentInstance: string, isCurrent: () => Promise<boolean>): Promise<void> {
+    const { graces } = this.#parts;
+    const sameAgent = (lease: Lease): boolean => lease.agentInstance === agentInstance;
+    const [never, maybe] = [found.filter(sameAgent), found.filter((lease) => !sameAgent(lease))];
+    await Promise.all([
+      this.#after(graces.reportMs, never, true, isCurrent),
+      this.#after(graces.restartedAgentMs, maybe, false, isCurrent),
+    ]);
+  }
+
+  async #after(
+    graceMs: number,
+    leases: readonly Lease[],
+    neverBegan: boolean,
+    isCurrent: () => Promise<boolean>,
+  ): Promise<void> {
+    const { signal, log } = this.#parts;
+    if (leases.length === 0 || !(await sleep(graceMs, signal))) return;
+    for (const lease of leases) {
+      try {
+        if (!(await isCurrent())) return;
+        await this.#end(lease, neverBegan);
+      } catch (error) {
+        log.warn({ err: error, taskId: lease.job.taskId }, 'a task that its machine does not have stays where it is');
+      }
+    }
+  }
+
+  async #end(lease: Lease, neverBegan: boolean): Promise<void> {
+    const { queues, leases, attempts, ender, clock, metrics, log } = this.#parts;
+    const { taskId } = lease.job;
+    const queue = lease.queue as QueueName;
+    const now = await leases.read(taskId);
+    const lock = await queues.lockOf(queue, taskId);
+    if (now?.lock !== lease.lock || lock !== lease.lock || attempts.current(taskId) !== undefined) return;
+    const facts = { taskId, containerId: lease.containerId, machineId: lease.machineId, neverBegan };
+    log.warn(facts, 'a task that its machine does not have is taken back');
+    // Its token is known to nobody here, and to no agent: its lock names it.
+    const attempt = attemptOf(lease, '' as AttemptToken, clock.nowMs());
+    if (neverBegan) {
+      await ender.backToQueue(attempt, 'not_received');
+      return;
+    }
+    metrics.attemptsLost.inc({ reason: 'agent_restarted' });
+    await ender.lost(attempt, false);
+  }
+}

@@ -1,0 +1,190 @@
+// Attempts that a machine is to have and its agent does not name: their order was lost with the process that sent it.
+import { describe, expect } from 'vitest';
+import type { InstanceId } from '#shared/domain/ids.ts';
+import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
+import type { RunOrder } from '#scheduler/dispatch/slots.ts';
+import type { LiveReport } from '#scheduler/tasks/reports.ts';
+import { waitFor } from '../helpers/services.ts';
+import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
+import type { World } from './tasks-world.ts';
+import { aQueueTarget, put, reaches, sent, test } from './tasks-world.ts';
+
+const SAME_AGENT = 'agent-1';
+const FAR_MS = 300;
+const GRACES = { limitMs: 10_000, reportMs: 50, restartedAgentMs: 50 };
+
+/** A task whose order is lost: its lease is written, and its process dies. */
+async function lostOrder(start: (options?: object) => Promise<World>, target = aQueueTarget()) {
+  const before = await start();
+  const link = new PlayedLink();
+  link.mode = 'lose';
+  before.container(target.queue, link);
+  const submission = await before.tasks.submit(target, { input: '{"x":1}' });
+  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  const { taskId } = submission;
+  await waitFor(() => link.runs > 0, 'the order went into the void');
+  const lease = await waitFor(() => before.leases.read(taskId), 'its lease is written');
+  await before.records.flush();
+  await before.stop();
+  return { taskId, target, lease, died: before.instance };
+}
+
+const live = ({ taskId, token, containerId }: RunOrder): LiveReport => ({ taskId, token, containerId });
+const idle = async () => await new Promise((resolve) => setTimeout(resolve, FAR_MS));
+
+describe('an order that was lost with its process', () => {
+  test('runs again as soon as its agent has reported without it, and no budget is touched', async ({ start }) => {
+    const { taskId, target } = await lostOrder(start);
+    const after = await start({ graces: GRACES });
+    const link = new PlayedLink();
+    after.container(target.queue, link);
+    await after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    const order = await sent(link);
+    expect(order).toMatchObject({ taskId, input: '{"x":1}' });
+    expect((await after.queues.read(target.queue, taskId))?.losses ?? 0).toBe(0);
+    await after.result(order);
+    expect(await reaches(after, taskId, 'COMPLETE')).toMatchObject({ attempt: 2 });
+  });
+
+  test('of a synchronous task whose caller is gone, too: CANCELLED, and it never ran', async ({ start }) => {
+    const { taskId, target } = await lostOrder(start, aTarget());
+    const after = await start({ graces: GRACES });
+    const link = new PlayedLink();
+    after.container(target.queue, link);
+    await after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await reaches(after, taskId, 'CANCELLED');
+    expect(link.orders).toEqual([]);
+  });
+
+  test('of a synchronous task whose caller waits at a living replica: sent again', async ({ start }) => {
+    const { taskId, target, died } = await lostOrder(start, aTarget());
+    const after = await start({ graces: GRACES, alive: (replica: InstanceId) => replica === died });
+    const link = new PlayedLink();
+    after.container(target.queue, link);
+    await after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    const order = await sent(link);
+    expect(order.taskId).toBe(taskId);
+    await after.result(order);
+    await reaches(after, taskId, 'COMPLETE');
+  });
+
+  test('its agent was started anew: it may have run there, which costs a loss, and a synchronous one its life', async ({
+    start,
+  }) => {
+    const put = await lostOrder(start);
+    const call = await lostOrder(start, aTarget());
+    const after = await start({ graces: GRACES, alive: () => true });
+    const link = new PlayedLink(MACHINE, 'agent-2');
+    after.container(put.target.queue, link);
+    after.container(call.target.queue, link);
+    await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-2', running: [] });
+    await reaches(after, call.taskId, 'ERROR');
+    const order = await sent(link);
+    expect(order.taskId).toBe(put.taskId);
+    expect((await after.queues.read(put.target.queue, put.taskId))?.losses).toBe(1);
+    expect(link.orders).toHaveLength(1);
+  });
+});
+
+describe('what is not taken back', () => {
+  test('what the agent runs, and what it finished and nobody acknowledged', async ({ start }) => {
+    const target = aQueueTarget();
+    const before = await start();
+    const link = new PlayedLink();
+    before.container(target.queue, link, 2);
+    await put(before, target);
+    await put(before, target);
+    await sent(link, 2);
+    const [runs, finished] = link.orders as [RunOrder, RunOrder];
+    await before.records.flush();
+    await before.stop();
+    const after = await start({ graces: GRACES });
+    const again = new PlayedLink();
+    after.container(target.queue, again, 2);
+    const report = { agentInstance: SAME_AGENT, running: [live(runs)], finished: [live(finished)] };
+    const { adopted } = await after.tasks.machineReported(MACHINE, report);
+    expect(adopted).toEqual([live(runs)]);
+    await idle();
+    expect(again.orders).toEqual([]);
+    expect(await after.queues.lockOf(target.queue, finished.taskId)).toContain(before.instance);
+    await after.result(finished);
+    await after.result(runs);
+    expect(await reaches(after, finished.taskId, 'COMPLETE')).toMatchObject({ attempt: 1 });
+    expect(await reaches(after, runs.taskId, 'COMPLETE')).toMatchObject({ attempt: 1 });
+    expect(again.orders).toEqual([]);
+  });
+
+  test('what this process itself has in hand, and what it sent since the report', async ({ start }) => {
+    const target = aQueueTarget();
+    const one = await start({ graces: GRACES });
+    const link = new PlayedLink();
+    one.container(target.queue, link, 2);
+    const early = await put(one, target);
+    await sent(link);
+    await one.tasks.machineReported(MACHINE, {
+      agentInstance: SAME_AGENT,
+      running: [live(link.orders[0] as RunOrder)],
+    });
+    const late = await put(one, target);
+    await sent(link, 2);
+    await idle();
+    expect(link.orders.map(({ taskId }) => taskId)).toEqual([early, late]);
+  });
+
+  test('what is leased to another machine', async ({ start }) => {
+    const { target, lease, taskId } = await lostOrder(start);
+    const after = await start({ graces: GRACES });
+    const other = new PlayedLink('m-2' as typeof MACHINE);
+    after.container(target.queue, other);
+    await after.tasks.machineReported(other.machineId, { agentInstance: SAME_AGENT, running: [] });
+    await idle();
+    expect(await after.queues.lockOf(target.queue, taskId)).toBe(lease.lock);
+    expect(other.orders).toEqual([]);
+  });
+
+  test('anything, once a newer session speaks for the machine', async ({ start }) => {
+    const { target, lease, taskId } = await lostOrder(start);
+    const after = await start({ graces: GRACES });
+    const link = new PlayedLink();
+    after.container(target.queue, link);
+    let asked = 0;
+    const isCurrent = () => Promise.resolve((asked += 1) === 0);
+    await after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [], isCurrent });
+    await waitFor(() => asked > 0, 'it was asked for');
+    await idle();
+    expect(await after.queues.lockOf(target.queue, taskId)).toBe(lease.lock);
+  });
+
+  test('what has another attempt by then', async ({ start }) => {
+    const { target, lease, taskId } = await lostOrder(start);
+    let read = 0;
+    const after = await start({
+      graces: GRACES,
+      // Somebody else gives it back, and another replica fetches it, between the report and the second look.
+      queues: (queues: TaskQueues) =>
+        new Proxy(queues, {
+          get:
+            (of, name: keyof TaskQueues) =>
+            (...args: never[]) => {
+              if (name === 'lockOf') read += 1;
+              return (of[name] as (...given: never[]) => unknown)(...args);
+            },
+        }),
+    });
+    const reporting = after.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    after.container(target.queue, undefined);
+    await reporting;
+    await after.queues.giveBack(target.queue, taskId, lease.lock);
+    const other = await start();
+    const link = new PlayedLink();
+    other.container(target.queue, link);
+    const order = await sent(link);
+    const held = await other.queues.lockOf(target.queue, taskId);
+    await waitFor(() => read > 0, 'it was looked at again');
+    await idle();
+    expect(await other.queues.lockOf(target.queue, taskId)).toBe(held);
+    expect((await other.leases.read(taskId))?.lock).toBe(held);
+    await other.result(order);
+    await reaches(other, taskId, 'COMPLETE');
+  });
+});
