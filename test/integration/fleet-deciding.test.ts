@@ -45,6 +45,24 @@ describe('placement', () => {
   });
 });
 
+describe('many at once', () => {
+  test('are written by few statements, and each is somewhere', async ({ world }) => {
+    const statements: string[] = [];
+    const { query } = world.db;
+    world.db.query = (sql, params) => {
+      statements.push(sql);
+      return query(sql, params);
+    };
+    const made = await world.book.createMany(world.target, 30);
+    expect(made).toHaveLength(30);
+    world.placer.start();
+    await waitFor(() => world.entries('ASSIGNED').length === 30, 'all are placed');
+    expect(new Set(made.map(({ row }) => row.assignmentId)).size).toBe(30);
+    expect(statements.filter((sql) => sql.includes('insert into containers'))).toHaveLength(1);
+    expect(statements.filter((sql) => sql.includes('update containers')).length).toBeLessThanOrEqual(10);
+  });
+});
+
 describe('a database that is away for a moment', () => {
   test('a container that could not be told to go takes tasks again, and goes later', async ({ world }) => {
     world.waiting = 1;

@@ -42,10 +42,21 @@ describe.each(KINDS)('on %s', (kind) => {
     const id = entry!.row.id;
     await lead();
     expect(await old.leading.create(aTarget())).toBeUndefined();
+    expect(await old.leading.createMany(aTarget(), 3)).toEqual([]);
     expect(await old.leading.transition(id, 'assign', place)).toBe('refused');
     expect((await containerById(opened.db, id))?.state).toBe('PENDING');
-    expect(old.book.refusedLeaderWrites).toBe(2);
+    expect(old.book.refusedLeaderWrites).toBe(3);
     expect(await old.book.transition(id, 'abandon', { change: { reason: 'user_stop' } })).toBe('moved');
+  });
+
+  test('as many as are asked for are created, also where they take more than one statement', async () => {
+    const fenceNow = await lead();
+    const leader = aReplica(opened, () => fenceNow);
+    const entries = await leader.leading.createMany(aTarget(), 501);
+    expect(new Set(entries.map(({ row }) => row.id)).size).toBe(501);
+    expect([...leader.book.pending()]).toHaveLength(501);
+    const live = new Set((await listLiveContainers(opened.db)).map((row) => row.id));
+    expect(entries.every(({ row }) => live.has(row.id))).toBe(true);
   });
 
   test('who does not lead writes no desired state at all', async () => {
