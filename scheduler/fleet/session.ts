@@ -182,6 +182,7 @@ export class Session {
   /** A whole report: what it names moves, what it does not name is gone. */
   async #reconcile(observed: readonly ObservedContainer__Output[]): Promise<void> {
     const named = new Set(observed.map((one) => one.containerId));
+    await this.#holdDevices(observed);
     for (const one of observed) await this.#observe(one);
     await this.#rememberStrangers(observed, true);
     for (const entry of [...this.#parts.book.ofMachine(this.machineId)]) {
@@ -195,9 +196,26 @@ export class Session {
   async #status(report: StatusReport__Output): Promise<void> {
     if (report.full) await this.#reconcile(report.containers);
     else {
+      await this.#holdDevices(report.containers);
       for (const one of report.containers) await this.#observe(one);
       await this.#rememberStrangers(report.containers, false);
     }
+  }
+
+  /** What has exited and is not removed keeps its devices, also for whoever hears of its end before anything else is said of it (I2). */
+  async #holdDevices(observed: readonly ObservedContainer__Output[]): Promise<void> {
+    const { machines, book } = this.#parts;
+    const held = observed.filter(({ phase, gpuUuids, containerId, epoch }) => {
+      const row = book.get(containerId as ContainerId)?.row;
+      return phase === 'exited' && gpuUuids.length > 0 && row?.machineId === this.machineId && row.epoch === epoch;
+    });
+    if (held.length === 0) return;
+    const strangers = new Map(machines.get(this.machineId)?.strangers);
+    for (const one of held) {
+      const stranger = strangerOf(one);
+      if (stranger !== undefined) strangers.set(stranger.containerId, stranger);
+    }
+    await machines.setStrangers(this.machineId, this.id, [...strangers.values()]);
   }
 
   /** What the agent has and no row places there keeps its share of the machine until the agent says it is removed. */

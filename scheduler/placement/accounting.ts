@@ -33,6 +33,8 @@ export class Accounting {
   readonly #releasing = new Set<Promise<void>>();
   /** When each device was leased last. */
   readonly #leasedAtMs = new Map<string, number>();
+  /** As each machine was counted last. */
+  readonly #strangers = new Map<MachineId, Machine['strangers']>();
   readonly #timers: NodeJS.Timeout[] = [];
 
   constructor(parts: AccountingParts) {
@@ -44,12 +46,16 @@ export class Accounting {
       if (before !== null && (to === 'PENDING' || isTerminalContainer(to))) {
         const owner = ownerOf(before);
         if (owner !== undefined) this.#giveBack(owner);
+        const machine = owner && parts.machines.get(owner.machineId);
+        // Its agent has not removed it: its devices are in the way still.
+        if (machine?.strangers.has(entry.row.id) === true) void this.recount([machine], { expected: true });
       }
     });
     parts.machines.onChange((machine) => {
       if (parts.machines.get(machine.row.id) !== machine) void this.#forget(machine.row.id);
       // While it is away nothing is placed there anyway; what it holds is counted before it is READY again.
-      else if (machine.health !== 'RECONCILING') void this.recount([machine]);
+      else if (machine.health !== 'RECONCILING')
+        void this.recount([machine], { expected: this.#strangersChanged(machine) });
     });
   }
 
@@ -72,11 +78,19 @@ export class Accounting {
     return this.#leasedAtMs.get(uuid) ?? 0;
   }
 
+  /** Has its agent more, or less, that no row places there than when it was counted last? Then other counts are no drift. */
+  #strangersChanged({ row, strangers }: Machine): boolean {
+    const before = this.#strangers.get(row.id);
+    this.#strangers.set(row.id, strangers);
+    return before !== undefined && before !== strangers && before.size + strangers.size > 0;
+  }
+
   /**
    * Sets the counts of these machines (all, when none are named) to what rows and reports say; what was different is counted as drift.
    * A failure is logged: the next sweep counts again.
+   * @param expected - something was just said that changes the counts: a difference is no drift
    */
-  async recount(only?: readonly Machine[]): Promise<void> {
+  async recount(only?: readonly Machine[], { expected = false } = {}): Promise<void> {
     const { machines, reservations, log } = this.#parts;
     await Promise.allSettled(this.#releasing);
     for (const { row } of only ?? machines.all()) {
@@ -85,7 +99,7 @@ export class Accounting {
       if (fence === undefined || machine === undefined || machine.row.joinedAtMs === null) continue;
       try {
         const drift = await reservations.recount(this.#countable(machine), fence);
-        if (drift !== undefined) this.#tell(machine, drift);
+        if (drift !== undefined && !expected) this.#tell(machine, drift);
       } catch (error) {
         log.warn({ err: error, machineId: machine.row.id }, 'what a machine has left was not counted, trying again');
       }
@@ -136,7 +150,9 @@ export class Accounting {
       held.push({ ...owner, cpuMillicores, memoryBytes: Math.ceil(memoryBytes), gpuUuids: row.gpuUuids });
     }
     // What its agent still has although no row places it there: in the way until it is gone.
+    const placed = new Set(held.map((one) => one.assignmentId));
     for (const one of machine.strangers.values()) {
+      if (placed.has(one.assignmentId)) continue;
       const { cpuMillicores, memoryBytes, gpuUuids, epoch } = one;
       const assignmentId = one.assignmentId || one.containerId;
       held.push({ machineId, containerId: one.containerId, assignmentId, epoch, cpuMillicores, memoryBytes, gpuUuids });
@@ -160,6 +176,7 @@ export class Accounting {
   }
 
   async #forget(machineId: MachineId): Promise<void> {
+    this.#strangers.delete(machineId);
     try {
       if (this.#parts.fence() !== undefined) await this.#parts.reservations.forget(machineId);
     } catch (error) {

@@ -175,6 +175,33 @@ describe('Partition > 90 s', () => {
   });
 });
 
+describe('GPU off the bus', () => {
+  test('the devices of a container that failed are nobody’s at the moment of its end, until it is removed', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const { entry, control } = await serving(fleet, agent);
+    const other = await fleet.assigned(await fleet.target(), agent.machineId);
+    const machine = fleet.machines.get(agent.machineId);
+    if (machine === undefined) throw new Error('there is no machine');
+    const leased = (): readonly string[] => [...fleet.machines.capacity(machine).leasedGpus];
+    const atItsEnd: (readonly string[])[] = [];
+    fleet.book.onChange(({ entry: { row } }) => {
+      if (row.state === 'FAILED' && row.id === entry.row.id) atItsEnd.push(leased());
+    });
+    const gone = seen(entry, 'exited', { exitCode: 1, reason: 'gpu_fault', gpuUuids: ['GPU-0'] });
+    // Others come after it in the same report.
+    control.stream.write({ status: { seq: 2, full: false, containers: [gone, seen(other, 'running')] } });
+    await waitFor(() => other.row.state === 'RUNNING', 'the report is taken in');
+    expect(atItsEnd).toEqual([['GPU-0']]);
+    expect(leased()).toEqual(['GPU-0']);
+    const removed = { ...gone, phase: 'removed', gpuUuids: [] };
+    control.stream.write({ status: { seq: 3, full: false, containers: [removed] } });
+    await waitFor(() => leased().length === 0, 'it is free');
+  });
+});
+
 describe('DeleteMachine', () => {
   const aWorkers = ({ db, machines, book, process, clock }: Fleet): Workers =>
     new Workers({ db, machines, book, slots: process.slots, clock, log: quiet, isLeader: () => true });

@@ -128,6 +128,33 @@ describe('what has no place', () => {
   });
 });
 
+describe('a container that has exited and is not removed', () => {
+  test('keeps its devices, and nobody calls that drift', async ({ world }) => {
+    await withGpus(world, 1);
+    world.placer.start();
+    const first = await wanting(world, ['A10G']);
+    await isAssigned(first);
+    const { id: containerId, assignmentId, epoch } = first.row;
+    await world.runs(first);
+    const second = await wanting(world, ['A10G']);
+    const waits = () => waitFor(() => second.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
+    await waits();
+    const driftBefore = await world.drift();
+    // As its agent says it: gone, but for its devices.
+    const stranger = { containerId, assignmentId: assignmentId ?? '', epoch, gpuUuids: ['GPU-0'] };
+    const nothing = { cpuMillicores: 0, memoryBytes: 0 };
+    await world.machines.setStrangers(world.link.machineId, 's2', [{ ...stranger, ...nothing }]);
+    await world.book.transition(containerId, 'exit');
+    await world.accounting.recount();
+    expect(await devices(world)).toEqual({ 'GPU-0': `${assignmentId} ${epoch}` });
+    expect(second.row.state).toBe('PENDING');
+    await world.machines.setStrangers(world.link.machineId, 's2', []);
+    await isAssigned(second);
+    await waitFor(async () => (await devices(world))['GPU-0'] === ownerOf(second), 'the device is the next one’s');
+    expect(await world.drift()).toEqual(driftBefore);
+  });
+});
+
 describe('a small disk', () => {
   const MIB = 1024 ** 2;
   const hello = async (world: World, diskFreeBytes: number): Promise<void> => {
