@@ -350,6 +350,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     tasks,
     clock,
     isLeader,
+    fence,
     log,
     guardMetric,
     stall,
@@ -400,7 +401,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     // Said by the leader; whoever sent its attempts ends them.
     if (machine.health === 'LOST' && !isLeader()) void tasks.machineLost(machine.row.id);
   });
-  const workers = new Workers({ db, machines, book, slots, clock, log, isLeader });
+  const workers = new Workers({ db, machines, book, leaderBook, slots, clock, log, fence });
   // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
   leader.onChange((now) => {
     if (now.kind !== 'leading') return;

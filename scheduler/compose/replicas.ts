@@ -115,7 +115,7 @@ export function joinReplicas(parts: ReplicasParts): Replicas {
     queues,
     leases,
     openQueues: () => openQueues(db),
-    isLeader: () => leader.isLeader(),
+    fence: () => leader.fence(),
     onReturned: (queue) => {
       dispatcher.wake(queue);
       autoscaler.wake(queue);

@@ -27,6 +27,8 @@ export interface MachineHealthParts {
   readonly tasks: Tasks;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
+  /** The leader's number; undefined while this replica does not lead. */
+  readonly fence: () => number | undefined;
   readonly log: Log;
   readonly guardMetric: Gauge<'pool'>;
   readonly stall: Pick<StallDetector, 'stalledAtMs'>;
@@ -151,7 +153,8 @@ export class MachineHealth {
 
   async #lose(machine: Machine): Promise<void> {
     const { machines, tasks } = this.#parts;
-    if (!machines.lost(machine)) return;
+    const fence = this.#parts.fence();
+    if (fence === undefined || !(await machines.lost(machine, fence))) return;
     await tasks.machineLost(machine.row.id);
   }
 

@@ -221,13 +221,12 @@ export class Machines implements MachineService {
     return false;
   }
 
-  /** The replica that held its link is dead: SUSPECT until it redials another. */
-  orphaned(machine: Machine): void {
+  /** The replica that held its link is dead: SUSPECT until it redials another. @param fence - the leader's number, whose decision it is */
+  async orphaned(machine: Machine, fence: number): Promise<void> {
     if (machine.sessionId !== undefined || machine.health === 'SUSPECT' || machine.health === 'LOST') return;
-    if (!this.#move(machine, 'silent')) return;
+    if (!(await this.#decide(machine, 'silent', fence))) return;
     machine.suspectSinceMs = this.#clock.nowMs();
     this.#metrics.disconnects.inc({ pool: machine.row.poolName, reason: 'replica_died' });
-    void this.#write(machine);
     this.#log.warn({ machineId: machine.row.id, replica: machine.row.replica }, 'machine suspect: its replica died');
     this.#tell(machine);
   }
@@ -464,10 +463,9 @@ export class Machines implements MachineService {
     this.#tell(machine);
   }
 
-  /** Silent for too long. @returns whether it counts as lost now */
-  lost(machine: Machine): boolean {
-    if (!this.#move(machine, 'overdue')) return false;
-    void this.#write(machine);
+  /** Silent for too long. @param fence - the leader's number, whose decision it is. @returns whether it counts as lost now */
+  async lost(machine: Machine, fence: number): Promise<boolean> {
+    if (!(await this.#decide(machine, 'overdue', fence))) return false;
     this.#log.warn({ machineId: machine.row.id }, 'machine lost');
     this.#tell(machine);
     return true;
@@ -522,6 +520,20 @@ export class Machines implements MachineService {
 
   async byId(id: MachineId): Promise<MachineRow | undefined> {
     return await machineById(this.#db, id);
+  }
+
+  /** What the leader makes of a machine that does not talk: in its row first. @returns false: not written, or it is another one by now; memory follows the row. @throws what the database throws */
+  async #decide(machine: Machine, event: HealthEvent, fence: number): Promise<boolean> {
+    const { id, sessionEpoch: ifSessionEpoch } = machine.row;
+    const health = healthAfter(machine.health, event);
+    if (health === undefined) return this.#move(machine, event);
+    if (await updateMachine(this.#db, id, { health, ifSessionEpoch, fence })) {
+      this.#wrote(id);
+      return this.#machines.get(id) === machine && this.#move(machine, event);
+    }
+    this.#log.warn({ machineId: id, event, fence }, 'a write of a leader that was superseded is refused');
+    await this.readAgain([id], () => undefined);
+    return false;
   }
 
   async #write(machine: Machine): Promise<void> {

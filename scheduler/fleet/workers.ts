@@ -4,7 +4,7 @@ import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { endOnDeleted } from '../containers/deleted-machine.ts';
-import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { Book, BookEntry, ContainerBook } from '../containers/book.ts';
 import { viewOf } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Db } from '../store/db.ts';
@@ -19,10 +19,13 @@ export interface WorkersParts {
   readonly db: Db;
   readonly machines: Machines;
   readonly book: ContainerBook;
+  /** The book as the leader writes it: what a drain makes of containers. */
+  readonly leaderBook: Pick<Book, 'transition'>;
   readonly slots: SlotTable;
   readonly clock: Clock;
   readonly log: Log;
-  readonly isLeader: () => boolean;
+  /** The leader's number; undefined while this replica does not lead. */
+  readonly fence: () => number | undefined;
 }
 
 /** What still runs after this is handed back and stopped. */
@@ -172,11 +175,17 @@ export class Workers implements WorkerService {
     return 'deleted';
   }
 
-  /** What the table does not list changes nothing: it is that already, or further. */
-  async #intend(machine: Machine, event: IntentEvent): Promise<void> {
-    const intent = intentAfter(machine.row.intent, event);
+  /** What the table does not list changes nothing: it is that already, or further. @param fence - of the leader's own steps, which an operator's word meanwhile overrides */
+  async #intend(machine: Machine, event: IntentEvent, fence?: number): Promise<void> {
+    const before = machine.row.intent;
+    const intent = intentAfter(before, event);
     if (intent === undefined) return;
-    await updateMachine(this.#parts.db, machine.row.id, { intent });
+    const { id } = machine.row;
+    if (fence === undefined) await updateMachine(this.#parts.db, id, { intent });
+    else if (!(await updateMachine(this.#parts.db, id, { intent, ifIntent: before, fence }))) {
+      this.#parts.log.info({ machineId: id, event, fence }, 'a step of a drain is refused: superseded');
+      return;
+    }
     this.#parts.machines.setIntent(machine, intent);
     this.#parts.log.info({ machineId: machine.row.id, intent }, 'intent of a machine changed');
   }
@@ -196,12 +205,13 @@ export class Workers implements WorkerService {
 
   /** One step for one machine; repeated whenever something there changes. */
   #look(machineId: MachineId): void {
-    const { machines, isLeader, clock } = this.#parts;
+    const { machines, clock } = this.#parts;
     const machine = machines.get(machineId);
-    if (machine === undefined || !isLeader()) return;
+    const fence = this.#parts.fence();
+    if (machine === undefined || fence === undefined) return;
     if (machine.row.intent === 'drained' && this.#isOccupied(machine)) {
       this.#parts.log.warn({ machineId }, 'a live container on a drained machine: draining it again');
-      this.#intendLater(machine, 'found_live');
+      this.#intendLater(machine, 'found_live', fence);
     }
     if (machine.row.intent !== 'draining') {
       // Uncordoned, perhaps through another replica: the next drain has its whole time.
@@ -214,7 +224,7 @@ export class Workers implements WorkerService {
     const entries = [...this.#parts.book.ofMachine(machineId)];
     if (machine.health === 'READY' && !this.#isOccupied(machine)) {
       this.#deadlines.delete(machineId);
-      this.#intendLater(machine, 'emptied');
+      this.#intendLater(machine, 'emptied', fence);
       return;
     }
     // What its containers do is known to the replica that has its link: that one stops them when they are idle.
@@ -227,8 +237,8 @@ export class Workers implements WorkerService {
     return machine.strangers.size > 0 || [...this.#parts.book.ofMachine(machine.row.id)].length > 0;
   }
 
-  #intendLater(machine: Machine, event: IntentEvent): void {
-    void this.#intend(machine, event).catch((error: unknown) =>
+  #intendLater(machine: Machine, event: IntentEvent, fence: number): void {
+    void this.#intend(machine, event, fence).catch((error: unknown) =>
       this.#parts.log.warn({ err: error, machineId: machine.row.id, event }, 'intent not written, trying again'),
     );
   }
@@ -252,7 +262,7 @@ export class Workers implements WorkerService {
 
   /** Looked at again every second, so one that could not be written is no more than said. */
   #move(id: ContainerId, event: 'drain' | 'stop'): void {
-    this.#parts.book.transition(id, event, { change: { reason: 'drained' } }).catch((error: unknown) => {
+    this.#parts.leaderBook.transition(id, event, { change: { reason: 'drained' } }).catch((error: unknown) => {
       this.#parts.log.warn({ err: error, containerId: id }, 'a container could not be drained, trying again');
     });
   }

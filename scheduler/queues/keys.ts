@@ -1,5 +1,5 @@
 // Every Redis key and channel that is ours. BullMQ's own keys are `<prefix>:tq-…`; nothing here collides with them, because no name below starts with `tq-`.
-import type { DeploymentId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
 
 /** Keys and channels under one prefix; tests give each file its own. */
 export interface Keys {
@@ -24,8 +24,6 @@ export interface Keys {
   readonly presence: (instance: InstanceId) => string;
   /** Set of instances that were present; those without a presence key are dead. */
   readonly instances: string;
-  /** Which replica holds a machine's link. */
-  readonly link: (machine: MachineId) => string;
   /** What placement may still take of a machine, what holds the rest, and which devices are leased to whom (queues/lua/reserve.lua). */
   readonly capacity: (machine: MachineId) => string;
   readonly reservations: (machine: MachineId) => string;
@@ -48,8 +46,6 @@ export interface Keys {
   readonly decideChannel: string;
   /** What only the leader can explain: questions of other replicas, and its answers. */
   readonly explainChannel: string;
-  /** Live log lines of a deployment. */
-  readonly logsChannel: (deployment: DeploymentId) => string;
 }
 
 /** @param prefix - letters, digits, `-`, `_`, `{`, `}`; no `:` */
@@ -68,7 +64,6 @@ export function keysOf(prefix = 'ls'): Keys {
     leaderFence: `${prefix}:leader-fence`,
     presence: (instance: InstanceId) => `${prefix}:presence:${instance}`,
     instances: `${prefix}:instances`,
-    link: (machine: MachineId) => `${prefix}:link:${machine}`,
     capacity: (machine: MachineId) => `${prefix}:capacity:${machine}`,
     reservations: (machine: MachineId) => `${prefix}:reservations:${machine}`,
     devices: (machine: MachineId) => `${prefix}:devices:${machine}`,
@@ -81,6 +76,5 @@ export function keysOf(prefix = 'ls'): Keys {
     invalidateChannel: `${prefix}:invalidate`,
     decideChannel: `${prefix}:decide`,
     explainChannel: `${prefix}:explain`,
-    logsChannel: (deployment: DeploymentId) => `${prefix}:logs:${deployment}`,
   });
 }

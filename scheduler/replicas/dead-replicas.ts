@@ -20,7 +20,8 @@ export interface DeadReplicasParts {
   readonly leases: Pick<Leases, 'read'>;
   /** Queues with tasks that have not ended, as the database knows them. */
   readonly openQueues: () => Promise<readonly QueueName[]>;
-  readonly isLeader: () => boolean;
+  /** The leader's number; undefined while this replica does not lead. */
+  readonly fence: () => number | undefined;
   readonly onReturned: (queue: QueueName) => void;
   readonly log: Log;
 }
@@ -54,9 +55,10 @@ export class DeadReplicas {
 
   /** One round; the timer's, and the tests'. */
   async round(): Promise<void> {
-    const { presence, isLeader, log } = this.#parts;
-    if (!isLeader()) return;
-    await this.#orphans();
+    const { presence, fence, log } = this.#parts;
+    const number = fence();
+    if (number === undefined) return;
+    await this.#orphans(number);
     for (const replica of presence.dead) {
       const returned = await this.#giveBack(replica);
       await presence.forget(replica);
@@ -64,16 +66,16 @@ export class DeadReplicas {
     }
   }
 
-  async #orphans(): Promise<void> {
+  async #orphans(fence: number): Promise<void> {
     const { machines, presence } = this.#parts;
     const alive = new Map<InstanceId, boolean>();
-    for (const machine of machines.all()) {
+    for (const machine of [...machines.all()]) {
       const { replica } = machine.row;
       const isLinked = machine.health === 'READY' || machine.health === 'RECONCILING';
       if (!isLinked || machine.sessionId !== undefined || replica === null) continue;
       const lives = alive.get(replica) ?? (await presence.ask(replica));
       alive.set(replica, lives);
-      if (!lives) machines.orphaned(machine);
+      if (!lives) await machines.orphaned(machine, fence);
     }
   }
 

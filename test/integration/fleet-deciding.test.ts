@@ -101,7 +101,7 @@ describe('a database that is away for a moment', () => {
     const entry = await world.placed();
     await world.runs(entry);
     const { machines, book, slots, clock } = world;
-    const workers = new Workers({ db, machines, book, slots, clock, log: quiet, isLeader: () => true });
+    const workers = new Workers({ db, machines, book, leaderBook: book, slots, clock, log: quiet, fence: () => 1 });
     workers.start();
     try {
       world.dbFails = true;
@@ -130,6 +130,7 @@ describe('a database that is away for a moment', () => {
       tasks,
       clock,
       isLeader: () => true,
+      fence: () => 1,
       log: quiet,
       guardMetric: world.guardMetric,
       stall: { stalledAtMs: () => null },

@@ -204,7 +204,7 @@ describe('GPU off the bus', () => {
 
 describe('DeleteMachine', () => {
   const aWorkers = ({ db, machines, book, process, clock }: Fleet): Workers =>
-    new Workers({ db, machines, book, slots: process.slots, clock, log: quiet, isLeader: () => true });
+    new Workers({ db, machines, book, leaderBook: book, slots: process.slots, clock, log: quiet, fence: () => 1 });
 
   test('its session ends, and it may not come back', async ({ fleet, agents }) => {
     const agent = await agents.joined();

@@ -135,6 +135,7 @@ export const test = base
       tasks,
       clock,
       isLeader: () => true,
+      fence: () => 1,
       log: quiet,
       guardMetric: metrics.guard,
       stall: { stalledAtMs: () => null },

@@ -2,12 +2,18 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
+import { Registry } from '#shared/metrics.ts';
 import { ContainerBook } from '#scheduler/containers/book.ts';
 import { LeaderBook } from '#scheduler/containers/leader-book.ts';
 import { takeOver } from '#scheduler/replicas/take-over.ts';
+import { SlotTable } from '#scheduler/dispatch/slots.ts';
+import { Machines } from '#scheduler/fleet/machines.ts';
+import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { Workers } from '#scheduler/fleet/workers.ts';
 import { containerById, listLiveContainers } from '#scheduler/store/queries/containers.ts';
 import { raiseFence } from '#scheduler/store/queries/leadership.ts';
 import { waitFor } from '../helpers/services.ts';
+import { machineById, updateMachine } from '#scheduler/store/queries/machines.ts';
 import { aDb, KINDS, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 import { aTarget } from './tasks-fixture.ts';
@@ -19,6 +25,25 @@ function aReplica({ db }: OpenedDb, fence: () => number | undefined) {
 }
 
 const place = { change: { machineId: 'abcd0001' as MachineId, assignmentId: 'a', epoch: 1 } };
+
+function aMachines({ db }: OpenedDb): Machines {
+  const metrics = new FleetMetrics(new Registry());
+  return new Machines({ db, log: silent, clock: systemClock, metrics, caFingerprint: 'f' });
+}
+
+/** One that is linked here and READY. */
+async function aMachine(opened: OpenedDb) {
+  const machines = aMachines(opened);
+  const { machineId: id, joinToken } = await machines.create({ workspaceId: null }, 'default');
+  const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
+  await machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
+  const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };
+  const hello = { machineId: id, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
+  const machine = await machines.hello(id, 's', hello as unknown as Parameters<Machines['hello']>[2]);
+  machines.ready(id, 's');
+  await waitFor(async () => (await machineById(opened.db, id))?.health === 'READY', 'it is READY');
+  return { machines, machine, id };
+}
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -115,6 +140,90 @@ describe.each(KINDS)('on %s', (kind) => {
     // Who may not lead has nothing to know.
     expect(await takeOver(parts, fence - 1)).toBe(fence);
     expect(read).toEqual(['machines']);
+  });
+
+  test('what a leader that was superseded makes of a machine changes neither its row nor what it remembers of it', async () => {
+    const first = await lead();
+    const { machines, machine, id } = await aMachine(opened);
+    machines.suspect(id, 's', 'stream_ended');
+    await waitFor(async () => (await machineById(opened.db, id))?.health === 'SUSPECT', 'it is SUSPECT');
+    const second = await lead();
+    expect(await machines.lost(machine, first)).toBe(false);
+    expect((await machineById(opened.db, id))?.health).toBe('SUSPECT');
+    expect(machines.get(id)?.health).toBe('SUSPECT');
+    const known = machines.get(id)!;
+    expect(await machines.lost(known, second)).toBe(true);
+    expect((await machineById(opened.db, id))?.health).toBe('LOST');
+    expect(known.health).toBe('LOST');
+  });
+
+  test('a machine whose replica died is SUSPECT by the word of the leader alone', async () => {
+    const first = await lead();
+    const { machines, id } = await aMachine(opened);
+    const elsewhere = aMachines(opened);
+    await elsewhere.start();
+    try {
+      const second = await lead();
+      await elsewhere.readAgain([id], () => undefined);
+      const seen = () => elsewhere.get(id)!;
+      expect(seen().health).not.toBe('LOST');
+      await updateMachine(opened.db, id, { health: 'READY' });
+      await elsewhere.readAgain([id], () => undefined);
+      await elsewhere.orphaned(seen(), first);
+      expect([seen().health, (await machineById(opened.db, id))?.health]).toEqual(['READY', 'READY']);
+      await elsewhere.orphaned(seen(), second);
+      expect([seen().health, (await machineById(opened.db, id))?.health]).toEqual(['SUSPECT', 'SUSPECT']);
+    } finally {
+      await elsewhere.stop();
+      await machines.stop();
+    }
+  });
+
+  test('a drain is carried on by the leader alone: neither its containers nor the machine are moved under an older number, and an operator’s word overrides it', async () => {
+    const first = await lead();
+    const { machines, id } = await aMachine(opened);
+    const { book, leading } = aReplica(opened, () => first);
+    machines.attach(book);
+    const slots = new SlotTable();
+    const leader = { fence: first as number | undefined };
+    const workers = new Workers({
+      db: opened.db,
+      machines,
+      book,
+      leaderBook: leading,
+      slots,
+      clock: systemClock,
+      log: silent,
+      fence: () => leader.fence,
+    });
+    const { row } = (await leading.create(aTarget()))!;
+    await leading.transition(row.id, 'assign', { change: { ...place.change, machineId: id } });
+    await book.transition(row.id, 'ack', { epoch: 1 });
+    const second = await lead();
+    // Its own lease has not run out by its clock.
+    expect(await workers.drain({ workspaceId: null }, id)).toBe(true);
+    await waitFor(() => book.refusedLeaderWrites > 0, 'its stop of the container is refused');
+    expect((await containerById(opened.db, row.id))?.state).toBe('STARTING');
+    leader.fence = undefined;
+    await book.transition(row.id, 'fail', { change: { reason: 'user_error' } });
+    // Empty now: what it makes of the machine is refused, too.
+    const intents: string[] = [];
+    machines.onChange(({ row: { intent } }) => void intents.push(intent));
+    leader.fence = first;
+    workers.start();
+    // It is looked at every second.
+    await new Promise((resolve) => setTimeout(resolve, 1_200));
+    expect((await machineById(opened.db, id))?.intent).toBe('draining');
+    expect(intents).not.toContain('drained');
+    // As a leader of today it is done.
+    leader.fence = second;
+    await waitFor(async () => (await machineById(opened.db, id))?.intent === 'drained', 'it is drained');
+    // Uncordoned through another replica a moment ago.
+    leader.fence = undefined;
+    expect(await updateMachine(opened.db, id, { intent: 'active' })).toBe(true);
+    expect(await updateMachine(opened.db, id, { intent: 'drained', ifIntent: 'draining', fence: second })).toBe(false);
+    workers.stop();
+    await machines.stop();
   });
 
   test('a replica follows what another writes, never goes back, and does not bring back what ended', async () => {

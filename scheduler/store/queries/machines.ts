@@ -257,7 +257,7 @@ export function recordHello(
   );
 }
 
-/** Writes what is given, by compare-and-set on the session: an older session changes nothing. */
+/** Writes what is given, by compare-and-set on the session: an older session changes nothing. @returns false: nor does an older leader, or another intent */
 export async function updateMachine(
   db: Queryable,
   id: MachineId,
@@ -272,14 +272,20 @@ export async function updateMachine(
     readonly lastSeenAtMs?: number;
     /** Only while this is the session epoch. */
     readonly ifSessionEpoch?: number;
+    /** Only while this is what the operator wants. */
+    readonly ifIntent?: string;
+    /** The leader's number when it decided this; a higher one that led meanwhile refuses it. */
+    readonly fence?: number;
   },
 ): Promise<boolean> {
   const { rowCount } = await db.query(
-    `update machines set
+    `with led as (select fence from leadership where id = 1 for share)
+     update machines set
        health = coalesce($2, health), intent = coalesce($3, intent), system_cordon = coalesce($4, system_cordon),
        conditions = coalesce($5::jsonb, conditions), inventory = coalesce($6::jsonb, inventory),
        last_seen_at = coalesce($7::timestamptz, last_seen_at), strangers = coalesce($9::jsonb, strangers), goodbye = coalesce($10, goodbye), updated_at = now()
-     where id = $1 and deleted_at is null and ($8::bigint is null or session_epoch = $8::bigint)`,
+     where id = $1 and deleted_at is null and ($8::bigint is null or session_epoch = $8::bigint)
+       and ($11::text is null or intent = $11::text) and ($12::bigint is null or (select fence from led) <= $12::bigint)`,
     [
       id,
       change.health ?? null,
@@ -291,6 +297,8 @@ export async function updateMachine(
       change.ifSessionEpoch ?? null,
       change.strangers === undefined ? null : JSON.stringify(change.strangers),
       change.goodbye ?? null,
+      change.ifIntent ?? null,
+      change.fence ?? null,
     ],
   );
   return rowCount === 1;
