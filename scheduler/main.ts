@@ -335,6 +335,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     wakeDispatch: (queue) => dispatcher.wake(queue),
     pruneDispatch: () => dispatcher.prune(),
+    served: () => book.queues(),
     containerEnded: async (containerId) => {
       const row = await containerById(db, containerId);
       return row !== undefined && isTerminalContainer(row.state);

@@ -48,6 +48,8 @@ export interface TaskOwnersParts {
   readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
   readonly tasks: Tasks;
   readonly machines: Pick<Machines, 'all'>;
+  /** Queues that containers serve, whichever replica has their machines. */
+  readonly served: () => Iterable<QueueName>;
   readonly containerEnded: (containerId: ContainerId) => Promise<boolean>;
   readonly isLeader: () => boolean;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
@@ -112,6 +114,7 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     mayRebuild: () => rebuild.isOver(),
     jobOf: (taskId) => acceptedJobOf(db, taskId),
     isAlive: parts.isAlive,
+    served: parts.served,
     onReturned: (queue) => {
       wakeDispatch(queue);
       wakeScaling(queue);

@@ -23,6 +23,8 @@ export interface Lease {
 
 /** Longer than the lock, so that an adopting replica finds it; renewed with the locks. */
 const LEASE_SECONDS = 180;
+/** A synchronous task's is what keeps it from running twice: it outlives by far its job's way back to the queue once nobody renews the lock, which is the lock's life and two scans. */
+const SYNC_LEASE_SECONDS = 900;
 const ANNOUNCED_SECONDS = 10;
 const OUTLIVES_MS = 10 * 60_000;
 const BY_ANOTHER_RUNNER = 'another-runner';
@@ -40,12 +42,14 @@ export class Leases {
   readonly #redis: Redis;
   readonly #keys: Keys;
   readonly #script: Script;
+  readonly #dropScript: Script;
   #batch: Batch | undefined;
 
   constructor(redis: Redis, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
     this.#script = defineScript(redis, 'longshoreWriteLeases');
+    this.#dropScript = defineScript(redis, 'longshoreDropLease');
   }
 
   /**
@@ -89,14 +93,14 @@ export class Leases {
   async #writeSome(leases: readonly Lease[]): Promise<readonly TaskId[]> {
     const keys = leases.map((lease) => this.#keys.lease(lease.job.taskId));
     const modes = leases.map((lease) => (lease.job.sync ? 'n' : 'o')).join('');
-    const given = [LEASE_SECONDS, modes, BY_ANOTHER_RUNNER, ...leases.map(encode)];
+    const given = [LEASE_SECONDS, SYNC_LEASE_SECONDS, modes, BY_ANOTHER_RUNNER, ...leases.map(encode)];
     const places = (await this.#script.run(keys.length, ...keys, ...given)) as readonly number[];
     return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
   }
 
   /** Redis lost it: written again, unless somebody else holds the task by now. */
   async restore(lease: Lease): Promise<void> {
-    await this.#redis.set(this.#keys.lease(lease.job.taskId), encode(lease), 'EX', LEASE_SECONDS, 'NX');
+    await this.#redis.set(this.#keys.lease(lease.job.taskId), encode(lease), 'EX', secondsOf(lease.job), 'NX');
   }
 
   async read(taskId: TaskId): Promise<Lease | undefined> {
@@ -134,15 +138,23 @@ export class Leases {
     return (await this.#redis.exists(this.#keys.lease(taskId))) === 1;
   }
 
-  async renew(taskIds: readonly TaskId[]): Promise<void> {
-    await Promise.all(taskIds.map((taskId) => this.#redis.expire(this.#keys.lease(taskId), LEASE_SECONDS)));
+  async renew(jobs: readonly Pick<TaskJob, 'taskId' | 'sync'>[]): Promise<void> {
+    await Promise.all(jobs.map((job) => this.#redis.expire(this.#keys.lease(job.taskId), secondsOf(job))));
   }
 
   async drop(taskId: TaskId): Promise<void> {
     this.#batch?.leases.delete(taskId);
     await this.#redis.del(this.#keys.lease(taskId));
   }
+
+  /** That attempt's, and no newer one's. */
+  async dropOf(taskId: TaskId, lock: LockToken): Promise<void> {
+    if (this.#batch?.leases.get(taskId)?.lock === lock) this.#batch.leases.delete(taskId);
+    await this.#dropScript.run(this.#keys.lease(taskId), lock);
+  }
 }
+
+const secondsOf = ({ sync }: Pick<TaskJob, 'sync'>): number => (sync ? SYNC_LEASE_SECONDS : LEASE_SECONDS);
 
 function encode(lease: Lease): string {
   const { input: _input, ...job } = lease.job;

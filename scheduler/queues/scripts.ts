@@ -6,6 +6,7 @@ const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 4 },
   longshoreAppendRecords: { file: 'append-records.lua' },
   longshoreWriteLeases: { file: 'write-leases.lua' },
+  longshoreDropLease: { file: 'drop-lease.lua', numberOfKeys: 1 },
   longshoreHoldLeader: { file: 'hold-leader.lua', numberOfKeys: 2 },
   longshoreReserve: { file: 'reserve.lua', numberOfKeys: 6 },
   longshoreConfirmReservation: { file: 'confirm-reservation.lua', numberOfKeys: 2 },

@@ -40,9 +40,7 @@ export class Changes {
       if (next === undefined) return this.#refuse(status, event, record);
       status = next;
     }
-    if (status !== record.status) {
-      throw new TypeError(`task ${record.taskId} cannot be recorded as ${record.status}: it is ${status}`);
-    }
+    this.#check(status, record);
     this.#write(record, soon);
     return true;
   }
@@ -51,8 +49,15 @@ export class Changes {
   async applied(from: TaskStatus, event: TaskEvent, record: TaskRecord): Promise<boolean> {
     const next = moveOf(from, event);
     if (next === undefined) return this.#refuse(from, event, record);
+    this.#check(next, record);
     await this.#records.append(record);
     return true;
+  }
+
+  /** @throws TypeError */
+  #check(status: TaskStatus, record: TaskRecord): void {
+    if (status === record.status) return;
+    throw new TypeError(`task ${record.taskId} cannot be recorded as ${record.status}: it is ${status}`);
   }
 
   #write(record: TaskRecord, soon: boolean): void {

@@ -333,6 +333,8 @@ export class Ender {
   ): Promise<void> {
     this.#parts.dispatcher().forget(queue, job.taskId);
     const known = await this.#parts.records.read(job.taskId).catch(() => undefined);
+    // Its job was back, or its answer was lost: whoever waits gets how it ended.
+    if (known !== undefined && isTerminalTask(known.status)) await this.answerFrom(known);
     await this.endQueued(queue, job, ending, known ?? { status: 'PENDING', attempt: 0 }, extra);
   }
 

@@ -2,7 +2,7 @@
 import { sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import { LOCK_MS } from '../queues/task-queues.ts';
-import type { HeldLock } from '../queues/task-queues.ts';
+import type { Attempt } from './attempts.ts';
 import { recordOf } from './recording.ts';
 import { leaseOf } from './sending.ts';
 import type { TaskContext } from './task-parts.ts';
@@ -23,20 +23,26 @@ export class Renewal {
   /** Locks and leases of everything that runs, every 30 s, whatever the machines say meanwhile. */
   async #loop(): Promise<void> {
     while (await sleep(RENEW_EVERY_MS, this.#tasks.signal)) {
-      const held = [...this.#tasks.attempts.all()].map((attempt) => ({
-        queue: attempt.queue,
-        taskId: attempt.job.taskId,
-        lock: attempt.lock,
-      }));
-      if (held.length === 0) continue;
       try {
-        const lost = await this.#tasks.queues.renew(held, LOCK_MS);
-        await this.#tasks.leases.renew(held.map((one) => one.taskId));
-        if (lost.length > 0) await this.#keepLeases(lost);
+        await this.#round();
       } catch (error) {
         this.#tasks.log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s');
       }
     }
+  }
+
+  async #round(): Promise<void> {
+    const { attempts, queues, leases } = this.#tasks;
+    const all = [...attempts.all()];
+    if (all.length === 0) return;
+    const held = all.map((attempt) => ({ queue: attempt.queue, taskId: attempt.job.taskId, lock: attempt.lock }));
+    const lost = new Set<string>((await queues.renew(held, LOCK_MS)).map(({ lock }) => lock));
+    await leases.renew(all.map(({ job }) => job));
+    // What is ended, or was meanwhile, has no lock to renew.
+    const goesOn = (attempt: Attempt): boolean =>
+      attempt.ending === undefined && attempts.current(attempt.job.taskId) === attempt;
+    const running = all.filter((attempt) => lost.has(attempt.lock) && goesOn(attempt));
+    if (running.length > 0) await this.#keepLeases(running);
   }
 
   /** Redis lost its data: what runs here is said again, before anybody looks for it. */
@@ -52,11 +58,8 @@ export class Renewal {
   }
 
   /** Redis may have come back without its data: the lease says that they run all the same, so that nobody queues them again. */
-  async #keepLeases(lost: readonly HeldLock[]): Promise<void> {
-    this.#tasks.log.warn({ count: lost.length }, 'locks could not be renewed');
-    const running = lost
-      .map(({ taskId }) => this.#tasks.attempts.current(taskId))
-      .filter((attempt) => attempt !== undefined);
+  async #keepLeases(running: readonly Attempt[]): Promise<void> {
+    this.#tasks.log.warn({ count: running.length }, 'locks could not be renewed');
     await Promise.all(running.map((attempt) => this.#tasks.leases.restore(leaseOf(attempt))));
   }
 }

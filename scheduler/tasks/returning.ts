@@ -33,7 +33,7 @@ export class Returning {
       failureReason,
     });
     try {
-      await leases.drop(job.taskId);
+      await leases.dropOf(job.taskId, attempt.lock);
       const past = budget && withPast(budget, attempt, failureReason, clock.nowMs());
       const changed = past && (await this.#changedJob(attempt, past));
       await queues.giveBack(queue, job.taskId, attempt.lock, changed);

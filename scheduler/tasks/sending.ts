@@ -91,7 +91,7 @@ export class Sender {
     // What was read took a moment, in which it may have been stopped; and this process may have stood still.
     const isSure = isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
-      if (asks) await leases.drop(job.taskId);
+      if (asks) await leases.dropOf(job.taskId, claim.lock);
       this.#tasks.dispatcher().release(container, clock.nowMs());
       return;
     }
@@ -256,7 +256,7 @@ export class Sender {
     if (attempt !== undefined) this.#tasks.attempts.remove(attempt);
     if (pause) this.pause(container);
     try {
-      if (attempt !== undefined) await this.#tasks.leases.drop(job.taskId);
+      if (attempt !== undefined) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
       await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
     } catch (error) {
       this.#tasks.log.warn(

@@ -63,7 +63,7 @@ export class Suspects {
       if (lease === undefined || !machines.includes(lease.machineId)) continue;
       const lost = await queues.renew([{ queue, taskId, lock: lease.lock }], LOCK_MS);
       if (lost.length > 0) continue;
-      await leases.renew([taskId]);
+      await leases.renew([lease.job]);
       renewed += 1;
     }
     return renewed;

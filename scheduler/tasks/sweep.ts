@@ -45,6 +45,8 @@ export interface TaskSweepParts {
   /** What this replica has in hand is not lost. */
   readonly attempts: Pick<Attempts, 'current'>;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  /** Queues that containers serve. */
+  readonly served: () => Iterable<QueueName>;
   /** Rows looked at in one round; tests make it small. */
   readonly batch?: number;
   /** Jobs came back to that queue, or have waited there so long that a wake-up may have been lost. */
@@ -89,10 +91,17 @@ export class TaskSweep {
     for (const queue of new Set(open.filter((row) => row.status !== 'RUNNING').map((row) => row.queue)))
       onReturned(queue);
     if (clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return;
-    for (const queue of new Set(open.map((row) => row.queue))) {
+    for (const queue of new Set([...open.map((row) => row.queue), ...(await this.#withActive())])) {
       const returned = await queues.scanStalled(queue);
       if (returned.length > 0) onReturned(queue);
     }
+  }
+
+  /** A job whose end was recorded and never reached its queue is active there for ever, without an open row, and counts as work that is left. */
+  async #withActive(): Promise<readonly QueueName[]> {
+    const served = [...this.#parts.served()];
+    const depths = await this.#parts.queues.depths(served);
+    return served.filter((_queue, index) => (depths[index]?.active ?? 0) > 0);
   }
 
   /** The next page of open tasks, round after round, so that those at the front do not hide the others; after the last page the first. */

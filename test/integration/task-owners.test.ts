@@ -2,8 +2,9 @@
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import { newId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { WakeSweep } from '#scheduler/dispatch/wake-sweep.ts';
+import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import { OlderJobs } from '#scheduler/queues/older-jobs.ts';
 import { RedisData } from '#scheduler/queues/redis-data.ts';
 import {
@@ -18,7 +19,9 @@ import { Deadlines } from '#scheduler/tasks/deadlines.ts';
 import type { Deadline } from '#scheduler/tasks/deadlines.ts';
 import { InputSweep } from '#scheduler/tasks/input-sweep.ts';
 import { Rebuild } from '#scheduler/tasks/rebuild.ts';
+import { finalOf } from '#scheduler/tasks/recording.ts';
 import { Suspects } from '#scheduler/tasks/suspects.ts';
+import { TaskSweep } from '#scheduler/tasks/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
@@ -408,7 +411,7 @@ describe('inputs above 64 KiB', () => {
         graceMs,
       });
     expect(await sweepWith(60_000).round()).toBe(0);
-    expect(await sweepWith(-1).round()).toBe(2);
+    expect(await sweepWith(-60_000).round()).toBe(2);
     expect([...one.bytes.objects.keys()]).toEqual([inputKeyOf(waiting)]);
   });
 });
@@ -453,5 +456,48 @@ describe('a caller who is gone with his replica', () => {
     await age(after, 70);
     await after.sweep.round();
     expect((await after.records.read(taskId))?.status).toBe('PENDING');
+  });
+});
+
+describe('a job whose end was recorded and never reached its queue', () => {
+  test('leaves it once its lock has run out, although no row is open', async ({ start }) => {
+    const one = await start();
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const { job } = await one.queues.fetch(target.queue, lockTokenOf(newInstanceId(), newAttemptToken()));
+    if (job === undefined) throw new Error('nothing fetched');
+    const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '1' });
+    await one.tasks.changes.applied('RUNNING', 'succeed', ended);
+    await drained(one);
+    await one.client.del(lockKey(one, target.queue, taskId));
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const queues = await openTaskQueues({ client: one.client, log: quiet, stalledIntervalMs: 1 });
+    const sweep = new TaskSweep({
+      db: one.db,
+      queues,
+      records: one.records,
+      leases: one.leases,
+      clock: { ...systemClock, monotonicMs: () => 1e9 },
+      log: quiet,
+      ender: one.tasks.ender,
+      changes: one.tasks.changes,
+      attempts: one.tasks.attempts,
+      jobOf: () => Promise.resolve(undefined),
+      isLeader: () => true,
+      isAlive: () => true,
+      served: () => one.slots.queues(),
+      onReturned: (queue) => one.dispatcher.wake(queue),
+    });
+    const left = async (): Promise<number> => {
+      await sweep.round();
+      const { waiting, active } = await one.queues.depth(target.queue);
+      return waiting + active;
+    };
+    expect(await left()).toBe(1);
+    await waitFor(async () => (await left()) === 0, 'it has left the queue');
+    expect(link.orders).toEqual([]);
+    expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE', result: '1' });
+    await queues.close();
   });
 });

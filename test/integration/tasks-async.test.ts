@@ -295,6 +295,7 @@ describe('the sweep', () => {
       jobOf: (id) => acceptedJobOf(one.db, id),
       isLeader: () => true,
       isAlive: () => true,
+      served: () => [],
       onReturned: () => undefined,
     });
     await sweep.round();

@@ -2,6 +2,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import { finalOf } from '#scheduler/tasks/recording.ts';
 import type { Finished } from '#scheduler/tasks/task-service.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
@@ -200,4 +202,58 @@ test('a lease that Redis did not take in the turn of the send is written as soon
   expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
   await waitFor(async () => (await one.leases.read(task.taskId)) === undefined, 'it goes with the end');
   admin.disconnect();
+});
+
+describe('a lease', () => {
+  test('of a synchronous task outlives the way of its job back to the queue', async ({ start }) => {
+    const one = await start();
+    for (const [sync, atLeast, atMost] of [
+      [true, 600, 900],
+      [false, 120, 180],
+    ] as const) {
+      const target = { ...aTarget(), sync };
+      const link = new PlayedLink();
+      one.container(target.queue, link);
+      const { taskId } = await submitted(one, target);
+      await sent(link);
+      await waitFor(() => one.leases.isHeld(taskId), 'its lease is written');
+      for (const renewed of [false, true]) {
+        if (renewed) await one.leases.renew([{ taskId, sync }]);
+        const left = await one.client.ttl(one.keys.lease(taskId));
+        expect(left).toBeGreaterThan(atLeast);
+        expect(left).toBeLessThanOrEqual(atMost);
+      }
+    }
+  });
+
+  test('of a newer attempt stays when an older one is given up', async ({ start }) => {
+    const one = await start();
+    const target = { ...aTarget(), sync: false };
+    const link = new PlayedLink();
+    const { containerId } = one.container(target.queue, link);
+    const { taskId } = await submitted(one, target);
+    await sent(link);
+    await waitFor(() => one.leases.isHeld(taskId), 'its lease is written');
+    const older = await one.leases.read(taskId);
+    if (older === undefined) throw new Error('no lease');
+    const newer = { ...older, lock: lockTokenOf(newInstanceId(), newAttemptToken()), attempt: 2 };
+    await one.leases.write(newer);
+    one.slots.remove(containerId);
+    await one.tasks.containerGone(containerId);
+    expect(one.tasks.attempts.size).toBe(0);
+    expect(await one.leases.read(taskId)).toMatchObject({ lock: newer.lock, attempt: 2 });
+  });
+});
+
+test('a caller whose task ended while its job was back in the queue gets how it ended', async ({ start }) => {
+  const one = await start();
+  const target = aTarget();
+  const task = await submitted(one, target);
+  const job = await one.queues.read(target.queue, task.taskId);
+  if (job === undefined) throw new Error('no job');
+  const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '{"whole":1}' });
+  await one.tasks.changes.applied('RUNNING', 'succeed', ended);
+  const ending = { status: 'TIMEOUT', httpStatus: 504, text: 'no container', failureReason: 'wait_limit' } as const;
+  expect(await one.tasks.ender.takeOut(target.queue, job, ending)).toBe(true);
+  expect(await task.finished).toMatchObject({ status: 'COMPLETE', httpStatus: 200, body: '{"whole":1}' });
 });

@@ -149,6 +149,7 @@ describe('a change that the table does not list', () => {
     expect(text).toContain('longshore_task_transitions_refused_total{from="CANCELLED",event="start"} 1');
     expect(text).toContain('longshore_task_transitions_refused_total{from="COMPLETE",event="fail"} 1');
     expect(() => changes.apply('PENDING', 'start', { ...record, status: 'COMPLETE' })).toThrow(TypeError);
+    await expect(changes.applied('PENDING', 'start', { ...record, status: 'COMPLETE' })).rejects.toThrow(TypeError);
   });
 
   test('a job whose task is over is taken out without a word in its record', async ({ one }) => {

@@ -82,6 +82,7 @@ export const test = base
           jobOf: (taskId) => acceptedJobOf(db, taskId),
           isLeader: () => true,
           isAlive: options.alive ?? (() => true),
+          served: () => made.slots.queues(),
           onReturned: (queue) => dispatcher.wake(queue),
         }),
         actions: new Actions({

@@ -1,16 +1,16 @@
 -- Writes the leases of attempts that are about to be sent: over whatever stood there, or only where no other attempt's stands.
 -- KEYS: leases (strings)
--- ARGV: 1 seconds they live, 2 one letter for each key (o: over everything, n: only where none stands), 3 what a runner that is not ours may have left there and does not count, then one lease for each key
+-- ARGV: 1 seconds they live (o), 2 the same (n), 3 one letter for each key (o: over everything, n: only where none stands), 4 what a runner that is not ours may have left there and does not count, then one lease for each key
 -- Answer: places of those that another attempt holds, from 1
 local refused = {}
 for place = 1, #KEYS do
-  local key, lease = KEYS[place], ARGV[place + 3]
-  if string.sub(ARGV[2], place, place) == 'o' then
+  local key, lease = KEYS[place], ARGV[place + 4]
+  if string.sub(ARGV[3], place, place) == 'o' then
     redis.call('SET', key, lease, 'EX', ARGV[1])
-  elseif not redis.call('SET', key, lease, 'EX', ARGV[1], 'NX') then
+  elseif not redis.call('SET', key, lease, 'EX', ARGV[2], 'NX') then
     local held = redis.call('GET', key)
-    if held == ARGV[3] then
-      redis.call('SET', key, lease, 'EX', ARGV[1])
+    if held == ARGV[4] then
+      redis.call('SET', key, lease, 'EX', ARGV[2])
     elseif held ~= lease then
       refused[#refused + 1] = place
     end
