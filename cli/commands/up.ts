@@ -23,6 +23,7 @@ import type { ExampleAnswer } from '../up/example.ts';
 import { openInstallation } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
 import { signalGroup } from '../up/processes.ts';
+import { shownStep } from '../up/step.ts';
 import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '../up/settings.ts';
 import type { UpSettings } from '../up/settings.ts';
 
@@ -284,12 +285,8 @@ class Up {
     return join(this.#settings.dataDir, 'logs', `${name}.log`);
   }
 
-  async #step<T>(what: string, work: () => Promise<T>): Promise<T> {
-    note(`- starting the ${what} ...`.replace('the Redis', 'Redis'));
-    const startedMs = performance.now();
-    const result = await work();
-    note(`- ${what} is ready (${((performance.now() - startedMs) / 1000).toFixed(1)} s)`);
-    return result;
+  #step<T>(what: string, work: () => Promise<T>): Promise<T> {
+    return shownStep(what, this.#logPath(what.toLowerCase()), work);
   }
 
   #checkStopping(): void {
