@@ -215,6 +215,9 @@ const MOVE = `with led as (${LED}),
  */
 export async function moveContainers(db: Queryable, moves: readonly ContainerMove[]): Promise<readonly MoveOutcome[]> {
   if (moves.length > MAX_CONTAINER_BATCH) throw new RangeError(`at most ${MAX_CONTAINER_BATCH} containers at a time`);
+  const [first] = moves;
+  if (first === undefined) return [];
+  if (moves.length === 1) return [await moveOne(db, first)];
   const ordered = moves.toSorted((a, b) => (a.id < b.id ? -1 : Number(a.id > b.id)));
   const { rows } = await db.query<Omit<Raw, 'spec'> & { move_id: string; leads: boolean | null; id: string | null }>(
     MOVE,
@@ -227,6 +230,32 @@ export async function moveContainers(db: Queryable, moves: readonly ContainerMov
     }),
   );
   return moves.map(({ id }) => outcomes.get(id) ?? { kind: 'elsewhere' });
+}
+
+/** The same for one: what the database has to plan is much smaller. */
+async function moveOne(db: Queryable, { id, from, to, change = {}, fence }: ContainerMove): Promise<MoveOutcome> {
+  const params: unknown[] = [id, from.states, from.epoch ?? null, from.revision ?? null, to, fence ?? null];
+  const sets = ['state = $5', 'revision = revision + 1', 'updated_at = now()'];
+  for (const [key, value] of Object.entries(change)) {
+    if (value === undefined) continue;
+    const [column, type, toJson] = COLUMN_OF[key as keyof ContainerChange];
+    const given = toJson(value as never);
+    params.push(type === 'jsonb' && given !== null ? JSON.stringify(given) : given);
+    sets.push(`${column} = $${params.length}`);
+  }
+  const leads = '($6::bigint is null or (select fence from led) <= $6::bigint)';
+  const { rows } = await db.query<Omit<Raw, 'spec'> & { leads: boolean | null; written_id: string | null }>(
+    `with led as (${LED}), written as (
+       update containers set ${sets.join(', ')}
+       where id = $1 and state = any ($2::text[]) and ($3::bigint is null or epoch = $3::bigint)
+         and ($4::bigint is null or revision = $4::bigint) and ${leads}
+       returning ${MOVED_COLUMNS})
+     select ${leads} as leads, written.id as written_id, written.* from (select 1) as always left join written on true`,
+    params,
+  );
+  const [row] = rows;
+  if (row?.leads !== true) return { kind: 'stale' };
+  return row.written_id === null ? { kind: 'elsewhere' } : { kind: 'written', row: mapMoved(row) };
 }
 
 function asJson({ id, from, to, change = {}, fence }: ContainerMove): object {
