@@ -6,7 +6,7 @@ import type { Registry } from '#shared/metrics.ts';
 import { Counter, Gauge, Histogram, SLOW_BUCKETS, Tally } from '#shared/metrics.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { Machines } from './machines.ts';
-import { isSchedulable } from './machines.ts';
+import { isSchedulable } from './machine.ts';
 import type { FleetMetrics } from './metrics.ts';
 
 export interface FleetGaugesParts {

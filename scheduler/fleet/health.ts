@@ -10,7 +10,8 @@ import type { SlotTable } from '../dispatch/slots.ts';
 import type { Tasks } from '../tasks/service.ts';
 import { guardsAfter } from './guard.ts';
 import type { GuardMachine, Guards } from './guard.ts';
-import type { Machine, Machines } from './machines.ts';
+import type { Machine } from './machine.ts';
+import type { Machines } from './machines.ts';
 import type { StallDetector } from './stall.ts';
 import { lostAfterMs } from './state.ts';
 

@@ -10,7 +10,7 @@ export interface CreatedMachine {
   readonly createdAtMs: number;
 }
 
-/** A machine as the lists show it; its status is publicMachineStatus of machines.ts. */
+/** A machine as the lists show it; its status is publicMachineStatus of machine.ts. */
 export interface MachineView {
   readonly machineId: MachineId;
   readonly poolName: string;

@@ -1,8 +1,8 @@
 // Machines: their rows, their health as this replica sees it, and joining. Sessions (session.ts) tell it what agents say; placement and the surfaces read.
-// Health, intent and conditions are kept apart; isPlaceable() combines them.
+// One of them, and what follows from it alone: machine.ts, capacity.ts.
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
-import type { ContainerId, InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
@@ -24,37 +24,14 @@ import {
 } from '../store/queries/machines.ts';
 import { getOrCreatePool } from '../store/queries/pools.ts';
 import type { ContainerBook } from '../containers/book.ts';
+import { capacityOf } from './capacity.ts';
+import type { Capacity } from './capacity.ts';
+import { diskFreeOf, strangersOf, viewOf } from './machine.ts';
+import type { Machine, Stranger } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { healthAfter } from './state.ts';
 import type { Health, HealthEvent } from './state.ts';
-
-export interface Machine {
-  row: MachineRow;
-  health: Health;
-  inventory: Inventory__Output | null;
-  conditions: readonly string[];
-  /** Names the current session with this replica; messages of older ones change nothing. */
-  sessionId: string | undefined;
-  suspectSinceMs: number | null;
-  lastSeenAtMs: number | null;
-  /** This session began after a boot: nothing of before runs. */
-  rebooted: boolean;
-  /** What its agent still has although no row places it there: in the way until it is gone. */
-  strangers: ReadonlyMap<ContainerId, Stranger>;
-  /** Of the file system that holds images, as its agent last told this process; null: not known here. */
-  diskFreeBytes: number | null;
-}
-
-/** A container that an agent has and the book does not know there (ended here, lost long ago, or an older assignment). Once exited it holds its devices only. */
-export interface Stranger {
-  readonly containerId: ContainerId;
-  readonly assignmentId: string;
-  readonly epoch: number;
-  readonly cpuMillicores: number;
-  readonly memoryBytes: number;
-  readonly gpuUuids: readonly string[];
-}
 
 const JOIN_TOKEN_MS = 30 * 60_000;
 const TOUCH_EVERY_MS = 30_000;
@@ -282,7 +259,7 @@ export class Machines implements MachineService {
     await this.expireJoins();
     return [...this.#machines.values()]
       .filter((machine) => machine.row.poolWorkspaceId === owner.workspaceId)
-      .map((machine) => this.#view(machine))
+      .map((machine) => viewOf(machine, this.capacity(machine)))
       .sort((a, b) => a.poolName.localeCompare(b.poolName) || a.machineId.localeCompare(b.machineId));
   }
 
@@ -302,56 +279,9 @@ export class Machines implements MachineService {
     }
   }
 
-  #view(machine: Machine): MachineView {
-    const capacity = this.capacity(machine);
-    const gpus = machine.inventory?.gpus ?? [];
-    return {
-      machineId: machine.row.id,
-      poolName: machine.row.poolName,
-      status: publicMachineStatus(machine),
-      hostname: machine.row.hostname ?? '',
-      cpuMillicores: machine.inventory?.cpuMillicores ?? 0,
-      memoryMib: Math.floor((machine.inventory?.memoryBytes ?? 0) / (1024 * 1024)),
-      gpu: gpus[0]?.model ?? '',
-      gpuCount: gpus.length,
-      agentVersion: machine.row.agentVersion ?? '',
-      createdAtMs: machine.row.createdAtMs,
-      lastSeenAtMs: machine.lastSeenAtMs,
-      freeCpuMillicores: capacity.freeCpuMillicores,
-      freeMemoryMib: Math.floor(capacity.freeMemoryBytes / (1024 * 1024)),
-      containerCount: capacity.containers,
-    };
-  }
-
-  /** What containers may use, less the host's reserve (5 % of memory, a tenth of the cores up to one), and what is left of it. */
-  capacity(machine: Machine): {
-    readonly totalCpuMillicores: number;
-    readonly totalMemoryBytes: number;
-    readonly freeCpuMillicores: number;
-    readonly freeMemoryBytes: number;
-    readonly containers: number;
-    readonly leasedGpus: ReadonlySet<string>;
-  } {
-    const cpu = machine.inventory?.cpuMillicores ?? 0;
-    const totalCpuMillicores = Math.floor((cpu - Math.min(1000, cpu / 10)) * machine.row.cpuOvercommit);
-    const totalMemoryBytes = Math.floor((machine.inventory?.memoryBytes ?? 0) * 0.95);
-    let freeCpuMillicores = totalCpuMillicores;
-    let freeMemoryBytes = totalMemoryBytes;
-    let containers = 0;
-    const leasedGpus = new Set<string>();
-    for (const entry of this.#book?.ofMachine(machine.row.id) ?? []) {
-      if (entry.row.state === 'PENDING') continue;
-      freeCpuMillicores -= entry.spec.cpuMillicores;
-      freeMemoryBytes -= entry.spec.memoryBytes;
-      for (const uuid of entry.row.gpuUuids) leasedGpus.add(uuid);
-      containers += 1;
-    }
-    for (const one of machine.strangers.values()) {
-      freeCpuMillicores -= one.cpuMillicores;
-      freeMemoryBytes -= one.memoryBytes;
-      for (const uuid of one.gpuUuids) leasedGpus.add(uuid);
-    }
-    return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus };
+  /** What it offers, and what is left of that. */
+  capacity(machine: Machine): Capacity {
+    return capacityOf(machine, this.#book?.ofMachine(machine.row.id) ?? []);
   }
 
   // ---- joining and sessions -------------------------------------------------------------------------------------------------------
@@ -567,31 +497,4 @@ export class Machines implements MachineService {
   #tell(machine: Machine): void {
     for (const listener of this.#listeners) listener(machine);
   }
-}
-
-/** Not joined: pending; not active, or its preflight failed: disabled; READY: available; else, joined but not there: registered. */
-export function publicMachineStatus(machine: Machine): MachineView['status'] {
-  if (machine.health === 'PENDING' || machine.health === 'EXPIRED') return 'pending';
-  if (machine.row.intent !== 'active' || machine.conditions.includes('Preflight')) return 'disabled';
-  return machine.health === 'READY' ? 'available' : 'registered';
-}
-
-const strangersOf = (row: MachineRow): ReadonlyMap<ContainerId, Stranger> =>
-  new Map((row.strangers as readonly Stranger[]).map((one) => [one.containerId, one]));
-
-const diskFreeOf = (inventory: Inventory__Output | null): number | null =>
-  inventory !== null && inventory.diskTotalBytes > 0 ? inventory.diskFreeBytes : null;
-
-const BLOCKING = new Set(['DiskPressure', 'DockerDown', 'ClockSkew', 'AgentTooOld', 'Preflight', 'SuspectHost']);
-
-/** May anything new be placed there (I5)? */
-export const isSchedulable = (machine: Machine): boolean =>
-  machine.health === 'READY' &&
-  machine.row.intent === 'active' &&
-  !machine.row.systemCordon &&
-  blockingConditions(machine).length === 0;
-
-/** Conditions that keep new containers away. */
-export function blockingConditions(machine: Machine): readonly string[] {
-  return machine.conditions.filter((condition) => BLOCKING.has(condition));
 }

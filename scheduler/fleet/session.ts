@@ -18,7 +18,8 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import type { LiveReport } from '../tasks/reports.ts';
-import type { Machines, Stranger } from './machines.ts';
+import type { Stranger } from './machine.ts';
+import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { assignmentOf } from './orders.ts';
 import { stepsAfterReboot, stepsFor, stepsWhenAbsent } from './observe.ts';

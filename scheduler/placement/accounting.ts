@@ -6,8 +6,9 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book } from '../containers/book.ts';
-import type { Machine, Machines } from '../fleet/machines.ts';
-import { isSchedulable } from '../fleet/machines.ts';
+import type { Machine } from '../fleet/machine.ts';
+import type { Machines } from '../fleet/machines.ts';
+import { isSchedulable } from '../fleet/machine.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 import type { Drift, Reservation, ReservationOwner, Reservations } from './reservations.ts';
 

@@ -7,7 +7,7 @@ import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts'
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
-import { isSchedulable } from '../fleet/machines.ts';
+import { isSchedulable } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { LoopMetrics } from '../loop-metrics.ts';

@@ -2,8 +2,9 @@
 // and keeps up to date with what it places itself.
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
-import type { Machine, Machines } from '../fleet/machines.ts';
-import { blockingConditions } from '../fleet/machines.ts';
+import type { Machine } from '../fleet/machine.ts';
+import type { Machines } from '../fleet/machines.ts';
+import { blockingConditions } from '../fleet/machine.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import type { Placement } from './place.ts';

@@ -3,7 +3,8 @@
 import type { ContainerId, InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { BookChange, ContainerBook } from '../containers/book.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
-import type { Machine, Machines } from '../fleet/machines.ts';
+import type { Machine } from '../fleet/machine.ts';
+import type { Machines } from '../fleet/machines.ts';
 import type { Presence } from '../presence.ts';
 import type { Bus } from './bus.ts';
 import type { Loads } from './loads.ts';

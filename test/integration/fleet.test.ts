@@ -6,7 +6,7 @@ import { Server, status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { ObjectId } from '#shared/domain/ids.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
-import { isSchedulable } from '#scheduler/fleet/machines.ts';
+import { isSchedulable } from '#scheduler/fleet/machine.ts';
 import { listenLocally } from '#scheduler/fleet/local-socket.ts';
 import { machinesById } from '#scheduler/store/queries/machines.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';

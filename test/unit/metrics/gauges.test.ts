@@ -4,7 +4,8 @@ import { Counter, Gauge, Histogram, LabelValues, Registry, bounded } from '#shar
 import { registerScaleGauges } from '#scheduler/autoscaler/metrics.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
 import { registerFleetGauges } from '#scheduler/fleet/gauges.ts';
-import type { Machine, Machines } from '#scheduler/fleet/machines.ts';
+import type { Machine } from '#scheduler/fleet/machine.ts';
+import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { OpenTaskCount } from '#scheduler/store/queries/task-counts.ts';
 import { Census } from '#scheduler/tasks/census.ts';

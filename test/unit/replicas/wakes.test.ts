@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from 'vitest';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, InstanceId, MachineId, StubId, TaskId } from '#shared/domain/ids.ts';
 import type { BookChange, BookEntry } from '#scheduler/containers/book.ts';
-import type { Machine } from '#scheduler/fleet/machines.ts';
+import type { Machine } from '#scheduler/fleet/machine.ts';
 import { Wakes } from '#scheduler/replicas/wakes.ts';
 
 const queue = queueNameOf('d' as DeploymentId, 's' as StubId);

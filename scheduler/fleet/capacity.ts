@@ -1,0 +1,35 @@
+import type { BookEntry } from '../containers/book.ts';
+import type { Machine } from './machine.ts';
+
+export interface Capacity {
+  readonly totalCpuMillicores: number;
+  readonly totalMemoryBytes: number;
+  readonly freeCpuMillicores: number;
+  readonly freeMemoryBytes: number;
+  readonly containers: number;
+  readonly leasedGpus: ReadonlySet<string>;
+}
+
+/** What containers may use, less the host's reserve (5 % of memory, a tenth of the cores up to one), and what is left of it. Pure. */
+export function capacityOf(machine: Machine, placed: Iterable<BookEntry>): Capacity {
+  const cpu = machine.inventory?.cpuMillicores ?? 0;
+  const totalCpuMillicores = Math.floor((cpu - Math.min(1000, cpu / 10)) * machine.row.cpuOvercommit);
+  const totalMemoryBytes = Math.floor((machine.inventory?.memoryBytes ?? 0) * 0.95);
+  let freeCpuMillicores = totalCpuMillicores;
+  let freeMemoryBytes = totalMemoryBytes;
+  let containers = 0;
+  const leasedGpus = new Set<string>();
+  for (const entry of placed) {
+    if (entry.row.state === 'PENDING') continue;
+    freeCpuMillicores -= entry.spec.cpuMillicores;
+    freeMemoryBytes -= entry.spec.memoryBytes;
+    for (const uuid of entry.row.gpuUuids) leasedGpus.add(uuid);
+    containers += 1;
+  }
+  for (const one of machine.strangers.values()) {
+    freeCpuMillicores -= one.cpuMillicores;
+    freeMemoryBytes -= one.memoryBytes;
+    for (const uuid of one.gpuUuids) leasedGpus.add(uuid);
+  }
+  return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus };
+}

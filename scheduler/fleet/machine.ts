@@ -1,0 +1,83 @@
+// A machine as this process knows it: its row, its health, what its agent said; and what follows from those alone.
+// Health, intent and conditions are kept apart; isSchedulable() combines them.
+import type { ContainerId } from '#shared/domain/ids.ts';
+import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
+import type { MachineRow } from '../store/queries/machines.ts';
+import type { Capacity } from './capacity.ts';
+import type { MachineView } from './machine-service.ts';
+import type { Health } from './state.ts';
+
+export interface Machine {
+  row: MachineRow;
+  health: Health;
+  inventory: Inventory__Output | null;
+  conditions: readonly string[];
+  /** Names the current session with this replica; messages of older ones change nothing. */
+  sessionId: string | undefined;
+  suspectSinceMs: number | null;
+  lastSeenAtMs: number | null;
+  /** This session began after a boot: nothing of before runs. */
+  rebooted: boolean;
+  /** What its agent still has although no row places it there: in the way until it is gone. */
+  strangers: ReadonlyMap<ContainerId, Stranger>;
+  /** Of the file system that holds images, as its agent last told this process; null: not known here. */
+  diskFreeBytes: number | null;
+}
+
+/** A container that an agent has and the book does not know there (ended here, lost long ago, or an older assignment). Once exited it holds its devices only. */
+export interface Stranger {
+  readonly containerId: ContainerId;
+  readonly assignmentId: string;
+  readonly epoch: number;
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly gpuUuids: readonly string[];
+}
+
+/** As the lists show it. */
+export function viewOf(machine: Machine, capacity: Capacity): MachineView {
+  const gpus = machine.inventory?.gpus ?? [];
+  return {
+    machineId: machine.row.id,
+    poolName: machine.row.poolName,
+    status: publicMachineStatus(machine),
+    hostname: machine.row.hostname ?? '',
+    cpuMillicores: machine.inventory?.cpuMillicores ?? 0,
+    memoryMib: Math.floor((machine.inventory?.memoryBytes ?? 0) / (1024 * 1024)),
+    gpu: gpus[0]?.model ?? '',
+    gpuCount: gpus.length,
+    agentVersion: machine.row.agentVersion ?? '',
+    createdAtMs: machine.row.createdAtMs,
+    lastSeenAtMs: machine.lastSeenAtMs,
+    freeCpuMillicores: capacity.freeCpuMillicores,
+    freeMemoryMib: Math.floor(capacity.freeMemoryBytes / (1024 * 1024)),
+    containerCount: capacity.containers,
+  };
+}
+
+/** Not joined: pending; not active, or its preflight failed: disabled; READY: available; else, joined but not there: registered. */
+export function publicMachineStatus(machine: Machine): MachineView['status'] {
+  if (machine.health === 'PENDING' || machine.health === 'EXPIRED') return 'pending';
+  if (machine.row.intent !== 'active' || machine.conditions.includes('Preflight')) return 'disabled';
+  return machine.health === 'READY' ? 'available' : 'registered';
+}
+
+export const strangersOf = (row: MachineRow): ReadonlyMap<ContainerId, Stranger> =>
+  new Map((row.strangers as readonly Stranger[]).map((one) => [one.containerId, one]));
+
+export const diskFreeOf = (inventory: Inventory__Output | null): number | null =>
+  inventory !== null && inventory.diskTotalBytes > 0 ? inventory.diskFreeBytes : null;
+
+const BLOCKING = new Set(['DiskPressure', 'DockerDown', 'ClockSkew', 'AgentTooOld', 'Preflight', 'SuspectHost']);
+
+/** May anything new be placed there (I5)? */
+export const isSchedulable = (machine: Machine): boolean =>
+  machine.health === 'READY' &&
+  machine.row.intent === 'active' &&
+  !machine.row.systemCordon &&
+  blockingConditions(machine).length === 0;
+
+/** Conditions that keep new containers away. */
+export function blockingConditions(machine: Machine): readonly string[] {
+  return machine.conditions.filter((condition) => BLOCKING.has(condition));
+}
