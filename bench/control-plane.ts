@@ -79,6 +79,19 @@ export class ControlPlane {
     return plane;
   }
 
+  /** One more scheduler process on the same Postgres and Redis, with the same key file. */
+  async another(name: string): Promise<ControlPlane> {
+    const plane = new ControlPlane(this.#place, name, this.#redis, this.#env);
+    this.#place.later(() => plane.#stop());
+    await plane.#ready();
+    return plane;
+  }
+
+  /** Processor time of all threads of the scheduler so far, in milliseconds. */
+  cpuMs(): number {
+    return cpuMsOf(this.#scheduler.pid);
+  }
+
   /** The same books, a new process: nothing is left in it of how they were filled. */
   async restart(): Promise<void> {
     await this.#scheduler.stop();
@@ -125,6 +138,12 @@ export class ControlPlane {
 
   target(app: IdleApp): LoadTarget {
     return { url: app.url, headers: { authorization: `Bearer ${this.#token}` }, body: '{}', expected: ANSWER };
+  }
+
+  /** The same app, called at this scheduler: its URL names the one that deployed it. */
+  targetOf(app: IdleApp): LoadTarget {
+    const { pathname } = new URL(app.url);
+    return this.target({ ...app, url: `${this.client.context.url}${pathname}` });
   }
 
   /** Machines of one kind, linked and ready. They end with the workplace. */

@@ -33,6 +33,7 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'growth examined': { id: 'G13', kind: 'at_most', factor: 1.25, plus: 0 },
   'growth processor': { id: 'G13', kind: 'at_most', factor: 1.25, plus: 0 },
   'records rate': { id: 'G14', kind: 'at_least', factor: 0.5, plus: 0 },
+  'crossing processor': { id: 'crossing', kind: 'at_most', factor: 1.5, plus: 0 },
   'start p50': { id: 'G16', kind: 'at_most', factor: 0, plus: 1500 },
 };
 

@@ -15,6 +15,7 @@ import { startPostgres } from './control-plane.ts';
 import { startProduct } from './product.ts';
 import { runRounds } from './rounds.ts';
 import { cold } from './suites/cold.ts';
+import { crossing } from './suites/crossing.ts';
 import { growth } from './suites/growth.ts';
 import { throughput, warm } from './suites/invoke.ts';
 import { placement } from './suites/placement.ts';
@@ -38,6 +39,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   rest,
   placement,
   records,
+  crossing,
 };
 /** Calls waiting on one queue at a time: as many as the busiest load has connections. */
 const WORKER_CONCURRENCY = 64;

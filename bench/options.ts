@@ -12,6 +12,7 @@ export const SUITES = [
   'rest',
   'placement',
   'records',
+  'crossing',
 ] as const;
 export type SuiteName = (typeof SUITES)[number];
 
