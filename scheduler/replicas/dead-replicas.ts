@@ -14,7 +14,7 @@ const MOST_HELD = 100_000;
 
 export interface DeadReplicasParts {
   readonly presence: Presence;
-  readonly machines: Machines;
+  readonly machines: Pick<Machines, 'all' | 'orphaned'>;
   readonly book: Pick<ContainerBook, 'queues'>;
   readonly queues: Pick<TaskQueues, 'held' | 'giveBack'>;
   readonly leases: Pick<Leases, 'read'>;

@@ -5,8 +5,10 @@ import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { WakeSweep } from '#scheduler/dispatch/wake-sweep.ts';
 import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
+import { Presence } from '#scheduler/presence.ts';
 import { OlderJobs } from '#scheduler/queues/older-jobs.ts';
 import { RedisData } from '#scheduler/queues/redis-data.ts';
+import { DeadReplicas } from '#scheduler/replicas/dead-replicas.ts';
 import {
   acceptedJobOf,
   endedTaskIds,
@@ -500,4 +502,36 @@ describe('a job whose end was recorded and never reached its queue', () => {
     expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE', result: '1' });
     await queues.close();
   });
+});
+
+test('what a predecessor on embedded stores fetched and never sent goes back at once', async ({ one }) => {
+  const target = aQueueTarget();
+  const { client: redis, keys, queues, leases } = one;
+  await put(one, target);
+  const died = newInstanceId();
+  const lock = lockTokenOf(died, newAttemptToken());
+  expect((await queues.fetch(target.queue, lock)).job).toBeDefined();
+  await redis.sadd(keys.instances, died);
+  await redis.set(keys.presence(died), '1', 'PX', 60_000);
+  const presence = new Presence({ redis, keys, instance: newInstanceId(), log: quiet });
+  await presence.othersDied();
+  await presence.start();
+  try {
+    const deadReplicas = new DeadReplicas({
+      presence,
+      machines: { all: () => [], orphaned: () => Promise.resolve() },
+      book: { queues: () => [] },
+      queues,
+      leases,
+      openQueues: () => Promise.resolve([target.queue]),
+      fence: () => 1,
+      onReturned: (queue) => one.dispatcher.wake(queue),
+      log: quiet,
+    });
+    await deadReplicas.round();
+    expect(await queues.depth(target.queue)).toMatchObject({ waiting: 1, active: 0 });
+    expect(await redis.sismember(keys.instances, died)).toBe(0);
+  } finally {
+    await presence.stop();
+  }
 });
