@@ -156,7 +156,8 @@ export class MachineHealth {
     const { machines, tasks } = this.#parts;
     const fence = this.#parts.fence();
     if (fence === undefined || !(await machines.lost(machine, fence))) return;
-    await tasks.machineLost(machine.row.id);
+    const { id } = machine.row;
+    await tasks.machineLost(id, () => machines.get(id)?.health === 'LOST');
   }
 
   async #moveOff(machine: Machine, nowMs: number): Promise<void> {

@@ -211,10 +211,15 @@ export class Reports {
     );
   }
 
-  /** LOST, 90 s without a session. */
-  async machineLost(machineId: MachineId): Promise<void> {
-    const all = [...this.#parts.attempts.ofMachine(machineId)];
+  /**
+   * LOST, 90 s without a session.
+   * @param isStillLost - given by the leader, which sees to what dead processes had sent there, too
+   */
+  async machineLost(machineId: MachineId, isStillLost?: () => boolean): Promise<void> {
+    const { attempts, unnamed } = this.#parts;
+    const all = [...attempts.ofMachine(machineId)];
     await Promise.all(all.map((attempt) => this.#lost(attempt, 'machine_lost')));
+    if (isStillLost !== undefined) void unnamed.machineLost(machineId, isStillLost);
   }
 
   /**

@@ -172,8 +172,8 @@ export class Tasks implements TaskService {
     this.#reports.machineMoved(machineId);
   }
 
-  machineLost(machineId: MachineId): Promise<void> {
-    return this.#reports.machineLost(machineId);
+  machineLost(machineId: MachineId, isStillLost?: () => boolean): Promise<void> {
+    return this.#reports.machineLost(machineId, isStillLost);
   }
 
   // ---- reads --------------------------------------------------------------------------------------------------------------------

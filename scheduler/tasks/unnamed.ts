@@ -1,4 +1,4 @@
-// Attempts leased to a machine whose agent does not name them when it reports: written by a process that died, or whose link it was no longer, before their order reached the agent. An agent names what it
+// Attempts leased to a machine whose agent does not name them when it reports, or that is given up: written by a process that died, or whose link it was no longer, before their order reached the agent. An agent names what it
 // runs and keeps every result until it is acknowledged, so what the same agent process does not name never began: back to the queue, no budget touched. One that was started anew since may have run it: lost.
 // What must stay true: only leases that stood before the first order on the new stream count, and nothing of what this process has in hand; the lock token fences the rest.
 import type { AttemptToken, MachineId, QueueName } from '#shared/domain/ids.ts';
@@ -27,6 +27,9 @@ export interface UnnamedParts {
   readonly log: Log;
   readonly signal: AbortSignal;
 }
+
+/** Why it is taken back; `not_received`: it never began. */
+type Reason = 'not_received' | 'agent_restarted' | 'machine_lost';
 
 /** Of each queue; the newest ones. */
 const MOST_HELD = 10_000;
@@ -77,15 +80,21 @@ export class Unnamed {
     const sameAgent = (lease: Lease): boolean => lease.agentInstance === agentInstance;
     const [never, maybe] = [found.filter(sameAgent), found.filter((lease) => !sameAgent(lease))];
     await Promise.all([
-      this.#after(graces.reportMs, never, true, isCurrent),
-      this.#after(graces.restartedAgentMs, maybe, false, isCurrent),
+      this.#after(graces.reportMs, never, 'not_received', isCurrent),
+      this.#after(graces.restartedAgentMs, maybe, 'agent_restarted', isCurrent),
     ]);
+  }
+
+  /** A machine is given up: what no living process has in hand of it is lost. A moment later, because whoever has one ends it himself. */
+  async machineLost(machineId: MachineId, isStillLost: () => boolean): Promise<void> {
+    const found = await this.find(machineId, []);
+    await this.#after(this.#parts.graces.reportMs, found, 'machine_lost', () => Promise.resolve(isStillLost()));
   }
 
   async #after(
     graceMs: number,
     leases: readonly Lease[],
-    neverBegan: boolean,
+    reason: Reason,
     isCurrent: () => Promise<boolean>,
   ): Promise<void> {
     const { signal, log } = this.#parts;
@@ -93,29 +102,29 @@ export class Unnamed {
     for (const lease of leases) {
       try {
         if (!(await isCurrent())) return;
-        await this.#end(lease, neverBegan);
+        await this.#end(lease, reason);
       } catch (error) {
         log.warn({ err: error, taskId: lease.job.taskId }, 'a task that its machine does not have stays where it is');
       }
     }
   }
 
-  async #end(lease: Lease, neverBegan: boolean): Promise<void> {
+  async #end(lease: Lease, reason: Reason): Promise<void> {
     const { queues, leases, attempts, ender, clock, metrics, log } = this.#parts;
     const { taskId } = lease.job;
     const queue = lease.queue as QueueName;
     const now = await leases.read(taskId);
     const lock = await queues.lockOf(queue, taskId);
     if (now?.lock !== lease.lock || lock !== lease.lock || attempts.current(taskId) !== undefined) return;
-    const facts = { taskId, containerId: lease.containerId, machineId: lease.machineId, neverBegan };
+    const facts = { taskId, containerId: lease.containerId, machineId: lease.machineId, reason };
     log.warn(facts, 'a task that its machine does not have is taken back');
     // Its token is known to nobody here, and to no agent: its lock names it.
     const attempt = attemptOf(lease, '' as AttemptToken, clock.nowMs());
-    if (neverBegan) {
-      await ender.backToQueue(attempt, 'not_received');
+    if (reason === 'not_received') {
+      await ender.backToQueue(attempt, reason);
       return;
     }
-    metrics.attemptsLost.inc({ reason: 'agent_restarted' });
+    metrics.attemptsLost.inc({ reason });
     await ender.lost(attempt, false);
   }
 }

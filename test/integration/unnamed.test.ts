@@ -1,6 +1,6 @@
 // Attempts that a machine is to have and its agent does not name: their order was lost with the process that sent it.
 import { describe, expect } from 'vitest';
-import type { InstanceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId } from '#shared/domain/ids.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
 import type { RunOrder } from '#scheduler/dispatch/slots.ts';
 import type { LiveReport } from '#scheduler/tasks/reports.ts';
@@ -186,5 +186,36 @@ describe('what is not taken back', () => {
     expect((await other.leases.read(taskId))?.lock).toBe(held);
     await other.result(order);
     await reaches(other, taskId, 'COMPLETE');
+  });
+});
+
+describe('an attempt of a process that died, on a machine that is given up', () => {
+  test('asynchronous: runs again elsewhere, and counts as lost', async ({ start }) => {
+    const { taskId, target } = await lostOrder(start);
+    const leader = await start({ graces: GRACES });
+    const link = new PlayedLink('m-2' as MachineId, 'agent-2');
+    leader.container(target.queue, link);
+    await leader.tasks.machineLost(MACHINE, () => true);
+    expect(await sent(link)).toMatchObject({ taskId });
+    expect((await leader.queues.read(target.queue, taskId))?.losses).toBe(1);
+  });
+
+  test('synchronous: ERROR, and not run again', async ({ start }) => {
+    const { taskId, target } = await lostOrder(start, aTarget());
+    const leader = await start({ graces: GRACES, alive: () => true });
+    const link = new PlayedLink('m-2' as MachineId, 'agent-2');
+    leader.container(target.queue, link);
+    await leader.tasks.machineLost(MACHINE, () => true);
+    expect(await reaches(leader, taskId, 'ERROR')).toMatchObject({ attempt: 1, failureReason: 'lost' });
+    expect(link.orders).toEqual([]);
+  });
+
+  test('one whose machine comes back meanwhile is left to its report', async ({ start }) => {
+    const { taskId, target, lease } = await lostOrder(start);
+    const leader = await start({ graces: GRACES });
+    leader.container(target.queue, new PlayedLink('m-2' as MachineId, 'agent-2'));
+    await leader.tasks.machineLost(MACHINE, () => false);
+    await idle();
+    expect(await leader.leases.read(taskId)).toMatchObject({ lock: lease.lock });
   });
 });
