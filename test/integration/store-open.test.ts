@@ -3,7 +3,15 @@ import { join } from 'node:path';
 import { afterAll, describe, expect } from 'vitest';
 import { openDb } from '../../scheduler/store/db.ts';
 import { listMigrations, migrate } from '../../scheduler/store/migrate.ts';
-import { startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
+import type { ContainerId } from '#shared/domain/ids.ts';
+import { systemClock } from '#shared/clock.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import { LeaderBook } from '#scheduler/containers/leader-book.ts';
+import { loadBreakers } from '#scheduler/store/queries/breakers.ts';
+import { listLiveContainers } from '#scheduler/store/queries/containers.ts';
+import { raiseFence } from '#scheduler/store/queries/leadership.ts';
+import { listMachines } from '#scheduler/store/queries/machines.ts';
+import { aPostgres, startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
 
 const holder = new URL('../fixtures/hold-data-dir.ts', import.meta.url).pathname;
@@ -134,6 +142,45 @@ describe('migrations', () => {
     expect(rows).toEqual(all);
     await Promise.all(replicas.map((db) => db.close()));
   });
+
+  test.each(['pglite', 'postgres'] as const)(
+    'of a database in use: what an older version wrote is read and carried on (%s)',
+    async (kind) => {
+      const old = aDirectory();
+      const all = new URL('../../scheduler/store/migrations', import.meta.url).pathname;
+      const isOld = (path: string): boolean => path === all || /\/000[12]_/.test(path);
+      cpSync(all, old, { recursive: true, filter: isOld });
+      const server = kind === 'postgres' ? await aPostgres() : undefined;
+      const db = await openDb({ databaseUrl: server?.url, dataDir: aDirectory(), log: silent });
+      try {
+        await migrate(db, silent, old);
+        const { rows } = await db.query<{ id: number }>("insert into pools (name) values ('p') returning id");
+        await db.query(
+          "insert into machines (id, pool_id, health, joined_at, conditions) values ('abcd0001', $1, 'READY', now(), '[]')",
+          [rows[0]?.id],
+        );
+        await db.query(
+          `insert into containers (id, workspace_id, stub_id, state, machine_id, assignment_id, epoch, spec, slots)
+           values ('endpoint-s-1', 'w', 's', 'RUNNING', 'abcd0001', 'a', 1, '{}', 1)`,
+        );
+        await migrate(db, silent);
+        const [machine] = await listMachines(db);
+        expect(machine).toMatchObject({ health: 'READY', strangers: [], replica: null, goodbye: null });
+        const [container] = await listLiveContainers(db);
+        expect(container).toMatchObject({ state: 'RUNNING', gpuUuids: [], stateBefore: null, epoch: 1 });
+        // Nobody has led it: the first leader's number is taken, and its writes count.
+        expect(await raiseFence(db, 5)).toBe(5);
+        const book = new ContainerBook({ db, log: silent, clock: systemClock });
+        await book.load();
+        const leading = new LeaderBook(book, () => 5);
+        expect(await leading.transition('endpoint-s-1' as ContainerId, 'stop')).toBe('moved');
+        expect(await loadBreakers(db, 0, 10)).toEqual([]);
+      } finally {
+        await db.close();
+        await server?.stop();
+      }
+    },
+  );
 
   test('that fail leave nothing, and those before them stay', async ({ postgres }) => {
     const directory = aDirectory();
