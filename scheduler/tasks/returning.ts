@@ -4,6 +4,7 @@ import type { TaskJob } from '../queues/jobs.ts';
 import type { Fence } from '../queues/task-queues.ts';
 import type { Attempt } from './attempts.ts';
 import type { EnderParts } from './ender.ts';
+import { untilGivenBack } from './give-back.ts';
 import { recordOf, withPast } from './recording.ts';
 import type { RecordRank } from './records.ts';
 import { RANK, USER_BACKOFF } from './state.ts';
@@ -23,7 +24,7 @@ export class Returning {
   /** @param budget - it may have run: what is left of its budgets; undefined: it did not begin, and none is touched */
   async toQueue(attempt: Attempt, failureReason: string, budget: TaskJob | undefined): Promise<boolean> {
     const { job, queue } = attempt;
-    const { attempts, changes, leases, queues, metrics, log, dispatcher, clock } = this.#parts;
+    const { attempts, changes, leases, queues, metrics, dispatcher, clock } = this.#parts;
     attempts.remove(attempt);
     if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     // Waiting again, in the books too: above this attempt's RUNNING, below the next one's.
@@ -32,14 +33,13 @@ export class Returning {
       rank: RANK.RETRY as RecordRank,
       failureReason,
     });
-    try {
+    const past = budget && withPast(budget, attempt, failureReason, clock.nowMs());
+    const back = async (): Promise<void> => {
       await leases.dropOf(job.taskId, attempt.lock);
-      const past = budget && withPast(budget, attempt, failureReason, clock.nowMs());
       const changed = past && (await this.#changedJob(attempt, past));
       await queues.giveBack(queue, job.taskId, attempt.lock, changed);
-    } catch (error) {
-      log.warn({ err: error, taskId: job.taskId }, 'task not given back; the scan returns it');
-    }
+    };
+    await untilGivenBack(job.taskId, back, this.#parts);
     this.#freeSlot(attempt);
     dispatcher().wake(queue, job.taskId);
     this.#parts.onAttemptEnded(attempt);

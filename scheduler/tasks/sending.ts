@@ -9,6 +9,7 @@ import type { Verdict } from '../dispatch/precheck.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Attempt } from './attempts.ts';
+import { untilGivenBack } from './give-back.ts';
 import { recordOf } from './recording.ts';
 import type { TaskRecord } from './records.ts';
 import { endingOf } from './state.ts';
@@ -255,15 +256,11 @@ export class Sender {
     const attempt = this.#tasks.attempts.find(job.taskId, claim.token);
     if (attempt !== undefined) this.#tasks.attempts.remove(attempt);
     if (pause) this.pause(container);
-    try {
+    const back = async (): Promise<void> => {
       if (attempt !== undefined) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
       await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
-    } catch (error) {
-      this.#tasks.log.warn(
-        { err: error, taskId: job.taskId },
-        'task not given back; its lock runs out and the scan returns it',
-      );
-    }
+    };
+    await untilGivenBack(job.taskId, back, this.#tasks);
     this.#tasks.dispatcher().release(container, this.#tasks.clock.nowMs());
     this.#tasks.dispatcher().wake(queue);
   }

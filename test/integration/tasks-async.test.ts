@@ -184,6 +184,35 @@ describe('a container that is lost', () => {
     await reaches(one, later, 'COMPLETE');
   });
 
+  test('goes back also when Redis is away for a moment, whether or not it was sent', async ({ start }) => {
+    let failures = 0;
+    const one = await start({
+      queues: (queues) =>
+        new Proxy(queues, {
+          get: (whole, name) => {
+            const value: unknown = Reflect.get(whole, name);
+            if (typeof value !== 'function') return value;
+            if (name !== 'giveBack') return value.bind(whole);
+            return (...given: Parameters<TaskQueues['giveBack']>) =>
+              (failures -= 1) < 0 ? whole.giveBack(...given) : Promise.reject(new Error('Redis is away'));
+          },
+        }),
+    });
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    link.mode = 'full';
+    one.container(target.queue, link);
+    failures = 2;
+    const taskId = await put(one, target);
+    await waitFor(() => link.runs > 0 && failures <= 0, 'it could not be sent, nor given back');
+    link.mode = 'take';
+    const order = await sent(link);
+    failures = 2;
+    await one.tasks.refused(taskId, order.token, 'no_free_slot');
+    await one.result(await sent(link, 2));
+    await reaches(one, taskId, 'COMPLETE');
+  });
+
   test('what its agent gave back unstarted counts as no loss', async ({ one }) => {
     const target = aQueueTarget();
     const taskId = await put(one, target);
