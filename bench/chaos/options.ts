@@ -17,7 +17,7 @@ export interface ChaosOptions {
 export const CHAOS_USAGE =
   'usage: npm run chaos -- [--rounds N] [--stores embedded|servers] [--kill scheduler|redis] [--settle SECONDS] [--json FILE] [--keep-logs DIR]';
 const DEFAULT_JSON = 'bench/results/chaos.jsonl';
-/** A job that a dead process fetched and never sent comes back when its lock has run out and two scans have seen that: about five minutes at worst. */
+/** What a dead process left comes back within seconds; what none of its owners saw, when its lock has run out and two scans have seen that: about five minutes at worst. */
 const SETTLE_S = 420;
 
 /** @throws UsageError naming the option */
