@@ -330,6 +330,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     replies,
     objects,
     tasks,
+    presence,
     machines,
     isLeader,
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),

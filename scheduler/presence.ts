@@ -76,6 +76,11 @@ export class Presence {
     }
   }
 
+  /** Redis lost its data: present again at once, so that nobody takes our callers for gone. */
+  async redisLost(): Promise<void> {
+    await this.#renew();
+  }
+
   async #renew(): Promise<void> {
     const own = this.#keys.presence(this.#instance);
     await Promise.all([

@@ -12,6 +12,7 @@ import type { Machines } from '../fleet/machines.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Keys } from '../queues/keys.ts';
 import { OlderJobs } from '../queues/older-jobs.ts';
+import type { Presence } from '../presence.ts';
 import { RedisData } from '../queues/redis-data.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Objects } from '../objects/service.ts';
@@ -47,6 +48,7 @@ export interface TaskOwnersParts {
   readonly replies: Replies;
   readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
   readonly tasks: Tasks;
+  readonly presence: Pick<Presence, 'redisLost'>;
   readonly machines: Pick<Machines, 'all'>;
   /** Queues that containers serve, whichever replica has their machines. */
   readonly served: () => Iterable<QueueName>;
@@ -82,6 +84,7 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     data,
     queues,
     tasks,
+    presence: parts.presence,
     olderJobs,
     recentQueues: (sinceMs) => queuesChangedSince(db, sinceMs),
     clock,

@@ -84,16 +84,15 @@ export class DeadReplicas {
     const { book, queues, leases, openQueues, onReturned } = this.#parts;
     let returned = 0;
     for (const queue of new Set([...book.queues(), ...(await openQueues())])) {
-      let some = false;
       for (const { taskId, lock } of await queues.held(queue, MOST_HELD)) {
         // A lease of an earlier attempt says nothing about this one.
         if (!isLockOf(replica, lock) || (await leases.read(taskId))?.lock === lock) continue;
         const fence = await queues.giveBack(queue, taskId, lock);
         if (fence.kind !== 'done') continue;
         returned += 1;
-        some = true;
       }
-      if (some) onReturned(queue);
+      // Also where nothing came back: a wake-up that was told to the dead one alone is lost.
+      onReturned(queue);
     }
     return returned;
   }

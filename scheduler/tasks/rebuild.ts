@@ -12,6 +12,8 @@ export interface RebuildParts {
   readonly data: Pick<RedisData, 'onLost' | 'generation'>;
   readonly queues: Pick<TaskQueues, 'reopenAll'>;
   readonly tasks: { redisLost(): Promise<void> };
+  /** This replica's, first of all: a caller who waits on a replica that nobody finds counts as gone. */
+  readonly presence: { redisLost(): Promise<void> };
   readonly olderJobs: Pick<OlderJobs, 'sweep'>;
   /** Queues of tasks that changed since then. */
   readonly recentQueues: (sinceMs: number) => Promise<readonly QueueName[]>;
@@ -69,7 +71,8 @@ export class Rebuild {
   }
 
   async #once(): Promise<void> {
-    const { queues, tasks, olderJobs, recentQueues, clock, isLeader, wakeAll, log } = this.#parts;
+    const { queues, tasks, presence, olderJobs, recentQueues, clock, isLeader, wakeAll, log } = this.#parts;
+    await presence.redisLost();
     await queues.reopenAll();
     await tasks.redisLost();
     if (isLeader()) {

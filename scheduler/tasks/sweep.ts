@@ -19,6 +19,8 @@ import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
 import { RANK } from './state.ts';
 
 const EVERY_MS = 15_000;
+/** While whole pages of jobs are queued again, after Redis lost them, the next page follows this soon. */
+const NEXT_PAGE_MS = 50;
 const UNCHANGED_MS = 10_000;
 /** A job may be on its way between two places for a moment; a row this old without a job has lost it. */
 const GONE_AFTER_MS = 60_000;
@@ -74,27 +76,33 @@ export class TaskSweep {
   }
 
   async #loop(): Promise<void> {
-    while (await sleep(EVERY_MS, this.#abort.signal)) {
+    let restMs = EVERY_MS;
+    while (await sleep(restMs, this.#abort.signal)) {
+      restMs = EVERY_MS;
       if (!this.#parts.isLeader()) continue;
       try {
-        await this.round();
+        if (await this.round()) restMs = NEXT_PAGE_MS;
       } catch (error) {
         this.#parts.log.warn({ err: error }, 'task sweep failed, trying again later');
       }
     }
   }
 
-  async round(): Promise<void> {
+  /** @returns true when jobs of this page were lost and another page follows: the rest need not wait */
+  async round(): Promise<boolean> {
     const { clock, queues, onReturned } = this.#parts;
     const open = await this.#next();
-    for (const row of open) await this.#look(row);
+    let again = 0;
+    for (const row of open) if (await this.#look(row)) again += 1;
     for (const queue of new Set(open.filter((row) => row.status !== 'RUNNING').map((row) => row.queue)))
       onReturned(queue);
-    if (clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return;
+    const more = again > 0 && this.#after !== undefined;
+    if (more || clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return more;
     for (const queue of new Set([...open.map((row) => row.queue), ...(await this.#withActive())])) {
       const returned = await queues.scanStalled(queue);
       if (returned.length > 0) onReturned(queue);
     }
+    return false;
   }
 
   /** A job whose end was recorded and never reached its queue is active there for ever, without an open row, and counts as work that is left. */
@@ -115,23 +123,25 @@ export class TaskSweep {
     return page;
   }
 
-  async #look(row: TaskRow): Promise<void> {
+  /** @returns true when its job was lost and is queued again */
+  async #look(row: TaskRow): Promise<boolean> {
     const { queues, records, clock, ender } = this.#parts;
     // The row may lag behind what Redis knows already.
     const record = await records.read(row.taskId);
-    if (record === undefined || record.rank >= 3) return;
+    if (record === undefined || record.rank >= 3) return false;
     const job = await queues.read(row.queue, row.taskId);
     if (job === undefined) {
       const unchangedMs = clock.nowMs() - row.updatedAtMs;
       if (unchangedMs >= LEFT_AFTER_MS && (await this.#isLeft(record))) await this.#endLeft(record);
-      else if (unchangedMs >= GONE_AFTER_MS) await this.#jobGone(record);
-      return;
+      else if (unchangedMs >= GONE_AFTER_MS) return await this.#jobGone(record);
+      return false;
     }
     if (job.sync && !(await this.#parts.isAlive(job.replica))) {
       await ender.takeOut(row.queue, job, CALLER_GONE);
     } else if (!job.sync && clock.nowMs() > job.deadlineMs) {
       await ender.takeOut(row.queue, job, EXPIRED);
     }
+    return false;
   }
 
   /** A synchronous task that waits nowhere, for a caller who is gone with his replica: whoever took it out of its queue died before he wrote how it ended. */
@@ -160,26 +170,26 @@ export class TaskSweep {
     log.info({ taskId: record.taskId }, 'a task that its runner abandoned is over');
   }
 
-  /** Nobody holds it and no queue has it. An asynchronous task was promised: it is queued again. A synchronous one has lost its caller. */
-  async #jobGone(record: TaskRecord): Promise<void> {
+  /** Nobody holds it and no queue has it. An asynchronous task was promised: it is queued again (true). A synchronous one has lost its caller. */
+  async #jobGone(record: TaskRecord): Promise<boolean> {
     const { records, changes, clock, leases, jobOf, queues, onReturned, log, ender } = this.#parts;
     const waits = record.status !== 'RUNNING';
     // The replica its caller waits on adds it again, or ends it at the wait limit.
-    if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return;
-    if (this.#parts.mayRebuild?.() === false || this.#parts.attempts.current(record.taskId) !== undefined) return;
+    if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return false;
+    if (this.#parts.mayRebuild?.() === false || this.#parts.attempts.current(record.taskId) !== undefined) return false;
     const foreignUntilMs = await leases.foreignUntil(record.taskId);
     if (foreignUntilMs !== undefined && !waits && clock.nowMs() > foreignUntilMs) {
       await this.#abandoned(record);
-      return;
+      return false;
     }
     const held = foreignUntilMs === undefined ? await leases.isHeld(record.taskId) : clock.nowMs() < foreignUntilMs;
-    if (held) return;
+    if (held) return false;
     // A job goes together with its record: the end may have come between the two looks.
     const now = await records.read(record.taskId);
-    if (now !== undefined && now.rank >= 3) return;
+    if (now !== undefined && now.rank >= 3) return false;
     if (!record.sync && waits && clock.nowMs() > record.deadlineMs) {
       await changes.applied(record.status, 'expire', finalRecordOf(record, 'EXPIRED', 'expired', clock.nowMs()));
-      return;
+      return false;
     }
     const text = record.sync ? undefined : await jobOf(record.taskId);
     if (text !== undefined) {
@@ -187,12 +197,13 @@ export class TaskSweep {
       await queues.addAgain(record.queue, { ...parseTaskJob(text), attempts: record.attempt });
       log.warn({ taskId: record.taskId }, 'a task whose job was lost is queued again');
       onReturned(record.queue);
-      return;
+      return true;
     }
     const ended = finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs());
-    if (!(await changes.applied(record.status, 'fail', ended))) return;
+    if (!(await changes.applied(record.status, 'fail', ended))) return false;
     await ender.answerFrom(ended);
     log.info({ taskId: record.taskId }, 'abandoned task ended');
+    return false;
   }
 }
 

@@ -185,10 +185,13 @@ describe('Redis data lost', () => {
     const data = dataOf(one);
     await data.look();
     let wakes = 0;
+    const presence = new Presence({ redis: one.client, keys: one.keys, instance: newInstanceId(), log: quiet });
+    await presence.start();
     const rebuild = new Rebuild({
       data,
       queues: one.queues,
       tasks: one.tasks,
+      presence,
       olderJobs: { sweep: () => Promise.resolve(0) },
       recentQueues: () => Promise.resolve([]),
       clock: systemClock,
@@ -202,6 +205,8 @@ describe('Redis data lost', () => {
     await data.look();
     await waitFor(() => wakes === 1, 'it is rebuilt');
     rebuild.stop();
+    expect(await one.client.scard(one.keys.instances)).toBe(1);
+    await presence.stop();
     // Its settings stand before the next add, and whoever asks finds out who runs what.
     expect(await one.client.hget(`${one.keys.prefix}:${target.queue}:meta`, 'opts.maxLenEvents')).toBe('0');
     expect(await one.leases.read(running)).toMatchObject({ attempt: 1, containerId: order.containerId });

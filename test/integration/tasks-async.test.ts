@@ -353,6 +353,18 @@ describe('the sweep', () => {
     for (let rounds = 0; rounds < 4; rounds += 1) await one.sweep.round();
     for (const taskId of expired) expect((await one.records.read(taskId))?.status).toBe('EXPIRED');
   });
+
+  test('goes on at once while whole pages of lost jobs are queued again', async ({ start }) => {
+    const one = await start({ batch: 2 });
+    const target = aQueueTarget();
+    for (let index = 0; index < 5; index += 1) await put(one, target);
+    await age(one, 70);
+    await one.client.flushall();
+    const mores = [await one.sweep.round(), await one.sweep.round(), await one.sweep.round()];
+    expect(mores).toEqual([true, true, false]);
+    expect((await one.queues.depth(target.queue)).waiting).toBe(5);
+    expect(await one.sweep.round()).toBe(false);
+  });
 });
 
 describe('StartTask and EndTask of runners that are not ours', () => {
