@@ -36,9 +36,11 @@ test('the embedded database cuts its log and uses the room of deleted rows again
     await waitFor(async () => (await toReplay()) < 64 * MIB, 'a checkpoint', 30_000);
 
     const size = await one("select pg_table_size('filled')");
+    // The count of dead rows is told late: only a vacuum after the delete says that there is one.
+    const vacuums = "select vacuum_count from pg_stat_user_tables where relname = 'filled'";
+    const before = await one(vacuums);
     await db.query('delete from filled');
-    const vacuumed = "select count(*) from pg_stat_user_tables where relname = 'filled' and n_dead_tup = 0";
-    await waitFor(async () => (await one(vacuumed)) === 1, 'a vacuum', 30_000);
+    await waitFor(async () => (await one(vacuums)) > before, 'a vacuum', 30_000);
     for (let from = 0; from < 100_000; from += 10_000) await fill(from);
     expect(await one("select pg_table_size('filled')")).toBeLessThan(1.1 * size);
   } finally {

@@ -150,6 +150,7 @@ export function killAgent(world: World, at: number): void {
   drop(world, machine);
   machine.attended.clear();
   machine.wanted = undefined;
+  machine.instance += 1;
 }
 
 /** The host restarts: every container has exited, what ran in them is gone without a word. */

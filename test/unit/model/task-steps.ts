@@ -85,6 +85,7 @@ export function dispatch(world: World, at: number, random: number): void {
     number: job.starts,
     containerId: row.id,
     machine: machine.id,
+    instance: machine.instance,
     revoked: false,
   };
   world.attempts.set(token, attempt);
@@ -189,7 +190,7 @@ function adopt(world: World, machine: Machine, task: Task, token: string, contai
   const { lease, job } = task;
   if (lease === null || lease.machine !== machine.id || numberOf(lease.lock) !== numberOf(token)) return undefined;
   if (job !== undefined && job.lock !== null && job.lock !== lease.lock) return undefined;
-  const attempt: Attempt = { taskId: task.id, token, revoked: false, ...lease, containerId };
+  const attempt: Attempt = { taskId: task.id, token, revoked: false, instance: undefined, ...lease, containerId };
   world.attempts.set(token, attempt);
   tell(world, 'adopted', `${token} of ${task.id}`);
   return attempt;
@@ -222,7 +223,7 @@ function giveBack(world: World, task: Task, attempt: Attempt): void {
   tell(world, 'given back', task.id);
 }
 
-/** A machine's stream came again: what it runs is taken over, what it does not know never reached it. */
+/** A machine's stream came again: what it runs is taken over; what it does not know never reached it, or was lost with the agent before. */
 export function hearLive(world: World, machine: Machine): void {
   const live = new Set<string>();
   for (const container of machine.engine) {
@@ -234,7 +235,10 @@ export function hearLive(world: World, machine: Machine): void {
   }
   for (const attempt of [...world.attempts.values()]) {
     if (attempt.machine !== machine.id || live.has(attempt.token) || machine.results.has(attempt.token)) continue;
-    if (!attempt.revoked) giveBack(world, must(world.tasks.get(attempt.taskId)), attempt);
+    const task = must(world.tasks.get(attempt.taskId));
+    // The same agent never had it; one that started anew may have lost it with its host.
+    if (!attempt.revoked && attempt.instance === machine.instance) giveBack(world, task, attempt);
+    else if (!attempt.revoked) end(world, task, attempt, 'lost', false);
     forget(world, attempt);
   }
 }

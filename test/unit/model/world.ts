@@ -74,6 +74,8 @@ export interface Machine {
   suspectSinceMs: number;
   // The agent: its link, its journal (which outlives it), its memory of this session.
   session: number;
+  /** New at every start of the agent. */
+  instance: number;
   linked: boolean;
   revision: number;
   readonly journal: Map<string, JournalEntry>;
@@ -94,6 +96,8 @@ export interface Attempt {
   readonly number: number;
   readonly containerId: string;
   readonly machine: string;
+  /** The agent that it was sent to; undefined: adopted, so it did reach one. */
+  readonly instance: number | undefined;
   revoked: boolean;
 }
 
@@ -301,6 +305,7 @@ function aMachine(id: string, cores: number, models: readonly string[]): Machine
     conditions: [],
     suspectSinceMs: 0,
     session: 1,
+    instance: 1,
     linked: true,
     revision: 0,
     journal: new Map(),
