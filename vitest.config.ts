@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-/** unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole daemons. One file at a time where real engines are shared. */
+/** unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole daemons. Daemons have the machine to themselves: one e2e file at a time. */
 export default defineConfig({
   test: {
     projects: [
@@ -19,7 +19,8 @@ export default defineConfig({
           environment: 'node',
           testTimeout: 60_000,
           hookTimeout: 120_000,
-          fileParallelism: false,
+          // Each file has engines and directories of its own, and most wait more than they work.
+          maxWorkers: 2,
         },
       },
       {
