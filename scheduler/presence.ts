@@ -2,7 +2,7 @@
 // is the leader's, which alone takes its name off the list, so that the next leader finds what this one did not finish.
 import type { Redis } from 'ioredis';
 import type { InstanceId } from '#shared/domain/ids.ts';
-import { sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Keys } from './queues/keys.ts';
 
@@ -57,23 +57,14 @@ export class Presence {
 
   async start(): Promise<void> {
     await this.#renew();
-    void this.#loop();
+    const round = (): Promise<void> => this.#renew();
+    void repeat(RENEW_MS, this.#abort.signal, round, (error) => this.#log.warn({ err: error }, 'presence not renewed'));
   }
 
   async stop(): Promise<void> {
     this.#abort.abort();
     await this.#redis.del(this.#keys.presence(this.#instance));
     await this.#redis.srem(this.#keys.instances, this.#instance);
-  }
-
-  async #loop(): Promise<void> {
-    while (await sleep(RENEW_MS, this.#abort.signal)) {
-      try {
-        await this.#renew();
-      } catch (error) {
-        this.#log.warn({ err: error }, 'presence not renewed');
-      }
-    }
   }
 
   /** Redis lost its data: present again at once, so that nobody takes our callers for gone. */

@@ -26,6 +26,24 @@ export async function sleep(ms: number, signal?: AbortSignal): Promise<boolean> 
   }
 }
 
+/**
+ * Runs `round` again and again, each time `everyMs` after the one before has ended and so never two at once, until the signal aborts. A round that fails is told to `onFailed` and ends nothing.
+ */
+export async function repeat(
+  everyMs: number,
+  signal: AbortSignal,
+  round: () => unknown,
+  onFailed: (error: unknown) => void,
+): Promise<void> {
+  while (await sleep(everyMs, signal)) {
+    try {
+      await round();
+    } catch (error) {
+      onFailed(error);
+    }
+  }
+}
+
 /** Rejects with `onTimeout()` when `work` takes longer; the timer never keeps the process alive. */
 export async function withDeadline<T>(work: Promise<T>, ms: number, onTimeout: () => Error): Promise<T> {
   let timer: NodeJS.Timeout | undefined;

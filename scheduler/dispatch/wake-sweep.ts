@@ -1,7 +1,7 @@
 // Lost wake-ups: every 30 s each replica looks at the depths of the queues it has containers for, in one round trip, and wakes those in which something waits or is put off. It also finds the due times that a
 // restart forgot: a fetch that finds nothing ready tells when the next job is.
 import type { QueueName } from '#shared/domain/ids.ts';
-import { sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 
@@ -28,21 +28,15 @@ export class WakeSweep {
   }
 
   start(): void {
-    void this.#loop();
+    const { everyMs = EVERY_MS, log } = this.#parts;
+    const round = (): Promise<void> => this.round();
+    void repeat(everyMs, this.#abort.signal, round, (error) =>
+      log.info({ err: error }, 'queues not looked at for lost wake-ups, trying again'),
+    );
   }
 
   stop(): void {
     this.#abort.abort();
-  }
-
-  async #loop(): Promise<void> {
-    while (await sleep(this.#parts.everyMs ?? EVERY_MS, this.#abort.signal)) {
-      try {
-        await this.round();
-      } catch (error) {
-        this.#parts.log.info({ err: error }, 'queues not looked at for lost wake-ups, trying again');
-      }
-    }
   }
 
   async round(): Promise<void> {

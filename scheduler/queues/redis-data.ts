@@ -2,7 +2,7 @@
 // process that is a new one may have come back with older data. Each time the generation grows: what was learned of the queues before counts no more, and listeners rebuild what is theirs.
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
-import { sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Keys } from './keys.ts';
 
@@ -55,22 +55,18 @@ export class RedisData {
     await this.look().catch((error: unknown) => {
       this.#log.warn({ err: error }, 'the marker of Redis is not known yet');
     });
-    void this.#loop();
+    // Where Redis is not there, the look after the reconnect tells.
+    void repeat(
+      this.#everyMs,
+      this.#abort.signal,
+      () => this.look(),
+      () => undefined,
+    );
   }
 
   stop(): void {
     this.#abort.abort();
     this.#client.off('ready', this.#onReady);
-  }
-
-  async #loop(): Promise<void> {
-    while (await sleep(this.#everyMs, this.#abort.signal)) {
-      try {
-        await this.look();
-      } catch {
-        // Not there: the look after the reconnect tells.
-      }
-    }
   }
 
   /** One look; the loop's, and the tests'. @throws when Redis does not answer */

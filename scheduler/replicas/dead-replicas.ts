@@ -1,7 +1,7 @@
 // What a dead scheduler process left, seen to by the leader: machines whose link it held are SUSPECT until they redial, and jobs that it fetched and never sent go back to their queues at once. What it
 // had sent goes on in its containers, and is adopted by whichever replica their agents dial. Its name stays on the list of replicas until this is done, so that the next leader finds it.
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
-import { sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { Leases } from '../dispatch/leases.ts';
@@ -36,21 +36,14 @@ export class DeadReplicas {
   }
 
   start(): void {
-    void this.#loop();
+    const round = (): Promise<void> => this.round();
+    void repeat(EVERY_MS, this.#abort.signal, round, (error) =>
+      this.#parts.log.warn({ err: error }, 'what dead replicas left is not seen to yet'),
+    );
   }
 
   stop(): void {
     this.#abort.abort();
-  }
-
-  async #loop(): Promise<void> {
-    while (await sleep(EVERY_MS, this.#abort.signal)) {
-      try {
-        await this.round();
-      } catch (error) {
-        this.#parts.log.warn({ err: error }, 'what dead replicas left is not seen to yet');
-      }
-    }
   }
 
   /** One round; the timer's, and the tests'. */

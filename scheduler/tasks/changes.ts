@@ -34,29 +34,27 @@ export class Changes {
    * @returns false: refused, nothing was written
    */
   apply(from: TaskStatus, events: TaskEvent | readonly TaskEvent[], record: TaskRecord, soon = false): boolean {
-    let status: TaskStatus = from;
-    for (const event of typeof events === 'string' ? [events] : events) {
-      const next = moveOf(status, event);
-      if (next === undefined) return this.#refuse(status, event, record);
-      status = next;
-    }
-    this.#check(status, record);
+    if (!this.#mayBecome(from, typeof events === 'string' ? [events] : events, record)) return false;
     this.#write(record, soon);
     return true;
   }
 
   /** Like {@link apply}; resolves when Redis has the record or keeps it for another try. */
   async applied(from: TaskStatus, event: TaskEvent, record: TaskRecord): Promise<boolean> {
-    const next = moveOf(from, event);
-    if (next === undefined) return this.#refuse(from, event, record);
-    this.#check(next, record);
+    if (!this.#mayBecome(from, [event], record)) return false;
     await this.#records.append(record);
     return true;
   }
 
-  /** @throws TypeError */
-  #check(status: TaskStatus, record: TaskRecord): void {
-    if (status === record.status) return;
+  /** Asks the table, one event after the other; what it refuses is counted and logged. @throws TypeError when the record says another status than they lead to */
+  #mayBecome(from: TaskStatus, events: readonly TaskEvent[], record: TaskRecord): boolean {
+    let status: TaskStatus = from;
+    for (const event of events) {
+      const next = moveOf(status, event);
+      if (next === undefined) return this.#refuse(status, event, record);
+      status = next;
+    }
+    if (status === record.status) return true;
     throw new TypeError(`task ${record.taskId} cannot be recorded as ${record.status}: it is ${status}`);
   }
 

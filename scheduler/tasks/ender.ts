@@ -139,17 +139,21 @@ export class Ender {
   /** Counted as lost while its machine talks: told to end, its slot stays taken until its agent says so. */
   abandon(attempt: Attempt): Promise<boolean> {
     if (attempt.ending !== undefined) return attempt.ending;
-    attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, 'superseded');
-    this.#parts.attempts.revoke(attempt);
+    this.#supersede(attempt);
     return this.lost(attempt, false);
   }
 
   /** It did not begin: like {@link abandon}, and no budget is touched. */
   takeBack(attempt: Attempt, failureReason: string): Promise<boolean> {
     if (attempt.ending !== undefined) return attempt.ending;
+    this.#supersede(attempt);
+    return this.backToQueue(attempt, failureReason);
+  }
+
+  /** Told to end; its slot stays taken until its agent says so. */
+  #supersede(attempt: Attempt): void {
     attempt.container?.link?.cancel(attempt.job.taskId, attempt.token, 'superseded');
     this.#parts.attempts.revoke(attempt);
-    return this.backToQueue(attempt, failureReason);
   }
 
   /** It is counted as over, and its agent has not said so: what it completes all the same may still count. */

@@ -1,7 +1,7 @@
 // Inputs above 64 KiB lie in the object store under the id of their task and go when it ends. In rare cases nobody is left who knows of them: a runner that is not ours ended the task, its job was lost, the
 // store did not answer when it was to be refused. The leader looks for them now and then: an input older than the grace whose task has ended or was never known goes.
 import type { TaskId } from '#shared/domain/ids.ts';
-import { sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -33,22 +33,15 @@ export class InputSweep {
   }
 
   start(): void {
-    void this.#loop();
+    const { isLeader, log } = this.#parts;
+    const round = (): unknown => isLeader() && this.round();
+    void repeat(EVERY_MS, this.#abort.signal, round, (error) =>
+      log.warn({ err: error }, 'inputs without a task not looked for, trying again in an hour'),
+    );
   }
 
   stop(): void {
     this.#abort.abort();
-  }
-
-  async #loop(): Promise<void> {
-    while (await sleep(EVERY_MS, this.#abort.signal)) {
-      if (!this.#parts.isLeader()) continue;
-      try {
-        await this.round();
-      } catch (error) {
-        this.#parts.log.warn({ err: error }, 'inputs without a task not looked for, trying again in an hour');
-      }
-    }
   }
 
   /** @returns how many inputs went @throws when a store does not answer */

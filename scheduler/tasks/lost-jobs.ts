@@ -1,7 +1,7 @@
 // Synchronous tasks that were never sent and whose job is gone with the data of Redis: the replica their caller waits on adds them again under their id. Only what nobody has and nobody ever said to run;
 // and only after so long that every replica has written again what it runs, because a synchronous task never runs twice.
 import type { TaskId } from '#shared/domain/ids.ts';
-import { sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Waiting } from '../dispatch/replies.ts';
 import type { TaskContext } from './task-parts.ts';
@@ -20,18 +20,11 @@ export class LostJobs {
   }
 
   start(): void {
-    void this.#loop();
-  }
-
-  async #loop(): Promise<void> {
     const { graces, signal, log } = this.#tasks;
-    while (await sleep(Math.min(LOOK_EVERY_MS, graces.goneMs), signal)) {
-      try {
-        await this.look();
-      } catch (error) {
-        log.info({ err: error }, 'jobs of waiting callers not looked at, trying again');
-      }
-    }
+    const round = (): Promise<void> => this.look();
+    void repeat(Math.min(LOOK_EVERY_MS, graces.goneMs), signal, round, (error) =>
+      log.info({ err: error }, 'jobs of waiting callers not looked at, trying again'),
+    );
   }
 
   /** One round over the callers who wait here. */

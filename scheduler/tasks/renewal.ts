@@ -1,5 +1,5 @@
 // Locks and leases of every attempt this replica has, renewed on time whatever the machines say meanwhile.
-import { sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import { LOCK_MS } from '../queues/task-queues.ts';
 import type { Attempt } from './attempts.ts';
@@ -17,20 +17,14 @@ export class Renewal {
   }
 
   start(): void {
-    void this.#loop();
+    const { signal, log } = this.#tasks;
+    const round = (): Promise<void> => this.#round();
+    void repeat(RENEW_EVERY_MS, signal, round, (error) =>
+      log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s'),
+    );
   }
 
   /** Locks and leases of everything that runs, every 30 s, whatever the machines say meanwhile. */
-  async #loop(): Promise<void> {
-    while (await sleep(RENEW_EVERY_MS, this.#tasks.signal)) {
-      try {
-        await this.#round();
-      } catch (error) {
-        this.#tasks.log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s');
-      }
-    }
-  }
-
   async #round(): Promise<void> {
     const { attempts, queues, leases } = this.#tasks;
     const all = [...attempts.all()];

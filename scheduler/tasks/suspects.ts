@@ -1,7 +1,7 @@
 // Locks and leases of attempts on machines that do not talk just now, and that no replica has in hand: whoever sent them may be gone, and their machine may redial any replica. The leader renews them until
 // the machine is back (its replica adopts them) or LOST (then they are given back, or end).
 import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import { sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import { LOCK_MS } from '../queues/task-queues.ts';
@@ -33,22 +33,15 @@ export class Suspects {
   }
 
   start(): void {
-    void this.#loop();
+    const { isLeader, log } = this.#parts;
+    const round = (): unknown => isLeader() && this.round();
+    void repeat(EVERY_MS, this.#abort.signal, round, (error) =>
+      log.warn({ err: error }, 'locks of suspect machines not renewed, trying again in 30 s'),
+    );
   }
 
   stop(): void {
     this.#abort.abort();
-  }
-
-  async #loop(): Promise<void> {
-    while (await sleep(EVERY_MS, this.#abort.signal)) {
-      if (!this.#parts.isLeader()) continue;
-      try {
-        await this.round();
-      } catch (error) {
-        this.#parts.log.warn({ err: error }, 'locks of suspect machines not renewed, trying again in 30 s');
-      }
-    }
   }
 
   /** @returns how many attempts were renewed */
