@@ -1,6 +1,7 @@
 // The command line of `npm run bench`.
 import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import type { ParseArgsConfig } from 'node:util';
 
 export const SUITES = [
   'warm',
@@ -38,7 +39,15 @@ const DEFAULT_JSON = 'bench/results/latest.jsonl';
 
 /** @throws UsageError naming the option */
 export function parseOptions(args: readonly string[]): BenchOptions {
-  const { values } = parseStrictly(args);
+  const values = parseStrictly(args, {
+    quick: { type: 'boolean' },
+    only: { type: 'string' },
+    rounds: { type: 'string' },
+    json: { type: 'string' },
+    'max-outside': { type: 'string' },
+    gate: { type: 'boolean' },
+    profile: { type: 'string' },
+  });
   const isQuick = values.quick === true;
   return {
     suites: suitesOf(values.only),
@@ -51,22 +60,10 @@ export function parseOptions(args: readonly string[]): BenchOptions {
   };
 }
 
-function parseStrictly(args: readonly string[]) {
+/** The options given, each at most once and none that is not known. @throws UsageError */
+export function parseStrictly<T extends NonNullable<ParseArgsConfig['options']>>(args: readonly string[], options: T) {
   try {
-    return parseArgs({
-      args: [...args],
-      strict: true,
-      allowPositionals: false,
-      options: {
-        quick: { type: 'boolean' },
-        only: { type: 'string' },
-        rounds: { type: 'string' },
-        json: { type: 'string' },
-        'max-outside': { type: 'string' },
-        gate: { type: 'boolean' },
-        profile: { type: 'string' },
-      },
-    });
+    return parseArgs({ args: [...args], strict: true, allowPositionals: false, options }).values;
   } catch (error) {
     throw new UsageError(error instanceof Error ? error.message : String(error), { cause: error });
   }
@@ -83,7 +80,14 @@ function suitesOf(text: string | undefined): readonly SuiteName[] {
   return SUITES.filter((suite) => asked.includes(suite));
 }
 
-function wholeNumber(name: string, text: string | undefined, fallback: number, min: number, max: number): number {
+/** @throws UsageError naming the option */
+export function wholeNumber(
+  name: string,
+  text: string | undefined,
+  fallback: number,
+  min: number,
+  max: number,
+): number {
   if (text === undefined) return fallback;
   const value = Number(text);
   if (!/^[0-9]+$/.test(text) || value < min || value > max)

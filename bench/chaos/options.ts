@@ -1,6 +1,5 @@
 // The command line of `npm run chaos`.
-import { parseArgs } from 'node:util';
-import { UsageError } from '../options.ts';
+import { parseStrictly, UsageError, wholeNumber } from '../options.ts';
 
 export interface ChaosOptions {
   readonly rounds: number;
@@ -22,35 +21,22 @@ const SETTLE_S = 420;
 
 /** @throws UsageError naming the option */
 export function parseChaosOptions(args: readonly string[]): ChaosOptions {
-  const { values } = parseStrictly(args);
+  const values = parseStrictly(args, {
+    rounds: { type: 'string' },
+    stores: { type: 'string' },
+    kill: { type: 'string' },
+    settle: { type: 'string' },
+    json: { type: 'string' },
+    'keep-logs': { type: 'string' },
+  });
   return {
-    rounds: wholeNumber('--rounds', values.rounds, 50, 1000),
+    rounds: wholeNumber('--rounds', values.rounds, 50, 1, 1000),
     stores: oneOf('--stores', values.stores, ['embedded', 'servers']),
     kill: oneOf('--kill', values.kill, ['scheduler', 'redis']),
-    settleMs: wholeNumber('--settle', values.settle, SETTLE_S, 3600) * 1000,
+    settleMs: wholeNumber('--settle', values.settle, SETTLE_S, 1, 3600) * 1000,
     jsonPath: values.json ?? DEFAULT_JSON,
     keepLogsIn: values['keep-logs'],
   };
-}
-
-function parseStrictly(args: readonly string[]) {
-  try {
-    return parseArgs({
-      args: [...args],
-      strict: true,
-      allowPositionals: false,
-      options: {
-        rounds: { type: 'string' },
-        stores: { type: 'string' },
-        kill: { type: 'string' },
-        settle: { type: 'string' },
-        json: { type: 'string' },
-        'keep-logs': { type: 'string' },
-      },
-    });
-  } catch (error) {
-    throw new UsageError(error instanceof Error ? error.message : String(error), { cause: error });
-  }
 }
 
 /** The first is the default. */
@@ -59,12 +45,4 @@ function oneOf<T extends string>(name: string, text: string | undefined, choices
   if (found === undefined)
     throw new UsageError(`${name}: must be ${choices.join(' or ')}, got ${JSON.stringify(text)}`);
   return found;
-}
-
-function wholeNumber(name: string, text: string | undefined, fallback: number, most: number): number {
-  if (text === undefined) return fallback;
-  const value = Number(text);
-  if (!/^[0-9]{1,6}$/.test(text) || value < 1 || value > most)
-    throw new UsageError(`${name}: must be a whole number from 1 to ${most}, got ${JSON.stringify(text)}`);
-  return value;
 }

@@ -1,6 +1,5 @@
 // The command line of `npm run soak`.
-import { parseArgs } from 'node:util';
-import { UsageError } from '../options.ts';
+import { parseStrictly, UsageError } from '../options.ts';
 
 export interface SoakOptions {
   /** Of load that counts, after the warm-up. */
@@ -16,31 +15,18 @@ const DEFAULT_JSON = 'bench/results/soak.jsonl';
 
 /** @throws UsageError naming the option */
 export function parseSoakOptions(args: readonly string[]): SoakOptions {
-  const { values } = parseStrictly(args);
+  const values = parseStrictly(args, {
+    minutes: { type: 'string' },
+    'warm-up': { type: 'string' },
+    json: { type: 'string' },
+    'keep-logs': { type: 'string' },
+  });
   return {
     minutes: minutesOf('--minutes', values.minutes, 10),
     warmUpMinutes: minutesOf('--warm-up', values['warm-up'], 1),
     jsonPath: values.json ?? DEFAULT_JSON,
     keepLogsIn: values['keep-logs'],
   };
-}
-
-function parseStrictly(args: readonly string[]) {
-  try {
-    return parseArgs({
-      args: [...args],
-      strict: true,
-      allowPositionals: false,
-      options: {
-        minutes: { type: 'string' },
-        'warm-up': { type: 'string' },
-        json: { type: 'string' },
-        'keep-logs': { type: 'string' },
-      },
-    });
-  } catch (error) {
-    throw new UsageError(error instanceof Error ? error.message : String(error), { cause: error });
-  }
 }
 
 function minutesOf(name: string, text: string | undefined, fallback: number): number {

@@ -1,6 +1,6 @@
 /**
  * An agent without a machine: it speaks the real protocol of the link over gRPC (joins with a token, verifies the CA, redials, acknowledges, keeps results until they are acknowledged) and its
- * containers are entries of a map that "run" tasks by a function. Many fit in one process; tests and benchmarks use it where the machine is not the subject. It knows several schedulers and dials
+ * containers are entries of a map that "run" tasks by a function. Many fit in one process; tests use it where the machine is not the subject (benchmarks have one that does less and costs less: bench/simulated/agent.ts). It knows several schedulers and dials
  * another one when its link ends, as behind a load balancer.
  */
 import { randomBytes, randomUUID } from 'node:crypto';

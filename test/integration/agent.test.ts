@@ -250,8 +250,16 @@ def handler():
   expect(performance.now() - from).toBeGreaterThan(700);
 });
 
+/** Told to stop, with a long grace, while its `on_start` runs. @returns what its agent says of it when it is gone */
+async function stoppedInItsStart({ world, deploy }: Started, source: string) {
+  const assignment = await deploy(source, { onStart: 'app:start' });
+  world.scheduler.desire([assignment]);
+  await until('on_start to run', () => world.scheduler.records.some(({ line }) => line === 'on_start runs'));
+  world.scheduler.desire([{ ...assignment, stop: true, graceMs: 60_000, stopReason: 'user_stop' }]);
+  return await world.scheduler.phase(assignment.containerId, 'removed');
+}
+
 test('a container that is only starting hears a TERM that follows one it lost', async ({ started }) => {
-  const { world, deploy } = started;
   // As the kernel does it with what comes before the container's init is there: the first is dropped.
   const source = `
 import os, signal, time
@@ -264,18 +272,12 @@ def start():
 def handler():
     return 1
 `;
-  const assignment = await deploy(source, { onStart: 'app:start' });
-  world.scheduler.desire([assignment]);
-  await until('on_start to run', () => world.scheduler.records.some(({ line }) => line === 'on_start runs'));
-  world.scheduler.desire([{ ...assignment, stop: true, graceMs: 60_000, stopReason: 'user_stop' }]);
-  const removed = await world.scheduler.phase(assignment.containerId, 'removed');
-  expect(removed).toMatchObject({ reason: 'user_stop', exitCode: 3 });
+  expect(await stoppedInItsStart(started, source)).toMatchObject({ reason: 'user_stop', exitCode: 3 });
 });
 
 test('a container that is only starting and ignores TERM is killed long before its grace is over', async ({
   started,
 }) => {
-  const { world, deploy } = started;
   const source = `
 import signal, time
 def start():
@@ -285,12 +287,7 @@ def start():
 def handler():
     return 1
 `;
-  const assignment = await deploy(source, { onStart: 'app:start' });
-  world.scheduler.desire([assignment]);
-  await until('on_start to run', () => world.scheduler.records.some(({ line }) => line === 'on_start runs'));
-  world.scheduler.desire([{ ...assignment, stop: true, graceMs: 60_000, stopReason: 'user_stop' }]);
-  const removed = await world.scheduler.phase(assignment.containerId, 'removed');
-  expect(removed).toMatchObject({ reason: 'user_stop', exitCode: 137 });
+  expect(await stoppedInItsStart(started, source)).toMatchObject({ reason: 'user_stop', exitCode: 137 });
 });
 
 test('a start that is taken back at any moment leaves nothing behind for its whole grace', async ({

@@ -2,7 +2,6 @@
 /* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
-import type { Clock } from '#shared/clock.ts';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
@@ -28,18 +27,9 @@ import type { QueueDepth, TaskQueues } from '#scheduler/queues/task-queues.ts';
 import type { Db } from '#scheduler/store/db.ts';
 import { breakerOf } from '#scheduler/store/queries/breakers.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
+import { TestClock } from '../helpers/test-clock.ts';
 import { aDb, aStub, aWorkspace } from './store-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
-
-export class TestClock implements Clock {
-  aheadMs = 0;
-  nowMs(): number {
-    return Date.now() + this.aheadMs;
-  }
-  monotonicMs(): number {
-    return performance.now() + this.aheadMs;
-  }
-}
 
 export class World {
   readonly clock = new TestClock();

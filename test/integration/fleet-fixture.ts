@@ -7,7 +7,6 @@ import { Readable } from 'node:stream';
 import { credentials, Metadata } from '@grpc/grpc-js';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import { expect } from 'vitest';
-import type { Clock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
@@ -39,20 +38,10 @@ import { LogSink } from '#scheduler/logs/log-sink.ts';
 import { createSealer } from '#scheduler/secrets/seal.ts';
 import type { Db } from '#scheduler/store/db.ts';
 import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
+import { TestClock } from '../helpers/test-clock.ts';
 import { aDb, aStub, aWorkspace } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
-
-/** Time as the test tells it. */
-export class TestClock implements Clock {
-  aheadMs = 0;
-  nowMs(): number {
-    return Date.now() + this.aheadMs;
-  }
-  monotonicMs(): number {
-    return performance.now() + this.aheadMs;
-  }
-}
 
 /** The scheduler as far as machines go, wired as main.ts wires it. */
 export interface Fleet {

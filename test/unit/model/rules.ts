@@ -21,6 +21,7 @@ import { mayReplace, RANK, TASK_TRANSITIONS, verdictOf } from '#scheduler/tasks/
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { Action } from '../../../agent/reconcile/plan.ts';
 import { plan } from '../../../agent/reconcile/plan.ts';
+import { aRequest } from '../placement/made.ts';
 import type { Job, Machine, Observed, Queue, RecordOf, Row, Task, World } from './world.ts';
 import { holdsResources, queueOf } from './world.ts';
 
@@ -73,23 +74,15 @@ function candidate(world: World, machine: Machine): PlacementMachine {
   };
 }
 
-const requestOf = (queue: Queue, row: Row): PlacementRequest => ({
-  workspaceId: 'w',
-  poolName: '',
-  cpuMillicores: queue.cpu,
-  memoryBytes: queue.memory,
-  gpu: queue.gpu,
-  gpuCount: queue.gpuCount,
-  image: '',
-  diskBytes: 0,
-  imageOnlyOn: null,
-  arch: '',
-  volumeHomes: new Set(),
-  avoid: new Set(),
-  overQuota: false,
-  siblings: new Map(),
-  seed: row.id,
-});
+const requestOf = (queue: Queue, row: Row): PlacementRequest =>
+  aRequest({
+    workspaceId: 'w',
+    cpuMillicores: queue.cpu,
+    memoryBytes: queue.memory,
+    gpu: queue.gpu,
+    gpuCount: queue.gpuCount,
+    seed: row.id,
+  });
 
 export const place = (world: World, row: Row): Placement =>
   placeContainer(
