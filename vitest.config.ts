@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-/** unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole daemons. Daemons have the machine to themselves: one e2e file at a time. */
+/** unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole daemons. hosts: what takes longer than `npm test` may, one file at a time. */
 export default defineConfig({
   test: {
     projects: [
@@ -27,6 +27,16 @@ export default defineConfig({
         test: {
           name: 'e2e',
           include: ['test/e2e/**/*.test.ts'],
+          environment: 'node',
+          testTimeout: 180_000,
+          hookTimeout: 240_000,
+          maxWorkers: 2,
+        },
+      },
+      {
+        test: {
+          name: 'hosts',
+          include: ['test/hosts/**/*.test.ts'],
           environment: 'node',
           testTimeout: 180_000,
           hookTimeout: 240_000,

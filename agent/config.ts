@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { homedir, hostname } from 'node:os';
 import { join } from 'node:path';
 import type { Static } from 'typebox';
@@ -26,13 +27,25 @@ export const AgentSettings = Type.Object({
     }),
   ),
   LONGSHORE_JOIN_TOKEN: Type.Optional(
-    Type.String({ secret: true, description: 'the join token of CreateMachine, or none' }),
+    Type.String({
+      secret: true,
+      description:
+        'the join token of CreateMachine, or none; else the service credential `join-token`, else /etc/longshore-agent/join-token',
+    }),
   ),
   LONGSHORE_AGENT_METRICS_ADDRESS: Type.String({
     default: '127.0.0.1:9464',
     pattern: '^(\\[[0-9A-Fa-f:.]+\\]|[^:/]+):[0-9]{1,5}$',
-    description: 'host:port of the Prometheus page; port 0 picks one',
+    description:
+      'host:port of the Prometheus page; port 0 picks one. An address that others reach asks for a token or a certificate',
   }),
+  LONGSHORE_AGENT_METRICS_TOKEN: Type.Optional(
+    Type.String({ secret: true, minLength: 16, description: 'bearer without which the Prometheus page is not shown' }),
+  ),
+  LONGSHORE_AGENT_METRICS_TLS_CERT: Type.Optional(
+    Type.String({ description: 'PEM file, the certificate chain of the Prometheus page: HTTPS' }),
+  ),
+  LONGSHORE_AGENT_METRICS_TLS_KEY: Type.Optional(Type.String({ description: 'PEM file, the key of that certificate' })),
   LONGSHORE_BASE_IMAGE: Type.String({
     default: 'python:{version}-slim',
     description: 'image of stubs that name none; {version} is the Python version, such as 3.11',
@@ -51,15 +64,75 @@ export const AgentSettings = Type.Object({
   LONGSHORE_AGENT_MEMORY: Type.Optional(
     Type.Integer({ minimum: 64, maximum: 1 << 30, description: 'MiB of memory offered, instead of all of it' }),
   ),
+  LONGSHORE_NVIDIA_SMI: Type.String({
+    default: 'nvidia-smi',
+    description: 'the GPU tool, by name on the PATH or by its full path; without it the machine offers no GPU',
+  }),
+  LONGSHORE_EXCLUDED_GPUS: Type.String({
+    default: '',
+    pattern: '^$|^[^,\\s]+(\\s*,\\s*[^,\\s]+)*$',
+    description:
+      'GPUs that are not offered, by UUID (GPU-…, MIG-…) or PCI bus id (0000:3b:00.0), with commas between them',
+  }),
+  LONGSHORE_AGENT_ORPHAN_SECONDS: Type.Integer({
+    default: 300,
+    minimum: 1,
+    maximum: 86_400,
+    description: 'how long a container of this machine that nobody wants and no journal knows is left alone',
+  }),
   LONGSHORE_AGENT_NETWORK: Type.String({
     default: 'longshore',
     pattern: '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$',
     description: "name of the containers' bridge network",
   }),
+  LONGSHORE_AGENT_HOLDERS: Type.Integer({
+    default: 8,
+    minimum: 0,
+    maximum: 64,
+    description:
+      'network namespaces made ahead, each by a small waiting container of about 4 MiB: containers that join one start in half the time; 0: none',
+  }),
+  LONGSHORE_AGENT_OPEN_ADDRESSES: Type.Optional(
+    Type.String({
+      pattern: '^[0-9A-Fa-f:.]+(/[0-9]{1,3})?(,[0-9A-Fa-f:.]+(/[0-9]{1,3})?)*$',
+      description:
+        "addresses or ranges of this machine's own, separated by commas, that containers may reach; without it they reach none of its services",
+    }),
+  ),
   LONGSHORE_CODE_CACHE_BYTES: Type.Integer({
     default: 10 * 1024 ** 3,
     minimum: 0,
     description: 'unpacked code archives kept beyond those in use',
+  }),
+  LONGSHORE_SHARED_VOLUMES_DIR: Type.Optional(
+    Type.String({
+      pattern: '^/.',
+      description:
+        'a path that is mounted on every machine of the pool, where `shared` volumes are directories; best a folder inside the mount, so that it is missing when the mount is',
+    }),
+  ),
+  LONGSHORE_NFS_VOLUMES: Type.Optional(
+    Type.String({
+      pattern: '^(\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9_.-]+):/[^,]*$',
+      description: 'host:/export of an NFS server, where `nfs` volumes are directories; the engine mounts it',
+    }),
+  ),
+  LONGSHORE_NFS_OPTIONS: Type.String({
+    default: 'nfsvers=4,hard',
+    description: 'mount options of LONGSHORE_NFS_VOLUMES, as in fstab; nosuid and nodev are always added',
+  }),
+  LONGSHORE_MIN_FREE_DISK_PERCENT: Type.Number({
+    default: 15,
+    minimum: 0,
+    maximum: 50,
+    description:
+      'below so much free where images are kept, unused images leave (down to 10 more than this), and the machine takes nothing new while that is not enough (DiskPressure); `longshore up` gives 5',
+  }),
+  LONGSHORE_SHUTDOWN_DRAIN_SECONDS: Type.Integer({
+    default: 300,
+    minimum: 0,
+    maximum: 1800,
+    description: 'time that running work gets to end when the host goes down',
   }),
   LONGSHORE_LOG_LEVEL: Type.String({
     default: 'info',
@@ -70,19 +143,42 @@ export const AgentSettings = Type.Object({
     Type.String({ pattern: '^(unix|tcp)://', description: 'the Docker Engine, unix:///path or tcp://host:port' }),
   ),
 });
+type Env = Readonly<Record<string, string | undefined>>;
 export type AgentConfig = Readonly<Static<typeof AgentSettings>>;
 
 /**
  * Reads the agent's settings.
  * @throws StartupError `bad_config`, exit code 78, naming every wrong setting
  */
-export function loadAgentConfig(env: Readonly<Record<string, string | undefined>>): AgentConfig {
+export function loadAgentConfig(env: Env): AgentConfig {
   try {
-    const config = loadConfig(AgentSettings, env, { known: SETTING_NAMES });
+    const config = loadConfig(AgentSettings, withJoinToken(env), { known: SETTING_NAMES });
     checkJoinToken(config.LONGSHORE_JOIN_TOKEN);
+    checkMetricsPage(config);
     return config;
   } catch (error) {
     throw new StartupError('bad_config', messageOf(error), { cause: error, exitCode: 78 });
+  }
+}
+
+/** Where a service's join token lies when systemd does not hand it over, as in a container. */
+const JOIN_TOKEN_PATH = '/etc/longshore-agent/join-token';
+
+/** A join token that is not set comes from the service manager's credential, else from the service's file. Never from the command line, which every user of the machine sees. */
+function withJoinToken(env: Env): Env {
+  if (env['LONGSHORE_JOIN_TOKEN'] || env['LONGSHORE_JOIN_TOKEN_FILE']) return env;
+  const directory = env['CREDENTIALS_DIRECTORY'];
+  const paths = [...(directory ? [join(directory, 'join-token')] : []), JOIN_TOKEN_PATH];
+  const token = paths.map(readIfPossible).find((text) => text !== undefined && text !== '' && text !== 'none');
+  return token === undefined ? env : { ...env, LONGSHORE_JOIN_TOKEN: token };
+}
+
+function readIfPossible(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8').trim();
+  } catch {
+    // Not there, or not this user's: then there is no token here.
+    return undefined;
   }
 }
 
@@ -92,6 +188,22 @@ function checkJoinToken(token: string | undefined): void {
   throw new StartupError(
     'bad_config',
     'LONGSHORE_JOIN_TOKEN: must look like lsj1.<64 hex characters>.<secret>; take agentUpstreamToken of CreateMachine as it is',
+  );
+}
+
+/** A page that others reach says who may read it, or is at least not read on the way. */
+function checkMetricsPage(config: AgentConfig): void {
+  const { host } = splitAddress(config.LONGSHORE_AGENT_METRICS_ADDRESS);
+  const tls = config.LONGSHORE_AGENT_METRICS_TLS_CERT !== undefined;
+  if (tls !== (config.LONGSHORE_AGENT_METRICS_TLS_KEY !== undefined))
+    throw new StartupError(
+      'bad_config',
+      'LONGSHORE_AGENT_METRICS_TLS_CERT and LONGSHORE_AGENT_METRICS_TLS_KEY: give both, or none',
+    );
+  if (tls || config.LONGSHORE_AGENT_METRICS_TOKEN !== undefined || /^(127\.|::1$|localhost$)/.test(host)) return;
+  throw new StartupError(
+    'bad_config',
+    `LONGSHORE_AGENT_METRICS_ADDRESS: ${config.LONGSHORE_AGENT_METRICS_ADDRESS} is reached from elsewhere; set LONGSHORE_AGENT_METRICS_TOKEN or LONGSHORE_AGENT_METRICS_TLS_CERT, or leave the page on 127.0.0.1 (the scheduler serves it at /metrics/machines/<id>)`,
   );
 }
 
@@ -121,5 +233,18 @@ export function imageOf(config: AgentConfig, image: string, pythonVersion: strin
   const version = asked === '' || asked === '3' ? config.LONGSHORE_DEFAULT_PYTHON : asked;
   return config.LONGSHORE_BASE_IMAGE.replaceAll('{version}', version);
 }
+
+/** Whether an image is one that the operator names for stubs that name none: its programs are trusted, those of a stub's own image are not. */
+export function isBaseImage(config: Pick<AgentConfig, 'LONGSHORE_BASE_IMAGE'>, image: string): boolean {
+  const [before = '', ...after] = config.LONGSHORE_BASE_IMAGE.split('{version}');
+  const version = /^\d+\.\d+/.exec(image.slice(before.length))?.[0];
+  return image === (version === undefined ? config.LONGSHORE_BASE_IMAGE : [before, ...after].join(version));
+}
+
+/** Devices that the operator keeps from us. */
+export const excludedGpus = (config: AgentConfig): readonly string[] =>
+  config.LONGSHORE_EXCLUDED_GPUS.split(',')
+    .map((one) => one.trim())
+    .filter((one) => one !== '');
 
 export const ownHostname = (): string => hostname();

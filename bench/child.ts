@@ -3,6 +3,7 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
+import { resolve as resolvePath } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { withDeadline } from '#shared/backoff.ts';
 
@@ -10,10 +11,15 @@ export type Message = Readonly<Record<string, unknown>> & { readonly kind: strin
 
 export interface ChildOptions {
   readonly name: string;
-  /** Relative to the repository. */
+  /** Absolute, or relative to the repository. */
   readonly file: string;
   readonly args?: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
+  /** Instead of the Node that runs the benchmark. */
+  readonly node?: string;
+  readonly nodeOptions?: readonly string[];
+  /** A program that becomes it: of another host, say. */
+  readonly enter?: readonly string[];
   readonly logPath: string;
 }
 
@@ -40,7 +46,14 @@ export class BenchChild {
     const output = openSync(options.logPath, 'a', 0o600);
     try {
       // A group of its own, so that a Ctrl-C reaches us alone and everything is ended in order.
-      this.#process = spawn(process.execPath, [`${ROOT}${options.file}`, ...(options.args ?? [])], {
+      const [program = '', ...args] = [
+        ...(options.enter ?? []),
+        options.node ?? process.execPath,
+        ...(options.nodeOptions ?? []),
+        resolvePath(ROOT, options.file),
+        ...(options.args ?? []),
+      ];
+      this.#process = spawn(program, args, {
         env: options.env,
         detached: true,
         stdio: ['ignore', output, output, 'ipc'],
@@ -84,6 +97,11 @@ export class BenchChild {
     } finally {
       this.#waiting.delete(id);
     }
+  }
+
+  /** What it has written so far. */
+  lines(): readonly string[] {
+    return readFileSync(this.#logPath, 'utf8').split('\n');
   }
 
   send(message: Message): void {

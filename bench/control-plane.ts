@@ -1,5 +1,6 @@
 // The scheduler alone, as a process of its own on a Postgres server and a Redis of the run's own; machines, where a benchmark wants some, are simulated.
-import { readdirSync, readFileSync } from 'node:fs';
+import { processorMs } from './processes.ts';
+import { readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Client } from '#cli/client.ts';
@@ -89,7 +90,7 @@ export class ControlPlane {
 
   /** Processor time of all threads of the scheduler so far, in milliseconds. */
   cpuMs(): number {
-    return cpuMsOf(this.#scheduler.pid);
+    return processorMs(this.#scheduler.pid);
   }
 
   /** The same books, a new process: nothing is left in it of how they were filled. */
@@ -178,7 +179,7 @@ export class ControlPlane {
       const connections = Number(/connected_clients:(\d+)/.exec(await probe.info('clients'))?.[1]) - 1;
       const { pid } = this.#scheduler;
       const rssKib = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-      return { cpuMs: cpuMsOf(pid) + cpuMsOf(redisPid), rssMib: rssKib / 1024, connections };
+      return { cpuMs: processorMs(pid) + processorMs(redisPid), rssMib: rssKib / 1024, connections };
     } finally {
       probe.disconnect();
     }
@@ -215,19 +216,6 @@ export class ControlPlane {
     await this.#client?.close();
     await this.#scheduler.stop();
   }
-}
-
-/** Of all threads, to the nanosecond: at rest the kernel's ticks of 10 ms are too coarse. */
-function cpuMsOf(pid: number): number {
-  let ns = 0;
-  for (const thread of readdirSync(`/proc/${pid}/task`)) {
-    try {
-      ns += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ', 1)[0]);
-    } catch {
-      // It ended just now.
-    }
-  }
-  return ns / 1e6;
 }
 
 /** Waits for the condition, asked again every few milliseconds. @throws Error naming it */

@@ -3,6 +3,7 @@
  * a temporary directory on free ports of 127.0.0.1, and takes all of it away again. Figures of different machines do not compare; the ratios do. docs/benchmarks.md says what
  * each benchmark is.
  */
+import { join } from 'node:path';
 import { startQueueBaseline } from './baselines/queue.ts';
 import { cpuText } from './cpu.ts';
 import { QUICK_SLACK } from './goals.ts';
@@ -13,16 +14,22 @@ import type { BenchOptions, SuiteName } from './options.ts';
 import { Output } from './output.ts';
 import { startPostgres } from './control-plane.ts';
 import { startProduct } from './product.ts';
+import { writeBenchRelease } from './release.ts';
 import { runRounds } from './rounds.ts';
+import { agent } from './suites/agent.ts';
 import { cold } from './suites/cold.ts';
 import { crossing } from './suites/crossing.ts';
+import { die } from './suites/die.ts';
 import { growth } from './suites/growth.ts';
 import { throughput, warm } from './suites/invoke.ts';
+import { loss } from './suites/loss.ts';
 import { placement } from './suites/placement.ts';
 import { startPlanes } from './suites/planes.ts';
 import { reaction } from './suites/reaction.ts';
+import { pull } from './suites/pull.ts';
 import { records } from './suites/records.ts';
 import { rest } from './suites/rest.ts';
+import { scale } from './suites/scale.ts';
 import { start } from './suites/start.ts';
 import type { Check, SuiteContext, SuiteResult } from './suites/suite.ts';
 import { resultTable } from './table.ts';
@@ -40,9 +47,16 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   placement,
   records,
   crossing,
+  agent,
+  scale,
+  pull,
+  die,
+  loss,
 };
 /** Calls waiting on one queue at a time: as many as the busiest load has connections. */
 const WORKER_CONCURRENCY = 64;
+/** What the agent is held against. */
+const FLOOR = 'bench/baselines/agent-modules.ts';
 
 class Interrupted extends Error {}
 
@@ -88,11 +102,13 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
 
   const slack = isQuick ? QUICK_SLACK : 1;
   const postgres = once(() => startPostgres(place));
+  const release = once(() => writeBenchRelease(join(place.directory, 'r'), { floor: FLOOR }));
   const context: SuiteContext = {
     place,
     isQuick,
     slack,
-    product: once(() => startProduct(place, options.profileDir)),
+    release,
+    product: once(async () => startProduct(place, options.profileDir, {}, {}, await release())),
     queueBaseline: once(() => startQueueBaseline(place, WORKER_CONCURRENCY)),
     postgres,
     planes: once(async () => startPlanes(place, await postgres(), isQuick)),
@@ -108,6 +124,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
   const measures: Measure[] = [];
   const unquiet: SuiteName[] = [];
   const cpu: string[] = [];
+  const details: string[] = [];
   const outcomes: Check[] = [];
   const checks: ((dataDir: string) => Promise<Check>)[] = [];
   for (const suite of suites) {
@@ -122,6 +139,10 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
         cpu.push(`${suite}: processor time per call of ${side === 'product' ? 'longshore' : 'the baseline'}: ${text}`);
     }
     outcomes.push(...(result.checks ?? []));
+    if (result.details !== undefined) {
+      output.json('details', { suite, ...result.details.figures });
+      details.push(`${suite}:\n${result.details.text}`);
+    }
     if (result.checkStopped !== undefined) checks.push(result.checkStopped);
   }
   if (checks.length > 0) {
@@ -134,7 +155,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
   for (const outcome of outcomes) output.json('check', outcome);
   output.say('');
   output.say(resultTable(measures));
-  for (const line of cpu) output.say(line);
+  for (const line of [...cpu, ...details]) output.say(line);
   for (const { suite, name, isRight, text } of outcomes)
     output.say(`${suite}: ${name}: ${isRight ? 'yes' : 'NO'} (${text})`);
   for (const suite of unquiet)

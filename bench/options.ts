@@ -7,6 +7,10 @@ export const SUITES = [
   'warm',
   'throughput',
   'cold',
+  'scale',
+  'pull',
+  'die',
+  'agent',
   'start',
   'reaction',
   'growth',
@@ -14,6 +18,7 @@ export const SUITES = [
   'placement',
   'records',
   'crossing',
+  'loss',
 ] as const;
 export type SuiteName = (typeof SUITES)[number];
 

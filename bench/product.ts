@@ -8,6 +8,7 @@ import { linkSocket } from '#cli/up/settings.ts';
 import { deployApp } from '#cli/deploy/deploy.ts';
 import { schedulerEnv } from '#cli/up/settings.ts';
 import type { BenchChild, Message } from './child.ts';
+import type { Release } from './release.ts';
 import { freePort } from './workplace.ts';
 import type { Workplace } from './workplace.ts';
 
@@ -19,12 +20,19 @@ export interface Product {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** The scheduler's is that of the last one started. */
   readonly pids: { readonly scheduler: number; readonly agent: number };
+  /** What the agent has logged so far. */
+  agentLines(): readonly string[];
   /** Deploys a file of this repository and gives its invoke URL. */
   deploy(target: string): Promise<DeployedApp>;
   /** kill -9 of the scheduler alone, ready or not; everything else goes on. */
   killScheduler(): Promise<void>;
   /** Another one in its place, at the same addresses. @param wait - until it is ready */
   restartScheduler(wait: boolean): Promise<void>;
+  readonly machineId: string;
+  /** kill -9 of the agent alone, ready or not; its containers go on. */
+  killAgent(): Promise<void>;
+  /** Another one on the same state. @param wait - until it is connected */
+  restartAgent(wait: boolean): Promise<void>;
   /** Ends the agent with its containers, then the scheduler once every record is stored. */
   stop(): Promise<void>;
 }
@@ -42,11 +50,15 @@ const CONTAINERS_LEAVE_MS = 30_000;
  * Starts both daemons and waits until the machine has joined. It is stopped with the workplace at the latest.
  * @param profileDir - where they leave processor profiles when they end
  * @param settings - of the scheduler, beside its defaults
+ * @param agentSettings - of the agent, beside its defaults
+ * @param release - the agent is the program of this release, as its unit starts it, and not the sources
  */
 export async function startProduct(
   place: Workplace,
   profileDir: string | undefined,
   settings: Readonly<Record<string, string>> = {},
+  agentSettings: Readonly<Record<string, string>> = {},
+  release?: Release,
 ): Promise<Product> {
   const { reference: image, template } = await place.engine.baseImage();
   const dataDir = join(place.directory, 'd');
@@ -67,21 +79,23 @@ export async function startProduct(
   };
   const first = await scheduler.request({ kind: 'ensureFirstWorkspace' });
   const joinToken = text(await scheduler.request({ kind: 'createLocalMachine' }), 'joinToken');
-  const agent = place.start({
-    name: 'agent',
-    file: 'cli/main.ts',
-    args: ['agent'],
-    env: {
-      ...common,
-      LONGSHORE_SCHEDULER_ADDRESS: addresses.LONGSHORE_AGENT_ADDRESS,
-      LONGSHORE_JOIN_TOKEN: joinToken,
-      LONGSHORE_AGENT_METRICS_ADDRESS: `127.0.0.1:${await freePort()}`,
-      LONGSHORE_AGENT_NETWORK: network,
-      LONGSHORE_BASE_IMAGE: template,
-    },
-  });
+  const agentEnv = {
+    ...common,
+    LONGSHORE_SCHEDULER_ADDRESS: addresses.LONGSHORE_AGENT_ADDRESS,
+    LONGSHORE_JOIN_TOKEN: joinToken,
+    LONGSHORE_AGENT_METRICS_ADDRESS: `127.0.0.1:${await freePort()}`,
+    LONGSHORE_AGENT_NETWORK: network,
+    LONGSHORE_BASE_IMAGE: template,
+    ...agentSettings,
+  };
+  const startAgent = (): BenchChild =>
+    release === undefined
+      ? place.start({ name: 'agent', file: 'cli/main.ts', args: ['agent'], env: agentEnv })
+      : place.start({ name: 'agent', ...release.program('agent', agentEnv) });
+  let agent = startAgent();
   await agent.ready();
-  place.engine.adopt(await machineIdIn(dataDir), network);
+  const machineId = await machineIdIn(dataDir);
+  place.engine.adopt(machineId, network);
   const url = `http://${addresses.LONGSHORE_HTTP_ADDRESS}`;
   const client = new Client({ url, token: text(first, 'token'), workspaceId: text(first, 'workspaceId') });
   let stopped: Promise<void> | undefined;
@@ -96,6 +110,7 @@ export async function startProduct(
     get pids() {
       return { scheduler: scheduler.pid, agent: agent.pid };
     },
+    agentLines: () => agent.lines(),
     deploy: async (target) => {
       const request = { target: join(ROOT, target), name: undefined, reuse: false, onStep: () => undefined };
       const { url: invokeUrl, deploymentId, stubId } = await deployApp(client, { ...request, env: place.env });
@@ -105,6 +120,14 @@ export async function startProduct(
     restartScheduler: async (wait) => {
       scheduler = startScheduler(place, { ...env, ...addresses });
       if (wait) await scheduler.ready();
+    },
+    machineId,
+    killAgent: () => agent.kill(),
+    restartAgent: async (wait) => {
+      agent = startAgent();
+      // Before this one is ended with the workplace: it takes its containers along.
+      place.later(stop);
+      if (wait) await agent.ready();
     },
     stop,
   };

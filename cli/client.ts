@@ -91,11 +91,12 @@ export class Client {
   }
 
   /** One workspace REST operation. @throws CliError with the status and the operation's own text */
-  async restCall(method: 'GET' | 'POST', path: string, body?: JsonObject): Promise<JsonObject> {
+  async restCall(method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: JsonObject): Promise<JsonObject> {
     const answer = await this.call(`/api/v1${path}`, {
       method,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
+    if (answer.status < 300 && answer.body.length === 0) return {};
     const value = jsonOf(answer, `${method} ${path}`);
     if (answer.status >= 300) throw refusal(answer.status, value, this.context.url);
     return value;

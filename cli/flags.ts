@@ -47,7 +47,16 @@ export interface TokenCreateFlags {
   readonly once?: boolean;
 }
 
+export interface DrainFlags {
+  readonly deadline?: number;
+  readonly wait?: boolean;
+}
+
 /** Of toggle and delete. */
 export interface TokenVerbFlags {
   readonly force?: boolean;
+}
+
+export interface SecretSetFlags {
+  readonly file?: string;
 }

@@ -36,3 +36,7 @@ export const gpusOf = (count: number, model: string): string => (count > 0 ? `${
 
 /** `3 containers`, `1 container`. */
 export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
+
+/** `available (cordoned, DiskPressure)`; the word alone without notes. */
+export const withNotes = (word: string, notes: readonly string[]): string =>
+  notes.length === 0 ? word : `${word} (${notes.join(', ')})`;

@@ -23,3 +23,9 @@ export function listField(value: JsonObject, name: string): readonly JsonObject[
     ? field.filter((item): item is JsonObject => typeof item === 'object' && item !== null)
     : [];
 }
+
+/** The texts of a list field. */
+export function textsField(value: JsonObject, name: string): readonly string[] {
+  const field = value[name];
+  return Array.isArray(field) ? field.filter((item) => typeof item === 'string') : [];
+}

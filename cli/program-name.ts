@@ -3,7 +3,10 @@ import { delimiter, dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** The folder that holds bin/, cli/ and the rest. */
-export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
+const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
+
+/** What Node runs for `longshore`. */
+export const PROGRAM = fileURLToPath(new URL('./main.ts', import.meta.url));
 
 /** How the person can type our name in a hint: alone when it is on their path, else from where they are. */
 export function programName(env: Readonly<Record<string, string | undefined>>): string {
@@ -11,7 +14,8 @@ export function programName(env: Readonly<Record<string, string | undefined>>): 
     .split(delimiter)
     .some((directory) => !directory.includes('node_modules') && existsSync(join(directory, 'longshore')));
   if (isOnPath) return 'longshore';
-  const program = join(ROOT, 'bin', 'longshore.mjs');
+  const launchers = ['longshore.mjs', 'longshore'].map((name) => join(ROOT, 'bin', name));
+  const program = launchers.find((path) => existsSync(path)) ?? 'longshore';
   const path = relative(process.cwd(), program);
   return path.startsWith('..') ? program : `./${path}`;
 }

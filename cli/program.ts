@@ -12,8 +12,17 @@ import { addResourceCommands } from './resources.ts';
 /** What must stop its own way, whether anybody reads its output or not. */
 const DAEMONS = new Set(['up', 'scheduler', 'agent']);
 
+/** Also as the value of a flag. */
+const JOIN_TOKEN = /(^|=)lsj1\./;
+
 /** Runs one command line; resolves with the exit code. */
 export async function runProgram(argv: readonly string[]): Promise<number> {
+  if (argv.some((text) => JOIN_TOKEN.test(text))) {
+    printError(
+      'a join token does not belong on a command line, where every user of this machine can read it: put it into a file and name that by LONGSHORE_JOIN_TOKEN_FILE (or set LONGSHORE_JOIN_TOKEN), and take a new one with `longshore machine create`, since this one was seen',
+    );
+    return 2;
+  }
   let exitCode = 0;
   const program = buildProgram((code) => {
     exitCode = code;
@@ -74,12 +83,23 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     },
   );
 
-  command(program, 'agent', "Run this machine's agent in the foreground (settings come from the environment)").action(
-    async () => {
-      const { runAgentCommand } = await import('./commands/agent.ts');
-      setExitCode(await runAgentCommand(process.env));
-    },
-  );
+  const agent = command(
+    program,
+    'agent',
+    "Run this machine's agent in the foreground (settings come from the environment)",
+  ).action(async () => {
+    const { runAgentCommand } = await import('./commands/agent.ts');
+    setExitCode(await runAgentCommand(process.env));
+  });
+  command(agent, 'check', 'Look at everything this machine needs to take work, and say what to do about what it lacks')
+    .addHelpText(
+      'after',
+      '\nExits with 1 when a check failed. Starts nothing, and disturbs no agent that runs.\n\nExamples:\n  longshore agent check\n  longshore agent check --json',
+    )
+    .action(async () => {
+      const { runAgentCheck } = await import('./commands/agent.ts');
+      setExitCode(await runAgentCheck(globals(program).json === true, process.env));
+    });
 
   command(program, 'deploy', 'Deploy a handler of a Python file as a new version')
     .argument('<file[:handler]>', 'the file, and the handler when it defines several')

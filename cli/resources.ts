@@ -1,10 +1,12 @@
-// The part of the command tree about things a scheduler keeps: tasks, deployments, containers, machines, workers, pools, workspaces, tokens.
+// The part of the command tree about things a scheduler keeps: tasks, deployments, containers, machines, workers, pools, workspaces, tokens, secrets.
 // Names, flags and help; each command's module is loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type {
   DeploymentListFlags,
   DeploymentVerbFlags,
+  DrainFlags,
+  SecretSetFlags,
   TaskListFlags,
   TokenCreateFlags,
   TokenVerbFlags,
@@ -20,6 +22,7 @@ export function addResourceCommands(program: Command, invocation: () => Invocati
   addWorker(program, invocation);
   addWorkspace(program, invocation);
   addToken(program, invocation);
+  addSecret(program, invocation);
 }
 
 /** Examples below the help of a command. */
@@ -142,6 +145,17 @@ function addMachine(program: Command, invocation: () => Invocation): void {
     await runMachineCreate(flags.pool, invocation());
   });
   examples(
+    command(
+      machine,
+      'upgrade',
+      "Print the line that brings a machine's agent to the release that the scheduler gives out",
+    ),
+    'machine upgrade',
+  ).action(async () => {
+    const { runMachineUpgrade } = await import('./commands/machine.ts');
+    await runMachineUpgrade(invocation());
+  });
+  examples(
     command(machine, 'list', 'List machines, present or not').option('--pool <name>', 'of one pool'),
     'machine list --pool gpu',
   ).action(async (flags: { readonly pool?: string }) => {
@@ -149,11 +163,13 @@ function addMachine(program: Command, invocation: () => Invocation): void {
     await runMachineList(flags.pool, invocation());
   });
   examples(
-    command(machine, 'delete', 'Delete a machine that never came, is lost, or was drained').argument('<id>'),
+    command(machine, 'delete', 'Delete a machine that never came, is lost, or was drained')
+      .argument('<id>')
+      .option('--force', 'in any state: stop everything there, forget it a minute later'),
     'machine delete 1f2e3d4c',
-  ).action(async (id: string) => {
+  ).action(async (id: string, flags: { readonly force?: boolean }) => {
     const { runMachineDelete } = await import('./commands/machine.ts');
-    await runMachineDelete(id, invocation());
+    await runMachineDelete(id, flags, invocation());
   });
 }
 
@@ -168,7 +184,6 @@ function addWorker(program: Command, invocation: () => Invocation): void {
   for (const [verb, what] of [
     ['cordon', 'Place nothing new on a worker; what runs there goes on'],
     ['uncordon', 'Place containers on a worker again'],
-    ['drain', 'Cordon a worker and have its containers leave: before maintenance'],
   ] as const) {
     examples(
       command(worker, verb, what).argument('<id>', "the worker's id, which is its machine's"),
@@ -178,7 +193,31 @@ function addWorker(program: Command, invocation: () => Invocation): void {
       await runWorkerVerb(verb, id, invocation());
     });
   }
-  const pool = command(program, 'pool', 'Look at pools');
+  examples(
+    command(worker, 'drain', 'Cordon a worker and have its containers leave: before maintenance')
+      .argument('<id>', "the worker's id, which is its machine's")
+      .option('--deadline <seconds>', 'what runs then is handed back and stopped; 0: now', wholeNumber)
+      .option('--wait', 'show how it goes, until nothing is left'),
+    'worker drain 1f2e3d4c --wait',
+    'worker drain 1f2e3d4c --deadline 600',
+  ).action(async (id: string, flags: DrainFlags) => {
+    const { runWorkerDrain } = await import('./commands/worker.ts');
+    await runWorkerDrain(id, flags, invocation());
+  });
+  const pool = command(program, 'pool', 'Make, look at and delete pools of machines');
+  examples(
+    command(pool, 'create', 'Make a pool (creating a machine in it does, too)').argument('<name>'),
+    'pool create gpu',
+  ).action(async (name: string) => {
+    const { runPoolCreate } = await import('./commands/worker.ts');
+    await runPoolCreate(name, invocation());
+  });
+  examples(command(pool, 'delete', 'Delete a pool that has no machines').argument('<name>'), 'pool delete gpu').action(
+    async (name: string) => {
+      const { runPoolDelete } = await import('./commands/worker.ts');
+      await runPoolDelete(name, invocation());
+    },
+  );
   examples(command(pool, 'list', 'List pools and what is free in them'), 'pool list').action(async () => {
     const { runPoolList } = await import('./commands/worker.ts');
     await runPoolList(invocation());
@@ -233,5 +272,30 @@ function addToken(program: Command, invocation: () => Invocation): void {
   ).action(async (id: string, flags: TokenVerbFlags) => {
     const { runTokenDelete } = await import('./commands/token.ts');
     await runTokenDelete(id, flags, invocation());
+  });
+}
+
+function addSecret(program: Command, invocation: () => Invocation): void {
+  const secret = command(program, 'secret', 'Keep values that containers get as variables; nobody can read them back');
+  examples(command(secret, 'list', 'List secrets, without their values'), 'secret list').action(async () => {
+    const { runSecretList } = await import('./commands/secret.ts');
+    await runSecretList(invocation());
+  });
+  examples(
+    command(secret, 'set', 'Make a secret, or change its value, which is read from stdin')
+      .argument('<name>')
+      .option('--file <file>', 'read the value from a file instead'),
+    'secret set API_KEY < key.txt',
+    'secret set API_KEY --file key.txt',
+  ).action(async (name: string, flags: SecretSetFlags) => {
+    const { runSecretSet } = await import('./commands/secret.ts');
+    await runSecretSet(name, flags, invocation());
+  });
+  examples(
+    command(secret, 'delete', 'Delete a secret; containers that need it cannot start any more').argument('<name>'),
+    'secret delete API_KEY',
+  ).action(async (name: string) => {
+    const { runSecretDelete } = await import('./commands/secret.ts');
+    await runSecretDelete(name, invocation());
   });
 }

@@ -37,11 +37,39 @@ export const SchedulerSettings = Type.Object({
     minimum: 0,
     maximum: 3600,
     default: 120,
-    description: 'after a start, containers found running are not stopped for want of work for so long',
+    description:
+      'after a start, no machine is given up as lost and no container found running is stopped for want of work for so long',
+  }),
+  LONGSHORE_MACHINE_LOST_SECONDS: Type.Integer({
+    minimum: 5,
+    maximum: 3600,
+    default: 90,
+    description:
+      'a machine that is silent for so long is given up as lost, and what it ran is replaced elsewhere; twice as long when its agent said that it only restarts',
   }),
   LONGSHORE_CPU_WORK_ON_GPU_POOLS: Text(
     'pools, with commas between them, whose GPU machines take work without a GPU too; *: all',
     { default: 'default' },
+  ),
+  LONGSHORE_VOLUME_DRIVER: Type.Union([Type.Literal('local'), Type.Literal('shared'), Type.Literal('nfs')], {
+    default: 'local',
+    description:
+      'where a new volume keeps its files: local (one machine, where its containers then run), shared (LONGSHORE_SHARED_VOLUMES_DIR of every machine), nfs (LONGSHORE_NFS_VOLUMES of every machine)',
+  }),
+  LONGSHORE_RELEASES_DIR: Type.Optional(
+    Text(
+      'where the releases are that machines install from; absent: `releases` in the data directory, else what `npm run build` made in this checkout',
+    ),
+  ),
+  LONGSHORE_RELEASE_CHANNEL: Type.String({
+    default: 'stable',
+    pattern: '^[a-z0-9][a-z0-9-]{0,31}$',
+    description: 'the channel that new machines install from',
+  }),
+  LONGSHORE_REGISTRY_CONFIG: Type.Optional(
+    Text(
+      "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull",
+    ),
   ),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [

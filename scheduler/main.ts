@@ -14,10 +14,12 @@ import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
 import { registerGauges } from './compose/gauges.ts';
 import { openExplain } from './compose/explain.ts';
-import { openPlacement, tellGivenUp } from './compose/placement.ts';
+import { openLanes, watchLanes } from './compose/lanes.ts';
+import { cpuPoolsOf, openPlacement, tellGivenUp } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
 import { joinReplicas } from './compose/replicas.ts';
 import { openStores } from './compose/stores.ts';
+import { openWorkers } from './compose/workers.ts';
 import { openTaskOwners } from './compose/task-owners.ts';
 import type { TaskOwners } from './compose/task-owners.ts';
 import type { SchedulerSettings } from './config.ts';
@@ -25,6 +27,9 @@ import { ContainerStops } from './containers/actions.ts';
 import { ContainerBook } from './containers/book.ts';
 import { LeaderBook } from './containers/leader-book.ts';
 import { DEFAULT_LIMITS } from './deployments/normalise.ts';
+import { RegistryCredentials } from './images/credentials.ts';
+import { ImageOrders } from './images/orders.ts';
+import { PullPlaces } from './images/places.ts';
 import { Targets } from './deployments/targets.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
 import { LastAttempts } from './dispatch/last-attempts.ts';
@@ -32,17 +37,19 @@ import { Leases } from './dispatch/leases.ts';
 import { Replies } from './dispatch/replies.ts';
 import { SlotTable } from './dispatch/slots.ts';
 import { MachineHealth } from './fleet/health.ts';
+import { MachineCredentials } from './fleet/credentials.ts';
+import { MachinePages } from './fleet/machine-pages.ts';
+import { Usage } from './fleet/usage.ts';
 import { Links } from './fleet/links.ts';
 import { Machines } from './fleet/machines.ts';
 import { FleetMetrics } from './fleet/metrics.ts';
 import { SESSION_SETTINGS } from './fleet/session.ts';
 import { StallDetector } from './fleet/stall.ts';
-import { Workers } from './fleet/workers.ts';
 import { createSurfaces } from './http/surfaces.ts';
 import { ensureFirstWorkspace } from './identity/bootstrap.ts';
 import { openInstallation } from './identity/installation.ts';
 import { createInvalidation } from './identity/invalidation.ts';
-import { issueMachineCredential, verifyMachineCredential } from './identity/machine-credentials.ts';
+import { machineSigner } from './identity/machine-credentials.ts';
 import { Tenants } from './identity/tenants.ts';
 import { createTokens } from './identity/tokens.ts';
 import { signingKeyOf } from './identity/workspaces.ts';
@@ -52,7 +59,8 @@ import { LogReader } from './logs/log-reads.ts';
 import { LogSink } from './logs/log-sink.ts';
 import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
-import { hostAddress } from './ops/host-address.ts';
+import { Releases } from './ops/releases.ts';
+import { hostAddress, reachableAt } from './ops/host-address.ts';
 import { Servable } from './placement/servable.ts';
 import { Presence } from './presence.ts';
 import { ALONE, RedisBus } from './replicas/bus.ts';
@@ -63,6 +71,7 @@ import { DueTimes } from './queues/due.ts';
 import { keysOf } from './queues/keys.ts';
 import { totalOf } from './queues/task-queues.ts';
 import { openSealer } from './secrets/seal.ts';
+import { Secrets } from './secrets/service.ts';
 import { containerById } from './store/queries/containers.ts';
 import { listWorkspaces } from './store/queries/workspaces.ts';
 import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, runningTasksOn, taskById } from './store/queries/tasks.ts';
@@ -89,8 +98,6 @@ export interface Scheduler {
   stop(): Promise<void>;
 }
 
-/** What an installer of agents fetches. */
-const RELEASE_CHANNEL = 'stable';
 const VERSION = '0.1.0';
 /** The local pool of `longshore up` runs many small containers on few cores. */
 const LOCAL_OVERCOMMIT = 8;
@@ -130,6 +137,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
   const tokens = createTokens({ db, installation, invalidation, clock });
   const targets = new Targets({ db, log, invalidation });
+  const secrets = new Secrets(db, sealer);
   const objects = createObjects({
     db,
     backend: await openFileObjects(join(dataDir, 'objects')),
@@ -139,7 +147,12 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   });
 
   // Tasks.
-  const queues = await openTaskQueues({ client: hot, log, prefix: keys.prefix });
+  const slots = new SlotTable();
+  const leases = new Leases(hot, keys);
+  const inner = await openTaskQueues({ client: hot, log, prefix: keys.prefix });
+  const isAlone = bus === ALONE;
+  const lanes = openLanes({ inner, client: hot, keys, leases, slots, log, isAlone, book: () => book });
+  const { queues } = lanes;
   later('task queues', () => queues.close());
   const { records, drainer } = openRecords({ db, hot, general, keys, log, registry });
   const leader = new LeaderLease({
@@ -154,8 +167,6 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const fleetMetrics = new FleetMetrics(registry);
   const book = new ContainerBook({ db, log, clock });
   const leaderBook = new LeaderBook(book, () => leader.fence());
-  const slots = new SlotTable();
-  const leases = new Leases(hot, keys);
   const loops = new LoopMetrics(registry, clock);
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
   const loads = new Loads({
@@ -254,6 +265,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     isLeader,
     maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
+    silentSinceMs: (id) => machines.get(id)?.suspectSinceMs ?? null,
     isGuarded: (queue) => health.isGuarded(queue),
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
@@ -284,16 +296,33 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     isLeader,
   });
-  const links = new Links({
+  const usage = new Usage({ redis: bus === ALONE ? undefined : general, keyOf: keys.usage, clock, log });
+  const pages: MachinePages = new MachinePages({
+    bus,
+    channel: keys.pagesChannel,
+    machines,
+    order: (machineId, requestId) => links.orderMetrics(machineId, requestId),
+  });
+  const images = new ImageOrders({
+    machines,
+    book,
+    credentials: new RegistryCredentials(settings.LONGSHORE_REGISTRY_CONFIG, log),
+    send: (machineId, order) => links.prepareImage(machineId, order),
+    places: new PullPlaces(general, keys),
+    cpuWorkAllowed: cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS),
+    log,
+  });
+  const links: Links = new Links({
+    usage,
+    pages,
     machines,
     book,
     slots,
     tasks,
     logs: new LogSink(db, book),
-    identity: {
-      verify: (credential) => verifyMachineCredential(installation, credential),
-      issue: (machineId, version) => issueMachineCredential(installation, machineId, version),
-    },
+    credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log }),
+    secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
+    images,
     openObject: async (objectId) => (await objects.open(objectId))?.stream,
     server: installation.server,
     address: settings.LONGSHORE_AGENT_ADDRESS,
@@ -307,6 +336,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     },
   });
   tellGivenUp(book, tasks);
+  watchLanes(lanes, book, machines, (queue) => dispatcher.wake(queue));
   book.onChange((change) => {
     const { entry, to } = change;
     links.containerMoved(change);
@@ -323,7 +353,8 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     keys,
     clock,
     log,
-    queues,
+    instance,
+    lanes,
     records,
     leases,
     slots,
@@ -356,6 +387,8 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     log,
     guardMetric,
     stall,
+    lostAfterMs: settings.LONGSHORE_MACHINE_LOST_SECONDS * 1000,
+    startGraceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
   });
   const stops = new ContainerStops(book, slots);
   const actions = new Actions({
@@ -375,7 +408,8 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     revokeElsewhere: (...revoked) => bus.say(keys.revokeChannel, revoked),
   });
   targets.onChange(({ deploymentId, target }) => {
-    if (target?.active !== true) void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));
+    if (target?.active === true) images.prepare(target);
+    else void actions.answerStopped(queueNameOf(deploymentId, '' as StubId));
   });
   const replicas = joinReplicas({
     bus,
@@ -403,7 +437,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     // Said by the leader; whoever sent its attempts ends them.
     if (machine.health === 'LOST' && !isLeader()) void tasks.machineLost(machine.row.id);
   });
-  const workers = new Workers({ db, machines, book, leaderBook, slots, clock, log, fence });
+  const workers = openWorkers({ db, machines, book, leaderBook, slots, loads, autoscaler, clock, log, fence });
   // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
   leader.onChange((now) => {
     if (now.kind !== 'leading') return;
@@ -431,8 +465,11 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const surfaces = createSurfaces({
     clock,
     workers,
+    usage,
+    discovery: { machines, pages, replicas: () => presence.addresses },
     containerActions: stops,
     deploymentEffects: actions,
+    images,
     taskActions: actions,
     db,
     log,
@@ -441,6 +478,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     tenants: new Tenants(db, sealer, installation, clock),
     limitsOf: () => ({ ...DEFAULT_LIMITS, maxContainers: settings.LONGSHORE_MAX_CONTAINERS }),
     objects,
+    secrets,
     targets,
     tasks,
     machines,
@@ -450,6 +488,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     settings: {
       externalUrl: settings.LONGSHORE_EXTERNAL_URL ?? null,
       invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,
+      volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
       maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
       metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,
       version: VERSION,
@@ -463,8 +502,13 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     agentUpstream: {
       url: () => `grpcs://${settings.LONGSHORE_EXTERNAL_AGENT_ADDRESS ?? links.address}`,
       hostAddress,
-      branch: RELEASE_CHANNEL,
+      branch: settings.LONGSHORE_RELEASE_CHANNEL,
     },
+    releases: new Releases({
+      directory: settings.LONGSHORE_RELEASES_DIR,
+      dataDir,
+      channel: settings.LONGSHORE_RELEASE_CHANNEL,
+    }),
     checks: {
       database: async () => void (await db.query('select 1')),
       redis: async () => void (await general.ping()),
@@ -506,7 +550,10 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       ...replicas.running,
       {
         name: 'http',
-        start: async () => void (await surfaces.server.start(settings.LONGSHORE_HTTP_ADDRESS)),
+        start: async () => {
+          const address = await surfaces.server.start(settings.LONGSHORE_HTTP_ADDRESS);
+          await presence.announce(reachableAt(address));
+        },
         stop: () => surfaces.server.stop(),
       },
     ],

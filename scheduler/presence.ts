@@ -17,6 +17,8 @@ export class Presence {
   readonly #log: Log;
   readonly #abort = new AbortController();
   #alive = new Set<InstanceId>();
+  #address = '';
+  #addresses: readonly string[] = [];
   #dead: readonly InstanceId[] = [];
 
   constructor(parts: { readonly redis: Redis; readonly keys: Keys; readonly instance: InstanceId; readonly log: Log }) {
@@ -36,6 +38,17 @@ export class Presence {
     if ((await this.#redis.exists(this.#keys.presence(instance))) === 0) return false;
     this.#alive.add(instance);
     return true;
+  }
+
+  /** From now on the others know where this one listens. @param address - `host:port` that reaches this host */
+  async announce(address: string): Promise<void> {
+    this.#address = address;
+    await this.#renew();
+  }
+
+  /** Where those that are present listen, as of the last renewal. */
+  get addresses(): readonly string[] {
+    return this.#addresses;
   }
 
   /** Listed and not present: what they left behind is still to be seen to. */
@@ -75,17 +88,21 @@ export class Presence {
   async #renew(): Promise<void> {
     const own = this.#keys.presence(this.#instance);
     await Promise.all([
-      this.#redis.set(own, '1', 'PX', LIFE_MS),
+      this.#redis.set(own, this.#address || '1', 'PX', LIFE_MS),
       this.#redis.sadd(this.#keys.instances, this.#instance),
     ]);
     const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
-    const present = await Promise.all(names.map((name) => this.#redis.exists(this.#keys.presence(name))));
+    const present = await Promise.all(names.map((name) => this.#redis.get(this.#keys.presence(name))));
     const alive = new Set<InstanceId>();
     const gone: InstanceId[] = [];
     for (const [index, name] of names.entries()) {
-      if (present[index] === 1) alive.add(name);
+      if (typeof present[index] === 'string') alive.add(name);
       else gone.push(name);
     }
+    this.#addresses = present
+      .filter((address) => address !== null)
+      .filter((address) => address.includes(':'))
+      .toSorted();
     this.#alive = alive;
     this.#dead = gone;
   }

@@ -2,9 +2,10 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { loadConfig } from '#shared/config.ts';
-import { messageOf } from '#shared/errors.ts';
+import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { createLog } from '#shared/log.ts';
+import { takeServiceManager } from '#shared/service-manager.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { SchedulerSettings } from './config.ts';
 import type { Scheduler } from './main.ts';
@@ -15,15 +16,18 @@ import { startScheduler } from './main.ts';
  * @returns the exit code
  */
 export async function runScheduler(env: Readonly<Record<string, string | undefined>>): Promise<number> {
+  const manager = takeServiceManager(process.env, () => log);
   const defaults = { LONGSHORE_DATA_DIR: env['LONGSHORE_DATA_DIR'] || defaultDataDir() };
-  const settings = loadConfig(SchedulerSettings, { ...env, ...defaults }, { known: SETTING_NAMES });
+  const settings = readSettings({ ...env, ...defaults });
   const log = createLog({ name: 'longshore-scheduler', level: settings.LONGSHORE_LOG_LEVEL });
   const stopping = new Promise<void>((resolve) => {
     process.once('SIGTERM', () => resolve());
     process.once('SIGINT', () => resolve());
     process.once('disconnect', () => resolve());
   });
+  manager.watch(() => true);
   const scheduler = await startScheduler(settings, log);
+  manager.ready(`serving on ${scheduler.httpAddress}, agents dial ${scheduler.agentAddress}`);
   process.on('message', (message: unknown) => void answer(scheduler, message, log));
   process.send?.({
     kind: 'ready',
@@ -33,8 +37,18 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
   });
   await stopping;
   log.info('scheduler stopping');
+  await manager.stopping();
   await scheduler.stop();
   return 0;
+}
+
+/** @throws StartupError `bad_config`, exit code 78: another start would not cure it */
+function readSettings(env: Readonly<Record<string, string | undefined>>): SchedulerSettings {
+  try {
+    return loadConfig(SchedulerSettings, env, { known: SETTING_NAMES });
+  } catch (error) {
+    throw new StartupError('bad_config', messageOf(error), { cause: error, exitCode: 78 });
+  }
 }
 
 async function answer(scheduler: Scheduler, message: unknown, log: Log): Promise<void> {
@@ -56,7 +70,7 @@ async function answer(scheduler: Scheduler, message: unknown, log: Log): Promise
   }
 }
 
-/** `/var/lib/longshore` for root under a service manager, else below the home directory. */
+/** The unit of a service names another. */
 function defaultDataDir(): string {
   return join(homedir(), '.local', 'share', 'longshore');
 }

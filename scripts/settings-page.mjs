@@ -45,6 +45,58 @@ ${table(CLIENT_SETTINGS)}
 `;
 }
 
+/** What a unit sets itself, or what only a supervisor sets. */
+const NOT_IN_SAMPLES = new Set(['LONGSHORE_LINK_SOCKET', 'LONGSHORE_REDIS_SOCKET', 'LONGSHORE_JOIN_TOKEN']);
+const LINE = 110;
+
+/**
+ * A sample of a unit's environment file: every setting, commented out, with its meaning and its default there.
+ * @param {{ properties: object }} schema
+ * @param {{ unit: string, file: string, set: Readonly<Record<string, string>> }} unit `set`: defaults that the unit replaces
+ * @returns {string} the whole file
+ */
+export function sampleEnvironment({ properties }, { unit, file, set }) {
+  const entries = Object.entries(properties).filter(([name]) => !NOT_IN_SAMPLES.has(name));
+  const settings = entries.map(([name, property]) => {
+    const value = set[name] ?? property.default ?? '';
+    const key = property.secret === true ? `${name}_FILE` : name;
+    const secret = property.secret === true ? ' (a file of mode 0600 that holds it)' : '';
+    const meaning = meaningOf({ ...property, secret: false }).replaceAll('`', '') + secret;
+    return `${wrapped(meaning)}\n#${key}=${value}\n`;
+  });
+  return `# Settings of ${unit}, read from ${file} when it starts. Each is shown with its default.\n\n${settings.join('\n')}`;
+}
+
+function wrapped(text) {
+  const lines = [''];
+  for (const word of text.split(' ')) {
+    const last = lines.at(-1) ?? '';
+    if (last !== '' && last.length + word.length + 1 > LINE) lines.push(word);
+    else lines[lines.length - 1] = last === '' ? word : `${last} ${word}`;
+  }
+  return lines.map((line) => `# ${line}`).join('\n');
+}
+
+/** The units' files, by name. */
+export function sampleEnvironments({ scheduler, agent }) {
+  return {
+    'agent.env': sampleEnvironment(agent, {
+      unit: 'longshore-agent.service',
+      file: '/etc/longshore-agent/agent.env',
+      set: { LONGSHORE_DATA_DIR: '/var/lib/longshore-agent' },
+    }),
+    'scheduler.env': sampleEnvironment(scheduler, {
+      unit: 'longshore-scheduler.service',
+      file: '/etc/longshore/scheduler.env',
+      set: {
+        LONGSHORE_DATA_DIR: '/var/lib/longshore',
+        LONGSHORE_HTTP_ADDRESS: '0.0.0.0:1994',
+        LONGSHORE_AGENT_ADDRESS: '0.0.0.0:1995',
+      },
+    }),
+  };
+}
+
 function rowsOf({ properties }) {
   return Object.entries(properties).map(([name, property]) => [name, defaultOf(name, property), meaningOf(property)]);
 }

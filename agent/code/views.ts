@@ -62,13 +62,15 @@ export class Views {
     await Promise.all([mkdir(upper, { recursive: true }), mkdir(work, { recursive: true })]);
     await chmod(upper, 0o777);
     return {
-      kind: 'overlay',
+      kind: 'volume',
       target: TARGET,
       readOnly: false,
       source: '',
       volume: {
         name: this.volumeName(containerId),
-        options: `lowerdir=${lower},upperdir=${upper},workdir=${work}`,
+        type: 'overlay',
+        device: 'overlay',
+        o: `lowerdir=${lower},upperdir=${upper},workdir=${work}`,
         labels: this.#labels,
       },
     };

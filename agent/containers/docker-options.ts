@@ -2,6 +2,7 @@
 import type { CreateContainer, Mount } from './runtime.ts';
 
 const PIDS_LIMIT = 4096;
+export const GPU_DRIVER = 'nvidia';
 
 /** How to reach the engine; undefined: the usual socket. */
 export function connectionOptions(
@@ -32,11 +33,26 @@ export function createOptions(spec: CreateContainer) {
       CapDrop: ['ALL'],
       ...(spec.capabilities === undefined ? {} : { CapAdd: [...spec.capabilities] }),
       SecurityOpt: ['no-new-privileges'],
-      Init: true,
+      Init: spec.init ?? true,
       PidsLimit: PIDS_LIMIT,
       Memory: spec.memoryBytes,
       MemorySwap: spec.memoryBytes,
       NanoCpus: spec.cpuMillicores * 1_000_000,
+      ...(spec.shmBytes === undefined ? {} : { ShmSize: spec.shmBytes }),
+      ...(spec.openFiles === undefined
+        ? {}
+        : { Ulimits: [{ Name: 'nofile', Soft: spec.openFiles, Hard: spec.openFiles }] }),
+      ...(spec.gpuUuids === undefined || spec.gpuUuids.length === 0
+        ? {}
+        : {
+            DeviceRequests: [
+              {
+                Driver: GPU_DRIVER,
+                DeviceIDs: [...spec.gpuUuids],
+                Capabilities: [['gpu', 'compute', 'utility']],
+              },
+            ],
+          }),
       RestartPolicy: { Name: 'no' },
       AutoRemove: false,
       LogConfig: { Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '3' } },
@@ -45,7 +61,8 @@ export function createOptions(spec: CreateContainer) {
   };
 }
 
-function mountOptions(mount: Mount) {
+/** One mount, in the engine's words. */
+export function mountOptions(mount: Mount) {
   if (mount.kind === 'bind' || mount.volume === undefined)
     return {
       Type: 'bind' as const,
@@ -62,7 +79,10 @@ function mountOptions(mount: Mount) {
     VolumeOptions: {
       NoCopy: true,
       Labels: { ...mount.volume.labels },
-      DriverConfig: { Name: 'local', Options: { type: 'overlay', device: 'overlay', o: mount.volume.options } },
+      DriverConfig: {
+        Name: 'local',
+        Options: { type: mount.volume.type, device: mount.volume.device, o: mount.volume.o },
+      },
     },
   };
 }

@@ -5,18 +5,30 @@
 import type { Readable } from 'node:stream';
 import Docker from 'dockerode';
 import { withDeadline } from '#shared/backoff.ts';
+import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import { LogDemultiplexer } from './lines.ts';
-import { connectionOptions, createOptions } from './docker-options.ts';
+import { connectionOptions, createOptions, GPU_DRIVER } from './docker-options.ts';
 import { Limiter } from './limiter.ts';
-import { readPullStream } from './pull-stream.ts';
-import type { ContainerRuntime, CreateContainer, EngineEvent, EngineInfo, RuntimeContainer } from './runtime.ts';
+import { readPullStream } from '../images/pull-stream.ts';
+import type {
+  ContainerRuntime,
+  CreateContainer,
+  EngineEvent,
+  EngineInfo,
+  ImageFacts,
+  PullOptions,
+  RegistryAuth,
+  RuntimeContainer,
+} from './runtime.ts';
 import { EngineError, LABELS } from './runtime.ts';
 
 const CALL_DEADLINE_MS = 30_000;
 const CALLS_AT_ONCE = 16;
-/** A pull that says nothing for this long is dead. */
-const PULL_SILENCE_MS = 120_000;
+const IMPORT_DEADLINE_MS = 120_000;
+const MAX_EXEC_OUTPUT = 64 * 1024;
+/** Files of many layers take their time. */
+const REMOVE_IMAGE_MS = 120_000;
 
 export class DockerRuntime implements ContainerRuntime {
   readonly #docker: Docker;
@@ -41,12 +53,34 @@ export class DockerRuntime implements ContainerRuntime {
       NCPU: number;
       MemTotal: number;
       DockerRootDir: string;
+      Driver: string;
+      CgroupVersion?: string;
+      CgroupDriver?: string;
+      MemoryLimit?: boolean;
+      SwapLimit?: boolean;
+      CpuCfsQuota?: boolean;
+      PidsLimit?: boolean;
+      SecurityOptions?: readonly string[] | null;
+      Runtimes?: Readonly<Record<string, unknown>> | null;
     };
+    const secured = (name: string): boolean =>
+      (info.SecurityOptions ?? []).some((option) => option.split(',')[0] === `name=${name}`);
     return {
       version: info.ServerVersion,
       cores: info.NCPU,
       memoryBytes: info.MemTotal,
       rootDir: info.DockerRootDir,
+      storageDriver: info.Driver,
+      cgroup: `v${info.CgroupVersion ?? '1'} ${info.CgroupDriver ?? ''}`.trim(),
+      limits: {
+        memory: info.MemoryLimit === true,
+        swap: info.SwapLimit === true,
+        cpu: info.CpuCfsQuota === true,
+        pids: info.PidsLimit === true,
+      },
+      userNamespaces: secured('userns'),
+      rootless: secured('rootless'),
+      nvidia: Object.hasOwn(info.Runtimes ?? {}, 'nvidia'),
     };
   }
 
@@ -62,11 +96,13 @@ export class DockerRuntime implements ContainerRuntime {
           name: (one.Names[0] ?? '').replace(/^\//, ''),
           labels: one.Labels,
           state,
+          network: one.HostConfig.NetworkMode,
           exitCode: 0,
           oomKilled: false,
           startedAtMs: 0,
           finishedAtMs: 0,
           error: '',
+          gpuUuids: (one.Labels[LABELS.gpus] ?? '').split(',').filter((uuid) => uuid !== ''),
         };
       }),
     );
@@ -83,15 +119,45 @@ export class DockerRuntime implements ContainerRuntime {
         name: facts.Name.replace(/^\//, ''),
         labels: facts.Config.Labels ?? {},
         state: stateOf(facts.State.Status),
+        network: facts.HostConfig.NetworkMode ?? '',
         exitCode: facts.State.ExitCode,
         oomKilled: facts.State.OOMKilled,
         startedAtMs: timeOf(facts.State.StartedAt),
         finishedAtMs: timeOf(facts.State.FinishedAt),
         error: facts.State.Error,
+        gpuUuids: (facts.HostConfig.DeviceRequests ?? [])
+          .filter((request) => request.Driver === GPU_DRIVER)
+          .flatMap((request) => request.DeviceIDs ?? []),
       };
     } catch (error) {
       if (statusOf(error) === 404) return undefined;
       throw error;
+    }
+  }
+
+  async pidOf(dockerId: string): Promise<number | undefined> {
+    try {
+      const facts = await this.#call('inspect', (abortSignal) =>
+        this.#docker.getContainer(dockerId).inspect({ abortSignal }),
+      );
+      return facts.State.Pid > 0 ? facts.State.Pid : undefined;
+    } catch (error) {
+      if (statusOf(error) === 404) return undefined;
+      throw error;
+    }
+  }
+
+  async environment(dockerId: string): Promise<Record<string, string>> {
+    try {
+      const { Config } = await this.#call('inspect', (abortSignal) =>
+        this.#docker.getContainer(dockerId).inspect({ abortSignal }),
+      );
+      return Object.fromEntries(
+        Config.Env.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)]),
+      );
+    } catch (error) {
+      if (statusOf(error) === 404) return {};
+      throw translate(error, 'cannot look at a container');
     }
   }
 
@@ -152,38 +218,106 @@ export class DockerRuntime implements ContainerRuntime {
     return (found.Volumes ?? []).map((volume) => volume.Name);
   }
 
-  async hasImage(reference: string): Promise<boolean> {
+  async image(reference: string): Promise<ImageFacts | undefined> {
     try {
-      await this.#call('inspect_image', () => this.#docker.getImage(reference).inspect());
-      return true;
+      const facts = await this.#call('inspect_image', () => this.#docker.getImage(reference).inspect());
+      const digests = (facts.RepoDigests ?? []).map((name) => digestOf(name)).filter((digest) => digest !== '');
+      return { id: facts.Id, digests, bytes: facts.Size };
     } catch (error) {
-      if (statusOf(error) === 404) return false;
+      if (statusOf(error) === 404) return undefined;
       throw translate(error, `cannot look for image ${reference}`);
     }
   }
 
   async listImages(): Promise<string[]> {
     const images = await this.#call('list_images', () => this.#docker.listImages());
-    return images.flatMap((image) => image.RepoTags ?? []).filter((tag) => tag !== '<none>:<none>');
+    const names = images.flatMap((image) => [...(image.RepoTags ?? []), ...(image.RepoDigests ?? [])]);
+    return names.filter((name) => !name.includes('<none>'));
   }
 
-  async pull(reference: string, signal: AbortSignal): Promise<void> {
-    const tagged = /(@|:[^/]*$)/.test(reference) ? reference : `${reference}:latest`;
-    const stream = (await this.#call(
-      'pull',
-      () => this.#docker.createImage({ fromImage: tagged, abortSignal: signal }),
-      PULL_SILENCE_MS,
-    )) as unknown as Readable;
-    await readPullStream(stream, PULL_SILENCE_MS, signal);
+  async imageIdsInUse(): Promise<ReadonlySet<string>> {
+    const found = await this.#call('list', () => this.#docker.listContainers({ all: true }));
+    return new Set(found.map((one) => one.ImageID));
   }
 
-  async ensureNetwork(name: string): Promise<void> {
+  async removeImage(reference: string): Promise<boolean> {
     try {
-      await this.#call('inspect_network', () => this.#docker.getNetwork(name).inspect());
-      return;
+      await this.#call(
+        'remove_image',
+        () => this.#docker.getImage(reference).remove({ force: false }),
+        REMOVE_IMAGE_MS,
+      );
+      return true;
     } catch (error) {
-      if (statusOf(error) !== 404) throw translate(error, `cannot look for network ${name}`);
+      if (statusOf(error) === 404) return true;
+      if (statusOf(error) === 409) return false;
+      throw translate(error, `cannot remove image ${reference}`);
     }
+  }
+
+  async registryDigest(reference: string, auth: RegistryAuth | undefined, deadlineMs: number): Promise<string> {
+    try {
+      // Not one of the limited calls: the engine answers only when the registry does.
+      const found = (await this.#timed(
+        'registry_digest',
+        () => this.#docker.getImage(withTag(reference)).distribution(authOption(auth)),
+        deadlineMs,
+      )) as { Descriptor?: { digest?: unknown } };
+      const digest = found.Descriptor?.digest;
+      if (typeof digest !== 'string') throw new EngineError('refused', 'the engine named no digest');
+      return digest;
+    } catch (error) {
+      throw translate(error, `cannot ask the registry for image ${reference}`);
+    }
+  }
+
+  async pull(reference: string, options: PullOptions): Promise<string> {
+    const { auth, silenceMs, signal, onProgress } = options;
+    const from = performance.now();
+    const give = new AbortController();
+    const abortSignal = AbortSignal.any([signal, give.signal]);
+    // Not one of the limited calls: the engine answers only when the registry does.
+    try {
+      const stream = (await withDeadline(
+        this.#docker.createImage(authOption(auth).authconfig, { fromImage: withTag(reference), abortSignal }),
+        silenceMs,
+        () => new Error(`nothing heard for ${silenceMs / 1000} s`),
+      )) as unknown as Readable;
+      const digest = await readPullStream(stream, silenceMs, signal, onProgress);
+      this.#onCall('pull', 'ok', (performance.now() - from) / 1000);
+      return digest;
+    } catch (error) {
+      give.abort();
+      this.#onCall('pull', 'error', (performance.now() - from) / 1000);
+      // Without a status the engine itself is away; a stream that it cut has words of its own.
+      const code = error instanceof Error && 'code' in error ? error.code : undefined;
+      if (code === 'ECONNREFUSED' || code === 'ENOENT' || code === 'EACCES')
+        throw new EngineError('unavailable', 'the container engine does not answer', { cause: error });
+      throw new Error(wordsOf(error), { cause: error });
+    }
+  }
+
+  async importImage(reference: string, tar: Readable): Promise<void> {
+    const colon = reference.lastIndexOf(':');
+    const stream = (await this.#call(
+      'import',
+      (abortSignal) =>
+        this.#docker.importImage(tar as unknown as string, {
+          repo: reference.slice(0, colon),
+          tag: reference.slice(colon + 1),
+          abortSignal,
+        }),
+      IMPORT_DEADLINE_MS,
+    )) as unknown as Readable;
+    let answer = '';
+    for await (const data of stream) answer = (answer + String(data)).slice(-4096);
+    const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(answer)?.[1];
+    if (failure !== undefined) throw new EngineError('refused', `cannot import image ${reference}: ${failure}`);
+  }
+
+  async ensureNetwork(name: string): Promise<readonly string[]> {
+    const there = await this.#lookAtNetwork(name);
+    if (there !== undefined) return there;
     try {
       await this.#call('create_network', () =>
         this.#docker.createNetwork({
@@ -199,6 +333,24 @@ export class DockerRuntime implements ContainerRuntime {
       // Another agent of this host made it in between.
       if (statusOf(error) !== 409) throw translate(error, `cannot create network ${name}`);
     }
+    return (await this.#lookAtNetwork(name)) ?? [];
+  }
+
+  /** @returns this machine's addresses on it; undefined: there is none of this name. @throws EngineError when its containers could talk to each other */
+  async #lookAtNetwork(name: string): Promise<readonly string[] | undefined> {
+    let found: { Driver?: string; Options?: Record<string, string>; IPAM?: { Config?: { Gateway?: string }[] } };
+    try {
+      found = (await this.#call('inspect_network', () => this.#docker.getNetwork(name).inspect())) as typeof found;
+    } catch (error) {
+      if (statusOf(error) === 404) return undefined;
+      throw translate(error, `cannot look for network ${name}`);
+    }
+    if (found.Driver !== 'bridge' || found.Options?.['com.docker.network.bridge.enable_icc'] !== 'false')
+      throw new EngineError(
+        'refused',
+        `the Docker network ${name} is not one that keeps containers apart; remove it (docker network rm ${name}), or name another in LONGSHORE_AGENT_NETWORK`,
+      );
+    return (found.IPAM?.Config ?? []).flatMap(({ Gateway }) => Gateway?.replace(/\/\d+$/, '') ?? []);
   }
 
   async removeNetwork(name: string): Promise<void> {
@@ -211,18 +363,19 @@ export class DockerRuntime implements ContainerRuntime {
 
   async followLogs(
     dockerId: string,
-    sinceMs: number,
-    onLine: (stream: 'stdout' | 'stderr', line: string) => void,
+    since: string,
+    onLine: (stream: 'stdout' | 'stderr', line: string, position: string) => void,
     signal: AbortSignal,
   ): Promise<void> {
     const stream = (await this.#docker.getContainer(dockerId).logs({
       follow: true,
       stdout: true,
       stderr: true,
-      since: Math.ceil(sinceMs / 1000),
+      timestamps: true,
+      ...(since === '' ? {} : { since: unixTime(since) as unknown as number }),
       abortSignal: signal,
     })) as unknown as Readable;
-    const demultiplexer = new LogDemultiplexer(onLine);
+    const demultiplexer = new LogDemultiplexer(onLine, since);
     await drain(stream, signal, (data) => demultiplexer.push(data));
     demultiplexer.end();
   }
@@ -243,11 +396,37 @@ export class DockerRuntime implements ContainerRuntime {
     });
   }
 
+  async exec(
+    dockerId: string,
+    command: readonly string[],
+    deadlineMs: number,
+  ): Promise<{ readonly exitCode: number; readonly output: string }> {
+    // Not one of the limited calls: what runs there belongs to the container's image.
+    return this.#timed(
+      'exec',
+      async (abortSignal) => {
+        const exec = await this.#docker
+          .getContainer(dockerId)
+          .exec({ Cmd: [...command], AttachStdout: true, AttachStderr: true, abortSignal });
+        const stream = (await exec.start({ abortSignal })) as unknown as Readable;
+        let output = '';
+        const demultiplexer = new LogDemultiplexer((_stream, line) => {
+          if (output.length < MAX_EXEC_OUTPUT) output += `${line}\n`;
+        });
+        await drain(stream, abortSignal, (data) => demultiplexer.push(data));
+        demultiplexer.end();
+        return { exitCode: (await exec.inspect({ abortSignal })).ExitCode ?? 0, output };
+      },
+      deadlineMs,
+    );
+  }
+
   async runOnce(spec: CreateContainer, deadlineMs: number): Promise<number> {
     const dockerId = await this.create(spec);
     try {
       await this.start(dockerId);
-      const result = (await this.#call(
+      // Not one of the limited calls: it lasts as long as the helper's work.
+      const result = (await this.#timed(
         'wait',
         (abortSignal) => this.#docker.getContainer(dockerId).wait({ abortSignal }),
         deadlineMs,
@@ -259,29 +438,31 @@ export class DockerRuntime implements ContainerRuntime {
   }
 
   /** Runs one call inside the limit and its deadline, and counts it. */
-  async #call<T>(
+  #call<T>(
     operation: string,
     call: (abortSignal: AbortSignal) => Promise<T>,
     deadlineMs = CALL_DEADLINE_MS,
   ): Promise<T> {
-    return this.#limit.run(async () => {
-      const from = performance.now();
-      const abort = new AbortController();
-      try {
-        const result = await withDeadline(
-          call(abort.signal),
-          deadlineMs,
-          () => new EngineError('unavailable', `the container engine did not answer ${operation} in ${deadlineMs} ms`),
-        );
-        this.#onCall(operation, 'ok', (performance.now() - from) / 1000);
-        return result;
-      } catch (error) {
-        // The request must not hang on after its deadline.
-        abort.abort();
-        this.#onCall(operation, (statusOf(error) ?? 500) < 500 ? 'ok' : 'error', (performance.now() - from) / 1000);
-        throw error;
-      }
-    });
+    return this.#limit.run(() => this.#timed(operation, call, deadlineMs));
+  }
+
+  async #timed<T>(operation: string, call: (abortSignal: AbortSignal) => Promise<T>, deadlineMs: number): Promise<T> {
+    const from = performance.now();
+    const abort = new AbortController();
+    try {
+      const result = await withDeadline(
+        call(abort.signal),
+        deadlineMs,
+        () => new EngineError('unavailable', `the container engine did not answer ${operation} in ${deadlineMs} ms`),
+      );
+      this.#onCall(operation, 'ok', (performance.now() - from) / 1000);
+      return result;
+    } catch (error) {
+      // The request must not hang on after its deadline.
+      abort.abort();
+      this.#onCall(operation, (statusOf(error) ?? 500) < 500 ? 'ok' : 'error', (performance.now() - from) / 1000);
+      throw error;
+    }
   }
 }
 
@@ -298,6 +479,12 @@ function stateOf(text: string): RuntimeContainer['state'] {
   }
 }
 
+/** As the engine wants it: seconds, a point, nine digits. */
+function unixTime(position: string): string {
+  const seconds = Math.floor(Date.parse(position) / 1000);
+  return `${seconds}.${/\.(\d{9})Z$/.exec(position)?.[1] ?? '000000000'}`;
+}
+
 function timeOf(text: string): number {
   const ms = Date.parse(text);
   // The engine writes year 1 for "never".
@@ -310,17 +497,47 @@ function statusOf(error: unknown): number | undefined {
     : undefined;
 }
 
+/** What the engine said, without the client's frame around it. */
+const wordsOf = (error: unknown): string =>
+  messageOf(error)
+    .replace(/^\(HTTP code \d+\) [^-]*- /, '')
+    .trim();
+
+interface AuthOption {
+  readonly authconfig?: {
+    readonly username: string;
+    readonly password: string;
+    readonly serveraddress: string;
+    readonly identitytoken?: string;
+  };
+}
+
+const authOption = (auth: RegistryAuth | undefined): AuthOption =>
+  auth === undefined
+    ? {}
+    : {
+        authconfig: {
+          username: auth.username,
+          password: auth.password,
+          serveraddress: auth.serverAddress,
+          ...(auth.identityToken === '' ? {} : { identitytoken: auth.identityToken }),
+        },
+      };
+
 function translate(error: unknown, what: string): EngineError {
   if (error instanceof EngineError) return error;
   const status = statusOf(error);
-  const text = messageOf(error)
-    .replace(/^\(HTTP code \d+\) [^-]*- /, '')
-    .trim();
+  const text = wordsOf(error);
   const message = `${what}: ${text}`;
   if (status === 409) return new EngineError('conflict', message, { cause: error });
+  if (status === 404 && /network \S+ not found/i.test(text))
+    return new EngineError('no_such_network', message, { cause: error });
   if (status === 404 && /no such image/i.test(text)) return new EngineError('no_such_image', message, { cause: error });
   if (/failed to mount local volume|error while mounting volume/.test(text))
     return new EngineError('mount_refused', message, { cause: error });
+  if (/could not select device driver/.test(text)) return new EngineError('no_gpu_support', message, { cause: error });
+  if (/nvidia-container-cli|nvidia-container-runtime|libnvidia-container/.test(text))
+    return new EngineError('gpu_refused', message, { cause: error });
   if (status === undefined) return new EngineError('unavailable', message, { cause: error });
   return new EngineError('refused', message, { cause: error });
 }
@@ -342,9 +559,21 @@ function parseEvent(line: string): EngineEvent | undefined {
   } catch {
     return undefined;
   }
-  const event = parsed as { Action?: unknown; Actor?: { ID?: unknown; Attributes?: Record<string, string> } };
+  const event = parsed as {
+    Action?: unknown;
+    Actor?: { ID?: unknown; Attributes?: Record<string, string> };
+    timeNano?: unknown;
+  };
   const action = event.Action;
   if (action !== 'die' && action !== 'oom' && action !== 'destroy') return undefined;
   if (typeof event.Actor?.ID !== 'string') return undefined;
-  return { action, dockerId: event.Actor.ID, labels: event.Actor.Attributes ?? {} };
+  const labels = event.Actor.Attributes ?? {};
+  const code = Number(action === 'die' ? (labels['exitCode'] ?? Number.NaN) : Number.NaN);
+  return {
+    action,
+    dockerId: event.Actor.ID,
+    labels,
+    atMs: typeof event.timeNano === 'number' ? event.timeNano / 1e6 : Date.now(),
+    exitCode: Number.isInteger(code) ? code : undefined,
+  };
 }

@@ -35,16 +35,30 @@ export async function emptyByContainer(
   image: string,
   path: string,
   labels: Readonly<Record<string, string>>,
+  deadlineMs = HELPER_DEADLINE_MS,
 ): Promise<void> {
   const mount: Mount = { kind: 'bind', target: '/target', readOnly: false, source: path };
-  const spec = helper(image, ['sh', '-c', 'rm -rf /target/..?* /target/.[!.]* /target/*'], mount, labels);
-  const code = await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE', 'FOWNER'] }, HELPER_DEADLINE_MS);
+  await runWithMount(runtime, image, mount, 'rm -rf /target/..?* /target/.[!.]* /target/*', [], labels, deadlineMs);
+}
+
+/** Runs a shell script over a mount, whoever owns what is in it. @param args - `$1`, `$2`, … */
+export async function runWithMount(
+  runtime: ContainerRuntime,
+  image: string,
+  mount: Mount,
+  script: string,
+  args: readonly string[],
+  labels: Readonly<Record<string, string>>,
+  deadlineMs: number,
+): Promise<void> {
+  const spec = helper(image, ['sh', '-c', script, 'sh', ...args], mount, labels);
+  const code = await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE', 'FOWNER'] }, deadlineMs);
   if (code !== 0) throw new Error(`helper container exited with ${code}`);
 }
 
 /**
- * Compiles the runner once per image, beside its sources, so that every later container of that image starts without compiling (containers see the folder
- * read-only). Python keeps each version's files apart.
+ * Compiles the runner once per base image, beside its sources, so that every later container with that Python starts without compiling (containers see the folder
+ * read-only). Python keeps each version's files apart. Must stay true: no image of a tenant is asked to, since it could write anything there, for everybody.
  */
 export class RunnerCompiler {
   readonly #runtime: ContainerRuntime;
@@ -76,7 +90,7 @@ export class RunnerCompiler {
     const marks = `${this.#runnerDir}.compiled`;
     const mark = join(marks, sha256Hex(image).slice(0, 16));
     try {
-      if ((await readIfThere(mark)) !== undefined || !(await this.#runtime.hasImage(image))) return;
+      if ((await readIfThere(mark)) !== undefined || (await this.#runtime.image(image)) === undefined) return;
       const from = performance.now();
       const mount: Mount = { kind: 'bind', target: RUNNER_TARGET, readOnly: false, source: this.#runnerDir };
       const spec = helper(image, ['python3', '-m', 'compileall', '-q', RUNNER_TARGET], mount, this.#labels());

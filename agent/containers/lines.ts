@@ -43,15 +43,25 @@ export class LineCutter {
   }
 }
 
-/** The engine's log stream without a terminal: 8 bytes (stream, three zeros, length big-endian), then that many bytes. */
+/** As the engine puts it before each message: RFC 3339 with nine digits, then a space; texts of it sort as the times do. */
+const TIMESTAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z $/;
+const TIMESTAMP_BYTES = 31;
+
+/**
+ * The engine's log stream without a terminal: 8 bytes (stream, three zeros, length big-endian), then that many bytes: a time, a space, and what was printed (a long
+ * line comes as several messages). What is not after `since` is left out.
+ */
 export class LogDemultiplexer {
   readonly #out: LineCutter;
   readonly #err: LineCutter;
+  readonly #since: string;
   #pending: Buffer = Buffer.alloc(0);
+  #position = '';
 
-  constructor(onLine: (stream: 'stdout' | 'stderr', line: string) => void) {
-    this.#out = new LineCutter((line) => onLine('stdout', line));
-    this.#err = new LineCutter((line) => onLine('stderr', line));
+  constructor(onLine: (stream: 'stdout' | 'stderr', line: string, position: string) => void, since = '') {
+    this.#since = since;
+    this.#out = new LineCutter((line) => onLine('stdout', line, this.#position));
+    this.#err = new LineCutter((line) => onLine('stderr', line, this.#position));
   }
 
   push(data: Buffer): void {
@@ -59,10 +69,22 @@ export class LogDemultiplexer {
     while (all.length >= 8) {
       const length = all.readUInt32BE(4);
       if (all.length < 8 + length) break;
-      (all[0] === 2 ? this.#err : this.#out).push(all.subarray(8, 8 + length));
+      this.#message(all[0] === 2 ? this.#err : this.#out, all.subarray(8, 8 + length));
       all = all.subarray(8 + length);
     }
     this.#pending = all;
+  }
+
+  #message(cutter: LineCutter, message: Buffer): void {
+    const head = message.toString('latin1', 0, TIMESTAMP_BYTES);
+    if (!TIMESTAMP.test(head)) {
+      cutter.push(message);
+      return;
+    }
+    const position = head.slice(0, -1);
+    if (position <= this.#since) return;
+    this.#position = position;
+    cutter.push(message.subarray(TIMESTAMP_BYTES));
   }
 
   end(): void {

@@ -2,6 +2,7 @@
  * Lines of containers on their way to the scheduler: bounded per container and in all, cut into batches, kept until acknowledged. It never blocks a container:
  * above a bound the oldest lines of the noisiest go, and a marker line says how many.
  */
+import { redactor } from './redaction.ts';
 import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts';
 
 export interface LogLimits {
@@ -33,6 +34,8 @@ interface Line {
   readonly stream: string;
   readonly line: string;
   readonly timestampMs: number;
+  /** Where in the engine's log it was found; lines that came as frames are in none. */
+  readonly position?: string | undefined;
   readonly bytes: number;
 }
 
@@ -53,18 +56,24 @@ export class LogBuffer {
   /** Rates of containers that have nothing waiting. */
   readonly #idle = new Map<string, ContainerLines>();
   readonly #unacked: LogBatch[] = [];
+  /** Of each of these batches: how far in the engine's logs it goes, by container. */
+  readonly #reach: ReadonlyMap<string, string>[] = [];
+  readonly #redactors = new Map<string, (line: string) => string>();
   #bytes = 0;
   #seq = 0;
   readonly #onResult: (result: 'accepted' | 'dropped', count: number) => void;
+  readonly #onReached: (containerId: string, position: string) => void;
 
   constructor(
     limits: LogLimits,
     monotonicMs: () => number,
     onResult: (result: 'accepted' | 'dropped', count: number) => void = () => undefined,
+    onReached: (containerId: string, position: string) => void = () => undefined,
   ) {
     this.#limits = limits;
     this.#monotonicMs = monotonicMs;
     this.#onResult = onResult;
+    this.#onReached = onReached;
   }
 
   get bytes(): number {
@@ -80,7 +89,22 @@ export class LogBuffer {
     return this.#containers.size > 0 && this.#unacked.length < this.#limits.inFlight;
   }
 
-  add(containerId: string, record: { taskId: string; stream: string; line: string; timestampMs: number }): void {
+  /** From now on these values are not shown in lines of the container. */
+  hide(containerId: string, values: readonly string[]): void {
+    const hidden = redactor(values);
+    if (hidden !== undefined) this.#redactors.set(containerId, hidden);
+  }
+
+  /** A text about the container as it may be read. */
+  shown(containerId: string, text: string): string {
+    return this.#redactors.get(containerId)?.(text) ?? text;
+  }
+
+  /** @param record - `position`: where in the engine's log it was found */
+  add(
+    containerId: string,
+    record: { taskId: string; stream: string; line: string; timestampMs: number; position?: string },
+  ): void {
     const lines = this.#linesOf(containerId);
     this.#refill(lines);
     if (lines.tokens < 1) {
@@ -89,8 +113,9 @@ export class LogBuffer {
       return;
     }
     lines.tokens -= 1;
-    const bytes = Buffer.byteLength(record.line) + RECORD_BYTES;
-    lines.lines.push({ ...record, bytes });
+    const line = this.shown(containerId, record.line);
+    const bytes = Buffer.byteLength(line) + RECORD_BYTES;
+    lines.lines.push({ ...record, line, bytes });
     lines.bytes += bytes;
     this.#bytes += bytes;
     this.#onResult('accepted', 1);
@@ -102,6 +127,7 @@ export class LogBuffer {
   take(nowMs: number): LogBatch | undefined {
     if (!this.mayTake) return undefined;
     const records: LogRecord[] = [];
+    const reach = new Map<string, string>();
     let bytes = 0;
     for (const [containerId, lines] of this.#containers) {
       if (lines.dropped > 0) {
@@ -121,6 +147,7 @@ export class LogBuffer {
         lines.bytes -= line.bytes;
         this.#bytes -= line.bytes;
         bytes += line.bytes;
+        if (line.position !== undefined) reach.set(containerId, line.position);
         records.push({
           containerId,
           taskId: line.taskId,
@@ -141,11 +168,15 @@ export class LogBuffer {
     this.#seq += 1;
     const batch: LogBatch = { seq: this.#seq, records };
     this.#unacked.push(batch);
+    this.#reach.push(reach);
     return batch;
   }
 
   acknowledge(seq: number): void {
-    while (this.#unacked.length > 0 && Number(this.#unacked[0]?.seq) <= seq) this.#unacked.shift();
+    while (this.#unacked.length > 0 && Number(this.#unacked[0]?.seq) <= seq) {
+      this.#unacked.shift();
+      for (const [containerId, position] of this.#reach.shift() ?? []) this.#onReached(containerId, position);
+    }
   }
 
   /** What was sent and not acknowledged: to be sent first on a new stream. */
@@ -155,6 +186,7 @@ export class LogBuffer {
 
   /** The container is gone and its rate is of no more interest; lines that wait are still sent. */
   forget(containerId: string): void {
+    this.#redactors.delete(containerId);
     this.#idle.delete(containerId);
   }
 

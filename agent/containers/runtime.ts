@@ -1,4 +1,6 @@
 // The port to the container engine: the calls the executor makes, not all of Docker. `docker.ts` is the real one.
+import type { Readable } from 'node:stream';
+import type { PullProgress } from '../images/pull-stream.ts';
 
 /** Labels of everything the agent makes. `machine` is the owner: nothing without our machine's id is ever touched. */
 export const LABELS = {
@@ -9,6 +11,12 @@ export const LABELS = {
   container: 'io.longshore.container',
   deployment: 'io.longshore.deployment',
   workspace: 'io.longshore.workspace',
+  /** On holders, which are nobody's container until one joins them. */
+  holder: 'io.longshore.holder',
+  /** UUIDs of the GPUs that it was given, with commas between them. */
+  gpus: 'io.longshore.gpus',
+  /** What the journal says of it, in case that is lost. */
+  facts: 'io.longshore.facts',
 } as const;
 
 export interface EngineInfo {
@@ -16,6 +24,15 @@ export interface EngineInfo {
   readonly cores: number;
   readonly memoryBytes: number;
   readonly rootDir: string;
+  readonly storageDriver: string;
+  /** Version and driver, for people. */
+  readonly cgroup: string;
+  /** Which limits of containers it can set. */
+  readonly limits: { readonly memory: boolean; readonly swap: boolean; readonly cpu: boolean; readonly pids: boolean };
+  readonly userNamespaces: boolean;
+  readonly rootless: boolean;
+  /** It has a runtime for NVIDIA's devices. */
+  readonly nvidia: boolean;
 }
 
 export interface RuntimeContainer {
@@ -23,24 +40,30 @@ export interface RuntimeContainer {
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly state: 'created' | 'running' | 'exited';
+  /** What it was made with: a network's name, `none`, or `container:<id>`. */
+  readonly network: string;
   /** What follows is known from an inspection only. */
   readonly exitCode: number;
   readonly oomKilled: boolean;
   readonly startedAtMs: number;
   readonly finishedAtMs: number;
   readonly error: string;
+  /** GPUs that it was given: by an inspection what the engine passes, else what its label says. */
+  readonly gpuUuids: readonly string[];
 }
 
 export interface Mount {
-  readonly kind: 'bind' | 'overlay';
+  readonly kind: 'bind' | 'volume';
   readonly target: string;
   readonly readOnly: boolean;
   /** bind: the host's path. */
   readonly source: string;
-  /** overlay: the volume's name and its options. */
+  /** volume: one of the engine's own driver, by name, made with these options where there is none. */
   readonly volume?: {
     readonly name: string;
-    readonly options: string;
+    readonly type: string;
+    readonly device: string;
+    readonly o: string;
     readonly labels: Readonly<Record<string, string>>;
   };
 }
@@ -57,12 +80,53 @@ export interface CreateContainer {
   readonly network: string;
   readonly memoryBytes: number;
   readonly cpuMillicores: number;
+  /** Shared memory; absent: the engine's default. */
+  readonly shmBytes?: number;
+  /** Open files, at most; absent: the engine's default. */
+  readonly openFiles?: number;
+  /** An init that reaps and passes on signals; false: none. */
+  readonly init?: boolean;
+  /** UUIDs: passed by a request to the engine's NVIDIA driver. */
+  readonly gpuUuids?: readonly string[];
   /** Only for helper containers of our own: a workload gets none. */
   readonly capabilities?: readonly string[];
 }
 
+export interface ImageFacts {
+  readonly id: string;
+  /** `sha256:…` under which registries have it; none: made or loaded here. */
+  readonly digests: readonly string[];
+  readonly bytes: number;
+}
+
+/** Lives in memory, for one call. */
+export interface RegistryAuth {
+  readonly serverAddress: string;
+  readonly username: string;
+  readonly password: string;
+  readonly identityToken: string;
+}
+
+export interface PullOptions {
+  readonly auth: RegistryAuth | undefined;
+  /** A pull that says nothing for so long is given up. */
+  readonly silenceMs: number;
+  readonly signal: AbortSignal;
+  readonly onProgress: (progress: PullProgress) => void;
+}
+
 /** What the engine did not do, in words that say whose fault it is. */
-export type EngineFailure = 'conflict' | 'no_such_image' | 'mount_refused' | 'unavailable' | 'refused';
+export type EngineFailure =
+  | 'conflict'
+  | 'no_such_image'
+  | 'no_such_network'
+  | 'mount_refused'
+  /** The host has no container toolkit for its GPUs. */
+  | 'no_gpu_support'
+  /** The toolkit could not pass a GPU. */
+  | 'gpu_refused'
+  | 'unavailable'
+  | 'refused';
 
 export class EngineError extends Error {
   override readonly name = 'EngineError';
@@ -73,11 +137,15 @@ export class EngineError extends Error {
   }
 }
 
-/** Hints from the engine: worth an inspection, never the truth. */
+/** What the engine says as it happens; what it forgets to say, a listing finds. */
 export interface EngineEvent {
   readonly action: 'die' | 'oom' | 'destroy';
   readonly dockerId: string;
   readonly labels: Readonly<Record<string, string>>;
+  /** The engine's clock. */
+  readonly atMs: number;
+  /** Of `die`. */
+  readonly exitCode: number | undefined;
 }
 
 export interface ContainerRuntime {
@@ -87,6 +155,10 @@ export interface ContainerRuntime {
   list(labels: Readonly<Record<string, string>>): Promise<RuntimeContainer[]>;
   /** Undefined when there is none. */
   inspect(nameOrId: string): Promise<RuntimeContainer | undefined>;
+  /** Of its first process, on the host; undefined when it does not run. */
+  pidOf(dockerId: string): Promise<number | undefined>;
+  /** The variables that a container was made with; none when there is no such container. */
+  environment(dockerId: string): Promise<Readonly<Record<string, string>>>;
   /** @throws EngineError */
   create(spec: CreateContainer): Promise<string>;
   start(dockerId: string): Promise<void>;
@@ -96,22 +168,39 @@ export interface ContainerRuntime {
   remove(dockerId: string): Promise<void>;
   removeVolume(name: string): Promise<void>;
   listVolumes(labels: Readonly<Record<string, string>>): Promise<string[]>;
-  hasImage(reference: string): Promise<boolean>;
+  /** Undefined when the engine has none under that name. */
+  image(reference: string): Promise<ImageFacts | undefined>;
+  /** Names of the images here, by tag and by digest. */
   listImages(): Promise<string[]>;
-  /** Pulls; a stream that ends early or holds an error line is a failure. @throws Error with the engine's words */
-  pull(reference: string, signal: AbortSignal): Promise<void>;
-  ensureNetwork(name: string): Promise<void>;
+  /** Loads an image's file system from a tar stream. */
+  importImage(reference: string, tar: Readable): Promise<void>;
+  /** A bridge of ours whose containers cannot talk to each other. @returns this machine's addresses on it */
+  ensureNetwork(name: string): Promise<readonly string[]>;
+  /** Of every container here, whoever made it. */
+  imageIdsInUse(): Promise<ReadonlySet<string>>;
+  /** Takes the name away, and the image with its last name; never by force. @returns false when something uses it */
+  removeImage(reference: string): Promise<boolean>;
+  /** What its registry has under that name now. @throws Error with the engine's words */
+  registryDigest(reference: string, auth: RegistryAuth | undefined, deadlineMs: number): Promise<string>;
+  /** Pulls; a stream that ends early or holds an error line is a failure. @returns the digest that the engine says it pulled @throws Error with the engine's words */
+  pull(reference: string, options: PullOptions): Promise<string>;
   /** Removes it when nothing uses it. */
   removeNetwork(name: string): Promise<void>;
   /** What reaches fd 1 and 2, line by line, until the container ends. */
   followLogs(
     dockerId: string,
-    sinceMs: number,
-    onLine: (stream: 'stdout' | 'stderr', line: string) => void,
+    since: string,
+    onLine: (stream: 'stdout' | 'stderr', line: string, position: string) => void,
     signal: AbortSignal,
   ): Promise<void>;
   /** Events of our containers until the signal; returns when the stream ends. */
   watch(onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void>;
+  /** Runs a program in a container. @returns its exit code and what it printed, up to a bound */
+  exec(
+    dockerId: string,
+    command: readonly string[],
+    deadlineMs: number,
+  ): Promise<{ readonly exitCode: number; readonly output: string }>;
   /** Runs a short helper container to its end and removes it. @returns its exit code */
   runOnce(spec: CreateContainer, deadlineMs: number): Promise<number>;
 }

@@ -5,12 +5,15 @@
 import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
 import type { CreateContainer, Mount } from './runtime.ts';
-import { volumesProblem } from '../volumes/directories.ts';
+import { volumesProblem } from '../volumes/volumes.ts';
+import { rangeProblem } from './holder-rules.ts';
+import type { Holder } from './holders.ts';
 import { LABELS } from './runtime.ts';
 
 const MIN_MEMORY_BYTES = 16 * 1024 * 1024;
 const MIN_CPU_MILLICORES = 10;
 const MAX_WORKERS = 256;
+const MAX_RANGES = 10;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
 const IMAGE = /^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}$/;
 /** What a handler is called is the runner's to judge, with a message its author sees. */
@@ -18,6 +21,8 @@ const HANDLER = /^[^\0\r\n]{1,1000}$/;
 const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 /** What a stub's own environment may not set: the devices are the agent's to give. */
 const RESERVED = /^(NVIDIA_|CUDA_VISIBLE_DEVICES$|LONGSHORE_)/;
+/** Of a container with a GPU: data loaders hand whole batches to each other through it. */
+const SHM_SHARE = 0.25;
 
 /** Twelve characters that stand for a container's assignment in paths (unix sockets allow 107 bytes). */
 export const shortIdOf = (containerId: string, epoch: number): string =>
@@ -39,14 +44,17 @@ export function checkAssignment(assignment: Assignment__Output): string | undefi
   if (spec.memoryBytes < MIN_MEMORY_BYTES) return `spec.memory_bytes is below ${MIN_MEMORY_BYTES}`;
   if (spec.cpuMillicores < MIN_CPU_MILLICORES) return `spec.cpu_millicores is below ${MIN_CPU_MILLICORES}`;
   if (spec.workers < 1 || spec.workers > MAX_WORKERS) return `spec.workers is not from 1 to ${MAX_WORKERS}`;
-  if (spec.gpuUuids.length > 0) return 'spec.gpu_uuids: this machine offers no GPU';
   for (const name of Object.keys(spec.env)) if (!ENV_NAME.test(name)) return `spec.env: ${name} is not a variable name`;
+  if (spec.allowList.length > MAX_RANGES) return `spec.allow_list has more than ${MAX_RANGES} entries`;
+  if (spec.blockNetwork && spec.allowList.length > 0)
+    return 'spec.allow_list and spec.block_network exclude each other';
+  const badRange = spec.allowList.map(rangeProblem).find((problem) => problem !== undefined);
+  if (badRange !== undefined) return `spec.allow_list: ${badRange}`;
   return volumesProblem(spec.workspaceId, spec.volumes);
 }
 
 export interface HostFacts {
   readonly cores: number;
-  readonly network: string;
   readonly hostname: string;
   readonly machineId: string;
   readonly runnerDir: string;
@@ -55,6 +63,7 @@ export interface HostFacts {
 }
 
 const CA_TARGET = '/etc/longshore/ca-bundle.pem';
+export const TOKEN_NAME = 'LONGSHORE_TOKEN';
 export const RUNNER_TARGET = '/opt/longshore/python';
 
 /** The create call of an assignment. */
@@ -64,7 +73,9 @@ export function createContainerOf(
   image: string,
   host: HostFacts,
   paths: { readonly code: Mount; readonly socketDir: string; readonly volumes?: readonly Mount[] },
+  holder: Holder | undefined,
 ): CreateContainer {
+  const hasGpu = spec.gpuUuids.length > 0;
   const mounts: Mount[] = [
     paths.code,
     { kind: 'bind', target: '/run/longshore', readOnly: true, source: paths.socketDir },
@@ -88,12 +99,16 @@ export function createContainerOf(
       [LABELS.container]: assignment.containerId,
       [LABELS.deployment]: spec.deploymentId,
       [LABELS.workspace]: spec.workspaceId,
+      ...(hasGpu ? { [LABELS.gpus]: spec.gpuUuids.join(',') } : {}),
     },
     mounts,
-    network: spec.blockNetwork ? 'none' : host.network,
+    // Hostname, resolver and hosts file are the holder's; without one there is no network at all.
+    network: holder?.network ?? 'none',
     memoryBytes: spec.memoryBytes,
+    ...(holder?.openFiles === undefined ? {} : { openFiles: holder.openFiles }),
     // The engine refuses more cores than the machine has; an overcommitted pool may promise them.
     cpuMillicores: Math.min(spec.cpuMillicores, host.cores * 1000),
+    ...(hasGpu ? { gpuUuids: spec.gpuUuids, shmBytes: Math.floor(spec.memoryBytes * SHM_SHARE) } : {}),
   };
 }
 
@@ -119,12 +134,15 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     LONGSHORE_AGENT_SOCKET: '/run/longshore/agent.sock',
     LONGSHORE_TRACEBACKS: spec.tracebacks ? '1' : '0',
     LONGSHORE_GPU: spec.gpuUuids.length > 0 ? '1' : '0',
-    LONGSHORE_TOKEN: spec.containerToken,
+    [TOKEN_NAME]: spec.containerToken,
+    // As the engine sets it for the devices that it passes; here too, because an image's own value would come first.
     NVIDIA_VISIBLE_DEVICES: spec.gpuUuids.length > 0 ? spec.gpuUuids.join(',') : 'void',
+    NVIDIA_DRIVER_CAPABILITIES: 'compute,utility',
     // A stub's own PYTHONPATH stays behind ours: the runner must be found.
     PYTHONPATH: env['PYTHONPATH'] === undefined ? RUNNER_TARGET : `${RUNNER_TARGET}:${env['PYTHONPATH']}`,
     PYTHONUNBUFFERED: '1',
   });
   env['PYTHONDONTWRITEBYTECODE'] ??= '1';
-  return Object.entries(env).map(([name, value]) => `${name}=${value}`);
+  // A name without a value takes an image's own away.
+  return [...Object.entries(env).map(([name, value]) => `${name}=${value}`), 'CUDA_VISIBLE_DEVICES'];
 }

@@ -6,9 +6,11 @@ import type {
   Assignment__Output,
   ContainerSpec__Output,
   ObservedContainer,
+  VolumeMount__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { RuntimeContainer } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
+import type { Holder } from '../devices/leases.ts';
 import type { Journal, JournalEntry } from './journal.ts';
 import type { Known, PlanInput, Seen, Wanted, Work } from './plan.ts';
 
@@ -27,24 +29,29 @@ export class Books {
   readonly journal: Journal;
   /** By container id; undefined until the session's first snapshot. */
   #wanted: Map<string, Assignment__Output> | undefined;
+  readonly #outOfMemory = new Set<string>();
   readonly #seen = new Map<string, SeenFacts>();
   /** Engine ids that were removed, so that a listing under way does not bring them back. */
   readonly #removed = new Map<string, number>();
   readonly attended = new Set<string>();
   readonly acked = new Set<string>();
-  readonly proceeded = new Set<string>();
+  /** Assignments whose container may be created, with the secrets it gets: these are in memory alone, and only until it is gone. */
+  readonly proceeded = new Map<string, Readonly<Record<string, string>>>();
   readonly refused = new Set<string>();
   readonly busy = new Map<string, { readonly work: Work; readonly abort: AbortController }>();
   readonly ending = new Map<string, { readonly graceMs: number; readonly reason: string }>();
   /** Why a container is failing, known before it has exited. */
   readonly notes = new Map<string, Note>();
-  readonly pulling = new Set<string>();
+  /** How the pull goes that a container waits for, in words. */
+  readonly pulling = new Map<string, string>();
   readonly #forgotten = new Map<string, ObservedContainer>();
   readonly #exitWaiters = new Map<string, (() => void)[]>();
+  readonly #orphanGraceMs: number;
   readonly #onChange: (containerId: string) => void;
 
-  constructor(journal: Journal, onChange: (containerId: string) => void) {
+  constructor(journal: Journal, orphanGraceMs: number, onChange: (containerId: string) => void) {
     this.journal = journal;
+    this.#orphanGraceMs = orphanGraceMs;
     this.#onChange = onChange;
   }
 
@@ -105,6 +112,20 @@ export class Books {
     if (container.state === 'exited') this.#tellExit(container.dockerId);
   }
 
+  /** The engine said so: it is asked nothing more, for it answers only when it has taken the container's network apart. */
+  died(dockerId: string, exitCode: number, atMs: number): void {
+    const seen = this.#seen.get(dockerId);
+    if (seen === undefined || seen.state === 'exited') return;
+    const oomKilled = this.#outOfMemory.has(dockerId);
+    const finishedAtMs = Math.round(atMs);
+    this.learn({ ...seen.container, state: 'exited', exitCode, oomKilled, finishedAtMs }, Date.now());
+  }
+
+  /** A process of it was killed for want of memory; its end may follow. */
+  ranOutOfMemory(dockerId: string): void {
+    if (this.#seen.has(dockerId)) this.#outOfMemory.add(dockerId);
+  }
+
   /** A whole listing, begun at `sinceMs` (monotonic): what it lacks is gone, unless it was learnt of later. */
   learnAll(containers: readonly RuntimeContainer[], sinceMs: number, nowMs: number): void {
     const listed = new Set(containers.map((one) => one.dockerId));
@@ -122,6 +143,7 @@ export class Books {
     const seen = this.#seen.get(dockerId);
     this.#removed.set(dockerId, performance.now());
     this.#seen.delete(dockerId);
+    this.#outOfMemory.delete(dockerId);
     if (seen !== undefined) this.changed(seen.containerId);
     this.#tellExit(dockerId);
   }
@@ -130,6 +152,11 @@ export class Books {
     for (const seen of this.#seen.values())
       if (seen.containerId === containerId && seen.epoch === epoch) return seen.container;
     return undefined;
+  }
+
+  /** GPUs of a container that the engine has. */
+  devicesOf(dockerId: string): readonly string[] {
+    return this.#seen.get(dockerId)?.container.gpuUuids ?? [];
   }
 
   hasSeen(dockerId: string): boolean {
@@ -179,7 +206,35 @@ export class Books {
       refused: this.refused,
       ending: this.ending,
       busy,
+      orphanGraceMs: this.#orphanGraceMs,
     };
+  }
+
+  /** Containers that have GPUs: by the journal, and by what the engine has although the journal does not. */
+  gpuHolders(): Holder[] {
+    const holders: Holder[] = [];
+    const known = new Set<string>();
+    for (const { containerId, epoch, stage, gpuUuids = [], dockerId } of this.journal.all()) {
+      if (stage === 'gone' || gpuUuids.length === 0) continue;
+      known.add(`${containerId} ${epoch}`);
+      holders.push({ containerId, epoch, dockerId, gpuUuids });
+    }
+    for (const { containerId, epoch, dockerId, container } of this.#seen.values())
+      if (container.gpuUuids.length > 0 && !known.has(`${containerId} ${epoch}`))
+        holders.push({ containerId, epoch, dockerId, gpuUuids: container.gpuUuids });
+    return holders;
+  }
+
+  /** Those of them that run and are listened to. */
+  runningWithGpu(): { readonly containerId: string; readonly dockerId: string }[] {
+    return this.gpuHolders().flatMap(({ containerId, dockerId }) =>
+      dockerId !== undefined &&
+      this.attended.has(containerId) &&
+      !this.isOver(dockerId) &&
+      !this.ending.has(containerId)
+        ? [{ containerId, dockerId }]
+        : [],
+    );
   }
 
   /** Containers that hold resources here. */
@@ -187,6 +242,20 @@ export class Books {
     let live = 0;
     for (const entry of this.journal.all()) if (entry.stage === 'creating' || entry.stage === 'created') live += 1;
     return live;
+  }
+
+  /** Containers that run, as the engine knows them. */
+  running(): readonly { readonly containerId: string; readonly dockerId: string }[] {
+    const running = [];
+    for (const { containerId, dockerId, stage, exit } of this.journal.all())
+      if (stage === 'created' && exit === undefined && dockerId !== undefined) running.push({ containerId, dockerId });
+    return running;
+  }
+
+  /** The volumes of containers that run, one for each mount, as far as they are wanted here. */
+  volumesMounted(): readonly VolumeMount__Output[] {
+    const live = [...this.journal.all()].filter(({ stage, exit }) => stage === 'created' && exit === undefined);
+    return live.flatMap(({ containerId, epoch }) => this.specOf(containerId, epoch)?.volumes ?? []);
   }
 
   observed(entry: JournalEntry): ObservedContainer {
@@ -198,7 +267,7 @@ export class Books {
       phase: this.phaseOf(entry),
       startedAtMs: entry.startedAtMs ?? 0,
       reason: entry.exit?.reason ?? note?.reason ?? '',
-      message: entry.exit?.message ?? note?.message ?? '',
+      message: entry.exit?.message ?? note?.message ?? this.pulling.get(entry.containerId) ?? '',
       cpuMillicores: entry.cpuMillicores ?? 0,
       memoryBytes: entry.memoryBytes ?? 0,
       gpuUuids: [...(entry.gpuUuids ?? [])],
@@ -219,7 +288,7 @@ export class Books {
     if (entry.exit !== undefined) return 'exited';
     if (this.busy.get(entry.containerId)?.work === 'stop' || this.notes.has(entry.containerId)) return 'stopping';
     if (entry.stage === 'accepted') return this.pulling.has(entry.containerId) ? 'pulling' : 'accepted';
-    if (entry.stage === 'creating') return 'creating';
+    if (entry.stage === 'creating') return this.pulling.has(entry.containerId) ? 'pulling' : 'creating';
     return entry.ready === undefined ? 'starting' : 'running';
   }
 

@@ -1,4 +1,5 @@
 import type { Note } from './books.ts';
+import { DISCONNECTED } from './disconnect.ts';
 
 export interface ExitInput {
   readonly seen: { readonly exitCode: number; readonly oomKilled: boolean; readonly error: string };
@@ -24,6 +25,8 @@ export function exitReason(exit: ExitInput): string {
 export function exitMessage(exit: ExitInput): string {
   if (exit.note !== undefined) return exit.note.message;
   if (exit.ending === 'start_timeout') return 'the container did not become ready in time';
+  if (exit.ending === DISCONNECTED)
+    return 'the scheduler did not answer its machine for so long that the container had to stop (stopAfterDisconnect)';
   if (exit.ending !== undefined || exit.rebooted) return '';
   if (exit.seen.oomKilled) return 'the container ran out of memory';
   if (exit.seen.error !== '') return exit.seen.error;

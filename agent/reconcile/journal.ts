@@ -1,7 +1,11 @@
 /**
  * What the agent must know after a crash: which assignments it has taken, how far each came, how it ended. Written before the step it announces, one file, group
- * commit. No environment values and no credentials: they come again with the scheduler's next snapshot.
+ * commit. No environment values and no credentials: they come again with the scheduler's next snapshot. A journal that cannot be read is set aside; what it said of
+ * containers is taken from their labels (rebuild.ts).
  */
+import { rename } from 'node:fs/promises';
+import { StartupError } from '#shared/errors.ts';
+import { sha256Hex } from '#shared/domain/ids.ts';
 import { readIfThere, writeDurably } from '../durable.ts';
 import type { ReadyFacts } from '../slots/container-slots.ts';
 
@@ -29,6 +33,10 @@ export interface JournalEntry {
   readonly concurrentRequests: number;
   readonly timeoutMs: number;
   readonly startTimeoutMs: number;
+  /** The scheduler silent for so long, it stops; 0, or absent in what an older version wrote: it runs on. */
+  readonly stopAfterDisconnectMs?: number;
+  /** Variables whose values are nobody's to read; absent in what an older version wrote. */
+  readonly secretNames?: readonly string[];
   readonly bootId: string;
   /** What it holds here; absent in what an older version wrote. */
   readonly cpuMillicores?: number;
@@ -42,6 +50,8 @@ export interface JournalEntry {
 
 interface JournalFile {
   readonly version: 1;
+  /** Of the version and the entries; absent in what an older version wrote. */
+  readonly sha256?: string;
   readonly entries: readonly JournalEntry[];
 }
 
@@ -57,13 +67,28 @@ export class Journal {
     this.#onError = onError;
   }
 
-  /** Reads what an earlier agent left. @throws when the file cannot be read as a journal */
-  async open(): Promise<void> {
+  /**
+   * Reads what an earlier agent left. One that is cut off or damaged is moved aside, and this one begins empty.
+   * @returns where the damaged one lies now; undefined: there was none
+   * @throws StartupError `state_too_new`
+   */
+  async open(): Promise<string | undefined> {
     const text = await readIfThere(this.#path);
-    if (text === undefined) return;
-    const file = JSON.parse(text) as JournalFile;
-    if (file.version !== 1) throw new Error(`${this.#path} was written by a newer version`);
-    for (const entry of file.entries) this.#entries.set(entry.containerId, entry);
+    if (text === undefined) return undefined;
+    const entries = entriesIn(text);
+    if (entries === 'newer')
+      throw new StartupError(
+        'state_too_new',
+        `${this.#path} was written by a newer agent; start that version, or drain this machine first`,
+      );
+    if (entries === 'damaged') {
+      const aside = `${this.#path}.damaged`;
+      this.#onError();
+      await rename(this.#path, aside);
+      return aside;
+    }
+    for (const entry of entries) this.#entries.set(entry.containerId, entry);
+    return undefined;
   }
 
   get(containerId: string): JournalEntry | undefined {
@@ -110,7 +135,8 @@ export class Journal {
   }
 
   async #write(): Promise<void> {
-    const file: JournalFile = { version: 1, entries: [...this.#entries.values()] };
+    const entries = [...this.#entries.values()];
+    const file: JournalFile = { version: 1, sha256: checksumOf(1, entries), entries };
     try {
       await writeDurably(this.#path, JSON.stringify(file));
     } catch (error) {
@@ -118,4 +144,21 @@ export class Journal {
       throw error;
     }
   }
+}
+
+const checksumOf = (version: unknown, entries: unknown): string =>
+  sha256Hex(`${String(version)} ${JSON.stringify(entries)}`);
+
+function entriesIn(text: string): readonly JournalEntry[] | 'damaged' | 'newer' {
+  let file: Partial<Record<keyof JournalFile, unknown>> | null;
+  try {
+    file = JSON.parse(text) as typeof file;
+  } catch {
+    return 'damaged';
+  }
+  if (typeof file !== 'object' || file === null) return 'damaged';
+  const { version, sha256, entries } = file;
+  if (sha256 !== undefined && sha256 !== checksumOf(version, entries)) return 'damaged';
+  if (typeof version === 'number' && version > 1) return 'newer';
+  return version === 1 && Array.isArray(entries) ? (entries as readonly JournalEntry[]) : 'damaged';
 }

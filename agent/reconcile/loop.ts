@@ -4,8 +4,9 @@
  */
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerRuntime } from '../containers/runtime.ts';
+import type { ContainerRuntime, RuntimeContainer } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
+import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { Books } from './books.ts';
 import type { Executor } from './execute.ts';
@@ -15,6 +16,8 @@ import { plan } from './plan.ts';
 const SWEEP_MS = 15_000;
 const PING_MS = 10_000;
 const PINGS_TO_DOWN = 3;
+/** A sweep begins every 15 s, and the engine has 30 s to answer: one ends at least so often, well or not. */
+const TURN_LIMIT_MS = 75_000;
 
 const WORK_OF: Readonly<Partial<Record<Action['kind'], Work>>> = { start: 'start', stop: 'stop' };
 
@@ -23,9 +26,13 @@ export interface LoopParts {
   readonly books: Books;
   readonly executor: Executor;
   readonly metrics: AgentMetrics;
+  readonly conditions: Pick<Conditions, 'set'>;
   readonly log: Log;
   readonly machineIds: () => readonly string[];
   readonly onOom: (containerId: string) => void;
+  readonly onHolderEnded: (dockerId: string) => void;
+  /** Everything of ours, as it was a moment ago. */
+  readonly onListed: (containers: readonly RuntimeContainer[]) => void;
 }
 
 export class ReconcileLoop {
@@ -38,6 +45,7 @@ export class ReconcileLoop {
   #stopped = false;
   #timers: NodeJS.Timeout[] = [];
   #missedPings = 0;
+  #turnedMs = performance.now();
   #watching: Promise<void> | undefined;
 
   constructor(parts: LoopParts) {
@@ -47,6 +55,11 @@ export class ReconcileLoop {
   /** The engine has not answered three pings. */
   get dockerDown(): boolean {
     return this.#missedPings >= PINGS_TO_DOWN;
+  }
+
+  /** It gets on, whether the engine answers or not. */
+  get isTurning(): boolean {
+    return performance.now() - this.#turnedMs < TURN_LIMIT_MS;
   }
 
   async start(): Promise<void> {
@@ -91,10 +104,15 @@ export class ReconcileLoop {
   async sweep(): Promise<void> {
     const { runtime, books, machineIds } = this.#parts;
     const since = performance.now();
-    const lists = await Promise.all(
-      machineIds().map((machineId) => runtime.list({ [LABELS.managed]: '1', [LABELS.machine]: machineId })),
-    );
-    books.learnAll(lists.flat(), since, Date.now());
+    try {
+      const lists = await Promise.all(
+        machineIds().map((machineId) => runtime.list({ [LABELS.managed]: '1', [LABELS.machine]: machineId })),
+      );
+      books.learnAll(lists.flat(), since, Date.now());
+      this.#parts.onListed(lists.flat());
+    } finally {
+      this.#turnedMs = performance.now();
+    }
     this.wake();
   }
 
@@ -156,7 +174,7 @@ export class ReconcileLoop {
   }
 
   async #ping(): Promise<void> {
-    const { runtime, metrics, log } = this.#parts;
+    const { runtime, metrics, conditions, log } = this.#parts;
     try {
       await runtime.ping();
       if (this.dockerDown) log.info('container engine answers again');
@@ -166,6 +184,7 @@ export class ReconcileLoop {
       if (this.#missedPings === PINGS_TO_DOWN) log.error({ err: error }, 'container engine does not answer');
     }
     metrics.dockerUp.set(this.dockerDown ? 0 : 1);
+    conditions.set('DockerDown', this.dockerDown);
   }
 
   #onSweepError(error: unknown): void {
@@ -174,15 +193,19 @@ export class ReconcileLoop {
 
   /** Follows the engine's events for as long as the agent runs; after each gap everything is listed. */
   async #watch(): Promise<void> {
-    const { runtime, books, log, onOom } = this.#parts;
+    const { runtime, books, log, onOom, onHolderEnded } = this.#parts;
     const { signal } = this.#abort;
     for (let tries = 0; !signal.aborted; tries += 1) {
       const from = performance.now();
       try {
         await runtime.watch((event) => {
+          if (event.labels[LABELS.holder] !== undefined && event.action === 'die') onHolderEnded(event.dockerId);
           const containerId = event.labels[LABELS.container];
           if (containerId === undefined || !books.hasSeen(event.dockerId)) return;
-          if (event.action === 'oom') onOom(containerId);
+          if (event.action === 'oom') {
+            books.ranOutOfMemory(event.dockerId);
+            onOom(containerId);
+          } else if (event.exitCode !== undefined) books.died(event.dockerId, event.exitCode, event.atMs);
           else
             this.look(event.dockerId).catch((error: unknown) =>
               log.info({ err: error, containerId }, 'container could not be inspected'),

@@ -1,5 +1,6 @@
-// What containers print, followed from their start (or adoption) to their end and handed to the log buffer. Owned by execute.ts.
+// What containers print, followed from their start (or adoption) to their end and handed to the log buffer. Owned by workbench.ts.
 import type { Log } from '#shared/log.ts';
+import type { LogPositions } from '../containers/log-positions.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import { NO_PYTHON } from './starting.ts';
@@ -12,26 +13,39 @@ interface Following {
 export class ContainerOutput {
   readonly #runtime: ContainerRuntime;
   readonly #logs: LogBuffer;
+  readonly #positions: LogPositions;
   readonly #log: Log;
   readonly #following = new Map<string, Following>();
   /** Containers whose init said that there is no such program as ours. */
   readonly #noPython = new Set<string>();
 
-  constructor(parts: { readonly runtime: ContainerRuntime; readonly logs: LogBuffer; readonly log: Log }) {
+  constructor(parts: {
+    readonly runtime: ContainerRuntime;
+    readonly logs: LogBuffer;
+    readonly positions: LogPositions;
+    readonly log: Log;
+  }) {
+    this.#positions = parts.positions;
     this.#runtime = parts.runtime;
     this.#logs = parts.logs;
     this.#log = parts.log;
   }
 
-  follow(containerId: string, dockerId: string, sinceMs: number): void {
+  /** From its beginning (`start`), or from where an earlier agent came to. One that is followed already is let be. */
+  follow(containerId: string, dockerId: string, from: 'start' | 'resume'): void {
+    if (this.#following.has(containerId)) return;
+    // Of what an agent without such notes has told nothing is known: rather lost than told twice.
+    const now = new Date().toISOString().replace('Z', '000000Z');
+    const since = from === 'start' ? '' : (this.#positions.resumeAt(containerId) ?? now);
+    this.#positions.follow(containerId);
     const abort = new AbortController();
     const done = this.#runtime
       .followLogs(
         dockerId,
-        sinceMs,
-        (stream, line) => {
+        since,
+        (stream, line, position) => {
           if (NO_PYTHON.test(line)) this.#noPython.add(containerId);
-          this.#logs.add(containerId, { taskId: '', stream, line, timestampMs: Date.now() });
+          this.#logs.add(containerId, { taskId: '', stream, line, timestampMs: Date.now(), position });
         },
         abort.signal,
       )
@@ -60,6 +74,7 @@ export class ContainerOutput {
     this.#following.get(containerId)?.abort.abort();
     this.#following.delete(containerId);
     this.#noPython.delete(containerId);
+    this.#positions.forget(containerId);
   }
 
   /** Follows nothing any more; the containers go on. */

@@ -5,8 +5,6 @@
  * Source: ARCHITECTURE, "What must stay true".
  */
 
-/** A container of ours that nobody wants and nobody knows is left alone for this long. */
-export const ORPHAN_GRACE_MS = 5 * 60_000;
 export const DEFAULT_GRACE_MS = 30_000;
 
 export interface Wanted {
@@ -48,10 +46,12 @@ export interface PlanInput {
   readonly attended: ReadonlySet<string>;
   /** Assignments acknowledged in this session, and those the scheduler let proceed. */
   readonly acked: ReadonlySet<string>;
-  readonly proceeded: ReadonlySet<string>;
+  readonly proceeded: Pick<ReadonlySet<string>, 'has'>;
   /** Refused in this session. */
   readonly refused: ReadonlySet<string>;
   readonly busy: ReadonlyMap<string, Work>;
+  /** A container of ours that nobody wants and nobody knows is left alone for this long. */
+  readonly orphanGraceMs: number;
 }
 
 interface Target {
@@ -210,7 +210,7 @@ function planUnknown(
         dockerId: stray.dockerId,
         why: older ? 'older_epoch' : 'never_started',
       };
-    if (input.wanted !== undefined && nowMs - stray.strangeSinceMs >= ORPHAN_GRACE_MS)
+    if (input.wanted !== undefined && nowMs - stray.strangeSinceMs >= input.orphanGraceMs)
       return { kind: 'remove-stray', containerId: stray.containerId, dockerId: stray.dockerId, why: 'orphan' };
   }
   if (wanted === undefined || all.length > 0) return undefined;

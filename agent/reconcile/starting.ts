@@ -1,9 +1,14 @@
-// What a start that failed means, and how one is given up. Used by execute.ts.
+// What a start that failed means, and how one is given up. Used by starts.ts.
 import { AppError, messageOf } from '#shared/errors.ts';
 import { EngineError } from '../containers/runtime.ts';
 
 /** The init of a container cannot find what we told it to run. */
 export const NO_PYTHON = /exec python3 failed|exec: "python3"/;
+
+/** The engine passed other devices than were leased. */
+export class GpuFault extends Error {
+  override readonly name = 'GpuFault';
+}
 
 /** Whose fault it was, in a word and a sentence. Pure. */
 export function startFailure(error: unknown): { readonly reason: string; readonly message: string } {
@@ -13,7 +18,12 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   if (error instanceof EngineError && error.failure === 'no_such_image') return { reason: 'image_error', message };
   if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
   if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
+  if (error instanceof EngineError && (error.failure === 'no_gpu_support' || error.failure === 'gpu_refused'))
+    return { reason: 'gpu_fault', message };
+  if (error instanceof GpuFault) return { reason: 'gpu_fault', message };
   if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
+  // Of this machine, not of the image: it may start elsewhere.
+  if (error instanceof AppError && error.code === 'disk_full') return { reason: 'disk_full', message };
   return { reason: 'start_failed', message };
 }
 

@@ -1,4 +1,4 @@
-// How a container is ended: asked, asked again, and then not asked any more. Used by execute.ts.
+// How a container is ended: asked, asked again, and then not asked any more. Used by ends.ts.
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Books } from './books.ts';

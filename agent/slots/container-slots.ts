@@ -13,6 +13,7 @@ import { RunnerConnection } from './connection.ts';
 import type { Frame } from './frames.ts';
 import { RUNNER_PROTOCOL, numberOf, textOf } from './frames.ts';
 import { SocketListener } from './listener.ts';
+import { RunnerProcesses } from './processes.ts';
 import { OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './words.ts';
 
 /** A process whose connection ended has this long to dial again before its attempts count as gone with it. */
@@ -69,14 +70,11 @@ export class ContainerSlots {
   #over = false;
   #oomAtMs = -Infinity;
   #everGreeted = false;
-  #control: RunnerConnection | undefined;
-  readonly #connections = new Set<RunnerConnection>();
-  readonly #away = new Map<number, Set<string>>();
+  readonly #processes = new RunnerProcesses();
   readonly #attempts: Attempts;
   readonly #events: ContainerSlotsEvents;
   readonly #log: Log;
   readonly #listener: SocketListener;
-  #closedWaiters: (() => void)[] = [];
 
   constructor(facts: SlotFacts, attempts: Attempts, events: ContainerSlotsEvents, log: Log) {
     this.facts = facts;
@@ -102,15 +100,14 @@ export class ContainerSlots {
 
   /** After an agent restart: every process that is expected has dialled again. */
   get settled(): boolean {
-    if (this.#control === undefined) return false;
-    const serving = [...this.#connections].filter((connection) => connection.slots > 0).length;
-    return this.#ready === undefined || this.#ready.mode === 'single' || serving >= this.facts.workers;
+    if (this.#processes.control === undefined) return false;
+    return this.#ready === undefined || this.#ready.mode === 'single' || this.#processes.serving >= this.facts.workers;
   }
 
   /** Takes no further attempts; those in hand go on. */
   stopAccepting(graceMs?: number): void {
     this.#accepting = false;
-    if (graceMs !== undefined) this.#control?.send('drain', { graceMs });
+    if (graceMs !== undefined) this.#processes.control?.send('drain', { graceMs });
   }
 
   noteOom(): void {
@@ -121,7 +118,7 @@ export class ContainerSlots {
   close(): void {
     this.#over = true;
     this.#listener.close();
-    for (const connection of this.#connections) connection.destroy();
+    this.#processes.destroyAll();
   }
 
   // ---- from the scheduler ------------------------------------------------------------------------------------------------------
@@ -131,7 +128,7 @@ export class ContainerSlots {
     const key = keyOf(task.taskId, task.token);
     const known = this.#attempts.get(key);
     if (task.part > 0) {
-      const connection = known === undefined ? undefined : this.#holderOf(known.key);
+      const connection = known === undefined ? undefined : this.#processes.holderOf(known.key);
       connection?.send('run', partHeader(task), task.input);
       return undefined;
     }
@@ -141,7 +138,7 @@ export class ContainerSlots {
     }
     if (!this.#accepting) return 'stopping';
     if (this.#ready === undefined) return 'not_ready';
-    const connection = this.#pick();
+    const connection = this.#processes.pick();
     if (connection === undefined) return 'no_free_slot';
     const attempt = this.#newAttempt(key, task.taskId, task.token, connection.process, task.timeoutMs);
     this.#attempts.add(attempt);
@@ -154,22 +151,14 @@ export class ContainerSlots {
   cancel(attempt: Attempt, reason: string): void {
     if (attempt.result !== undefined || attempt.ending !== undefined) return;
     attempt.ending = reason === 'timeout' ? 'timeout' : 'cancelled';
-    this.#holderOf(attempt.key)?.send('cancel', { taskId: attempt.taskId, token: attempt.token, reason });
+    this.#processes.holderOf(attempt.key)?.send('cancel', { taskId: attempt.taskId, token: attempt.token, reason });
     attempt.killTimer = setTimeout(() => this.#kill(attempt), KILL_AFTER_MS);
     attempt.killTimer.unref();
   }
 
-  /** The scheduler has the result: the process that sent it may forget it. Nobody waits for this, so it travels with the next frame. */
-  acked(attempt: Attempt): void {
-    const header = { taskId: attempt.taskId, token: attempt.token };
-    let told = false;
-    for (const one of this.#connections) {
-      if (one.process !== attempt.process || one.control !== (this.#ready?.mode === 'single')) continue;
-      one.sendLater('acked', header);
-      told = true;
-    }
-    // Away just now, or back under another number: whoever keeps it drops it.
-    if (!told) for (const one of this.#connections) one.sendLater('acked', header);
+  /** The scheduler has the result: the process that sent it may forget it. */
+  acked({ process, taskId, token }: Attempt): void {
+    this.#processes.tellAcked(process, this.#ready?.mode === 'single', { taskId, token });
   }
 
   // ---- the container's end -----------------------------------------------------------------------------------------------------
@@ -177,15 +166,7 @@ export class ContainerSlots {
   /** The container is gone: after its last frames, what it still held ends with it. */
   async containerEnded(exit: ContainerExit): Promise<void> {
     this.#accepting = false;
-    if (this.#connections.size > 0) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, LAST_FRAMES_MS);
-        this.#closedWaiters.push(() => {
-          clearTimeout(timer);
-          resolve();
-        });
-      });
-    }
+    await this.#processes.none(LAST_FRAMES_MS);
     this.close();
     for (const attempt of this.#attempts.inHand()) {
       if (attempt.containerId !== this.facts.containerId) continue;
@@ -207,7 +188,7 @@ export class ContainerSlots {
       onClose: (one) => this.#onClose(one),
       onBadFrame: (_one, error) => this.#log.warn({ err: error }, 'runner sent a frame that cannot be read'),
     });
-    this.#connections.add(connection);
+    this.#processes.add(connection);
   }
 
   #onFrame(connection: RunnerConnection, frame: Frame): void {
@@ -272,25 +253,14 @@ export class ContainerSlots {
       return;
     }
     connection.greeted = true;
+    if (!this.#everGreeted) this.#events.onStarting(this.facts.containerId, 'hello');
     this.#everGreeted = true;
     connection.process = numberOf(header, 'process');
     connection.pid = numberOf(header, 'pid');
     connection.slots = Math.max(0, Math.floor(numberOf(header, 'slots')));
     connection.control = connection.slots === 0;
-    for (const other of this.#connections) {
-      if (other === connection || other.control !== connection.control || other.process !== connection.process)
-        continue;
-      // The process has dialled anew; its old connection just has not ended yet.
-      const away = this.#away.get(other.process) ?? new Set<string>();
-      for (const key of other.inHand) away.add(key);
-      if (away.size > 0) this.#away.set(other.process, away);
-      other.inHand.clear();
-      other.destroy();
-    }
-    if (connection.control) {
-      this.#control = connection;
-      if (this.#ready?.mode === 'single') connection.slots = this.#ready.slots;
-    }
+    this.#processes.greeted(connection);
+    if (connection.control && this.#ready?.mode === 'single') connection.slots = this.#ready.slots;
     connection.send('welcome', { version: Math.min(version, RUNNER_PROTOCOL) });
     this.#takeBack(connection, header['holding']);
   }
@@ -320,11 +290,9 @@ export class ContainerSlots {
         if (attempt.result === undefined) connection.inHand.add(key);
       }
     }
-    const away = this.#away.get(connection.process);
-    if (away === undefined || connection.control !== (this.#ready?.mode === 'single')) return;
-    this.#away.delete(connection.process);
+    if (connection.control !== (this.#ready?.mode === 'single')) return;
     // Back, but without them: they ended with whatever died there.
-    for (const key of away) {
+    for (const key of this.#processes.takeAway(connection.process)) {
       const attempt = this.#attempts.get(key);
       if (attempt !== undefined && !held.has(key)) this.#end(attempt, 'exited', 'process exited');
     }
@@ -386,55 +354,33 @@ export class ContainerSlots {
     const code = signal > 0 ? 128 + signal : numberOf(header, 'code');
     const oom = signal === 9 && performance.now() - this.#oomAtMs < OOM_RECENT_MS;
     const text = oom ? OOM_TEXT : `process exited (code ${code})`;
-    const keys = new Set(this.#away.get(process));
-    this.#away.delete(process);
-    for (const connection of this.#connections) {
-      if (connection.process !== process || connection.control) continue;
-      for (const key of connection.inHand) keys.add(key);
-      if (connection.pid === numberOf(header, 'pid')) connection.destroy();
-    }
-    for (const key of keys) {
+    for (const key of this.#processes.exited(process, numberOf(header, 'pid'))) {
       const attempt = this.#attempts.get(key);
       if (attempt !== undefined) this.#end(attempt, 'exited', text);
     }
   }
 
   #onClose(connection: RunnerConnection): void {
-    this.#connections.delete(connection);
-    if (this.#control === connection) this.#control = undefined;
-    if (this.#connections.size === 0) for (const done of this.#closedWaiters.splice(0)) done();
+    this.#processes.closed(connection);
     if (this.#over || connection.inHand.size === 0) return;
-    const single = this.#ready?.mode === 'single';
-    const away = this.#away.get(connection.process) ?? new Set<string>();
-    this.#away.set(connection.process, away);
+    const waitMs = this.#ready?.mode === 'single' ? AWAY_SINGLE_MS : AWAY_MS;
+    let away = false;
     for (const key of connection.inHand) {
       const attempt = this.#attempts.get(key);
       if (attempt === undefined || attempt.result !== undefined) continue;
-      away.add(key);
-      attempt.awayTimer = setTimeout(
-        () => {
-          away.delete(key);
-          this.#end(attempt, 'exited', 'process exited');
-        },
-        single ? AWAY_SINGLE_MS : AWAY_MS,
-      );
+      away = true;
+      const takeBack = this.#processes.goesAway(connection.process, key);
+      attempt.awayTimer = setTimeout(() => {
+        takeBack();
+        this.#end(attempt, 'exited', 'process exited');
+      }, waitMs);
       attempt.awayTimer.unref();
     }
     connection.inHand.clear();
-    if (away.size > 0) this.#events.onSuspect(this.facts.containerId);
+    if (away) this.#events.onSuspect(this.facts.containerId);
   }
 
   // ---- attempts ----------------------------------------------------------------------------------------------------------------
-
-  #pick(): RunnerConnection | undefined {
-    let best: RunnerConnection | undefined;
-    for (const connection of this.#connections) {
-      if (connection.inHand.size >= connection.slots) continue;
-      if (best === undefined || connection.inHand.size < best.inHand.size) best = connection;
-      if (best.inHand.size === 0) return best;
-    }
-    return best;
-  }
 
   #newAttempt(key: string, taskId: string, token: string, process: number, timeoutMs: number): Attempt {
     const attempt: Attempt = {
@@ -468,18 +414,13 @@ export class ContainerSlots {
     return attempt;
   }
 
-  #holderOf(key: string): RunnerConnection | undefined {
-    for (const connection of this.#connections) if (connection.inHand.has(key)) return connection;
-    return undefined;
-  }
-
   /** Ten seconds after the cancel: the process goes, or its whole container where that is the only way. */
   #kill(attempt: Attempt): void {
     if (attempt.result !== undefined) return;
-    const holder = this.#holderOf(attempt.key);
+    const holder = this.#processes.holderOf(attempt.key);
     const alone = holder !== undefined && !holder.control && holder.inHand.size === 1;
-    if (this.#ready?.mode === 'fork' && alone && this.#control !== undefined) {
-      this.#control.send('kill', { process: holder.process });
+    if (this.#ready?.mode === 'fork' && alone && this.#processes.control !== undefined) {
+      this.#processes.control.send('kill', { process: holder.process });
       return;
     }
     this.stopAccepting();

@@ -1,7 +1,6 @@
 // What this machine is and offers: read once, by systeminformation, for the registration.
-import { readFile, statfs } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { hostname, totalmem } from 'node:os';
-import si from 'systeminformation';
 import type { Inventory } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../config.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
@@ -10,6 +9,7 @@ const MAX_IMAGES = 200;
 
 /** The part of the inventory that does not change while the agent runs. */
 export async function readInventory(config: AgentConfig, engine: EngineInfo): Promise<Inventory> {
+  const { default: si } = await import('systeminformation');
   const [os, memory] = await Promise.all([si.osInfo(), si.mem()]);
   const memoryBytes = Math.min(memory.total || totalmem(), engine.memoryBytes || Number.MAX_SAFE_INTEGER);
   return {
@@ -28,11 +28,6 @@ export const withImages = (inventory: Inventory, images: readonly string[]): Inv
   ...inventory,
   images: images.slice(0, MAX_IMAGES),
 });
-
-export async function readDisk(path: string): Promise<{ readonly totalBytes: number; readonly freeBytes: number }> {
-  const { bsize, blocks, bavail } = await statfs(path);
-  return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
-}
 
 /** Changes with every boot of the host. */
 export async function readBootId(): Promise<string> {

@@ -1,6 +1,42 @@
-import { Counter, FAST_BUCKETS, Gauge, Histogram, Registry, SLOW_BUCKETS } from '#shared/metrics.ts';
+import {
+  bounded,
+  Counter,
+  FAST_BUCKETS,
+  Gauge,
+  Histogram,
+  LabelValues,
+  Registry,
+  SLOW_BUCKETS,
+} from '#shared/metrics.ts';
+import type { ImageMetrics } from '../images/images.ts';
+import type { ConditionName } from '#shared/domain/conditions.ts';
+import { CONDITION_NAMES } from '#shared/domain/conditions.ts';
 
-/** The agent's metrics. Names: docs/metrics.md; labels come from small sets, never ids. */
+/** One GPU as the page shows it. */
+export interface GpuFacts {
+  readonly uuid: string;
+  readonly model: string;
+  readonly healthy: boolean;
+  /** The driver does not have it any more: it is shown as not healthy, and nothing else of it. */
+  readonly missing: boolean;
+  readonly leased: boolean;
+  readonly memoryBytes: number;
+  readonly sample:
+    | {
+        readonly utilizationRatio: number | undefined;
+        readonly memoryUsedBytes: number | undefined;
+        readonly temperatureCelsius: number | undefined;
+        readonly powerWatts: number | undefined;
+      }
+    | undefined;
+}
+
+/** What one host can have, several times over. */
+const MOST_GPUS = 256;
+const MOST_XIDS = 100;
+const GPU_LABELS = ['gpu_uuid', 'gpu_model'] as const;
+
+/** The agent's metrics. Names: docs/metrics.md; labels come from small sets, never ids but a GPU's. */
 export class AgentMetrics {
   readonly registry = new Registry();
 
@@ -20,11 +56,21 @@ export class AgentMetrics {
     'last_contact_timestamp_seconds',
     'When the scheduler was last heard; stops moving when the link is dead',
   );
-  readonly condition = this.#gauge('condition', '1 for each condition that holds', ['condition']);
+  readonly heartbeatRtt = this.#histogram(
+    'heartbeat_rtt_seconds',
+    "From a heartbeat to the scheduler's answer",
+    [],
+    FAST_BUCKETS,
+  );
+  readonly clockSkew = this.#gauge(
+    'clock_skew_seconds',
+    "By how much this machine's clock is ahead of the scheduler's; negative when behind",
+  );
+  readonly condition = this.#gauge('condition', '1 while the condition holds, else 0', ['condition']);
   readonly containers = this.#gauge('containers', 'Containers of this machine by state', ['state']);
   readonly startDuration = this.#histogram(
     'container_start_duration_seconds',
-    'From the acknowledgement: prepare, create, start, ready',
+    'Steps of starts, told when the container is ready; ready: all of it',
     ['phase', 'cache'],
     SLOW_BUCKETS,
   );
@@ -54,15 +100,101 @@ export class AgentMetrics {
     ['operation', 'result'],
     FAST_BUCKETS,
   );
-  readonly imagePulls = this.#counter('image_pulls_total', 'Tries to pull an image', ['result']);
+  readonly imagePulls = this.#counter(
+    'image_pulls_total',
+    'Tries to pull an image: ok, or what each that failed met (not_found, unauthorized, bad_manifest, busy, corrupt, disk_full, engine)',
+    ['result'],
+  );
   readonly imagePullDuration = this.#histogram('image_pull_duration_seconds', 'Pulls that worked', [], SLOW_BUCKETS);
+  readonly volumeOperations = this.#counter(
+    'volume_operations_total',
+    'Volumes mounted, deleted and probed; result down: not tried, because its files did not answer before',
+    ['operation', 'result'],
+  );
+  readonly imagePullBytes = this.#counter('image_pull_bytes_total', 'Layers as they came from registries, compressed');
+  readonly imagePullsActive = this.#gauge('image_pulls_active', 'Pulls under way, waits between tries included');
+  readonly imageCacheBytes = this.#gauge('image_cache_bytes', 'Images that this agent pulled, as of the last look');
+  readonly imageGcFreed = this.#counter('image_gc_freed_bytes_total', 'Space that evicted images gave back');
+  readonly volumeMounts = this.#gauge(
+    'volume_mounts',
+    'Mounts of volumes in the containers of this machine, by whether their files answer (active, down)',
+    ['state'],
+  );
   readonly logRecords = this.#counter(
     'log_records_total',
     'Log lines of containers: accepted for sending, or dropped above a bound',
     ['result'],
   );
   readonly logBufferBytes = this.#gauge('log_buffer_bytes', 'Log lines that wait to be sent');
-  readonly diskFree = this.#gauge('disk_free_bytes', 'Free space, as of the last heartbeat', ['filesystem']);
+  readonly diskFree = this.#gauge(
+    'disk_free_bytes',
+    'Free space where images are (images), of the root and of the state directory, looked at every 10 s',
+    ['filesystem'],
+  );
+
+  #collectGpus: () => void = () => undefined;
+  readonly #gpuHealthy = new Gauge({
+    name: 'longshore_agent_gpu_healthy',
+    help: '1 while the GPU may be leased, else 0',
+    labelNames: GPU_LABELS,
+    registers: [this.registry],
+    // The registry asks in the order of registration: this one fills all of them.
+    collect: () => this.#collectGpus(),
+  });
+  readonly #gpuLeased = this.#gauge('gpu_leased', '1 while a container has the GPU', GPU_LABELS);
+  readonly #gpuUtilization = this.#gauge('gpu_utilization_ratio', 'As of the last probe', GPU_LABELS);
+  readonly #gpuMemoryUsed = this.#gauge('gpu_memory_used_bytes', 'As of the last probe', GPU_LABELS);
+  readonly #gpuMemoryTotal = this.#gauge('gpu_memory_total_bytes', 'As the driver says', GPU_LABELS);
+  readonly #gpuTemperature = this.#gauge('gpu_temperature_celsius', 'As of the last probe', GPU_LABELS);
+  readonly #gpuPower = this.#gauge('gpu_power_watts', 'As of the last probe', GPU_LABELS);
+  readonly gpuXidErrors = bounded(
+    this.#counter('gpu_xid_errors_total', 'Errors that the GPU driver wrote to the kernel log, by its number', [
+      'gpu_uuid',
+      'xid',
+    ]),
+    { gpu_uuid: new LabelValues(MOST_GPUS), xid: new LabelValues(MOST_XIDS) },
+  );
+  readonly gpuLeaseRefusals = this.#counter(
+    'gpu_lease_refusals_total',
+    'Assignments refused because of a GPU that they name',
+    ['reason'],
+  );
+  readonly gpuProbeDuration = this.#histogram(
+    'gpu_probe_duration_seconds',
+    'One look at all GPUs through nvidia-smi',
+    [],
+    FAST_BUCKETS,
+  );
+  readonly gpuProbeFailures = this.#counter(
+    'gpu_probe_failures_total',
+    'Looks at the GPUs that gave no answer, by why',
+    ['reason'],
+  );
+
+  /** Called when the page is asked for, to call `setGpus`. */
+  onCollectGpus(collect: () => void): void {
+    this.#collectGpus = collect;
+  }
+
+  /** Replaces what is shown of GPUs; of a missing one only that it is not healthy. */
+  setGpus(gpus: readonly GpuFacts[]): void {
+    const shown = [this.#gpuLeased, this.#gpuUtilization, this.#gpuMemoryUsed, this.#gpuMemoryTotal];
+    for (const gauge of [this.#gpuHealthy, ...shown, this.#gpuTemperature, this.#gpuPower]) gauge.reset();
+    for (const gpu of gpus) {
+      const labels = { gpu_uuid: gpu.uuid, gpu_model: gpu.model };
+      this.#gpuHealthy.set(labels, gpu.healthy ? 1 : 0);
+      if (gpu.missing) continue;
+      const set = (gauge: Gauge, value: number | undefined): void => {
+        if (value !== undefined) gauge.set(labels, value);
+      };
+      set(this.#gpuLeased, gpu.leased ? 1 : 0);
+      set(this.#gpuMemoryTotal, gpu.memoryBytes > 0 ? gpu.memoryBytes : undefined);
+      set(this.#gpuUtilization, gpu.sample?.utilizationRatio);
+      set(this.#gpuMemoryUsed, gpu.sample?.memoryUsedBytes);
+      set(this.#gpuTemperature, gpu.sample?.temperatureCelsius);
+      set(this.#gpuPower, gpu.sample?.powerWatts);
+    }
+  }
 
   /** Sets one gauge series per state, and zero for those that have none. */
   setContainers(counts: ReadonlyMap<string, number>): void {
@@ -70,9 +202,18 @@ export class AgentMetrics {
     for (const [state, count] of counts) this.containers.set({ state }, count);
   }
 
-  setConditions(conditions: readonly string[]): void {
-    this.condition.reset();
-    for (const condition of conditions) this.condition.set({ condition }, 1);
+  /** For the pulls of images. */
+  readonly images: ImageMetrics = {
+    pullEnded: (result, seconds) => {
+      this.imagePulls.inc({ result });
+      if (result === 'ok') this.imagePullDuration.observe(seconds);
+    },
+    pullBytes: (bytes) => this.imagePullBytes.inc(bytes),
+    pullsActive: (change) => this.imagePullsActive.inc(change),
+  };
+
+  setConditions(held: readonly ConditionName[]): void {
+    for (const condition of CONDITION_NAMES) this.condition.set({ condition }, held.includes(condition) ? 1 : 0);
   }
 
   #gauge(name: string, help: string, labelNames: readonly string[] = []): Gauge {

@@ -1,33 +1,55 @@
+import { timingSafeEqual } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { Server } from 'node:http';
+import type { RequestListener, Server } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { StartupError } from '#shared/errors.ts';
+import { sha256Hex } from '#shared/domain/ids.ts';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import type { AgentConfig } from '../config.ts';
 import { splitAddress } from '../config.ts';
 import { hasCode } from '../durable.ts';
 import type { AgentMetrics } from './metrics.ts';
 
+export type MetricsPageConfig = Pick<
+  AgentConfig,
+  | 'LONGSHORE_AGENT_METRICS_ADDRESS'
+  | 'LONGSHORE_AGENT_METRICS_TOKEN'
+  | 'LONGSHORE_AGENT_METRICS_TLS_CERT'
+  | 'LONGSHORE_AGENT_METRICS_TLS_KEY'
+>;
+
+const REQUEST_MS = 5_000;
+
 /** The Prometheus page. It reads nothing but numbers that are there already, so it answers whatever the engine does. */
 export class MetricsPage {
-  readonly #address: string;
+  readonly #config: MetricsPageConfig;
   readonly #metrics: AgentMetrics;
   #server: Server | undefined;
 
-  constructor(address: string, metrics: AgentMetrics) {
-    this.#address = address;
+  constructor(config: MetricsPageConfig, metrics: AgentMetrics) {
+    this.#config = config;
     this.#metrics = metrics;
   }
 
   /** `host:port` as it listens. */
   get address(): string {
+    const address = this.#config.LONGSHORE_AGENT_METRICS_ADDRESS;
     const bound = this.#server?.address() as AddressInfo | null | undefined;
-    return bound === null || bound === undefined ? this.#address : `${splitAddress(this.#address).host}:${bound.port}`;
+    return bound === null || bound === undefined ? address : `${splitAddress(address).host}:${bound.port}`;
   }
 
+  /** @throws StartupError `address_taken`, `bad_config` where a certificate cannot be used */
   async start(): Promise<void> {
-    const { host, port } = splitAddress(this.#address);
-    const server = createServer({ requestTimeout: 5000 }, (request, response) => {
+    const address = this.#config.LONGSHORE_AGENT_METRICS_ADDRESS;
+    const { host, port } = splitAddress(address);
+    const server = this.#create((request, response) => {
       if (request.url?.split('?', 1)[0] !== '/metrics') {
         response.writeHead(404).end();
+        return;
+      }
+      if (!this.#mayRead(request.headers.authorization)) {
+        response.writeHead(401, { 'www-authenticate': 'Bearer' }).end();
         return;
       }
       this.#metrics.registry.metrics().then(
@@ -41,7 +63,7 @@ export class MetricsPage {
           hasCode(error, 'EADDRINUSE', 'EACCES', 'EADDRNOTAVAIL')
             ? new StartupError(
                 'address_taken',
-                `cannot listen on ${this.#address} for metrics; free that port, or set LONGSHORE_AGENT_METRICS_ADDRESS (port 0 picks one)`,
+                `cannot listen on ${address} for metrics; free that port, or set LONGSHORE_AGENT_METRICS_ADDRESS (port 0 picks one)`,
                 { cause: error },
               )
             : error,
@@ -57,5 +79,28 @@ export class MetricsPage {
     if (server === undefined) return;
     server.closeAllConnections();
     await new Promise<void>((resolve) => server.close(() => resolve()));
+  }
+
+  #create(listener: RequestListener): Server {
+    const { LONGSHORE_AGENT_METRICS_TLS_CERT: certFile, LONGSHORE_AGENT_METRICS_TLS_KEY: keyFile } = this.#config;
+    if (certFile === undefined || keyFile === undefined) return createServer({ requestTimeout: REQUEST_MS }, listener);
+    try {
+      const [cert, key] = [readFileSync(certFile), readFileSync(keyFile)];
+      return createTlsServer({ cert, key, requestTimeout: REQUEST_MS }, listener);
+    } catch (error) {
+      throw new StartupError(
+        'bad_config',
+        `LONGSHORE_AGENT_METRICS_TLS_CERT and _KEY cannot be used: ${messageOf(error)}`,
+        { cause: error, exitCode: 78 },
+      );
+    }
+  }
+
+  /** In the same time whatever differs. */
+  #mayRead(authorization: string | undefined): boolean {
+    const token = this.#config.LONGSHORE_AGENT_METRICS_TOKEN;
+    if (token === undefined) return true;
+    const given = /^Bearer (.+)$/i.exec(authorization ?? '')?.[1] ?? '';
+    return timingSafeEqual(Buffer.from(sha256Hex(given)), Buffer.from(sha256Hex(token)));
   }
 }

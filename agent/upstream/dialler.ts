@@ -25,6 +25,14 @@ export class Dialler {
     return usable ? openLocalChannel(socketPath) : openChannel(address ?? identity.address, identity.caPem);
   }
 
+  /** Another channel, for bodies, by the way of the session that is up: its bytes wait for nothing of the first, and hold up nothing there. */
+  beside(identity: Identity): AgentLinkClient {
+    const { address, socketPath } = this.#facts;
+    return socketPath !== undefined && isOwnSocket(socketPath)
+      ? openLocalChannel(socketPath, 'bodies')
+      : openChannel(address ?? identity.address, identity.caPem, 'bodies');
+  }
+
   /** The session works. */
   welcomed(): void {
     this.#inDoubt = false;

@@ -1,8 +1,8 @@
 // Who this machine is to the scheduler: one file (0600), written whole or not at all.
-import { createPrivateKey, createPublicKey, generateKeyPairSync, randomBytes } from 'node:crypto';
+import { createPrivateKey, createPublicKey, generateKeyPairSync, randomBytes, sign } from 'node:crypto';
 import { rm } from 'node:fs/promises';
-import { join } from 'node:path';
-import { readIfThere, writeDurably } from '../durable.ts';
+import { dirname, join } from 'node:path';
+import { readIfThere, syncFolder, writeDurably } from '../durable.ts';
 
 export interface Identity {
   readonly version: 1;
@@ -16,6 +16,8 @@ export interface Identity {
   readonly credentialSinceMs: number;
   /** Ed25519, PKCS #8 PEM: proves the machine after a long absence. */
   readonly privateKey: string;
+  /** Ed25519, base64 SPKI: what signs a revocation. Absent until a scheduler that tells it was met. */
+  readonly installationKey?: string;
   /** sha256 of the join token that made it: another token is a new one. */
   readonly joinTokenHash: string;
   /** Ids this machine had before it joined anew: their containers are still its own. */
@@ -56,6 +58,14 @@ export class IdentityFile {
     await rm(this.#noncePath, { force: true });
   }
 
+  /** This machine is nobody any more. */
+  async wipe(): Promise<void> {
+    this.#identity = undefined;
+    await rm(this.#path, { force: true });
+    await rm(this.#noncePath, { force: true });
+    await syncFolder(dirname(this.#path));
+  }
+
   /** The same until a join has succeeded, so that an answer lost on the way is given again instead of burning the token. */
   async nonce(joinTokenHash: string): Promise<string> {
     const [hash, kept] = ((await readIfThere(this.#noncePath)) ?? '').trim().split(' ', 2);
@@ -72,3 +82,7 @@ export const newPrivateKey = (): string =>
 /** Base64 of the public half's SPKI. */
 export const publicKeyOf = (privateKey: string): string =>
   createPublicKey(createPrivateKey(privateKey)).export({ type: 'spki', format: 'der' }).toString('base64');
+
+/** The answer to a challenge. */
+export const signWith = (privateKey: string, challenge: string): Buffer =>
+  sign(null, Buffer.from(challenge), createPrivateKey(privateKey));

@@ -1,19 +1,28 @@
 /**
- * Joining, and keeping the right to stay: swaps the join token for a machine credential, renews that at half life. Must stay true: the secret goes only to the
+ * Joining, and keeping the right to stay: swaps the join token for a machine credential, renews that at half life, proves the machine by its key when it has none that counts. Must stay true: the secret goes only to the
  * scheduler whose CA the token names; a credential is on disk before it is used.
  */
+import { X509Certificate } from 'node:crypto';
 import { hostname } from 'node:os';
+import type { ServiceError } from '@grpc/grpc-js';
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
-import type { AgentLinkClient, JoinResponse__Output } from '#shared/protocol/generated/messages.ts';
+import type {
+  AgentLinkClient,
+  ChallengeResponse__Output,
+  JoinResponse__Output,
+  ProveResponse__Output,
+  RenewCredentialResponse__Output,
+} from '#shared/protocol/generated/messages.ts';
 import { parseJoinToken } from '../config.ts';
 import { readMachineFingerprint } from '../telemetry/inventory.ts';
 import { bearer, grpcText, isPassing, openChannel } from './channel.ts';
 import type { Identity, IdentityFile } from './identity.ts';
-import { newPrivateKey, publicKeyOf } from './identity.ts';
+import { newPrivateKey, publicKeyOf, signWith } from './identity.ts';
+import { isRevocation } from './revocation.ts';
 import { readTrustedCa } from './trust.ts';
 
 const CALL_DEADLINE_MS = 10_000;
@@ -24,6 +33,13 @@ export interface JoinFacts {
   readonly socketPath?: string | undefined;
   readonly joinToken: string | undefined;
   readonly version: string;
+}
+
+/** Whether a token is given that has not made the present identity, and names another installation than the one this machine is of. */
+export function isTokenOfAnother(facts: JoinFacts, identity: Identity): boolean {
+  if (!hasNewToken(facts, identity)) return false;
+  const fingerprint = new X509Certificate(identity.caPem).fingerprint256.replaceAll(':', '').toLowerCase();
+  return parseJoinToken(facts.joinToken ?? '')?.fingerprint !== fingerprint;
 }
 
 /** Whether a token is given that has not made the present identity. */
@@ -82,6 +98,7 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
         credentialExpiresAtMs: answer.credentialExpiresAtMs,
         credentialSinceMs: Date.now(),
         privateKey,
+        ...(answer.installationKey === '' ? {} : { installationKey: answer.installationKey }),
         joinTokenHash,
         formerMachineIds: [],
       });
@@ -113,39 +130,63 @@ async function callJoin(
 ): Promise<JoinResponse__Output> {
   const client = openChannel(address, caPem);
   try {
-    return await new Promise<JoinResponse__Output>((resolve, reject) => {
-      client.join(request, { deadline: Date.now() + CALL_DEADLINE_MS }, (error, answer) => {
-        if (error !== null) reject(error);
-        else if (answer === undefined) reject(new Error('no answer'));
-        else resolve(answer);
-      });
-    });
+    return await answered<JoinResponse__Output>((deadline, done) => client.join(request, deadline, done));
   } finally {
     client.close();
   }
+}
+
+type Done<T> = (error: ServiceError | null, answer?: T) => void;
+
+/** The answer to a call that has its deadline. */
+function answered<T>(call: (options: { readonly deadline: number }, done: Done<T>) => unknown): Promise<T> {
+  return new Promise((resolve, reject) => {
+    call({ deadline: Date.now() + CALL_DEADLINE_MS }, (error, answer) => {
+      if (error !== null) reject(error);
+      else if (answer === undefined) reject(new Error('no answer'));
+      else resolve(answer);
+    });
+  });
+}
+
+/**
+ * The way back without a credential that counts: answers a challenge with the key of the join, and keeps the credential that it is given.
+ * @returns `revoked` when the scheduler shows that this machine was deleted
+ */
+export async function prove(client: AgentLinkClient, file: IdentityFile): Promise<'proven' | 'revoked'> {
+  const identity = file.current;
+  if (identity === undefined) throw new Error('not joined');
+  const { machineId, privateKey, installationKey } = identity;
+  const { challenge } = await answered<ChallengeResponse__Output>((deadline, done) =>
+    client.challenge({ machineId }, deadline, done),
+  );
+  const signature = signWith(privateKey, challenge);
+  const answer = await answered<ProveResponse__Output>((deadline, done) =>
+    client.prove({ machineId, challenge, signature }, deadline, done),
+  );
+  if (answer.credential === '') {
+    if (await isRevocation(answer.revoked?.statement ?? '', machineId, installationKey)) return 'revoked';
+    throw new Error('the scheduler gave neither a credential nor a valid revocation');
+  }
+  await keep(file, identity, answer);
+  return 'proven';
 }
 
 /** Asks for a fresh credential on a session's channel and keeps it. */
 export async function renew(client: AgentLinkClient, file: IdentityFile): Promise<Identity> {
   const identity = file.current;
   if (identity === undefined) throw new Error('not joined');
-  const answer = await new Promise<{ credential: string; credentialExpiresAtMs: number }>((resolve, reject) => {
-    client.renewCredential(
-      {},
-      bearer(identity.credential),
-      { deadline: Date.now() + CALL_DEADLINE_MS },
-      (error, response) => {
-        if (error !== null) reject(error);
-        else if (response === undefined) reject(new Error('no answer'));
-        else resolve(response);
-      },
-    );
-  });
-  await file.save({
-    ...identity,
-    credential: answer.credential,
-    credentialExpiresAtMs: answer.credentialExpiresAtMs,
-    credentialSinceMs: Date.now(),
-  });
+  const answer = await answered<RenewCredentialResponse__Output>((deadline, done) =>
+    client.renewCredential({}, bearer(identity.credential), deadline, done),
+  );
+  await keep(file, identity, answer);
   return file.current as Identity;
+}
+
+async function keep(
+  file: IdentityFile,
+  identity: Identity,
+  { credential, credentialExpiresAtMs }: RenewCredentialResponse__Output,
+): Promise<void> {
+  await file.save({ ...identity, credential, credentialExpiresAtMs, credentialSinceMs: Date.now() });
 }

@@ -10,20 +10,28 @@ import type {
   ControlFromAgent,
   ControlToAgent__Output,
   Desired__Output,
+  Gpu,
+  HostDrain,
   Inventory,
   ObservedContainer,
+  PrepareImage__Output,
+  PullImageResponse__Output,
   TaskToAgent__Output,
   Welcome__Output,
 } from '#shared/protocol/generated/messages.ts';
-import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
+import { MAX_MESSAGE_BYTES, PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { SlotTable } from '../slots/slots.ts';
+import type { ClockWatch } from '../telemetry/clock.ts';
+import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { bearer, isRefusal } from './channel.ts';
+import type { Contact } from './contact.ts';
 import { Dialler } from './dialler.ts';
-import type { IdentityFile } from './identity.ts';
+import type { Identity, IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
-import { hasNewToken, join, renew } from './join.ts';
+import { hasNewToken, join, prove, renew } from './join.ts';
+import { isRevocation } from './revocation.ts';
 import { Session } from './session.ts';
 
 const RECONNECT_MS = 500;
@@ -33,6 +41,12 @@ const STATUS_COALESCE_MS = 3;
 const FULL_STATUS_MS = 60_000;
 const DEFAULT_HEARTBEAT_MS = 10_000;
 const RENEW_CHECK_MS = 30_000;
+/** Why a session ended whose machine was deleted. */
+const REVOKED = new Error('this machine was deleted');
+const PULL_ANSWER_MS = 5000;
+const MOST_ASKED = 8;
+const MAX_PAGE_BYTES = MAX_MESSAGE_BYTES - 1024;
+const DELIVER_MS = 5_000;
 
 export interface LinkParts {
   readonly identity: IdentityFile;
@@ -45,14 +59,25 @@ export interface LinkParts {
   readonly inventory: () => Promise<Inventory>;
   readonly observedAll: () => ObservedContainer[];
   readonly observedOf: (containerId: string) => ObservedContainer | undefined;
-  readonly conditions: () => readonly string[];
-  readonly diskFreeBytes: () => Promise<number>;
+  /** The machine's GPUs, as they are now. */
+  readonly devices: () => Gpu[];
+  readonly conditions: Pick<Conditions, 'names'>;
+  readonly diskFreeBytes: () => number;
+  readonly onPrepareImage: (order: PrepareImage__Output) => void;
+  /** The host goes down; undefined: it does not. */
+  readonly hostDrain: () => HostDrain | undefined;
+  readonly clock: ClockWatch;
+  readonly contact: Pick<Contact, 'asking'>;
   /** Resolves when the runner processes of adopted containers have dialled again (or had the time to). */
   readonly attemptsKnown: () => Promise<void>;
   readonly onSession: () => void;
+  /** The session ended; the next one is dialled by itself. */
+  readonly onDisconnected: () => void;
   readonly onDesired: (desired: Desired__Output) => void;
-  readonly onProceed: (assignmentId: string) => void;
+  readonly onProceed: (assignmentId: string, secrets: Readonly<Record<string, string>>) => void;
   readonly onFirstConnected: () => void;
+  /** The scheduler has shown that this machine was deleted. */
+  readonly onRevoked: () => void;
 }
 
 export class Link {
@@ -66,6 +91,9 @@ export class Link {
   #changed = new Set<string>();
   #statusTimer: NodeJS.Timeout | undefined;
   #heartbeatTimer: NodeJS.Timeout | undefined;
+  #heartbeatSoon = false;
+  /** When each unanswered heartbeat was sent, by the monotonic clock, and whom to tell of its answer. */
+  readonly #askedAt = new Map<number, { readonly atMs: number; readonly answered: () => void }>();
   #timers: NodeJS.Timeout[] = [];
   #nextWaitMs: number | undefined;
   #reconnectWindowMs = RECONNECT_MS;
@@ -91,7 +119,9 @@ export class Link {
     for (const timer of this.#timers) clearInterval(timer);
     clearTimeout(this.#statusTimer);
     clearTimeout(this.#heartbeatTimer);
-    await this.#session?.close({ goodbye: { reason: 'restarting' } });
+    await this.#session?.close({
+      goodbye: { reason: this.#parts.hostDrain() === undefined ? 'restarting' : 'shutdown' },
+    });
     this.#ended?.();
     await this.#dialling;
   }
@@ -114,12 +144,33 @@ export class Link {
     this.#session?.sendControl(message);
   }
 
-  /** The bytes of a code archive. */
-  async *fetchCode(objectId: string, signal: AbortSignal): AsyncIterable<Uint8Array> {
+  /** May this machine pull that image now, and with what? `done`: it has. */
+  async askToPull(image: string, done: boolean): Promise<PullImageResponse__Output> {
     const session = this.#session;
     const credential = this.#parts.identity.current?.credential;
     if (session?.welcome === undefined || credential === undefined) throw new Error('not connected to the scheduler');
-    const call = session.client.fetchCode({ objectId }, bearer(credential, session.welcome.sessionId));
+    const { client, welcome } = session;
+    return new Promise((resolve, reject) => {
+      client.pullImage(
+        { image, done },
+        bearer(credential, welcome.sessionId),
+        { deadline: Date.now() + PULL_ANSWER_MS },
+        (error, answer) => {
+          if (error === null && answer !== undefined) resolve(answer);
+          else reject(error ?? new Error('no answer'));
+        },
+      );
+    });
+  }
+
+  /** The bytes of a code archive. */
+  async *fetchCode(objectId: string, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    const session = this.#session;
+    const identity = this.#parts.identity.current;
+    if (session?.welcome === undefined || identity === undefined) throw new Error('not connected to the scheduler');
+    // On a connection of its own: on the session's, pings would wait behind whatever of a body the kernels hold.
+    const client = this.#dialler.beside(identity);
+    const call = client.fetchCode({ objectId }, bearer(identity.credential, session.welcome.sessionId));
     const onAbort = (): void => call.cancel();
     signal.addEventListener('abort', onAbort, { once: true });
     try {
@@ -127,6 +178,7 @@ export class Link {
     } finally {
       signal.removeEventListener('abort', onAbort);
       call.cancel();
+      client.close();
     }
   }
 
@@ -153,6 +205,7 @@ export class Link {
     const { identity: file, logs, log, bootId, joinFacts } = this.#parts;
     const identity = file.current;
     if (identity === undefined) throw new Error('not joined');
+    const goingDown = this.#parts.hostDrain();
     const hello: ControlFromAgent = {
       hello: {
         machineId: identity.machineId,
@@ -162,20 +215,25 @@ export class Link {
         protocol: PROTOCOL_VERSION,
         inventory: await this.#parts.inventory(),
         observed: this.#parts.observedAll(),
-        conditions: { names: [...this.#parts.conditions()] },
+        conditions: { names: [...this.#parts.conditions.names] },
+        ...(goingDown === undefined ? {} : { hostDrain: goingDown }),
       },
     };
     if (this.#abort.signal.aborted) return;
     let failure: unknown;
+    const welcomed = this.#parts.contact.asking();
     await new Promise<void>((resolve) => {
       this.#ended = resolve;
       this.#changed.clear();
       this.#session = new Session(
         this.#dialler.open(identity),
-        identity.credential,
+        () => file.current?.credential ?? identity.credential,
         hello,
         {
-          onWelcome: (session, welcome) => this.#onWelcome(session, welcome),
+          onWelcome: (session, welcome) => {
+            if (session === this.#session) welcomed();
+            this.#onWelcome(session, welcome);
+          },
           onControl: (session, message) => this.#onControl(session, message),
           onTask: (session, message) => this.#onTask(session, message),
           onEnd: (session, error) => {
@@ -189,10 +247,10 @@ export class Link {
       );
     });
     this.#ended = undefined;
-    if (isRefusal(failure)) await this.#onRefusal(failure);
+    if (failure === REVOKED || isRefusal(failure)) await this.#onRefusal(failure);
   }
 
-  /** The credential is refused: one renewal, then a new join token if there is one, then patience. A bare status never ends anything here. */
+  /** The credential is refused: a new join token if there is one, else one renewal, else the machine's key, then patience. A bare status never ends anything here. */
   async #onRefusal(error: unknown): Promise<void> {
     const { identity: file, joinFacts, log } = this.#parts;
     this.#refusals += 1;
@@ -206,20 +264,70 @@ export class Link {
       } catch (joinError) {
         log.error({ err: joinError }, 'the new join token was refused too');
       }
-    } else if (this.#refusals === 1) {
-      const client = this.#dialler.open(identity);
-      try {
-        await renew(client, file);
-        this.#nextWaitMs = 0;
-        return;
-      } catch (renewError) {
-        log.warn({ err: renewError }, 'credential could not be renewed');
-      } finally {
-        client.close();
-      }
     }
+    if (await this.#hasFreshCredential(identity)) {
+      this.#nextWaitMs = 0;
+      return;
+    }
+    if (this.#abort.signal.aborted) return;
     log.error({ err: error }, 'the scheduler refuses this machine; if that stays so, give the agent a new join token');
     this.#nextWaitMs = REFUSED_WAIT_MS;
+  }
+
+  /** Renewed once in a row of refusals; by the machine's key each time. */
+  async #hasFreshCredential(identity: Identity): Promise<boolean> {
+    const { identity: file, log } = this.#parts;
+    const client = this.#dialler.open(identity);
+    try {
+      if (this.#refusals === 1) {
+        try {
+          await renew(client, file);
+          return true;
+        } catch (error) {
+          log.info({ err: error }, 'credential could not be renewed');
+        }
+      }
+      if ((await prove(client, file)) === 'proven') {
+        log.info('the scheduler gave this machine a new credential for its key');
+        return true;
+      }
+      this.#revoked();
+    } catch (error) {
+      log.warn({ err: error }, 'the machine could not prove itself by its key');
+    } finally {
+      client.close();
+    }
+    return false;
+  }
+
+  #revoked(): void {
+    this.#abort.abort();
+    this.#parts.onRevoked();
+  }
+
+  /** Believed only when it is about this machine and signed by its installation; with a join token that was not used yet, the machine joins anew instead. */
+  async #onRevoked(session: Session, statement: string): Promise<void> {
+    const { identity: file, joinFacts, log } = this.#parts;
+    const identity = file.current;
+    if (identity === undefined) return;
+    if (!(await isRevocation(statement, identity.machineId, identity.installationKey))) {
+      log.error('a revocation that the installation has not signed is not obeyed');
+      return;
+    }
+    if (hasNewToken(joinFacts, identity)) {
+      log.warn('this machine was deleted; joining anew with the token that is there');
+      session.end(REVOKED);
+    } else this.#revoked();
+  }
+
+  /** The scheduler's key, for one that joined before it was told. */
+  async #learnKey(installationKey: string): Promise<void> {
+    const { identity: file, log } = this.#parts;
+    const identity = file.current;
+    if (installationKey === '' || identity === undefined || identity.installationKey !== undefined) return;
+    await file
+      .save({ ...identity, installationKey })
+      .catch((error: unknown) => log.warn({ err: error }, 'the installation key could not be kept'));
   }
 
   async #renewIfDue(): Promise<void> {
@@ -246,12 +354,17 @@ export class Link {
     this.#seq = 0;
     this.#refusals = 0;
     this.#reconnectWindowMs = Math.max(RECONNECT_MS, welcome.reconnectWindowMs);
+    this.#parts.clock.told(welcome.serverTimeMs, Date.now());
+    this.#askedAt.clear();
     metrics.connected.set(1);
     metrics.connectionAttempts.inc({ result: 'ok' });
     log.info({ sessionId: welcome.sessionId }, 'connected to the scheduler');
     onSession();
+    void this.#learnKey(welcome.installationKey).then(() => this.#renewIfDue());
     session.openLogs();
     this.#scheduleHeartbeat(welcome.heartbeatIntervalMs || DEFAULT_HEARTBEAT_MS);
+    // What changed between the hello and now.
+    if (this.#parts.devices().length > 0) this.devicesChanged();
     if (this.#changed.size > 0) this.#sendStatus(false);
     void this.#parts.attemptsKnown().then(() => {
       if (session !== this.#session) return;
@@ -277,14 +390,29 @@ export class Link {
         this.#parts.onDesired(desired);
         return;
       }
+      case 'heartbeatAck':
+        if (message.heartbeatAck !== null && message.heartbeatAck !== undefined)
+          this.#answered(message.heartbeatAck.sentAtMs, message.heartbeatAck.serverTimeMs);
+        return;
+      case 'fetchMetrics':
+        if (message.fetchMetrics !== null && message.fetchMetrics !== undefined)
+          void this.#deliverMetrics(session, message.fetchMetrics.requestId);
+        return;
       case 'proceed':
         if (message.proceed !== null && message.proceed !== undefined)
-          this.#parts.onProceed(message.proceed.assignmentId);
+          this.#parts.onProceed(message.proceed.assignmentId, message.proceed.secrets);
+        return;
+      case 'prepareImage':
+        if (message.prepareImage !== null && message.prepareImage !== undefined)
+          this.#parts.onPrepareImage(message.prepareImage);
         return;
       case 'superseded':
         this.#parts.log.warn('another agent connected as this machine; waiting before trying again');
         this.#nextWaitMs = SUPERSEDED_WAIT_MS;
         session.end();
+        return;
+      case 'revoked':
+        void this.#onRevoked(session, message.revoked?.statement ?? '');
         return;
       case 'welcome':
       case 'ping':
@@ -314,6 +442,7 @@ export class Link {
     this.#statusTimer = undefined;
     clearTimeout(this.#heartbeatTimer);
     slots.disconnect(session);
+    this.#parts.onDisconnected();
     metrics.connected.set(0);
     if (session.welcome === undefined) metrics.connectionAttempts.inc({ result: 'error' });
     if (!this.#abort.signal.aborted)
@@ -334,34 +463,70 @@ export class Link {
     session.sendControl({ status: { seq: this.#seq, full, containers } });
   }
 
+  /** A GPU changed: said before anything that follows from it. */
+  devicesChanged(): void {
+    const session = this.#session;
+    if (session?.welcome !== undefined) session.sendControl({ devices: { gpus: this.#parts.devices() } });
+  }
+
   /** Reports everything: for a snapshot that was not obeyed. */
   reportAll(): void {
     this.#sendStatus(true);
+  }
+
+  /** Something that heartbeats carry changed and should not wait for the next one. */
+  heartbeatNow(): void {
+    if (this.#session?.welcome === undefined || this.#heartbeatSoon) return;
+    this.#heartbeatSoon = true;
+    setImmediate(() => {
+      this.#heartbeatSoon = false;
+      if (this.#session?.welcome !== undefined) this.#heartbeat();
+    });
+  }
+
+  /** The scheduler answered a heartbeat: how long that took, and what its clock says. */
+  #answered(sentAtMs: number, serverTimeMs: number): void {
+    const askedAt = this.#askedAt.get(sentAtMs);
+    if (askedAt === undefined) return;
+    this.#askedAt.delete(sentAtMs);
+    askedAt.answered();
+    this.#parts.clock.heard(serverTimeMs, performance.now() - askedAt.atMs, Date.now());
+  }
+
+  /** This machine's metrics page, on a stream of its own: a page is larger than what the control stream carries. */
+  async #deliverMetrics(session: Session, requestId: string): Promise<void> {
+    const { metrics, identity, log } = this.#parts;
+    const credential = identity.current?.credential;
+    if (credential === undefined) return;
+    const page = Buffer.from(await metrics.registry.metrics());
+    const request = { requestId, page: page.length > MAX_PAGE_BYTES ? Buffer.alloc(0) : page };
+    const deadline = { deadline: Date.now() + DELIVER_MS };
+    session.client.deliverMetrics(request, bearer(credential, session.welcome?.sessionId), deadline, (error) => {
+      if (error !== null) log.info({ err: error }, 'metrics page not delivered');
+    });
   }
 
   #scheduleHeartbeat(intervalMs: number): void {
     clearTimeout(this.#heartbeatTimer);
     const waitMs = intervalMs * (0.9 + Math.random() * 0.2);
     this.#heartbeatTimer = setTimeout(() => {
-      void this.#heartbeat().finally(() => {
-        if (this.#session?.welcome !== undefined) this.#scheduleHeartbeat(intervalMs);
-      });
+      this.#heartbeat();
+      if (this.#session?.welcome !== undefined) this.#scheduleHeartbeat(intervalMs);
     }, waitMs);
   }
 
-  async #heartbeat(): Promise<void> {
+  #heartbeat(): void {
     const { slots, conditions, diskFreeBytes, metrics, logs } = this.#parts;
-    const free = await diskFreeBytes().catch(() => 0);
-    const now = conditions();
-    metrics.setConditions(now);
-    metrics.diskFree.set({ filesystem: 'state' }, free);
     metrics.logBufferBytes.set(logs.bytes);
+    const sentAtMs = Date.now();
+    this.#askedAt.set(sentAtMs, { atMs: performance.now(), answered: this.#parts.contact.asking() });
+    for (const asked of this.#askedAt.keys()) if (this.#askedAt.size > MOST_ASKED) this.#askedAt.delete(asked);
     this.#session?.sendControl({
       heartbeat: {
-        sentAtMs: Date.now(),
+        sentAtMs,
         liveAttempts: slots.liveAttempts(),
-        conditions: [...now],
-        diskFreeBytes: free,
+        conditions: [...conditions.names],
+        diskFreeBytes: diskFreeBytes(),
       },
     });
   }

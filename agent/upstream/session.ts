@@ -24,6 +24,8 @@ const DEFAULT_PING_MS = 2000;
 const SILENT_PINGS = 3;
 /** Log lines are gathered for this long. */
 const LOG_LINGER_MS = 100;
+/** How long a session that closes waits for the last acknowledgement of lines. */
+const LOG_ACK_MS = 1000;
 
 export interface SessionEvents {
   /** The control stream is welcomed. */
@@ -37,7 +39,7 @@ export interface SessionEvents {
 export class Session implements TaskSink {
   readonly client: AgentLinkClient;
   welcome: Welcome__Output | undefined;
-  readonly #credential: string;
+  readonly #credential: () => string;
   readonly #events: SessionEvents;
   readonly #logs: LogBuffer;
   readonly #log: Log;
@@ -52,10 +54,12 @@ export class Session implements TaskSink {
   #silence: NodeJS.Timeout;
   #linger: NodeJS.Timeout | undefined;
   #lingerFull = false;
+  /** Set while it closes: nothing more is sent, and what was sent is waited for. */
+  #onAllAcknowledged: (() => void) | undefined;
 
   constructor(
     client: AgentLinkClient,
-    credential: string,
+    credential: () => string,
     hello: ControlFromAgent,
     events: SessionEvents,
     logs: LogBuffer,
@@ -66,7 +70,7 @@ export class Session implements TaskSink {
     this.#events = events;
     this.#logs = logs;
     this.#log = log;
-    this.#control = client.control(bearer(credential));
+    this.#control = client.control(bearer(credential()));
     this.#silence = setTimeout(() => this.#end(new Error('no welcome in time')), WELCOME_DEADLINE_MS);
     this.#control.on('data', (message: ControlToAgent__Output) => this.#onControl(message));
     this.#control.on('error', (error: Error) => this.#end(error));
@@ -85,7 +89,7 @@ export class Session implements TaskSink {
   /** Opens the task stream; the owner writes its report first. */
   openTasks(): void {
     if (this.#ended || this.#tasks !== undefined) return;
-    const tasks = this.client.tasks(bearer(this.#credential, this.welcome?.sessionId));
+    const tasks = this.client.tasks(bearer(this.#credential(), this.welcome?.sessionId));
     tasks.on('data', (message: TaskToAgent__Output) => this.#events.onTask(this, message));
     tasks.on('error', (error: Error) => this.#end(error));
     tasks.on('end', () => this.#end(undefined));
@@ -137,9 +141,10 @@ export class Session implements TaskSink {
 
   openLogs(): void {
     if (this.#ended || this.#logStream !== undefined) return;
-    const stream = this.client.logs(bearer(this.#credential, this.welcome?.sessionId));
+    const stream = this.client.logs(bearer(this.#credential(), this.welcome?.sessionId));
     stream.on('data', (ack: LogAck__Output) => {
       this.#logs.acknowledge(ack.seq);
+      if (this.#logs.unacknowledged().length === 0) this.#onAllAcknowledged?.();
       this.logsWaiting();
     });
     stream.on('error', (error: Error) => this.#end(error));
@@ -151,7 +156,8 @@ export class Session implements TaskSink {
 
   /** Lines wait: a batch goes soon. */
   logsWaiting(): void {
-    if (this.#linger !== undefined || this.#logStream === undefined || !this.#logs.mayTake) return;
+    if (this.#linger !== undefined || this.#logStream === undefined || this.#onAllAcknowledged !== undefined) return;
+    if (!this.#logs.mayTake) return;
     this.#linger = setTimeout(
       () => {
         this.#linger = undefined;
@@ -179,6 +185,8 @@ export class Session implements TaskSink {
     if (this.#ended) return;
     this.#sendLogs();
     this.#flush();
+    await this.#logsAcknowledged();
+    if (this.#ended) return;
     this.#control.write(goodbye);
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, 500);
@@ -190,6 +198,19 @@ export class Session implements TaskSink {
       this.#control.end();
     });
     this.#end(undefined);
+  }
+
+  /** What arrived and is not known to have would be told again by the next agent process. */
+  async #logsAcknowledged(): Promise<void> {
+    clearTimeout(this.#linger);
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, LOG_ACK_MS);
+      this.#onAllAcknowledged = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      if (this.#logStream === undefined || this.#logs.unacknowledged().length === 0) this.#onAllAcknowledged();
+    });
   }
 
   end(error?: unknown): void {
@@ -214,7 +235,8 @@ export class Session implements TaskSink {
       this.#events.onWelcome(this, message.welcome);
       return;
     }
-    if (this.welcome === undefined) this.#log.warn({ kind: message.message }, 'message before the welcome ignored');
+    if (this.welcome === undefined && message.message !== 'revoked')
+      this.#log.warn({ kind: message.message }, 'message before the welcome ignored');
     else this.#events.onControl(this, message);
   }
 

@@ -1,108 +1,75 @@
 /**
- * Volumes as plain directories of this machine, `<data dir>/volumes/<workspace>/<volume>`, bound into containers. Called by the executor before it creates a
- * container. Must stay true: a host path is made of ids only and lies below our own folder with no link on the way; a volume is made when it is first mounted and
- * never emptied or removed here; a volume directory is open to every user, since any user of an image may write, below folders that nobody else may enter.
+ * Volumes as plain directories, `<root>/<workspace>/<volume>`, bound into containers: `local` below the data directory of this machine, `shared` below a path that the
+ * operator mounts on every machine. Must stay true: a host path is made of ids only and lies below the root with no link on the way; a volume is made when it is
+ * first mounted; its directory is open to every user, since any user of an image may write, below folders that nobody else may enter; no call here can hang this process.
  */
-import { chmod, lstat, mkdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
-import { AppError } from '#shared/errors.ts';
-import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
-import type { Mount } from '../containers/runtime.ts';
-import { hasCode } from '../durable.ts';
+import { runInChild } from './child.ts';
+import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
 
-/** One directory name: what ids look like, which is neither `.` nor `..` nor a path. */
-const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
-const MAX_VOLUMES = 64;
+const DEADLINE_MS = 5_000;
+/** A volume may hold many files. */
+const REMOVE_MS = 10 * 60_000;
 
-/** A volume as an assignment names it. */
-export interface WantedVolume {
-  readonly volumeId: string;
-  readonly mountPath: string;
+/** Into the root, `$1`, and no further by any link. */
+const ENTER = 'set -eu; umask 077; cd -P -- "$1"; root=$(pwd -P); ';
+
+// The mode is set only at first: its owner may have closed it since. Another container's start may be making the same volume.
+const MOUNT = `${ENTER}
+[ -L "$2" ] || mkdir -p -- "$2"
+if mkdir -- "$2/$3" 2>/dev/null; then chmod 0777 -- "$2/$3"; elif [ ! -e "$2/$3" ] && [ ! -L "$2/$3" ]; then mkdir -- "$2/$3"; chmod 0777 -- "$2/$3"; fi
+real=$(cd -P -- "$2/$3" 2>/dev/null && pwd -P) || real=
+[ "$real" = "\${root%/}/$2/$3" ] || { echo "\${root%/}/$2/$3 is a link or no directory" >&2; exit 1; }
+printf %s "$real"`;
+
+// Set aside first: what is half deleted is no volume any more. Links are deleted, not followed.
+const SET_ASIDE = `${ENTER}
+if [ ! -e "$2/$3" ] && [ ! -L "$2/$3" ]; then [ ! -e "$2/.gone-$3" ] || printf %s "\${root%/}/$2/.gone-$3"; exit 0; fi
+[ ! -L "$2" ] && [ ! -L "$2/$3" ] || { echo "\${root%/}/$2/$3 is a link: not deleted" >&2; exit 1; }
+mv -T -- "$2/$3" "$2/.gone-$3"
+printf %s "\${root%/}/$2/.gone-$3"`;
+
+const DELETE = 'rm -rf -- "$1" 2>/dev/null || true; [ ! -e "$1" ] || printf left';
+
+const PROBE = `${ENTER} probe=".probe-$2"; mkdir -p -- "$probe"; rmdir -- "$probe"`;
+
+export interface DirectoriesParts {
+  readonly name: 'local' | 'shared';
+  /** Absolute. `local` makes it, `shared` finds it. */
+  readonly root: string;
+  /** Empties a folder whose files belong to a container's user, where this process may not. */
+  readonly emptyByContainer: (path: string) => Promise<void>;
 }
 
-/** @returns why these cannot be mounted, naming the field; undefined when they can */
-export function volumesProblem(workspaceId: string, volumes: readonly WantedVolume[]): string | undefined {
-  if (volumes.length === 0) return undefined;
-  if (volumes.length > MAX_VOLUMES) return `spec.volumes: more than ${MAX_VOLUMES}`;
-  if (!ID.test(workspaceId)) return 'spec.workspace_id is not an id';
-  if (volumes.some((volume) => !ID.test(volume.volumeId))) return 'spec.volumes: volume_id is not an id';
-  const problem = mountPathsProblem(volumes.map((volume) => volume.mountPath));
-  return problem === undefined ? undefined : `spec.volumes: mount_path ${problem}`;
-}
+export class DirectoryVolumes implements VolumeDriver {
+  readonly deadlineMs = DEADLINE_MS;
+  readonly #parts: DirectoriesParts;
 
-/** The volumes' home on this machine. */
-export class VolumeDirectories {
-  readonly #root: string;
-
-  constructor(root: string) {
-    this.#root = root;
+  constructor(parts: DirectoriesParts) {
+    this.#parts = parts;
   }
 
-  /** Before the first `mounts`. */
-  async open(): Promise<void> {
-    await mkdir(this.#root, { recursive: true, mode: 0o700 });
+  get name(): 'local' | 'shared' {
+    return this.#parts.name;
   }
 
-  /**
-   * Makes what is missing, and says how to mount it.
-   * @param code - the unpacked archive below `/mnt/code`, in which a mount point must be free
-   * @throws AppError `code_error` where the code has a file or link in the way, `mount_error` when a directory cannot be made or is not ours
-   */
-  async mounts(workspaceId: string, volumes: readonly WantedVolume[], code: string): Promise<Mount[]> {
-    const problem = volumesProblem(workspaceId, volumes);
-    if (problem !== undefined) throw new AppError('mount_error', problem);
-    const mounts: Mount[] = [];
-    for (const { volumeId, mountPath } of volumes) {
-      const places = mountPlaces(mountPath);
-      if ('problem' in places) continue;
-      const source = await this.#directory(workspaceId, volumeId);
-      for (const target of places.targets) {
-        if (target.startsWith('/mnt/code/')) await mustBeFree(code, target.slice('/mnt/code/'.length), mountPath);
-        mounts.push({ kind: 'bind', target, readOnly: false, source });
-      }
-    }
-    return mounts;
+  async mount({ workspaceId, volumeId }: VolumeId): Promise<VolumeSource> {
+    const path = await runInChild(MOUNT, [this.#parts.root, workspaceId, volumeId], DEADLINE_MS);
+    return { kind: 'bind', path };
   }
 
-  async #directory(workspaceId: string, volumeId: string): Promise<string> {
-    const workspace = join(this.#root, workspaceId);
-    const path = join(workspace, volumeId);
-    try {
-      await mkdir(workspace, { recursive: true, mode: 0o700 });
-      try {
-        await mkdir(path, { mode: 0o777 });
-        // The umask took what every user of an image needs. Only at first: its owner may have closed it since.
-        await chmod(path, 0o777);
-      } catch (error) {
-        if (!hasCode(error, 'EEXIST')) throw error;
-      }
-      const real = await realpath(path);
-      if (real === join(await realpath(this.#root), workspaceId, volumeId) && (await lstat(real)).isDirectory())
-        return real;
-    } catch (error) {
-      throw new AppError('mount_error', `cannot make the directory of volume ${volumeId}`, { cause: error });
-    }
-    throw new AppError('mount_error', `${path} is a link or no directory: volume ${volumeId} is not mounted`);
+  async remove({ workspaceId, volumeId }: VolumeId): Promise<void> {
+    const aside = await runInChild(SET_ASIDE, [this.#parts.root, workspaceId, volumeId], DEADLINE_MS);
+    if (aside === '' || (await runInChild(DELETE, [aside], REMOVE_MS)) === '') return;
+    await this.#parts.emptyByContainer(aside);
+    if ((await runInChild(DELETE, [aside], REMOVE_MS)) !== '') throw new Error(`${aside} could not be deleted`);
+  }
+
+  /** Reads and writes, since a file system may have stopped doing either. */
+  async probe(): Promise<void> {
+    await runInChild(PROBE, [this.#parts.root, String(process.pid)], DEADLINE_MS);
   }
 }
 
-/** A directory is mounted over a directory, or over nothing: a file in the way would be the engine's error, and a link would lead elsewhere. */
-async function mustBeFree(code: string, relative: string, mountPath: string): Promise<void> {
-  let path = code;
-  for (const part of relative.split('/')) {
-    path = join(path, part);
-    let found;
-    try {
-      found = await lstat(path);
-    } catch (error) {
-      if (hasCode(error, 'ENOENT', 'ENOTDIR')) return;
-      throw error;
-    }
-    if (found.isDirectory()) continue;
-    const what = found.isSymbolicLink() ? 'link' : 'file';
-    throw new AppError(
-      'code_error',
-      `volume at ${mountPath}: the code has a ${what} of that name (${path.slice(code.length + 1)}); rename one of them`,
-    );
-  }
-}
+/** Where a `local` volume's files are. */
+export const localRoot = (dataDir: string): string => join(dataDir, 'volumes');

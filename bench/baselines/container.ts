@@ -1,5 +1,6 @@
 // Baseline B2: what Docker alone needs from `create` to the first byte of an HTTP answer, with the image, limits, hardening and network that the agent gives its
 // containers. Nobody pulls, mounts, decides or queues anything.
+import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { sleep } from '#shared/backoff.ts';
 import { createOptions } from '#agent/containers/docker-options.ts';
@@ -14,6 +15,8 @@ export interface ContainerBaseline {
 }
 
 const PORT = 8000;
+/** What every baseline runs. */
+export const SERVER = ['python3', '-m', 'http.server', String(PORT)] as const;
 const BYTE_DEADLINE_MS = 30_000;
 /** Between two tries to connect: the server listens a while after the container runs. */
 const RETRY_MS = 1;
@@ -22,11 +25,20 @@ const CONNECT_MS = 100;
 /** Starts one, waits for its first byte and removes it. @returns milliseconds, the removal not counted */
 export async function coldContainerMs(engine: BenchEngine, spec: ContainerBaseline): Promise<number> {
   const startedMs = performance.now();
+  const id = await startAnswering(engine, spec);
+  const ms = performance.now() - startedMs;
+  await engine.remove(id);
+  return ms;
+}
+
+/** Starts one and waits for its first byte. @returns the engine's id */
+export async function startAnswering(engine: BenchEngine, spec: ContainerBaseline): Promise<string> {
+  const startedMs = performance.now();
   const container = await engine.client.createContainer(
     createOptions({
-      name: `${engine.runId}-${Math.round(startedMs)}`,
+      name: `${engine.runId}-${randomBytes(6).toString('hex')}`,
       image: spec.image,
-      entrypoint: ['python3', '-m', 'http.server', String(PORT)],
+      entrypoint: [...SERVER],
       workingDir: '/mnt',
       env: ['PYTHONUNBUFFERED=1', 'PYTHONDONTWRITEBYTECODE=1'],
       labels: { [BENCH_LABEL]: engine.runId },
@@ -36,20 +48,22 @@ export async function coldContainerMs(engine: BenchEngine, spec: ContainerBaseli
       cpuMillicores: spec.cpuMillicores,
     }),
   );
+  engine.known.add(container.id);
   try {
-    engine.known.add(container.id);
     await container.start();
     const { NetworkSettings } = await container.inspect();
     const address = NetworkSettings.Networks[spec.network]?.IPAddress ?? '';
     if (address === '') throw new Error(`a container in ${spec.network} got no address`);
     await firstByte(address, startedMs + BYTE_DEADLINE_MS);
-    return performance.now() - startedMs;
-  } finally {
+    return container.id;
+  } catch (error) {
     await engine.remove(container.id);
+    throw error;
   }
 }
 
-async function firstByte(address: string, deadlineMs: number): Promise<void> {
+/** Resolves when a server at the address has answered with a byte. @throws Error when none does in time */
+export async function firstByte(address: string, deadlineMs: number): Promise<void> {
   while (performance.now() < deadlineMs) {
     if (await tryOnce(address, deadlineMs)) return;
     await sleep(RETRY_MS);

@@ -24,8 +24,8 @@ export interface ChaosStage {
 export interface ChaosApps {
   readonly calls: SoakApp;
   readonly puts: SoakApp;
-  /** Its containers come and go. */
-  readonly coldPuts: SoakApp;
+  /** Their containers come and go. */
+  readonly coldPuts: readonly SoakApp[];
   /** Handlers that fail at first; two retries. */
   readonly retried: SoakApp;
   readonly volumeId: string;
@@ -38,10 +38,13 @@ const PUT_LANES = 3;
 /** Breath between two requests of a lane: puts come no faster than they are worked off. */
 const CALL_PAUSE_MS = 40;
 const PUT_PAUSE_MS = 250;
+/** Puts of so many deployments without keep-warm, and so far apart, that each finds its container gone. */
+const COLD_APPS = 6;
+const AGENT_PUT_PAUSE_MS = 1_200;
 /** After one that was not answered. */
 const DOWN_PAUSE_MS = 250;
 
-export async function deployChaosApps(client: Client, caller: Caller): Promise<ChaosApps> {
+export async function deployChaosApps(client: Client, caller: Caller, kill: ChaosOptions['kill']): Promise<ChaosApps> {
   const objectId = await uploadApp(client, APP);
   const made = await caller.gateway('/volumes', { body: { name: 'chaos' } });
   const volumeId = textOf(made['volume'] as Readonly<Record<string, unknown>>, 'id');
@@ -58,7 +61,11 @@ export async function deployChaosApps(client: Client, caller: Caller): Promise<C
   return {
     calls: await deploySoakApp(caller, objectId, { ...common, name: 'chaos-calls' }),
     puts: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-puts' }),
-    coldPuts: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-cold', keepWarmSeconds: 0 }),
+    coldPuts: await Promise.all(
+      Array.from({ length: kill === 'agent' ? COLD_APPS : 1 }, (_, at) =>
+        deploySoakApp(caller, objectId, { ...queue, name: `chaos-cold-${at + 1}`, workers: 1, keepWarmSeconds: 0 }),
+      ),
+    ),
     retried: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-retried', retries: RETRIES }),
     volumeId,
   };
@@ -67,8 +74,9 @@ export async function deployChaosApps(client: Client, caller: Caller): Promise<C
 /** Until the signal; what is under way is finished. */
 export async function work(stage: ChaosStage, apps: ChaosApps, signal: AbortSignal): Promise<void> {
   const lanes: Promise<void>[] = [];
+  const putPauseMs = stage.kill === 'agent' ? AGENT_PUT_PAUSE_MS : PUT_PAUSE_MS;
   for (let lane = 0; lane < CALL_LANES; lane += 1) lanes.push(repeat(() => call(stage, apps), CALL_PAUSE_MS, signal));
-  for (let lane = 0; lane < PUT_LANES; lane += 1) lanes.push(repeat(() => put(stage, apps), PUT_PAUSE_MS, signal));
+  for (let lane = 0; lane < PUT_LANES; lane += 1) lanes.push(repeat(() => put(stage, apps), putPauseMs, signal));
   await Promise.all(lanes);
 }
 
@@ -95,7 +103,9 @@ async function call(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
 async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   const n = stage.sent.length + 1;
   const choice = Math.random();
-  const app = choice < 0.5 ? apps.puts : choice < 0.6 ? apps.coldPuts : apps.retried;
+  // An agent is to die while containers start and stop.
+  const cold = stage.kill === 'agent' ? 0.7 : 0.1;
+  const app = choice < cold ? oneOf(apps.coldPuts) : choice < cold + 0.5 ? apps.puts : apps.retried;
   const isRetried = app === apps.retried;
   const attempts = isRetried ? RETRIES + 1 : 1;
   // Most fail once or twice and succeed; some never do.
@@ -111,20 +121,25 @@ async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   return answer.status === 200;
 }
 
-/** While Redis is gone callers are refused, or told that what they wait for has ended without them. */
+/** While Redis is gone, or an agent, callers are refused, or told that what they wait for has ended without them. */
 const unavailable = (stage: ChaosStage): readonly Intended[] =>
-  stage.kill === 'redis'
-    ? [{ status: 503, text: /^\{"error":"[^"]+"\}$/, states: ['CANCELLED', 'ERROR', 'COMPLETE'] }]
-    : [];
+  stage.kill === 'agent'
+    ? // Handed to an agent that died before a runner had it: a synchronous task never runs twice.
+      [{ status: 502, text: /^\{"error":"[^"]+"\}$/, states: ['ERROR'] }]
+    : stage.kill === 'redis'
+      ? [{ status: 503, text: /^\{"error":"[^"]+"\}$/, states: ['CANCELLED', 'ERROR', 'COMPLETE'] }]
+      : [];
 
 async function ask(stage: ChaosStage, app: SoakApp, body: object): Promise<SoakAnswer | undefined> {
   try {
     return await stage.caller.ask(app.url, { body });
   } catch (error) {
     const why = causes(error);
-    // The scheduler lives on when Redis dies, and a living one leaves nobody hanging.
-    if (stage.kill === 'redis' || why.includes('no answer within')) stage.ledger.fail(`${app.name}: ${why}`);
+    // The scheduler lives on when Redis or an agent dies, and a living one leaves nobody hanging.
+    if (stage.kill !== 'scheduler' || why.includes('no answer within')) stage.ledger.fail(`${app.name}: ${why}`);
     else stage.ledger.count(`${app.name}: not answered`);
     return undefined;
   }
 }
+
+const oneOf = (apps: readonly SoakApp[]): SoakApp => apps[Math.floor(Math.random() * apps.length)] as SoakApp;

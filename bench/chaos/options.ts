@@ -5,7 +5,7 @@ export interface ChaosOptions {
   readonly rounds: number;
   /** PGlite and a private Redis child, or servers of their own. */
   readonly stores: 'embedded' | 'servers';
-  readonly kill: 'scheduler' | 'redis';
+  readonly kill: 'scheduler' | 'redis' | 'agent';
   /** How long after the last round every task may take to end. */
   readonly settleMs: number;
   readonly jsonPath: string;
@@ -14,7 +14,7 @@ export interface ChaosOptions {
 }
 
 export const CHAOS_USAGE =
-  'usage: npm run chaos -- [--rounds N] [--stores embedded|servers] [--kill scheduler|redis] [--settle SECONDS] [--json FILE] [--keep-logs DIR]';
+  'usage: npm run chaos -- [--rounds N] [--stores embedded|servers] [--kill scheduler|redis|agent] [--settle SECONDS] [--json FILE] [--keep-logs DIR]';
 const DEFAULT_JSON = 'bench/results/chaos.jsonl';
 /** What a dead process left comes back within seconds; what none of its owners saw, when its lock has run out and two scans have seen that: about five minutes at worst. */
 const SETTLE_S = 420;
@@ -32,7 +32,7 @@ export function parseChaosOptions(args: readonly string[]): ChaosOptions {
   return {
     rounds: wholeNumber('--rounds', values.rounds, 50, 1, 1000),
     stores: oneOf('--stores', values.stores, ['embedded', 'servers']),
-    kill: oneOf('--kill', values.kill, ['scheduler', 'redis']),
+    kill: oneOf('--kill', values.kill, ['scheduler', 'redis', 'agent']),
     settleMs: wholeNumber('--settle', values.settle, SETTLE_S, 1, 3600) * 1000,
     jsonPath: values.json ?? DEFAULT_JSON,
     keepLogsIn: values['keep-logs'],

@@ -14,6 +14,8 @@ import type { Books, Kept, Run } from './audit.ts';
 import { deployChaosApps, work } from './load.ts';
 import type { ChaosApps, ChaosStage } from './load.ts';
 import type { ChaosOptions } from './options.ts';
+import { watchMachine } from './machine.ts';
+import type { MachineWatch } from './machine.ts';
 import { openChaosStores } from './stores.ts';
 
 export interface ChaosOutcome {
@@ -40,27 +42,33 @@ const LOAD_MS = { least: 300, most: 4_000 };
 /** A scheduler is killed again before it is ready so often. */
 const KILL_IN_START = 0.25;
 const START_MS = 1_500;
+/** An agent is killed more often: what it must survive are starts and stops of containers, of which each second has some. */
+const AGENT_LOAD_MS = 1_500;
+/** What nobody wants and nobody knows goes within the time that an audit waits. */
+const AGENT_SETTINGS = { LONGSHORE_AGENT_ORPHAN_SECONDS: '10' };
 
 /** @throws Error when the installation cannot be started, or does not come back */
 export async function killRounds(options: ChaosOptions, place: Workplace, report: ChaosReport): Promise<ChaosOutcome> {
   const stores = await openChaosStores(options.stores, place);
-  const product = await startProduct(place, undefined, stores.env);
+  const product = await startProduct(place, undefined, stores.env, AGENT_SETTINGS);
   const caller = new Caller(product.client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();
   const stage: ChaosStage = { caller, ledger, kill: options.kill, sent: [] };
-  const apps = await deployChaosApps(product.client, caller);
+  const apps = await deployChaosApps(product.client, caller, options.kill);
   const ends = new AbortController();
   const stop = AbortSignal.any([ends.signal, place.signal]);
   const working = work(stage, apps, stop);
   const following = follow(caller, ledger, stop);
   await untilServed(ledger);
+  const watch = options.kill === 'agent' ? await watchMachine(place, product.machineId, product.image) : undefined;
   try {
     for (let round = 1; round <= options.rounds; round += 1) {
       place.signal.throwIfAborted();
-      await sleep(between(LOAD_MS.least, LOAD_MS.most), place.signal);
+      await sleep(between(LOAD_MS.least, options.kill === 'agent' ? AGENT_LOAD_MS : LOAD_MS.most), place.signal);
       const startedAt = performance.now();
       if (options.kill === 'redis') await stores.killRedis(product.dataDir);
+      else if (options.kill === 'agent') await killAgent(product);
       else await killScheduler(product);
       const tookMs = Math.round(performance.now() - startedAt);
       report.say(
@@ -76,7 +84,14 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
   const settledMs = performance.now() - loadEndedAt;
   const books = await closeBooks(stage, product, apps);
   if (options.keepLogsIn !== undefined) keep(place, product, apps, options.keepLogsIn);
-  const findings = [...ledger.failures, ...audit(books).map(({ fault, text }) => `${fault}: ${text}`)];
+  const machine = await closeMachine(watch, caller, apps);
+  const findings = [
+    ...ledger.failures,
+    ...audit(books).map(({ fault, text }) => `${fault}: ${text}`),
+    ...(machine?.findings ?? []),
+  ];
+  if (machine !== undefined)
+    report.say(`the machine was looked at ${machine.looks} times; it had ${machine.containers} containers in all`);
   return {
     findings,
     accepted: ledger.settled.size + ledger.open.size,
@@ -87,6 +102,16 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
   };
 }
 
+async function killAgent(product: Product): Promise<void> {
+  await product.killAgent();
+  while (Math.random() < KILL_IN_START) {
+    await product.restartAgent(false);
+    await sleep(between(0, START_MS));
+    await product.killAgent();
+  }
+  await product.restartAgent(true);
+}
+
 async function killScheduler(product: Product): Promise<void> {
   await product.killScheduler();
   while (Math.random() < KILL_IN_START) {
@@ -95,6 +120,18 @@ async function killScheduler(product: Product): Promise<void> {
     await product.killScheduler();
   }
   await product.restartScheduler(true);
+}
+
+/** Nothing is wanted any more: then nothing may be there. */
+async function closeMachine(
+  watch: MachineWatch | undefined,
+  caller: Caller,
+  apps: ChaosApps,
+): Promise<Awaited<ReturnType<MachineWatch['close']>> | undefined> {
+  if (watch === undefined) return undefined;
+  for (const { deploymentId } of [apps.calls, apps.puts, ...apps.coldPuts, apps.retried])
+    await caller.gateway(`/deployments/${deploymentId}/stop`, { body: {} });
+  return await watch.close();
 }
 
 /** The first containers take their time. */
@@ -121,7 +158,7 @@ async function closeBooks(stage: ChaosStage, product: Product, apps: ChaosApps):
   const { caller, ledger, sent } = stage;
   const kept = new Map<string, Kept>();
   const listed = new Map<string, string>();
-  for (const app of [apps.calls, apps.puts, apps.coldPuts, apps.retried])
+  for (const app of [apps.calls, apps.puts, ...apps.coldPuts, apps.retried])
     for (const row of await rowsOf(caller, app.stubId)) listed.set(String(row['id']), String(row['status']));
   for (const { taskId } of sent.filter((one) => one.taskId !== '')) {
     const answer = await caller.ask(`/api/v1/task/${caller.workspaceId}/${taskId}`);

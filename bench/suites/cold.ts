@@ -1,12 +1,15 @@
 // `cold` (G3): from a POST to the answer of a handler that runs nowhere yet, beside what Docker alone needs to start such a container (B2). The image is there on both
 // sides; between two starts everything of the one before is gone.
+import { request } from 'undici';
 import { sleep } from '#shared/backoff.ts';
 import { coldContainerMs } from '../baselines/container.ts';
 import type { ContainerBaseline } from '../baselines/container.ts';
 import { load } from '../load.ts';
 import type { LoadTarget } from '../load.ts';
 import { measureOf } from '../measure.ts';
-import type { DeployedApp } from '../product.ts';
+import type { ColdCall } from '../phases.ts';
+import { phaseTable, phasesOf, readyLine } from '../phases.ts';
+import type { DeployedApp, Product } from '../product.ts';
 import { median, percentile } from '../stats.ts';
 import { targetOf } from './invoke.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
@@ -14,6 +17,8 @@ import type { SuiteContext, SuiteResult } from './suite.ts';
 /** Starts of each side in one round; with five rounds 20 each. */
 const FULL_STARTS = 4;
 const QUICK_STARTS = 5;
+const PHASE_CALLS = 11;
+const QUICK_PHASE_CALLS = 3;
 const GONE_MS = 60_000;
 const POLL_MS = 20;
 /** The kernel takes a network namespace apart after the engine said that the container is gone. */
@@ -64,7 +69,12 @@ export async function cold(context: SuiteContext): Promise<SuiteResult> {
     }
     return { baseline: { p50: median(starts.baseline) }, product: { p50: median(starts.product) } };
   });
-  return { measures: [measureOf('cold', 'p50', 'ms', rounds, context.slack), slowest(context)], rounds };
+  const figures = phasesOf(await phaseCalls(context, product, target, app));
+  return {
+    measures: [measureOf('cold', 'p50', 'ms', rounds, context.slack), slowest(context)],
+    rounds,
+    details: { text: phaseTable(figures), figures: { phases: figures } },
+  };
 
   /** A handful of starts has no percentile worth the name: the 99th is taken over those of all rounds that count. */
   function slowest(of: SuiteContext): ReturnType<typeof measureOf> {
@@ -79,6 +89,32 @@ export async function cold(context: SuiteContext): Promise<SuiteResult> {
     const pooled = { number: 1, baseline: p99('baseline'), product: p99('product'), outside: 0, isKept: true };
     return measureOf('cold', 'p99', 'ms', [pooled], of.slack);
   }
+}
+
+/** Some more cold starts, of which the agent says where their time went. */
+async function phaseCalls(
+  context: SuiteContext,
+  product: Product,
+  target: LoadTarget,
+  app: DeployedApp,
+): Promise<readonly ColdCall[]> {
+  const calls: ColdCall[] = [];
+  for (let n = 0; n < (context.isQuick ? QUICK_PHASE_CALLS : PHASE_CALLS); n += 1) {
+    context.place.signal.throwIfAborted();
+    const postedAtMs = performance.timeOrigin + performance.now();
+    const answer = await request(target.url, { method: 'POST', headers: target.headers, body: target.body });
+    await answer.body.dump();
+    const answeredAtMs = performance.timeOrigin + performance.now();
+    const ready = product
+      .agentLines()
+      .map(readyLine)
+      .filter((line) => line !== undefined)
+      .at(-1);
+    if (answer.statusCode !== 200 || ready === undefined) throw new Error('a cold call was not answered');
+    calls.push({ postedAtMs, answeredAtMs, ready });
+    await untilGone(context, app);
+  }
+  return calls;
 }
 
 /** By the generator of the other suites, with a new connection. */

@@ -106,6 +106,7 @@ function worldOf(count: number): World {
     totalMemoryBytes: 64_000 * MIB,
     freeDiskBytes: 2 ** 40,
     gpus: [],
+    volumeDrivers: new Set(['local'] as const),
     images: new Set(n % 3 === 0 ? ['image:1'] : []),
   }));
   const request: PlacementRequest = {
@@ -120,6 +121,7 @@ function worldOf(count: number): World {
     imageOnlyOn: null,
     arch: '',
     volumeHomes: new Set(),
+    volumeDrivers: [],
     avoid: new Set(),
     overQuota: false,
     siblings: new Map([['machine-3' as MachineId, 2]]),

@@ -2,6 +2,7 @@
 import type { LoadTarget } from '../load.ts';
 import type { Measure, Round } from '../measure.ts';
 import type { Product } from '../product.ts';
+import type { Release } from '../release.ts';
 import type { MeasureRound } from '../rounds.ts';
 import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
 import type { Workplace } from '../workplace.ts';
@@ -10,6 +11,8 @@ import type { Planes } from './planes.ts';
 export interface SuiteContext {
   readonly place: Workplace;
   readonly isQuick: boolean;
+  /** What the product's agent is of. */
+  readonly release: () => Promise<Release>;
   /** Both are started when first asked for, and shared by the suites. */
   readonly product: () => Promise<Product>;
   readonly queueBaseline: () => Promise<LoadTarget>;
@@ -34,6 +37,8 @@ export interface Check {
 export interface SuiteResult {
   readonly measures: readonly (Measure | undefined)[];
   readonly rounds: readonly Round[];
+  /** A text below the table, and its figures for the file. */
+  readonly details?: { readonly text: string; readonly figures: Readonly<Record<string, unknown>> };
   /** What could be counted at once. */
   readonly checks?: readonly Check[];
   /** To be made when the product has stopped and its files can be read. */

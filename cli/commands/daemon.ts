@@ -4,6 +4,9 @@ import { AppError } from '#shared/errors.ts';
 /** So long may a clean stop take once the supervisor is gone; then the process ends itself. */
 const ORPHAN_STOP_MS = 10_000;
 
+/** So long may what a stopped daemon left behind (an image pull between two tries) keep its process. */
+const LEFTOVERS_MS = 1000;
+
 /** Asks the daemon to stop (as SIGTERM does) when the IPC channel to its supervisor closes. Without a channel this does nothing. */
 function stopWithSupervisor(): void {
   if (process.channel === undefined) return;
@@ -26,5 +29,6 @@ export async function underSupervisor(run: () => Promise<number>): Promise<numbe
     throw error;
   } finally {
     if (process.connected) process.disconnect();
+    setTimeout(() => process.exit(), LEFTOVERS_MS).unref();
   }
 }

@@ -34,7 +34,13 @@ async function idOf(client: Client, reference: string): Promise<string> {
     const id = await fullId(client, reference).catch(() => undefined);
     if (id !== undefined) return id;
   }
-  return (await oneDeployment(client, reference)).id;
+  const deployment = await oneDeployment(client, reference).catch((error: unknown) => {
+    if (!(error instanceof CliError) || !/^[0-9a-f-]{4,36}$/i.test(reference)) throw error;
+    throw new CliError(`${error.message} (a task is meant by its whole id, as \`longshore task list\` shows it)`, {
+      cause: error,
+    });
+  });
+  return deployment.id;
 }
 
 /** @internal exported for its test */

@@ -1,7 +1,9 @@
 // `longshore machine`: hosts admitted to a pool, present or not.
+import { createHash } from 'node:crypto';
+import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
-import { ageOf, coresOf, gpusOf, memoryOf } from '../format.ts';
-import { listField, numberField, textField } from '../json.ts';
+import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
+import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
@@ -25,18 +27,65 @@ export async function runMachineCreate(pool: string, invocation: Invocation): Pr
     print('');
     print(`  ${token}`);
     print('');
-    print('Run its agent there (Docker and Longshore installed):');
+    const install = await installLine(client, url, textField(answer, 'agentUpstreamBranch'), token);
+    print(
+      install === undefined
+        ? 'Run its agent there (Docker and Longshore installed):'
+        : 'Run this there (Linux with systemd and Docker; it installs the agent as a service):',
+    );
     print('');
-    print(`  ${agentLine(url, token)}`);
+    print(`  ${install ?? agentLine(url, token)}`);
     const address = hostOf(url);
     if (/^(127\.|localhost|\[::1\])/.test(address)) {
       note('');
       note(`${address} can be dialled from this machine only. For others, start the scheduler with`);
+      const http = install === undefined ? '' : 'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994, ';
       note(
-        'LONGSHORE_AGENT_ADDRESS=0.0.0.0:1995, and LONGSHORE_EXTERNAL_AGENT_ADDRESS at the host:port that they dial.',
+        `${http}LONGSHORE_AGENT_ADDRESS=0.0.0.0:1995, and LONGSHORE_EXTERNAL_AGENT_ADDRESS at the host:port that they dial.`,
       );
     }
   });
+}
+
+/** Prints what upgrades the agent of a machine that has joined. */
+export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const line = await installLine(client, client.context.url, '');
+    if (line === undefined) {
+      throw new CliError('this scheduler has no release to give out: docs/machines.md says how it gets one');
+    }
+    if (invocation.options.json === true) printJson({ line });
+    else {
+      print('Run this on each machine; its containers go on:');
+      print('');
+      print(`  ${line}`);
+    }
+  });
+}
+
+/**
+ * The line that installs the agent: the script is checked against the hash that this command saw, the script checks the release, and the token goes
+ * through a pipe, so that no list of processes shows it.
+ * @returns undefined when the scheduler has no release to give out
+ */
+async function installLine(
+  client: Client,
+  upstreamUrl: string,
+  channel: string,
+  token?: string,
+): Promise<string | undefined> {
+  const path = `/install/agent${channel === '' ? '' : `?channel=${encodeURIComponent(channel)}`}`;
+  const script = await client.call(path, { anonymous: true });
+  if (script.status !== 200) return undefined;
+  const base = new URL(client.context.url);
+  // What this command calls loopback, a machine reaches where it reaches the port for agents.
+  const upstream = new URL(upstreamUrl.replace(/^grpcs?:/, 'http:'));
+  if (/^(127\.|localhost$|\[::1\]$)/.test(base.hostname)) base.hostname = upstream.hostname;
+  const from = base.origin;
+  const digest = createHash('sha256').update(script.body).digest('hex');
+  const fetched = `f=$(mktemp) && curl -fsSL '${from}${path}' -o "$f" && echo "${digest}  $f" | sha256sum -c --quiet -`;
+  if (token === undefined) return `${fetched} && sudo sh "$f" install --from ${from} </dev/null`;
+  return `${fetched} && echo '${token}' | sudo sh "$f" install --from ${from} --scheduler ${hostOf(upstreamUrl)}`;
 }
 
 /** The line that runs the agent of a machine; the URL's scheme says whether the link is sealed, which the token settles. */
@@ -59,7 +108,7 @@ export async function runMachineList(pool: string | undefined, invocation: Invoc
       (machine) => [
         textField(machine, 'id'),
         textField(machine, 'poolName'),
-        textField(machine, 'status'),
+        withNotes(textField(machine, 'status'), textsField(machine, 'conditions')),
         coresOf(numberField(machine, 'cpu')),
         memoryOf(numberField(machine, 'memory')),
         gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
@@ -70,24 +119,33 @@ export async function runMachineList(pool: string | undefined, invocation: Invoc
   });
 }
 
-export async function runMachineDelete(id: string, invocation: Invocation): Promise<void> {
+export async function runMachineDelete(
+  id: string,
+  flags: { readonly force?: boolean },
+  invocation: Invocation,
+): Promise<void> {
   await withClient(invocation, async (client) => {
-    await client.gateway('DELETE', `/machines/${encodeURIComponent(id)}`).catch((error: unknown) => {
-      if (!(error instanceof CliError)) throw error;
-      if (error.message.includes('drain it first')) {
-        throw new CliError(
-          `machine ${id} still takes work: \`longshore worker drain ${id}\`, then delete it when nothing runs there`,
-          {
-            cause: error,
-          },
-        );
-      }
-      if (error.message === 'machine not found') {
-        throw new CliError(`there is no machine ${id}: \`longshore machine list\` shows them`, { cause: error });
-      }
-      throw error;
-    });
-    showDone(invocation, { machineId: id, done: 'deleted' }, [`deleted machine ${id}`]);
+    const force = flags.force === true;
+    await client
+      .gateway('DELETE', `/machines/${encodeURIComponent(id)}${force ? '?force=true' : ''}`)
+      .catch((error: unknown) => {
+        if (!(error instanceof CliError)) throw error;
+        if (error.message.includes('drain it first')) {
+          throw new CliError(
+            `machine ${id} still takes work: \`longshore worker drain ${id}\`, then delete it when nothing runs there`,
+            {
+              cause: error,
+            },
+          );
+        }
+        if (error.message === 'machine not found') {
+          throw new CliError(`there is no machine ${id}: \`longshore machine list\` shows them`, { cause: error });
+        }
+        throw error;
+      });
+    showDone(invocation, { machineId: id, done: 'deleted' }, [
+      force ? `machine ${id} is told to stop everything, and is gone within a minute` : `deleted machine ${id}`,
+    ]);
   });
 }
 

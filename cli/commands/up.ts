@@ -4,6 +4,7 @@
 // channel, and the next start waits for them. Only Redis outlives a kill; the next start adopts it by its socket.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import { createLog } from '#shared/log.ts';
@@ -13,7 +14,7 @@ import type { Context } from '../context.ts';
 import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
 import { note, print, printError, printJson } from '../print.ts';
-import { programName, ROOT } from '../program-name.ts';
+import { PROGRAM, programName } from '../program-name.ts';
 import type { UpFlags } from '../flags.ts';
 import { SupervisedChild } from '../up/child.ts';
 import type { IpcMessage } from '../up/child.ts';
@@ -248,22 +249,33 @@ class Up {
       const made = await this.#running().request({ kind: 'createLocalMachine' }, 20_000);
       this.#joinToken = textField(made, 'joinToken');
     }
-    this.#agent = this.#child('agent', () => ({
-      ...daemonEnv(this.#env),
-      LONGSHORE_DATA_DIR: dataDir,
-      LONGSHORE_SCHEDULER_ADDRESS: this.#settled.agentAddress,
-      ...linkSocket(dataDir),
-      ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
-    }));
+    this.#agent = this.#child(
+      'agent',
+      () => ({
+        ...AGENT_PROCESS_ENV,
+        // A person's own machine is often fuller than a host's disk may be.
+        LONGSHORE_MIN_FREE_DISK_PERCENT: '5',
+        ...daemonEnv(this.#env),
+        LONGSHORE_DATA_DIR: dataDir,
+        LONGSHORE_SCHEDULER_ADDRESS: this.#settled.agentAddress,
+        ...linkSocket(dataDir),
+        ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
+      }),
+      AGENT_NODE_OPTIONS,
+    );
     await this.#agent.start();
   }
 
-  #child(name: string, env: () => Readonly<Record<string, string | undefined>>): SupervisedChild {
+  #child(
+    name: string,
+    env: () => Readonly<Record<string, string | undefined>>,
+    nodeOptions: readonly string[] = [],
+  ): SupervisedChild {
     this.#checkStopping();
     return new SupervisedChild({
       name,
       command: process.execPath,
-      args: [join(ROOT, 'cli', 'main.ts'), name],
+      args: [...nodeOptions, PROGRAM, name],
       env,
       logPath: this.#logPath(name),
       readyTimeoutMs: READY_TIMEOUT_MS,

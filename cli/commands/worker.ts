@@ -1,8 +1,12 @@
 // `longshore worker` and `longshore pool`: what can run containers, and how much of it is free.
+import { sleep } from '#shared/backoff.ts';
+import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
-import { coresOf, gpusOf, memoryOf } from '../format.ts';
-import { listField, numberField, textField } from '../json.ts';
+import type { DrainFlags } from '../flags.ts';
+import { coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
+import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { note } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -30,11 +34,9 @@ const DONE = {
   cordon: (id: string) =>
     `worker ${id} takes nothing new; what runs there goes on (\`longshore worker uncordon ${id}\` undoes it)`,
   uncordon: (id: string) => `worker ${id} takes containers again`,
-  drain: (id: string) =>
-    `worker ${id} takes nothing new, and its containers leave as their work ends (\`longshore worker list\` shows how many are left)`,
 } as const;
 
-/** Cordons, uncordons or drains; each may be said twice. */
+/** Cordons or uncordons; each may be said twice. */
 export async function runWorkerVerb(verb: keyof typeof DONE, id: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     await client.gateway('POST', `/workers/${encodeURIComponent(id)}/${verb}`).catch((error: unknown) => {
@@ -42,6 +44,78 @@ export async function runWorkerVerb(verb: keyof typeof DONE, id: string, invocat
       throw new CliError(`there is no worker ${id}: \`longshore worker list\` shows them`, { cause: error });
     });
     showDone(invocation, { workerId: id, done: verb }, [DONE[verb](id)]);
+  });
+}
+
+const LOOK_EVERY_MS = 1000;
+
+/** Drains, and with `--wait` shows how it goes until nothing is left. */
+export async function runWorkerDrain(id: string, flags: DrainFlags, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const body = flags.deadline === undefined ? {} : { deadlineSeconds: flags.deadline };
+    await client.gateway('POST', `/workers/${encodeURIComponent(id)}/drain`, body).catch((error: unknown) => {
+      if (!(error instanceof CliError) || !error.message.startsWith('worker not found')) throw error;
+      throw new CliError(`there is no worker ${id}: \`longshore worker list\` shows them`, { cause: error });
+    });
+    let drain = await drainOf(client, id);
+    let said = '';
+    while (flags.wait === true && drain !== undefined && numberField(drain, 'remaining') > 0) {
+      const text = progressOf(drain);
+      if (text !== said) note(text);
+      said = text;
+      await sleep(LOOK_EVERY_MS);
+      drain = await drainOf(client, id);
+    }
+    if (flags.wait === true && drain === undefined)
+      throw new CliError(`worker ${id} does not drain any more: it was uncordoned or deleted meanwhile`);
+    const isOver = drain !== undefined && numberField(drain, 'remaining') === 0;
+    showDone(invocation, { workerId: id, done: 'drain', drain: drain ?? null }, [
+      isOver
+        ? `worker ${id} is drained: nothing runs there (\`longshore worker uncordon ${id}\` gives it back)`
+        : `worker ${id} takes nothing new, and its containers leave as their work ends: ${drain === undefined ? '' : progressOf(drain)} (\`longshore worker list\`, or --wait)`,
+    ]);
+  });
+}
+
+async function drainOf(client: Client, id: string): Promise<JsonObject | undefined> {
+  const workers = listField(await client.gateway('GET', '/workers'), 'workers');
+  const drain = workers.find((worker) => textField(worker, 'id') === id)?.['drain'];
+  return typeof drain === 'object' && drain !== null ? (drain as JsonObject) : undefined;
+}
+
+const WHY: Readonly<Record<string, string>> = {
+  tasks: 'end their tasks',
+  replacement: 'wait for a replacement',
+  stopping: 'stop',
+  machine_away: 'are on a machine that does not answer',
+};
+
+/** `3 of 5 containers left: 2 wait for a replacement, 1 end their tasks; until 14:05` */
+export function progressOf(drain: JsonObject): string {
+  const counts = new Map<string, number>();
+  for (const one of listField(drain, 'blockedBy'))
+    counts.set(textField(one, 'why'), (counts.get(textField(one, 'why')) ?? 0) + 1);
+  const why = [...counts].map(([name, count]) => `${count} ${WHY[name] ?? name}`).join(', ');
+  const deadline = textField(drain, 'deadline');
+  return [
+    `${numberField(drain, 'remaining')} of ${numberField(drain, 'total')} containers left${why === '' ? '' : `: ${why}`}`,
+    ...(deadline === '' ? [] : [`until ${new Date(deadline).toLocaleTimeString('en-GB')}`]),
+  ].join('; ');
+}
+
+export async function runPoolCreate(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    await client.gateway('POST', '/pools', { name });
+    showDone(invocation, { pool: name, done: 'created' }, [
+      `pool ${name} is there: \`longshore machine create --pool ${name}\` admits machines to it`,
+    ]);
+  });
+}
+
+export async function runPoolDelete(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    await client.gateway('DELETE', `/pools/${encodeURIComponent(name)}`);
+    showDone(invocation, { pool: name, done: 'deleted' }, [`deleted pool ${name}`]);
   });
 }
 
@@ -75,10 +149,14 @@ function stateOf(pool: JsonObject): JsonObject {
   return typeof state === 'object' && state !== null ? (state as JsonObject) : {};
 }
 
-/** A worker that an operator took out of service shows it: the status alone also means a machine that is away. */
+/** A worker that an operator took out of service, or that has a condition, shows it: the status alone also means a machine that is away. */
 function statusOf(worker: JsonObject): string {
   const status = textField(worker, 'status');
-  return worker['cordonRequested'] === true ? `${status} (cordoned)` : status;
+  const { drain } = worker;
+  const left = typeof drain === 'object' && drain !== null ? numberField(drain as JsonObject, 'remaining') : undefined;
+  const draining = left === undefined ? ['cordoned'] : left === 0 ? ['drained'] : [`draining, ${left} left`];
+  const isOut = worker['cordonRequested'] === true || left !== undefined;
+  return withNotes(status, [...(isOut ? draining : []), ...textsField(worker, 'conditions')]);
 }
 
 function gpuShare(worker: JsonObject): string {

@@ -38,6 +38,7 @@ const UPLOAD_TIMEOUT_MS = 30 * 60_000;
 /** @throws CliError naming what was refused and the cure */
 export async function deployApp(client: Client, request: DeployRequest): Promise<Deployed> {
   const { root, handler } = await describeApp(request.target, request.env);
+  refuseImageBuild(handler);
   const found = await collectFiles(root);
   for (const path of found.skipped)
     request.onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
@@ -60,7 +61,11 @@ async function deployHandler(
   const name = request.name ?? handler.name;
   const stubType = `${kind}/deployment`;
   const volumes = await resolveVolumes(client, handler);
-  const stub = await client.gateway('POST', '/stubs', { ...handler, volumes, stubType, objectId });
+  const stub = await client
+    .gateway('POST', '/stubs', { ...handler, volumes, stubType, objectId })
+    .catch((error: unknown) => {
+      throw withSecretCure(error);
+    });
   const stubId = textField(stub, 'stubId');
   const warning = textField(stub, 'warnMsg');
   if (warning !== '') request.onStep(warning);
@@ -82,6 +87,38 @@ async function deployHandler(
     url: textField(deployed, 'invokeUrl'),
     reused: false,
   };
+}
+
+/** Packages and commands of an image need it to be built, which no scheduler does yet: without them the app would fail at its first call. */
+function refuseImageBuild(handler: HandlerDefinition): void {
+  const image = handler['image'];
+  if (typeof image !== 'object' || image === null) return;
+  const fields = [
+    ['pythonPackages', 'python_packages'],
+    ['commands', 'commands'],
+  ] as const;
+  for (const [field, parameter] of fields) {
+    const value: unknown = Reflect.get(image, field);
+    if (!Array.isArray(value) || value.length === 0) continue;
+    throw new CliError(
+      `${handler.name}: Image(${parameter}=…) asks for an image to be built, which Longshore does not do yet. ` +
+        `Name an image that has what the app needs, Image(base_image='registry.example.com/image:tag'), ` +
+        `or put the packages beside the app: \`pip install --target <its directory> PACKAGE\``,
+    );
+  }
+}
+
+/** A secret that is not there yet is made with one command; the scheduler's sentence, which other clients see too, names none of ours. */
+function withSecretCure(error: unknown): unknown {
+  if (!(error instanceof CliError)) return error;
+  const name = /Secret "([^"]+)" does not exist/.exec(error.message)?.[1];
+  if (name === undefined) return error;
+  return new CliError(
+    `there is no secret ${name} in this workspace: \`longshore secret set ${name}\`, then deploy again`,
+    {
+      cause: error,
+    },
+  );
 }
 
 export interface DeploymentSummary {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, List, Mapping, Union
 
+#: As the scheduler spells them, MIG slices too (`H100-MIG-3g.40gb`).
+_GPU_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._+-]{0,63}')
 _ENV_NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
 
 
@@ -60,9 +62,25 @@ def quantity(parse: Callable[[Any], int], value: Any) -> int:
 
 
 def gpu_names(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ','.join(texts('gpu', value))
-    return text('gpu', value or '')
+    """`'H100'`, `'H100,A100-80'`, or a list of such names, in the order of preference; as one text."""
+    if value is not None and not isinstance(value, (str, list, tuple)):
+        raise DefinitionError("gpu: must be a model such as 'H100', or a list of models, not %r" % (value,))
+    listed = texts('gpu', value) if isinstance(value, (list, tuple)) else [value] if value else []
+    names = [name.strip() for item in listed for name in item.split(',')]
+    for name in names:
+        if _GPU_NAME.fullmatch(name) is None:
+            raise DefinitionError("gpu: %r is not the name of a model, such as 'H100' or 'any'" % (name,))
+        if [one.lower() for one in names].count(name.lower()) > 1:
+            raise DefinitionError('gpu: %s is named twice (how many of one model: gpu_count)' % name)
+    return ','.join(names)
+
+
+def gpu_number(value: Any, names: str) -> int:
+    """How many; 0 with a model named is one."""
+    count = whole('gpu_count', value, 0)
+    if count > 0 and names.upper() == 'NO_GPU':
+        raise DefinitionError('gpu_count: is %d although gpu is NO_GPU' % count)
+    return count
 
 
 def start_function(value: Any) -> Any:

@@ -29,7 +29,10 @@ class PythonVersion:
 
 
 class Image:
-    """The container image: a Python version, and what is installed on top of it."""
+    """
+    The container image: one of a Python version, or `base_image`, any image with a Python of 3.8 or newer. `python_packages` and `commands` ask for
+    an image to be built, which `longshore deploy` refuses: no scheduler builds images yet.
+    """
 
     def __init__(
         self,

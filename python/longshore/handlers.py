@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from .checks import DefinitionError, flag, gpu_names, instance, number, quantity, sequence, start_function, text, texts, variables, whole
+from .checks import DefinitionError, flag, gpu_names, gpu_number, instance, number, quantity, sequence, start_function, text, texts, variables, whole
 from .definitions import Image, QueueDepthAutoscaler, Volume
 from .quantities import cpu_millicores, memory_mib
 
@@ -102,15 +102,20 @@ def endpoint(
     authorized: bool = True,
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
+    stop_after_disconnect: Union[bool, int] = False,
 ) -> Any:
     """
     An HTTP endpoint: a request is a JSON object of keyword inputs, the answer is what the function returns.
 
-    cpu: cores, or `'500m'`. memory: MiB, or text with a unit (`'2gi'`). gpu: a model or several, in the order of preference.
+    cpu: cores, or `'500m'`. memory: MiB, or text with a unit (`'2gi'`). gpu: a model (`'H100'`, `'any'`) or a
+    list of models in the order of preference. gpu_count: how many GPUs, all of one machine; 1 when only `gpu` is given, any model when only
+    this is. With a GPU the `workers` are threads of one process, because a driver's state does not survive a fork.
     on_start: a function (or `'module:function'`), run once for a container; its value is `context.on_start_value`.
     workers: processes in a container. concurrent_requests: tasks that each of them serves side by side.
     keep_warm_seconds: how long an idle container is spared; negative: it is never removed for being idle.
     timeout: seconds that a task may take. tracebacks: callers see the handler's tracebacks.
+    stop_after_disconnect: a container stops when its machine has not heard from the scheduler for five minutes (True) or so many seconds
+    (60 to 86400), and another takes its place a minute later, not before: for what must not run twice. Otherwise containers run on.
     """
     # Its parameters by their names: the list above is the only place that has them all.
     options = _options(dict(locals(), retries=0), {})
@@ -142,6 +147,7 @@ def task_queue(
     authorized: bool = True,
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
+    stop_after_disconnect: Union[bool, int] = False,
 ) -> Any:
     """
     A queue of tasks: `put` (or a request) gives a task's id at once, and the function runs when there is room. Parameters as `endpoint`'s, and:
@@ -170,7 +176,7 @@ def _options(given: Dict[str, Any], extra: Dict[str, Any]) -> Dict[str, Any]:
         'cpu': quantity(cpu_millicores, given['cpu']),
         'memory': quantity(memory_mib, given['memory']),
         'gpu': gpu_names(given['gpu']),
-        'gpuCount': whole('gpu_count', given['gpu_count'], 0),
+        'gpuCount': gpu_number(given['gpu_count'], gpu_names(given['gpu'])),
         'image': instance('image', given['image'] or Image(), Image).described(),
         'onStartFunction': start_function(given['on_start']),
         'workers': whole('workers', given['workers'], 1),
@@ -187,8 +193,12 @@ def _options(given: Dict[str, Any], extra: Dict[str, Any]) -> Dict[str, Any]:
         'callbackUrl': text('callback_url', given['callback_url'] or ''),
     }
     options['pythonVersion'] = options['image']['pythonVersion']
+    options['imageId'] = options['image']['baseImage']
     if flag('tracebacks', given['tracebacks']):
         extra = dict(extra, tracebacks=True)
+    silence = given['stop_after_disconnect']
+    if silence is not None and silence is not False:
+        extra = dict(extra, stopAfterDisconnect=True if silence is True else whole('stop_after_disconnect', silence, 60))
     options['extra'] = json.dumps(extra, separators=(',', ':'))
     return options
 

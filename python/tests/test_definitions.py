@@ -36,6 +36,36 @@ class Decorator(unittest.TestCase):
 
         self.assertEqual((one(), one.options['cpu']), (1, 1000))
 
+    def test_gpus_are_a_name_or_several_in_order(self) -> None:
+        for given, names in (
+            ('H100', 'H100'),
+            (' H100 , a100-80', 'H100,a100-80'),
+            (['H200', 'H100'], 'H200,H100'),
+            (('any',), 'any'),
+            ('H100-MIG-3g.40gb', 'H100-MIG-3g.40gb'),
+            ('', ''),
+            (None, ''),
+            ([], ''),
+        ):
+            with self.subTest(given):
+                self.assertEqual(endpoint(gpu=given)(len).options['gpu'], names)
+        self.assertEqual(endpoint(gpu_count=2)(len).options['gpuCount'], 2)
+        for gpu, said in (
+            (7, "gpu: must be a model such as 'H100'"),
+            (True, 'gpu: must be a model'),
+            (['H100', 7], 'gpu: must be text'),
+            ('two words', "gpu: 'two words' is not the name of a model"),
+            ('H100,', "gpu: '' is not the name of a model"),
+            (['H100', 'h100'], 'gpu: H100 is named twice'),
+        ):
+            with self.subTest(gpu), self.assertRaisesRegex(DefinitionError, '^' + said):
+                endpoint(gpu=gpu)
+        for count in (-1, 1.5, '1', True):
+            with self.subTest(count), self.assertRaisesRegex(DefinitionError, '^gpu_count: '):
+                endpoint(gpu='H100', gpu_count=count)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(DefinitionError, '^gpu_count: is 2 although gpu is NO_GPU'):
+            endpoint(gpu='NO_GPU', gpu_count=2)
+
     def test_bad_values_name_their_parameter(self) -> None:
         cases: Dict[str, Any] = {
             'cpu': '1q',
@@ -57,6 +87,7 @@ class Decorator(unittest.TestCase):
             'name': 5,
             'app': 5,
             'tracebacks': 1,
+            'stop_after_disconnect': 59,
         }
         for name, value in cases.items():
             with self.subTest(name), self.assertRaisesRegex(DefinitionError, '^%s: ' % name):
@@ -173,6 +204,7 @@ def handler(): ...
                         'gpu': 'A10G,T4',
                         'gpuCount': 2,
                         'pythonVersion': 'python3.11',
+                        'imageId': '',
                         'image': {
                             'pythonVersion': 'python3.11',
                             'pythonPackages': ['numpy', 'scipy'],
@@ -210,6 +242,17 @@ def handler(): ...
         wanted = {'name': 'handler', 'appName': 'handler', 'cpu': 1000, 'memory': 128, 'workers': 1, 'keepWarmSeconds': 180}
         wanted.update({'maxPendingTasks': 100, 'timeout': 180, 'pythonVersion': 'python3', 'authorized': True, 'onStart': ''})
         self.assertEqual({key: found[key] for key in wanted}, wanted)
+
+    def test_exclusive_handlers_say_after_which_silence_they_stop(self) -> None:
+        for said, extra in (('True', {'stopAfterDisconnect': True}), ('90', {'stopAfterDisconnect': 90}), ('False', {})):
+            self.write('app.py', 'from longshore import endpoint\n@endpoint(stop_after_disconnect=%s)\ndef handler(): ...\n' % said)
+            _, answer, _, _ = self.describe('app.py:handler')
+            self.assertEqual(json.loads(answer['handlers'][0]['extra']), extra)
+
+    def test_a_base_image_is_the_image_of_its_containers(self) -> None:
+        self.write('app.py', "from longshore import Image, endpoint\n@endpoint(image=Image(base_image='r.example/i:1'))\ndef handler(): ...\n")
+        _, answer, _, _ = self.describe('app.py')
+        self.assertEqual(answer['handlers'][0]['imageId'], 'r.example/i:1')
 
     def test_a_task_queue_has_defaults_of_its_own(self) -> None:
         self.write('app.py', 'from longshore import task_queue\n@task_queue(timeout=None)\ndef work(): ...\n')

@@ -20,6 +20,8 @@ export interface ScaleContainer {
   readonly warmUp: boolean;
   /** It came back with its lost machine: too much as soon as it is idle, since another one may have taken its place. */
   readonly returned: boolean;
+  /** On a lost machine, where its agent stops it by itself: until then it may run there, and must not run anywhere else. Absent: it may be replaced. */
+  readonly heldUntilMs?: number;
 }
 
 /** What bounds the number of containers of one queue. */
@@ -54,6 +56,7 @@ export type HoldReason =
   | 'bad_sample'
   | 'cooling_down'
   | 'probing'
+  | 'exclusive_on_lost'
   | ScaleInHold['why'];
 
 /** `wanted`: how many the queue asks for; absent after a failed sample. `againAtMs`: when the same question may have another answer although nothing changed. */
@@ -99,7 +102,10 @@ export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
   const phase = breakerPhase(input.breaker, nowMs);
   if (phase === 'cooling' && input.active) return whileCooling(input, live, wanted, nowMs);
   if (wanted > live.length) {
-    if (phase === 'closed') return { kind: 'start', count: wanted - live.length, wanted, probe: false };
+    const heldUntil = irreplaceableUntil(input, nowMs);
+    const count = wanted - live.length - heldUntil.length;
+    if (count <= 0) return { kind: 'hold', why: 'exclusive_on_lost', wanted, againAtMs: Math.min(...heldUntil) };
+    if (phase === 'closed') return { kind: 'start', count, wanted, probe: false };
     return live.some((container) => mayProve(container, input.breaker))
       ? { kind: 'hold', why: 'probing', wanted }
       : { kind: 'start', count: 1, wanted, probe: true };
@@ -110,6 +116,12 @@ export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
   if (input.active && input.hold !== undefined) return held(input.hold, wanted, nowMs);
   return stopSurplus(live, live.length - kept, input, wanted, nowMs);
 }
+
+/** When each of those that may not be replaced yet may be. They count as capacity that is there, and as nothing that could be stopped. */
+const irreplaceableUntil = (input: ScaleInput, nowMs: number): readonly number[] =>
+  input.containers.flatMap(({ heldUntilMs }) =>
+    heldUntilMs !== undefined && heldUntilMs > nowMs ? [heldUntilMs] : [],
+  );
 
 /** Bounds that were set lower count at once; what the queue asked for before counts until it has left the window. */
 function keptContainers(input: ScaleInput, wanted: number): number {

@@ -1,7 +1,8 @@
 // What one queue looks like to the scaling loop: its bounds, its sample and its containers as decide.ts wants them. Reads only; the loop acts on it, and whoever asks why is shown the same.
-import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
+import { replaceableAfterMs } from '../containers/spec.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { DeploymentFacts } from '../deployments/state.ts';
 import type { DueTimes } from '../queues/due.ts';
@@ -24,6 +25,8 @@ export interface LookParts {
   readonly breakers: Breakers;
   /** Cap on containers of one deployment. */
   readonly maxContainers: number;
+  /** Since when a machine is silent; null: it talks, or is not known. */
+  readonly silentSinceMs: (id: MachineId) => number | null;
 }
 
 const DUE_SOON_MS = 10_000;
@@ -32,6 +35,8 @@ const GONE: ScaleBounds = { active: false, tasksPerContainer: 1, minContainers: 
 
 export class Look {
   readonly #parts: LookParts;
+  /** They serve on, and count as gone already. */
+  leftOut: (id: ContainerId) => boolean = () => false;
   /** They came back with a machine that was lost. */
   readonly #returned = new Set<ContainerId>();
 
@@ -77,7 +82,9 @@ export class Look {
       inFlight: depth === undefined ? undefined : this.inFlight(queue, depth),
       waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
       keepWarmMs: target === undefined ? 0 : keepWarmMsOf(target),
-      containers: [...this.#parts.book.ofQueue(queue)].map((entry) => this.#container(entry)),
+      containers: [...this.#parts.book.ofQueue(queue)]
+        .filter(({ row }) => !this.leftOut(row.id))
+        .map((entry) => this.#container(entry)),
       breaker: this.#parts.breakers.of(queue),
       wantedInWindow: memory === undefined ? 0 : largestWanted(memory.window),
       ...(windowEndsMs === undefined ? {} : { windowEndsMs }),
@@ -97,7 +104,18 @@ export class Look {
       keepWarmMs: load?.keepWarmMs ?? 0,
       warmUp: entry.spec.warmUp === true,
       returned: this.#returned.has(entry.row.id),
+      ...this.#held(entry),
     };
+  }
+
+  #held({ row, spec }: BookEntry): Pick<ScaleContainer, 'heldUntilMs'> {
+    const afterMs = replaceableAfterMs(spec);
+    // What was leaving already has its replacement.
+    if (row.state !== 'UNKNOWN' || row.machineId === null || afterMs === 0 || !isLive(row.stateBefore ?? 'UNKNOWN'))
+      return {};
+    // Its machine talks again: soon it says what became of it.
+    const { clock, silentSinceMs } = this.#parts;
+    return { heldUntilMs: (silentSinceMs(row.machineId) ?? clock.nowMs()) + afterMs };
   }
 }
 

@@ -1,7 +1,7 @@
 // The scaling loop of the leader: looks at the queues that changed, reads their depth, lets decide.ts decide, and asks the book for containers or tells some to go. Woken by change
 // (coalesced for a few milliseconds), by the next keep-warm or window that runs out, and by a slow sweep. What must stay true: a bad sample changes nothing; a container with an attempt never
 // goes; right after a start nothing goes.
-import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookChange, Moved } from '../containers/book.ts';
@@ -41,6 +41,8 @@ export interface AutoscalerParts {
   readonly isLeader: () => boolean;
   /** Cap on containers of one deployment. */
   readonly maxContainers: number;
+  /** Since when a machine is silent; null: it talks, or is not known. */
+  readonly silentSinceMs: (id: MachineId) => number | null;
   /** After a start of this process, containers that it found are not stopped for want of work for so long; 120 s when absent. */
   readonly graceMs?: number;
   /** Many machines went silent at once where its containers are: nothing is stopped for want of work. Absent: never. */
@@ -159,6 +161,18 @@ export class Autoscaler {
     }
     if (this.#timers.has(queue)) return;
     if (container !== undefined && container.inFlight === 0) this.wake(queue);
+  }
+
+  /** What it asked for last, or as it looks now, and the least that it keeps. Right on the leader only. */
+  async demandOf(queue: QueueName): Promise<{ readonly wanted: number; readonly minContainers: number }> {
+    const target = await this.#parts.targets.byQueue(queue);
+    const { minContainers } = this.#look.bounds(target);
+    return { wanted: this.#wanted.get(queue)?.count ?? minContainers, minContainers };
+  }
+
+  /** Containers that serve on and count as gone: another one is asked for where they are needed. */
+  leaveOut(isLeftOut: (id: ContainerId) => boolean): void {
+    this.#look.leftOut = isLeftOut;
   }
 
   /** The last decision that was carried out. */

@@ -43,7 +43,6 @@ export function openPlacement(parts: OpenPlacement): {
   // It may have come back without its data, or with older data.
   general.on('ready', () => void accounting.recount());
   const quotas = new Quotas(db, clock);
-  const pools = new Set(parts.cpuPools.split(',').map((name) => name.trim()));
   const placer = new Placer({
     book,
     machines,
@@ -54,7 +53,7 @@ export function openPlacement(parts: OpenPlacement): {
     metrics,
     loops,
     fence,
-    cpuWorkAllowed: (pool) => pools.has('*') || pools.has(pool),
+    cpuWorkAllowed: cpuPoolsOf(parts.cpuPools),
     volumeHomes: (ids) => volumeHomes(db, ids),
     bindVolumes: (ids, machineId) => bindVolumes(db, ids, machineId),
     quotas: (workspaces) => quotas.of(workspaces),
@@ -71,4 +70,10 @@ export function tellGivenUp(book: Pick<Book, 'onChange' | 'ofQueue'>, tasks: Pic
     const failureReason = entry.row.reason ?? 'no_capacity';
     void tasks.failWaiting(queue, entry.row.message ?? failureReason, { httpStatus: 503, failureReason });
   });
+}
+
+/** @param text - LONGSHORE_CPU_WORK_ON_GPU_POOLS */
+export function cpuPoolsOf(text: string): (pool: string) => boolean {
+  const pools = new Set(text.split(',').map((name) => name.trim()));
+  return (pool) => pools.has('*') || pools.has(pool);
 }

@@ -14,7 +14,8 @@ import type { Keys } from '../queues/keys.ts';
 import { OlderJobs } from '../queues/older-jobs.ts';
 import type { Presence } from '../presence.ts';
 import { RedisData } from '../queues/redis-data.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
+import { LaneSweep } from '../lane/sweep.ts';
+import type { Lanes } from './lanes.ts';
 import type { Objects } from '../objects/service.ts';
 import type { Db } from '../store/db.ts';
 import {
@@ -41,7 +42,8 @@ export interface TaskOwnersParts {
   readonly keys: Keys;
   readonly clock: Clock;
   readonly log: Log;
-  readonly queues: TaskQueues;
+  readonly instance: InstanceId;
+  readonly lanes: Lanes;
   readonly records: TaskRecords;
   readonly leases: Leases;
   readonly slots: SlotTable;
@@ -71,7 +73,8 @@ export interface TaskOwners {
 }
 
 export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
-  const { db, general, keys, clock, log, queues, slots, tasks, isLeader, wakeDispatch, wakeScaling } = parts;
+  const { db, general, keys, clock, log, lanes, slots, tasks, isLeader, wakeDispatch, wakeScaling } = parts;
+  const { queues } = lanes;
   const data = new RedisData({ client: general, keys, log });
   const olderJobs = new OlderJobs({
     queues,
@@ -153,6 +156,18 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     log,
     isLeader,
   });
+  const laneSweep = new LaneSweep({
+    lanes: queues,
+    store: lanes.store,
+    records: parts.records,
+    ender: tasks.ender,
+    instance: parts.instance,
+    isAlive: parts.isAlive,
+    isLeader,
+    mayJudge: () => rebuild.isOver(),
+    clock,
+    log,
+  });
   const abort = new AbortController();
   const foreign = new ForeignRuns({
     queues,
@@ -171,7 +186,15 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
   });
   return {
     beforeTasks: [data, rebuild],
-    afterTasks: [sweep, deadlines, wakeUps, suspects, inputs, { name: 'foreign runs', stop: () => abort.abort() }],
+    afterTasks: [
+      sweep,
+      laneSweep,
+      deadlines,
+      wakeUps,
+      suspects,
+      inputs,
+      { name: 'foreign runs', stop: () => abort.abort() },
+    ],
     foreign,
     beforeFetch: (queue) => olderJobs.before(queue),
     accepted: (job, queue) => deadlines.accepted({ taskId: job.taskId, queue, deadlineMs: job.deadlineMs }),

@@ -39,6 +39,8 @@ export interface BookEntry {
   /** What placement said last. */
   rejections: Readonly<Record<string, number>> | null;
   tail: Promise<unknown>;
+  /** How its start goes, as its agent says: known where its machine is linked. */
+  progress?: string;
 }
 
 export type Moved = 'moved' | 'already' | 'refused' | 'unknown';

@@ -44,6 +44,7 @@ export function specOf(target: Target): StoredSpec {
       handler: config.handler,
       onStart: config.onStart,
       image: config.imageId,
+      imageDigest: target.imageDigest,
       pythonVersion: config.pythonVersion,
       cpuMillicores: config.cpuMillicores,
       memoryBytes,
@@ -54,15 +55,30 @@ export function specOf(target: Target): StoredSpec {
         ? {}
         : { code: { objectId: target.code.objectId, sha256: target.code.sha256, size: target.code.sizeBytes } }),
       env: Object.fromEntries(config.env.map(splitVariable)),
-      volumes: (config.volumes ?? []).map(({ volumeId, mountPath }) => ({ volumeId, mountPath })),
+      secretNames: [...config.secrets],
+      volumes: (config.volumes ?? []).map(({ volumeId, mountPath, driver }) => ({
+        volumeId,
+        mountPath,
+        driver: driver ?? 'local',
+      })),
       kind: kindOf(config.stubType),
       allowList: [...config.allowList],
       blockNetwork: config.blockNetwork,
       tracebacks: config.tracebacks,
+      stopAfterDisconnectMs: (config.stopAfterDisconnectSeconds ?? 0) * 1000,
       startTimeoutMs: START_TIMEOUT_MS,
       keepWarmSeconds: Math.max(0, Math.min(config.keepWarmSeconds, 2 ** 31)),
     },
   };
+}
+
+/** Beyond the time after which an agent stops it by itself: what the scheduler hears later than the agent began to count, and the time that stopping takes. */
+const DISCONNECT_MARGIN_MS = 60_000;
+
+/** Silent for so long, its machine has stopped it, and another may run; 0: its machine runs it on, and nothing is waited for. */
+export function replaceableAfterMs({ wire }: Pick<StoredSpec, 'wire'>): number {
+  const afterMs = wire.stopAfterDisconnectMs ?? 0;
+  return afterMs === 0 ? 0 : afterMs + DISCONNECT_MARGIN_MS;
 }
 
 /** The pool a stub names (`pool: {name}`); empty: none. */

@@ -5,6 +5,7 @@ import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { DeploymentEffects } from '../containers/container-actions.ts';
 import type { Caller } from '../identity/caller.ts';
+import type { ImageOrders } from '../images/orders.ts';
 import type { Db } from '../store/db.ts';
 import { deleteBreaker } from '../store/queries/breakers.ts';
 import {
@@ -20,6 +21,7 @@ import { objectById } from '../store/queries/objects.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
 import { DEFAULT_LIMITS } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
+import { storedConfig } from './stub-config.ts';
 import type { StubConfig } from './stub-config.ts';
 import type { Stubs } from './stubs.ts';
 import type { Targets } from './targets.ts';
@@ -28,7 +30,9 @@ import type { UrlTarget } from './urls.ts';
 
 export type DeployOutcome =
   | { readonly kind: 'deployed'; readonly deployment: DeploymentRow; readonly stub: StubRow }
-  | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' };
+  | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
+  /** No registry has its image, or not for us. */
+  | { readonly kind: 'refused'; readonly why: 'image'; readonly text: string };
 
 /** What became of a verb on a deployment; a refusal's text is the gateway's. */
 export type ChangeOutcome =
@@ -67,6 +71,7 @@ export interface DeploymentsParts {
   readonly stubs: Stubs;
   readonly targets: Targets;
   readonly effects: DeploymentEffects;
+  readonly images: Pick<ImageOrders, 'resolve'>;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
 }
 
@@ -87,6 +92,8 @@ export class Deployments {
       const object = await objectById(db, stub.objectId);
       if (object === undefined || object.sha256 === null) return { kind: 'refused', why: 'no_code' };
     }
+    const image = await this.#parts.images.resolve(caller.workspaceId, storedConfig(stub.config));
+    if (image.kind === 'refused') return { kind: 'refused', why: 'image', text: image.text };
     const deployment = await insertDeployment(db, {
       id: newId<DeploymentId>(),
       workspaceId: caller.workspaceId,
@@ -95,6 +102,7 @@ export class Deployments {
       name,
       stubType: stub.type,
       subdomain: subdomainOf(name, stub.type, caller.workspaceDbId),
+      imageDigest: image.digest,
     });
     await targets.changed(deployment.id);
     return { kind: 'deployed', deployment, stub };

@@ -1,10 +1,11 @@
 // From what GetOrCreateStub was sent to the configuration that everything else works with: defaults, bounds and refusals per kind. Pure; the only place
 // that knows them.
 import { isIP } from 'node:net';
+import { ANY_GPU } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { kindOf } from '#shared/domain/status.ts';
-import { ANY_GPU, parseGpus } from './gpus.ts';
+import { parseGpus } from './gpus.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from './stub-config.ts';
 
 export const STUB_TYPES = [
@@ -90,8 +91,12 @@ const MAX_CONCURRENT = 1_000;
 const MAX_ALLOW_LIST = 10;
 const MAX_NAME = 255;
 const MAX_VOLUMES = 32;
+const MAX_SECRETS = 64;
 const MAX_ENV = 512;
 const MAX_ENV_BYTES = 128 * 1024;
+/** `extra.stopAfterDisconnect`: true is this, and so many seconds may be asked for. */
+const STOP_AFTER_DISCONNECT_S = 300;
+const STOP_AFTER_DISCONNECT_RANGE = { min: 60, max: 86_400 };
 
 export const isSyncKind = (kind: string): boolean => RULES[kind]?.sync === true;
 
@@ -141,11 +146,26 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     allowList: request.allowList,
     callbackUrl: request.callbackUrl,
     tracebacks: extra['tracebacks'] === true,
+    ...disconnectField(extra),
     autoscaler,
     extra: keptFields(request, extra),
   };
   const warnMsg = unknown.length === 0 ? '' : `No known GPU model: ${unknown.join(', ')}.`;
   return { kind: 'config', config, warnMsg, unsupportedGpus: unknown };
+}
+
+/** Absent when nothing is asked for, so that a stub made before the field was known is still found to be the same. */
+function disconnectField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'stopAfterDisconnectSeconds'> {
+  const asked = extra['stopAfterDisconnect'];
+  if (asked === true) return { stopAfterDisconnectSeconds: STOP_AFTER_DISCONNECT_S };
+  return typeof asked === 'number' ? { stopAfterDisconnectSeconds: asked } : {};
+}
+
+function refuseDisconnect(asked: unknown): string | null {
+  const { min, max } = STOP_AFTER_DISCONNECT_RANGE;
+  if (asked === undefined || asked === null || typeof asked === 'boolean') return null;
+  if (typeof asked === 'number' && Number.isInteger(asked) && asked >= min && asked <= max) return null;
+  return `extra.stopAfterDisconnect must be true (${STOP_AFTER_DISCONNECT_S} s) or whole seconds from ${min} to ${max}, got ${JSON.stringify(asked)}`;
 }
 
 function timeoutSeconds(timeout: number, rules: KindRules): number {
@@ -199,6 +219,7 @@ function refuseRunning(
   if (request.env.reduce((sum, entry) => sum + Buffer.byteLength(entry), 0) > MAX_ENV_BYTES) {
     return `env must have at most ${MAX_ENV_BYTES} bytes in all`;
   }
+  if (request.secrets.length > MAX_SECRETS) return `secrets must have at most ${MAX_SECRETS} entries`;
   if (request.allowList.length > MAX_ALLOW_LIST) return `allowList must have at most ${MAX_ALLOW_LIST} entries`;
   const badRange = request.allowList.findIndex((entry) => !isCidr(entry));
   if (badRange !== -1) {
@@ -207,7 +228,7 @@ function refuseRunning(
   if (request.blockNetwork && request.allowList.length > 0) return 'blockNetwork and allowList exclude each other';
   if (request.callbackUrl !== '' && !isHttpUrl(request.callbackUrl)) return 'callbackUrl must be an http or https URL';
   if (extra === null) return 'extra must be a JSON object';
-  return null;
+  return refuseDisconnect(extra['stopAfterDisconnect']);
 }
 
 function isCidr(text: string): boolean {

@@ -1,4 +1,5 @@
 import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 
 /** When containers of a stub start and stop. Zeros on the wire become 1 (`minContainers`: 0). */
 export interface AutoscalerConfig {
@@ -14,6 +15,8 @@ export interface AutoscalerConfig {
 export interface StubVolumeMount {
   readonly volumeId: string;
   readonly mountPath: string;
+  /** Absent: `local`. */
+  readonly driver?: VolumeDriverName;
 }
 
 /** A stub's configuration, normalised once when the stub is made; stored as `stubs.config`. */
@@ -53,6 +56,8 @@ export interface StubConfig {
   readonly callbackUrl: string;
   /** `{"error": …}` answers carry the traceback too. */
   readonly tracebacks: boolean;
+  /** Its containers stop when their machine has not heard from the scheduler for so long, and only then others replace them. Absent: they run on, and are replaced when the machine is lost. */
+  readonly stopAfterDisconnectSeconds?: number;
   readonly autoscaler: AutoscalerConfig;
   /** What the request said beyond the above, kept as it came. */
   readonly extra: Readonly<Record<string, unknown>>;
@@ -73,6 +78,8 @@ export interface Target {
   readonly queue: QueueName;
   readonly code: { readonly objectId: ObjectId; readonly sha256: string; readonly sizeBytes: number } | null;
   readonly config: StubConfig;
+  /** What the image meant when it was deployed; empty: not known, or an image of machines alone. */
+  readonly imageDigest: string;
   /** ScaleDeployment's bounds; they replace the stub's. */
   readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
 }

@@ -3,6 +3,7 @@
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
 import type { AppId, ObjectId, StubId } from '#shared/domain/ids.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { Db } from '../store/db.ts';
 import { getOrCreateApp } from '../store/queries/apps.ts';
@@ -11,6 +12,8 @@ import { insertStub, reuseStub, stubById } from '../store/queries/stubs.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
 import { normaliseStub } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
+import type { StubVolumeMount } from './stub-config.ts';
+import type { Secrets } from '../secrets/service.ts';
 import type { Volumes } from './volumes.ts';
 
 export type StubOutcome =
@@ -24,7 +27,8 @@ export type StubOutcome =
 
 export interface StubsParts {
   readonly db: Db;
-  readonly volumes: Pick<Volumes, 'firstUnknown'>;
+  readonly volumes: Pick<Volumes, 'drivers'>;
+  readonly secrets: Pick<Secrets, 'firstUnknown'>;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
 }
 
@@ -39,18 +43,21 @@ export class Stubs {
     const { db } = this.#parts;
     const normalised = normaliseStub(request, await this.#parts.limitsOf?.(caller));
     if (normalised.kind === 'refused') return normalised;
-    const { config, warnMsg, unsupportedGpus } = normalised;
-    const missing = config.secrets[0];
+    const { warnMsg, unsupportedGpus } = normalised;
+    let { config } = normalised;
+    const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, config.secrets);
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
     }
     const volumeIds = config.volumes.map((volume) => volume.volumeId);
-    const unknownVolume = await this.#parts.volumes.firstUnknown(caller, volumeIds);
+    const drivers = await this.#parts.volumes.drivers(caller, volumeIds);
+    const unknownVolume = volumeIds.find((id) => !drivers.has(id));
     if (unknownVolume !== undefined) {
       const index = volumeIds.indexOf(unknownVolume);
       const errMsg = `volumes[${index}].id ${JSON.stringify(unknownVolume.slice(0, 60))} is not a volume of this workspace`;
       return { kind: 'refused', errMsg };
     }
+    config = { ...config, volumes: config.volumes.map((volume) => withDriver(volume, drivers.get(volume.volumeId))) };
     const object = await this.#object(caller, request.objectId);
     if (object.kind === 'refused') return object;
     const name = request.name === '' ? `${request.stubType}/${request.handler}` : request.name;
@@ -108,6 +115,10 @@ export class Stubs {
     return { kind: 'object', objectId: row.id };
   }
 }
+
+/** Local is what an absent driver means, so that stubs of before are the same stubs. */
+const withDriver = (volume: StubVolumeMount, driver: VolumeDriverName | undefined): StubVolumeMount =>
+  driver === undefined || driver === 'local' ? volume : { ...volume, driver };
 
 /** JSON with sorted keys, so that the order in which fields were sent makes no difference. */
 export function canonicalJson(value: unknown): string {

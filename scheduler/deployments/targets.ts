@@ -264,6 +264,7 @@ export function targetOf(row: TargetRow): Target {
     queue: queueNameOf(row.deployment?.id ?? null, row.stubId),
     code: row.code,
     config: storedConfig(row.config),
+    imageDigest: row.deployment?.imageDigest ?? '',
     scale: row.deployment?.scale ?? null,
   };
 }

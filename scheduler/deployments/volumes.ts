@@ -1,5 +1,7 @@
 // Volumes: named directories of a workspace that outlive containers, and the rules for where a stub may mount them. Called by the volume operation and by
 // stubs.ts. The path rules are pure; the agent checks them again.
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import { VOLUME_DRIVERS, isVolumeDriver } from '#shared/domain/volume-drivers.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import { randomUUID } from 'node:crypto';
 import type { Caller } from '../identity/caller.ts';
@@ -18,30 +20,51 @@ export type VolumeOutcome =
 
 export class Volumes {
   readonly #db: Queryable;
+  readonly #driver: VolumeDriverName;
 
-  constructor(db: Queryable) {
+  /** @param driver - `LONGSHORE_VOLUME_DRIVER`: of volumes that name none */
+  constructor(db: Queryable, driver: VolumeDriverName) {
     this.#db = db;
+    this.#driver = driver;
   }
 
-  /** The workspace's volume of that name, made when there is none. */
-  async getOrCreate(caller: Pick<Caller, 'workspaceId'>, name: string): Promise<VolumeOutcome> {
+  /**
+   * The workspace's volume of that name, made when there is none.
+   * @param driver - empty: whatever it has, or the installation's
+   */
+  async getOrCreate(caller: Pick<Caller, 'workspaceId'>, name: string, driver = ''): Promise<VolumeOutcome> {
     if (!NAME.test(name)) {
       return {
         kind: 'refused',
         text: 'name must be letters, digits, dot, dash or underscore, at most 63, and begin with a letter or digit',
       };
     }
+    if (driver !== '' && !isVolumeDriver(driver))
+      return { kind: 'refused', text: `driver must be one of ${VOLUME_DRIVERS.join(', ')}` };
     const { workspaceId } = caller;
-    const volume = await getOrCreateVolume(this.#db, { newId: randomUUID(), workspaceId, name, most: MAX_VOLUMES });
+    const volume = await getOrCreateVolume(this.#db, {
+      newId: randomUUID(),
+      workspaceId,
+      name,
+      driver: driver === '' ? this.#driver : driver,
+      most: MAX_VOLUMES,
+    });
     if (volume === undefined) return { kind: 'refused', text: `a workspace may have ${MAX_VOLUMES} volumes` };
+    if (driver !== '' && volume.driver !== driver)
+      return {
+        kind: 'refused',
+        text: `volume ${name} is there with driver ${volume.driver}, and a driver does not change; choose another name`,
+      };
     return { kind: 'volume', volume };
   }
 
-  /** @returns the first id that is no volume of this workspace; undefined when all are */
-  async firstUnknown(caller: Pick<Caller, 'workspaceId'>, ids: readonly string[]): Promise<string | undefined> {
-    if (ids.length === 0) return undefined;
+  /** @returns the drivers of those that are volumes of this workspace */
+  async drivers(
+    caller: Pick<Caller, 'workspaceId'>,
+    ids: readonly string[],
+  ): Promise<ReadonlyMap<string, VolumeDriverName>> {
+    if (ids.length === 0) return new Map();
     const known = await volumesByIds(this.#db, caller.workspaceId, ids.filter(isUuid));
-    const found = new Set(known.map((row) => row.id));
-    return ids.find((id) => !found.has(id));
+    return new Map(known.map((row) => [row.id, row.driver]));
   }
 }

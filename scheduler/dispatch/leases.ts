@@ -27,7 +27,10 @@ const LEASE_SECONDS = 180;
 const SYNC_LEASE_SECONDS = 900;
 const ANNOUNCED_SECONDS = 10;
 const OUTLIVES_MS = 10 * 60_000;
-const BY_ANOTHER_RUNNER = 'another-runner';
+/** What a runner that is not ours announces itself with. */
+export const BY_ANOTHER_RUNNER = 'another-runner';
+/** How {@link encode} begins; the scripts read it so, too. */
+const LOCK_OF_LEASE = /^\{"lock":"([^"]*)"/;
 /** Leases in one command. */
 const MOST_AT_ONCE = 200;
 
@@ -132,6 +135,13 @@ export class Leases {
   async takeOver(taskId: TaskId, attempt: number): Promise<boolean> {
     const key = `${this.#keys.lease(taskId)}:${attempt}`;
     return (await this.#redis.set(key, '1', 'EX', ANNOUNCED_SECONDS, 'NX')) === 'OK';
+  }
+
+  /** The lock tokens of those tasks that one of our attempts has, in the order asked. */
+  async locksOf(taskIds: readonly TaskId[]): Promise<readonly (LockToken | undefined)[]> {
+    if (taskIds.length === 0) return [];
+    const texts = await this.#redis.mget(taskIds.map((taskId) => this.#keys.lease(taskId)));
+    return texts.map((text) => (text === null ? undefined : (LOCK_OF_LEASE.exec(text)?.[1] as LockToken | undefined)));
   }
 
   async isHeld(taskId: TaskId): Promise<boolean> {

@@ -9,12 +9,16 @@ import { commonest, GIVE_UP_MS } from '../placement/waiting.ts';
 import type { Waiting } from './deployment.ts';
 import { NOTHING, placeSteps } from './deployment.ts';
 import { countsOf } from './scaling.ts';
-import { rejectionStep, rejectionTexts } from './words.ts';
+import { conditionSteps, conditionTexts, rejectionStep, rejectionTexts } from './words.ts';
 
 export interface ContainerFacts {
   readonly row: ContainerRow;
   /** What placement said last, from memory; null: nothing, or not known here. */
   readonly rejections: Readonly<Record<string, number>> | null;
+  /** Conditions that keep new containers away, on the machines that its workspace may use: how many machines have each. */
+  readonly conditions: Readonly<Record<string, number>>;
+  /** How its start goes, as its agent says; empty: not known. */
+  readonly progress: string;
   /** Of its machine; empty: none, or gone. */
   readonly machineHealth: string;
   /** When its machine went silent; null: it answers, or is not known. */
@@ -44,7 +48,10 @@ export function explainContainer(facts: ContainerFacts): Explanation {
     summary: `container ${row.id}${facts.deploymentName === '' ? '' : ` of ${facts.deploymentName}`} ${summaryOf(row)}`,
     ...waitingOf(row, own, facts.machineSilentSinceMs),
     details: detailsOf(facts, own, rejections),
-    next_steps: stepsOf(row, own, rejections),
+    next_steps: [
+      ...stepsOf(row, own, rejections),
+      ...((rejections['condition'] ?? 0) > 0 ? conditionSteps(facts.conditions) : []),
+    ],
     leader_answered: facts.leaderAnswered,
     task: null,
     container: {
@@ -144,8 +151,10 @@ function detailsOf(
 ): string[] {
   const { row, scaling } = facts;
   const details = [...rejectionTexts(rejections)];
+  if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions));
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
+  if (facts.progress !== '' && row.state === 'STARTING') details.push(facts.progress);
   if (own !== undefined && own.attempts !== null && row.state === 'RUNNING') {
     details.push(`it works on ${own.attempts} of ${own.slots} tasks that it can hold`);
   }

@@ -11,6 +11,7 @@ import type { ContainerBook } from '../containers/book.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
+import { blockingConditions } from '../fleet/machine.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Placer } from '../placement/commit.ts';
@@ -35,7 +36,7 @@ export interface ExplainParts {
   readonly book: ContainerBook;
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of'>;
-  readonly machines: Pick<Machines, 'get'>;
+  readonly machines: Pick<Machines, 'get' | 'all'>;
   readonly placer: Pick<Placer, 'waitOf'>;
   readonly autoscaler: Pick<Autoscaler, 'explain'>;
   readonly targets: Targets;
@@ -118,6 +119,8 @@ export class Explain {
     return explainContainer({
       row,
       rejections: entry?.rejections ?? null,
+      conditions: this.#conditionsFor(row.workspaceId),
+      progress: entry?.progress ?? '',
       machineHealth: this.#healthOf(row.machineId),
       machineSilentSinceMs: this.#machine(row.machineId)?.suspectSinceMs ?? null,
       deploymentName,
@@ -188,6 +191,16 @@ export class Explain {
 
   #machine(machineId: MachineId | null): Machine | undefined {
     return machineId === null ? undefined : this.#parts.machines.get(machineId);
+  }
+
+  #conditionsFor(workspaceId: WorkspaceId): Readonly<Record<string, number>> {
+    const counts: Record<string, number> = {};
+    for (const machine of this.#parts.machines.all()) {
+      const owner = machine.row.poolWorkspaceId;
+      if (machine.health !== 'READY' || (owner !== null && owner !== workspaceId)) continue;
+      for (const name of blockingConditions(machine)) counts[name] = (counts[name] ?? 0) + 1;
+    }
+    return counts;
   }
 
   #healthOf(machineId: MachineId | null): string {

@@ -1,6 +1,7 @@
 // Reasons as sentences for people, with what to do about them.
 import type { HoldReason, ScaleDecision } from '../autoscaler/decide.ts';
 import type { RejectionReason } from '../placement/filter.ts';
+import { conditionOf } from '#shared/domain/conditions.ts';
 
 const HOLDS: Readonly<Record<HoldReason, string>> = {
   at_target: 'as many containers live as are wanted',
@@ -9,6 +10,8 @@ const HOLDS: Readonly<Record<HoldReason, string>> = {
   bad_sample: 'the queue could not be read, so nothing changes',
   cooling_down: 'starts failed in a row, so nothing is started before the cooldown is over',
   probing: 'one container shows whether starts work again; the others wait for it',
+  exclusive_on_lost:
+    'a container of it may still run on a lost machine, whose agent stops it by itself; until that is certain no other takes its place',
   after_restart: 'the scheduler has just started, so nothing that it found is stopped yet',
   new_leader: 'another scheduler process has just begun to lead, so nothing is stopped yet',
   mass_disconnect: 'many machines went silent at once, so nothing is stopped',
@@ -21,6 +24,7 @@ const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
   bad_sample: 'the queue to be readable again',
   cooling_down: 'the end of the cooldown; then one container probes',
   probing: 'the probe to complete a task, or to stay up for a minute',
+  exclusive_on_lost: 'the machine to come back, or the time to pass after which its agent has stopped it',
   after_restart: 'the quiet time after the start of the scheduler to end',
   new_leader: 'the quiet time after the change of the leader to end',
   mass_disconnect: 'the machines that went silent',
@@ -71,7 +75,7 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
   },
   condition: {
     says: 'with a condition that keeps new containers away',
-    step: "look at the conditions of the machines, and at their agents' logs",
+    step: '`longshore worker list` shows the conditions of the machines',
   },
   gpu_model: {
     says: 'without such a GPU',
@@ -85,7 +89,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
   cpu: { says: 'without enough free CPU', step: 'stop something, ask for less `cpu`, or admit a machine' },
   memory: { says: 'without enough free memory', step: 'stop something, ask for less `memory`, or admit a machine' },
   disk: { says: 'without enough free disk', step: 'make room on the machines, or admit another one' },
-  volume: { says: 'not the home of its volume', step: 'bring the machine back that its volume is on' },
+  volume: {
+    says: 'cannot mount its volume: not its home, or without its driver',
+    step: 'bring the machine back that its volume is on, or give machines its driver (docs/volumes.md)',
+  },
   image_unavailable: {
     says: 'without its image, which was built elsewhere',
     step: 'bring the machine back that built the image, or name a registry',
@@ -108,6 +115,22 @@ export function rejectionTexts(rejections: Readonly<Record<string, number>>): re
     .toSorted((a, b) => b[1] - a[1])
     .map(([reason, count]) => `${count} machine${count === 1 ? '' : 's'} ${adviceOf(reason).says} (${reason})`);
 }
+
+/** `DiskPressure on 2 machines: too little free disk …`, most of them first. */
+export function conditionTexts(conditions: Readonly<Record<string, number>>): readonly string[] {
+  return Object.entries(conditions)
+    .toSorted((a, b) => b[1] - a[1])
+    .map(([name, count]) => {
+      const says = conditionOf(name)?.says;
+      return `${name} on ${counted(count, 'machine')}${says === undefined ? '' : `: ${says}`}`;
+    });
+}
+
+/** What to do about them. */
+export const conditionSteps = (conditions: Readonly<Record<string, number>>): readonly string[] =>
+  Object.keys(conditions)
+    .map((name) => conditionOf(name)?.step ?? '')
+    .filter((step) => step !== '');
 
 /** What to do about the reason that most machines gave; empty when it is not known. */
 export const rejectionStep = (reason: string): string => adviceOf(reason).step;

@@ -1,3 +1,4 @@
+import type { Gpu__Output } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry } from '../containers/book.ts';
 import type { Machine } from './machine.ts';
 
@@ -8,6 +9,8 @@ export interface Capacity {
   readonly freeMemoryBytes: number;
   readonly containers: number;
   readonly leasedGpus: ReadonlySet<string>;
+  /** Healthy devices that nobody has. */
+  readonly freeGpus: number;
 }
 
 /** What containers may use, less the host's reserve (5 % of memory, a tenth of the cores up to one), and what is left of it. Pure. */
@@ -31,5 +34,18 @@ export function capacityOf(machine: Machine, placed: Iterable<BookEntry>): Capac
     freeMemoryBytes -= one.memoryBytes;
     for (const uuid of one.gpuUuids) leasedGpus.add(uuid);
   }
-  return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus };
+  const freeGpus = gpusOf(machine).filter((gpu) => !gpu.unhealthy && !leasedGpus.has(gpu.uuid)).length;
+  return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus, freeGpus };
 }
+
+/** Its devices, in whatever state. */
+export const gpusOf = (machine: Machine): readonly Gpu__Output[] => machine.inventory?.gpus ?? [];
+
+/** `2 H100, 1 T4` has the models H100 and T4. */
+export const gpuModelsOf = (machine: Machine): readonly string[] => [
+  ...new Set(gpusOf(machine).map((gpu) => gpu.model)),
+];
+
+/** Devices that can be counted on: the healthy ones, and those that somebody has, which count when they are given back. */
+export const countedGpus = (machine: Machine, held: ReadonlySet<string>): number =>
+  new Set([...held, ...gpusOf(machine).flatMap((gpu) => (gpu.unhealthy ? [] : [gpu.uuid]))]).size;

@@ -88,7 +88,7 @@ function registerCapacity({ registry, metrics, machines, isLeader }: FleetGauges
   });
   const gpus = new Gauge({
     name: 'longshore_scheduler_pool_gpus',
-    help: 'GPUs offered; shown by the leader.',
+    help: 'GPUs: allocated, free, unavailable while nothing may be placed on their machine, or unhealthy; shown by the leader.',
     labelNames: ['pool', 'gpu_model', 'state'],
     registers,
   });
@@ -106,8 +106,13 @@ function registerCapacity({ registry, metrics, machines, isLeader }: FleetGauges
       cores.add(Math.max(0, capacity.freeCpuMillicores) / 1000, pool, rest);
       bytes.add(capacity.totalMemoryBytes - capacity.freeMemoryBytes, pool, 'allocated');
       bytes.add(Math.max(0, capacity.freeMemoryBytes), pool, rest);
-      for (const { uuid, model } of machine.inventory.gpus)
-        devices.add(1, pool, metrics.gpuModels.of(model), leasedGpus.has(uuid) ? 'allocated' : rest);
+      for (const { uuid, model, unhealthy } of machine.inventory.gpus)
+        devices.add(
+          1,
+          pool,
+          metrics.gpuModels.of(model),
+          leasedGpus.has(uuid) ? 'allocated' : unhealthy ? 'unhealthy' : rest,
+        );
     }
     cores.writeTo(cpu);
     bytes.writeTo(memory);

@@ -1,4 +1,4 @@
-// Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session (180 s when the agent said that it only restarts): their containers
+// Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session (180 s when the agent said that it only restarts; settings change both): their containers
 // UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost, nor while the mass-disconnect guard is on for the pool.
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
@@ -10,6 +10,7 @@ import type { SlotTable } from '../dispatch/slots.ts';
 import type { Tasks } from '../tasks/service.ts';
 import { guardsAfter } from './guard.ts';
 import type { GuardMachine, Guards } from './guard.ts';
+import { isInService } from './machine.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
 import type { StallDetector } from './stall.ts';
@@ -18,7 +19,6 @@ import { lostAfterMs } from './state.ts';
 const ACK_WITHIN_MS = 15_000;
 /** After this nobody waits for what a lost machine may still run. */
 const UNKNOWN_FOR_MS = 24 * 3600_000;
-const START_GRACE_MS = 120_000;
 const EVERY_MS = 1_000;
 
 export interface MachineHealthParts {
@@ -33,6 +33,10 @@ export interface MachineHealthParts {
   readonly log: Log;
   readonly guardMetric: Gauge<'pool'>;
   readonly stall: Pick<StallDetector, 'stalledAtMs'>;
+  /** Silent for so long, a machine is lost. */
+  readonly lostAfterMs: number;
+  /** After a start nobody is lost for so long. */
+  readonly startGraceMs: number;
 }
 
 export class MachineHealth {
@@ -79,7 +83,7 @@ export class MachineHealth {
     await machines.expireJoins();
     await this.#takeBackUnacknowledged(nowMs);
     await this.#moveOffDeleted();
-    if (upMs < START_GRACE_MS) return;
+    if (upMs < this.#parts.startGraceMs) return;
     for (const machine of machines.all()) {
       if (machine.health === 'SUSPECT' && this.#isOverdue(machine, nowMs)) await this.#lose(machine);
       // Also what an earlier round could not write.
@@ -88,8 +92,9 @@ export class MachineHealth {
   }
 
   #isOverdue({ row, suspectSinceMs }: Machine, nowMs: number): boolean {
-    if (suspectSinceMs === null || nowMs - suspectSinceMs < lostAfterMs(row.goodbye)) return false;
-    return !(row.intent === 'active' && this.#guards.has(row.poolId));
+    if (suspectSinceMs === null || nowMs - suspectSinceMs < lostAfterMs(row.goodbye, this.#parts.lostAfterMs))
+      return false;
+    return !(isInService(row) && this.#guards.has(row.poolId));
   }
 
   /** Is a container of it in a pool whose guard is on? Then nothing of it is stopped for want of work. What runs in other pools, perhaps of other workspaces, goes as ever. */
@@ -109,7 +114,7 @@ export class MachineHealth {
     const names = new Map<number, string>();
     const counted: GuardMachine[] = [];
     for (const { row, health, suspectSinceMs } of machines.all()) {
-      if (health === 'PENDING' || health === 'EXPIRED' || health === 'LOST' || row.intent !== 'active') continue;
+      if (health === 'PENDING' || health === 'EXPIRED' || health === 'LOST' || !isInService(row)) continue;
       names.set(row.poolId, row.poolName);
       counted.push({ poolId: row.poolId, silentSinceMs: health === 'SUSPECT' ? (suspectSinceMs ?? nowMs) : null });
     }

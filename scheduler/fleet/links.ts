@@ -2,37 +2,44 @@
 // What must stay true: one current session per machine, the newer wins; every stream shows a machine credential, and speaks for that machine only.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity, status as GrpcStatus } from '@grpc/grpc-js';
-import type { Metadata, sendUnaryData, ServerDuplexStream, ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
+import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
 import type { Clock } from '#shared/clock.ts';
 import { AppError, messageOf, StartupError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { loadLink, MAX_MESSAGE_BYTES, PART_BYTES } from '#shared/protocol/link.ts';
 import type {
   BodyChunk,
+  ChallengeRequest__Output,
+  ChallengeResponse,
+  Delivered,
   FetchCodeRequest__Output,
   JoinRequest__Output,
   JoinResponse,
   LogAck,
   LogBatch__Output,
+  PrepareImage,
+  PullImageRequest__Output,
+  PullImageResponse,
+  ProveRequest__Output,
+  ProveResponse,
+  MetricsPage__Output,
   RenewCredentialResponse,
 } from '#shared/protocol/generated/messages.ts';
 import type { BookChange, BookEntry, ContainerBook } from '../containers/book.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
+import type { ImageOrders } from '../images/orders.ts';
 import type { LogSink } from '../logs/log-sink.ts';
 import type { Tasks } from '../tasks/service.ts';
+import type { MachineCredentials } from './credentials.ts';
 import { listenLocally } from './local-socket.ts';
 import type { Machines } from './machines.ts';
+import type { Usage } from './usage.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { isNewOrder } from './orders.ts';
-import type { ControlCall, SessionSettings } from './session.ts';
+import type { ControlCall, SessionParts, SessionSettings } from './session.ts';
 import { Session } from './session.ts';
 import type { TaskCall } from './task-stream.ts';
 import { TaskStream } from './task-stream.ts';
-
-export interface MachineIdentityCheck {
-  verify(credential: string): Promise<{ readonly machineId: MachineId; readonly version: number } | null>;
-  issue(machineId: MachineId, version: number): Promise<{ readonly text: string; readonly expiresAtMs: number }>;
-}
 
 export interface LinksParts {
   readonly machines: Machines;
@@ -40,7 +47,11 @@ export interface LinksParts {
   readonly slots: SlotTable;
   readonly tasks: Tasks;
   readonly logs: LogSink;
-  readonly identity: MachineIdentityCheck;
+  readonly credentials: MachineCredentials;
+  readonly secretsOf: SessionParts['secretsOf'];
+  readonly usage: Usage;
+  readonly pages: { delivered(machineId: MachineId, requestId: string, page: Uint8Array): boolean };
+  readonly images: Pick<ImageOrders, 'pull' | 'prepared'>;
   readonly openObject: (objectId: string) => Promise<NodeJS.ReadableStream | undefined>;
   readonly server: { readonly chainPem: string; readonly keyPem: string };
   readonly address: string;
@@ -68,8 +79,9 @@ export class Links {
   constructor(parts: LinksParts) {
     this.#parts = parts;
     parts.machines.onChange(({ row }) => {
-      if (parts.machines.get(row.id) === undefined) this.#machineDeleted(row.id);
+      if (parts.machines.get(row.id) === undefined) void this.#machineDeleted(row.id);
     });
+    const { credentials } = parts;
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
@@ -77,23 +89,37 @@ export class Links {
     });
     this.#server.addService(loadLink().longshore.agent.v1.AgentLink.service, {
       Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
-        void answer(this.#join(call.request), done),
+        void answer(credentials.join(call.request), done),
       RenewCredential: (
         call: ServerUnaryCall<unknown, RenewCredentialResponse>,
         done: sendUnaryData<RenewCredentialResponse>,
-      ) => void answer(this.#renew(call.metadata), done),
+      ) => void answer(credentials.renew(call.metadata), done),
+      Challenge: (
+        call: ServerUnaryCall<ChallengeRequest__Output, ChallengeResponse>,
+        done: sendUnaryData<ChallengeResponse>,
+      ) => void answer(credentials.challenge(call.request), done),
+      Prove: (call: ServerUnaryCall<ProveRequest__Output, ProveResponse>, done: sendUnaryData<ProveResponse>) =>
+        void answer(credentials.prove(call.request), done),
       Control: (call: ControlCall) => void this.#control(call),
       Tasks: (call: TaskCall) => void this.#tasks(call),
       Logs: (call: ServerDuplexStream<LogBatch__Output, LogAck>) => void this.#logs(call),
+      DeliverMetrics: (call: ServerUnaryCall<MetricsPage__Output, Delivered>, done: sendUnaryData<Delivered>) =>
+        void answer(this.#deliverMetrics(call), done),
+      PullImage: (
+        call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>,
+        done: sendUnaryData<PullImageResponse>,
+      ) => void answer(this.#pullImage(call), done),
       FetchCode: (call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>) => void this.#fetchCode(call),
     });
   }
 
   /** Its credential is worth nothing any more, so its session is not either. */
-  #machineDeleted(machineId: MachineId): void {
+  async #machineDeleted(machineId: MachineId): Promise<void> {
     const connection = this.#connections.get(machineId);
-    connection?.tasks?.close();
-    connection?.session.end('machine_deleted');
+    if (connection === undefined) return;
+    connection.tasks?.close();
+    this.#parts.slots.setLink(machineId, undefined);
+    connection.session.revoke(await this.#parts.credentials.revocation(machineId));
   }
 
   /** `host:port` as bound. */
@@ -158,55 +184,15 @@ export class Links {
     connection.session.supersede();
   }
 
-  // ---- unary ----------------------------------------------------------------------------------------------------------------------
-
-  async #join(request: JoinRequest__Output): Promise<JoinResponse> {
-    const row = await this.#parts.machines.join({
-      secret: request.joinToken,
-      nonce: request.nonce,
-      fingerprint: request.machineFingerprint,
-      publicKey: request.publicKey,
-      hostname: request.hostname,
-      agentVersion: request.agentVersion,
-    });
-    const credential = await this.#parts.identity.issue(row.id, row.credentialVersion);
-    this.#parts.log.info({ machineId: row.id, pool: row.poolName, hostname: request.hostname }, 'machine joined');
-    return {
-      machineId: row.id,
-      poolName: row.poolName,
-      credential: credential.text,
-      credentialExpiresAtMs: credential.expiresAtMs,
-    };
-  }
-
-  async #renew(metadata: Metadata): Promise<RenewCredentialResponse> {
-    const machineId = await this.#authenticate(metadata);
-    const row = await this.#parts.machines.byId(machineId);
-    if (row === undefined) throw new AppError('machine_not_found', `machine ${machineId} does not exist any more`);
-    const credential = await this.#parts.identity.issue(machineId, row.credentialVersion);
-    return { credential: credential.text, credentialExpiresAtMs: credential.expiresAtMs };
-  }
-
-  /** @throws AppError `machine_credential_invalid` */
-  async #authenticate(metadata: Metadata): Promise<MachineId> {
-    const header = String(metadata.get('authorization')[0] ?? '');
-    const identity = await this.#parts.identity.verify(header.replace(/^Bearer /, ''));
-    const { machines } = this.#parts;
-    if (identity === null || (await machines.withCredential(identity.machineId, identity.version)) === undefined) {
-      throw new AppError('machine_credential_invalid', 'machine credential is invalid, expired or revoked');
-    }
-    return identity.machineId;
-  }
-
   // ---- streams --------------------------------------------------------------------------------------------------------------------
 
   async #control(call: ControlCall): Promise<void> {
     call.pause();
     let machineId: MachineId;
     try {
-      machineId = await this.#authenticate(call.metadata);
+      machineId = await this.#parts.credentials.authenticate(call.metadata);
     } catch (error) {
-      call.emit('error', grpcError(error));
+      await this.#refuse(call, error);
       return;
     }
     if (call.cancelled) return;
@@ -221,7 +207,12 @@ export class Links {
       metrics,
       settings,
       onRunning: (entry, slots) => this.#running(entry, slots),
+      onSamples: (samples) => this.#parts.usage.heard(machineId, samples),
       onHeartbeat: (live) => this.#parts.tasks.heartbeat(live),
+      installationKey: this.#parts.credentials.publicKey,
+      secretsOf: this.#parts.secretsOf,
+      images: this.#parts.images,
+      onPing: (ms) => metrics.ping.observe(ms / 1000),
       onEnd: (ended, reason) => this.#sessionEnded(ended, reason),
     });
     const previous = this.#connections.get(machineId);
@@ -233,6 +224,16 @@ export class Links {
       this.#parts.slots.setLink(machineId, undefined);
     }
     call.resume();
+  }
+
+  /** The agent of a deleted machine is told so in a way that it believes; everybody else gets a bare status. */
+  async #refuse(call: ControlCall, error: unknown): Promise<void> {
+    const machineId = error instanceof AppError && error.code === 'machine_revoked' && error.details['machineId'];
+    if (typeof machineId === 'string') {
+      call.on('error', () => undefined);
+      call.write({ revoked: await this.#parts.credentials.revocation(machineId as MachineId) });
+    }
+    call.emit('error', grpcError(error));
   }
 
   /** A container takes tasks from now on. */
@@ -256,6 +257,7 @@ export class Links {
     const connection = this.#connections.get(session.machineId);
     if (connection?.session !== session) return;
     this.#connections.delete(session.machineId);
+    this.#parts.usage.forget(session.machineId);
     connection.tasks?.close();
     this.#parts.slots.setLink(session.machineId, undefined);
     this.#parts.metrics.sessions.set({ protocol: '1' }, this.#connections.size);
@@ -264,7 +266,7 @@ export class Links {
   async #tasks(call: TaskCall): Promise<void> {
     call.pause();
     try {
-      const machineId = await this.#authenticate(call.metadata);
+      const machineId = await this.#parts.credentials.authenticate(call.metadata);
       const connection = this.#connections.get(machineId);
       const sessionId = String(call.metadata.get('session-id')[0] ?? '');
       if (connection === undefined || connection.session.id !== sessionId) {
@@ -308,7 +310,7 @@ export class Links {
   async #logs(call: ServerDuplexStream<LogBatch__Output, LogAck>): Promise<void> {
     call.pause();
     try {
-      const machineId = await this.#authenticate(call.metadata);
+      const machineId = await this.#parts.credentials.authenticate(call.metadata);
       call.on('error', () => undefined);
       call.on('end', () => call.end());
       call.on('data', (batch: LogBatch__Output) => {
@@ -328,9 +330,22 @@ export class Links {
     }
   }
 
+  async #pullImage(call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>): Promise<PullImageResponse> {
+    const machineId = await this.#parts.credentials.authenticate(call.metadata);
+    return this.#parts.images.pull(machineId, call.request);
+  }
+
+  /** @returns false when that machine is not linked here */
+  prepareImage(machineId: MachineId, order: PrepareImage): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.prepareImage(order);
+    return true;
+  }
+
   async #fetchCode(call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>): Promise<void> {
     try {
-      const machineId = await this.#authenticate(call.metadata);
+      const machineId = await this.#parts.credentials.authenticate(call.metadata);
       const { objectId } = call.request;
       if (!this.#mayRead(machineId, objectId)) {
         throw new AppError('object_not_found', `no container of this machine uses object ${objectId}`);
@@ -349,6 +364,20 @@ export class Links {
     } catch (error) {
       call.emit('error', grpcError(error));
     }
+  }
+
+  async #deliverMetrics(call: ServerUnaryCall<MetricsPage__Output, Delivered>): Promise<Delivered> {
+    const machineId = await this.#parts.credentials.authenticate(call.metadata);
+    this.#parts.pages.delivered(machineId, call.request.requestId, call.request.page);
+    return {};
+  }
+
+  /** Has the agent of a machine that is linked here send its metrics page. @returns false when it is not */
+  orderMetrics(machineId: MachineId, requestId: string): boolean {
+    const session = this.#connections.get(machineId)?.session;
+    if (session?.alive !== true) return false;
+    session.fetchMetrics(requestId);
+    return true;
   }
 
   /** Only what a container placed on that machine runs. */
@@ -377,6 +406,9 @@ function drained(call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>
 const GRPC_CODES: Readonly<Record<string, GrpcStatus>> = {
   join_token_invalid: GrpcStatus.PERMISSION_DENIED,
   machine_credential_invalid: GrpcStatus.UNAUTHENTICATED,
+  machine_revoked: GrpcStatus.UNAUTHENTICATED,
+  machine_proof_invalid: GrpcStatus.UNAUTHENTICATED,
+  machine_absent_too_long: GrpcStatus.PERMISSION_DENIED,
   machine_not_found: GrpcStatus.NOT_FOUND,
   object_not_found: GrpcStatus.NOT_FOUND,
   session_superseded: GrpcStatus.FAILED_PRECONDITION,

@@ -18,14 +18,18 @@ export interface MachineView {
   readonly hostname: string;
   readonly cpuMillicores: number;
   readonly memoryMib: number;
-  readonly gpu: string;
+  readonly gpuModels: readonly string[];
   readonly gpuCount: number;
+  /** Healthy, and nobody's. */
+  readonly freeGpuCount: number;
   readonly agentVersion: string;
   readonly createdAtMs: number;
   readonly lastSeenAtMs: number | null;
   readonly freeCpuMillicores: number;
   readonly freeMemoryMib: number;
   readonly containerCount: number;
+  /** What its agent says is wrong with it, and `Unauthorized` when two agents use its identity. */
+  readonly conditions: readonly string[];
 }
 
 export interface MachineService {

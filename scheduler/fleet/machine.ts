@@ -1,8 +1,10 @@
 // A machine as this process knows it: its row, its health, what its agent said; and what follows from those alone.
 // Health, intent and conditions are kept apart; isSchedulable() combines them.
+import { conditionOf } from '#shared/domain/conditions.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { MachineRow } from '../store/queries/machines.ts';
+import { gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
 import type { MachineView } from './machine-service.ts';
 import type { Health } from './state.ts';
@@ -34,18 +36,22 @@ export interface Stranger {
   readonly gpuUuids: readonly string[];
 }
 
+/** So long it is shown that a machine's identity was seen twice. */
+const CONTESTED_MS = 3_600_000;
+
 /** As the lists show it. */
-export function viewOf(machine: Machine, capacity: Capacity): MachineView {
-  const gpus = machine.inventory?.gpus ?? [];
+export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): MachineView {
   return {
     machineId: machine.row.id,
     poolName: machine.row.poolName,
     status: publicMachineStatus(machine),
+    conditions: conditionsOf(machine, nowMs),
     hostname: machine.row.hostname ?? '',
     cpuMillicores: machine.inventory?.cpuMillicores ?? 0,
     memoryMib: Math.floor((machine.inventory?.memoryBytes ?? 0) / (1024 * 1024)),
-    gpu: gpus[0]?.model ?? '',
-    gpuCount: gpus.length,
+    gpuModels: gpuModelsOf(machine),
+    gpuCount: gpusOf(machine).length,
+    freeGpuCount: capacity.freeGpus,
     agentVersion: machine.row.agentVersion ?? '',
     createdAtMs: machine.row.createdAtMs,
     lastSeenAtMs: machine.lastSeenAtMs,
@@ -55,10 +61,17 @@ export function viewOf(machine: Machine, capacity: Capacity): MachineView {
   };
 }
 
+/** What its agent says is wrong, and for an hour that two agents spoke as this machine. */
+export function conditionsOf(machine: Machine, nowMs: number): readonly string[] {
+  const { contestedAtMs } = machine.row;
+  const isContested = contestedAtMs !== null && nowMs - contestedAtMs < CONTESTED_MS;
+  return isContested ? [...machine.conditions, 'Unauthorized'] : machine.conditions;
+}
+
 /** Not joined: pending; not active, or its preflight failed: disabled; READY: available; else, joined but not there: registered. */
 export function publicMachineStatus(machine: Machine): MachineView['status'] {
   if (machine.health === 'PENDING' || machine.health === 'EXPIRED') return 'pending';
-  if (machine.row.intent !== 'active' || machine.conditions.includes('Preflight')) return 'disabled';
+  if (!isInService(machine.row) || machine.conditions.includes('Preflight')) return 'disabled';
   return machine.health === 'READY' ? 'available' : 'registered';
 }
 
@@ -68,16 +81,22 @@ export const strangersOf = (row: MachineRow): ReadonlyMap<ContainerId, Stranger>
 export const diskFreeOf = (inventory: Inventory__Output | null): number | null =>
   inventory !== null && inventory.diskTotalBytes > 0 ? inventory.diskFreeBytes : null;
 
-const BLOCKING = new Set(['DiskPressure', 'DockerDown', 'ClockSkew', 'AgentTooOld', 'Preflight', 'SuspectHost']);
+/** Neither an operator nor its host going down takes it out of service. */
+export const isInService = (row: Pick<MachineRow, 'intent' | 'hostDrainUntilMs'>): boolean =>
+  row.intent === 'active' && row.hostDrainUntilMs === null;
+
+/** Its containers are to leave. */
+export const isDraining = (row: Pick<MachineRow, 'intent' | 'hostDrainUntilMs'>): boolean =>
+  row.intent === 'draining' || row.hostDrainUntilMs !== null;
 
 /** May anything new be placed there (I5)? */
 export const isSchedulable = (machine: Machine): boolean =>
   machine.health === 'READY' &&
-  machine.row.intent === 'active' &&
+  isInService(machine.row) &&
   !machine.row.systemCordon &&
   blockingConditions(machine).length === 0;
 
 /** Conditions that keep new containers away. */
 export function blockingConditions(machine: Machine): readonly string[] {
-  return machine.conditions.filter((condition) => BLOCKING.has(condition));
+  return machine.conditions.filter((name) => conditionOf(name)?.blocks === true);
 }

@@ -7,20 +7,30 @@ import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import type { Hello__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
+import type {
+  Gpu__Output,
+  Hello__Output,
+  HostDrain__Output,
+  Inventory__Output,
+} from '#shared/protocol/generated/messages.ts';
 import type { Db } from '../store/db.ts';
 import type { MachineRow } from '../store/queries/machines.ts';
 import {
   expireJoinSecrets,
   insertMachine,
   joinMachine,
+  joinSecretState,
   listMachines,
   machineById,
+  machineKey,
   machinesById,
   machineVersions,
+  offerCredential,
   recordHello,
+  replaceCredentials,
   touchMachines,
   updateMachine,
+  useCredential,
 } from '../store/queries/machines.ts';
 import { getOrCreatePool } from '../store/queries/pools.ts';
 import type { ContainerBook } from '../containers/book.ts';
@@ -35,6 +45,14 @@ import type { Health, HealthEvent } from './state.ts';
 
 const JOIN_TOKEN_MS = 30 * 60_000;
 const TOUCH_EVERY_MS = 30_000;
+/** So long a credential counts beside its successor, which nobody has used yet. */
+const OLD_CREDENTIAL_MS = 5 * 60_000;
+
+const JOIN_REFUSALS = {
+  unknown: 'join token is of no machine here; create a machine for a new token',
+  expired: 'join token has expired; create a new machine for a new token',
+  replayed: 'join token was used already; create a new machine for a new token',
+} as const;
 
 export class Machines implements MachineService {
   readonly #db: Db;
@@ -50,6 +68,8 @@ export class Machines implements MachineService {
   #beforeReady: (machine: Machine) => Promise<void> = () => Promise.resolve();
   #refused = 0;
   readonly #seen = new Set<MachineId>();
+  /** Machines whose GPUs are not in their row as their agents told last. */
+  readonly #unwritten = new Set<MachineId>();
   #book: ContainerBook | undefined;
   #timer: NodeJS.Timeout | undefined;
 
@@ -166,14 +186,46 @@ export class Machines implements MachineService {
     if (differing.length > 0) await this.readAgain(differing, onSuperseded);
   }
 
-  /** With that credential version; made, or joined again, at another replica a moment ago, perhaps. */
+  /** With that credential version; made, joined or renewed at another replica a moment ago, perhaps. The first use of a new credential is the end of the one before. */
   async withCredential(id: MachineId, version: number): Promise<Machine | undefined> {
     const known = this.#machines.get(id);
-    if (known?.row.credentialVersion === version) return known;
-    const row = await machineById(this.#db, id);
-    if (row?.credentialVersion !== version) return undefined;
+    if (known !== undefined && this.#counts(known.row, version)) return known;
+    let row = await machineById(this.#db, id);
+    if (row?.credentialNext === version) {
+      row = (await useCredential(this.#db, id, version)) ?? (await machineById(this.#db, id));
+      this.#wrote(id);
+    }
+    if (row === undefined || !this.#counts(row, version)) return undefined;
     this.#learn(row);
     return this.#machines.get(id);
+  }
+
+  #counts(row: MachineRow, version: number): boolean {
+    const isOver = row.credentialNextAtMs !== null && this.#clock.nowMs() - row.credentialNextAtMs > OLD_CREDENTIAL_MS;
+    return row.credentialVersion === version && !isOver;
+  }
+
+  /** The version of a machine's next credential. @throws AppError `machine_not_found` */
+  offerCredential(id: MachineId): Promise<number> {
+    return this.#versionAfter(id, offerCredential(this.#db, id, this.#clock.nowMs()));
+  }
+
+  /** The version of a machine's only credential from now on. @throws AppError `machine_not_found` */
+  replaceCredentials(id: MachineId): Promise<number> {
+    return this.#versionAfter(id, replaceCredentials(this.#db, id));
+  }
+
+  async #versionAfter(id: MachineId, written: Promise<MachineRow | undefined>): Promise<number> {
+    const row = await written;
+    if (row === undefined) throw new AppError('machine_not_found', `machine ${id} does not exist any more`);
+    this.#learn(row);
+    this.#wrote(id);
+    return row.credentialNext ?? row.credentialVersion;
+  }
+
+  /** What a machine proves itself with; of deleted ones, too. */
+  keyOf(id: string): ReturnType<typeof machineKey> {
+    return machineKey(this.#db, id);
   }
 
   /** @returns true: the session here is not the machine's newest */
@@ -210,6 +262,10 @@ export class Machines implements MachineService {
 
   get(id: MachineId): Machine | undefined {
     return this.#machines.get(id);
+  }
+
+  get count(): number {
+    return this.#machines.size;
   }
 
   all(): Iterable<Machine> {
@@ -259,7 +315,7 @@ export class Machines implements MachineService {
     await this.expireJoins();
     return [...this.#machines.values()]
       .filter((machine) => machine.row.poolWorkspaceId === owner.workspaceId)
-      .map((machine) => viewOf(machine, this.capacity(machine)))
+      .map((machine) => viewOf(machine, this.capacity(machine), this.#clock.nowMs()))
       .sort((a, b) => a.poolName.localeCompare(b.poolName) || a.machineId.localeCompare(b.machineId));
   }
 
@@ -295,8 +351,9 @@ export class Machines implements MachineService {
     readonly hostname: string;
     readonly agentVersion: string;
   }): Promise<MachineRow> {
+    const secretHash = Buffer.from(sha256Hex(request.secret), 'hex');
     const row = await joinMachine(this.#db, {
-      secretHash: Buffer.from(sha256Hex(request.secret), 'hex'),
+      secretHash,
       nonce: request.nonce,
       fingerprint: request.fingerprint,
       publicKey: request.publicKey,
@@ -305,11 +362,12 @@ export class Machines implements MachineService {
       nowMs: this.#clock.nowMs(),
     });
     if (row === undefined) {
-      this.#metrics.joins.inc({ result: 'refused' });
-      throw new AppError(
-        'join_token_invalid',
-        'join token is invalid, expired or already used; create a new machine for a new token',
-      );
+      const state = await joinSecretState(this.#db, secretHash);
+      const result = state === undefined ? 'unknown' : state.joinedAtMs === null ? 'expired' : 'replayed';
+      this.#metrics.joins.inc({ result });
+      const { fingerprint, hostname } = request;
+      this.#log.warn({ result, machineId: state?.id, fingerprint, hostname }, 'join token refused');
+      throw new AppError('join_token_invalid', JOIN_REFUSALS[result]);
     }
     this.#metrics.joins.inc({ result: 'joined' });
     const machine = this.#machines.get(row.id);
@@ -328,9 +386,18 @@ export class Machines implements MachineService {
       inventory: hello.inventory ?? {},
       conditions: hello.conditions?.names ?? null,
       replica: this.#instance,
+      agentInstance: hello.instanceId,
+      hostDrainUntilMs: this.#untilOf(hello.hostDrain),
     });
     if (row === undefined) throw new AppError('machine_not_found', `machine ${machineId} does not exist any more`);
     const known = this.#machines.get(machineId);
+    if (row.contestedAtMs !== null && row.contestedAtMs !== known?.row.contestedAtMs) {
+      this.#metrics.disconnects.inc({ pool: row.poolName, reason: 'contested' });
+      this.#log.error(
+        { machineId, hostname: hello.inventory?.hostname, instanceId: hello.instanceId },
+        'two agents speak as this machine by turns: its identity was copied; delete the machine, and join its host anew',
+      );
+    }
     const machine: Machine = {
       row,
       health: (known && healthAfter(known.health, 'hello')) ?? 'RECONCILING',
@@ -412,6 +479,36 @@ export class Machines implements MachineService {
     machine.conditions = conditions;
     if (changed) this.#tell(machine);
     if (!isSame(machine.row.conditions)) void this.#writeConditions(machine);
+    if (this.#unwritten.has(machineId)) void this.#writeInventory(machine);
+  }
+
+  /** What its agent says of its GPUs between two hellos: a state changed, or the list of them. */
+  async devices(machineId: MachineId, sessionId: string, gpus: readonly Gpu__Output[]): Promise<void> {
+    const machine = this.#machines.get(machineId);
+    if (machine?.sessionId !== sessionId || machine.inventory === null) return;
+    if (isDeepStrictEqual(machine.inventory.gpus, gpus)) return;
+    const inventory = { ...machine.inventory, gpus: [...gpus] };
+    machine.inventory = inventory;
+    const bad = gpus.filter((gpu) => gpu.unhealthy).map(({ uuid, state, why }) => ({ uuid, state, why }));
+    this.#log[bad.length > 0 ? 'warn' : 'info']({ machineId, gpus: gpus.length, bad }, 'GPUs of a machine changed');
+    this.#tell(machine);
+    await this.#writeInventory(machine);
+  }
+
+  /** As `#writeConditions`. */
+  async #writeInventory(machine: Machine): Promise<void> {
+    const { inventory, row } = machine;
+    if (inventory === null) return;
+    this.#unwritten.add(row.id);
+    try {
+      if (await updateMachine(this.#db, row.id, { inventory, ifSessionEpoch: row.sessionEpoch })) {
+        machine.row = { ...machine.row, inventory };
+        this.#wrote(row.id);
+      }
+      if (machine.inventory === inventory) this.#unwritten.delete(row.id);
+    } catch (error) {
+      this.#log.warn({ err: error, machineId: row.id }, 'GPUs of a machine not written, trying again');
+    }
   }
 
   /** The leader may be another replica, which goes by the row. What could not be written is, with the next heartbeat. */
@@ -426,11 +523,28 @@ export class Machines implements MachineService {
     }
   }
 
-  /** What the operator wants of it, as written to its row. */
-  setIntent(machine: Machine, intent: string): void {
-    machine.row = { ...machine.row, intent };
-    this.#wrote(machine.row.id);
-    this.#tell(machine);
+  /** What was just written to its row, such as the operator's intent. */
+  setRow(machine: Machine, change: Partial<MachineRow>): void {
+    // A hello that came meanwhile has put another one in its place.
+    const present = this.#machines.get(machine.row.id) ?? machine;
+    present.row = { ...present.row, ...change };
+    this.#wrote(present.row.id);
+    this.#tell(present);
+  }
+
+  /** Its agent says that its host goes down, or stays after all. */
+  async hostDrain(machineId: MachineId, sessionId: string, said: HostDrain__Output): Promise<void> {
+    const machine = this.#machines.get(machineId);
+    if (machine?.sessionId !== sessionId) return;
+    const hostDrainUntilMs = this.#untilOf(said);
+    this.#log.info({ machineId, on: said.on, seconds: said.secondsLeft }, 'host of a machine goes down, or stays');
+    if (!(await updateMachine(this.#db, machineId, { hostDrainUntilMs, ifSessionEpoch: machine.row.sessionEpoch })))
+      return;
+    this.setRow(machine, { hostDrainUntilMs });
+  }
+
+  #untilOf(said: HostDrain__Output | null): number | null {
+    return said?.on === true ? this.#clock.nowMs() + said.secondsLeft * 1000 : null;
   }
 
   /** Deleted here: nothing of it counts any more, anywhere. */
@@ -445,6 +559,7 @@ export class Machines implements MachineService {
     if (machine === undefined) return;
     this.#machines.delete(id);
     this.#seen.delete(id);
+    this.#unwritten.delete(id);
     this.#tell(machine);
   }
 

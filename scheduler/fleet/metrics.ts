@@ -22,6 +22,7 @@ export class FleetMetrics {
   readonly unschedulable: Gauge<'reason'>;
   readonly drift: Counter<'resource'>;
   readonly guard: Gauge<'pool'>;
+  readonly ping: Histogram;
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -32,6 +33,12 @@ export class FleetMetrics {
       name: name('agent_sessions'),
       help: 'Control streams open here.',
       labelNames: ['protocol'],
+      registers,
+    });
+    this.ping = new Histogram({
+      name: name('agent_ping_duration_seconds'),
+      help: 'From a ping on a control stream to its answer.',
+      buckets: FAST_BUCKETS,
       registers,
     });
     this.messages = bounded(

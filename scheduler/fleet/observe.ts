@@ -127,7 +127,7 @@ function whenExited(
     case 'RUNNING':
     case 'DRAINING':
     case 'UNKNOWN':
-      return [{ event: observed.exitCode === 0 && !observed.oomKilled ? 'exit' : 'fail', change: endOf(observed) }];
+      return [{ event: endedWell(observed) ? 'exit' : 'fail', change: endOf(observed) }];
     case 'STOPPING':
     case 'PENDING':
     case 'STOPPED':
@@ -136,6 +136,10 @@ function whenExited(
       return [];
   }
 }
+
+/** One that was ended because its devices failed may well have exited as it was told to. */
+const endedWell = ({ exitCode, oomKilled, reason }: ObservedContainer__Output): boolean =>
+  exitCode === 0 && !oomKilled && reason !== 'gpu_fault';
 
 const unassigned = (startFailures: number): ContainerChange => ({
   machineId: null,

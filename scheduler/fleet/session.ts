@@ -2,7 +2,7 @@
 // Owned by links.ts. What must stay true: a message of an older epoch changes nothing; the agent creates nothing before `proceed`; revisions grow within the session.
 import { randomUUID } from 'node:crypto';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
-import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
@@ -13,12 +13,18 @@ import type {
   ControlToAgent,
   Hello__Output,
   ObservedContainer__Output,
+  PrepareImage,
   Refuse__Output,
+  Revoked,
+  Samples__Output,
   StatusReport__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
+import type { SecretValues } from '../secrets/service.ts';
+import type { ImageOrders } from '../images/orders.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Stranger } from './machine.ts';
+import { isInService } from './machine.ts';
 import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { assignmentOf } from './orders.ts';
@@ -47,6 +53,16 @@ export const SESSION_SETTINGS: SessionSettings = {
   helloWithinMs: 10_000,
 };
 
+/** Few machines are asked often; many share what one scheduler can hear: 500 pings and 50 heartbeats a second. Pure. */
+export function paced(settings: SessionSettings, machines: number): SessionSettings {
+  const perSecond = (rate: number): number => Math.ceil((machines / rate) * 1000);
+  return {
+    ...settings,
+    pingIntervalMs: Math.max(settings.pingIntervalMs, perSecond(500)),
+    heartbeatIntervalMs: Math.max(settings.heartbeatIntervalMs, perSecond(50)),
+  };
+}
+
 /** An assignment that was not acknowledged for so long is sent again. */
 const REPEAT_AFTER_MS = 5_000;
 /** Unsent control messages above this mean the agent does not read: the session ends. */
@@ -63,8 +79,16 @@ export interface SessionParts {
   readonly settings: SessionSettings;
   /** Anything of the container the dispatcher must know: it runs with so many slots. */
   readonly onRunning: (entry: BookEntry, slots: number) => void;
+  /** What the agent checks a revocation with. */
+  readonly installationKey: string;
   /** The attempts that a heartbeat names. */
+  readonly onSamples: (samples: Samples__Output) => void;
   readonly onHeartbeat: (live: readonly LiveReport[]) => void;
+  /** A workspace's secrets in the clear, for a container that may now be created. */
+  readonly secretsOf: (workspaceId: WorkspaceId, names: readonly string[]) => Promise<SecretValues>;
+  readonly images: Pick<ImageOrders, 'prepared'>;
+  /** A ping was answered after so long. */
+  readonly onPing: (ms: number) => void;
   readonly onEnd: (session: Session, reason: string) => void;
 }
 
@@ -78,6 +102,7 @@ export class Session {
   #revision = 0;
   #ended = false;
   #pingSeq = 0;
+  #pingedAtMs = 0;
   #answered = 0;
   #pingTimer: NodeJS.Timeout | undefined;
   #pongTimer: NodeJS.Timeout | undefined;
@@ -103,7 +128,9 @@ export class Session {
   #enqueue(message: ControlFromAgent__Output): void {
     if (this.#ended) return;
     if (message.message === 'pong') {
-      this.#answered = Math.max(this.#answered, message.pong?.seq ?? 0);
+      const seq = message.pong?.seq ?? 0;
+      if (seq === this.#pingSeq && seq > this.#answered) this.#parts.onPing(performance.now() - this.#pingedAtMs);
+      this.#answered = Math.max(this.#answered, seq);
       return;
     }
     this.#tail = this.#tail
@@ -123,11 +150,16 @@ export class Session {
     else if (message.ack) await this.#ack(message.ack);
     else if (message.refuse) await this.#refuse(message.refuse);
     else if (message.status) await this.#status(message.status);
+    else if (message.imagePrepared) this.#parts.images.prepared(message.imagePrepared);
+    else if (message.devices) await this.#parts.machines.devices(this.machineId, this.id, message.devices.gpus);
+    else if (message.hostDrain) await this.#parts.machines.hostDrain(this.machineId, this.id, message.hostDrain);
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes } = message.heartbeat;
       this.#parts.machines.heartbeat(this.machineId, this.id, conditions, diskFreeBytes);
+      this.#write({ heartbeatAck: { sentAtMs: message.heartbeat.sentAtMs, serverTimeMs: this.#parts.clock.nowMs() } });
       this.#parts.onHeartbeat(message.heartbeat.liveAttempts as unknown as readonly LiveReport[]);
-    } else if (message.goodbye)
+    } else if (message.samples) this.#parts.onSamples(message.samples);
+    else if (message.goodbye)
       this.end(`goodbye_${message.goodbye.reason === 'restarting' ? 'restarting' : 'shutdown'}`);
   }
 
@@ -136,8 +168,9 @@ export class Session {
     this.#greeted = true;
     clearTimeout(this.#helloTimer);
     this.agentInstance = hello.instanceId;
-    const { machines, settings, clock } = this.#parts;
+    const { machines, clock } = this.#parts;
     const machine = await machines.hello(this.machineId, this.id, hello);
+    const settings = paced(this.#parts.settings, machines.count);
     this.epoch = machine.row.sessionEpoch;
     if (this.#endedInHello()) return;
     this.#write({
@@ -148,6 +181,7 @@ export class Session {
         pingIntervalMs: settings.pingIntervalMs,
         heartbeatIntervalMs: settings.heartbeatIntervalMs,
         reconnectWindowMs: settings.reconnectWindowMs,
+        installationKey: this.#parts.installationKey,
       },
     });
     // What it runs was ordered through whichever replica it dialled before.
@@ -241,6 +275,7 @@ export class Session {
     const entry = book.get(observed.containerId as ContainerId);
     // Unknown or finished here, or another machine's: absent from the next snapshot, so its agent stops it.
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
+    entry.progress = observed.phase === 'pulling' ? observed.message : '';
     for (const step of stepsFor(entry.row, observed)) {
       await book.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
     }
@@ -260,14 +295,28 @@ export class Session {
       await book.transition(entry.row.id, 'revoke', { epoch: ack.epoch, change });
       return;
     }
+    const secrets = await this.#parts.secretsOf(entry.row.workspaceId, entry.spec.wire.secretNames ?? []);
     const moved = await book.transition(entry.row.id, 'ack', { epoch: ack.epoch });
     if (moved !== 'moved' && moved !== 'already') return;
-    this.#write({ proceed: { assignmentId: ack.assignmentId, containerId: ack.containerId, epoch: ack.epoch } });
+    if (secrets.kind !== 'values') {
+      const message =
+        secrets.kind === 'missing'
+          ? `secret ${secrets.names.join(', ')} was deleted: set it again, or deploy without it`
+          : `its secrets have more than ${secrets.mostBytes / 1024} KiB together: name fewer of them, or shorter ones`;
+      await book.transition(entry.row.id, 'fail', { epoch: ack.epoch, change: { reason: 'user_error', message } });
+      return;
+    }
+    const { assignmentId, containerId, epoch } = ack;
+    this.#write({ proceed: { assignmentId, containerId, epoch, secrets: { ...secrets.values } } });
+  }
+
+  prepareImage(order: PrepareImage): void {
+    this.#write({ prepareImage: order });
   }
 
   #takesWork(): boolean {
     const row = this.#parts.machines.get(this.machineId)?.row;
-    return row?.intent === 'active' && !row.systemCordon;
+    return row !== undefined && isInService(row) && !row.systemCordon;
   }
 
   async #refuse(refuse: Refuse__Output): Promise<void> {
@@ -329,6 +378,7 @@ export class Session {
     if (this.#pingSeq > this.#answered) return;
     this.#pingSeq += 1;
     const seq = this.#pingSeq;
+    this.#pingedAtMs = performance.now();
     this.#write({ ping: { seq } });
     this.#pongTimer = setTimeout(() => this.#judge(seq), this.#parts.settings.pongWithinMs);
     this.#pongTimer.unref();
@@ -353,10 +403,21 @@ export class Session {
     }
   }
 
+  /** Has the agent send its metrics page, which comes on a stream of its own. */
+  fetchMetrics(requestId: string): void {
+    this.#write({ fetchMetrics: { requestId } });
+  }
+
   /** A newer session of the same machine took over. */
   supersede(): void {
     this.#write({ superseded: {} });
     this.end('superseded');
+  }
+
+  /** The machine was deleted: its agent ends what it runs, and itself. */
+  revoke(revoked: Revoked): void {
+    this.#write({ revoked });
+    this.end('machine_deleted');
   }
 
   end(reason: string): void {

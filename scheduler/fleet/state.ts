@@ -40,10 +40,6 @@ export function intentAfter(from: string, event: IntentEvent): Intent | undefine
   return row?.[event];
 }
 
-const LOST_AFTER_MS = 90_000;
-/** Its agent said that it only restarts. */
-const LOST_AFTER_RESTARTING_MS = 180_000;
-
-/** How long a silent machine may take to come back before it counts as lost. */
-export const lostAfterMs = (goodbye: string | null): number =>
-  goodbye === 'restarting' ? LOST_AFTER_RESTARTING_MS : LOST_AFTER_MS;
+/** How long a silent machine may take to come back before it counts as lost: twice as long when its agent said that it only restarts. */
+export const lostAfterMs = (goodbye: string | null, afterMs: number): number =>
+  goodbye === 'restarting' ? 2 * afterMs : afterMs;

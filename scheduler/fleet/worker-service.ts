@@ -1,5 +1,5 @@
 // What the surfaces may ask of workers (a machine's schedulable capacity) and pools. `workspaceId` null: the shared pools' (admin); else that workspace's own.
-import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerView } from '../containers/container-view.ts';
 
 export interface Owner {
@@ -22,7 +22,25 @@ export interface WorkerView {
   readonly freeGpuCount: number;
   readonly buildVersion: string;
   readonly cordonRequested: boolean;
+  /** What its agent says is wrong with the machine. */
+  readonly conditions: readonly string[];
   readonly containers: readonly ContainerView[];
+  /** null: it neither drains nor has drained. */
+  readonly drain: DrainView | null;
+}
+
+export interface DrainView {
+  /** Containers there when it began. */
+  readonly total: number;
+  readonly remaining: number;
+  /** null: it is over. */
+  readonly deadlineAtMs: number | null;
+  /** What is still there: with tasks, waiting for its replacement (or its turn), on its way out, or on a machine that does not talk. */
+  readonly blockedBy: readonly {
+    readonly containerId: ContainerId;
+    readonly why: 'tasks' | 'replacement' | 'stopping' | 'machine_away';
+    readonly attempts: number;
+  }[];
 }
 
 export interface PoolView {
@@ -41,16 +59,26 @@ export interface PoolView {
   readonly readyMachines: number;
 }
 
-export type DeleteMachineOutcome = 'deleted' | 'not_found' | 'not_drained';
+export type DeleteMachineOutcome = 'deleted' | 'not_found' | 'not_drained' | 'forced';
+export type DeletePoolOutcome = 'deleted' | 'not_found' | 'occupied';
 
 export interface WorkerService {
   listWorkers(owner: Owner): readonly WorkerView[];
   /** No new containers there; what runs goes on. False: unknown worker, or another owner's. */
   cordon(owner: Owner, workerId: string): Promise<boolean>;
   uncordon(owner: Owner, workerId: string): Promise<boolean>;
-  /** Cordon, then have its containers leave: without attempts at once, the others when theirs have ended, at most 30 min. Answers at once. */
-  drain(owner: Owner, workerId: string): Promise<boolean>;
-  /** Needs PENDING, EXPIRED, LOST or drained. `poolName` empty: any. */
-  deleteMachine(owner: Owner, machineId: string, poolName: string): Promise<DeleteMachineOutcome>;
+  /**
+   * Cordon, then have its containers leave: without attempts at once, the others when theirs have ended, or at the deadline. Answers when the first are told to stop.
+   * @param deadlineMs - from now; 30 min when not given. Said again, the earlier end counts
+   */
+  drain(owner: Owner, workerId: string, deadlineMs?: number): Promise<boolean>;
+  /**
+   * Needs PENDING, EXPIRED, LOST or drained. `poolName` empty: any.
+   * @param force - in any state: everything there is told to stop now, and a minute later the machine is gone, whatever is left
+   */
+  deleteMachine(owner: Owner, machineId: string, poolName: string, force?: boolean): Promise<DeleteMachineOutcome>;
+  createPool(owner: Owner, name: string): Promise<void>;
+  /** Needs a pool without machines. */
+  deletePool(owner: Owner, name: string): Promise<DeletePoolOutcome>;
   listPools(owner: Owner): Promise<readonly PoolView[]>;
 }

@@ -1,28 +1,36 @@
 // Workers and pools as operators handle them: list, cordon, uncordon, drain, delete. Intent is written to the machine's row and survives everything; what drains is carried on by the leader,
 // woken by each attempt that ends and each container that goes. A drained machine is one without a live container.
-import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { endOnDeleted } from '../containers/deleted-machine.ts';
-import type { Book, BookEntry, ContainerBook } from '../containers/book.ts';
+import type { ContainerBook } from '../containers/book.ts';
 import { viewOf } from '../containers/book.ts';
-import type { SlotTable } from '../dispatch/slots.ts';
 import type { Db } from '../store/db.ts';
 import { deleteMachine, updateMachine } from '../store/queries/machines.ts';
-import { listPools } from '../store/queries/pools.ts';
+import type { MachineRow } from '../store/queries/machines.ts';
+import { deletePool, getOrCreatePool, listPools } from '../store/queries/pools.ts';
+import { gpuModelsOf, gpusOf } from './capacity.ts';
+import type { Drains } from './drains.ts';
+import { conditionsOf, blockingConditions, isInService } from './machine.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
 import { intentAfter } from './state.ts';
 import type { IntentEvent } from './state.ts';
-import type { DeleteMachineOutcome, Owner, PoolView, WorkerService, WorkerView } from './worker-service.ts';
+import type {
+  DeleteMachineOutcome,
+  DeletePoolOutcome,
+  Owner,
+  PoolView,
+  WorkerService,
+  WorkerView,
+} from './worker-service.ts';
 
 export interface WorkersParts {
   readonly db: Db;
   readonly machines: Machines;
   readonly book: ContainerBook;
-  /** The book as the leader writes it: what a drain makes of containers. */
-  readonly leaderBook: Pick<Book, 'transition'>;
-  readonly slots: SlotTable;
+  readonly drains: Drains;
   readonly clock: Clock;
   readonly log: Log;
   /** The leader's number; undefined while this replica does not lead. */
@@ -32,25 +40,25 @@ export interface WorkersParts {
 /** What still runs after this is handed back and stopped. */
 const DRAIN_DEADLINE_MS = 30 * 60_000;
 const LOOK_EVERY_MS = 1_000;
+/** So long may what is on a machine that is deleted by force take to stop. */
+const FORCED_AFTER_MS = 60_000;
 const MIB = 1024 * 1024;
 
 export class Workers implements WorkerService {
   readonly #parts: WorkersParts;
-  /** When each drain runs out; a scheduler that restarts gives it its whole time again. */
-  readonly #deadlines = new Map<MachineId, number>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(parts: WorkersParts) {
     this.#parts = parts;
     parts.book.onChange(({ entry, machineBefore }) => {
-      for (const id of [entry.row.machineId, machineBefore]) if (id !== null) this.#look(id);
+      for (const id of [entry.row.machineId, machineBefore]) if (id !== null) this.#lookSoon(id);
     });
-    parts.machines.onChange((machine) => this.#look(machine.row.id));
+    parts.machines.onChange((machine) => this.#lookSoon(machine.row.id));
   }
 
   start(): void {
     this.#timer = setInterval(() => {
-      for (const machine of this.#parts.machines.all()) this.#look(machine.row.id);
+      for (const machine of this.#parts.machines.all()) this.#lookSoon(machine.row.id);
     }, LOOK_EVERY_MS);
     this.#timer.unref();
   }
@@ -76,7 +84,6 @@ export class Workers implements WorkerService {
 
   #view(machine: Machine): WorkerView {
     const capacity = this.#parts.machines.capacity(machine);
-    const gpus = machine.inventory?.gpus ?? [];
     const containers = [...this.#parts.book.ofMachine(machine.row.id)].map(viewOf).filter((view) => view !== undefined);
     return {
       workerId: machine.row.id,
@@ -87,12 +94,14 @@ export class Workers implements WorkerService {
       freeCpuMillicores: Math.max(0, capacity.freeCpuMillicores),
       totalMemoryMib: Math.floor(capacity.totalMemoryBytes / MIB),
       freeMemoryMib: Math.max(0, Math.floor(capacity.freeMemoryBytes / MIB)),
-      gpu: gpus[0]?.model ?? '',
-      totalGpuCount: gpus.length,
-      freeGpuCount: gpus.length - capacity.leasedGpus.size,
+      gpu: gpuModelsOf(machine).join(','),
+      totalGpuCount: gpusOf(machine).length,
+      freeGpuCount: capacity.freeGpus,
       buildVersion: machine.row.agentVersion ?? '',
       cordonRequested: machine.row.intent !== 'active',
+      conditions: conditionsOf(machine, this.#parts.clock.nowMs()),
       containers,
+      drain: this.#parts.drains.progressOf(machine),
     };
   }
 
@@ -115,7 +124,9 @@ export class Workers implements WorkerService {
       available.reduce((total, worker) => total + pick(worker), 0);
     const inState = (status: string): number =>
       workers.reduce((total, worker) => total + worker.containers.filter((one) => one.status === status).length, 0);
-    const broken = machines.some((machine) => machine.health === 'LOST' || machine.health === 'SUSPECT');
+    const broken = machines.some(
+      (machine) => machine.health === 'LOST' || machine.health === 'SUSPECT' || blockingConditions(machine).length > 0,
+    );
     return {
       name,
       gpu: workers.find((worker) => worker.gpu !== '')?.gpu ?? '',
@@ -146,48 +157,78 @@ export class Workers implements WorkerService {
   async uncordon(owner: Owner, workerId: string): Promise<boolean> {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
-    this.#deadlines.delete(machine.row.id);
     await this.#intend(machine, 'uncordon');
     return true;
   }
 
-  /** Draining twice keeps the earlier deadline. */
-  async drain(owner: Owner, workerId: string): Promise<boolean> {
+  /** Said twice, the earlier deadline counts. */
+  async drain(owner: Owner, workerId: string, deadlineMs?: number): Promise<boolean> {
     const machine = this.#find(owner, workerId);
     if (machine === undefined) return false;
-    await this.#intend(machine, 'drain');
-    await this.#revokeUnacknowledged(machine);
-    this.#look(machine.row.id);
+    await this.#drain(machine, deadlineMs);
     return true;
   }
 
-  async deleteMachine(owner: Owner, machineId: string, poolName: string): Promise<DeleteMachineOutcome> {
+  async #drain(machine: Machine, deadlineMs?: number): Promise<void> {
+    const drain = this.#drainFrom(machine, deadlineMs);
+    if (machine.row.intent !== 'draining') await this.#intend(machine, 'drain', { drain });
+    else if (await updateMachine(this.#parts.db, machine.row.id, { drain, ifIntent: 'draining' }))
+      this.#parts.machines.setRow(machine, rowOf(drain));
+    await this.#revokeUnacknowledged(machine);
+    await this.#look(machine.row.id);
+  }
+
+  async deleteMachine(owner: Owner, machineId: string, poolName: string, force = false): Promise<DeleteMachineOutcome> {
     const machine = this.#find(owner, machineId);
     if (machine === undefined || (poolName !== '' && machine.row.poolName !== poolName)) return 'not_found';
     const removable = ['PENDING', 'EXPIRED', 'LOST'].includes(machine.health) || machine.row.intent === 'drained';
-    if (!removable) return 'not_drained';
-    if (!(await deleteMachine(this.#parts.db, machine.row.id))) return 'not_found';
+    if (removable) return (await this.#delete(machine)) ? 'deleted' : 'not_found';
+    if (!force) return 'not_drained';
+    const deleteAtMs = machine.row.deleteAtMs ?? this.#parts.clock.nowMs() + FORCED_AFTER_MS;
+    if (!(await updateMachine(this.#parts.db, machine.row.id, { deleteAtMs }))) return 'not_found';
+    this.#parts.machines.setRow(machine, { deleteAtMs });
+    await this.#drain(machine, 0);
+    return 'forced';
+  }
+
+  async #delete(machine: Machine): Promise<boolean> {
+    if (!(await deleteMachine(this.#parts.db, machine.row.id))) return false;
     for (const entry of [...this.#parts.book.ofMachine(machine.row.id)]) {
       await endOnDeleted(this.#parts.book, entry.row);
     }
     this.#parts.machines.deleted(machine.row.id);
-    this.#deadlines.delete(machine.row.id);
     this.#parts.log.info({ machineId: machine.row.id }, 'machine deleted');
-    return 'deleted';
+    return true;
   }
 
-  /** What the table does not list changes nothing: it is that already, or further. @param fence - of the leader's own steps, which an operator's word meanwhile overrides */
-  async #intend(machine: Machine, event: IntentEvent, fence?: number): Promise<void> {
+  async createPool(owner: Owner, name: string): Promise<void> {
+    await getOrCreatePool(this.#parts.db, { name, workspaceId: owner.workspaceId, cpuOvercommit: 1 });
+  }
+
+  async deletePool(owner: Owner, name: string): Promise<DeletePoolOutcome> {
+    const outcome = await deletePool(this.#parts.db, name, owner.workspaceId);
+    return outcome === 'missing' ? 'not_found' : outcome;
+  }
+
+  /** What the table does not list changes nothing: it is that already, or further. @param options - `fence`: of the leader's own steps, which an operator's word meanwhile overrides */
+  async #intend(
+    machine: Machine,
+    event: IntentEvent,
+    options: { readonly fence?: number; readonly drain?: { readonly deadlineMs: number; readonly total: number } } = {},
+  ): Promise<void> {
     const before = machine.row.intent;
     const intent = intentAfter(before, event);
     if (intent === undefined) return;
     const { id } = machine.row;
-    if (fence === undefined) await updateMachine(this.#parts.db, id, { intent });
-    else if (!(await updateMachine(this.#parts.db, id, { intent, ifIntent: before, fence }))) {
+    const { fence, drain } = options;
+    // A drain that is over keeps what it began with, for whoever looks later.
+    const change = { intent, ...(drain !== undefined || event === 'uncordon' ? { drain: drain ?? null } : {}) };
+    if (fence === undefined) await updateMachine(this.#parts.db, id, change);
+    else if (!(await updateMachine(this.#parts.db, id, { ...change, ifIntent: before, fence }))) {
       this.#parts.log.info({ machineId: id, event, fence }, 'a step of a drain is refused: superseded');
       return;
     }
-    this.#parts.machines.setIntent(machine, intent);
+    this.#parts.machines.setRow(machine, { intent, ...(change.drain === undefined ? {} : rowOf(change.drain)) });
     this.#parts.log.info({ machineId: machine.row.id, intent }, 'intent of a machine changed');
   }
 
@@ -205,32 +246,30 @@ export class Workers implements WorkerService {
   // ---- draining -------------------------------------------------------------------------------------------------------------------
 
   /** One step for one machine; repeated whenever something there changes. */
-  #look(machineId: MachineId): void {
-    const { machines, clock } = this.#parts;
+  async #look(machineId: MachineId): Promise<void> {
+    const { machines, clock, drains } = this.#parts;
     const machine = machines.get(machineId);
     const fence = this.#parts.fence();
     if (machine === undefined || fence === undefined) return;
-    if (machine.row.intent === 'drained' && this.#isOccupied(machine)) {
+    const { intent, deleteAtMs } = machine.row;
+    if (deleteAtMs !== null && (clock.nowMs() >= deleteAtMs || !this.#isOccupied(machine))) {
+      await this.#delete(machine);
+      return;
+    }
+    if (intent === 'drained' && this.#isOccupied(machine)) {
       this.#parts.log.warn({ machineId }, 'a live container on a drained machine: draining it again');
-      this.#intendLater(machine, 'found_live', fence);
+      await this.#intend(machine, 'found_live', { fence, drain: this.#drainFrom(machine) });
+    } else if (intent === 'draining' && machine.health === 'READY' && !this.#isOccupied(machine)) {
+      await this.#intend(machine, 'emptied', { fence });
     }
-    if (machine.row.intent !== 'draining') {
-      // Uncordoned, perhaps through another replica: the next drain has its whole time.
-      this.#deadlines.delete(machineId);
-      return;
-    }
-    const nowMs = clock.nowMs();
-    const deadlineMs = this.#deadlines.get(machineId) ?? nowMs + DRAIN_DEADLINE_MS;
-    this.#deadlines.set(machineId, deadlineMs);
-    const entries = [...this.#parts.book.ofMachine(machineId)];
-    if (machine.health === 'READY' && !this.#isOccupied(machine)) {
-      this.#deadlines.delete(machineId);
-      this.#intendLater(machine, 'emptied', fence);
-      return;
-    }
-    // What its containers do is known to the replica that has its link: that one stops them when they are idle.
-    const isElsewhere = machine.health === 'READY' && machine.sessionId === undefined;
-    for (const entry of entries) this.#leave(entry, nowMs >= deadlineMs, isElsewhere);
+    await drains.look(machine);
+  }
+
+  /** Looked at again every second, so what could not be done is no more than said. */
+  #lookSoon(machineId: MachineId): void {
+    this.#look(machineId).catch((error: unknown) =>
+      this.#parts.log.warn({ err: error, machineId }, 'a drain could not go on, trying again'),
+    );
   }
 
   /** By what the rows place there, and by what its agent has besides (I16). */
@@ -238,34 +277,17 @@ export class Workers implements WorkerService {
     return machine.strangers.size > 0 || [...this.#parts.book.ofMachine(machine.row.id)].length > 0;
   }
 
-  #intendLater(machine: Machine, event: IntentEvent, fence: number): void {
-    void this.#intend(machine, event, fence).catch((error: unknown) =>
-      this.#parts.log.warn({ err: error, machineId: machine.row.id, event }, 'intent not written, trying again'),
-    );
-  }
-
-  /** No new attempts; stopped once it has none, or at the deadline. */
-  #leave(entry: BookEntry, isLate: boolean, isElsewhere: boolean): void {
-    const { slots } = this.#parts;
-    const { state, id } = entry.row;
-    if (state === 'RUNNING' || state === 'DRAINING') {
-      slots.leave(id);
-      const busy = isElsewhere || (slots.get(id)?.inFlight ?? 0) > 0;
-      if (busy && !isLate) {
-        if (state === 'RUNNING') this.#move(id, 'drain');
-        return;
-      }
-    }
-    if (state === 'STARTING' || state === 'RUNNING' || state === 'DRAINING') {
-      this.#move(id, 'stop');
-    }
-  }
-
-  /** Looked at again every second, so one that could not be written is no more than said. */
-  #move(id: ContainerId, event: 'drain' | 'stop'): void {
-    this.#parts.leaderBook.transition(id, event, { change: { reason: 'drained' } }).catch((error: unknown) => {
-      this.#parts.log.warn({ err: error, containerId: id }, 'a container could not be drained, trying again');
-    });
+  #drainFrom(
+    machine: Machine,
+    deadlineMs = DRAIN_DEADLINE_MS,
+  ): { readonly deadlineMs: number; readonly total: number } {
+    const untilMs = this.#parts.clock.nowMs() + deadlineMs;
+    const now = [...this.#parts.book.ofMachine(machine.row.id)].length;
+    const isOn = machine.row.intent === 'draining';
+    return {
+      deadlineMs: isOn ? Math.min(machine.row.drainDeadlineAtMs ?? untilMs, untilMs) : untilMs,
+      total: isOn ? (machine.row.drainTotal ?? now) : now,
+    };
   }
 
   *#owned(owner: Owner): Iterable<Machine> {
@@ -282,6 +304,13 @@ export class Workers implements WorkerService {
 
 /** available = READY and active; pending = never READY yet; disabled = everything else. */
 function workerStatus(machine: Machine): WorkerView['status'] {
-  if (machine.health === 'READY' && machine.row.intent === 'active') return 'available';
+  if (machine.health === 'READY' && isInService(machine.row)) return 'available';
   return machine.row.joinedAtMs === null || machine.row.lastSeenAtMs === null ? 'pending' : 'disabled';
 }
+
+const rowOf = (
+  drain: { readonly deadlineMs: number; readonly total: number } | null,
+): Pick<MachineRow, 'drainDeadlineAtMs' | 'drainTotal'> => ({
+  drainDeadlineAtMs: drain?.deadlineMs ?? null,
+  drainTotal: drain?.total ?? null,
+});

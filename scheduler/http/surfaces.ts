@@ -1,5 +1,6 @@
 // Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. main.ts
 // calls createSurfaces with the services and gets a server to start and stop.
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { FastifyInstance } from 'fastify';
 import type { Clock } from '#shared/clock.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
@@ -15,17 +16,21 @@ import type { Targets } from '../deployments/targets.ts';
 import { Volumes } from '../deployments/volumes.ts';
 import type { MachineService } from '../fleet/machine-service.ts';
 import type { WorkerService } from '../fleet/worker-service.ts';
+import type { Usage } from '../fleet/usage.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { Tenants } from '../identity/tenants.ts';
 import type { Tokens } from '../identity/tokens.ts';
+import type { ImageOrders } from '../images/orders.ts';
 import type { LogReads } from '../logs/log-service.ts';
 import type { Objects } from '../objects/service.ts';
 import { allOperations } from '../operations/index.ts';
 import type { Bootstrap } from '../operations/auth.ts';
 import type { AgentUpstream } from '../operations/machines.ts';
+import type { Releases } from '../ops/releases.ts';
 import { Readiness } from '../ops/health.ts';
 import type { HealthChecks } from '../ops/health.ts';
 import { openApiDocument } from '../ops/openapi.ts';
+import type { Secrets } from '../secrets/service.ts';
 import type { Db } from '../store/db.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 import type { TaskActions } from '../tasks/task-actions.ts';
@@ -33,7 +38,10 @@ import type { TaskService } from '../tasks/task-service.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { registerInvoke } from './invoke/invoke.ts';
+import { registerDiscovery } from './ops/discovery.ts';
+import type { DiscoveryParts } from './ops/discovery.ts';
 import { registerHealth } from './ops/health-page.ts';
+import { registerInstall } from './ops/install.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
 import { registerUpload } from './ops/upload.ts';
 import { originReader } from './origin.ts';
@@ -44,6 +52,7 @@ import { explainRoute } from './rest/explain.ts';
 import type { Explains } from './rest/explain.ts';
 import { readLogs } from './rest/logs.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
+import { secretRoutes } from './rest/secrets.ts';
 import { cancelTasks, listTasks, readTask } from './rest/tasks.ts';
 import { currentWorkspace, workspaceRoutes } from './rest/workspace.ts';
 import { createHttpServer } from './server.ts';
@@ -58,6 +67,8 @@ export interface SurfaceSettings {
   readonly maxInvokeBodyBytes: number;
   /** `LONGSHORE_METRICS_TOKEN` */
   readonly metricsToken: string | null;
+  /** `LONGSHORE_VOLUME_DRIVER` */
+  readonly volumeDriver: VolumeDriverName;
   /** The release, for the API description. */
   readonly version: string;
 }
@@ -75,6 +86,7 @@ export interface SurfaceParts {
   readonly bootstrap: Bootstrap;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;
+  readonly secrets: Secrets;
   readonly targets: Targets;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
   readonly tasks: TaskService;
@@ -82,11 +94,17 @@ export interface SurfaceParts {
   /** Tasks in a queue that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
   readonly containers: ContainerReads;
+  /** What containers use now. */
+  readonly usage: Pick<Usage, 'of'>;
+  /** What Prometheus finds and reads of the fleet. */
+  readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
   readonly containerActions: ContainerActions;
   readonly deploymentEffects: DeploymentEffects;
+  readonly images: Pick<ImageOrders, 'resolve'>;
   readonly workers: WorkerService;
   readonly machines: MachineService;
   readonly agentUpstream: AgentUpstream;
+  readonly releases: Pick<Releases, 'installer' | 'open'>;
   readonly logs: LogReads;
   readonly explains: Explains;
   /** What readiness asks: `database`, `redis`. */
@@ -102,8 +120,13 @@ export interface Surfaces {
 export function createSurfaces(parts: SurfaceParts): Surfaces {
   const { db, targets, deploymentEffects: effects } = parts;
   const limits = parts.limitsOf === undefined ? {} : { limitsOf: parts.limitsOf };
-  const stubs = new Stubs({ db, volumes: new Volumes(db), ...limits });
-  const deployments = new Deployments({ db, stubs, targets, effects, ...limits });
+  const stubs = new Stubs({
+    db,
+    volumes: new Volumes(db, parts.settings.volumeDriver),
+    secrets: parts.secrets,
+    ...limits,
+  });
+  const deployments = new Deployments({ db, stubs, targets, effects, images: parts.images, ...limits });
   const server = createHttpServer({
     log: parts.log,
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
@@ -143,9 +166,10 @@ function registerAll(
       taskActions: parts.taskActions,
       containers: parts.containers,
       containerActions: parts.containerActions,
+      usage: parts.usage,
       workers: parts.workers,
       tokens: parts.tokens,
-      volumes: new Volumes(db),
+      volumes: new Volumes(db, settings.volumeDriver),
       signingKeyOf: async (workspaceId) => {
         const workspace = await directory.workspace(workspaceId);
         return workspace === undefined ? undefined : parts.signingKeyOf(workspace);
@@ -170,6 +194,7 @@ function registerAll(
       listApps(directory),
       readLogs(parts.logs),
       explainRoute(parts.explains),
+      ...secretRoutes(parts.secrets),
       ...deploymentRoutes({ directory, deployments, urls, originOf }),
     ];
     const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
@@ -197,7 +222,10 @@ function registerAll(
   });
 
   registerHealth(app, { readiness: new Readiness(parts.checks), isDraining: state.isDraining });
-  registerMetrics(app, { registry: parts.registry, authenticator, metricsToken: settings.metricsToken });
+  registerInstall(app, parts.releases);
+  const readers = { authenticator, metricsToken: settings.metricsToken };
+  registerMetrics(app, { ...readers, registry: parts.registry });
+  registerDiscovery(app, { ...readers, ...parts.discovery, baseUrlOf: (request) => originOf(request).baseUrl });
   registerOpenApi(app, settings.version);
 }
 

@@ -2,9 +2,11 @@
 import { randomUUID } from 'node:crypto';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { signClaims, verifiedClaims } from './jwt.ts';
+import type { MachineSigner } from '../fleet/credentials.ts';
 import type { SigningKeys } from './jwt.ts';
 
 export const MACHINE_CREDENTIAL_LIFE_MS = 3_600_000;
+const CHALLENGE_LIFE_MS = 60_000;
 
 export interface MachineCredential {
   readonly text: string;
@@ -43,4 +45,25 @@ export async function verifyMachineCredential(
   const { sub, ver, exp } = claims;
   if (sub === undefined || typeof ver !== 'number' || exp === undefined) return null;
   return { machineId: sub as MachineId, version: ver, expiresAtMs: exp * 1000 };
+}
+
+/** What the links need of the installation's key. */
+export function machineSigner(keys: SigningKeys): MachineSigner {
+  return {
+    verify: (text) => verifyMachineCredential(keys, text),
+    issue: (machineId, version) => issueMachineCredential(keys, machineId, version),
+    challenge: (machineId) =>
+      signClaims(
+        keys,
+        { typ: 'challenge' },
+        { id: randomUUID(), subject: machineId, nowMs: Date.now(), lifeMs: CHALLENGE_LIFE_MS },
+      ),
+    isChallenge: async (text, machineId) => {
+      const claims = await verifiedClaims(keys, text, Date.now());
+      return claims?.['typ'] === 'challenge' && claims.sub === machineId;
+    },
+    revoke: (machineId) =>
+      signClaims(keys, { typ: 'revoked' }, { id: randomUUID(), subject: machineId, nowMs: Date.now() }),
+    publicKey: keys.publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
+  };
 }

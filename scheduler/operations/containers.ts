@@ -9,19 +9,21 @@ import {
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerActions } from '../containers/container-actions.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
+import type { ContainerUsage, Usage } from '../fleet/usage.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-export function listContainers(containers: Pick<ContainerReads, 'list'>): Operation {
+export function listContainers(containers: Pick<ContainerReads, 'list'>, usage: Pick<Usage, 'of'>): Operation {
   return operation({
     name: 'ListContainers',
     http: 'GET /containers',
     scope: 'any',
     request: ListContainersRequest,
     response: ListContainersResponse,
-    handle: (caller) => {
+    handle: async (caller) => {
       // The administrator sees those of every workspace.
       const found = containers.list(caller.isAdmin ? null : caller.workspaceId);
+      const used = await usage.of(found.flatMap(({ machineId }) => machineId ?? []));
       const newestFirst = found.toSorted((a, b) => (b.scheduledAtMs ?? Infinity) - (a.scheduledAtMs ?? Infinity) || 0);
       return {
         ok: true,
@@ -37,10 +39,17 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>): Operat
           workerId: container.machineId ?? '',
           machineId: container.machineId ?? '',
           deploymentId: container.deploymentId ?? '',
+          usage: usageOf(used.get(container.containerId)),
         })),
       };
     },
   });
+}
+
+function usageOf(usage: ContainerUsage | undefined) {
+  if (usage === undefined) return null;
+  const { sampledAtMs, ...numbers } = usage;
+  return { ...numbers, sampledAt: timestampOf(sampledAtMs) };
 }
 
 /** The administrator stops those of every workspace. */

@@ -14,6 +14,7 @@ import type { Tokens } from '../identity/tokens.ts';
 import type { Objects } from '../objects/service.ts';
 import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
+import type { Usage } from '../fleet/usage.ts';
 import { authorize, signPayload } from './auth.ts';
 import type { Bootstrap, SigningKeyReader } from './auth.ts';
 import { checkpointContainer, listContainers, stopContainer } from './containers.ts';
@@ -26,7 +27,15 @@ import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
 import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
 import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
 import { getOrCreateVolume } from './volumes.ts';
-import { cordonWorker, drainWorker, listPools, listWorkers, uncordonWorker } from './workers.ts';
+import {
+  cordonWorker,
+  drainWorker,
+  createPool,
+  deletePool,
+  listPools,
+  listWorkers,
+  uncordonWorker,
+} from './workers.ts';
 import { exportWorkspaceConfig } from './workspace.ts';
 
 export interface OperationParts {
@@ -40,6 +49,7 @@ export interface OperationParts {
   readonly tasks: Pick<TaskService, 'list'>;
   readonly taskActions: TaskActions;
   readonly containers: Pick<ContainerReads, 'list'>;
+  readonly usage: Pick<Usage, 'of'>;
   readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
   readonly workers: WorkerService;
   readonly tokens: Pick<Tokens, 'list' | 'issue' | 'toggle' | 'remove'>;
@@ -69,7 +79,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     startTask(parts.taskActions),
     endTask(parts.taskActions),
     stopTasks(parts.taskActions),
-    listContainers(parts.containers),
+    listContainers(parts.containers, parts.usage),
     stopContainer(parts.containerActions),
     checkpointContainer(),
     createMachine(parts.machines, parts.agentUpstream),
@@ -80,6 +90,8 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     uncordonWorker(parts.workers),
     drainWorker(parts.workers),
     listPools(parts.workers),
+    createPool(parts.workers),
+    deletePool(parts.workers),
     listTokens(parts.tokens),
     createToken(parts.tokens),
     toggleToken(parts.tokens),

@@ -1,4 +1,5 @@
 import { Done, timestampOf } from '#shared/api/fields.ts';
+import { GPU_MODELS, gpuMatches } from '#shared/domain/gpus.ts';
 import {
   CreateMachineRequest,
   CreateMachineResponse,
@@ -7,7 +8,7 @@ import {
   ListMachinesResponse,
 } from '#shared/api/machines.ts';
 import type { Machine } from '#shared/api/machines.ts';
-import { GPU_MODELS } from '../deployments/gpus.ts';
+
 import { DEFAULT_LIMITS } from '../deployments/normalise.ts';
 import type { CreatedMachine, MachineService, MachineView } from '../fleet/machine-service.ts';
 import type { WorkerService } from '../fleet/worker-service.ts';
@@ -28,6 +29,11 @@ export interface AgentUpstream {
 /** The administrator works on shared pools, everybody else on their workspace's own. */
 export const ownerOf = (caller: Caller) => ({ workspaceId: caller.isAdmin ? null : caller.workspaceId });
 const POOL_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+const BAD_POOL_NAME = 'must be letters, digits, dot, dash or underscore, at most 63, and begin with a letter or digit';
+
+/** Why a pool cannot be called that, or undefined. @param field - as the request calls it */
+export const poolNameProblem = (field: string, name: string): string | undefined =>
+  POOL_NAME.test(name) ? undefined : `${field} ${BAD_POOL_NAME}`;
 
 export function createMachine(machines: Pick<MachineService, 'create'>, upstream: AgentUpstream): Operation {
   return operation({
@@ -38,9 +44,8 @@ export function createMachine(machines: Pick<MachineService, 'create'>, upstream
     response: CreateMachineResponse,
     handle: async (caller, request, origin) => {
       const poolName = request.poolName === '' ? 'default' : request.poolName;
-      if (!POOL_NAME.test(poolName)) {
-        const errMsg =
-          'poolName must be letters, digits, dot, dash or underscore, at most 63, and begin with a letter or digit';
+      const errMsg = poolNameProblem('poolName', poolName);
+      if (errMsg !== undefined) {
         return {
           ok: false,
           errMsg,
@@ -87,8 +92,10 @@ export function listMachines(
       const wanted = all
         .filter((machine) => request.poolName === '' || machine.poolName === request.poolName)
         .toSorted((a, b) => compare(a.poolName, b.poolName) || compare(a.machineId, b.machineId));
-      const offered = new Set(all.filter((machine) => machine.status === 'available').map((machine) => machine.gpu));
-      const gpus = Object.fromEntries(GPU_MODELS.map((model) => [model, offered.has(model)]));
+      const offered = all.filter((machine) => machine.status === 'available').flatMap((machine) => machine.gpuModels);
+      const gpus = Object.fromEntries(
+        GPU_MODELS.map((name) => [name, offered.some((model) => gpuMatches(model, [name]))]),
+      );
       return {
         ok: true,
         errMsg: '',
@@ -110,7 +117,11 @@ export function deleteMachine(workers: Pick<WorkerService, 'deleteMachine'>): Op
     request: DeleteMachineRequest,
     response: Done,
     handle: async (caller, request) => {
-      switch (await workers.deleteMachine(ownerOf(caller), request.machineId, request.poolName)) {
+      if (request.force && !caller.isAdmin)
+        return { ok: false, errMsg: 'force is for the administrator: drain it first' };
+      const { machineId, poolName, force } = request;
+      switch (await workers.deleteMachine(ownerOf(caller), machineId, poolName, force)) {
+        case 'forced':
         case 'deleted':
           return { ok: true, errMsg: '' };
         case 'not_found':
@@ -153,6 +164,7 @@ const EMPTY_MACHINE: Machine = {
   machineMetrics: null,
   userData: '',
   ssh: null,
+  conditions: [],
 };
 
 const newMachine = (made: CreatedMachine): Machine => ({
@@ -168,13 +180,14 @@ const listedMachine = (view: MachineView): Machine => ({
   id: view.machineId,
   cpu: view.cpuMillicores,
   memory: view.memoryMib,
-  gpu: view.gpu,
+  gpu: view.gpuModels.join(','),
   gpuCount: view.gpuCount,
   status: view.status,
   poolName: view.poolName,
   lastKeepalive: timestampOf(view.lastSeenAtMs) ?? '',
   created: timestampOf(view.createdAtMs) ?? '',
   agentVersion: view.agentVersion,
+  conditions: [...view.conditions],
   machineMetrics: {
     totalCpuAvailable: view.freeCpuMillicores,
     totalMemoryAvailable: view.freeMemoryMib,
@@ -182,7 +195,7 @@ const listedMachine = (view: MachineView): Machine => ({
     memoryUtilizationPct: 0,
     workerCount: view.status === 'pending' ? 0 : 1,
     containerCount: view.containerCount,
-    freeGpuCount: 0,
+    freeGpuCount: view.freeGpuCount,
     cacheUsagePct: 0,
     cacheCapacity: 0,
     cacheMemoryUsage: 0,

@@ -9,7 +9,7 @@ import {
 import { kindOf } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import { urlTargetOf } from '../deployments/deployments.ts';
-import type { Deployments } from '../deployments/deployments.ts';
+import type { DeployOutcome, Deployments } from '../deployments/deployments.ts';
 import type { Stubs } from '../deployments/stubs.ts';
 import { invokeUrl, pathUrl } from '../deployments/urls.ts';
 import type { UrlSettings } from '../deployments/urls.ts';
@@ -35,7 +35,22 @@ export function getOrCreateStub(stubs: Stubs): Operation {
   });
 }
 
-/** The answer has no field for a text; why it was refused is in the log. */
+type Refused = Extract<DeployOutcome, { kind: 'refused' }>;
+
+function refusalText(refused: Refused): string {
+  switch (refused.why) {
+    case 'stub_not_found':
+      return 'stub not found';
+    case 'empty_name':
+      return 'name must hold a letter or digit, and at most 255 characters';
+    case 'no_code':
+      return 'the code of the stub was not uploaded: put its object again';
+    case 'image':
+      return refused.text;
+  }
+}
+
+/** Why it was refused is in `errMsg`, a field of ours, and in the log. */
 export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log): Operation {
   return operation({
     name: 'DeployStub',
@@ -47,11 +62,11 @@ export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log
       const outcome = await deployments.deploy(caller, request.stubId, request.name);
       if (outcome.kind === 'refused') {
         log.info({ stubId: request.stubId, why: outcome.why }, 'deploy refused');
-        return { ok: false, deploymentId: '', version: 0, invokeUrl: '' };
+        return { ok: false, errMsg: refusalText(outcome), deploymentId: '', version: 0, invokeUrl: '' };
       }
       const { deployment, stub } = outcome;
       const url = invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls);
-      return { ok: true, deploymentId: deployment.id, version: deployment.version, invokeUrl: url };
+      return { ok: true, errMsg: '', deploymentId: deployment.id, version: deployment.version, invokeUrl: url };
     },
   });
 }

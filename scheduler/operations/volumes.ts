@@ -13,7 +13,7 @@ export function getOrCreateVolume(volumes: Pick<Volumes, 'getOrCreate'>, directo
     request: GetOrCreateVolumeRequest,
     response: GetOrCreateVolumeResponse,
     handle: async (caller, request) => {
-      const outcome = await volumes.getOrCreate(caller, request.name);
+      const outcome = await volumes.getOrCreate(caller, request.name, request.driver);
       if (outcome.kind === 'refused') return { ok: false, volume: null, error: outcome.text };
       const { volume } = outcome;
       return {

@@ -2,16 +2,21 @@ import { Done, timestampOf } from '#shared/api/fields.ts';
 import {
   ListPoolsRequest,
   ListPoolsResponse,
+  DrainWorkerRequest,
   ListWorkersRequest,
   ListWorkersResponse,
   OneWorkerRequest,
+  PoolRequest,
 } from '#shared/api/workers.ts';
 import type { Pool, Worker } from '#shared/api/workers.ts';
 import type { Owner, PoolView, WorkerService, WorkerView } from '../fleet/worker-service.ts';
 import { filterValues, limitOf } from './list-rules.ts';
-import { ownerOf } from './machines.ts';
+import { ownerOf, poolNameProblem } from './machines.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
+
+/** A week: what waits longer is better stopped by hand. */
+const MAX_DRAIN_SECONDS = 7 * 24 * 3600;
 
 export function listWorkers(workers: Pick<WorkerService, 'listWorkers'>): Operation {
   return operation({
@@ -34,8 +39,23 @@ export const uncordonWorker = (workers: Pick<WorkerService, 'uncordon'>): Operat
   workerVerb('UncordonWorker', 'uncordon', (owner, id) => workers.uncordon(owner, id));
 
 /** Answers once stops are requested; containers that serve get their replacement first. */
-export const drainWorker = (workers: Pick<WorkerService, 'drain'>): Operation =>
-  workerVerb('DrainWorker', 'drain', (owner, id) => workers.drain(owner, id));
+export function drainWorker(workers: Pick<WorkerService, 'drain'>): Operation {
+  return operation({
+    name: 'DrainWorker',
+    http: 'POST /workers/{workerId}/drain',
+    scope: 'full',
+    request: DrainWorkerRequest,
+    response: Done,
+    handle: async (caller, { workerId, deadlineSeconds }) => {
+      if (deadlineSeconds !== null && deadlineSeconds > MAX_DRAIN_SECONDS)
+        return { ok: false, errMsg: `deadlineSeconds must be from 0 to ${MAX_DRAIN_SECONDS}` };
+      const deadlineMs = deadlineSeconds === null ? undefined : deadlineSeconds * 1000;
+      return (await workers.drain(ownerOf(caller), workerId, deadlineMs))
+        ? { ok: true, errMsg: '' }
+        : { ok: false, errMsg: `worker not found: ${workerId}` };
+    },
+  });
+}
 
 function workerVerb(name: string, verb: string, act: (owner: Owner, workerId: string) => Promise<boolean>): Operation {
   return operation({
@@ -48,6 +68,43 @@ function workerVerb(name: string, verb: string, act: (owner: Owner, workerId: st
       (await act(ownerOf(caller), workerId))
         ? { ok: true, errMsg: '' }
         : { ok: false, errMsg: `worker not found: ${workerId}` },
+  });
+}
+
+/** One that is there already is made. */
+export function createPool(workers: Pick<WorkerService, 'createPool'>): Operation {
+  return operation({
+    name: 'CreatePool',
+    http: 'POST /pools',
+    scope: 'full',
+    request: PoolRequest,
+    response: Done,
+    handle: async (caller, { name }) => {
+      const problem = poolNameProblem('name', name);
+      if (problem !== undefined) return { ok: false, errMsg: problem };
+      await workers.createPool(ownerOf(caller), name);
+      return { ok: true, errMsg: '' };
+    },
+  });
+}
+
+export function deletePool(workers: Pick<WorkerService, 'deletePool'>): Operation {
+  return operation({
+    name: 'DeletePool',
+    http: 'DELETE /pools/{name}',
+    scope: 'full',
+    request: PoolRequest,
+    response: Done,
+    handle: async (caller, { name }) => {
+      switch (await workers.deletePool(ownerOf(caller), name)) {
+        case 'deleted':
+          return { ok: true, errMsg: '' };
+        case 'not_found':
+          return { ok: false, errMsg: 'pool not found' };
+        case 'occupied':
+          return { ok: false, errMsg: 'pool must have no machines: delete them first' };
+      }
+    },
   });
 }
 
@@ -108,9 +165,19 @@ const workerRecord = (view: WorkerView): Worker => ({
   runtime: '',
   poolSelector: '',
   cordonRequested: view.cordonRequested,
+  drain:
+    view.drain === null
+      ? null
+      : {
+          total: view.drain.total,
+          remaining: view.drain.remaining,
+          blockedBy: view.drain.blockedBy.map((one) => ({ ...one })),
+          deadline: timestampOf(view.drain.deadlineAtMs),
+        },
   rolloutGeneration: '',
   rolloutBuildVersion: '',
   workerImageOverride: '',
+  conditions: [...view.conditions],
 });
 
 const poolRecord = (view: PoolView): Pool => ({

@@ -15,3 +15,8 @@ export function hostAddress(interfaces: Interfaces = networkInterfaces()): strin
   const ipv6 = outside.find(({ family }) => family === 'IPv6')?.address;
   return ipv6 === undefined ? undefined : `[${ipv6}]`;
 }
+
+/** Where others reach what listens on an address: one of every interface is this host's own. */
+export function reachableAt(address: string, own: string | undefined = hostAddress()): string {
+  return address.replace(/^(?:0\.0\.0\.0|\[::\]):/, `${own ?? '127.0.0.1'}:`);
+}

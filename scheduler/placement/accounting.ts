@@ -8,6 +8,7 @@ import type { Log } from '#shared/log.ts';
 import type { Book } from '../containers/book.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
+import { countedGpus } from '../fleet/capacity.ts';
 import { isSchedulable } from '../fleet/machine.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 import type { Drift, Reservation, ReservationOwner, Reservations } from './reservations.ts';
@@ -158,7 +159,7 @@ export class Accounting {
       const assignmentId = one.assignmentId || one.containerId;
       held.push({ machineId, containerId: one.containerId, assignmentId, epoch, cpuMillicores, memoryBytes, gpuUuids });
     }
-    const totalGpus = (machine.inventory?.gpus ?? []).filter((gpu) => !gpu.unhealthy).length;
+    const totalGpus = countedGpus(machine, new Set(held.flatMap((one) => one.gpuUuids)));
     return { machineId, schedulable: isSchedulable(machine), totalCpuMillicores, totalMemoryBytes, totalGpus, held };
   }
 

@@ -18,7 +18,7 @@ import type { Reservation, Reservations } from './reservations.ts';
 import { commonest, GIVE_UP_MS, giveUpReason, placementWait } from './waiting.ts';
 import type { PlacementWait } from './waiting.ts';
 import type { Quota } from './world.ts';
-import { MachineFacts, PlacementWorld } from './world.ts';
+import { MachineFacts, PlacementWorld, driverOf } from './world.ts';
 
 export interface PlacementParts {
   readonly book: Book;
@@ -366,5 +366,6 @@ export class Placer {
 }
 
 const gpuModelOf = (entry: BookEntry): string => entry.spec.gpu[0] ?? 'none';
+/** The local volumes it mounts: those that have a home. */
 const volumesOf = (entry: BookEntry): readonly string[] =>
-  (entry.spec.wire.volumes ?? []).flatMap((volume) => volume.volumeId ?? []);
+  (entry.spec.wire.volumes ?? []).flatMap((volume) => (driverOf(volume) === 'local' ? (volume.volumeId ?? []) : []));

@@ -1,4 +1,6 @@
+import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 
 /** A device of a machine as placement sees it. */
 export interface PlacementGpu {
@@ -34,6 +36,8 @@ export interface PlacementMachine {
   /** null: not known, and not judged. */
   readonly freeDiskBytes: number | null;
   readonly gpus: readonly PlacementGpu[];
+  /** Whose volumes can be mounted there now. */
+  readonly volumeDrivers: ReadonlySet<VolumeDriverName>;
   /** Image references known to be there. */
   readonly images: ReadonlySet<string>;
 }
@@ -56,6 +60,8 @@ export interface PlacementRequest {
   readonly arch: string;
   /** Where the local volumes it mounts have their directories; more than one: no machine can serve it. */
   readonly volumeHomes: ReadonlySet<MachineId>;
+  /** Of the volumes it mounts. */
+  readonly volumeDrivers: readonly VolumeDriverName[];
   /** Machines that must not be taken: they just refused it. */
   readonly avoid: ReadonlySet<MachineId>;
   /** The workspace has used up what it may have. */
@@ -102,6 +108,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (request.arch !== '' && machine.arch !== '' && machine.arch !== request.arch) return 'arch';
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
+  if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
   if (request.imageOnlyOn?.has(machine.machineId) === false) return 'image_unavailable';
   if (!machine.ready) return 'machine_not_ready';
   if (!machine.intentActive) return 'cordoned';
@@ -150,9 +157,3 @@ function keptForGpus(machine: PlacementMachine): { readonly cpuMillicores: numbe
 }
 
 export const mayLease = (gpu: PlacementGpu): boolean => gpu.free && gpu.healthy;
-
-/** `any` matches every model; else the wanted word stands in the device's name (`A10G` in `NVIDIA A10G`), whatever the case. */
-export function gpuMatches(model: string, wanted: readonly string[]): boolean {
-  const words = model.toLowerCase().split(/[\s-]+/);
-  return wanted.some((want) => want.toLowerCase() === 'any' || words.includes(want.toLowerCase()));
-}

@@ -1,6 +1,7 @@
+import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
-import { gpuMatches, isForeign, mayLease, rejectionOf } from './filter.ts';
+import { isForeign, mayLease, rejectionOf } from './filter.ts';
 import { compareMachines } from './score.ts';
 
 export type Rejections = Readonly<Partial<Record<RejectionReason, number>>>;

@@ -1,5 +1,6 @@
+import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { gpuMatches, mayLease } from './filter.ts';
+import { mayLease } from './filter.ts';
 
 /**
  * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the workspace's own pool, image present,

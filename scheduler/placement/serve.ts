@@ -1,4 +1,4 @@
-import { gpuMatches } from './filter.ts';
+import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { PlacementRequest } from './filter.ts';
 
 /** A machine that is registered, in whatever state it is now. */

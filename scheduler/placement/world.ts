@@ -1,10 +1,14 @@
 // What placement decides from: machines and requests as plain data. Machines are kept from round to round and made anew when something about them changed; what else a round asks of the book it counts once,
 // and keeps up to date with what it places itself.
+import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import { isVolumeDriver, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
+import type { VolumeMount } from '#shared/protocol/generated/messages.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
-import { blockingConditions } from '../fleet/machine.ts';
+import { blockingConditions, isInService } from '../fleet/machine.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import type { Placement } from './place.ts';
@@ -106,9 +110,10 @@ export class PlacementWorld {
       diskBytes: Number(spec.wire.code?.size ?? 0) * CODE_ON_DISK,
       gpu: spec.gpu,
       gpuCount: spec.gpuCount,
-      image: spec.wire.image ?? '',
+      image: pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? ''),
       imageOnlyOn: spec.imageMachineId === undefined ? null : new Set([spec.imageMachineId]),
       arch: spec.arch ?? '',
+      volumeDrivers: [...new Set((spec.wire.volumes ?? []).map(driverOf))],
       siblings: this.#siblingsOf(spec.queue),
       seed: row.id,
       overQuota: quota !== undefined && this.#isOver(entry, quota),
@@ -172,6 +177,16 @@ function addUse(used: Map<WorkspaceId, Use>, workspaceId: WorkspaceId, spec: Boo
   });
 }
 
+/** Of a volume as it is stored with a container; empty or absent: made before there was a choice. */
+export const driverOf = ({ driver }: VolumeMount): VolumeDriverName =>
+  driver !== undefined && isVolumeDriver(driver) ? driver : 'local';
+
+/** What its agent is set up for, less what does not answer. */
+const volumeDriversOf = ({ inventory, conditions }: Machine): VolumeDriverName[] =>
+  ['local', ...(inventory?.volumeDrivers ?? [])]
+    .filter(isVolumeDriver)
+    .filter((driver) => !conditions.includes(volumesDownCondition(driver)));
+
 function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachine {
   const { row, inventory } = machine;
   const capacity = parts.machines.capacity(machine);
@@ -181,7 +196,7 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
     poolOwner: row.poolWorkspaceId,
     cpuWorkAllowed: parts.cpuWorkAllowed(row.poolName),
     ready: machine.health === 'READY',
-    intentActive: row.intent === 'active' && !row.systemCordon,
+    intentActive: isInService(row) && !row.systemCordon,
     blockedBy: blockingConditions(machine),
     arch: inventory?.arch ?? '',
     freeCpuMillicores: capacity.freeCpuMillicores,
@@ -197,6 +212,7 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
       numaNode: gpu.numaNode,
       leasedAtMs: parts.leasedAtMs(gpu.uuid),
     })),
+    volumeDrivers: new Set(volumeDriversOf(machine)),
     images: new Set(inventory?.images ?? []),
   };
 }

@@ -13,10 +13,12 @@ import type { Adds, AddSeen } from './adds.ts';
 import { fenceOf, isAnswerLost, requireLock, unavailable } from './answers.ts';
 import { encodeTaskJob, parseTaskJob, TASK_JOB_NAME } from './jobs.ts';
 import type { TaskJob } from './jobs.ts';
+import { keysOf } from './keys.ts';
+import type { Keys } from './keys.ts';
 import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
-import type { Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from './task-queues.ts';
+import type { Added, Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from './task-queues.ts';
 import { LOCK_MS } from './task-queues.ts';
 import { atTurnEnd } from './turns.ts';
 
@@ -46,7 +48,7 @@ export interface BullmqQueuesOptions {
 }
 
 /** The task queues on this Redis. @throws AppError `queues_unavailable` when it does not answer */
-export async function openTaskQueues(options: BullmqQueuesOptions): Promise<TaskQueues> {
+export async function openTaskQueues(options: BullmqQueuesOptions): Promise<BullmqQueues> {
   const rootOptions = {
     connection: options.client,
     prefix: options.prefix ?? 'ls',
@@ -65,6 +67,12 @@ export async function openTaskQueues(options: BullmqQueuesOptions): Promise<Task
   return new BullmqTaskQueues(root, options);
 }
 
+/** The queues in Redis alone; scheduler/lane/ stands before them. */
+export interface BullmqQueues extends TaskQueues {
+  /** What depth.lua reads, in its order. */
+  depthKeys(queue: QueueName): readonly string[];
+}
+
 interface OpenQueue {
   readonly name: QueueName;
   readonly backend: IQueueBackend;
@@ -79,9 +87,10 @@ interface FetchUnderWay {
   doubtful: boolean;
 }
 
-class BullmqTaskQueues implements TaskQueues {
+class BullmqTaskQueues implements BullmqQueues {
   readonly #root: RedisQueueBackend;
   readonly #client: Redis;
+  readonly #keys: Keys;
   readonly #log: Log;
   readonly #depthScript: Script;
   readonly #repairs: Repairs;
@@ -97,6 +106,7 @@ class BullmqTaskQueues implements TaskQueues {
   constructor(root: RedisQueueBackend, options: BullmqQueuesOptions) {
     this.#root = root;
     this.#client = options.client;
+    this.#keys = keysOf(options.prefix);
     this.#log = options.log;
     this.#depthScript = defineScript(options.client, 'longshoreDepth');
     this.#client.on('close', this.#onClose);
@@ -124,14 +134,14 @@ class BullmqTaskQueues implements TaskQueues {
     }
   }
 
-  async add(name: QueueName, job: TaskJob): Promise<{ readonly depth: number }> {
+  async add(name: QueueName, job: TaskJob): Promise<Added> {
     await this.open(name);
     const queue = this.#queue(name);
     this.#repairs.forgetAdd(name, job.taskId);
     const adds = (queue.adds ??= this.#addsOf(queue));
     const place = adds.answers.push(queue.backend.addJob(jobJson(job), job.taskId)) - 1;
     const seen = (await adds.depths)[place];
-    if (seen?.kind === 'depth') return { depth: seen.depth };
+    if (seen?.kind === 'depth') return { depth: seen.depth, isIn: true };
     // Without a depth nobody can tell whether it may stay, so it must not, added or perhaps added.
     if (seen?.mayBeThere === true) this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
     throw unavailable(`add task ${job.taskId} to ${name}`, seen?.error);
@@ -220,6 +230,14 @@ class BullmqTaskQueues implements TaskQueues {
     });
   }
 
+  disown(): void {
+    // Its lock says whose it is.
+  }
+
+  depthKeys(name: QueueName): readonly string[] {
+    return depthKeys(this.#queue(name).backend, this.#keys.lane(name));
+  }
+
   async lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {
     const key = this.#queue(name).backend.toKey(`${taskId}:lock`);
     const token = await this.#asking(`read the lock of task ${taskId}`, this.#client.get(key));
@@ -254,7 +272,7 @@ class BullmqTaskQueues implements TaskQueues {
   }
 
   depth(name: QueueName): Promise<QueueDepth> {
-    return this.#asking(`count ${name}`, this.#readDepth(this.#queue(name).backend));
+    return this.#asking(`count ${name}`, this.#readDepth(name));
   }
 
   async depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
@@ -262,7 +280,7 @@ class BullmqTaskQueues implements TaskQueues {
     for (let at = 0; at < names.length; at += PIPELINE_BATCH) {
       const pipeline = this.#client.pipeline();
       for (const name of names.slice(at, at + PIPELINE_BATCH)) {
-        this.#depthScript.queueOn(pipeline, ...depthKeys(this.#queue(name).backend));
+        this.#depthScript.queueOn(pipeline, ...this.depthKeys(name));
       }
       const answers = await this.#asking('count the queues', pipeline.exec());
       for (const [error, counts] of answers ?? []) {
@@ -363,7 +381,7 @@ class BullmqTaskQueues implements TaskQueues {
     const depths = new Promise<readonly AddSeen[]>((resolve) => {
       atTurnEnd(this.#client, () => {
         queue.adds = undefined;
-        const counting = this.#readDepth(queue.backend);
+        const counting = this.#readDepth(queue.name);
         void Promise.allSettled([counting, ...answers]).then(([counted, ...added]) =>
           resolve(depthsAfter(counted, added)),
         );
@@ -372,8 +390,8 @@ class BullmqTaskQueues implements TaskQueues {
     return { answers, depths };
   }
 
-  async #readDepth(backend: IQueueBackend): Promise<QueueDepth> {
-    return depthOf(await this.#depthScript.run(...depthKeys(backend)));
+  async #readDepth(name: QueueName): Promise<QueueDepth> {
+    return depthOf(await this.#depthScript.run(...this.depthKeys(name)));
   }
 
   #queue(name: QueueName): OpenQueue {
@@ -448,10 +466,10 @@ const jobJson = (job: TaskJob): JobJson => ({
   returnvalue: '',
 });
 
-const depthKeys = ({ keys }: IQueueBackend): string[] =>
-  [keys['wait'], keys['active'], keys['delayed'], keys['prioritized']].map(String);
+const depthKeys = ({ keys }: IQueueBackend, lane: string): string[] =>
+  [keys['wait'], keys['active'], keys['delayed'], keys['prioritized'], lane].map(String);
 
 function depthOf(counts: unknown): QueueDepth {
-  const [waiting = 0, active = 0, delayed = 0, prioritized = 0] = counts as number[];
-  return { waiting, active, delayed, prioritized };
+  const [waiting = 0, active = 0, delayed = 0, prioritized = 0, inLane = 0] = counts as number[];
+  return { waiting, active: active + inLane, delayed, prioritized };
 }

@@ -1,5 +1,5 @@
 // Every Redis key and channel that is ours. BullMQ's own keys are `<prefix>:tq-…`; nothing here collides with them, because no name below starts with `tq-`.
-import type { InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 
 /** Keys and channels under one prefix; tests give each file its own. */
 export interface Keys {
@@ -11,6 +11,10 @@ export interface Keys {
   readonly records: string;
   /** Stream of records that the database refuses, for a person to look at. */
   readonly recordsAside: string;
+  /** Tasks of one queue that replicas keep in their memory instead of in the queue: task → its job (scheduler/lane/). */
+  readonly lane: (queue: QueueName) => string;
+  /** Queues that have, or had, such tasks. */
+  readonly lanes: string;
   /** One attempt's lease: who runs it, until when. */
   readonly lease: (task: TaskId) => string;
   /** The last attempt of a task that ended without its agent's word. */
@@ -32,6 +36,8 @@ export interface Keys {
   readonly assignments: string;
   /** Reservations that no row names yet, by when they run out. */
   readonly reserving: string;
+  /** Machines that pull one image: by when their places run out. */
+  readonly pulls: (image: string) => string;
   /** Answers travel to the replica whose caller waits. */
   readonly repliesChannel: (instance: InstanceId) => string;
   /** Wake-ups for containers on machines linked to that replica. */
@@ -46,6 +52,10 @@ export interface Keys {
   readonly decideChannel: string;
   /** What only the leader can explain: questions of other replicas, and its answers. */
   readonly explainChannel: string;
+  /** Metrics pages of machines that are linked to another replica. */
+  readonly pagesChannel: string;
+  /** What the containers of a machine use; lapses by itself. */
+  readonly usage: (machineId: MachineId) => string;
 }
 
 /** @param prefix - letters, digits, `-`, `_`, `{`, `}`; no `:` */
@@ -57,6 +67,8 @@ export function keysOf(prefix = 'ls'): Keys {
     task: (id: TaskId) => `${prefix}:task:${id}`,
     records: `${prefix}:records`,
     recordsAside: `${prefix}:records-aside`,
+    lane: (queue: QueueName) => `${prefix}:lane:${queue}`,
+    lanes: `${prefix}:lanes`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
     dataMarker: `${prefix}:data`,
@@ -69,6 +81,7 @@ export function keysOf(prefix = 'ls'): Keys {
     devices: (machine: MachineId) => `${prefix}:devices:${machine}`,
     assignments: `${prefix}:assignments`,
     reserving: `${prefix}:reserving`,
+    pulls: (image: string) => `${prefix}:pulls:${image}`,
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
     revokeChannel: `${prefix}:revoke`,
@@ -76,5 +89,7 @@ export function keysOf(prefix = 'ls'): Keys {
     invalidateChannel: `${prefix}:invalidate`,
     decideChannel: `${prefix}:decide`,
     explainChannel: `${prefix}:explain`,
+    pagesChannel: `${prefix}:pages`,
+    usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,
   });
 }

@@ -3,7 +3,9 @@ import { readFileSync } from 'node:fs';
 import type { ChainableCommander, Redis } from 'ioredis';
 
 const SCRIPTS = {
-  longshoreDepth: { file: 'depth.lua', numberOfKeys: 4 },
+  longshoreDepth: { file: 'depth.lua', numberOfKeys: 5 },
+  longshoreEnterLane: { file: 'enter-lane.lua', numberOfKeys: 6 },
+  longshoreLeaveLane: { file: 'leave-lane.lua', numberOfKeys: 2 },
   longshoreAppendRecords: { file: 'append-records.lua' },
   longshoreWriteLeases: { file: 'write-leases.lua' },
   longshoreDropLease: { file: 'drop-lease.lua', numberOfKeys: 1 },
@@ -13,6 +15,7 @@ const SCRIPTS = {
   longshoreRelease: { file: 'release.lua', numberOfKeys: 5 },
   longshoreForgetMachine: { file: 'forget-machine.lua', numberOfKeys: 5 },
   longshoreRecount: { file: 'recount.lua', numberOfKeys: 6 },
+  longshoreTakePullPlace: { file: 'take-pull-place.lua', numberOfKeys: 1 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
 } as const satisfies Record<string, { readonly file: string; readonly numberOfKeys?: number }>;
 

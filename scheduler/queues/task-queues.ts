@@ -40,6 +40,13 @@ export interface Fetched {
   readonly nextDueMs: number | undefined;
 }
 
+export interface Added {
+  /** Waiting, active, delayed and prioritised, this job and those added before it included. */
+  readonly depth: number;
+  /** False: it was refused, and is nowhere. */
+  readonly isIn: boolean;
+}
+
 /** Where a job lies: `position` 1 is the next one, undefined further back than is counted; `dueMs` in epoch milliseconds; gone: not in the queue. */
 export type JobPlace =
   | { readonly kind: 'waiting'; readonly position: number | undefined }
@@ -67,9 +74,9 @@ export interface TaskQueues {
   /**
    * Adds a job under a new id and reads the depth after it, in one round trip; the adds of one turn of the event loop share the reading, each with its own depth.
    * An add that throws is undone in the background when it did happen, unless the same id is added again.
-   * @returns depth: waiting, active, delayed and prioritised, this job and those added before it included
+   * @param bound - most tasks that may be pending with this one; absent: any number. Whoever can judge it refuses the job; else it is added all the same, and the caller takes it out again
    */
-  add(queue: QueueName, job: TaskJob): Promise<{ readonly depth: number }>;
+  add(queue: QueueName, job: TaskJob, bound?: number): Promise<Added>;
   /** Adds a job that was there before. Where it still is, nothing changes (its first data stay). Not counted against any bound. */
   addAgain(queue: QueueName, job: TaskJob): Promise<void>;
   /** Takes a job that nobody holds out of its queue. False: it is held, or not there. */
@@ -92,6 +99,8 @@ export interface TaskQueues {
    * @param changed - replaces what the job carries, just before (a loss is counted there); not fenced, so only for who has seen that the lock is its own
    */
   giveBack(queue: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence>;
+  /** Another replica has the attempt in hand from now on. */
+  disown(queue: QueueName, taskId: TaskId): void;
   /** The token that holds the job now. */
   lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;
   /** The job as it lies in the queue, held or not. */

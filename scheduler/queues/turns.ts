@@ -8,6 +8,7 @@ interface Turn {
   readonly works: (() => void)[];
   readonly last: (() => void)[];
   ending: NodeJS.Immediate | undefined;
+  written: Promise<void> | undefined;
   /** Hands to the socket what is held back for it; undefined: nothing is. */
   release: (() => void) | undefined;
 }
@@ -30,6 +31,20 @@ export function endTurnNow(client: Redis): void {
   const turn = turnOf(client);
   endTurn(turn);
   turn.release?.();
+}
+
+/** Resolves when everything of this turn has been handed to the socket: whoever is told something then cannot hear it before Redis is told. One promise for the whole turn. */
+export function turnWritten(client: Redis): Promise<void> {
+  const turn = turnOf(client);
+  turn.written ??= new Promise((resolve) => {
+    setImmediate(() => {
+      turn.written = undefined;
+      endTurn(turn);
+      turn.release?.();
+      resolve();
+    });
+  });
+  return turn.written;
 }
 
 /** Has the commands of one turn of this client leave in one write, also after it connected anew. */
@@ -65,7 +80,7 @@ export function writeTogether(client: Redis): void {
 function turnOf(client: Redis): Turn {
   let turn = TURNS.get(client);
   if (turn === undefined) {
-    turn = { works: [], last: [], ending: undefined, release: undefined };
+    turn = { works: [], last: [], ending: undefined, written: undefined, release: undefined };
     TURNS.set(client, turn);
   }
   return turn;

@@ -174,8 +174,9 @@ export class Ender {
 
   /** Another replica takes it over, with the link of its machine: from now on that one says what becomes of it. */
   handOver(attempt: Attempt): void {
-    const { attempts, metrics } = this.#parts;
+    const { attempts, metrics, queues } = this.#parts;
     attempts.remove(attempt);
+    queues.disown(attempt.queue, attempt.job.taskId);
     metrics.running.set(attempts.size);
     this.#release(attempt);
   }

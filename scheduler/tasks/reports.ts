@@ -114,7 +114,10 @@ export class Reports {
   /** True once the agent may forget the result. */
   async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
     const { attempts, ender, late, maxResultBytes } = this.#parts;
-    const attempt = attempts.find(result.taskId, result.token) ?? (await this.#adopt(machineId, result));
+    const known = attempts.find(result.taskId, result.token);
+    // Another machine's attempt, whose token this one should not know: its word counts for nothing.
+    if (known !== undefined && known.machineId !== machineId) return true;
+    const attempt = known ?? (await this.#adopt(machineId, result));
     // A revoked one whose end is still being written is over too.
     ender.freeRevoked(result.token);
     // Superseded, finished or unknown: but for a late COMPLETE nobody will ever want it.

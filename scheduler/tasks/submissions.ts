@@ -66,11 +66,12 @@ export class Submissions {
     let undone = false;
     try {
       await queues.open(target.queue);
-      const adding = queues.add(target.queue, job);
+      const adding = queues.add(target.queue, job, config.maxPendingTasks);
       // Where a slot is free the fetch leaves with the add, right behind it: one round trip less. Above the bound it finds an older task, or this one runs already.
       if (target.sync) process.nextTick(() => this.#tasks.dispatcher().wakeHere(target.queue, taskId));
-      depth = (await adding).depth;
-      if (depth > config.maxPendingTasks) undone = await queues.remove(target.queue, taskId);
+      const added = await adding;
+      depth = added.depth;
+      if (depth > config.maxPendingTasks) undone = !added.isIn || (await queues.remove(target.queue, taskId));
     } catch (error) {
       this.#tasks.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);

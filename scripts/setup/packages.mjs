@@ -45,12 +45,20 @@ const PROGRAMS = {
   python: { packages: ['python3'], found: () => findProgram('python3'), what: 'Python' },
   pytest: { packages: ['python3', 'python3-pytest'], found: pythonWithPytest, what: 'Python with pytest' },
   curl: { packages: ['curl'], found: () => findProgram('curl'), what: 'curl' },
+  ip: { packages: ['iproute2'], found: () => findProgram('ip'), what: 'iproute2' },
+  mmdebstrap: { packages: ['mmdebstrap'], found: () => findProgram('mmdebstrap'), what: 'mmdebstrap' },
   mount: { packages: ['mount'], found: () => findProgram('mount'), what: 'mount' },
   promtool: {
     packages: [],
     unpacked: { from: 'prometheus', programs: ['promtool', 'prometheus'] },
     found: () => findProgram('promtool') !== undefined && findProgram('prometheus') !== undefined,
     what: 'promtool and prometheus',
+  },
+  registry: {
+    packages: [],
+    unpacked: { from: 'docker-registry', programs: ['docker-registry'] },
+    found: () => findProgram('docker-registry'),
+    what: 'docker-registry',
   },
   downloads: {
     packages: ['ca-certificates'],

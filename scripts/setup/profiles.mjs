@@ -5,17 +5,19 @@
 import { userInfo } from 'node:os';
 import { ensureBaseImage } from './base-image.mjs';
 import { ensureEngine, engineState, permissionText, startEngineCommand } from './engine.mjs';
+import { ensureHolderImage } from './holder-image.mjs';
 import { SetupError } from './log.mjs';
 import { ensureNodeModules } from './node-modules.mjs';
 import { describePrograms, installCommand, installPrograms, isDebianLike, missingPrograms } from './packages.mjs';
 import { isNodeNewEnough } from './paths.mjs';
 import { privilege } from './privilege.mjs';
 import { repeatInDockerGroup } from './regroup.mjs';
+import { ensureSystemdImage } from './systemd-image.mjs';
 
 /** `start`: to run Longshore, and to read the definitions of apps. `test`: beside that, what the tests use. */
 const PROFILES = {
   start: ['redis', 'python'],
-  test: ['redis', 'postgres', 'pytest', 'curl', 'mount', 'promtool'],
+  test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'mmdebstrap', 'promtool', 'registry'],
 };
 
 /**
@@ -37,6 +39,8 @@ export async function setUp(profile, log) {
   if (missing.length > 0) await installPrograms(missing, log);
   if ((await ensureEngine(log)) === 'no_permission') await repeatInDockerGroup(log);
   const baseImage = await ensureBaseImage({ log });
+  await ensureHolderImage({ log });
+  if (profile === 'test') await ensureSystemdImage(log);
   return { baseImage };
 }
 

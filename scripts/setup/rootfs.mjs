@@ -34,6 +34,8 @@ const BOOKWORM =
 const WANTED =
   /^(lib(?!pam|debconf|perl|apt|systemd|semanage|sepol|audit)|python3|zlib1g|busybox-static|ca-certificates$|netbase|media-types|base-files|base-passwd|tzdata$|gcc-\d+-base)/;
 
+const LEFT_OUT = ['doc', 'man', 'locale', 'lintian'].map((folder) => `./usr/share/${folder}`);
+
 /** The PEM file that this machine trusts. */
 export function caBundle(env = process.env) {
   return env.SSL_CERT_FILE || '/etc/ssl/certs/ca-certificates.crt';
@@ -84,7 +86,8 @@ export async function buildRootfs(version) {
   }
 }
 
-async function ensurePackageLists(name) {
+/** @param {string} name - a package that must be known */
+export async function ensurePackageLists(name) {
   const known = async () => (await run('apt-cache', ['policy', name], { allowFailure: true })).stdout;
   if (/Candidate: (?!\(none\))/.test(await known())) return;
   if ((await privilege()) === 'none')
@@ -105,25 +108,37 @@ async function packageList(version) {
     'base-files',
     'base-passwd',
     'tzdata',
+    'libgcc-s1',
+    'libstdc++6',
   ];
+  return dependenciesOf(seeds, WANTED);
+}
+
+/**
+ * The packages that these need, those alone whose names are wanted.
+ * @param {readonly string[]} seeds
+ * @param {RegExp} wanted
+ */
+export async function dependenciesOf(seeds, wanted) {
   const unwanted = ['recommends', 'suggests', 'conflicts', 'breaks', 'replaces', 'enhances'].map(
     (kind) => `--no-${kind}`,
   );
   const { stdout } = await run('apt-cache', ['depends', '--recurse', ...unwanted, ...seeds]);
   const names = stdout.split('\n').filter((line) => /^[a-z0-9]/.test(line) && !line.includes(':'));
   const real = [];
-  for (const name of new Set([...names, 'libgcc-s1', 'libstdc++6'])) if (WANTED.test(name)) real.push(name);
+  for (const name of new Set([...names, ...seeds])) if (wanted.test(name)) real.push(name);
   const { stdout: shown } = await run('apt-cache', ['show', '--no-all-versions', ...real], { allowFailure: true });
   const downloadable = new Set([...shown.matchAll(/^Package: (.+)$/gm)].map((match) => match[1]));
   return real.filter((name) => downloadable.has(name));
 }
 
-async function unpack(debs, root) {
+/** @param {readonly string[]} leftOut - patterns of paths in the archives, such as `./usr/share/doc` */
+export async function unpack(debs, root, leftOut = LEFT_OUT) {
   for (const folder of ['bin', 'sbin', 'lib', 'lib64']) {
     mkdirSync(join(root, 'usr', folder), { recursive: true });
     symlinkSync(`usr/${folder}`, join(root, folder));
   }
-  const excludes = ['doc', 'man', 'locale', 'lintian'].map((folder) => `--exclude=./usr/share/${folder}`);
+  const excludes = leftOut.map((pattern) => `--exclude=${pattern}`);
   for (const deb of readdirSync(debs).toSorted()) {
     if (!deb.endsWith('.deb')) continue;
     // Links for bin, sbin and lib are there already: an archive's own directory must go through them, not replace them.

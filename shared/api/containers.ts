@@ -1,6 +1,16 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Flag, Text, Timestamp } from './fields.ts';
+import { Flag, Int64, Text, Timestamp, Uint32, nullable } from './fields.ts';
+
+/** What it uses now, as its machine last said; null while that is not known. */
+export const ContainerUsage = Type.Object({
+  cpuMillicores: Uint32(),
+  memoryBytes: Int64(),
+  processes: Uint32(),
+  receivedBytes: Int64(),
+  sentBytes: Int64(),
+  sampledAt: Timestamp(),
+});
 
 export const Container = Type.Object({
   containerId: Text(),
@@ -15,11 +25,13 @@ export const Container = Type.Object({
 });
 export type Container = Static<typeof Container>;
 
+const ListedContainer = Type.Object({ ...Container.properties, usage: nullable(ContainerUsage) });
+
 export const ListContainersRequest = Type.Object({});
 export type ListContainersRequest = Static<typeof ListContainersRequest>;
 
 export const ListContainersResponse = Type.Object({
-  containers: Type.Array(Container),
+  containers: Type.Array(ListedContainer),
   ok: Flag(),
   errorMsg: Text(),
 });

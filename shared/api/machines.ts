@@ -49,6 +49,7 @@ export const Machine = Type.Object({
   machineMetrics: nullable(MachineMetrics),
   userData: Text(),
   ssh: nullable(Type.Object({})),
+  conditions: Type.Array(Text(), { description: 'what is wrong with the machine, such as DiskPressure' }),
 });
 export type Machine = Static<typeof Machine>;
 
@@ -79,5 +80,9 @@ export const CreateMachineResponse = Type.Object({
 });
 export type CreateMachineResponse = Static<typeof CreateMachineResponse>;
 
-export const DeleteMachineRequest = Type.Object({ machineId: Text(), poolName: Text() });
+export const DeleteMachineRequest = Type.Object({
+  machineId: Text(),
+  poolName: Text(),
+  force: Flag({ description: 'stop everything there, and forget the machine a minute later, whatever is left' }),
+});
 export type DeleteMachineRequest = Static<typeof DeleteMachineRequest>;

@@ -92,6 +92,7 @@ export type DeployStubRequest = Static<typeof DeployStubRequest>;
 
 export const DeployStubResponse = Type.Object({
   ok: Flag(),
+  errMsg: Text(),
   deploymentId: Text(),
   version: Uint32(),
   invokeUrl: Text(),

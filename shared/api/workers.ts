@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Container } from './containers.ts';
-import { Filters, Flag, Int64, QueryInt64, Text, Uint32, nullable } from './fields.ts';
+import { Filters, Flag, Int64, QueryInt64, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
 export const Worker = Type.Object({
   id: Text(),
@@ -27,6 +27,21 @@ export const Worker = Type.Object({
   rolloutGeneration: Text(),
   rolloutBuildVersion: Text(),
   workerImageOverride: Text(),
+  drain: nullable(
+    Type.Object({
+      total: Uint32({ description: 'containers there when it began' }),
+      remaining: Uint32(),
+      blockedBy: Type.Array(
+        Type.Object({
+          containerId: Text(),
+          why: Text({ description: 'tasks, replacement, stopping or machine_away' }),
+          attempts: Uint32(),
+        }),
+      ),
+      deadline: Timestamp(),
+    }),
+  ),
+  conditions: Type.Array(Text(), { description: 'what is wrong with the machine, such as DiskPressure' }),
 });
 export type Worker = Static<typeof Worker>;
 
@@ -36,7 +51,14 @@ export type ListWorkersRequest = Static<typeof ListWorkersRequest>;
 export const ListWorkersResponse = Type.Object({ ok: Flag(), errMsg: Text(), workers: Type.Array(Worker) });
 export type ListWorkersResponse = Static<typeof ListWorkersResponse>;
 
-/** CordonWorker, UncordonWorker, DrainWorker. */
+export const DrainWorkerRequest = Type.Object({
+  workerId: Text(),
+  deadlineSeconds: nullable(Uint32({ description: 'what runs then is handed back and stopped; 1800 when not given' })),
+});
+
+export const PoolRequest = Type.Object({ name: Text() });
+
+/** CordonWorker, UncordonWorker. */
 export const OneWorkerRequest = Type.Object({ workerId: Text() });
 export type OneWorkerRequest = Static<typeof OneWorkerRequest>;
 

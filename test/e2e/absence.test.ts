@@ -30,13 +30,13 @@ async function runsOf(platform: Platform, deployment: Deployment, key: string): 
   return jsonOf<Ran>(await platform.invoke(deployment, { key, only_count: true })).runs;
 }
 
-/** Waits until the queue has that many active tasks; gives their ids. */
+/** Waits until that many tasks are under way, through the queue or the lane; gives their ids. */
 async function active(platform: Platform, deployment: Deployment, count: number): Promise<readonly string[]> {
   const redis = platform.redis();
-  const list = `ls:tq-${deployment.deploymentId}:active`;
   return waitFor(
     async () => {
-      const ids = await redis.lrange(list, 0, -1);
+      const queue = `tq-${deployment.deploymentId}`;
+      const ids = [...(await redis.lrange(`ls:${queue}:active`, 0, -1)), ...(await redis.hkeys(`ls:lane:${queue}`))];
       return ids.length === count && ids;
     },
     `${count} tasks are active`,

@@ -64,7 +64,7 @@ describe('Crash loop', () => {
         next_steps: [`\`longshore explain looping/v1\` shows why starts fail`],
       });
     }
-    expect(await platform.containers(deployment)).toEqual([]);
+    await waitFor(async () => (await platform.containers(deployment)).length === 0, 'no container is left');
     const text = await said(platform, 'explain', 'looping');
     expect(text).toContain('looping v1 is DEGRADED: 3 starts in a row failed (user_error)');
     expect(text).toContain('longshore deployment start looping');

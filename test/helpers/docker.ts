@@ -20,6 +20,8 @@ export interface TestDocker {
   readonly baseImage: string;
   /** Starts a container that is removed with the test, without being asked to. */
   readonly run: (options: Docker.ContainerCreateOptions) => Promise<Docker.Container>;
+  /** Removes what `run` started so far. */
+  readonly removeOwn: () => Promise<void>;
   /** Removes what `run` started. @throws when the test left something else behind (it is removed too) */
   readonly cleanUp: () => Promise<void>;
 }
@@ -36,6 +38,10 @@ export async function docker(): Promise<TestDocker> {
   const label = `${testRunId}.${randomBytes(4).toString('hex')}`;
   const labels = { [TEST_LABEL]: label };
   const own = new Set<string>();
+  const removeOwn = async (): Promise<void> => {
+    for (const id of own) await removeContainer(client, id);
+    own.clear();
+  };
   return {
     client,
     labels,
@@ -51,8 +57,9 @@ export async function docker(): Promise<TestDocker> {
       await container.start();
       return container;
     },
+    removeOwn,
     cleanUp: async () => {
-      for (const id of own) await removeContainer(client, id);
+      await removeOwn();
       const left = await removeLabelled(client, `${TEST_LABEL}=${label}`);
       if (left.length > 0) throw new Error(`left behind in Docker: ${left.join(', ')}`);
     },

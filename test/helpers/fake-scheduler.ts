@@ -2,12 +2,13 @@
  * The scheduler's end of the agent link for tests: a real gRPC server with a throw-away CA that speaks agent.proto. It remembers what it hears, lets assignments
  * proceed, acknowledges results, and does what a test tells it to. It decides nothing.
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, createPublicKey, generateKeyPairSync, randomBytes, verify } from 'node:crypto';
 import { Server, ServerCredentials, status } from '@grpc/grpc-js';
 import type { Metadata, ServerDuplexStream, ServerUnaryCall, sendUnaryData } from '@grpc/grpc-js';
 import type {
   AckResult,
   Assignment,
+  ChallengeRequest__Output,
   ControlFromAgent__Output,
   ControlToAgent,
   Hello__Output,
@@ -16,6 +17,7 @@ import type {
   LogBatch__Output,
   LogRecord__Output,
   ObservedContainer__Output,
+  ProveRequest__Output,
   TaskFromAgent__Output,
   TaskReport__Output,
   TaskResult__Output,
@@ -27,6 +29,7 @@ import {
   issueServerCertificate,
   makeCertificateAuthority,
 } from '../../scheduler/identity/certificates.ts';
+import { signClaims } from '../../scheduler/identity/jwt.ts';
 import { listenLocally } from '../../scheduler/fleet/local-socket.ts';
 
 type ControlStream = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
@@ -66,8 +69,21 @@ export class FakeScheduler {
   refuseJoin = false;
   refuseCredentials = false;
   autoProceed = true;
+  /** Values that go with every permission. */
+  secrets: Record<string, string> = {};
+  /** Every session is told again what was desired last. */
+  remembers = false;
   autoAck = true;
   pings = true;
+  answersHeartbeats = false;
+  /** What it makes of a machine that proves itself by its key. */
+  proofs: 'accept' | 'refuse' | 'revoke' = 'accept';
+  /** Calls of these kinds, in order. */
+  /** What its clock says more than this machine's. */
+  clockAheadMs = 0;
+  #challenge = '';
+  readonly asked: ('renew' | 'challenge' | 'proof')[] = [];
+  readonly keys = generateKeyPairSync('ed25519');
   credential = randomBytes(8).toString('hex');
   machineId = randomBytes(4).toString('hex');
   readonly secret = randomBytes(24).toString('base64url');
@@ -82,6 +98,7 @@ export class FakeScheduler {
   tasks: TaskStream | undefined;
   #server: Server | undefined;
   #revision = 0;
+  #desired: { assignments: readonly Assignment[]; options: { full?: boolean; confirmEmpty?: boolean } } | undefined;
   #sessions = 0;
   #chunks = new Map<string, Buffer[]>();
   #certificate: { chainPem: string; keyPem: string } | undefined;
@@ -113,15 +130,25 @@ export class FakeScheduler {
           poolName: 'default',
           credential: this.credential,
           credentialExpiresAtMs: Date.now() + 3_600_000,
+          installationKey: this.installationKey,
         });
       },
       renewCredential: (call: ServerUnaryCall<object, object>, done: sendUnaryData<object>) => {
+        this.asked.push('renew');
         if (!this.#authorised(call.metadata)) {
           done({ code: status.UNAUTHENTICATED, details: 'credential is not valid' });
           return;
         }
         this.credential = randomBytes(8).toString('hex');
         done(null, { credential: this.credential, credentialExpiresAtMs: Date.now() + 3_600_000 });
+      },
+      challenge: (call: ServerUnaryCall<ChallengeRequest__Output, object>, done: sendUnaryData<object>) => {
+        this.asked.push('challenge');
+        void this.#answerChallenge(call.request, done);
+      },
+      prove: (call: ServerUnaryCall<ProveRequest__Output, object>, done: sendUnaryData<object>) => {
+        this.asked.push('proof');
+        void this.#answerProof(call.request, done);
       },
       control: (call: ControlStream) => this.#onControlStream(call),
       tasks: (call: TaskStream) => this.#onTaskStream(call),
@@ -172,7 +199,49 @@ export class FakeScheduler {
     return { objectId, sha256, size: bytes.length };
   }
 
+  get installationKey(): string {
+    return this.keys.publicKey.export({ type: 'spki', format: 'der' }).toString('base64');
+  }
+
+  /** The signed word that a machine was deleted. @param by - whose signature; its own unless said otherwise */
+  statement(machineId: string, by: FakeScheduler = this): Promise<string> {
+    const keys = { signingKey: by.keys.privateKey, publicKey: by.keys.publicKey };
+    return signClaims(keys, { typ: 'revoked' }, { id: 'r', subject: machineId, nowMs: Date.now() });
+  }
+
+  /** Says on the open session that a machine was deleted. */
+  revoke(machineId: string, statement: string): void {
+    this.control?.write({ revoked: { machineId, statement } });
+  }
+
+  async #answerChallenge({ machineId }: ChallengeRequest__Output, done: sendUnaryData<object>): Promise<void> {
+    const keys = { signingKey: this.keys.privateKey, publicKey: this.keys.publicKey };
+    const nowMs = Date.now() + this.clockAheadMs;
+    this.#challenge = await signClaims(keys, { typ: 'challenge' }, { id: 'c', subject: machineId, nowMs });
+    done(null, { challenge: this.#challenge });
+  }
+
+  async #answerProof(request: ProveRequest__Output, done: sendUnaryData<object>): Promise<void> {
+    try {
+      done(null, await this.#prove(request));
+    } catch {
+      done({ code: status.UNAUTHENTICATED, details: 'not proven' });
+    }
+  }
+
+  async #prove({ machineId, challenge, signature }: ProveRequest__Output): Promise<object> {
+    const spki = Buffer.from(this.joins.at(-1)?.publicKey ?? '', 'base64');
+    const key = createPublicKey({ key: spki, format: 'der', type: 'spki' });
+    const isProven = machineId === this.machineId && challenge === this.#challenge;
+    if (this.proofs === 'refuse' || !isProven || !verify(null, Buffer.from(challenge), key, signature))
+      throw new Error('not proven');
+    if (this.proofs === 'revoke') return { revoked: { machineId, statement: await this.statement(machineId) } };
+    this.credential = randomBytes(8).toString('hex');
+    return { credential: this.credential, credentialExpiresAtMs: Date.now() + 3_600_000 };
+  }
+
   desire(assignments: readonly Assignment[], options: { full?: boolean; confirmEmpty?: boolean } = {}): void {
+    this.#desired = { assignments, options };
     this.#revision += 1;
     this.control?.write({
       desired: {
@@ -260,13 +329,17 @@ export class FakeScheduler {
             reconnectWindowMs: 50,
           },
         });
+        if (this.remembers && this.#desired !== undefined)
+          this.desire(this.#desired.assignments, this.#desired.options);
         let seq = 0;
         timer = setInterval(() => {
           if (this.pings) call.write({ ping: { seq: (seq += 1) } });
         }, 300);
       }
+      if (message.heartbeat && this.answersHeartbeats)
+        call.write({ heartbeatAck: { sentAtMs: message.heartbeat.sentAtMs, serverTimeMs: Date.now() } });
       if (message.status) for (const one of message.status.containers) this.#observe(one);
-      if (message.ack && this.autoProceed) call.write({ proceed: message.ack });
+      if (message.ack && this.autoProceed) call.write({ proceed: { ...message.ack, secrets: this.secrets } });
     });
     call.on('close', () => clearInterval(timer));
     call.on('end', () => {

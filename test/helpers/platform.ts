@@ -10,6 +10,7 @@ import type { ChildProcess } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, readlinkSync } from 'node:fs';
+import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import type { Readable } from 'node:stream';
@@ -44,12 +45,20 @@ export class Daemon {
   readonly name: string;
   readonly logPath: string;
   readonly #env: () => NodeJS.ProcessEnv;
+  readonly #command: readonly string[];
   #child: ChildProcess | undefined;
 
-  constructor(name: string, logPath: string, env: () => NodeJS.ProcessEnv) {
+  /** @param command - what starts it, where that is not this repository's own command line */
+  constructor(
+    name: string,
+    logPath: string,
+    env: () => NodeJS.ProcessEnv,
+    command: readonly string[] = [process.execPath, MAIN, name],
+  ) {
     this.name = name;
     this.logPath = logPath;
     this.#env = env;
+    this.#command = command;
   }
 
   get isRunning(): boolean {
@@ -63,7 +72,8 @@ export class Daemon {
   /** Starts it and waits for its `ready`. */
   async start(): Promise<Message> {
     const log = openSync(this.logPath, 'a');
-    const child = spawn(process.execPath, [MAIN, this.name], {
+    const [program = '', ...args] = this.#command;
+    const child = spawn(program, args, {
       env: this.#env(),
       stdio: ['ignore', log, log, 'ipc'],
     });
@@ -220,6 +230,7 @@ export class Platform {
       LONGSHORE_SCHEDULER_ADDRESS: this.agentAddress,
       LONGSHORE_AGENT_METRICS_ADDRESS: '127.0.0.1:0',
       LONGSHORE_AGENT_NETWORK: this.network,
+      LONGSHORE_AGENT_HOLDERS: '0',
       ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
     }));
   }
@@ -229,10 +240,14 @@ export class Platform {
     return {
       ...plainEnv(),
       HOME: this.directory,
+      // Where set-up keeps the holders' image: engines of simulated hosts lack it.
+      XDG_CACHE_HOME: process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'),
       XDG_CONFIG_HOME: '',
       XDG_DATA_HOME: '',
       LONGSHORE_DATA_DIR: this.dataDir,
       LONGSHORE_BASE_IMAGE: baseImageOf(this.engine),
+      // Not what this checkout may have built.
+      LONGSHORE_RELEASES_DIR: join(this.directory, 'releases'),
     };
   }
 

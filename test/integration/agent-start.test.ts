@@ -1,15 +1,13 @@
 import { spawn } from 'node:child_process';
-import type { ChildProcess } from 'node:child_process';
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { createAgent } from '../../agent/main.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
-import { agentConfig, agentWorld, zip } from '../helpers/agent.ts';
+import { agentConfig, agentWorld, failureOf, program, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
-import { FakeScheduler, until } from '../helpers/fake-scheduler.ts';
+import { until } from '../helpers/fake-scheduler.ts';
 import { test as base } from '../helpers/services.ts';
 
 const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<AgentWorld> => {
@@ -17,53 +15,6 @@ const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<Age
   onCleanup(() => world.end());
   return world;
 });
-
-const failureOf = async (env: Record<string, string>): Promise<{ code: string; message: string; exitCode: number }> => {
-  const agent = createAgent(agentConfig(env), createLog({ name: 'agent', level: 'silent' }));
-  try {
-    await agent.start();
-  } catch (error) {
-    return error as { code: string; message: string; exitCode: number };
-  }
-  await agent.stop();
-  throw new Error('it started');
-};
-
-/** The agent as a process of its own. */
-function program(env: Record<string, string>): {
-  child: ChildProcess;
-  ready: Promise<string>;
-  exit: Promise<number | null>;
-  stderr: () => string;
-} {
-  const main = fileURLToPath(new URL('../../agent/main.ts', import.meta.url));
-  const source = `const { runAgent } = await import(${JSON.stringify(main)});
-    try { await runAgent(process.env); process.exit(0); }
-    catch (error) { process.stderr.write(String(error.message)); process.exit(error.exitCode ?? 1); }`;
-  const child = spawn(process.execPath, ['--input-type=module', '-e', source], {
-    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
-    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-  });
-  let stderr = '';
-  let stdout = '';
-  child.stderr?.on('data', (data: Buffer) => (stderr += String(data)));
-  child.stdout?.on('data', (data: Buffer) => (stdout += String(data)));
-  return {
-    child,
-    stderr: () => stderr,
-    ready: new Promise((resolve) => {
-      child.on('message', (message: { kind: string; metricsAddress: string }) => {
-        if (message.kind === 'ready') resolve(message.metricsAddress);
-      });
-    }),
-    exit: new Promise((resolve) => {
-      child.on('exit', (code) => {
-        expect(stdout).toBe('');
-        resolve(code);
-      });
-    }),
-  };
-}
 
 test('joining swaps the token for a credential that later starts use', async ({ world }) => {
   const { scheduler } = world;
@@ -82,19 +33,6 @@ test('joining swaps the token for a credential that later starts use', async ({ 
   expect(scheduler.hellos).toHaveLength(2);
   expect(scheduler.hellos[0]?.bootId).toBe(scheduler.hellos[1]?.bootId);
   expect(scheduler.hellos[0]?.instanceId).not.toBe(scheduler.hellos[1]?.instanceId);
-});
-
-test('a scheduler with another CA never sees the secret', async ({ world }) => {
-  const impostor = new FakeScheduler();
-  await impostor.start();
-  try {
-    const failure = await failureOf(world.env({ LONGSHORE_SCHEDULER_ADDRESS: impostor.address }));
-    expect(failure.code).toBe('wrong_scheduler');
-    expect(failure.message).toMatch(/fingerprint/);
-    expect(impostor.joins).toEqual([]);
-  } finally {
-    impostor.down();
-  }
 });
 
 test('a token that is refused ends the start with the cure; the nonce of a try is kept for the next', async ({

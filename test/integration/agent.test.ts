@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
@@ -351,42 +352,6 @@ def handler(write=None):
   expect(await readdir(join(world.dataDir, 'agent', 'code', archive))).toEqual(['app.py']);
 });
 
-test('containers do not reach each other, and one with its network blocked still serves', async ({
-  started,
-  docker,
-}) => {
-  const { world, deploy } = started;
-  const server = await deploy(
-    'import threading, socket\nS = socket.create_server(("0.0.0.0", 8001))\ndef handler():\n    return "up"\n',
-  );
-  const client = await deploy(`
-import socket
-def handler(host):
-    try:
-        socket.create_connection((host, 8001), timeout=1).close()
-        return "reached"
-    except OSError as error:
-        return "not reached"
-`);
-  const blocked = await deploy(
-    'import socket\ndef handler():\n    return [name for _, name in socket.if_nameindex()]\n',
-    {
-      blockNetwork: true,
-    },
-  );
-  world.scheduler.desire([server, client, blocked]);
-  await Promise.all([server, client, blocked].map((one) => world.scheduler.phase(one.containerId, 'running')));
-  const [found] = await docker.client.listContainers({
-    filters: { label: [`io.longshore.container=${server.containerId}`] },
-  });
-  const address = Object.values(found?.NetworkSettings.Networks ?? {})[0]?.IPAddress ?? '';
-  expect(address).not.toBe('');
-  world.scheduler.run('c', client.containerId, JSON.stringify({ host: address }));
-  expect((await world.scheduler.resultOf('c')).whole.toString()).toBe('"not reached"');
-  world.scheduler.run('b', blocked.containerId, '');
-  expect((await world.scheduler.resultOf('b')).whole.toString()).toBe('["lo"]');
-});
-
 test('an image that is nowhere, and one without Python, fail by their name', async ({ started, docker }) => {
   const { world, deploy } = started;
   const missing = await deploy(HELLO, { image: '127.0.0.1:9/longshore/none:1' });
@@ -457,16 +422,62 @@ test('nothing is created before the scheduler lets it proceed', async ({ started
   await world.scheduler.phase(assignment.containerId, 'running');
 });
 
-test('the journal holds neither environment values nor credentials, and machine.json is ours alone', async ({
+test('the journal holds neither environment values nor credentials, and machine.json is ours alone; a secret that came with the permission is in the container', async ({
   started,
+  docker,
 }) => {
   const { world, deploy } = started;
-  const assignment = await deploy(HELLO, { env: { PASSWORD: 'hush-hush' }, containerToken: 'very-secret' });
+  world.scheduler.autoProceed = false;
+  const assignment = await deploy(HELLO, {
+    env: { PASSWORD: 'hush-hush', API_KEY: 'the stub’s own' },
+    containerToken: 'very-secret',
+    secretNames: ['API_KEY'],
+  });
   world.scheduler.desire([assignment]);
-  await world.scheduler.phase(assignment.containerId, 'running');
+  await until('the ack', () => world.scheduler.heard.some((message) => message.ack));
+  const { assignmentId, containerId } = assignment;
+  const secrets = { API_KEY: 'most-secret', HANDLER: 'of another' };
+  world.scheduler.control?.write({ proceed: { assignmentId, containerId, epoch: 1, secrets } });
+  await world.scheduler.phase(containerId, 'running');
+  const label = `io.longshore.container=${containerId}`;
+  const [listed] = await docker.client.listContainers({ filters: { label: [label] } });
+  const { Config } = await docker.client.getContainer(listed?.Id ?? '').inspect();
+  expect(Config.Env).toContain('API_KEY=most-secret');
+  expect(Config.Env).not.toContain('HANDLER=of another');
+  expect(JSON.stringify([Config.Labels, Config.Cmd, Config.Entrypoint])).not.toMatch(/hush-hush|-secret/);
   const state = join(world.dataDir, 'agent');
-  expect(await readFile(join(state, 'journal.json'), 'utf8')).not.toMatch(/hush-hush|very-secret/);
+  expect(await readFile(join(state, 'journal.json'), 'utf8')).not.toMatch(/hush-hush|very-secret|most-secret/);
   expect((await stat(join(state, 'machine.json'))).mode & 0o777).toBe(0o600);
+});
+
+test('an image that a stub names is never let write the runner, which everybody’s containers run', async ({
+  started,
+  docker,
+}) => {
+  const { world, deploy } = started;
+  const runners = join(world.dataDir, 'agent', 'runner');
+  /** Images that compiled the runner. */
+  const marks = async (): Promise<readonly string[]> => {
+    const folders = (await readdir(runners)).filter((name) => name.endsWith('.compiled'));
+    const paths = folders.map(async (folder) =>
+      (await readdir(join(runners, folder))).map((name) => join(runners, folder, name)),
+    );
+    return Promise.all((await Promise.all(paths)).flat().map((path) => readFile(path, 'utf8')));
+  };
+  await expect.poll(marks, { timeout: 60_000 }).toEqual(['longshore-python:3.11']);
+  const repo = `ls-test-${randomBytes(6).toString('hex')}`;
+  await docker.client.getImage(docker.baseImage).tag({ repo, tag: '1' });
+  try {
+    const assignment = await deploy(HELLO, { image: `${repo}:1` });
+    world.scheduler.desire([assignment]);
+    await world.scheduler.phase(assignment.containerId, 'running');
+    // It ends what it has begun there.
+    await world.agent.stop();
+    expect(await marks()).toEqual(['longshore-python:3.11']);
+    await world.restart();
+  } finally {
+    await docker.client.getImage(`${repo}:1`).remove({ force: true });
+  }
 });
 
 test('the metrics page tells of connection, containers and starts', async ({ started }) => {

@@ -58,6 +58,13 @@ const test = base.extend('line', async ({ platform }): Promise<Line> => {
 
 const WAIT_MS = 30_000;
 
+interface Used {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number | string;
+  readonly processes: number;
+  readonly sampledAt: string;
+}
+
 interface Named {
   readonly id: string;
   readonly name: string;
@@ -129,6 +136,62 @@ describe('deployments', () => {
     });
     await noContainers(platform);
   }, 120_000);
+
+  test('show what their containers use, and a busy one uses processor time', async ({ line, platform }) => {
+    const file = line.app(
+      'busy',
+      `import threading
+
+from longshore import endpoint
+
+
+def spin():
+    while True:
+        pass
+
+
+threading.Thread(target=spin, daemon=True).start()
+
+
+@endpoint(name="busy", cpu="200m")
+def busy():
+    return {}
+`,
+    );
+    await line.json(['deploy', file]);
+    await line.run(['deployment', 'scale', 'busy', '1']);
+    const used = async (): Promise<Used | false> => {
+      const all = await line.json<readonly { readonly usage: Used | null }[]>(['container', 'list']);
+      const { usage } = all[0] ?? {};
+      return usage !== null && usage !== undefined && usage;
+    };
+    // The first sample of a container has no processor time yet.
+    const first = await waitFor(
+      async () => {
+        const usage = await used();
+        return usage !== false && usage.cpuMillicores > 0 && usage;
+      },
+      'it uses processor time',
+      WAIT_MS,
+    );
+    const later = await waitFor(
+      async () => {
+        const usage = await used();
+        return usage !== false && usage.sampledAt > first.sampledAt && usage;
+      },
+      'it is sampled again',
+      WAIT_MS,
+    );
+    for (const usage of [first, later]) {
+      // Kept busy within what it asked for, and Python alone takes some megabytes.
+      expect(usage.cpuMillicores).toBeGreaterThan(20);
+      expect(usage.cpuMillicores).toBeLessThan(400);
+      expect(Number(usage.memoryBytes)).toBeGreaterThan(2 * 1024 ** 2);
+      expect(usage.processes).toBeGreaterThan(0);
+    }
+    await line.run(['deployment', 'delete', 'busy']);
+    await noContainers(platform);
+  }, 240_000);
 
   test('of one name and two kinds must be told apart', async ({ line }) => {
     const file = line.app(
@@ -347,7 +410,7 @@ describe('machines, workers and pools', () => {
     expect((await line.run(['worker', 'cordon', id])).stdout).toContain(`worker ${id} takes nothing new`);
     expect((await line.run(['worker', 'list'])).stdout).toContain('disabled (cordoned)');
     expect((await line.run(['worker', 'uncordon', id])).stdout).toBe(`worker ${id} takes containers again\n`);
-    expect((await line.run(['worker', 'drain', id])).stdout).toContain('its containers leave');
+    expect((await line.run(['worker', 'drain', id])).stdout).toContain('is drained: nothing runs there');
     expect(await line.json(['worker', 'list'])).toMatchObject([{ status: 'disabled', cordonRequested: true }]);
     expect((await line.run(['worker', 'uncordon', id])).code).toBe(0);
     expect(await line.json(['worker', 'list'])).toMatchObject([{ status: 'available', cordonRequested: false }]);
@@ -374,6 +437,18 @@ test('a workspace is made with a token of its own, which sees nothing of another
   const second = (await line.run(['workspace', 'create', 'wharf'])).stdout.trim();
   expect((await line.run(['deployment', 'list'], second)).stdout).toBe('(none)\n');
   await line.run(['deployment', 'delete', 'mine']);
+});
+
+test.for([
+  ['image=Image(python_packages=["numpy"])', /Image\(python_packages=…\) asks for an image to be built/],
+  ['image=Image(commands=["true"])', /Image\(commands=…\) asks for an image to be built/],
+  ['secrets=["API_KEY"]', /there is no secret API_KEY in this workspace: `longshore secret set API_KEY`, then deploy/],
+] as const)('deploying an app with %s says what is missing and what to do', async ([option, stderr], { line }) => {
+  const text = `from longshore import Image, endpoint\n\n@endpoint(name="lacking", ${option})\ndef lacking(): ...\n`;
+  expect(await line.run(['deploy', line.app('lacking', text)])).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(stderr) as string,
+  });
 });
 
 const NOWHERE = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';

@@ -94,6 +94,7 @@ export class World {
       log: quiet,
       metrics: new AutoscalerMetrics(registry),
       ...(graceMs === undefined ? {} : { graceMs }),
+      silentSinceMs: (id) => this.machines.get(id)?.suspectSinceMs ?? null,
       isGuarded: () => this.guarded,
       loops,
       due: new DueTimes(clock, () => undefined),
@@ -205,6 +206,16 @@ export class World {
 
   fails(id: ContainerId, reason = 'user_error') {
     return this.book.transition(id, 'fail', { change: { reason, message: 'last lines' } });
+  }
+
+  /** The next decision after this moment. */
+  decidedAgain() {
+    const before = this.autoscaler.decisionOf(this.target.queue);
+    this.autoscaler.wake(this.target.queue);
+    return waitFor(() => {
+      const decision = this.autoscaler.decisionOf(this.target.queue);
+      return decision !== before && decision;
+    }, 'another decision');
   }
 
   decided(kind: string, why?: string) {

@@ -2,9 +2,10 @@
 import { describe, expect } from 'vitest';
 import { ContainerStops } from '#scheduler/containers/actions.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
-import { Workers } from '#scheduler/fleet/workers.ts';
+import { aWorkers } from '../helpers/drains.ts';
 import type { Tasks } from '#scheduler/tasks/service.ts';
 import { waitFor } from '../helpers/services.ts';
+import type { World } from './deciding-fixture.ts';
 import { test } from './deciding-fixture.ts';
 import { quiet } from './tasks-fixture.ts';
 
@@ -101,7 +102,7 @@ describe('a database that is away for a moment', () => {
     const entry = await world.placed();
     await world.runs(entry);
     const { machines, book, slots, clock } = world;
-    const workers = new Workers({ db, machines, book, leaderBook: book, slots, clock, log: quiet, fence: () => 1 });
+    const workers = aWorkers({ db, machines, book, slots, clock, log: quiet });
     workers.start();
     try {
       world.dbFails = true;
@@ -119,24 +120,10 @@ describe('a database that is away for a moment', () => {
     world.start();
     const entry = await world.placed();
     await world.runs(entry);
-    const { machines, book, slots, clock } = world;
+    const { machines, clock } = world;
     const machine = machines.get(world.link.machineId);
     if (machine === undefined) throw new Error('there is no machine');
-    const tasks = { machineLost: () => Promise.resolve() } as unknown as Tasks;
-    const health = new MachineHealth({
-      machines,
-      book,
-      slots,
-      tasks,
-      clock,
-      isLeader: () => true,
-      fence: () => 1,
-      log: quiet,
-      guardMetric: world.guardMetric,
-      stall: { stalledAtMs: () => null },
-    });
-    health.start();
-    health.stop();
+    const health = healthOf(world);
     machines.suspect(machine.row.id, 's', 'stream_ended');
     clock.aheadMs = 125_000;
     world.dbFails = true;
@@ -150,3 +137,62 @@ describe('a database that is away for a moment', () => {
     expect(entry.row.state).toBe('LOST');
   });
 });
+
+describe('the replacement of containers', () => {
+  test('an exclusive container of a lost machine is replaced only when its agent must have stopped it', async ({
+    world,
+  }) => {
+    const { config } = world.target;
+    world.target = { ...world.target, config: { ...config, stopAfterDisconnectSeconds: 300 } };
+    const entry = await world.idle();
+    const { machines, clock } = world;
+    const health = healthOf(world);
+    machines.suspect(world.link.machineId, 's', 'stream_ended');
+    // When the grace after the start is over, it is lost.
+    clock.aheadMs = 125_000;
+    await health.look();
+    expect(entry.row.state).toBe('UNKNOWN');
+    await world.decided('hold', 'exclusive_on_lost');
+    clock.aheadMs = 359_000;
+    const hold = await world.decidedAgain();
+    expect(hold).toMatchObject({ why: 'exclusive_on_lost' });
+    expect('againAtMs' in hold && hold.againAtMs).toBeLessThan(clock.nowMs() + 1100);
+    expect(world.entries()).toHaveLength(1);
+    clock.aheadMs = 361_000;
+    world.autoscaler.wake(world.target.queue);
+    await waitFor(() => world.entries('PENDING').length === 1, 'another takes its place');
+    expect(entry.row.state).toBe('UNKNOWN');
+  });
+
+  test('any other container of a lost machine is replaced at once', async ({ world }) => {
+    const entry = await world.idle();
+    const health = healthOf(world);
+    world.machines.suspect(world.link.machineId, 's', 'stream_ended');
+    world.clock.aheadMs = 125_000;
+    await health.look();
+    expect(entry.row.state).toBe('UNKNOWN');
+    await waitFor(() => world.entries('PENDING').length === 1, 'another takes its place');
+  });
+});
+
+/** What looks after the health of its machines, a while after the start. */
+function healthOf({ machines, book, slots, clock, guardMetric }: World): MachineHealth {
+  const tasks = { machineLost: () => Promise.resolve() } as unknown as Tasks;
+  const health = new MachineHealth({
+    machines,
+    book,
+    slots,
+    tasks,
+    clock,
+    isLeader: () => true,
+    fence: () => 1,
+    log: quiet,
+    guardMetric,
+    stall: { stalledAtMs: () => null },
+    lostAfterMs: 90_000,
+    startGraceMs: 120_000,
+  });
+  health.start();
+  health.stop();
+  return health;
+}

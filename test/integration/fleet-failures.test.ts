@@ -3,7 +3,7 @@ import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/deployments/stub-config.ts';
-import { Workers } from '#scheduler/fleet/workers.ts';
+import { aWorkers } from '../helpers/drains.ts';
 import { deleteMachine, updateMachine } from '#scheduler/store/queries/machines.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Agent, Fleet } from './fleet-fixture.ts';
@@ -203,14 +203,11 @@ describe('GPU off the bus', () => {
 });
 
 describe('DeleteMachine', () => {
-  const aWorkers = ({ db, machines, book, process, clock }: Fleet): Workers =>
-    new Workers({ db, machines, book, leaderBook: book, slots: process.slots, clock, log: quiet, fence: () => 1 });
-
   test('its session ends, and it may not come back', async ({ fleet, agents }) => {
     const agent = await agents.joined();
     const control = await agent.connect();
     await becomes(fleet, agent, 'READY');
-    const workers = aWorkers(fleet);
+    const workers = aWorkers({ ...fleet, slots: fleet.process.slots, log: quiet });
     const admin = { workspaceId: null };
     expect(await workers.deleteMachine(admin, agent.machineId, '')).toBe('not_drained');
     await workers.drain(admin, agent.machineId);
@@ -244,7 +241,7 @@ describe('DeleteMachine', () => {
   test('a drain after an uncordon elsewhere has its whole time again', async ({ fleet, agents }) => {
     const agent = await agents.joined();
     const { entry, target, tasks } = await serving(fleet, agent);
-    const workers = aWorkers(fleet);
+    const workers = aWorkers({ ...fleet, slots: fleet.process.slots, log: quiet });
     const admin = { workspaceId: null };
     await submitted(fleet, target);
     await tasks.until('the task', (message) => message.run);
@@ -253,7 +250,7 @@ describe('DeleteMachine', () => {
     const machine = fleet.machines.get(agent.machineId);
     if (machine === undefined) throw new Error('there is no machine');
     // As another replica's word comes in.
-    fleet.machines.setIntent(machine, 'active');
+    fleet.machines.setRow(machine, { intent: 'active' });
     fleet.clock.aheadMs += 31 * 60_000;
     await workers.drain(admin, agent.machineId);
     // Its moves come one after another: whatever the drain asked for has been done.
@@ -295,7 +292,7 @@ describe('Mass disconnect', () => {
     await becomes(fleet, kept, 'READY');
     const gone = fleet.machines.get(all[2]?.machineId ?? ('' as MachineId));
     if (gone === undefined) throw new Error('no machine');
-    fleet.machines.setIntent(gone, 'cordoned');
+    fleet.machines.setRow(gone, { intent: 'cordoned' });
     await later(fleet, 0);
     await later(fleet, 0);
     expect(gone.health).toBe('LOST');
@@ -366,7 +363,7 @@ describe('what an operator wants of a machine', () => {
     await updateMachine(fleet.db, agent.machineId, { intent: 'cordoned' });
     const machine = fleet.machines.get(agent.machineId);
     if (machine === undefined) throw new Error('no machine');
-    fleet.machines.setIntent(machine, 'cordoned');
+    fleet.machines.setRow(machine, { intent: 'cordoned' });
     await later(fleet, GRACE_MS);
     control.stream.cancel();
     await becomes(fleet, agent, 'SUSPECT');

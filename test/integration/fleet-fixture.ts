@@ -1,18 +1,19 @@
 // The scheduler's machines on a real database and a real Redis, with the real link: the agent is a few lines that speak agent.proto.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
-import { randomUUID } from 'node:crypto';
+import { generateKeyPairSync, randomUUID, sign } from 'node:crypto';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { credentials, Metadata } from '@grpc/grpc-js';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import { expect } from 'vitest';
-import type { MachineId } from '#shared/domain/ids.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { loadLink, SERVER_NAME } from '#shared/protocol/link.ts';
 import type {
   AgentLinkClient,
+  ChallengeResponse__Output,
   ControlFromAgent,
   ControlToAgent__Output,
   Hello,
@@ -20,6 +21,10 @@ import type {
   LogAck__Output,
   LogBatch,
   ObservedContainer,
+  PullImageResponse__Output,
+  RegistryAuth,
+  ProveResponse__Output,
+  RenewCredentialResponse__Output,
   TaskFromAgent,
   TaskToAgent__Output,
 } from '#shared/protocol/generated/messages.ts';
@@ -27,15 +32,20 @@ import type { BookEntry } from '#scheduler/containers/book.ts';
 import { ContainerBook } from '#scheduler/containers/book.ts';
 import type { Target } from '#scheduler/deployments/stub-config.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
+import { MachineCredentials } from '#scheduler/fleet/credentials.ts';
+import { Usage } from '#scheduler/fleet/usage.ts';
 import { Links } from '#scheduler/fleet/links.ts';
+import { ImageOrders } from '#scheduler/images/orders.ts';
+import { PullPlaces } from '#scheduler/images/places.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { SessionSettings } from '#scheduler/fleet/session.ts';
 import { SESSION_SETTINGS } from '#scheduler/fleet/session.ts';
 import { openInstallation } from '#scheduler/identity/installation.ts';
-import { issueMachineCredential, verifyMachineCredential } from '#scheduler/identity/machine-credentials.ts';
+import { machineSigner } from '#scheduler/identity/machine-credentials.ts';
 import { LogSink } from '#scheduler/logs/log-sink.ts';
 import { createSealer } from '#scheduler/secrets/seal.ts';
+import { Secrets } from '#scheduler/secrets/service.ts';
 import type { Db } from '#scheduler/store/db.ts';
 import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
 import { TestClock } from '../helpers/test-clock.ts';
@@ -51,12 +61,16 @@ export interface Fleet {
   readonly machines: Machines;
   readonly book: ContainerBook;
   readonly links: Links;
+  /** What the scheduler knows of every registry. */
+  registryAuth: RegistryAuth | undefined;
   readonly health: MachineHealth;
   readonly guardMetric: FleetMetrics['guard'];
+  readonly metrics: FleetMetrics;
   readonly caPem: string;
   /** Where the agent of this machine may dial. */
   readonly socketPath: string;
   readonly objects: Map<string, Buffer>;
+  readonly secrets: Secrets;
   target(changes?: Partial<Target>): Promise<Target>;
   /** A container of that target, assigned to that machine. */
   assigned(target: Target, machineId: MachineId): Promise<BookEntry>;
@@ -73,7 +87,9 @@ export const test = base
   })
   .extend('fleet', async ({ redis, db, settings }, { onCleanup }): Promise<Fleet> => {
     const clock = new TestClock();
-    const installation = await openInstallation(db, createSealer(Buffer.alloc(32, 7)));
+    const sealer = createSealer(Buffer.alloc(32, 7));
+    const installation = await openInstallation(db, sealer);
+    const secrets = new Secrets(db, sealer);
     const process = await aProcess(redis);
     const { slots, tasks, dispatcher } = process;
     const metrics = new FleetMetrics(new Registry());
@@ -83,16 +99,25 @@ export const test = base
     const objects = new Map<string, Buffer>();
     const directory = tempDirectory('link');
     const socketPath = join(directory.path, 'link', 'agent.sock');
-    const links = new Links({
+    const links: Links = new Links({
+      usage: new Usage({ redis: undefined, keyOf: () => '', clock, log: quiet }),
+      pages: { delivered: () => false },
       machines,
       book,
       slots,
       tasks,
       logs: new LogSink(db, book),
-      identity: {
-        verify: (credential) => verifyMachineCredential(installation, credential),
-        issue: (machineId, version) => issueMachineCredential(installation, machineId, version),
-      },
+      credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log: quiet }),
+      secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
+      images: new ImageOrders({
+        machines,
+        book,
+        credentials: { of: () => Promise.resolve(made.registryAuth) },
+        send: (machineId, order) => links.prepareImage(machineId, order),
+        places: new PullPlaces(process.client, process.keys),
+        cpuWorkAllowed: () => true,
+        log: quiet,
+      }),
       openObject: (objectId) => {
         const bytes = objects.get(objectId);
         return Promise.resolve(bytes && Readable.from([bytes]));
@@ -128,6 +153,8 @@ export const test = base
       log: quiet,
       guardMetric: metrics.guard,
       stall: { stalledAtMs: () => null },
+      lostAfterMs: 90_000,
+      startGraceMs: 120_000,
     });
     await machines.start();
     await links.start();
@@ -140,7 +167,8 @@ export const test = base
       directory.remove();
     });
     const workspace = await aWorkspace(db);
-    return {
+    const made: Fleet = {
+      registryAuth: undefined,
       db,
       clock,
       process,
@@ -149,9 +177,11 @@ export const test = base
       links,
       health,
       guardMetric: metrics.guard,
+      metrics,
       caPem: installation.caCertPem,
       socketPath,
       objects,
+      secrets,
       target: async (changes = {}) => {
         const stub = await aStub(db, workspace.id, randomUUID());
         return {
@@ -174,16 +204,20 @@ export const test = base
         return entry;
       },
     };
+    return made;
   })
   .extend('agents', async ({ fleet }, { onCleanup }) => {
     const made: Agent[] = [];
     onCleanup(() => made.forEach((agent) => agent.close()));
     return {
-      /** A machine that has joined; its agent is not connected yet. */
-      joined: async (): Promise<Agent> => {
-        const agent = new Agent(fleet);
+      /** A machine that has joined; its agent is not connected yet. @param channel - how it dials, where that is not as ever */
+      joined: async (
+        owner: { readonly workspaceId: WorkspaceId | null } = { workspaceId: null },
+        channel: Partial<AgentChannel> = {},
+      ): Promise<Agent> => {
+        const agent = new Agent(fleet, channel);
         made.push(agent);
-        const created = await fleet.machines.create({ workspaceId: null }, 'default');
+        const created = await fleet.machines.create(owner, 'default');
         await agent.join(secretOf(created.joinToken));
         return agent;
       },
@@ -234,6 +268,12 @@ export class Heard<Up, Down> {
   }
 }
 
+/** How an agent dials. */
+export interface AgentChannel {
+  readonly address: string;
+  readonly options: Readonly<Record<string, number>>;
+}
+
 export class Agent {
   machineId = '' as MachineId;
   credential = '';
@@ -241,12 +281,14 @@ export class Agent {
   client: AgentLinkClient;
   answersPings = true;
   bootId = 'b';
+  /** Given at joining: what it proves itself with. */
+  readonly keys = generateKeyPairSync('ed25519');
   readonly #fleet: Fleet;
 
-  constructor(fleet: Fleet) {
+  constructor(fleet: Fleet, { address = fleet.links.address, options = {} }: Partial<AgentChannel> = {}) {
     this.#fleet = fleet;
     const trust = credentials.createSsl(Buffer.from(fleet.caPem));
-    this.client = new AgentLink(fleet.links.address, trust, { 'grpc.ssl_target_name_override': SERVER_NAME });
+    this.client = new AgentLink(address, trust, { ...options, 'grpc.ssl_target_name_override': SERVER_NAME });
   }
 
   close(): void {
@@ -265,15 +307,11 @@ export class Agent {
       nonce,
       machineFingerprint,
       hostname: 'h',
-      publicKey: 'k',
+      publicKey: this.keys.publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
       agentVersion: '0',
       protocol: 1,
     };
-    const answer = await new Promise<JoinResponse__Output>((resolve, reject) => {
-      this.client.join(request, (error, response) =>
-        response === undefined ? reject(error ?? new Error('nothing')) : resolve(response),
-      );
-    });
+    const answer = await called<JoinResponse__Output>((done) => this.client.join(request, done));
     this.machineId = answer.machineId as MachineId;
     this.credential = answer.credential;
     return answer;
@@ -284,6 +322,21 @@ export class Agent {
     metadata.set('authorization', `Bearer ${this.credential}`);
     if (sessionId !== undefined) metadata.set('session-id', sessionId);
     return metadata;
+  }
+
+  /** Asks for the successor of its credential; does not use it. */
+  async renew(): Promise<string> {
+    const answer = await called<RenewCredentialResponse__Output>((done) =>
+      this.client.renewCredential({}, this.#metadata(), done),
+    );
+    return answer.credential;
+  }
+
+  /** Answers a challenge for that machine with its key. */
+  async prove(machineId: string = this.machineId): Promise<ProveResponse__Output> {
+    const { challenge } = await called<ChallengeResponse__Output>((done) => this.client.challenge({ machineId }, done));
+    const signature = sign(null, Buffer.from(challenge), this.keys.privateKey);
+    return await called<ProveResponse__Output>((done) => this.client.prove({ machineId, challenge, signature }, done));
   }
 
   control(): Heard<ControlFromAgent, ControlToAgent__Output> {
@@ -325,12 +378,23 @@ export class Agent {
     return new Heard(this.client.logs(this.#metadata()));
   }
 
+  pullImage(image: string, done = false): Promise<PullImageResponse__Output> {
+    return called((answer) => this.client.pullImage({ image, done }, this.#metadata(), answer));
+  }
+
   async fetchCode(objectId: string): Promise<Buffer> {
     const parts: Buffer[] = [];
     for await (const part of this.client.fetchCode({ objectId }, this.#metadata()))
       parts.push((part as { data: Buffer }).data);
     return Buffer.concat(parts);
   }
+}
+
+/** The answer of a unary call. */
+function called<T>(call: (done: (error: ServiceError | null, answer?: T) => void) => unknown): Promise<T> {
+  return new Promise((resolve, reject) => {
+    call((error, answer) => (answer === undefined ? reject(error ?? new Error('nothing')) : resolve(answer)));
+  });
 }
 
 export const codeOf = (promise: Promise<unknown>): Promise<number> =>

@@ -123,6 +123,68 @@ describe('a container on its machine', () => {
     expect(entry.row.state).toBe('STARTING');
   });
 
+  test('the secrets of a stub come with the permission to create its container, and with nothing else', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    const target = await fleet.target();
+    const { workspaceId } = target;
+    const value = `value-${randomUUID()}`;
+    await fleet.secrets.create(workspaceId, 'API_KEY', value);
+    const config = { ...target.config, secrets: ['API_KEY'] };
+    const entry = await fleet.assigned({ ...target, config }, agent.machineId);
+    const ack = { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: entry.row.epoch };
+    await control.until('the assignment', (message) =>
+      message.desired?.assignments.find((one) => one.containerId === ack.containerId),
+    );
+    control.stream.write({ ack });
+    const proceed = await control.until('proceed', (message) => message.proceed);
+    expect(proceed.secrets).toEqual({ API_KEY: value });
+    expect(JSON.stringify(control.messages.filter((message) => !message.proceed))).not.toContain(value);
+    const { rows } = await fleet.db.query<{ row: string }>(
+      `select row_to_json(s)::text || encode(sealed, 'escape') as row from secrets s
+       union all select row_to_json(c)::text from containers c`,
+    );
+    expect(rows.length).toBeGreaterThan(1);
+    expect(JSON.stringify(rows)).not.toContain(value);
+
+    await fleet.secrets.delete(workspaceId, 'API_KEY');
+    const late = await fleet.assigned({ ...target, config }, agent.machineId);
+    control.stream.write({
+      ack: { assignmentId: late.row.assignmentId ?? '', containerId: late.row.id, epoch: late.row.epoch },
+    });
+    await waitFor(() => late.row.state === 'FAILED', 'the container fails');
+    expect(late.row).toMatchObject({
+      reason: 'user_error',
+      message: 'secret API_KEY was deleted: set it again, or deploy without it',
+    });
+    expect(control.messages.filter((message) => message.proceed)).toHaveLength(1);
+  });
+
+  test('secrets that are more together than a container may have end its start, and no link', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    const target = await fleet.target();
+    const names = Array.from({ length: 9 }, (_, at) => `LONG_${at}`);
+    for (const name of names) await fleet.secrets.create(target.workspaceId, name, 'x'.repeat(32 * 1024));
+    const config = { ...target.config, secrets: names };
+    const entry = await fleet.assigned({ ...target, config }, agent.machineId);
+    control.stream.write({
+      ack: { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: entry.row.epoch },
+    });
+    await waitFor(() => entry.row.state === 'FAILED', 'the container fails');
+    expect(entry.row).toMatchObject({
+      reason: 'user_error',
+      message: 'its secrets have more than 256 KiB together: name fewer of them, or shorter ones',
+    });
+    expect(control.messages.filter((message) => message.proceed)).toHaveLength(0);
+  });
+
   test('messages of an older epoch, or about another machine’s container, change nothing', async ({
     fleet,
     agents,
@@ -182,7 +244,7 @@ describe('a container on its machine', () => {
     const control = await agent.connect();
     const machine = fleet.machines.get(agent.machineId);
     if (machine === undefined) throw new Error('there is no machine');
-    fleet.machines.setIntent(machine, 'cordoned');
+    fleet.machines.setRow(machine, { intent: 'cordoned' });
     const entry = await fleet.assigned(await fleet.target(), agent.machineId);
     const { assignmentId, epoch, id: containerId } = entry.row;
     control.stream.write({ ack: { assignmentId: assignmentId ?? '', containerId, epoch } });

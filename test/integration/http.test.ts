@@ -242,6 +242,7 @@ describe('deployments', () => {
     const { stubId, deploymentId, json } = await deploy('hello');
     expect(json).toEqual({
       ok: true,
+      errMsg: '',
       deploymentId,
       version: 1,
       invokeUrl: `http://${first.httpAddress}/endpoint/hello/v1`,
@@ -284,16 +285,18 @@ describe('deployments', () => {
 
   test('of another workspace’s stub, or with a name without letters, are refused', async () => {
     const { json } = await gateway('POST', '/stubs', aStub());
-    const nothing = { ok: false, deploymentId: '', version: 0, invokeUrl: '' };
+    const refused = (errMsg: unknown) => ({ ok: false, errMsg, deploymentId: '', version: 0, invokeUrl: '' });
     const theirs = await gateway(
       'POST',
       '/stubs/deploy',
       { stubId: json['stubId'], name: 'x' },
       { token: other.token },
     );
-    expect(theirs.json).toEqual(nothing);
-    expect((await gateway('POST', '/stubs/deploy', { stubId: json['stubId'], name: ' - ' })).json).toEqual(nothing);
-    expect((await gateway('POST', '/stubs/deploy', {})).json).toEqual(nothing);
+    expect(theirs.json).toEqual(refused('stub not found'));
+    expect((await gateway('POST', '/stubs/deploy', { stubId: json['stubId'], name: ' - ' })).json).toEqual(
+      refused(expect.stringContaining('name')),
+    );
+    expect((await gateway('POST', '/stubs/deploy', {})).json).toEqual(refused('stub not found'));
   });
 
   test('REST shows them in both spellings, in pages', async () => {

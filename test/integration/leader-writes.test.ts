@@ -9,7 +9,7 @@ import { takeOver } from '#scheduler/replicas/take-over.ts';
 import { SlotTable } from '#scheduler/dispatch/slots.ts';
 import { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
-import { Workers } from '#scheduler/fleet/workers.ts';
+import { aWorkers } from '../helpers/drains.ts';
 import { containerById, listLiveContainers } from '#scheduler/store/queries/containers.ts';
 import { raiseFence } from '#scheduler/store/queries/leadership.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -186,7 +186,7 @@ describe.each(KINDS)('on %s', (kind) => {
     machines.attach(book);
     const slots = new SlotTable();
     const leader = { fence: first as number | undefined };
-    const workers = new Workers({
+    const workers = aWorkers({
       db: opened.db,
       machines,
       book,

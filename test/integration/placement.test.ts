@@ -10,7 +10,7 @@ import type { Reservation } from '#scheduler/placement/reservations.ts';
 import { Reservations } from '#scheduler/placement/reservations.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
 import { containerById } from '#scheduler/store/queries/containers.ts';
-import { bindVolumes, getOrCreateVolume } from '#scheduler/store/queries/volumes.ts';
+import { bindVolumes, getOrCreateVolume, volumeHomes } from '#scheduler/store/queries/volumes.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { World } from './deciding-fixture.ts';
 import { test } from './deciding-fixture.ts';
@@ -24,17 +24,23 @@ const devices = (world: World): Promise<Record<string, string>> =>
 const ownerOf = ({ row }: BookEntry): string => `${row.assignmentId} ${row.epoch}`;
 
 /** The machine says hello again, with so many GPUs. */
-async function withGpus(world: World, count: number, session = 's2'): Promise<void> {
+async function withGpus(
+  world: World,
+  count: number,
+  session = 's2',
+  { volumeDrivers = [], conditions = [] }: { volumeDrivers?: string[]; conditions?: string[] } = {},
+): Promise<void> {
   const { machineId } = world.link;
   const gpus = Array.from({ length: count }, (_none, index) => ({
     uuid: `GPU-${index}`,
-    model: 'NVIDIA A10G',
+    model: 'A10G',
     memoryBytes: 24e9,
     numaNode: 0,
     unhealthy: false,
   }));
-  const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus, images: [] };
-  const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
+  const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus, images: [], volumeDrivers };
+  const rest = { version: '0', protocol: 1, inventory, observed: [], conditions: { names: conditions } };
+  const hello = { machineId, bootId: 'b', instanceId: 'i', ...rest };
   await world.machines.hello(machineId, session, hello as unknown as Parameters<Machines['hello']>[2]);
   await world.machines.reported(machineId, session);
   world.machines.ready(machineId, session);
@@ -55,6 +61,39 @@ const aReservation = (world: World, changes: Partial<Reservation> = {}): Reserva
 });
 
 describe('GPUs', () => {
+  test('that fail between two hellos are leased to nobody, block no other, and are leased again when they are well', async ({
+    world,
+  }) => {
+    await withGpus(world, 2);
+    world.placer.start();
+    const { machineId } = world.link;
+    const say = async (...states: readonly string[]): Promise<void> => {
+      const gpus = (world.machines.get(machineId)?.inventory?.gpus ?? []).map((gpu, index) => ({
+        ...gpu,
+        unhealthy: states[index] !== 'healthy',
+        state: states[index] ?? '',
+      }));
+      await world.machines.devices(machineId, 's2', gpus);
+    };
+    const first = await wanting(world, ['A10G']);
+    await isAssigned(first);
+    const failing = first.row.gpuUuids[0] === 'GPU-0' ? 0 : 1;
+    // The one that it has fails: the other one is there for the next, and only the other one.
+    await say(...[0, 1].map((index) => (index === failing ? 'unhealthy' : 'healthy')));
+    const second = await wanting(world, ['A10G']);
+    await isAssigned(second);
+    expect(second.row.gpuUuids).toEqual([`GPU-${1 - failing}`]);
+    await world.book.transition(first.row.id, 'abandon');
+    const third = await wanting(world, ['A10G']);
+    await waitFor(() => third.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
+    await say('healthy', 'healthy');
+    await isAssigned(third);
+    expect(third.row.gpuUuids).toEqual([`GPU-${failing}`]);
+    // In the row, too, for whichever replica leads.
+    const row = await world.machines.byId(machineId);
+    expect(row?.inventory).toMatchObject({ gpus: [{ state: 'healthy' }, { state: 'healthy' }] });
+  });
+
   test('are leased by UUID in the row and in Redis, to one each; given back when the container is gone', async ({
     world,
   }) => {
@@ -81,7 +120,7 @@ describe('what has no place', () => {
   test('says why in its row; woken by uncordon', async ({ world, db }) => {
     const machine = world.machines.get(world.link.machineId);
     if (machine === undefined) throw new Error('no machine');
-    world.machines.setIntent(machine, 'cordoned');
+    world.machines.setRow(machine, { intent: 'cordoned' });
     world.placer.start();
     const entry = await world.book.create(world.target);
     await waitFor(
@@ -89,7 +128,7 @@ describe('what has no place', () => {
       'its row says that the machine is cordoned',
     );
     expect(world.placer.waitOf(entry.row.id)).toMatchObject({ mainReason: 'cordoned', givesUpWith: 'no_capacity' });
-    world.machines.setIntent(machine, 'active');
+    world.machines.setRow(machine, { intent: 'active' });
     await isAssigned(entry);
     expect(world.placer.waitOf(entry.row.id)).toBeUndefined();
   });
@@ -112,7 +151,7 @@ describe('what has no place', () => {
   test('waits for the machine that has its volume, and makes the first one its home', async ({ world, db }) => {
     const { workspaceId } = world.target;
     const newVolume = async (name: string): Promise<string> =>
-      (await getOrCreateVolume(db, { newId: randomUUID(), workspaceId, name, most: 10 }))?.id ?? '';
+      (await getOrCreateVolume(db, { newId: randomUUID(), workspaceId, name, driver: 'local', most: 10 }))?.id ?? '';
     const [here, elsewhere] = [await newVolume('here'), await newVolume('elsewhere')];
     await bindVolumes(db, [elsewhere], 'another0' as World['link']['machineId']);
     const mounting = (volumeId: string): Promise<BookEntry> =>
@@ -125,6 +164,31 @@ describe('what has no place', () => {
     expect(await bindVolumes(db, [here], 'another0' as World['link']['machineId'])).toBe(false);
     const waiting = await mounting(elsewhere);
     await waitFor(() => waiting.rejections?.['volume'] === 1, 'it says that its volume is elsewhere');
+  });
+
+  test('a shared volume has no home: its containers go where the machine has that driver and its files answer', async ({
+    world,
+    db,
+  }) => {
+    const { workspaceId } = world.target;
+    const { machineId } = world.link;
+    const volume = await getOrCreateVolume(db, {
+      newId: randomUUID(),
+      workspaceId,
+      name: 'everywhere',
+      driver: 'shared',
+      most: 10,
+    });
+    const volumes = [{ volumeId: volume?.id ?? '', mountPath: 'data', driver: 'shared' as const }];
+    world.placer.start();
+    const waiting = await world.book.create({ ...world.target, config: { ...world.target.config, volumes } });
+    await waitFor(() => waiting.rejections?.['volume'] === 1, 'the machine has no shared volumes');
+    await withGpus(world, 0, 's2', { volumeDrivers: ['shared'], conditions: ['SharedVolumesDown'] });
+    await waitFor(() => (world.placer.wake(), waiting.rejections?.['volume'] === 1), 'they do not answer');
+    expect(waiting.row.state).toBe('PENDING');
+    world.machines.heartbeat(machineId, 's2', []);
+    await isAssigned(waiting);
+    expect(await volumeHomes(db, [volume?.id ?? ''])).toEqual(new Map());
   });
 });
 

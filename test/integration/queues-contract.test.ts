@@ -131,12 +131,12 @@ describe('adding and fetching', () => {
     queues,
   }) => {
     const queue = aQueue();
-    expect(await queues.add(queue, aJob())).toEqual({ depth: 1 });
+    expect(await queues.add(queue, aJob())).toEqual({ depth: 1, isIn: true });
     const lock = aLock();
     const first = await queues.fetch(queue, lock);
-    expect(await queues.add(queue, aJob())).toEqual({ depth: 2 });
+    expect(await queues.add(queue, aJob())).toEqual({ depth: 2, isIn: true });
     await queues.delay(queue, first.job?.taskId ?? ('' as TaskId), lock, Date.now() + 60_000);
-    expect(await queues.add(queue, aJob())).toEqual({ depth: 3 });
+    expect(await queues.add(queue, aJob())).toEqual({ depth: 3, isIn: true });
     expect(await queues.depth(queue)).toEqual({ waiting: 2, active: 0, delayed: 1, prioritized: 0 });
     expect(await queues.depths([aQueue(), queue])).toEqual([
       { waiting: 0, active: 0, delayed: 0, prioritized: 0 },
@@ -148,7 +148,7 @@ describe('adding and fetching', () => {
     const queue = aQueue();
     const job = aJob();
     await queues.add(queue, job);
-    expect(await queues.add(queue, { ...job, input: '{"x":2}' })).toEqual({ depth: 1 });
+    expect(await queues.add(queue, { ...job, input: '{"x":2}' })).toEqual({ depth: 1, isIn: true });
     expect((await queues.fetch(queue, aLock())).job).toEqual(job);
   });
 
@@ -374,7 +374,7 @@ describe('what it costs', () => {
     for (let count = 0; count < 50; count += 1) await queues.add(queue, aJob());
     await queues.obliterate(queue);
     expect(await keysOfQueue(world.eye, queue)).toEqual([]);
-    expect(await queues.add(queue, aJob())).toEqual({ depth: 1 });
+    expect(await queues.add(queue, aJob())).toEqual({ depth: 1, isIn: true });
     expect((await queues.fetch(queue, aLock())).job).toBeDefined();
   });
 });

@@ -35,8 +35,11 @@ import {
   listMachines,
   machineById,
   recordHello,
+  offerCredential,
   renewJoinSecret,
+  replaceCredentials,
   updateMachine,
+  useCredential,
 } from '../../scheduler/store/queries/machines.ts';
 import { getOrCreatePool, listPools, poolByName } from '../../scheduler/store/queries/pools.ts';
 import { listStubs, reuseStub, stubById } from '../../scheduler/store/queries/stubs.ts';
@@ -294,6 +297,41 @@ describe.each(KINDS)('on %s', (kind) => {
       expect(await renewJoinSecret(db, machine.id, sha256('s5'), nowMs + 60_000)).toBeUndefined();
     });
 
+    test('an offered credential takes the place of the one before when it is used, and is offered again until then', async () => {
+      const { id } = await aMachine('s7');
+      await join('s7', 'n');
+      expect((await offerCredential(db, id, nowMs))?.credentialNext).toBe(2);
+      expect(await offerCredential(db, id, nowMs + 60_000)).toMatchObject({
+        credentialVersion: 1,
+        credentialNext: 2,
+        credentialNextAtMs: nowMs,
+      });
+      expect(await useCredential(db, id, 3)).toBeUndefined();
+      expect(await useCredential(db, id, 2)).toMatchObject({ credentialVersion: 2, credentialNext: null });
+      await offerCredential(db, id, nowMs);
+      expect(await replaceCredentials(db, id)).toMatchObject({ credentialVersion: 4, credentialNext: null });
+      expect(await useCredential(db, id, 3)).toBeUndefined();
+    });
+
+    test('an agent that comes back after another has taken its place is noted, one that only starts anew is not', async () => {
+      const { id } = await aMachine('s8');
+      const hello = (agentInstance: string) =>
+        recordHello(db, {
+          id,
+          bootId: 'b',
+          agentVersion: '1',
+          hostname: 'h',
+          inventory: {},
+          conditions: null,
+          replica: null,
+          agentInstance,
+        });
+      for (const instance of ['a', 'a', 'b', 'c', 'd', 'e']) expect((await hello(instance))?.contestedAtMs).toBeNull();
+      // Only the last four are remembered.
+      expect((await hello('a'))?.contestedAtMs).toBeNull();
+      expect((await hello('e'))?.contestedAtMs).not.toBeNull();
+    });
+
     test('an older session changes nothing, and a deleted machine is gone', async () => {
       const machine = await aMachine('s6');
       const hello = {
@@ -304,6 +342,7 @@ describe.each(KINDS)('on %s', (kind) => {
         inventory: { cpu: 4 },
         conditions: null,
         replica: null,
+        agentInstance: 'a',
       };
       const first = await recordHello(db, hello);
       const second = await recordHello(db, hello);

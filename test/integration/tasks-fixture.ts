@@ -22,6 +22,8 @@ import { Leases } from '#scheduler/dispatch/leases.ts';
 import { Replies } from '#scheduler/dispatch/replies.ts';
 import type { ReadyContainer, RunOrder, TaskLink } from '#scheduler/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/dispatch/slots.ts';
+import { LaneQueues } from '#scheduler/lane/queues.ts';
+import { LaneStore } from '#scheduler/lane/store.ts';
 import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import type { Keys } from '#scheduler/queues/keys.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
@@ -76,6 +78,7 @@ export function aTarget(changes: Partial<Target['config']> = {}): Target {
     queue: queueNameOf(null, stubId),
     code: null,
     scale: null,
+    imageDigest: '',
     config: {
       stubType: 'endpoint/deployment',
       handler: 'app:handler',
@@ -141,7 +144,8 @@ export interface Process {
   readonly instance: InstanceId;
   readonly client: Redis;
   readonly keys: Keys;
-  readonly queues: TaskQueues;
+  readonly queues: LaneQueues;
+  readonly lanes: LaneStore;
   readonly records: TaskRecords;
   readonly leases: Leases;
   readonly slots: SlotTable;
@@ -167,6 +171,13 @@ export async function aProcess(
     readonly maxResultBytes?: number;
     readonly graces?: Partial<TaskGraces>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
+    /** False: every task goes through its queue. */
+    readonly lane?: boolean;
+    readonly knownForMs?: number;
+    /** No other process has this Redis. */
+    readonly isAlone?: boolean;
+    /** Whether no other replica serves that queue; absent: none does. */
+    readonly isOursAlone?: (queue: QueueName) => boolean;
     /** Where rows of asynchronous tasks are committed; absent: nowhere. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
     readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
@@ -184,12 +195,24 @@ export async function aProcess(
   });
   await new Promise<void>((resolve) => (client.status === 'ready' ? resolve() : client.once('ready', () => resolve())));
   const keys = keysOf();
-  const real = await openTaskQueues({ client, log: quiet });
+  const slots = new SlotTable();
+  const leases = new Leases(client, keys);
+  const inner = await openTaskQueues({ client, log: quiet });
+  const store = new LaneStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
+  const real = new LaneQueues({
+    inner,
+    store,
+    client,
+    slots: options.lane === false ? { of: () => [], hasReady: () => false } : slots,
+    isOursAlone: options.isOursAlone ?? (() => true),
+    isAlone: options.isAlone ?? false,
+    log: quiet,
+    ...(options.knownForMs === undefined ? {} : { knownForMs: options.knownForMs }),
+  });
+  real.onSpilled((queue) => dispatcher.wake(queue));
   const queues = options.queues?.(real) ?? real;
   const loadFromDb = options.loadFromDb ?? (() => Promise.resolve(undefined));
   const records = new TaskRecords({ client, keys, log: quiet, loadFromDb });
-  const slots = new SlotTable();
-  const leases = new Leases(client, keys);
   const bytes = new MemoryBytes();
   const replies: Replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
   const due = new DueTimes(systemClock, (queue) => dispatcher.wake(queue));
@@ -234,6 +257,7 @@ export async function aProcess(
     client,
     keys,
     queues: real,
+    lanes: store,
     records,
     leases,
     slots,

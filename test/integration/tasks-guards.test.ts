@@ -191,7 +191,7 @@ test('a lease that Redis did not take in the turn of the send is written as soon
   const target = aTarget();
   const link = new PlayedLink();
   one.container(target.queue, link);
-  await admin.call('acl', 'setuser', 'default', 'resetkeys', `~${one.keys.prefix}:tq-*`);
+  await admin.call('acl', 'setuser', 'default', 'resetkeys', `~${one.keys.prefix}:tq-*`, `~${one.keys.prefix}:lane*`);
   const task = await submitted(one, target);
   const order = await sent(link);
   await sleep(50);

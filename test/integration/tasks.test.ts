@@ -681,10 +681,11 @@ describe('another scheduler process on the same Redis', () => {
 });
 
 describe('Redis', () => {
-  test('away at the completion: the result is kept here and written after, and the caller gets it then', async ({
-    one,
+  test('away at the completion of a job: the result is kept here and written after, and the caller gets it then', async ({
+    start,
     redis,
   }) => {
+    const one = await start({ lane: false });
     const target = aTarget();
     const link = new PlayedLink();
     const container = one.container(target.queue, link);
@@ -707,6 +708,31 @@ describe('Redis', () => {
     expect(await answered(task)).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"kept":1}' });
     await waitFor(async () => (await statusOf(one, task.taskId)) === 'COMPLETE', 'its record is written');
     expect(await one.queues.depth(target.queue)).toMatchObject({ active: 0, waiting: 0 });
+    await idle(container);
+    expect(task.answers).toHaveLength(1);
+  });
+
+  test('not answering at the end of a task of the lane: its caller has the result, which is recorded as soon as Redis answers', async ({
+    one,
+    redis,
+  }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    await waitFor(async () => (await statusOf(one, task.taskId)) === 'RUNNING', 'it is recorded as running');
+    redis.freeze();
+    try {
+      expect(await one.result(order, '{"kept":1}')).toBe(true);
+      expect(await answered(task)).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"kept":1}' });
+      // Longer than a command may take.
+      await sleep(1500);
+    } finally {
+      redis.thaw();
+    }
+    await waitFor(async () => (await statusOf(one, task.taskId)) === 'COMPLETE', 'its record is written');
+    await waitFor(async () => (await one.queues.depth(target.queue)).active === 0, 'nothing of it is left');
     await idle(container);
     expect(task.answers).toHaveLength(1);
   });

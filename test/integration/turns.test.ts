@@ -145,7 +145,7 @@ test('a job that is added again is not counted among the adds of its turn', asyn
   const there = aJob();
   await queues.add(queue, there);
   const [first] = await Promise.all([queues.add(queue, aJob()), queues.addAgain(queue, { ...there, input: '{}' })]);
-  expect(first).toEqual({ depth: 2 });
+  expect(first).toMatchObject({ depth: 2 });
   expect(await queues.read(queue, there.taskId)).toEqual(there);
 });
 

@@ -20,6 +20,8 @@ export interface Sent {
   /** Empty: none. */
   readonly token?: string;
   readonly host?: string;
+  /** Whom a proxy says it asks for: without, the caller sits on the scheduler's own host. */
+  readonly forwardedFor?: string;
 }
 
 export interface Person {
@@ -60,6 +62,8 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
       LONGSHORE_DATA_DIR: join(directory.path, 'data'),
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+      // Not what this checkout may have built.
+      LONGSHORE_RELEASES_DIR: join(directory.path, 'releases'),
       DATABASE_URL: postgres.url,
       REDIS_URL: redis.url,
       ...env,
@@ -72,13 +76,14 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
   if (first?.token === undefined) throw new Error('the installation is not fresh');
   const admin: Person = { workspaceId: first.workspaceId, token: first.token };
 
-  const send = async (line: string, body: unknown, { token, host }: Sent): Promise<Answer> => {
+  const send = async (line: string, body: unknown, { token, host, forwardedFor }: Sent): Promise<Answer> => {
     const [method = 'GET', path = '/'] = line.split(' ');
     const answer = await request(`http://${address}${path}`, {
       method: method as 'GET',
       headers: {
         ...(token === undefined || token === '' ? {} : { authorization: `Bearer ${token}` }),
         ...(host === undefined ? {} : { host }),
+        ...(forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor }),
       },
       ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
     });

@@ -254,6 +254,22 @@ describe('volumes', () => {
     }
   });
 
+  test('have the driver that they were made with, for ever', async () => {
+    const made = async (body: Json): Promise<Json> => (await platform.gateway('POST /volumes', body)).json;
+    const first = await made({ name: 'everywhere', driver: 'shared' });
+    expect(first).toMatchObject({ ok: true });
+    expect((await made({ name: 'everywhere' }))['volume']).toEqual(first['volume']);
+    expect(await made({ name: 'everywhere', driver: 'nfs' })).toEqual({
+      ok: false,
+      volume: null,
+      error: 'volume everywhere is there with driver shared, and a driver does not change; choose another name',
+    });
+    expect(await made({ name: 'other', driver: 'floppy' })).toMatchObject({
+      ok: false,
+      error: 'driver must be one of local, shared, nfs',
+    });
+  });
+
   test('are kept in the stub at normalised paths, in either spelling', async () => {
     const id = ((await volume('kept'))['volume'] as Json)['id'];
     const made = await stubWith([{ id, mount_path: './data//' }]);

@@ -308,6 +308,14 @@ const NOT_JSON: Expected = { status: 400 };
 const rest = (path: string): string => path.replace('{ws}', platform.own.workspaceId);
 const READS_NOTHING = { malformed: null } as const;
 
+const secretsOf = async (): Promise<Json[]> =>
+  (await platform.call(rest('GET /api/v1/secret/{ws}'))).json['data'] as Json[];
+const aSecret = async (): Promise<string> => {
+  const name = unique('SECRET_').replace('-', '');
+  await platform.call(rest('POST /api/v1/secret/{ws}'), { name, value: 'first' });
+  return name;
+};
+
 const REST: readonly Verb[] = [
   { name: 'GET /workspace/current', line: () => 'GET /workspace/current', ok: { status: 200 }, ...READS_NOTHING },
   {
@@ -393,6 +401,43 @@ const REST: readonly Verb[] = [
     foreign: { status: 401 },
     ...READS_NOTHING,
   })),
+  {
+    name: 'GET /secret/{ws}',
+    line: (id) => `GET /secret/${id}`,
+    make: async () => platform.own.workspaceId,
+    ok: { status: 200 },
+    unknown: { status: 401 },
+    ...READS_NOTHING,
+  },
+  {
+    name: 'POST /secret/{ws}',
+    line: () => 'POST /secret/{ws}',
+    body: (id) => ({ name: id, value: 'v' }),
+    make: async () => unique('MADE_').replace('-', ''),
+    ok: { status: 201 },
+    foreign: { status: 401 },
+    malformed: { body: '{"name": 5}', answer: { status: 422 } },
+    done: async (id) => (await secretsOf()).some((row) => row['name'] === id),
+  },
+  {
+    name: 'PUT /secret/{ws}/{name}',
+    line: (id) => `PUT /secret/{ws}/${id}`,
+    body: () => ({ value: 'second' }),
+    make: aSecret,
+    ok: { status: 200 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    malformed: { body: '{"value": ["x"]}', answer: { status: 422 } },
+  },
+  {
+    name: 'DELETE /secret/{ws}/{name}',
+    line: (id) => `DELETE /secret/{ws}/${id}`,
+    make: aSecret,
+    ok: { status: 200, text: '' },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    done: async (id) => !(await secretsOf()).some((row) => row['name'] === id),
+  },
   {
     name: 'DELETE /task/{ws}',
     line: () => 'DELETE /task/{ws}',

@@ -1,15 +1,16 @@
 -- Keeps each task's newest record and puts it on the way to the database. A record that came too late changes nothing and goes nowhere: an older attempt's, an earlier moment of the same one,
 -- anything after a final status but the late COMPLETE of the last attempt (the rule of mayReplace in tasks/state.ts; the store has it too).
 -- How an attempt ended is written in the turn of its fenced call, before its answer is known; so the lease of a newer attempt refuses it here.
--- A final record also drops the lease of its attempt: there is nothing left to adopt.
--- KEYS: 1 records (stream), then for each record: task record (string), lease (string)
--- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record (JSON that starts {"attempt":A,"rank":R,), seconds the key lives, 1 when it says how an attempt ended
+-- A final record also drops the lease of its attempt, and takes its task out of the lane: there is nothing left to adopt.
+-- KEYS: 1 records (stream), then for each record: task record (string), lease (string), lane of its queue (hash)
+-- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record (JSON that starts {"attempt":A,"rank":R,), seconds the key lives, 1 when it says how an attempt ended, its task where it may be in a lane, else empty
 -- Answer: the stream's length, then for each record that was refused its place (from 0) and -1 (by the record that is known) or -2 (by the lease of a newer attempt)
-local function refusal(taskKey, leaseKey, attempt, rank, record, seconds, isEnd)
+local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, seconds, isEnd, task)
   local heldAttempt, heldRank = string.match(redis.call('GETRANGE', taskKey, 0, 63), '^{"attempt":(%d+),"rank":(%d+)')
   heldAttempt = tonumber(heldAttempt or -1)
   heldRank = tonumber(heldRank or -1)
   if heldRank >= 3 then
+    if task ~= '' then redis.call('HDEL', laneKey, task) end
     -- The same one again is no news, and no mistake.
     if attempt == heldAttempt and rank == heldRank then return nil end
     if not (heldRank == 3 and rank == 4 and attempt >= heldAttempt) then return -1 end
@@ -22,6 +23,7 @@ local function refusal(taskKey, leaseKey, attempt, rank, record, seconds, isEnd)
       if leased and tonumber(leased) > attempt then return -2 end
     end
     redis.call('DEL', leaseKey)
+    if task ~= '' then redis.call('HDEL', laneKey, task) end
   end
   redis.call('SET', taskKey, record, 'EX', seconds)
   redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'record', record)
@@ -29,13 +31,15 @@ local function refusal(taskKey, leaseKey, attempt, rank, record, seconds, isEnd)
 end
 local answer = { 0 }
 local at = 2
-for place = 0, (#KEYS - 1) / 2 - 1 do
-  local why = refusal(KEYS[2 * place + 2], KEYS[2 * place + 3], tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+for place = 0, (#KEYS - 1) / 3 - 1 do
+  local key = 3 * place + 2
+  local attempt, rank = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+  local why = refusal(KEYS[key], KEYS[key + 1], KEYS[key + 2], attempt, rank, ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
   if why then
     answer[#answer + 1] = place
     answer[#answer + 1] = why
   end
-  at = at + 5
+  at = at + 6
 end
 answer[1] = redis.call('XLEN', KEYS[1])
 return answer

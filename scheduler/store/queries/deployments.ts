@@ -23,7 +23,10 @@ export interface DeploymentRow {
 export type NewDeployment = Pick<
   DeploymentRow,
   'id' | 'workspaceId' | 'appId' | 'stubId' | 'name' | 'stubType' | 'subdomain'
->;
+> & {
+  /** `sha256:…`, or empty. */
+  readonly imageDigest?: string;
+};
 
 interface Raw {
   id: string;
@@ -72,8 +75,8 @@ export function insertDeployment(db: Queryable, deployment: NewDeployment): Prom
        on conflict (workspace_id, name, stub_type) do update set last_version = v.last_version + 1
        returning last_version
      )
-     insert into deployments (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain)
-     select $1, $2, $3, $4, $5, $6, next.last_version, $7 from next returning ${COLUMNS}`,
+     insert into deployments (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain, image_digest)
+     select $1, $2, $3, $4, $5, $6, next.last_version, $7, $8 from next returning ${COLUMNS}`,
     [
       deployment.id,
       deployment.workspaceId,
@@ -82,6 +85,7 @@ export function insertDeployment(db: Queryable, deployment: NewDeployment): Prom
       deployment.name,
       deployment.stubType,
       deployment.subdomain,
+      deployment.imageDigest ?? '',
     ],
     map,
   );

@@ -18,7 +18,11 @@ export interface MachineRow {
   readonly joinedAtMs: number | null;
   readonly fingerprint: string | null;
   readonly publicKey: string | null;
+  /** Of the credential that was used last. */
   readonly credentialVersion: number;
+  /** Given and not used yet; null: none. */
+  readonly credentialNext: number | null;
+  readonly credentialNextAtMs: number | null;
   readonly hostname: string | null;
   readonly inventory: object | null;
   /** What its agent has although no row places it there; whoever wrote it knows its shape. */
@@ -26,8 +30,18 @@ export interface MachineRow {
   readonly bootId: string | null;
   /** What its agent said when it left: `restarting`, `shutdown`; null: nothing, or it is there. */
   readonly goodbye: string | null;
+  /** When what a drain left is handed back and stopped; null: it does not drain. */
+  readonly drainDeadlineAtMs: number | null;
+  /** Containers there when the drain began. */
+  readonly drainTotal: number | null;
+  /** Its host goes down: nothing new there, and what runs may take until then. */
+  readonly hostDrainUntilMs: number | null;
+  /** Deleted then at the latest, whatever is left there. */
+  readonly deleteAtMs: number | null;
   readonly agentVersion: string | null;
   readonly sessionEpoch: number;
+  /** When an agent came back whose place another one had taken: two speak as this machine. null: never. */
+  readonly contestedAtMs: number | null;
   /** Who holds its link, or held the last one. */
   readonly replica: InstanceId | null;
   readonly lastSeenAtMs: number | null;
@@ -51,13 +65,20 @@ interface Raw {
   fingerprint: string | null;
   public_key: string | null;
   credential_version: number;
+  credential_next: number | null;
+  credential_next_at: Date | null;
   hostname: string | null;
   inventory: object | null;
   strangers: object[];
   boot_id: string | null;
   goodbye: string | null;
+  drain_deadline_at: Date | null;
+  drain_total: number | null;
+  host_drain_until: Date | null;
+  delete_at: Date | null;
   agent_version: string | null;
   session_epoch: number;
+  contested_at: Date | null;
   replica: string | null;
   last_seen_at: Date | null;
   created_at: Date;
@@ -65,8 +86,8 @@ interface Raw {
   deleted_at: Date | null;
 }
 const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, m.intent, m.health,
-  m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.hostname,
-  m.inventory, m.strangers, m.boot_id, m.goodbye, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, m.updated_at, m.deleted_at`;
+  m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.credential_next, m.credential_next_at, m.contested_at, m.hostname,
+  m.inventory, m.strangers, m.boot_id, m.goodbye, m.drain_deadline_at, m.drain_total, m.host_drain_until, m.delete_at, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, m.updated_at, m.deleted_at`;
 const map = (row: Raw): MachineRow => ({
   id: row.id as MachineId,
   poolId: row.pool_id,
@@ -82,11 +103,18 @@ const map = (row: Raw): MachineRow => ({
   fingerprint: row.fingerprint,
   publicKey: row.public_key,
   credentialVersion: row.credential_version,
+  credentialNext: row.credential_next,
+  credentialNextAtMs: msOrNull(row.credential_next_at),
+  contestedAtMs: msOrNull(row.contested_at),
   hostname: row.hostname,
   inventory: row.inventory,
   strangers: row.strangers,
   bootId: row.boot_id,
   goodbye: row.goodbye,
+  drainDeadlineAtMs: msOrNull(row.drain_deadline_at),
+  drainTotal: row.drain_total,
+  hostDrainUntilMs: msOrNull(row.host_drain_until),
+  deleteAtMs: msOrNull(row.delete_at),
   agentVersion: row.agent_version,
   sessionEpoch: row.session_epoch,
   replica: row.replica as InstanceId | null,
@@ -177,6 +205,42 @@ export function joinMachine(
   );
 }
 
+/** Why that secret joins nobody now; undefined: no machine has it. */
+export async function joinSecretState(
+  db: Queryable,
+  secretHash: Uint8Array,
+): Promise<{ readonly id: MachineId; readonly joinedAtMs: number | null } | undefined> {
+  const { rows } = await db.query<{ id: string; joined_at: Date | null }>(
+    'select id, joined_at from machines where join_secret_hash = $1 and deleted_at is null',
+    [secretHash],
+  );
+  const [row] = rows;
+  return row === undefined ? undefined : { id: row.id as MachineId, joinedAtMs: msOrNull(row.joined_at) };
+}
+
+/** The key with which a machine proves itself, also when it is deleted. */
+export async function machineKey(
+  db: Queryable,
+  id: string,
+): Promise<
+  | {
+      readonly publicKey: string | null;
+      readonly isDeleted: boolean;
+      /** Seen last, else joined. */
+      readonly seenAtMs: number | null;
+    }
+  | undefined
+> {
+  const { rows } = await db.query<{
+    public_key: string | null;
+    deleted_at: Date | null;
+    seen_at: Date | null;
+  }>('select public_key, deleted_at, coalesce(last_seen_at, joined_at) as seen_at from machines where id = $1', [id]);
+  const [row] = rows;
+  if (row === undefined) return undefined;
+  return { publicKey: row.public_key, isDeleted: row.deleted_at !== null, seenAtMs: msOrNull(row.seen_at) };
+}
+
 /** Not deleted. */
 export function machineById(db: Queryable, id: string): Promise<MachineRow | undefined> {
   return maybeOne(
@@ -235,12 +299,22 @@ export function recordHello(
     readonly conditions: readonly string[] | null;
     /** Whose link it is from now on. */
     readonly replica: InstanceId | null;
+    /** New at every start of an agent. */
+    readonly agentInstance: string;
+    readonly hostDrainUntilMs?: number | null;
   },
 ): Promise<(MachineRow & { readonly bootIdBefore: string | null }) | undefined> {
   return maybeOne(
     db,
     `with before as (select boot_id from machines where id = $1), m as (
-       update machines set boot_id = $2, goodbye = null, agent_version = $3, hostname = $4, inventory = $5::jsonb, conditions = coalesce($7::jsonb, conditions), health = 'RECONCILING', replica = $6,
+       update machines set
+         contested_at = case when agent_instances @> to_jsonb($8::text) and agent_instances ->> -1 <> $8::text then now() else contested_at end,
+         agent_instances = (
+           select jsonb_agg(value order by place) from (
+             select value, place from jsonb_array_elements((agent_instances - $8::text) || to_jsonb($8::text)) with ordinality as known (value, place)
+             order by place desc limit 4
+           ) as newest),
+         boot_id = $2, goodbye = null, host_drain_until = $9::timestamptz, agent_version = $3, hostname = $4, inventory = $5::jsonb, conditions = coalesce($7::jsonb, conditions), health = 'RECONCILING', replica = $6,
          session_epoch = session_epoch + 1, last_seen_at = now(), updated_at = now()
        where id = $1 and deleted_at is null returning *
      ) select ${COLUMNS}, (select boot_id from before) as boot_id_before from m join pools p on p.id = m.pool_id`,
@@ -252,6 +326,8 @@ export function recordHello(
       JSON.stringify(hello.inventory),
       hello.replica,
       hello.conditions === null ? null : JSON.stringify(hello.conditions),
+      hello.agentInstance,
+      dateOf(hello.hostDrainUntilMs),
     ],
     (row: Raw & { readonly boot_id_before: string | null }) => ({ ...map(row), bootIdBefore: row.boot_id_before }),
   );
@@ -270,6 +346,10 @@ export async function updateMachine(
     readonly strangers?: readonly object[];
     readonly goodbye?: string;
     readonly lastSeenAtMs?: number;
+    /** null: it does not drain (any more). */
+    readonly drain?: { readonly deadlineMs: number; readonly total: number } | null;
+    readonly hostDrainUntilMs?: number | null;
+    readonly deleteAtMs?: number;
     /** Only while this is the session epoch. */
     readonly ifSessionEpoch?: number;
     /** Only while this is what the operator wants. */
@@ -283,7 +363,9 @@ export async function updateMachine(
      update machines set
        health = coalesce($2, health), intent = coalesce($3, intent), system_cordon = coalesce($4, system_cordon),
        conditions = coalesce($5::jsonb, conditions), inventory = coalesce($6::jsonb, inventory),
-       last_seen_at = coalesce($7::timestamptz, last_seen_at), strangers = coalesce($9::jsonb, strangers), goodbye = coalesce($10, goodbye), updated_at = now()
+       last_seen_at = coalesce($7::timestamptz, last_seen_at), strangers = coalesce($9::jsonb, strangers), goodbye = coalesce($10, goodbye),
+       drain_deadline_at = case when $13 then $14::timestamptz else drain_deadline_at end, drain_total = case when $13 then $15::integer else drain_total end,
+       host_drain_until = case when $16 then $17::timestamptz else host_drain_until end, delete_at = coalesce($18::timestamptz, delete_at), updated_at = now()
      where id = $1 and deleted_at is null and ($8::bigint is null or session_epoch = $8::bigint)
        and ($11::text is null or intent = $11::text) and ($12::bigint is null or (select fence from led) <= $12::bigint)`,
     [
@@ -299,10 +381,18 @@ export async function updateMachine(
       change.goodbye ?? null,
       change.ifIntent ?? null,
       change.fence ?? null,
+      change.drain !== undefined,
+      dateOf(change.drain?.deadlineMs),
+      change.drain?.total ?? null,
+      change.hostDrainUntilMs !== undefined,
+      dateOf(change.hostDrainUntilMs),
+      dateOf(change.deleteAtMs),
     ],
   );
   return rowCount === 1;
 }
+
+const dateOf = (ms: number | null | undefined): Date | null => (ms === null || ms === undefined ? null : new Date(ms));
 
 /** Heartbeats of many machines in one statement. */
 export async function touchMachines(db: Queryable, ids: readonly MachineId[], nowMs: number): Promise<void> {
@@ -322,14 +412,45 @@ export async function expireJoinSecrets(db: Queryable, nowMs: number): Promise<n
   return rowCount;
 }
 
-/** A new credential supersedes the older ones once it was used. */
-export async function bumpCredentialVersion(db: Queryable, id: MachineId): Promise<number | undefined> {
-  const { rows } = await db.query<{ credential_version: number }>(
-    `update machines set credential_version = credential_version + 1, updated_at = now()
-     where id = $1 and deleted_at is null returning credential_version`,
-    [id],
+/** A new credential; the older one counts until the new one is used. One that was offered and not used is offered again. */
+export function offerCredential(db: Queryable, id: MachineId, nowMs: number): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `with m as (
+       update machines set credential_next = coalesce(credential_next, credential_version + 1),
+         credential_next_at = coalesce(credential_next_at, $2::timestamptz), updated_at = now()
+       where id = $1 and deleted_at is null returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [id, new Date(nowMs)],
+    map,
   );
-  return rows[0]?.credential_version;
+}
+
+/** A new credential, and none of before counts any more. */
+export function replaceCredentials(db: Queryable, id: MachineId): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `with m as (
+       update machines set credential_version = greatest(credential_version, coalesce(credential_next, 0)) + 1,
+         credential_next = null, credential_next_at = null, updated_at = now()
+       where id = $1 and deleted_at is null returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [id],
+    map,
+  );
+}
+
+/** The offered credential was used: the one before it is worth nothing from now on. @returns undefined: it was not on offer */
+export function useCredential(db: Queryable, id: MachineId, version: number): Promise<MachineRow | undefined> {
+  return maybeOne(
+    db,
+    `with m as (
+       update machines set credential_version = $2, credential_next = null, credential_next_at = null, updated_at = now()
+       where id = $1 and credential_next = $2 and deleted_at is null returning *
+     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
+    [id, version],
+    map,
+  );
 }
 
 /** Terminal: the credential is worth nothing from now on, and volumes whose directories were there begin anew elsewhere. */

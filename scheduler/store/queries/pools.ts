@@ -38,7 +38,7 @@ export function getOrCreatePool(
   return one(
     db,
     `insert into pools (name, workspace_id, cpu_overcommit) values ($1, $2, $3)
-     on conflict (workspace_id, name) do update set updated_at = now() returning ${COLUMNS}`,
+     on conflict (workspace_id, name) do update set updated_at = now(), deleted_at = null returning ${COLUMNS}`,
     [pool.name, pool.workspaceId, pool.cpuOvercommit],
     map,
   );
@@ -51,7 +51,7 @@ export function poolById(db: Queryable, id: number): Promise<PoolRow | undefined
 export function poolByName(db: Queryable, name: string, workspaceId: WorkspaceId | null): Promise<PoolRow | undefined> {
   return maybeOne(
     db,
-    `select ${COLUMNS} from pools where name = $1 and workspace_id is not distinct from $2::text`,
+    `select ${COLUMNS} from pools where name = $1 and workspace_id is not distinct from $2::text and deleted_at is null`,
     [name, workspaceId],
     map,
   );
@@ -68,5 +68,21 @@ export function setPoolOvercommit(db: Queryable, id: number, cpuOvercommit: numb
 
 /** All pools of all owners, oldest first; who may see which is decided above. */
 export function listPools(db: Queryable): Promise<PoolRow[]> {
-  return many(db, `select ${COLUMNS} from pools order by id`, [], map);
+  return many(db, `select ${COLUMNS} from pools where deleted_at is null order by id`, [], map);
+}
+
+/** The owner's pool of that name, unless a machine is in it. Its row stays, since machines that were deleted name it. */
+export async function deletePool(
+  db: Queryable,
+  name: string,
+  workspaceId: WorkspaceId | null,
+): Promise<'missing' | 'occupied' | 'deleted'> {
+  if ((await poolByName(db, name, workspaceId)) === undefined) return 'missing';
+  const { rowCount } = await db.query(
+    `update pools p set deleted_at = now(), updated_at = now()
+     where p.name = $1 and p.workspace_id is not distinct from $2::text and p.deleted_at is null
+       and not exists (select 1 from machines m where m.pool_id = p.id and m.deleted_at is null)`,
+    [name, workspaceId],
+  );
+  return rowCount === 1 ? 'deleted' : 'occupied';
 }

@@ -16,6 +16,7 @@ export interface TargetRow {
     readonly name: string;
     readonly version: number;
     readonly active: boolean;
+    readonly imageDigest: string;
     readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
   } | null;
 }
@@ -33,12 +34,14 @@ interface Raw {
   name: string | null;
   version: number | null;
   active: boolean | null;
+  image_digest: string | null;
   scale_min: number | null;
   scale_max: number | null;
 }
 const STUB_COLUMNS =
   's.workspace_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
-const DEPLOYMENT_COLUMNS = 'd.id as deployment_id, d.name, d.version, d.active, d.scale_min, d.scale_max';
+const DEPLOYMENT_COLUMNS =
+  'd.id as deployment_id, d.name, d.version, d.active, d.image_digest, d.scale_min, d.scale_max';
 const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from deployments d
   join stubs s on s.id = d.stub_id left join objects o on o.id = s.object_id`;
 
@@ -60,6 +63,7 @@ const map = (row: Raw): TargetRow => ({
           name: row.name ?? '',
           version: row.version ?? 0,
           active: row.active === true,
+          imageDigest: row.image_digest ?? '',
           scale:
             row.scale_min === null || row.scale_max === null
               ? null

@@ -1,4 +1,5 @@
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf } from '../rows.ts';
 
@@ -6,6 +7,7 @@ export interface VolumeRow {
   readonly id: string;
   readonly workspaceId: WorkspaceId;
   readonly name: string;
+  readonly driver: VolumeDriverName;
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
 }
@@ -14,31 +16,39 @@ interface Raw {
   id: string;
   workspace_id: string;
   name: string;
+  driver: string;
   created_at: Date;
   updated_at: Date;
 }
-const COLUMNS = 'id, workspace_id, name, created_at, updated_at';
+const COLUMNS = 'id, workspace_id, name, driver, created_at, updated_at';
 const map = (row: Raw): VolumeRow => ({
   id: row.id,
   workspaceId: row.workspace_id as WorkspaceId,
   name: row.name,
+  driver: row.driver as VolumeDriverName,
   createdAtMs: msOf(row.created_at),
   updatedAtMs: msOf(row.updated_at),
 });
 
-/** The workspace's volume of that name; undefined when there is none and the workspace has `most` already. */
+/** The workspace's volume of that name, with the driver it was made with; undefined when there is none and the workspace has `most` already. */
 export function getOrCreateVolume(
   db: Queryable,
-  volume: { readonly newId: string; readonly workspaceId: WorkspaceId; readonly name: string; readonly most: number },
+  volume: {
+    readonly newId: string;
+    readonly workspaceId: WorkspaceId;
+    readonly name: string;
+    readonly driver: VolumeDriverName;
+    readonly most: number;
+  },
 ): Promise<VolumeRow | undefined> {
   return maybeOne(
     db,
-    `insert into volumes (id, workspace_id, name)
-     select $1::text, $2::text, $3::text
+    `insert into volumes (id, workspace_id, name, driver)
+     select $1::text, $2::text, $3::text, $5::text
      where (select count(*) from volumes where workspace_id = $2) < $4
        or exists (select 1 from volumes where workspace_id = $2 and name = $3)
      on conflict (workspace_id, name) do update set name = excluded.name returning ${COLUMNS}`,
-    [volume.newId, volume.workspaceId, volume.name, volume.most],
+    [volume.newId, volume.workspaceId, volume.name, volume.most, volume.driver],
     map,
   );
 }

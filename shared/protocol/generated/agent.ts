@@ -8,17 +8,26 @@ import type { Assignment as _longshore_agent_v1_Assignment, Assignment__Output a
 import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown__Output as _longshore_agent_v1_AttemptsKnown__Output } from './longshore/agent/v1/AttemptsKnown.ts';
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
 import type { CancelTask as _longshore_agent_v1_CancelTask, CancelTask__Output as _longshore_agent_v1_CancelTask__Output } from './longshore/agent/v1/CancelTask.ts';
+import type { ChallengeRequest as _longshore_agent_v1_ChallengeRequest, ChallengeRequest__Output as _longshore_agent_v1_ChallengeRequest__Output } from './longshore/agent/v1/ChallengeRequest.ts';
+import type { ChallengeResponse as _longshore_agent_v1_ChallengeResponse, ChallengeResponse__Output as _longshore_agent_v1_ChallengeResponse__Output } from './longshore/agent/v1/ChallengeResponse.ts';
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from './longshore/agent/v1/CodeArchive.ts';
 import type { Conditions as _longshore_agent_v1_Conditions, Conditions__Output as _longshore_agent_v1_Conditions__Output } from './longshore/agent/v1/Conditions.ts';
+import type { ContainerSample as _longshore_agent_v1_ContainerSample, ContainerSample__Output as _longshore_agent_v1_ContainerSample__Output } from './longshore/agent/v1/ContainerSample.ts';
 import type { ContainerSpec as _longshore_agent_v1_ContainerSpec, ContainerSpec__Output as _longshore_agent_v1_ContainerSpec__Output } from './longshore/agent/v1/ContainerSpec.ts';
 import type { ControlFromAgent as _longshore_agent_v1_ControlFromAgent, ControlFromAgent__Output as _longshore_agent_v1_ControlFromAgent__Output } from './longshore/agent/v1/ControlFromAgent.ts';
 import type { ControlToAgent as _longshore_agent_v1_ControlToAgent, ControlToAgent__Output as _longshore_agent_v1_ControlToAgent__Output } from './longshore/agent/v1/ControlToAgent.ts';
+import type { Delivered as _longshore_agent_v1_Delivered, Delivered__Output as _longshore_agent_v1_Delivered__Output } from './longshore/agent/v1/Delivered.ts';
 import type { Desired as _longshore_agent_v1_Desired, Desired__Output as _longshore_agent_v1_Desired__Output } from './longshore/agent/v1/Desired.ts';
+import type { DeviceReport as _longshore_agent_v1_DeviceReport, DeviceReport__Output as _longshore_agent_v1_DeviceReport__Output } from './longshore/agent/v1/DeviceReport.ts';
 import type { FetchCodeRequest as _longshore_agent_v1_FetchCodeRequest, FetchCodeRequest__Output as _longshore_agent_v1_FetchCodeRequest__Output } from './longshore/agent/v1/FetchCodeRequest.ts';
+import type { FetchMetrics as _longshore_agent_v1_FetchMetrics, FetchMetrics__Output as _longshore_agent_v1_FetchMetrics__Output } from './longshore/agent/v1/FetchMetrics.ts';
 import type { Goodbye as _longshore_agent_v1_Goodbye, Goodbye__Output as _longshore_agent_v1_Goodbye__Output } from './longshore/agent/v1/Goodbye.ts';
 import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1_Gpu__Output } from './longshore/agent/v1/Gpu.ts';
 import type { Heartbeat as _longshore_agent_v1_Heartbeat, Heartbeat__Output as _longshore_agent_v1_Heartbeat__Output } from './longshore/agent/v1/Heartbeat.ts';
+import type { HeartbeatAck as _longshore_agent_v1_HeartbeatAck, HeartbeatAck__Output as _longshore_agent_v1_HeartbeatAck__Output } from './longshore/agent/v1/HeartbeatAck.ts';
 import type { Hello as _longshore_agent_v1_Hello, Hello__Output as _longshore_agent_v1_Hello__Output } from './longshore/agent/v1/Hello.ts';
+import type { HostDrain as _longshore_agent_v1_HostDrain, HostDrain__Output as _longshore_agent_v1_HostDrain__Output } from './longshore/agent/v1/HostDrain.ts';
+import type { ImagePrepared as _longshore_agent_v1_ImagePrepared, ImagePrepared__Output as _longshore_agent_v1_ImagePrepared__Output } from './longshore/agent/v1/ImagePrepared.ts';
 import type { Inventory as _longshore_agent_v1_Inventory, Inventory__Output as _longshore_agent_v1_Inventory__Output } from './longshore/agent/v1/Inventory.ts';
 import type { JoinRequest as _longshore_agent_v1_JoinRequest, JoinRequest__Output as _longshore_agent_v1_JoinRequest__Output } from './longshore/agent/v1/JoinRequest.ts';
 import type { JoinResponse as _longshore_agent_v1_JoinResponse, JoinResponse__Output as _longshore_agent_v1_JoinResponse__Output } from './longshore/agent/v1/JoinResponse.ts';
@@ -26,15 +35,24 @@ import type { LiveAttempt as _longshore_agent_v1_LiveAttempt, LiveAttempt__Outpu
 import type { LogAck as _longshore_agent_v1_LogAck, LogAck__Output as _longshore_agent_v1_LogAck__Output } from './longshore/agent/v1/LogAck.ts';
 import type { LogBatch as _longshore_agent_v1_LogBatch, LogBatch__Output as _longshore_agent_v1_LogBatch__Output } from './longshore/agent/v1/LogBatch.ts';
 import type { LogRecord as _longshore_agent_v1_LogRecord, LogRecord__Output as _longshore_agent_v1_LogRecord__Output } from './longshore/agent/v1/LogRecord.ts';
+import type { MetricsPage as _longshore_agent_v1_MetricsPage, MetricsPage__Output as _longshore_agent_v1_MetricsPage__Output } from './longshore/agent/v1/MetricsPage.ts';
 import type { ObservedContainer as _longshore_agent_v1_ObservedContainer, ObservedContainer__Output as _longshore_agent_v1_ObservedContainer__Output } from './longshore/agent/v1/ObservedContainer.ts';
 import type { Ping as _longshore_agent_v1_Ping, Ping__Output as _longshore_agent_v1_Ping__Output } from './longshore/agent/v1/Ping.ts';
 import type { Pong as _longshore_agent_v1_Pong, Pong__Output as _longshore_agent_v1_Pong__Output } from './longshore/agent/v1/Pong.ts';
+import type { PrepareImage as _longshore_agent_v1_PrepareImage, PrepareImage__Output as _longshore_agent_v1_PrepareImage__Output } from './longshore/agent/v1/PrepareImage.ts';
 import type { Proceed as _longshore_agent_v1_Proceed, Proceed__Output as _longshore_agent_v1_Proceed__Output } from './longshore/agent/v1/Proceed.ts';
+import type { ProveRequest as _longshore_agent_v1_ProveRequest, ProveRequest__Output as _longshore_agent_v1_ProveRequest__Output } from './longshore/agent/v1/ProveRequest.ts';
+import type { ProveResponse as _longshore_agent_v1_ProveResponse, ProveResponse__Output as _longshore_agent_v1_ProveResponse__Output } from './longshore/agent/v1/ProveResponse.ts';
+import type { PullImageRequest as _longshore_agent_v1_PullImageRequest, PullImageRequest__Output as _longshore_agent_v1_PullImageRequest__Output } from './longshore/agent/v1/PullImageRequest.ts';
+import type { PullImageResponse as _longshore_agent_v1_PullImageResponse, PullImageResponse__Output as _longshore_agent_v1_PullImageResponse__Output } from './longshore/agent/v1/PullImageResponse.ts';
 import type { Refuse as _longshore_agent_v1_Refuse, Refuse__Output as _longshore_agent_v1_Refuse__Output } from './longshore/agent/v1/Refuse.ts';
+import type { RegistryAuth as _longshore_agent_v1_RegistryAuth, RegistryAuth__Output as _longshore_agent_v1_RegistryAuth__Output } from './longshore/agent/v1/RegistryAuth.ts';
 import type { RenewCredentialRequest as _longshore_agent_v1_RenewCredentialRequest, RenewCredentialRequest__Output as _longshore_agent_v1_RenewCredentialRequest__Output } from './longshore/agent/v1/RenewCredentialRequest.ts';
 import type { RenewCredentialResponse as _longshore_agent_v1_RenewCredentialResponse, RenewCredentialResponse__Output as _longshore_agent_v1_RenewCredentialResponse__Output } from './longshore/agent/v1/RenewCredentialResponse.ts';
+import type { Revoked as _longshore_agent_v1_Revoked, Revoked__Output as _longshore_agent_v1_Revoked__Output } from './longshore/agent/v1/Revoked.ts';
 import type { RevokedAttempt as _longshore_agent_v1_RevokedAttempt, RevokedAttempt__Output as _longshore_agent_v1_RevokedAttempt__Output } from './longshore/agent/v1/RevokedAttempt.ts';
 import type { RunTask as _longshore_agent_v1_RunTask, RunTask__Output as _longshore_agent_v1_RunTask__Output } from './longshore/agent/v1/RunTask.ts';
+import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longshore_agent_v1_Samples__Output } from './longshore/agent/v1/Samples.ts';
 import type { StatusReport as _longshore_agent_v1_StatusReport, StatusReport__Output as _longshore_agent_v1_StatusReport__Output } from './longshore/agent/v1/StatusReport.ts';
 import type { Superseded as _longshore_agent_v1_Superseded, Superseded__Output as _longshore_agent_v1_Superseded__Output } from './longshore/agent/v1/Superseded.ts';
 import type { TaskBatchFromAgent as _longshore_agent_v1_TaskBatchFromAgent, TaskBatchFromAgent__Output as _longshore_agent_v1_TaskBatchFromAgent__Output } from './longshore/agent/v1/TaskBatchFromAgent.ts';
@@ -64,17 +82,26 @@ export interface ProtoGrpcType {
         AttemptsKnown: MessageTypeDefinition<_longshore_agent_v1_AttemptsKnown, _longshore_agent_v1_AttemptsKnown__Output>
         BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
         CancelTask: MessageTypeDefinition<_longshore_agent_v1_CancelTask, _longshore_agent_v1_CancelTask__Output>
+        ChallengeRequest: MessageTypeDefinition<_longshore_agent_v1_ChallengeRequest, _longshore_agent_v1_ChallengeRequest__Output>
+        ChallengeResponse: MessageTypeDefinition<_longshore_agent_v1_ChallengeResponse, _longshore_agent_v1_ChallengeResponse__Output>
         CodeArchive: MessageTypeDefinition<_longshore_agent_v1_CodeArchive, _longshore_agent_v1_CodeArchive__Output>
         Conditions: MessageTypeDefinition<_longshore_agent_v1_Conditions, _longshore_agent_v1_Conditions__Output>
+        ContainerSample: MessageTypeDefinition<_longshore_agent_v1_ContainerSample, _longshore_agent_v1_ContainerSample__Output>
         ContainerSpec: MessageTypeDefinition<_longshore_agent_v1_ContainerSpec, _longshore_agent_v1_ContainerSpec__Output>
         ControlFromAgent: MessageTypeDefinition<_longshore_agent_v1_ControlFromAgent, _longshore_agent_v1_ControlFromAgent__Output>
         ControlToAgent: MessageTypeDefinition<_longshore_agent_v1_ControlToAgent, _longshore_agent_v1_ControlToAgent__Output>
+        Delivered: MessageTypeDefinition<_longshore_agent_v1_Delivered, _longshore_agent_v1_Delivered__Output>
         Desired: MessageTypeDefinition<_longshore_agent_v1_Desired, _longshore_agent_v1_Desired__Output>
+        DeviceReport: MessageTypeDefinition<_longshore_agent_v1_DeviceReport, _longshore_agent_v1_DeviceReport__Output>
         FetchCodeRequest: MessageTypeDefinition<_longshore_agent_v1_FetchCodeRequest, _longshore_agent_v1_FetchCodeRequest__Output>
+        FetchMetrics: MessageTypeDefinition<_longshore_agent_v1_FetchMetrics, _longshore_agent_v1_FetchMetrics__Output>
         Goodbye: MessageTypeDefinition<_longshore_agent_v1_Goodbye, _longshore_agent_v1_Goodbye__Output>
         Gpu: MessageTypeDefinition<_longshore_agent_v1_Gpu, _longshore_agent_v1_Gpu__Output>
         Heartbeat: MessageTypeDefinition<_longshore_agent_v1_Heartbeat, _longshore_agent_v1_Heartbeat__Output>
+        HeartbeatAck: MessageTypeDefinition<_longshore_agent_v1_HeartbeatAck, _longshore_agent_v1_HeartbeatAck__Output>
         Hello: MessageTypeDefinition<_longshore_agent_v1_Hello, _longshore_agent_v1_Hello__Output>
+        HostDrain: MessageTypeDefinition<_longshore_agent_v1_HostDrain, _longshore_agent_v1_HostDrain__Output>
+        ImagePrepared: MessageTypeDefinition<_longshore_agent_v1_ImagePrepared, _longshore_agent_v1_ImagePrepared__Output>
         Inventory: MessageTypeDefinition<_longshore_agent_v1_Inventory, _longshore_agent_v1_Inventory__Output>
         JoinRequest: MessageTypeDefinition<_longshore_agent_v1_JoinRequest, _longshore_agent_v1_JoinRequest__Output>
         JoinResponse: MessageTypeDefinition<_longshore_agent_v1_JoinResponse, _longshore_agent_v1_JoinResponse__Output>
@@ -82,15 +109,24 @@ export interface ProtoGrpcType {
         LogAck: MessageTypeDefinition<_longshore_agent_v1_LogAck, _longshore_agent_v1_LogAck__Output>
         LogBatch: MessageTypeDefinition<_longshore_agent_v1_LogBatch, _longshore_agent_v1_LogBatch__Output>
         LogRecord: MessageTypeDefinition<_longshore_agent_v1_LogRecord, _longshore_agent_v1_LogRecord__Output>
+        MetricsPage: MessageTypeDefinition<_longshore_agent_v1_MetricsPage, _longshore_agent_v1_MetricsPage__Output>
         ObservedContainer: MessageTypeDefinition<_longshore_agent_v1_ObservedContainer, _longshore_agent_v1_ObservedContainer__Output>
         Ping: MessageTypeDefinition<_longshore_agent_v1_Ping, _longshore_agent_v1_Ping__Output>
         Pong: MessageTypeDefinition<_longshore_agent_v1_Pong, _longshore_agent_v1_Pong__Output>
+        PrepareImage: MessageTypeDefinition<_longshore_agent_v1_PrepareImage, _longshore_agent_v1_PrepareImage__Output>
         Proceed: MessageTypeDefinition<_longshore_agent_v1_Proceed, _longshore_agent_v1_Proceed__Output>
+        ProveRequest: MessageTypeDefinition<_longshore_agent_v1_ProveRequest, _longshore_agent_v1_ProveRequest__Output>
+        ProveResponse: MessageTypeDefinition<_longshore_agent_v1_ProveResponse, _longshore_agent_v1_ProveResponse__Output>
+        PullImageRequest: MessageTypeDefinition<_longshore_agent_v1_PullImageRequest, _longshore_agent_v1_PullImageRequest__Output>
+        PullImageResponse: MessageTypeDefinition<_longshore_agent_v1_PullImageResponse, _longshore_agent_v1_PullImageResponse__Output>
         Refuse: MessageTypeDefinition<_longshore_agent_v1_Refuse, _longshore_agent_v1_Refuse__Output>
+        RegistryAuth: MessageTypeDefinition<_longshore_agent_v1_RegistryAuth, _longshore_agent_v1_RegistryAuth__Output>
         RenewCredentialRequest: MessageTypeDefinition<_longshore_agent_v1_RenewCredentialRequest, _longshore_agent_v1_RenewCredentialRequest__Output>
         RenewCredentialResponse: MessageTypeDefinition<_longshore_agent_v1_RenewCredentialResponse, _longshore_agent_v1_RenewCredentialResponse__Output>
+        Revoked: MessageTypeDefinition<_longshore_agent_v1_Revoked, _longshore_agent_v1_Revoked__Output>
         RevokedAttempt: MessageTypeDefinition<_longshore_agent_v1_RevokedAttempt, _longshore_agent_v1_RevokedAttempt__Output>
         RunTask: MessageTypeDefinition<_longshore_agent_v1_RunTask, _longshore_agent_v1_RunTask__Output>
+        Samples: MessageTypeDefinition<_longshore_agent_v1_Samples, _longshore_agent_v1_Samples__Output>
         StatusReport: MessageTypeDefinition<_longshore_agent_v1_StatusReport, _longshore_agent_v1_StatusReport__Output>
         Superseded: MessageTypeDefinition<_longshore_agent_v1_Superseded, _longshore_agent_v1_Superseded__Output>
         TaskBatchFromAgent: MessageTypeDefinition<_longshore_agent_v1_TaskBatchFromAgent, _longshore_agent_v1_TaskBatchFromAgent__Output>

@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { Action, Known, PlanInput, Seen, Wanted } from '../../../agent/reconcile/plan.ts';
-import { ORPHAN_GRACE_MS, plan } from '../../../agent/reconcile/plan.ts';
+import { plan } from '../../../agent/reconcile/plan.ts';
 
+const ORPHAN_GRACE_MS = 300_000;
 const NOW = 1_000_000_000;
 const wanted = (id: string, rest: Partial<Wanted> = {}): Wanted => ({
   containerId: id,
@@ -48,6 +49,7 @@ const input = (rest: {
   refused: new Set(),
   ending: new Map((rest.ending ?? []).map((id) => [id, { graceMs: 5, reason: 'start_timeout' }])),
   busy: rest.busy ?? new Map(),
+  orphanGraceMs: ORPHAN_GRACE_MS,
 });
 const kinds = (actions: readonly Action[]): string[] => actions.map((action) => action.kind);
 

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
-import { imageOf, loadAgentConfig, parseJoinToken, splitAddress } from '../../../agent/config.ts';
+import { imageOf, isBaseImage, loadAgentConfig, parseJoinToken, splitAddress } from '../../../agent/config.ts';
 import { createOptions } from '../../../agent/containers/docker-options.ts';
+import type { Holder } from '../../../agent/containers/holders.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
 import { exitReason } from '../../../agent/reconcile/exits.ts';
@@ -9,7 +10,6 @@ import { anAssignment } from '../../helpers/agent-assignment.ts';
 
 const host: HostFacts = {
   cores: 2,
-  network: 'net',
   hostname: 'h',
   machineId: 'm1',
   runnerDir: '/state/runner/1',
@@ -18,7 +18,15 @@ const host: HostFacts = {
 };
 const assignmentOf = (spec: Partial<ContainerSpec__Output> = {}): Assignment__Output =>
   ({
-    ...anAssignment({ onStart: '', env: {}, gpuUuids: [], timeoutMs: 0, keepWarmSeconds: 0, ...spec }),
+    ...anAssignment({
+      onStart: '',
+      env: {},
+      gpuUuids: [],
+      timeoutMs: 0,
+      keepWarmSeconds: 0,
+      allowList: [],
+      ...spec,
+    }),
     stop: false,
     graceMs: 0,
     stopReason: '',
@@ -26,6 +34,7 @@ const assignmentOf = (spec: Partial<ContainerSpec__Output> = {}): Assignment__Ou
 const createOf = (
   spec: Partial<ContainerSpec__Output> = {},
   facts: Partial<HostFacts> = {},
+  holder: Holder | undefined = { dockerId: 'h1', network: 'container:h1', openFiles: 20_000 },
 ): ReturnType<typeof createContainerOf> => {
   const assignment = assignmentOf(spec);
   return createContainerOf(
@@ -37,10 +46,15 @@ const createOf = (
       code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
       socketDir: '/s/1',
     },
+    holder,
   );
 };
 const envOf = (create: { readonly env: readonly string[] }): Record<string, string> =>
-  Object.fromEntries(create.env.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)]));
+  Object.fromEntries(
+    create.env
+      .filter((one) => one.includes('='))
+      .map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)]),
+  );
 
 test('a container gets the names its runner reads, and a stub cannot set ours', () => {
   const env = envOf(
@@ -79,7 +93,7 @@ test('every container is hardened', () => {
     MemorySwap: 64 << 20,
     NanoCpus: 500_000_000,
     RestartPolicy: { Name: 'no' },
-    NetworkMode: 'net',
+    NetworkMode: 'container:h1',
     LogConfig: { Type: 'json-file', Config: { 'max-size': '10m', 'max-file': '3' } },
   });
   expect(options.HostConfig?.CapAdd).toBeUndefined();
@@ -88,8 +102,69 @@ test('every container is hardened', () => {
   expect(readOnly?.every((mount) => mount.ReadOnly)).toBe(true);
 });
 
+test('a container with GPUs gets exactly those, a quarter of its memory as shared memory, and says so in its label', () => {
+  const create = createOf({
+    gpuUuids: ['GPU-1', 'GPU-2'],
+    memoryBytes: 1 << 30,
+    env: { NVIDIA_VISIBLE_DEVICES: 'all', NVIDIA_DRIVER_CAPABILITIES: 'all', CUDA_VISIBLE_DEVICES: '0' },
+  });
+  expect(createOptions(create).HostConfig).toMatchObject({
+    DeviceRequests: [
+      { Driver: 'nvidia', DeviceIDs: ['GPU-1', 'GPU-2'], Capabilities: [['gpu', 'compute', 'utility']] },
+    ],
+    ShmSize: 1 << 28,
+    CapDrop: ['ALL'],
+  });
+  expect(envOf(create)).toMatchObject({
+    NVIDIA_VISIBLE_DEVICES: 'GPU-1,GPU-2',
+    NVIDIA_DRIVER_CAPABILITIES: 'compute,utility',
+    LONGSHORE_GPU: '1',
+  });
+  // Without a value: an image's own goes, too.
+  expect(create.env.filter((one) => one.startsWith('CUDA_VISIBLE_DEVICES'))).toEqual(['CUDA_VISIBLE_DEVICES']);
+  expect(create.labels['io.longshore.gpus']).toBe('GPU-1,GPU-2');
+  const without = createOptions(createOf());
+  expect(without.HostConfig).not.toHaveProperty('DeviceRequests');
+  expect(without.HostConfig).not.toHaveProperty('ShmSize');
+  expect(without.Labels).not.toHaveProperty('io.longshore.gpus');
+});
+
 test('a blocked network is none at all', () => {
-  expect(createOf({ blockNetwork: true }).network).toBe('none');
+  const { network } = createContainerOf(
+    assignmentOf(),
+    assignmentOf({ blockNetwork: true }).spec as ContainerSpec__Output,
+    'img',
+    host,
+    { code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' }, socketDir: '/s/1' },
+    undefined,
+  );
+  expect(network).toBe('none');
+});
+
+test('a container joins its holder, with as many open files as the engine allows', () => {
+  const { HostConfig } = createOptions(createOf());
+  expect(HostConfig.NetworkMode).toBe('container:h1');
+  expect(HostConfig).toMatchObject({ Ulimits: [{ Name: 'nofile', Soft: 20_000, Hard: 20_000 }] });
+});
+
+test('shared memory is a quarter of the memory with a GPU, and the engine’s own without', () => {
+  expect(createOptions(createOf({ memoryBytes: 1 << 30 })).HostConfig).not.toHaveProperty('ShmSize');
+  const withGpu = createOptions(createOf({ memoryBytes: 1 << 30, gpuUuids: ['GPU-1'] })).HostConfig;
+  expect(withGpu).toMatchObject({ ShmSize: 1 << 28 });
+});
+
+test('an allow-list that is no list of ranges is refused, whatever it holds', () => {
+  for (const allowList of [
+    ['10.0.0.0/8; flush ruleset'],
+    ['example.org'],
+    ['10.0.0.0/33'],
+    ['1.2.3.4'],
+    [' 10.0.0.0/8'],
+  ])
+    expect(checkAssignment(assignmentOf({ allowList }))).toMatch(/^spec\.allow_list: .* is not an address range/);
+  expect(checkAssignment(assignmentOf({ allowList: Array<string>(11).fill('10.0.0.0/8') }))).toMatch(/more than 10/);
+  expect(checkAssignment(assignmentOf({ allowList: ['10.0.0.0/8'], blockNetwork: true }))).toMatch(/exclude/);
+  expect(checkAssignment(assignmentOf({ allowList: ['10.0.0.0/8', 'fd00::/8'] }))).toBeUndefined();
 });
 
 test('no more cores are asked for than the machine has', () => {
@@ -122,7 +197,6 @@ test('a spec that cannot be run is refused, naming the field', () => {
   expect(checkAssignment(assignmentOf({ handler: '' }))).toMatch(/handler/);
   expect(checkAssignment(assignmentOf({ image: '-evil' }))).toMatch(/image/);
   expect(checkAssignment(assignmentOf({ env: { 'A=B': '1' } }))).toMatch(/env/);
-  expect(checkAssignment(assignmentOf({ gpuUuids: ['GPU-1'] }))).toMatch(/gpu_uuids/);
   expect(checkAssignment({ ...assignmentOf(), containerId: '../x' })).toMatch(/container_id/);
   expect(checkAssignment({ ...assignmentOf(), spec: null })).toMatch(/spec/);
 });
@@ -131,6 +205,9 @@ test('the image is the own one, else the base image of the Python version', () =
   const config = loadAgentConfig({ LONGSHORE_BASE_IMAGE: 'base:{version}', LONGSHORE_DEFAULT_PYTHON: '3.12' });
   expect(imageOf(config, 'mine:1', 'python3.9')).toBe('mine:1');
   expect(imageOf(config, '', 'python3.9')).toBe('base:3.9');
+  expect(['base:3.9', 'base:3.9-mine', 'mine:1', 'base:x', 'base:'].map((image) => isBaseImage(config, image))).toEqual(
+    [true, false, false, false, false],
+  );
   expect(imageOf(config, '', 'python3')).toBe('base:3.12');
   expect(imageOf(config, '', '')).toBe('base:3.12');
 });

@@ -400,3 +400,35 @@ test('a container whose last task asked for longer stays for it, beside a shorte
   expect(decideScale(input, NOW)).toMatchObject({ kind: 'hold', againAtMs: NOW + 55_000 });
   expect(decideScale(input, NOW + 55_000).kind).toBe('stop');
 });
+
+describe('an exclusive container on a lost machine', () => {
+  const held = (heldUntilMs: number) => aContainer({ state: 'UNKNOWN', heldUntilMs });
+
+  test('is not replaced before its agent must have stopped it, and then at once', () => {
+    const containers = [held(NOW + 5_000), held(NOW + 3_000)];
+    const asked = anInput({ inFlight: 2, waiting: 2, containers });
+    const hold = { kind: 'hold', why: 'exclusive_on_lost', wanted: 2, againAtMs: NOW + 3_000 };
+    expect(decideScale(asked, NOW)).toEqual(hold);
+    expect(decideScale(asked, NOW + 2_999)).toEqual(hold);
+    expect(decideScale(asked, NOW + 3_000)).toMatchObject({ kind: 'start', count: 1 });
+    expect(decideScale(asked, NOW + 5_000)).toMatchObject({ kind: 'start', count: 2 });
+  });
+
+  test('keeps no other from starting that is wanted besides', () => {
+    const asked = anInput({ inFlight: 3, waiting: 3, containers: [held(NOW + 5_000)] });
+    expect(decideScale(asked, NOW)).toMatchObject({ kind: 'start', count: 2 });
+  });
+
+  test('is nothing that could be stopped, and no reason to stop what is ready', () => {
+    const ready = aContainer({ idleSinceMs: NOW - 60_000 });
+    const containers = [held(NOW + 5_000), ready];
+    expect(decideScale(anInput({ minContainers: 1, containers }), NOW)).toMatchObject({ why: 'at_target' });
+    expect(decideScale(anInput({ containers }), NOW)).toMatchObject({ kind: 'stop', containers: [ready.id] });
+    expect(decideScale(anInput({ containers: [held(NOW + 5_000)] }), NOW)).toMatchObject({ why: 'at_target' });
+  });
+
+  test('any other on a lost machine is replaced at once', () => {
+    const asked = anInput({ inFlight: 1, waiting: 1, containers: [aContainer({ state: 'UNKNOWN' })] });
+    expect(decideScale(asked, NOW)).toMatchObject({ kind: 'start', count: 1 });
+  });
+});

@@ -2,6 +2,8 @@
 import { describe, expect, test } from 'vitest';
 import { audit, repeatedRuns, resultOf } from '../../../bench/chaos/audit.ts';
 import type { Books, Fault, Kept, Run, Sent } from '../../../bench/chaos/audit.ts';
+import { contradictions } from '../../../bench/chaos/machine.ts';
+import type { SeenContainer } from '../../../bench/chaos/machine.ts';
 import { parseChaosOptions } from '../../../bench/chaos/options.ts';
 
 const call = (n: number, fields: Partial<Sent> = {}): Sent => ({
@@ -159,6 +161,22 @@ test('the options of the kill rounds are words it knows', () => {
     stores: 'servers',
     kill: 'redis',
   });
-  for (const bad of [['--stores=mine'], ['--kill=agent'], ['--rounds=0'], ['--rounds=many'], ['--settle=-1']])
+  for (const bad of [['--stores=mine'], ['--kill=docker'], ['--rounds=0'], ['--rounds=many'], ['--settle=-1']])
     expect(() => parseChaosOptions(bad)).toThrow(/^--(?:stores|kill|rounds|settle): /);
+});
+
+test('a machine on which a container runs twice, or a device has two, is found; one where an old one is still being removed is not', () => {
+  const one = (dockerId: string, facts: Partial<SeenContainer> = {}): SeenContainer => ({
+    dockerId,
+    containerId: 'c-1',
+    running: true,
+    gpus: [],
+    ...facts,
+  });
+  expect(contradictions([one('a'), one('b', { containerId: 'c-2' })])).toEqual([]);
+  expect(contradictions([one('a'), one('b', { running: false, gpus: ['GPU-1'] })])).toEqual([]);
+  expect(contradictions([one('a'), one('b')])).toEqual(['container_twice: c-1 runs as a, b']);
+  expect(
+    contradictions([one('a', { gpus: ['GPU-1'] }), one('b', { containerId: 'c-2', gpus: ['GPU-2', 'GPU-1'] })]),
+  ).toEqual(['device_twice: GPU-1 is with c-1 and c-2']);
 });

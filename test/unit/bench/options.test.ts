@@ -30,7 +30,7 @@ describe('the command line of the benchmarks', () => {
   });
 
   test.each([
-    [['--only', 'warm,hot'], '--only: there is no benchmark "hot"; there are warm, throughput, cold, start'],
+    [['--only', 'warm,hot'], '--only: there is no benchmark "hot"; there are warm, throughput, cold, scale'],
     [['--rounds', '0'], '--rounds: must be a whole number from 1 to 100, got "0"'],
     [['--rounds', '2.5'], '--rounds: must be a whole number from 1 to 100, got "2.5"'],
     [['--max-outside', '101'], '--max-outside: must be a whole number from 0 to 100, got "101"'],

@@ -49,10 +49,14 @@ describe('refusals', () => {
     [{ workers: 100_000 }, /workers must be/],
     [{ concurrentRequests: 100_000 }, /concurrentRequests must be/],
     [{ allowList: Array.from({ length: 11 }, (_, index) => `10.0.0.${index}/32`) }, /allowList/],
+    [{ secrets: Array.from({ length: 65 }, () => ({ name: 'KEY' })) }, /secrets must have at most 64 entries/],
     [{ blockNetwork: true, allowList: ['10.0.0.0/8'] }, /exclude each other/],
     [{ callbackUrl: 'file:///etc/passwd' }, /callbackUrl/],
     [{ extra: '[1]' }, 'extra must be a JSON object'],
     [{ extra: '{' }, 'extra must be a JSON object'],
+    [{ extra: '{"stopAfterDisconnect":59}' }, /extra.stopAfterDisconnect must be true .* from 60 to 86400, got 59/],
+    [{ extra: '{"stopAfterDisconnect":90.5}' }, /got 90.5/],
+    [{ extra: '{"stopAfterDisconnect":"5m"}' }, /got "5m"/],
     [{ name: 'x'.repeat(300) }, /name must have at most/],
     [
       {
@@ -189,6 +193,13 @@ describe('what has no field of its own', () => {
   test('tracebacks are asked for in extra', () => {
     expect(configOf({ extra: '{"tracebacks":true}' }).tracebacks).toBe(true);
     expect(configOf({}).tracebacks).toBe(false);
+  });
+
+  test('so is the silence after which an exclusive container stops; who asks for none has no such field', () => {
+    expect(configOf({ extra: '{"stopAfterDisconnect":true}' }).stopAfterDisconnectSeconds).toBe(300);
+    expect(configOf({ extra: '{"stopAfterDisconnect":60}' }).stopAfterDisconnectSeconds).toBe(60);
+    expect(configOf({ extra: '{"stopAfterDisconnect":false}' })).not.toHaveProperty('stopAfterDisconnectSeconds');
+    expect(configOf({})).not.toHaveProperty('stopAfterDisconnectSeconds');
   });
 });
 

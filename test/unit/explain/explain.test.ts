@@ -224,9 +224,12 @@ describe('a container', () => {
     changes: Partial<ContainerRow>,
     rejections: Record<string, number> | null = null,
     machineSilentSinceMs: number | null = null,
+    conditions: Record<string, number> = {},
   ): Explanation => {
     const facts = {
       rejections,
+      conditions,
+      progress: 'pulling image a:1: 1 of 3 layers, 10 of 30 MB',
       machineHealth: 'READY',
       machineSilentSinceMs,
       deploymentName: 'hello/v3',
@@ -249,6 +252,22 @@ describe('a container', () => {
     expect(found).toMatchObject({ until: at(20 * 60_000 - 1000), container: { rejections: { memory: 3 } } });
     expect(found.details[0]).toBe('3 machines without enough free memory (memory)');
     expect(found.next_steps).toEqual(['stop something, ask for less `memory`, or admit a machine']);
+  });
+
+  test('that machines with a condition refused names the conditions, and what ends them', () => {
+    const found = explained({}, { condition: 2, memory: 1 }, null, { DiskPressure: 2 });
+    expect(found.details.slice(0, 3)).toEqual([
+      '2 machines with a condition that keeps new containers away (condition)',
+      '1 machine without enough free memory (memory)',
+      'DiskPressure on 2 machines: too little free disk or too few inodes',
+    ]);
+    expect(found.next_steps[1]).toMatch(/^make room on the disk/);
+    expect(explained({}, { memory: 1 }, null, { DiskPressure: 2 }).details.join()).not.toContain('DiskPressure');
+  });
+
+  test('that starts says how the pull of its image goes', () => {
+    expect(explained({ state: 'STARTING' }).details).toContain('pulling image a:1: 1 of 3 layers, 10 of 30 MB');
+    expect(explained({ state: 'RUNNING' }).details.join()).not.toContain('pulling');
   });
 
   test('that waits for its agent, or starts, says by when', () => {

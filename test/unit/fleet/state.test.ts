@@ -60,6 +60,8 @@ describe('a machine', () => {
   });
 
   test('is waited for 90 s, and 180 s when its agent only restarts', () => {
-    expect([null, 'shutdown', 'restarting'].map(lostAfterMs)).toEqual([90_000, 90_000, 180_000]);
+    expect([null, 'shutdown', 'restarting'].map((goodbye) => lostAfterMs(goodbye, 90_000))).toEqual([
+      90_000, 90_000, 180_000,
+    ]);
   });
 });

@@ -36,6 +36,7 @@ const aTarget = (
   code: null,
   config: { authorized: said.authorized ?? true } as StubConfig,
   scale: null,
+  imageDigest: '',
 });
 
 /** Plays the task service: hands every call to `answer`, which a test sets. */

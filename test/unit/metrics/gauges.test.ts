@@ -29,6 +29,7 @@ function aMachine(facts: MachineFacts = {}): Machine {
     poolName: facts.pool ?? 'default',
     intent: facts.intent ?? 'active',
     systemCordon: false,
+    hostDrainUntilMs: null,
   };
   return {
     row,
@@ -63,6 +64,7 @@ function aFleet() {
       freeMemoryBytes: 900 * MIB,
       containers: 1,
       leasedGpus: state.leased,
+      freeGpus: 0,
     }),
     refusedTransitions: 0,
   };
@@ -128,6 +130,20 @@ describe('the fleet at this moment', () => {
     expect(await fleet.series('scheduler_pool_gpus')).toEqual([
       '{pool="default",gpu_model="A10G",state="allocated"} 1',
       '{pool="default",gpu_model="A10G",state="free"} 1',
+      '{pool="default",gpu_model="T4",state="unavailable"} 1',
+    ]);
+    // One that fails is neither free nor, once its container is gone, anybody's.
+    const failing = aMachine({ id: 'a', gpus: ['A10G', 'A10G'] });
+    fleet.change({
+      ...failing,
+      inventory: failing.inventory && {
+        ...failing.inventory,
+        gpus: failing.inventory.gpus.map((gpu) => ({ ...gpu, unhealthy: true })),
+      },
+    });
+    expect(await fleet.series('scheduler_pool_gpus')).toEqual([
+      '{pool="default",gpu_model="A10G",state="allocated"} 1',
+      '{pool="default",gpu_model="A10G",state="unhealthy"} 1',
       '{pool="default",gpu_model="T4",state="unavailable"} 1',
     ]);
   });

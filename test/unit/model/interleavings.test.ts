@@ -74,4 +74,6 @@ const EVENTS: readonly string[] = [
   'machine lost',
   'rebooted',
   'scheduler killed',
+  'let in',
+  'ended in its lane',
 ];

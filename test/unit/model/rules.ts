@@ -8,6 +8,7 @@ import type { ContainerEvent, Transition } from '#scheduler/containers/state.ts'
 import { containerTransition } from '#scheduler/containers/state.ts';
 import { chooseContainer } from '#scheduler/dispatch/choose.ts';
 import { precheck } from '#scheduler/dispatch/precheck.ts';
+import { entryVerdict, mayEnter } from '#scheduler/lane/rules.ts';
 import { guardsAfter } from '#scheduler/fleet/guard.ts';
 import { stepsFor, stepsWhenAbsent } from '#scheduler/fleet/observe.ts';
 import { lostAfterMs } from '#scheduler/fleet/state.ts';
@@ -59,6 +60,7 @@ function candidate(world: World, machine: Machine): PlacementMachine {
     ready: machine.health === 'READY',
     intentActive: machine.intent === 'active',
     blockedBy: machine.conditions,
+    volumeDrivers: new Set(['local'] as const),
     freeCpuMillicores: free.cpu,
     freeMemoryBytes: free.memory,
     totalCpuMillicores: machine.cpu,
@@ -106,6 +108,9 @@ export const observedSteps = (row: Row, observed: Observed) =>
 
 export const absentSteps = (row: Row) => stepsWhenAbsent(row);
 
+/** As agents have it by default. */
+const ORPHAN_GRACE_MS = 300_000;
+
 export function agentPlan(machine: Machine, nowMs: number): readonly Action[] {
   return plan(
     {
@@ -116,6 +121,7 @@ export function agentPlan(machine: Machine, nowMs: number): readonly Action[] {
       attended: machine.attended,
       acked: machine.acked,
       proceeded: machine.proceeded,
+      orphanGraceMs: ORPHAN_GRACE_MS,
       refused: machine.refused,
       busy: new Map(),
     },
@@ -144,7 +150,7 @@ export function guard(world: World): void {
 
 export const isOverdue = (world: World, machine: Machine): boolean =>
   machine.health === 'SUSPECT' &&
-  world.nowMs - machine.suspectSinceMs >= lostAfterMs(null) &&
+  world.nowMs - machine.suspectSinceMs >= lostAfterMs(null, 90_000) &&
   !(machine.intent === 'active' && world.guards.has(1));
 
 // ---- scaling ----------------------------------------------------------------------------------------------------------------------
@@ -224,6 +230,26 @@ export function verdict(world: World, task: Task, job: Job, outcome: AttemptOutc
     died: task.diedOn.size,
   });
 }
+
+/** Whether a new task of the queue goes past it: all machines are linked to the one process there is. */
+export function entersLane(world: World, queue: Queue): boolean {
+  const jobsWait = [...world.tasks.values()].some(
+    ({ queue: name, job }) => name === queue.name && job?.place === 'waiting' && job.lane === null,
+  );
+  const rows = [...world.rows.values()].filter((row) => row.queue === queue.name && row.state === 'RUNNING');
+  const hasReady = rows.some((row) => !row.leaving);
+  return mayEnter({ sync: queue.sync, jobsWait, hasReady, isOursAlone: true, freeSlots: 0, waiting: 0 });
+}
+
+/** Whether the process of now ends what is left of a task in Redis. */
+export const endsEntry = (world: World, job: Job): boolean =>
+  entryVerdict({
+    isOwn: job.lane === world.process,
+    isKnown: job.lane === world.process,
+    isOld: true,
+    ownerLives: job.lane === world.process,
+    isLeader: true,
+  }) === 'end';
 
 /** What lies in Redis for a task: the entry as it is stored, for the search after secrets. */
 export function jobOf(task: Task, job: Job): TaskJob {

@@ -3,7 +3,7 @@
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
-import { check, choose, inFlight, mayBecome, rankOf, verdict, wins } from './rules.ts';
+import { check, choose, endsEntry, entersLane, inFlight, mayBecome, rankOf, verdict, wins } from './rules.ts';
 import type { Attempt, Job, Machine, Outcome, Queue, Result, Row, Task, World } from './world.ts';
 import { LOCK_MS, machineOf, must, nextId, pick, send, tell } from './world.ts';
 
@@ -28,12 +28,21 @@ export function enqueue(world: World, at: number): void {
   const queue = must(pick(world.queues, at));
   if (!queue.active) return;
   const id = nextId(world, 't');
+  const inLane = entersLane(world, queue);
   world.tasks.set(id, {
     id,
     queue: queue.name,
     sync: queue.sync,
     deadlineMs: world.nowMs + 600_000,
-    job: { place: 'waiting', lock: null, lockUntilMs: 0, starts: 0, retriesUsed: 0, losses: 0 },
+    job: {
+      place: 'waiting',
+      lane: inLane ? world.process : null,
+      lock: null,
+      lockUntilMs: 0,
+      starts: 0,
+      retriesUsed: 0,
+      losses: 0,
+    },
     record: { status: 'PENDING', attempt: 0, rank: 0 },
     callerAt: queue.sync ? world.process : null,
     lease: null,
@@ -44,7 +53,7 @@ export function enqueue(world: World, at: number): void {
     diedOn: new Set(),
     userFailures: 0,
   });
-  tell(world, 'enqueued', `${id} in ${queue.name}`);
+  tell(world, inLane ? 'let in' : 'enqueued', `${id} in ${queue.name}`);
 }
 
 /** What BullMQ answers to a call that names the lock. */
@@ -59,7 +68,14 @@ export function dispatch(world: World, at: number, random: number): void {
   const queue = must(pick(world.queues, at));
   const row = choose(world, queue, random);
   if (row === undefined) return;
-  const task = [...world.tasks.values()].find((one) => one.queue === queue.name && one.job?.place === 'waiting');
+  const waiting = [...world.tasks.values()].filter((one) => one.queue === queue.name && one.job?.place === 'waiting');
+  // The lane of the process that is; of one that died nobody has the memory.
+  const task =
+    waiting.find(({ job: { lane } = { lane: null } }) => lane === world.process) ??
+    waiting.find(({ job: { lane } = { lane: null } }) => lane === null);
+  const older = waiting.find(({ job: one }) => one?.starts === 0 && (one.lane === null || one.lane === world.process));
+  if (task?.job?.starts === 0 && older !== undefined && Number(older.id.slice(1)) < Number(task.id.slice(1)))
+    throw new Error(`order: ${task.id} overtakes ${older.id}`);
   const job = task?.job;
   if (task === undefined || job === undefined) return;
   const machine = machineOf(world, must(row.machine ?? undefined));
@@ -102,12 +118,25 @@ function mayTake(world: World, row: Row, machine: Machine, queue: Queue): void {
   if (inFlight(world, row.id) >= queue.slots) throw fault('beyond its slots');
 }
 
+/** What a process that died left in its lane, and did not send: its caller is gone with it. */
+export function sweepLanes(world: World): void {
+  for (const task of world.tasks.values()) {
+    const { job } = task;
+    if (job === undefined || job.lane === null || task.lease !== null || !endsEntry(world, job)) continue;
+    task.job = undefined;
+    if (isTerminalTask(task.record.status)) continue;
+    record(task, 'CANCELLED', task.record.attempt);
+    tell(world, 'ended in its lane', task.id);
+  }
+}
+
 /** Jobs whose lock ran out come back; delayed ones that are due, too. */
 export function tend(world: World): void {
   for (const task of world.tasks.values()) {
     const { job } = task;
     if (job?.place === 'delayed') job.place = 'waiting';
-    if (job?.place !== 'active' || world.nowMs < job.lockUntilMs) continue;
+    // What is in a lane has no lock that runs out.
+    if (job?.place !== 'active' || job.lane !== null || world.nowMs < job.lockUntilMs) continue;
     const held = [...world.attempts.values()].some((attempt) => attempt.lock === job.lock);
     // Whoever lives renews.
     if (held) job.lockUntilMs = world.nowMs + LOCK_MS;
@@ -217,7 +246,8 @@ export function hearNotRun(world: World, taskId: string, token: string): void {
 function giveBack(world: World, task: Task, attempt: Attempt): void {
   const { job } = task;
   if (fence(job, attempt.lock) !== 'done' || job === undefined) return;
-  Object.assign(job, { place: 'waiting', lock: null });
+  // From the lane of a process that died it goes to the queue.
+  Object.assign(job, { place: 'waiting', lock: null, lane: job.lane === world.process ? job.lane : null });
   task.lease = null;
   record(task, 'PENDING', attempt.number, 2);
   tell(world, 'given back', task.id);

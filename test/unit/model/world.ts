@@ -104,6 +104,8 @@ export interface Attempt {
 /** An entry in a queue, as BullMQ keeps it. */
 export interface Job {
   place: 'waiting' | 'active' | 'delayed';
+  /** In the memory of the scheduler process of that number; null: in the queue. */
+  lane: number | null;
   lock: string | null;
   lockUntilMs: number;
   starts: number;
@@ -299,7 +301,7 @@ function aMachine(id: string, cores: number, models: readonly string[]): Machine
     id,
     cpu: cores * 1000,
     memory: cores * 1024,
-    gpus: models.map((model, at) => ({ uuid: `${id}-gpu${at}`, model: `NVIDIA ${model}` })),
+    gpus: models.map((model, at) => ({ uuid: `${id}-gpu${at}`, model })),
     health: 'READY',
     intent: 'active',
     conditions: [],

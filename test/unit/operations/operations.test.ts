@@ -130,7 +130,14 @@ describe('ListContainers', () => {
       asked.push(workspaceId);
       return [aContainer('old', 1_000), aContainer('new', 2_000), aContainer('unplaced', null)];
     };
-    return { asked, answer: listContainers({ list }).handle(caller, {}, anOrigin()) };
+    const used = { cpuMillicores: 250, memoryBytes: 3e7, processes: 4, receivedBytes: 10, sentBytes: 20 };
+    const usage = {
+      of: (machineIds: Iterable<MachineId>) => {
+        expect(new Set(machineIds)).toEqual(new Set(['abcdef01']));
+        return Promise.resolve(new Map([['new' as ContainerId, { ...used, sampledAtMs: 3_000 }]]));
+      },
+    };
+    return { asked, answer: listContainers({ list }, usage).handle(caller, {}, anOrigin()) };
   };
 
   test('shows a workspace its own and the administrator all, newest first', async () => {
@@ -157,14 +164,16 @@ describe('machines', () => {
     hostname: 'h',
     cpuMillicores: 4000,
     memoryMib: 1024,
-    gpu,
+    gpuModels: gpu === '' ? [] : [gpu],
     gpuCount: gpu === '' ? 0 : 1,
+    freeGpuCount: 0,
     agentVersion: '1',
     createdAtMs: 0,
     lastSeenAtMs: 1_000,
     freeCpuMillicores: 3000,
     freeMemoryMib: 512,
     containerCount: 1,
+    conditions: [],
   });
   const list = listMachines(
     { list: async () => [aMachine('b', 'gpu', 'T4'), aMachine('c', 'default'), aMachine('a', 'gpu')] },
@@ -350,7 +359,7 @@ describe('who may call what', () => {
     const silent = operations
       .filter((one) => !['errMsg', 'errorMsg', 'error'].some((field) => field in one.response.properties))
       .map((one) => one.name);
-    expect(silent.toSorted(byText)).toEqual(['DeployStub', 'EndTask', 'ExportWorkspaceConfig', 'StartTask']);
+    expect(silent.toSorted(byText)).toEqual(['EndTask', 'ExportWorkspaceConfig', 'StartTask']);
   });
 });
 

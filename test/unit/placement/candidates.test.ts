@@ -132,17 +132,17 @@ describe('among thousands', () => {
 
   test('the model named first, where one machine in thousands has one left', () => {
     const list = of(2000, (index) => ({
-      gpus: [...gpus('NVIDIA H100', [index === 99], `h${index}`), ...gpus('NVIDIA A10G', [true, true], `a${index}`)],
+      gpus: [...gpus('H100', [index === 99], `h${index}`), ...gpus('A10G', [true, true], `a${index}`)],
     }));
     expect(place(list, aRequest({ gpu: ['H100', 'A10G'], gpuCount: 1, cpuMillicores: 1 }))).toBe(list[99]);
   });
 
   test('the model named first, where all but one of its machines are a little too full', () => {
     const h100 = of(2000, (index) => ({
-      gpus: gpus('NVIDIA H100', [true], `h${index}`),
+      gpus: gpus('H100', [true], `h${index}`),
       freeCpuMillicores: index === 55 ? 1000 : 999,
     }));
-    const a10g = of(20, (index) => ({ gpus: gpus('NVIDIA A10G', [true], `a${index}`) }));
+    const a10g = of(20, (index) => ({ gpus: gpus('A10G', [true], `a${index}`) }));
     const wanted = aRequest({ gpu: ['H100', 'A10G'], gpuCount: 1, cpuMillicores: 1000 });
     expect(place([...a10g, ...h100], wanted)).toBe(h100[55]);
   });

@@ -1,6 +1,7 @@
 // Machines and requests for tests of placement, made up one by one or at random.
 import fc from 'fast-check';
 import type { MachineId } from '#shared/domain/ids.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
 
 export const MIB = 1024 * 1024;
@@ -23,6 +24,7 @@ export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMach
     totalCpuMillicores: 4000,
     totalMemoryBytes: 8192 * MIB,
     gpus: [],
+    volumeDrivers: new Set(['local']),
     images: new Set(),
     ...changes,
   };
@@ -41,6 +43,7 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
     imageOnlyOn: null,
     arch: '',
     volumeHomes: new Set(),
+    volumeDrivers: [],
     avoid: new Set(),
     overQuota: false,
     siblings: new Map(),
@@ -75,7 +78,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
     freeMemoryBytes: fc.integer({ min: -10, max: 2048 }).map((mib) => mib * MIB),
     gpus: fc.array(
       fc.record({
-        model: fc.constantFrom('NVIDIA A10G', 'NVIDIA H100-80', 'Tesla T4'),
+        model: fc.constantFrom('A10G', 'H100', 'T4'),
         free: fc.boolean(),
         healthy: fc.boolean(),
         numaNode: fc.nat({ max: 1 }),
@@ -86,6 +89,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
       },
     ),
     hasImage: fc.boolean(),
+    volumeDrivers: fc.subarray(['local', 'shared'] as const).map((some) => new Set<VolumeDriverName>(some)),
   })
   .map(({ hasImage, ...rest }) => ({
     ...rest,
@@ -119,6 +123,7 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     imageOnlyOn: fc.constantFrom<ReadonlySet<MachineId> | null>(null, ids('m-0', 'm-1')),
     arch: fc.constantFrom('', 'x86_64'),
     volumeHomes: fc.constantFrom(ids(), ids(), ids('m-0'), ids('m-0', 'm-1')),
+    volumeDrivers: fc.constantFrom<readonly VolumeDriverName[]>([], [], ['local'], ['shared']),
     avoid: fc.constantFrom(ids(), ids('m-1')),
     overQuota: fc.constantFrom(false, false, true),
     siblings: fc.constantFrom(new Map(), new Map([['m-0' as MachineId, 2]])),

@@ -9,8 +9,10 @@ import { SETTING_NAMES } from '../../../shared/settings.ts';
 const ROOT = join(import.meta.dirname, '../../..');
 // Plain JavaScript, so that its types are said here.
 const PAGE: string = join(ROOT, 'scripts/settings-page.mjs');
-const { settingsPage } = (await import(PAGE)) as {
-  settingsPage: (schemas: { scheduler: object; agent: object }) => string;
+type Schemas = { readonly scheduler: object; readonly agent: object };
+const { sampleEnvironments, settingsPage } = (await import(PAGE)) as {
+  settingsPage: (schemas: Schemas) => string;
+  sampleEnvironments: (schemas: Schemas) => Readonly<Record<string, string>>;
 };
 
 describe('settings', () => {
@@ -25,6 +27,13 @@ describe('settings', () => {
     const page = readFileSync(join(ROOT, 'docs/settings.md'), 'utf8');
     expect(page).toBe(settingsPage({ scheduler: SchedulerSettings, agent: AgentSettings }));
     expect(SETTING_NAMES.filter((name) => !page.includes(`| \`${name}\` |`))).toEqual([]);
+  });
+
+  test('the sample environment files of the units are what the schemas say (else: npm run generate)', () => {
+    const samples = sampleEnvironments({ scheduler: SchedulerSettings, agent: AgentSettings });
+    expect(Object.keys(samples)).toEqual(['agent.env', 'scheduler.env']);
+    for (const [name, text] of Object.entries(samples))
+      expect(readFileSync(join(ROOT, 'systemd', name), 'utf8'), name).toBe(text);
   });
 
   test('wrong and unknown settings are reported together, by name, without secrets', () => {

@@ -29,6 +29,9 @@ export interface ContainerSpec {
   'volumes'?: (_longshore_agent_v1_VolumeMount)[];
   'allowList'?: (string)[];
   'kind'?: (string);
+  'imageDigest'?: (string);
+  'secretNames'?: (string)[];
+  'stopAfterDisconnectMs'?: (number);
 }
 
 export interface ContainerSpec__Output {
@@ -56,4 +59,7 @@ export interface ContainerSpec__Output {
   'volumes': (_longshore_agent_v1_VolumeMount__Output)[];
   'allowList': (string)[];
   'kind': (string);
+  'imageDigest': (string);
+  'secretNames': (string)[];
+  'stopAfterDisconnectMs': (number);
 }

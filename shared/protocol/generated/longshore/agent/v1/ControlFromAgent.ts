@@ -7,6 +7,10 @@ import type { StatusReport as _longshore_agent_v1_StatusReport, StatusReport__Ou
 import type { Heartbeat as _longshore_agent_v1_Heartbeat, Heartbeat__Output as _longshore_agent_v1_Heartbeat__Output } from '../../../longshore/agent/v1/Heartbeat.ts';
 import type { Goodbye as _longshore_agent_v1_Goodbye, Goodbye__Output as _longshore_agent_v1_Goodbye__Output } from '../../../longshore/agent/v1/Goodbye.ts';
 import type { Pong as _longshore_agent_v1_Pong, Pong__Output as _longshore_agent_v1_Pong__Output } from '../../../longshore/agent/v1/Pong.ts';
+import type { DeviceReport as _longshore_agent_v1_DeviceReport, DeviceReport__Output as _longshore_agent_v1_DeviceReport__Output } from '../../../longshore/agent/v1/DeviceReport.ts';
+import type { ImagePrepared as _longshore_agent_v1_ImagePrepared, ImagePrepared__Output as _longshore_agent_v1_ImagePrepared__Output } from '../../../longshore/agent/v1/ImagePrepared.ts';
+import type { HostDrain as _longshore_agent_v1_HostDrain, HostDrain__Output as _longshore_agent_v1_HostDrain__Output } from '../../../longshore/agent/v1/HostDrain.ts';
+import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longshore_agent_v1_Samples__Output } from '../../../longshore/agent/v1/Samples.ts';
 
 export interface ControlFromAgent {
   'hello'?: (_longshore_agent_v1_Hello | null);
@@ -16,7 +20,11 @@ export interface ControlFromAgent {
   'heartbeat'?: (_longshore_agent_v1_Heartbeat | null);
   'goodbye'?: (_longshore_agent_v1_Goodbye | null);
   'pong'?: (_longshore_agent_v1_Pong | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong";
+  'devices'?: (_longshore_agent_v1_DeviceReport | null);
+  'imagePrepared'?: (_longshore_agent_v1_ImagePrepared | null);
+  'hostDrain'?: (_longshore_agent_v1_HostDrain | null);
+  'samples'?: (_longshore_agent_v1_Samples | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples";
 }
 
 export interface ControlFromAgent__Output {
@@ -27,5 +35,9 @@ export interface ControlFromAgent__Output {
   'heartbeat'?: (_longshore_agent_v1_Heartbeat__Output | null);
   'goodbye'?: (_longshore_agent_v1_Goodbye__Output | null);
   'pong'?: (_longshore_agent_v1_Pong__Output | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong";
+  'devices'?: (_longshore_agent_v1_DeviceReport__Output | null);
+  'imagePrepared'?: (_longshore_agent_v1_ImagePrepared__Output | null);
+  'hostDrain'?: (_longshore_agent_v1_HostDrain__Output | null);
+  'samples'?: (_longshore_agent_v1_Samples__Output | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples";
 }

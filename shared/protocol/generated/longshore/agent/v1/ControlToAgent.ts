@@ -5,6 +5,10 @@ import type { Desired as _longshore_agent_v1_Desired, Desired__Output as _longsh
 import type { Proceed as _longshore_agent_v1_Proceed, Proceed__Output as _longshore_agent_v1_Proceed__Output } from '../../../longshore/agent/v1/Proceed.ts';
 import type { Ping as _longshore_agent_v1_Ping, Ping__Output as _longshore_agent_v1_Ping__Output } from '../../../longshore/agent/v1/Ping.ts';
 import type { Superseded as _longshore_agent_v1_Superseded, Superseded__Output as _longshore_agent_v1_Superseded__Output } from '../../../longshore/agent/v1/Superseded.ts';
+import type { Revoked as _longshore_agent_v1_Revoked, Revoked__Output as _longshore_agent_v1_Revoked__Output } from '../../../longshore/agent/v1/Revoked.ts';
+import type { PrepareImage as _longshore_agent_v1_PrepareImage, PrepareImage__Output as _longshore_agent_v1_PrepareImage__Output } from '../../../longshore/agent/v1/PrepareImage.ts';
+import type { HeartbeatAck as _longshore_agent_v1_HeartbeatAck, HeartbeatAck__Output as _longshore_agent_v1_HeartbeatAck__Output } from '../../../longshore/agent/v1/HeartbeatAck.ts';
+import type { FetchMetrics as _longshore_agent_v1_FetchMetrics, FetchMetrics__Output as _longshore_agent_v1_FetchMetrics__Output } from '../../../longshore/agent/v1/FetchMetrics.ts';
 
 export interface ControlToAgent {
   'welcome'?: (_longshore_agent_v1_Welcome | null);
@@ -12,7 +16,11 @@ export interface ControlToAgent {
   'proceed'?: (_longshore_agent_v1_Proceed | null);
   'ping'?: (_longshore_agent_v1_Ping | null);
   'superseded'?: (_longshore_agent_v1_Superseded | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded";
+  'revoked'?: (_longshore_agent_v1_Revoked | null);
+  'prepareImage'?: (_longshore_agent_v1_PrepareImage | null);
+  'heartbeatAck'?: (_longshore_agent_v1_HeartbeatAck | null);
+  'fetchMetrics'?: (_longshore_agent_v1_FetchMetrics | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics";
 }
 
 export interface ControlToAgent__Output {
@@ -21,5 +29,9 @@ export interface ControlToAgent__Output {
   'proceed'?: (_longshore_agent_v1_Proceed__Output | null);
   'ping'?: (_longshore_agent_v1_Ping__Output | null);
   'superseded'?: (_longshore_agent_v1_Superseded__Output | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded";
+  'revoked'?: (_longshore_agent_v1_Revoked__Output | null);
+  'prepareImage'?: (_longshore_agent_v1_PrepareImage__Output | null);
+  'heartbeatAck'?: (_longshore_agent_v1_HeartbeatAck__Output | null);
+  'fetchMetrics'?: (_longshore_agent_v1_FetchMetrics__Output | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics";
 }

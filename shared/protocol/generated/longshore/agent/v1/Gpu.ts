@@ -8,6 +8,11 @@ export interface Gpu {
   'memoryBytes'?: (number | string | Long);
   'numaNode'?: (number);
   'unhealthy'?: (boolean);
+  'state'?: (string);
+  'pciBusId'?: (string);
+  'index'?: (number);
+  'parentUuid'?: (string);
+  'why'?: (string);
 }
 
 export interface Gpu__Output {
@@ -16,4 +21,9 @@ export interface Gpu__Output {
   'memoryBytes': (number);
   'numaNode': (number);
   'unhealthy': (boolean);
+  'state': (string);
+  'pciBusId': (string);
+  'index': (number);
+  'parentUuid': (string);
+  'why': (string);
 }

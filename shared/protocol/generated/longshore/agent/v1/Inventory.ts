@@ -15,6 +15,8 @@ export interface Inventory {
   'kernel'?: (string);
   'gpus'?: (_longshore_agent_v1_Gpu)[];
   'images'?: (string)[];
+  'volumeDrivers'?: (string)[];
+  'gpuDriver'?: (string);
 }
 
 export interface Inventory__Output {
@@ -29,4 +31,6 @@ export interface Inventory__Output {
   'kernel': (string);
   'gpus': (_longshore_agent_v1_Gpu__Output)[];
   'images': (string)[];
+  'volumeDrivers': (string)[];
+  'gpuDriver': (string);
 }

@@ -7,6 +7,7 @@ export interface JoinResponse {
   'poolName'?: (string);
   'credential'?: (string);
   'credentialExpiresAtMs'?: (number | string | Long);
+  'installationKey'?: (string);
 }
 
 export interface JoinResponse__Output {
@@ -14,4 +15,5 @@ export interface JoinResponse__Output {
   'poolName': (string);
   'credential': (string);
   'credentialExpiresAtMs': (number);
+  'installationKey': (string);
 }

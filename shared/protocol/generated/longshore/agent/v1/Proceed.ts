@@ -6,10 +6,12 @@ export interface Proceed {
   'assignmentId'?: (string);
   'containerId'?: (string);
   'epoch'?: (number | string | Long);
+  'secrets'?: ({[key: string]: string});
 }
 
 export interface Proceed__Output {
   'assignmentId': (string);
   'containerId': (string);
   'epoch': (number);
+  'secrets': ({[key: string]: string});
 }

@@ -4,9 +4,11 @@
 export interface VolumeMount {
   'volumeId'?: (string);
   'mountPath'?: (string);
+  'driver'?: (string);
 }
 
 export interface VolumeMount__Output {
   'volumeId': (string);
   'mountPath': (string);
+  'driver': (string);
 }

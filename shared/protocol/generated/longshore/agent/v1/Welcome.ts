@@ -9,6 +9,7 @@ export interface Welcome {
   'pingIntervalMs'?: (number);
   'heartbeatIntervalMs'?: (number);
   'reconnectWindowMs'?: (number);
+  'installationKey'?: (string);
 }
 
 export interface Welcome__Output {
@@ -18,4 +19,5 @@ export interface Welcome__Output {
   'pingIntervalMs': (number);
   'heartbeatIntervalMs': (number);
   'reconnectWindowMs': (number);
+  'installationKey': (string);
 }

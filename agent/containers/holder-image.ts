@@ -1,0 +1,43 @@
+// The holders' image: ours, with `nft` and a shell and nothing else (scripts/setup/holder-image.mjs builds it). Releases carry it as a file.
+import { createReadStream, existsSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import type { ContainerRuntime } from './runtime.ts';
+
+/** As scripts/setup/holder-image.mjs says it; raised when what is in the image changes. */
+export const HOLDER_IMAGE = 'longshore-holder:1';
+
+/** What a release carries, else what set-up has built for this user. */
+function imageFile(env: Readonly<Record<string, string | undefined>>): string | undefined {
+  const cache = env['XDG_CACHE_HOME'] || join(homedir(), '.cache');
+  const carried = fileURLToPath(new URL('../assets/holder-image.tar', import.meta.url));
+  return [carried, join(cache, 'longshore', `${HOLDER_IMAGE.replace(':', '-')}.tar`)].find((path) => existsSync(path));
+}
+
+/**
+ * Has the engine hold it.
+ * @throws StartupError `holder_image_missing`
+ */
+export async function ensureHolderImage(
+  runtime: ContainerRuntime,
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): Promise<void> {
+  if ((await runtime.image(HOLDER_IMAGE)) !== undefined) return;
+  const file = imageFile(env);
+  if (file === undefined)
+    throw new StartupError(
+      'holder_image_missing',
+      `the engine has no image ${HOLDER_IMAGE}, and this copy of the program does not carry it; run node scripts/setup.mjs, or install a release`,
+    );
+  try {
+    await runtime.importImage(HOLDER_IMAGE, createReadStream(file));
+  } catch (error) {
+    throw new StartupError(
+      'holder_image_missing',
+      `the engine did not import ${file} as ${HOLDER_IMAGE}: ${messageOf(error)}`,
+      { cause: error },
+    );
+  }
+}

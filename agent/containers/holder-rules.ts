@@ -1,0 +1,109 @@
+/**
+ * What a container may not reach, as the filter that its holder sets in their network namespace. Pure. Whoever can change the text of these rules can open the machine:
+ * ranges come in checked (`rangeProblem`), and everything else is ours.
+ */
+import { BlockList, isIP } from 'node:net';
+
+/** Where clouds answer for a machine: its identity, its credentials, its start-up data. Link-local ranges are theirs as a whole. */
+export const METADATA = [
+  '169.254.0.0/16',
+  'fe80::/10',
+  'fd00:ec2::/32', // AWS
+  'fd20:ce::254/128', // Google
+  'fd00:42::42/128', // Scaleway
+  '100.100.100.200/32', // Alibaba
+  '168.63.129.16/32', // Azure
+  '192.0.0.192/32', // Oracle
+] as const;
+/** The engine's own resolver, inside every network namespace that it makes on a network of ours. */
+const ENGINE_RESOLVER = '127.0.0.11';
+
+export interface RulesInput {
+  /** Ranges that a stub may reach; none: everything but what is closed. */
+  readonly allowList: readonly string[];
+  /** Addresses of this machine, its side of the containers' bridge too. */
+  readonly ownAddresses: readonly string[];
+  /** Those of them (ranges too) that containers may reach all the same. */
+  readonly openAddresses: readonly string[];
+  /** What this machine asks for names; the engine asks them from inside the container's namespace. */
+  readonly nameServers: readonly string[];
+}
+
+/** @returns why a text is no address range such as 10.0.0.0/8; undefined when it is one */
+export function rangeProblem(text: string): string | undefined {
+  const [, address, bits] = /^([0-9A-Fa-f:.]{2,45})\/([0-9]{1,3})$/.exec(text) ?? [];
+  const version = isIP(address ?? '');
+  if (version !== 0 && Number(bits) <= (version === 4 ? 32 : 128)) return undefined;
+  return `${JSON.stringify(text.slice(0, 60))} is not an address range such as 10.0.0.0/8`;
+}
+
+/** The rules as `nft -f` reads them. */
+export function holderRules(input: RulesInput): string {
+  const open = blockListOf(input.openAddresses);
+  const own = input.ownAddresses.filter((address) => !isIn(open, address));
+  const closed = [...METADATA, ...own.map(asRange)];
+  const allowed = blockListOf(input.allowList);
+  const isListed = input.allowList.length > 0;
+  const mayAsk = input.nameServers.filter((address) => !isListed || isIn(allowed, address));
+  // Loopback name servers are asked by the engine itself, from outside: only its resolver inside can be closed.
+  const closesNames = isListed && mayAsk.length === 0;
+  const reject = 'reject with icmpx type admin-prohibited';
+  const lines = [
+    'ct state established,related accept',
+    'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept',
+    ...(closesNames ? [`ip daddr ${ENGINE_RESOLVER} ${reject}`] : []),
+    'oif "lo" accept',
+    ...byVersion(mayAsk.filter((address) => input.ownAddresses.includes(address))).flatMap(([family, list]) => [
+      `${family} daddr { ${list.join(', ')} } meta l4proto { tcp, udp } th dport 53 accept`,
+    ]),
+    `ip daddr @closed4 ${reject}`,
+    `ip6 daddr @closed6 ${reject}`,
+    ...(isListed ? ['ip daddr @allowed4 accept', 'ip6 daddr @allowed6 accept', reject] : []),
+  ];
+  return [
+    'table inet longshore {',
+    ...sets('closed', closed),
+    ...(isListed ? sets('allowed', input.allowList) : []),
+    '  chain out {',
+    '    type filter hook output priority 0; policy accept;',
+    ...lines.map((line) => `    ${line}`),
+    '  }',
+    '}',
+    '',
+  ].join('\n');
+}
+
+function sets(name: string, ranges: readonly string[]): string[] {
+  const of = (version: 4 | 6): string => {
+    const list = ranges.filter((range) => isIP(range.split('/')[0] ?? '') === version);
+    const elements = list.length === 0 ? '' : ` elements = { ${list.join(', ')} };`;
+    return `  set ${name}${version} { type ipv${version}_addr; flags interval; auto-merge;${elements} }`;
+  };
+  return [of(4), of(6)];
+}
+
+const asRange = (address: string): string => `${address}/${isIP(address) === 4 ? 32 : 128}`;
+
+function byVersion(addresses: readonly string[]): (readonly ['ip' | 'ip6', readonly string[]])[] {
+  const v4 = addresses.filter((address) => isIP(address) === 4);
+  const v6 = addresses.filter((address) => isIP(address) === 6);
+  return [...(v4.length > 0 ? [['ip', v4] as const] : []), ...(v6.length > 0 ? [['ip6', v6] as const] : [])];
+}
+
+function blockListOf(ranges: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const range of ranges) {
+    const [address = '', bits] = range.split('/');
+    const version = isIP(address);
+    if (version === 0) continue;
+    const family = version === 4 ? 'ipv4' : 'ipv6';
+    if (bits === undefined) list.addAddress(address, family);
+    else list.addSubnet(address, Number(bits), family);
+  }
+  return list;
+}
+
+function isIn(list: BlockList, address: string): boolean {
+  const version = isIP(address);
+  return version !== 0 && list.check(address, version === 4 ? 'ipv4' : 'ipv6');
+}

@@ -1,0 +1,326 @@
+/**
+ * Holders: small containers of our own, each with a network namespace that one workload joins. Making a network is most of what a cold start costs, so some wait ahead.
+ * A holder sets the filter of its namespace (holder-rules.ts) and then gives up every right to change it; the workload never has one. Called by reconcile/.
+ * Must stay true: a workload joins no namespace whose filter was not set; a holder serves one container and goes with it; what nobody uses is removed.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { backoffMs, withDeadline } from '#shared/backoff.ts';
+import { AppError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { MachineAddresses } from '../telemetry/addresses.ts';
+import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
+import { holderRules } from './holder-rules.ts';
+import type { ContainerRuntime, RuntimeContainer } from './runtime.ts';
+import { EngineError, LABELS } from './runtime.ts';
+
+const READY_DEADLINE_MS = 30_000;
+/** New ones are made when nobody has taken one for this long: a start must not compete with what is made for the next. */
+const REFILL_QUIET_MS = 250;
+const MEMORY_BYTES = 32 * 1024 * 1024;
+const CPU_MILLICORES = 1000;
+/** The init of a holder: sets the rules, says so together with what the engine allows a container, and waits with no capability and no root. */
+const SCRIPT =
+  'printf %s "$RULES" | nft -f - && echo "ready $(ulimit -Hn)" && exec su -s /usr/bin/sleep holder 2147483647';
+/** For `nft`, and to stop being root. */
+const CAPABILITIES = ['NET_ADMIN', 'SETUID', 'SETGID'];
+/** More than this no program needs, and some close them all one by one. */
+const MAX_OPEN_FILES = 65_536;
+
+export interface Holder {
+  readonly dockerId: string;
+  /** What a container that joins it says as its network. */
+  readonly network: string;
+  /** Hard limit of open files that the engine gives a container; undefined: none that is known. */
+  readonly openFiles: number | undefined;
+}
+
+interface Kept extends Holder {
+  /** Of its rules. */
+  readonly key: string;
+}
+
+export interface HoldersParts {
+  readonly runtime: ContainerRuntime;
+  readonly log: Log;
+  readonly network: string;
+  /** How many wait; 0: each is made when it is needed. */
+  readonly size: number;
+  readonly labels: () => Readonly<Record<string, string>>;
+  readonly addresses: () => MachineAddresses;
+  readonly openAddresses: readonly string[];
+  /** A container's holder has ended under it: it has no network any more. */
+  readonly onLost: (containerId: string) => void;
+  /** What makes the filter's text. */
+  readonly rules?: typeof holderRules;
+}
+
+/** A container's assignment: whom a holder serves. */
+const ownerOf = (containerId: string, epoch: number): string => `${containerId} ${epoch}`;
+
+export class Holders {
+  readonly #parts: HoldersParts;
+  readonly #waiting: Kept[] = [];
+  readonly #serving = new Map<string, Kept>();
+  /** Names of those that are being made or removed: no sweep takes them for strays. */
+  readonly #busy = new Set<string>();
+  #gateways: readonly string[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #filling: Promise<void> | undefined;
+  #failures = 0;
+  #closed = false;
+  readonly #removing = new Set<Promise<void>>();
+
+  constructor(parts: HoldersParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Makes sure of image and network, takes up holders whose containers run, and removes all others of ours; then begins to fill.
+   * @param containers - everything of ours that the engine has
+   */
+  async open(containers: readonly RuntimeContainer[]): Promise<void> {
+    const { runtime, network } = this.#parts;
+    await ensureHolderImage(runtime);
+    this.#gateways = await runtime.ensureNetwork(network);
+    const joined = joinedHolders(containers);
+    for (const container of containers) {
+      const holderId = holderIdOf(container);
+      const containerId = container.labels[LABELS.container];
+      if (holderId === undefined || containerId === undefined) continue;
+      const owner = ownerOf(containerId, Number(container.labels[LABELS.epoch] ?? 0));
+      this.#serving.set(owner, { dockerId: holderId, network: container.network, openFiles: undefined, key: '' });
+    }
+    const strays = containers.filter((one) => isHolder(one) && !joined.has(one.dockerId));
+    await Promise.all(strays.map((one) => runtime.remove(one.dockerId)));
+  }
+
+  /** Begins to fill the pool. */
+  start(): void {
+    this.#refillLater();
+  }
+
+  /** Holders that wait. */
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+
+  /**
+   * A holder for one container: one that waits, else a new one.
+   * @throws AppError `network_error` when it could not be made ready
+   */
+  async take(containerId: string, epoch: number, allowList: readonly string[]): Promise<Holder> {
+    this.release(containerId, epoch);
+    const rules = this.#rules(allowList);
+    const key = keyOf(rules);
+    // Those that wait are for containers without an allow-list.
+    const waits = allowList.length === 0 ? this.#takeWaiting(key) : undefined;
+    const holder = waits ?? (await this.#make(rules, key));
+    this.#serving.set(ownerOf(containerId, epoch), holder);
+    this.#refillLater();
+    return holder;
+  }
+
+  #takeWaiting(key: string): Kept | undefined {
+    for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
+      if (next.key === key) return next;
+      // This machine's addresses have changed since it was made.
+      this.#remove(next);
+    }
+    return undefined;
+  }
+
+  /** Whether a holder can still be joined. */
+  async runs(holder: Holder): Promise<boolean> {
+    return (await this.#parts.runtime.inspect(holder.dockerId))?.state === 'running';
+  }
+
+  /** The container is gone, so its holder goes, in the background. */
+  release(containerId: string, epoch: number): void {
+    const owner = ownerOf(containerId, epoch);
+    const holder = this.#serving.get(owner);
+    if (holder === undefined) return;
+    this.#serving.delete(owner);
+    this.#remove(holder);
+  }
+
+  /** The engine says that one has ended. One that serves must not. */
+  ended(dockerId: string): void {
+    for (const [owner, holder] of this.#serving)
+      if (holder.dockerId === dockerId) this.#lost(owner.slice(0, owner.lastIndexOf(' ')));
+  }
+
+  #lost(containerId: string): void {
+    this.#parts.log.error({ containerId }, 'the holder of a container has ended: it has no network any more');
+    this.#parts.onLost(containerId);
+  }
+
+  /** Compares with a listing of everything of ours: strays go, dead ones are noticed. */
+  tidy(containers: readonly RuntimeContainer[]): void {
+    const running = new Set(containers.filter((one) => one.state === 'running').map((one) => one.dockerId));
+    const joined = joinedHolders(containers);
+    const known = new Set([...this.#waiting, ...this.#serving.values()].map((one) => one.dockerId));
+    for (const one of containers)
+      if (isHolder(one) && !known.has(one.dockerId) && !joined.has(one.dockerId) && !this.#busy.has(one.name)) {
+        this.#parts.log.warn({ holder: one.name }, 'stray holder removed');
+        this.#remove({ dockerId: one.dockerId });
+      }
+    const listed = new Set(containers.map((one) => one.dockerId));
+    for (const one of containers) {
+      const containerId = one.labels[LABELS.container];
+      const holderId = holderIdOf(one);
+      if (containerId === undefined || holderId === undefined || one.state !== 'running') continue;
+      if (!running.has(holderId)) this.#lost(containerId);
+    }
+    // One that waits was in the engine before the listing began, or it is listed.
+    for (const holder of this.#waiting.filter((one) => listed.has(one.dockerId) && !running.has(one.dockerId))) {
+      this.#waiting.splice(this.#waiting.indexOf(holder), 1);
+      this.#remove(holder);
+      this.#refillLater();
+    }
+  }
+
+  /** Those that wait are removed; those that serve stay with their containers. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.#filling;
+    for (const holder of this.#waiting.splice(0)) this.#remove(holder);
+    await Promise.all(this.#removing);
+  }
+
+  #rules(allowList: readonly string[]): string {
+    const { own, nameServers } = this.#parts.addresses();
+    return (this.#parts.rules ?? holderRules)({
+      allowList,
+      ownAddresses: [...new Set([...own, ...this.#gateways])].toSorted(),
+      openAddresses: this.#parts.openAddresses,
+      nameServers,
+    });
+  }
+
+  async #make(rules: string, key: string): Promise<Kept> {
+    try {
+      return await this.#makeOnce(rules, key);
+    } catch (error) {
+      // Somebody has tidied the engine: both can be made again.
+      if (!(error instanceof EngineError) || (error.failure !== 'no_such_image' && error.failure !== 'no_such_network'))
+        throw networkError(error);
+    }
+    try {
+      await ensureHolderImage(this.#parts.runtime);
+      this.#gateways = await this.#parts.runtime.ensureNetwork(this.#parts.network);
+      return await this.#makeOnce(rules, key);
+    } catch (error) {
+      throw networkError(error);
+    }
+  }
+
+  async #makeOnce(rules: string, key: string): Promise<Kept> {
+    const { runtime, labels, network } = this.#parts;
+    const name = `h-${randomBytes(6).toString('hex')}`;
+    this.#busy.add(name);
+    let dockerId: string | undefined;
+    try {
+      dockerId = await runtime.create({
+        name,
+        image: HOLDER_IMAGE,
+        entrypoint: ['sh', '-c', SCRIPT],
+        workingDir: '/',
+        env: [`RULES=${rules}`],
+        labels: { ...labels(), [LABELS.holder]: '1' },
+        mounts: [],
+        network,
+        memoryBytes: MEMORY_BYTES,
+        cpuMillicores: CPU_MILLICORES,
+        capabilities: CAPABILITIES,
+        init: false,
+      });
+      await runtime.start(dockerId);
+      const openFiles = await this.#untilReady(dockerId);
+      return { dockerId, network: `container:${dockerId}`, openFiles, key };
+    } catch (error) {
+      if (dockerId !== undefined) this.#remove({ dockerId });
+      throw error;
+    } finally {
+      this.#busy.delete(name);
+    }
+  }
+
+  /** @returns how many files a container may have open */
+  async #untilReady(dockerId: string): Promise<number | undefined> {
+    const heard = new AbortController();
+    let ready: string | undefined;
+    const said: string[] = [];
+    const following = this.#parts.runtime.followLogs(
+      dockerId,
+      '',
+      (_stream, line) => {
+        ready ??= /^ready (\S+)$/.exec(line)?.[1];
+        if (ready !== undefined) heard.abort();
+        else if (said.length < 5) said.push(line);
+      },
+      heard.signal,
+    );
+    try {
+      await withDeadline(following, READY_DEADLINE_MS, () => new Error('it did not set its filter in time'));
+    } finally {
+      heard.abort();
+    }
+    if (ready === undefined) throw new Error(said.join(' ').slice(0, 500) || 'it ended before its filter was set');
+    const limit = Number(ready);
+    return Number.isInteger(limit) ? Math.min(limit, MAX_OPEN_FILES) : MAX_OPEN_FILES;
+  }
+
+  #remove(holder: { readonly dockerId: string }): void {
+    const removing = this.#parts.runtime
+      .remove(holder.dockerId)
+      .catch((error: unknown) => this.#parts.log.info({ err: error }, 'a holder could not be removed; the sweep will'))
+      .finally(() => this.#removing.delete(removing));
+    this.#removing.add(removing);
+  }
+
+  #refillLater(waitMs = REFILL_QUIET_MS): void {
+    if (this.#closed || this.#filling !== undefined) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#filling = this.#fill().finally(() => {
+        this.#filling = undefined;
+        if (!this.#closed && this.#waiting.length < this.#parts.size)
+          this.#refillLater(
+            this.#failures === 0 ? REFILL_QUIET_MS : backoffMs(this.#failures, { baseMs: 1000, capMs: 60_000 }),
+          );
+      });
+    }, waitMs);
+    this.#timer.unref();
+  }
+
+  /** One at a time: whoever starts a container now comes first. */
+  async #fill(): Promise<void> {
+    while (!this.#closed && this.#waiting.length < this.#parts.size) {
+      try {
+        const rules = this.#rules([]);
+        const holder = await this.#make(rules, keyOf(rules));
+        this.#failures = 0;
+        this.#waiting.push(holder);
+      } catch (error) {
+        this.#failures += 1;
+        if (this.#failures === 1) this.#parts.log.warn({ err: error }, 'no holder could be made ahead');
+        return;
+      }
+    }
+  }
+}
+
+const keyOf = (rules: string): string => createHash('sha256').update(rules).digest('hex');
+
+const isHolder = (container: RuntimeContainer): boolean => container.labels[LABELS.holder] !== undefined;
+
+const holderIdOf = (container: RuntimeContainer): string | undefined =>
+  container.network.startsWith('container:') ? container.network.slice('container:'.length) : undefined;
+
+const joinedHolders = (containers: readonly RuntimeContainer[]): Set<string> =>
+  new Set(containers.flatMap((one) => holderIdOf(one) ?? []));
+
+function networkError(error: unknown): AppError {
+  return new AppError('network_error', `cannot prepare the container's network: ${messageOf(error)}`, { cause: error });
+}

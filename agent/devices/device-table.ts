@@ -1,0 +1,219 @@
+/** The devices of this machine as data: what the tool listed, with how each is. Owned by gpus.ts. */
+import type { GpuState } from '#shared/domain/gpus.ts';
+import { GPU_STATES, gpuModelOf } from '#shared/domain/gpus.ts';
+import type { DeviceHealth, HealthEvent } from './health.ts';
+import { HEALTHY, healthAfter } from './health.ts';
+import type { LeasableDevice } from './leases.ts';
+import type { GpuRow, Listing, MigSlice } from './parse.ts';
+import { busIdOf } from './parse.ts';
+import type { StoredDevice } from './store.ts';
+
+export interface GpuSample {
+  readonly utilizationRatio: number | undefined;
+  readonly memoryUsedBytes: number | undefined;
+  readonly temperatureCelsius: number | undefined;
+  readonly powerWatts: number | undefined;
+}
+
+export interface Device {
+  readonly uuid: string;
+  readonly model: string;
+  readonly memoryBytes: number;
+  readonly busId: string;
+  readonly index: number;
+  readonly numaNode: number;
+  /** Of a MIG slice: the device it is part of; else empty. */
+  readonly parentUuid: string;
+  readonly health: DeviceHealth;
+  /** Whose processes keep it quarantined. */
+  readonly lastDockerIds: readonly string[];
+  readonly sample: GpuSample | undefined;
+}
+
+const MAX_DEVICES = 256;
+const MIB = 1024 * 1024;
+
+export class DeviceTable {
+  driver = '';
+  readonly #devices = new Map<string, Device>();
+  readonly #excluded: ReadonlySet<string>;
+  readonly #numaNodeOf: (busId: string) => number;
+
+  constructor(excluded: readonly string[], numaNodeOf: (busId: string) => number) {
+    this.#excluded = new Set(excluded.map((one) => busIdOf(one) || one.toLowerCase()));
+    this.#numaNodeOf = numaNodeOf;
+  }
+
+  get(uuid: string): Device | undefined {
+    return this.#devices.get(uuid);
+  }
+
+  all(): readonly Device[] {
+    return [...this.#devices.values()].toSorted((a, b) => a.index - b.index || (a.uuid < b.uuid ? -1 : 1));
+  }
+
+  /** Everything with that bus id, in whatever function of it. */
+  at(busId: string): readonly Device[] {
+    const slot = busId.replace(/\.[0-9a-f]$/, '');
+    return this.all().filter((device) => device.busId.replace(/\.[0-9a-f]$/, '') === slot);
+  }
+
+  leasable(uuid: string): LeasableDevice | undefined {
+    const device = this.#devices.get(uuid);
+    if (device === undefined) return undefined;
+    const { state, why } = device.health;
+    const sharesWith =
+      device.parentUuid === ''
+        ? this.all()
+            .filter((one) => one.parentUuid === uuid)
+            .map((one) => one.uuid)
+        : [device.parentUuid];
+    return { state, why, sharesWith };
+  }
+
+  /** What anybody outside could see of them, and what must be on disk. */
+  fingerprint(): string {
+    return JSON.stringify(
+      this.all().map(({ sample: _sample, health: { state, why, resetAsked }, ...rest }) => [
+        rest,
+        state,
+        why,
+        resetAsked,
+      ]),
+    );
+  }
+
+  event(uuid: string, event: HealthEvent): void {
+    const device = this.#devices.get(uuid);
+    if (device !== undefined) this.#devices.set(uuid, { ...device, health: healthAfter(device.health, event) });
+  }
+
+  quarantine(uuid: string, dockerIds: readonly string[], why: string): void {
+    this.event(uuid, { kind: 'unproven', why });
+    const device = this.#devices.get(uuid);
+    if (device !== undefined)
+      this.#devices.set(uuid, { ...device, lastDockerIds: [...new Set([...device.lastDockerIds, ...dockerIds])] });
+  }
+
+  /**
+   * Takes in one answer of the tool.
+   * @param slices - of devices that are divided; undefined: that could not be asked
+   * @param held - devices of containers: they are not forgotten, whatever the tool says
+   * @returns devices that went out of reach with this answer
+   */
+  take(listing: Listing, slices: readonly MigSlice[] | undefined, held: ReadonlySet<string>): readonly Device[] {
+    const before = new Map(this.#devices);
+    if (listing.kind === 'listed') this.#listed(listing, slices, held);
+    else if (listing.kind === 'failed')
+      for (const device of this.all()) {
+        const gone = listing.broken.includes(device.busId);
+        this.event(device.uuid, { kind: gone ? 'absent' : 'missed', why: gone ? UNREACHABLE : listing.text });
+      }
+    return this.all().filter(
+      ({ uuid, health }) => health.state === 'lost' && before.get(uuid)?.health.state !== 'lost',
+    );
+  }
+
+  #listed(
+    listing: Extract<Listing, { kind: 'listed' }>,
+    slices: readonly MigSlice[] | undefined,
+    held: ReadonlySet<string>,
+  ): void {
+    const seen = new Set<string>();
+    const divided = new Map<string, GpuRow>();
+    for (const row of listing.rows) {
+      if (row.driver !== '') this.driver = row.driver;
+      if (this.#isExcluded(row.uuid, row.busId)) continue;
+      if (row.migEnabled) divided.set(row.uuid, row);
+      else if (this.#put(rowDevice(row), row.recovery, sampleOf(row))) seen.add(row.uuid);
+    }
+    for (const slice of slices ?? []) {
+      const row = divided.get(slice.parentUuid);
+      if (row === undefined || this.#isExcluded(slice.uuid, '')) continue;
+      if (this.#put(sliceDevice(row, slice), row.recovery, undefined)) seen.add(slice.uuid);
+    }
+    for (const device of this.all()) {
+      const { uuid, busId, parentUuid } = device;
+      if (seen.has(uuid)) continue;
+      const isDivided = divided.has(uuid) || divided.has(parentUuid);
+      const isWhole = listing.rows.some((row) => row.uuid === parentUuid && !row.migEnabled);
+      if (this.#isExcluded(uuid, busId) && !held.has(uuid)) this.#devices.delete(uuid);
+      else if (listing.broken.includes(busId)) this.event(uuid, { kind: 'absent', why: UNREACHABLE });
+      else if (listing.unreadable > 0 || (divided.has(parentUuid) && slices === undefined))
+        this.event(uuid, { kind: 'missed', why: 'the GPU tool gave no readable answer about it' });
+      // The operator divided it otherwise: what nobody has is no device any more.
+      else if ((isDivided || isWhole) && !held.has(uuid)) this.#devices.delete(uuid);
+      else this.event(uuid, { kind: 'absent', why: 'the driver does not list it any more' });
+    }
+  }
+
+  #isExcluded(uuid: string, busId: string): boolean {
+    return this.#excluded.has(uuid.toLowerCase()) || (busId !== '' && this.#excluded.has(busId));
+  }
+
+  #put(facts: DeviceFacts, recovery: string | undefined, sample: GpuSample | undefined): boolean {
+    const known = this.#devices.get(facts.uuid);
+    if (known === undefined && this.#devices.size >= MAX_DEVICES) return false;
+    const health = healthAfter(known?.health ?? HEALTHY, { kind: 'listed', recovery });
+    const numaNode = known?.numaNode ?? this.#numaNodeOf(facts.busId);
+    const lastDockerIds = health.state === 'quarantined' ? (known?.lastDockerIds ?? []) : [];
+    this.#devices.set(facts.uuid, { ...facts, numaNode, health, lastDockerIds, sample });
+    return true;
+  }
+
+  // ---- on disk -----------------------------------------------------------------------------------------------------------------
+
+  stored(): StoredDevice[] {
+    return this.all().map(({ health, sample: _sample, ...device }) => ({
+      ...device,
+      lastDockerIds: [...device.lastDockerIds],
+      state: health.state,
+      why: health.why,
+      resetAsked: health.resetAsked,
+    }));
+  }
+
+  /** @param booted - since then: nothing of before uses them, and what was missing is gone */
+  restore(devices: readonly StoredDevice[], booted: boolean): void {
+    for (const { state, why, resetAsked, ...device } of devices) {
+      if (booted && state === 'lost') continue;
+      const known = GPU_STATES.find((one): one is GpuState => one === state) ?? 'suspect';
+      this.#devices.set(device.uuid, {
+        ...device,
+        health: { state: known, why, missed: 0, resetAsked },
+        sample: undefined,
+      });
+      if (booted) this.event(device.uuid, { kind: 'booted' });
+    }
+  }
+}
+
+const UNREACHABLE = 'the driver cannot reach it';
+
+type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'lastDockerIds' | 'sample'>;
+
+const rowDevice = ({ uuid, name, memoryMib, busId, index }: GpuRow): DeviceFacts => ({
+  uuid,
+  model: gpuModelOf(name, memoryMib),
+  memoryBytes: (memoryMib ?? 0) * MIB,
+  busId,
+  index,
+  parentUuid: '',
+});
+
+/** A slice is a model of its own: whoever asks for the whole device does not get a part of it. */
+const sliceDevice = (row: GpuRow, slice: MigSlice): DeviceFacts => ({
+  uuid: slice.uuid,
+  model: `${gpuModelOf(row.name, row.memoryMib)}-MIG-${slice.profile}`,
+  memoryBytes: (slice.memoryMib ?? 0) * MIB,
+  busId: row.busId,
+  index: row.index,
+  parentUuid: row.uuid,
+});
+
+const sampleOf = (row: GpuRow): GpuSample => ({
+  utilizationRatio: row.utilizationPct === undefined ? undefined : row.utilizationPct / 100,
+  memoryUsedBytes: row.memoryUsedMib === undefined ? undefined : row.memoryUsedMib * MIB,
+  temperatureCelsius: row.temperatureCelsius,
+  powerWatts: row.powerWatts,
+});

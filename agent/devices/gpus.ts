@@ -1,0 +1,379 @@
+/**
+ * The machine's GPUs: what is there, how each is, and who may have which. Asks the GPU tool on a timer, hears the kernel's log, looks into containers whether they still reach their devices, and tells
+ * whoever must know. Called by the executor (leases), the link (inventory, reports) and the composition root. Must stay true: a device is leased to one container, and only while it is healthy; it is
+ * free again when its container is gone and no process of it is left there; one that is bad blocks no other; what never answers stops nothing here.
+ */
+import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { uptime } from 'node:os';
+import { join } from 'node:path';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { Gpu } from '#shared/protocol/generated/messages.ts';
+import { hasCode } from '../durable.ts';
+import type { Conditions } from '../telemetry/conditions.ts';
+import type { AgentMetrics } from '../telemetry/metrics.ts';
+import { DeviceTable } from './device-table.ts';
+import type { Device } from './device-table.ts';
+import { followKernelLog } from './kernel-log.ts';
+import type { KernelLine } from './kernel-log.ts';
+import { conflicts, leaseRefusal } from './leases.ts';
+import type { Holder, LeaseRefusal } from './leases.ts';
+import type { NvidiaSmi } from './nvidia-smi.ts';
+import { hasLostAccess } from './parse.ts';
+import { readDevices, writeDevices } from './store.ts';
+import { meaningOf, parseXid } from './xid.ts';
+
+const PROBE_MS = 30_000;
+const PROOF_MS = 10_000;
+const PROOF_PAUSE_MS = 500;
+/** So many devices that broke down one after the other are the machine's fault. */
+const BROKEN_TO_SUSPECT_HOST = 2;
+const MAX_XID_KEYS = 1000;
+/** About half an hour. */
+const MOST_ROUNDS_NOT_ASKED = 64;
+
+export interface GpusParts {
+  readonly smi: NvidiaSmi;
+  readonly stateDir: string;
+  readonly bootId: string;
+  /** UUIDs or bus ids that are not offered. */
+  readonly excluded: readonly string[];
+  readonly kernelLog: string;
+  readonly probeEveryMs?: number;
+  readonly proofMs?: number;
+  readonly metrics: AgentMetrics;
+  readonly log: Log;
+  /** Containers that have devices. */
+  readonly holders: () => Iterable<Holder>;
+  /** Those of them that run, by the engine's id. */
+  readonly running: () => readonly { readonly containerId: string; readonly dockerId: string }[];
+  /** What the GPU tool says inside a container; undefined: it cannot be asked there. */
+  readonly askInside: (dockerId: string) => Promise<string | undefined>;
+  readonly conditions: Pick<Conditions, 'set'>;
+  /** A device's state or the list of them changed. */
+  readonly onChange: () => void;
+  /** The container can no longer use what it was given. */
+  readonly onFault: (containerId: string, message: string) => void;
+  /** For the container's own log. */
+  readonly onNote: (containerId: string, message: string) => void;
+}
+
+export class Gpus {
+  readonly #parts: GpusParts;
+  readonly #table: DeviceTable;
+  readonly #path: string;
+  readonly #abort = new AbortController();
+  readonly #tasks: Promise<void>[] = [];
+  readonly #xids = new Map<string, number>();
+  readonly #asking = new Set<string>();
+  /** Containers where the question was not answered: rounds until it is put again, and how many the next time. */
+  readonly #notAsked = new Map<string, { left: number; next: number }>();
+  /** Why the last probe failed: said when it changes. */
+  #failing = '';
+  #sequence = 0;
+  /** Lines of before the first start on this host say nothing about now. */
+  #sinceMs = 0;
+  #listening = false;
+  #saving: Promise<void> = Promise.resolve();
+
+  constructor(parts: GpusParts) {
+    this.#parts = parts;
+    this.#path = join(parts.stateDir, 'gpus.json');
+    this.#table = new DeviceTable(parts.excluded, numaNodeOf);
+    parts.metrics.onCollectGpus(() => this.#collect());
+  }
+
+  /** What was known, then one probe: as much of it as comes within its deadline. */
+  async open(): Promise<void> {
+    const { bootId, log } = this.#parts;
+    const stored = await readDevices(this.#path, log);
+    const booted = stored?.bootId !== bootId;
+    if (stored === undefined) this.#sinceMs = uptime() * 1000;
+    else {
+      this.#table.restore(stored.devices, booted);
+      if (!booted) {
+        this.#sequence = stored.sequence;
+        for (const [key, count] of Object.entries(stored.xids)) this.#xids.set(key, count);
+      }
+    }
+    await this.#probe();
+    this.#tellConditions();
+  }
+
+  /** The books have been read: what two containers claim is kept from everybody. */
+  rebuild(): void {
+    const claimed = conflicts(this.#parts.holders());
+    if (claimed.size === 0) return;
+    this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
+    for (const uuid of claimed) this.#quarantine(uuid, [], 'two containers claim it');
+    this.#changed();
+  }
+
+  start(): void {
+    this.#tasks.push(this.#keepProbing());
+    this.#listen();
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    await Promise.allSettled(this.#tasks);
+    await this.#saving;
+  }
+
+  get driver(): string {
+    return this.#table.driver;
+  }
+
+  /** As the scheduler hears of them. */
+  report(): Gpu[] {
+    return this.#table.all().map((device) => ({
+      uuid: device.uuid,
+      model: device.model,
+      memoryBytes: device.memoryBytes,
+      numaNode: device.numaNode,
+      unhealthy: device.health.state !== 'healthy',
+      state: device.health.state,
+      pciBusId: device.busId,
+      index: device.index,
+      parentUuid: device.parentUuid,
+      why: device.health.why,
+    }));
+  }
+
+  #tellConditions(): void {
+    const states = this.#table.all().map((device) => device.health.state);
+    const broken = new Set(
+      this.#table
+        .all()
+        .filter((device) => device.health.state === 'unhealthy')
+        .map((device) => device.busId),
+    );
+    this.#parts.conditions.set(
+      'GpuDegraded',
+      states.some((state) => state !== 'healthy'),
+    );
+    this.#parts.conditions.set('SuspectHost', broken.size >= BROKEN_TO_SUSPECT_HOST);
+  }
+
+  // ---- leases ------------------------------------------------------------------------------------------------------------------
+
+  /** Why that container cannot have those devices. The caller journals the lease in the same turn of the loop. */
+  refusal(wanted: {
+    readonly containerId: string;
+    readonly epoch: number;
+    readonly gpuUuids: readonly string[];
+  }): LeaseRefusal | undefined {
+    if (wanted.gpuUuids.length === 0) return undefined;
+    const refusal = leaseRefusal(wanted, this.#parts.holders(), (uuid) => this.#table.leasable(uuid));
+    if (refusal !== undefined) this.#parts.metrics.gpuLeaseRefusals.inc({ reason: refusal.reason });
+    return refusal;
+  }
+
+  /**
+   * Its container is removed: waits until no process of it is left on its devices; those where that cannot be seen in time are quarantined. Then they are free, for whoever may have them.
+   * @param dockerId - undefined: the engine never had it
+   */
+  async release(gpuUuids: readonly string[], dockerId: string | undefined): Promise<void> {
+    if (gpuUuids.length === 0 || dockerId === undefined) return;
+    const until = performance.now() + (this.#parts.proofMs ?? PROOF_MS);
+    let left: readonly string[] = gpuUuids;
+    do {
+      const busy = await this.#busy(left, [dockerId]);
+      if (busy !== undefined) left = left.filter((uuid) => busy.has(uuid));
+      if (left.length === 0) return;
+    } while (performance.now() < until && (await sleep(PROOF_PAUSE_MS, this.#abort.signal)));
+    if (this.#abort.signal.aborted) throw new Error('stopped before its GPUs were seen to be free');
+    for (const uuid of left) this.#quarantine(uuid, [dockerId], 'its last container may still use it');
+    this.#parts.log.error({ gpuUuids: left, dockerId }, 'GPUs are not proved free: quarantined');
+    this.#changed();
+    await this.#saving;
+  }
+
+  /** Devices on which a process of those containers is; undefined: nobody can say. */
+  async #busy(gpuUuids: readonly string[], dockerIds: readonly string[]): Promise<ReadonlySet<string> | undefined> {
+    const processes = await this.#parts.smi.processes();
+    if (processes === undefined) return undefined;
+    const busy = new Set<string>();
+    for (const uuid of gpuUuids) {
+      const names = [uuid, this.#table.get(uuid)?.parentUuid];
+      for (const { uuid: on, pid } of processes)
+        if (names.includes(on) && (await mayBelongTo(pid, dockerIds))) busy.add(uuid);
+    }
+    return busy;
+  }
+
+  #quarantine(uuid: string, dockerIds: readonly string[], why: string): void {
+    this.#table.quarantine(uuid, dockerIds, why);
+  }
+
+  // ---- looking -----------------------------------------------------------------------------------------------------------------
+
+  async #keepProbing(): Promise<void> {
+    const { signal } = this.#abort;
+    while (await sleep((this.#parts.probeEveryMs ?? PROBE_MS) * (0.9 + Math.random() * 0.2), signal)) {
+      try {
+        await this.#probe();
+        this.#askContainers();
+      } catch (error) {
+        this.#parts.log.error({ err: error }, 'GPUs could not be looked at');
+      }
+    }
+  }
+
+  async #probe(): Promise<void> {
+    const { smi, metrics, log } = this.#parts;
+    const from = performance.now();
+    const known = this.#table.all().filter(({ parentUuid }) => parentUuid === '');
+    const listing = await smi.list(known.map(({ uuid }) => uuid));
+    const slices = listing.kind === 'listed' && listing.rows.some((row) => row.migEnabled) ? await smi.slices() : [];
+    metrics.gpuProbeDuration.observe((performance.now() - from) / 1000);
+    const failing = listing.kind === 'failed' ? listing.reason : '';
+    // A machine without GPUs has no tool for them: that is no failure.
+    if (listing.kind === 'failed' && (failing !== 'not_found' || known.length > 0)) {
+      metrics.gpuProbeFailures.inc({ reason: listing.reason });
+      if (failing !== this.#failing) log.warn({ reason: listing.reason, text: listing.text }, 'GPUs do not answer');
+    } else if (this.#failing !== '' && failing === '') log.info('GPUs answer again');
+    this.#failing = failing;
+    const held = new Set([...this.#parts.holders()].flatMap((holder) => holder.gpuUuids));
+    const before = this.#table.fingerprint();
+    const out = this.#table.take(listing, slices, held);
+    for (const device of out) this.#failHolders(device, device.health.why);
+    await this.#proveQuarantined(held);
+    if (this.#table.fingerprint() !== before) this.#changed();
+    if (this.#table.all().length > 0) this.#listen();
+  }
+
+  async #proveQuarantined(held: ReadonlySet<string>): Promise<void> {
+    for (const device of this.#table.all()) {
+      if (device.health.state !== 'quarantined' || held.has(device.uuid)) continue;
+      const busy = await this.#busy([device.uuid], device.lastDockerIds);
+      if (busy !== undefined && !busy.has(device.uuid)) this.#table.event(device.uuid, { kind: 'proved_free' });
+    }
+  }
+
+  /** One question at a time for each container, and ever more seldom where it hangs: each leaves a process there that does not end. */
+  #askContainers(): void {
+    const { running, askInside, onFault, log } = this.#parts;
+    const now = running();
+    for (const dockerId of [...this.#notAsked.keys()])
+      if (!now.some((one) => one.dockerId === dockerId)) this.#notAsked.delete(dockerId);
+    for (const { containerId, dockerId } of now) {
+      const waits = this.#notAsked.get(dockerId);
+      if (waits !== undefined && waits.left > 0) waits.left -= 1;
+      if (this.#asking.has(dockerId) || (waits?.left ?? 0) > 0) continue;
+      this.#asking.add(dockerId);
+      askInside(dockerId)
+        .then((said) => {
+          this.#notAsked.delete(dockerId);
+          if (said === undefined || !hasLostAccess(said)) return;
+          log.error({ containerId }, 'a container has lost its GPUs');
+          onFault(containerId, 'the container has lost access to its GPU (NVML: Unknown Error)');
+        })
+        .catch((error: unknown) => {
+          const rounds = Math.min(MOST_ROUNDS_NOT_ASKED, waits?.next ?? 2);
+          this.#notAsked.set(dockerId, { left: rounds, next: rounds * 2 });
+          log.info({ err: error, containerId, rounds }, 'GPU access in a container not looked at');
+        })
+        .finally(() => this.#asking.delete(dockerId));
+    }
+  }
+
+  #listen(): void {
+    if (this.#listening || this.#abort.signal.aborted || this.#table.all().length === 0) return;
+    this.#listening = true;
+    const { kernelLog, log } = this.#parts;
+    this.#tasks.push(followKernelLog(kernelLog, (line) => this.#onKernelLine(line), this.#abort.signal, log));
+  }
+
+  #onKernelLine(line: KernelLine): void {
+    const found = line.text.includes('Xid') ? parseXid(line.text) : undefined;
+    if (found === undefined) return;
+    if (line.sequence !== undefined) {
+      if (line.sequence <= this.#sequence || (line.atMs ?? 0) < this.#sinceMs) return;
+      this.#sequence = line.sequence;
+    }
+    const { metrics, log, onNote } = this.#parts;
+    const key = `${found.busId} ${found.xid}`;
+    const before = this.#xids.get(key) ?? 0;
+    if (this.#xids.size < MAX_XID_KEYS || before > 0) this.#xids.set(key, before + 1);
+    const meaning = meaningOf(found.xid, before);
+    const why = `Xid ${found.xid}${found.text === '' ? '' : `: ${found.text}`}`;
+    const devices = this.#table.at(found.busId);
+    log[meaning === 'note' ? 'info' : 'error']({ ...found, meaning }, 'the GPU driver reports an error');
+    for (const device of devices) {
+      metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(found.xid) });
+      for (const holder of this.#holdersOf(device)) onNote(holder.containerId, `GPU ${device.uuid}: ${why}`);
+      if (meaning === 'fatal' || meaning === 'drain') this.#table.event(device.uuid, { kind: 'broken', why });
+      if (meaning === 'fatal' || meaning === 'container') this.#failHolders(device, why);
+    }
+    this.#changed();
+  }
+
+  #holdersOf(device: Device): Holder[] {
+    return [...this.#parts.holders()].filter((holder) => holder.gpuUuids.includes(device.uuid));
+  }
+
+  #failHolders(device: Device, why: string): void {
+    for (const { containerId } of this.#holdersOf(device))
+      this.#parts.onFault(containerId, `GPU ${device.uuid}: ${why}`);
+  }
+
+  #changed(): void {
+    this.#saving = this.#saving.then(() => this.#save());
+    this.#tellConditions();
+    this.#parts.onChange();
+  }
+
+  async #save(): Promise<void> {
+    const { bootId, log } = this.#parts;
+    try {
+      await writeDevices(this.#path, {
+        version: 1,
+        bootId,
+        sequence: this.#sequence,
+        xids: Object.fromEntries(this.#xids),
+        devices: this.#table.stored(),
+      });
+    } catch (error) {
+      log.error({ err: error }, 'what is known of GPUs could not be written');
+    }
+  }
+
+  #collect(): void {
+    const { metrics } = this.#parts;
+    const held = new Set([...this.#parts.holders()].flatMap((holder) => holder.gpuUuids));
+    metrics.setGpus(
+      this.#table.all().map((device) => ({
+        uuid: device.uuid,
+        model: device.model,
+        healthy: device.health.state === 'healthy',
+        missing: device.health.state === 'lost',
+        leased: held.has(device.uuid),
+        memoryBytes: device.memoryBytes,
+        sample: device.sample,
+      })),
+    );
+  }
+}
+
+/** By the cgroup that the process is in; the driver keeps what a process has until it is gone for good, so one that is not there any more counts. */
+async function mayBelongTo(pid: number, dockerIds: readonly string[]): Promise<boolean> {
+  try {
+    const cgroup = await readFile(`/proc/${pid}/cgroup`, 'utf8');
+    return dockerIds.some((id) => cgroup.includes(id));
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return true;
+    throw error;
+  }
+}
+
+/** Of a device by its bus id; -1: the host does not say. */
+function numaNodeOf(busId: string): number {
+  try {
+    const node = Number(readFileSync(`/sys/bus/pci/devices/${busId}/numa_node`, 'utf8').trim());
+    return Number.isInteger(node) ? node : -1;
+  } catch {
+    return -1;
+  }
+}

@@ -1,0 +1,71 @@
+// How a device is, and what changes that: a table with memory. Pure. What must stay true: only a healthy one is leased; a tool that does not answer is no proof that a device is gone.
+import type { GpuState } from '#shared/domain/gpus.ts';
+
+export interface DeviceHealth {
+  readonly state: GpuState;
+  /** Probes in a row without an answer about it. */
+  readonly missed: number;
+  /** Why it is not healthy; for people. */
+  readonly why: string;
+  /** The driver has asked for a reset since it became unhealthy: when it asks no more, there was one. */
+  readonly resetAsked: boolean;
+}
+
+export type HealthEvent =
+  /** It answered. `recovery`: what the driver wants done, where it says so. */
+  | { readonly kind: 'listed'; readonly recovery: string | undefined }
+  /** The tool did not answer, or not about it. */
+  | { readonly kind: 'missed'; readonly why: string }
+  /** The tool answered, and does not list it or cannot reach it. */
+  | { readonly kind: 'absent'; readonly why: string }
+  /** It takes no more work before a reset. */
+  | { readonly kind: 'broken'; readonly why: string }
+  /** Its last lease may still use it. */
+  | { readonly kind: 'unproven'; readonly why: string }
+  | { readonly kind: 'proved_free' }
+  /** The host has booted since. */
+  | { readonly kind: 'booted' };
+
+const MISSED_TO_SUSPECT = 2;
+
+export const HEALTHY: DeviceHealth = { state: 'healthy', missed: 0, why: '', resetAsked: false };
+
+export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHealth {
+  switch (event.kind) {
+    case 'listed':
+      return whenListed({ ...before, missed: 0 }, event.recovery);
+    case 'missed': {
+      const missed = before.missed + 1;
+      if (before.state !== 'healthy' || missed < MISSED_TO_SUSPECT) return { ...before, missed };
+      return { ...before, missed, state: 'suspect', why: event.why };
+    }
+    case 'absent':
+      return before.state === 'lost' ? before : { ...HEALTHY, state: 'lost', why: event.why };
+    case 'broken':
+      return { ...before, state: 'unhealthy', why: event.why, resetAsked: false };
+    case 'unproven':
+      return before.state === 'unhealthy' || before.state === 'lost'
+        ? before
+        : { ...before, state: 'quarantined', why: event.why };
+    case 'proved_free':
+      return before.state === 'quarantined' ? HEALTHY : before;
+    case 'booted':
+      return before.state === 'lost' ? before : HEALTHY;
+  }
+}
+
+function whenListed(before: DeviceHealth, recovery: string | undefined): DeviceHealth {
+  switch (before.state) {
+    case 'healthy':
+    case 'quarantined':
+      return before;
+    case 'suspect':
+    case 'lost':
+      return HEALTHY;
+    case 'unhealthy': {
+      const asks = recovery !== undefined && recovery.toLowerCase() !== 'none';
+      if (before.resetAsked && recovery !== undefined && !asks) return HEALTHY;
+      return { ...before, resetAsked: before.resetAsked || asks };
+    }
+  }
+}

@@ -1,0 +1,60 @@
+// Who has which device: read off the journal and what the engine has, never kept beside them, so that it cannot differ from them. Pure.
+import { isGpuUuid } from './parse.ts';
+
+/** A container that has devices, or had them and is not proven gone. */
+export interface Holder {
+  readonly containerId: string;
+  readonly epoch: number;
+  readonly dockerId: string | undefined;
+  readonly gpuUuids: readonly string[];
+}
+
+export interface LeaseRefusal {
+  readonly reason: 'gpu_leased' | 'gpu_unknown' | 'gpu_not_healthy' | 'gpu_conflict';
+  readonly message: string;
+}
+
+export interface LeasableDevice {
+  readonly state: string;
+  readonly why: string;
+  /** Devices that share its silicon: a whole device and its slices are never leased together. */
+  readonly sharesWith: readonly string[];
+}
+
+/** Why that container cannot have those devices; undefined: it can. */
+export function leaseRefusal(
+  wanted: { readonly containerId: string; readonly epoch: number; readonly gpuUuids: readonly string[] },
+  holders: Iterable<Holder>,
+  deviceOf: (uuid: string) => LeasableDevice | undefined,
+): LeaseRefusal | undefined {
+  const taken = new Map<string, Holder>();
+  for (const holder of holders) {
+    if (holder.containerId === wanted.containerId && holder.epoch === wanted.epoch) continue;
+    for (const uuid of holder.gpuUuids) taken.set(uuid, holder);
+  }
+  const seen = new Set<string>();
+  for (const uuid of wanted.gpuUuids) {
+    const device = deviceOf(uuid);
+    if (device === undefined || !isGpuUuid(uuid))
+      return { reason: 'gpu_unknown', message: `spec.gpu_uuids: this machine offers no GPU ${JSON.stringify(uuid)}` };
+    if (seen.has(uuid)) return { reason: 'gpu_conflict', message: `spec.gpu_uuids: ${uuid} is named twice` };
+    seen.add(uuid);
+    const other = taken.get(uuid) ?? device.sharesWith.map((one) => taken.get(one)).find((one) => one !== undefined);
+    if (other !== undefined)
+      return { reason: 'gpu_leased', message: `GPU ${uuid} is leased to ${other.containerId} (epoch ${other.epoch})` };
+    if (device.state !== 'healthy')
+      return { reason: 'gpu_not_healthy', message: `GPU ${uuid} is ${device.state}: ${device.why}` };
+  }
+  return undefined;
+}
+
+/** Devices of containers that claim one and the same: nobody else gets any of them before they are proved free. */
+export function conflicts(holders: Iterable<Holder>): ReadonlySet<string> {
+  const claims = new Map<string, Holder[]>();
+  for (const holder of holders)
+    for (const uuid of new Set(holder.gpuUuids)) claims.set(uuid, [...(claims.get(uuid) ?? []), holder]);
+  const found = new Set<string>();
+  for (const list of claims.values())
+    if (list.length > 1) for (const holder of list) for (const uuid of holder.gpuUuids) found.add(uuid);
+  return found;
+}

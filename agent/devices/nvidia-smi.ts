@@ -1,0 +1,116 @@
+/**
+ * The GPU tool as a child with a deadline: a driver that hangs takes the child with it, never the agent. Its process group is killed; a child that even that does not end (it sleeps in the kernel) is
+ * left behind, and no second one is started before it has gone.
+ */
+import { execa } from 'execa';
+import { withDeadline } from '#shared/backoff.ts';
+import { hasCode } from '../durable.ts';
+import type { ComputeProcess, GpuField, Listing, MigSlice, ToolOutput } from './parse.ts';
+import { GPU_FIELDS, parseListing, parseProcesses, parseSlices } from './parse.ts';
+
+export const PROBE_DEADLINE_MS = 10_000;
+/** After the kill: how long its end is waited for. */
+const REAP_MS = 500;
+const MAX_OUTPUT = 1024 * 1024;
+const MAX_GPUS_ASKED_SINGLY = 16;
+
+type Run = ({ readonly kind: 'done' } & ToolOutput) | { readonly kind: 'timeout' } | { readonly kind: 'missing' };
+
+export class NvidiaSmi {
+  readonly #path: string;
+  readonly #deadlineMs: number;
+  /** Children that outlived their kill. */
+  #undead = 0;
+  #fields: readonly GpuField[] = GPU_FIELDS;
+
+  constructor(path: string, deadlineMs: number = PROBE_DEADLINE_MS) {
+    this.#path = path;
+    this.#deadlineMs = deadlineMs;
+  }
+
+  /** Every device the driver has. @param known - asked one by one when one of them makes the tool fail as a whole */
+  async list(known: readonly string[] = []): Promise<Listing> {
+    const all = await this.#query([]);
+    if (all.kind !== 'failed' || known.length === 0 || (all.broken.length === 0 && all.reason !== 'off_bus'))
+      return all;
+    const singly = await Promise.all(
+      known.slice(0, MAX_GPUS_ASKED_SINGLY).map((uuid) => this.#query([`--id=${uuid}`])),
+    );
+    const rows = singly.flatMap((one) => (one.kind === 'listed' ? one.rows : []));
+    if (rows.length === 0) return all;
+    // Whoever cannot be asked while others can is what the first answer was about; one that hangs says nothing.
+    const silent = singly.filter((one) => one.kind === 'failed' && one.reason === 'timeout').length;
+    return { kind: 'listed', rows, broken: all.broken, unreadable: silent };
+  }
+
+  /** Undefined: it did not work. */
+  async slices(): Promise<readonly MigSlice[] | undefined> {
+    const run = await this.#run(['-L']);
+    return run.kind === 'done' && run.exitCode === 0 ? parseSlices(run.stdout) : undefined;
+  }
+
+  /** Undefined: nobody knows. */
+  async processes(): Promise<readonly ComputeProcess[] | undefined> {
+    const run = await this.#run(['--query-compute-apps=gpu_uuid,pid', '--format=csv,noheader,nounits']);
+    return run.kind === 'done' ? parseProcesses(run) : undefined;
+  }
+
+  async #query(extra: readonly string[]): Promise<Listing> {
+    for (;;) {
+      const fields = this.#fields;
+      const run = await this.#run([...extra, `--query-gpu=${fields.join(',')}`, '--format=csv,noheader,nounits']);
+      if (run.kind === 'timeout')
+        return { kind: 'failed', reason: 'timeout', text: `no answer in ${this.#deadlineMs} ms`, broken: [] };
+      if (run.kind === 'missing')
+        return { kind: 'failed', reason: 'not_found', text: `${this.#path} is not there`, broken: [] };
+      const listing = parseListing(fields, run);
+      if (listing.kind !== 'unknown_field') return listing;
+      const fewer = fields.filter((field) => field !== listing.field);
+      if (fewer.length === fields.length)
+        return { kind: 'failed', reason: 'error', text: `field ${listing.field}`, broken: [] };
+      this.#fields = fewer;
+    }
+  }
+
+  async #run(args: readonly string[]): Promise<Run> {
+    if (this.#undead > 0) return { kind: 'timeout' };
+    // The watchdog of systemd is the agent's to feed.
+    const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
+    const child = execa(this.#path, [...args], {
+      detached: true,
+      extendEnv: false,
+      env: { ...env, LC_ALL: 'C' },
+      stdin: 'ignore',
+      reject: false,
+      maxBuffer: MAX_OUTPUT,
+      stripFinalNewline: false,
+    });
+    const ended = child.then((result): Run => {
+      if (['ENOENT', 'EACCES', 'ENOTDIR'].includes(result.code ?? '')) return { kind: 'missing' };
+      return { kind: 'done', exitCode: result.exitCode ?? 255, stdout: result.stdout, stderr: result.stderr };
+    });
+    const timedOut = (): Error => new Error('timeout');
+    try {
+      return await withDeadline(ended, this.#deadlineMs, timedOut);
+    } catch {
+      killGroup(child.pid);
+      await withDeadline(ended, REAP_MS, timedOut).catch(() => {
+        this.#undead += 1;
+        child.stdout.destroy();
+        child.stderr.destroy();
+        child.nodeChildProcess.unref();
+        void ended.finally(() => (this.#undead -= 1));
+      });
+      return { kind: 'timeout' };
+    }
+  }
+}
+
+function killGroup(pid: number | undefined): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch (error) {
+    if (!hasCode(error, 'ESRCH', 'EPERM')) throw error;
+  }
+}

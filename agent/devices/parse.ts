@@ -1,0 +1,223 @@
+/**
+ * What the GPU tool printed, as data. Pure. Nothing that it prints is trusted to be there: an odd value is absent, an odd row is counted, an odd end is a failure with the tool's own words; never an
+ * exception. Forms: nvidia-smi of drivers 418 to 580.
+ */
+
+/** Asked for in one call; what an older driver does not know is left out and asked again. */
+export const GPU_FIELDS = [
+  'index',
+  'uuid',
+  'name',
+  'memory.total',
+  'memory.used',
+  'utilization.gpu',
+  'temperature.gpu',
+  'power.draw',
+  'driver_version',
+  'mig.mode.current',
+  'pci.bus_id',
+  'gpu_recovery_action',
+] as const;
+export type GpuField = (typeof GPU_FIELDS)[number];
+/** Without these a row names no device. */
+const NEEDED: ReadonlySet<string> = new Set(['index', 'uuid', 'name', 'pci.bus_id']);
+
+export interface GpuRow {
+  readonly index: number;
+  readonly uuid: string;
+  readonly name: string;
+  /** Absent where the device shares its memory with the CPU. */
+  readonly memoryMib: number | undefined;
+  readonly memoryUsedMib: number | undefined;
+  readonly utilizationPct: number | undefined;
+  readonly temperatureCelsius: number | undefined;
+  readonly powerWatts: number | undefined;
+  readonly driver: string;
+  readonly migEnabled: boolean;
+  /** `0000:3b:00.0`, as in /sys. */
+  readonly busId: string;
+  /** What the driver wants done after an error (`None`, `Reset`, …); absent: it does not say. */
+  readonly recovery: string | undefined;
+}
+
+/** Why there is no information: labels of a metric. */
+export type ProbeFailure =
+  | 'timeout'
+  | 'not_found'
+  | 'no_driver'
+  | 'driver_mismatch'
+  | 'off_bus'
+  | 'permission'
+  | 'unparsable'
+  | 'error';
+
+export type Listing =
+  | {
+      readonly kind: 'listed';
+      readonly rows: readonly GpuRow[];
+      /** Bus ids of devices that the driver has but cannot speak to. */
+      readonly broken: readonly string[];
+      /** Rows that nobody can read: what is not listed is then not gone. */
+      readonly unreadable: number;
+    }
+  | {
+      readonly kind: 'failed';
+      readonly reason: ProbeFailure;
+      readonly text: string;
+      readonly broken: readonly string[];
+    }
+  /** This driver does not know that field. */
+  | { readonly kind: 'unknown_field'; readonly field: string };
+
+export interface ToolOutput {
+  readonly exitCode: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+const UUID = /^(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,100}$/;
+/** A device's name for the engine: what we lease, and nothing else. */
+export const isGpuUuid = (text: string): boolean => UUID.test(text);
+
+/** Reads the answer of `--query-gpu=<fields> --format=csv,noheader,nounits`. */
+export function parseListing(fields: readonly string[], output: ToolOutput): Listing {
+  const text = `${output.stdout}\n${output.stderr}`;
+  const field = /Field "([^"]+)" is not a valid field/.exec(text)?.[1];
+  if (field !== undefined && !NEEDED.has(field)) return { kind: 'unknown_field', field };
+  const rows: GpuRow[] = [];
+  const broken = new Set(brokenIn(text));
+  let unreadable = 0;
+  for (const line of output.stdout.split('\n')) {
+    if (line.trim() === '' || isMessage(line)) continue;
+    const row = rowOf(fields, line);
+    if (row === undefined) unreadable += 1;
+    else if ('broken' in row) broken.add(row.broken);
+    else rows.push(row);
+  }
+  if (output.exitCode === 0 || (output.exitCode === 6 && /no devices were found/i.test(text)))
+    return /no devices were found/i.test(text) || rows.length + broken.size + unreadable > 0
+      ? { kind: 'listed', rows, broken: [...broken], unreadable }
+      : failed('unparsable', text, []);
+  // Some drivers end with an error because of one device and print the others all the same.
+  if (broken.size > 0 && rows.length > 0) return { kind: 'listed', rows, broken: [...broken], unreadable };
+  return failed(reasonOf(output.exitCode, text), text, [...broken]);
+}
+
+const failed = (reason: ProbeFailure, text: string, broken: readonly string[]): Listing => ({
+  kind: 'failed',
+  reason,
+  text: text.replace(/\s+/g, ' ').trim().slice(0, 500),
+  broken,
+});
+
+function reasonOf(exitCode: number, text: string): ProbeFailure {
+  if (exitCode === 18 || /version mismatch/i.test(text)) return 'driver_mismatch';
+  if (exitCode === 9 || exitCode === 12 || /communicate with the NVIDIA driver/i.test(text)) return 'no_driver';
+  if (exitCode === 15 || /GPU is lost|fallen off the bus/i.test(text)) return 'off_bus';
+  if (exitCode === 4 || /insufficient permissions/i.test(text)) return 'permission';
+  return 'error';
+}
+
+/** Lines of the tool that are words, not rows. */
+const isMessage = (line: string): boolean =>
+  /no devices were found|unable to determine the device handle|NVIDIA-SMI has failed|failed to initialize NVML|^\s*(?:WARNING|ERROR|Reboot|GPU is lost|Make sure|Please|NVML library version)/i.test(
+    line,
+  );
+
+/** `Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error`: devices that are there and do not answer. */
+function brokenIn(text: string): string[] {
+  const found = text.matchAll(/device handle for gpu\s?(?:\d+:\s)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])/gi);
+  return [...found].map((match) => busIdOf(match[1] ?? ''));
+}
+
+/** As /sys writes it: four digits of domain, lower case. Empty: none. */
+export function busIdOf(text: string): string {
+  const match = /^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?$/i.exec(text.trim());
+  if (match === null) return '';
+  const [, domain = '', bus, device, part = '0'] = match;
+  return `${domain.slice(-4)}:${bus}:${device}.${part}`.toLowerCase();
+}
+
+function rowOf(fields: readonly string[], line: string): GpuRow | { readonly broken: string } | undefined {
+  const values = line.split(',').map((value) => value.trim());
+  if (values.length !== fields.length) return undefined;
+  const get = (field: GpuField): string => values[fields.indexOf(field)] ?? '';
+  const busId = busIdOf(get('pci.bus_id'));
+  const uuid = get('uuid');
+  const index = Number(get('index'));
+  if (busId === '') return undefined;
+  if (!isGpuUuid(uuid) || /^\[.*\]$|^ERR!?$/i.test(get('name')))
+    return isError(uuid) || isError(get('name')) ? { broken: busId } : undefined;
+  if (!Number.isInteger(index) || index < 0) return undefined;
+  const recovery = get('gpu_recovery_action');
+  return {
+    index,
+    uuid,
+    name: get('name'),
+    memoryMib: numberOf(get('memory.total')),
+    memoryUsedMib: numberOf(get('memory.used')),
+    utilizationPct: numberOf(get('utilization.gpu')),
+    temperatureCelsius: numberOf(get('temperature.gpu')),
+    powerWatts: numberOf(get('power.draw')),
+    driver: isError(get('driver_version')) ? '' : get('driver_version'),
+    migEnabled: get('mig.mode.current') === 'Enabled',
+    busId,
+    recovery: recovery === '' || isError(recovery) ? undefined : recovery,
+  };
+}
+
+/** `[N/A]`, `[Not Supported]`, `[Unknown Error]`, `[GPU is lost]`, `ERR!`. */
+const isError = (text: string): boolean => /^\[.*\]$|^ERR!?$|^N\/A$|^Unknown Error$/i.test(text);
+
+function numberOf(text: string): number | undefined {
+  if (text === '' || isError(text)) return undefined;
+  // An older tool prints units whatever it was told.
+  const value = Number(/^-?\d+(?:\.\d+)?/.exec(text)?.[0] ?? Number.NaN);
+  return Number.isFinite(value) && value >= 0 ? value : undefined;
+}
+
+export interface MigSlice {
+  readonly uuid: string;
+  readonly parentUuid: string;
+  /** `3g.40gb` */
+  readonly profile: string;
+  readonly memoryMib: number | undefined;
+}
+
+/** The slices of `-L`, which is the only listing that names them. */
+export function parseSlices(stdout: string): readonly MigSlice[] {
+  const slices: MigSlice[] = [];
+  let parentUuid = '';
+  for (const line of stdout.split('\n')) {
+    const gpu = /^GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)/.exec(line);
+    if (gpu !== null) parentUuid = gpu[1] ?? '';
+    const slice = /^\s+MIG (\S+)\s+Device\s+\d+:\s*\(UUID: (MIG-[^)\s]+)\)/.exec(line);
+    if (slice === null || parentUuid === '') continue;
+    const [, profile = '', uuid = ''] = slice;
+    if (!isGpuUuid(uuid)) continue;
+    const gib = /\.(\d+)gb/.exec(profile)?.[1];
+    slices.push({ uuid, parentUuid, profile, memoryMib: gib === undefined ? undefined : Number(gib) * 1024 });
+  }
+  return slices;
+}
+
+export interface ComputeProcess {
+  readonly uuid: string;
+  readonly pid: number;
+}
+
+/** Compute processes of `--query-compute-apps=gpu_uuid,pid`; undefined: it did not work. A driver that does not tell of processes has none to tell of. */
+export function parseProcesses(output: ToolOutput): readonly ComputeProcess[] | undefined {
+  if (output.exitCode !== 0) return undefined;
+  const found: ComputeProcess[] = [];
+  for (const line of output.stdout.split('\n')) {
+    if (line.trim() === '' || /no running processes found|^\s*\[?(?:N\/A|Not Supported)\]?/i.test(line)) continue;
+    const [uuid = '', pid = ''] = line.split(',').map((value) => value.trim());
+    if (isError(uuid) || !isGpuUuid(uuid) || !/^\d+$/.test(pid)) return undefined;
+    found.push({ uuid, pid: Number(pid) });
+  }
+  return found;
+}
+
+/** The driver in a container has lost its devices: what a `daemon-reload` of systemd does to those that the engine gave by its legacy way. */
+export const hasLostAccess = (text: string): boolean => /failed to initialize NVML:\s*unknown error/i.test(text);

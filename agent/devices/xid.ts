@@ -1,0 +1,37 @@
+// The driver's error numbers, as the kernel's log has them, and what each means for a device and its container. Pure.
+import { busIdOf } from './parse.ts';
+
+export interface Xid {
+  /** Function 0 of the device: the log leaves it out. */
+  readonly busId: string;
+  readonly xid: number;
+  readonly text: string;
+}
+
+/**
+ * fatal: the device is out and its container fails · drain: no new work, what runs goes on · container: only its container fails · warn: said · note: its container's own doing, said in its log.
+ */
+export type XidMeaning = 'fatal' | 'drain' | 'container' | 'warn' | 'note';
+
+const FATAL: ReadonlySet<number> = new Set([48, 64, 79, 95, 119, 120, 140, 143, 154]);
+/** Fatal the second time. */
+const FATAL_WHEN_REPEATED: ReadonlySet<number> = new Set([46, 62, 74]);
+
+/** @param before - how often it came from this device since the host's start */
+export function meaningOf(xid: number, before: number): XidMeaning {
+  if (FATAL.has(xid) || (FATAL_WHEN_REPEATED.has(xid) && before > 0)) return 'fatal';
+  if (xid === 63) return 'drain';
+  if (xid === 94) return 'container';
+  return xid === 92 || FATAL_WHEN_REPEATED.has(xid) ? 'warn' : 'note';
+}
+
+/** `NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.`; undefined: another line. */
+export function parseXid(line: string): Xid | undefined {
+  const match =
+    /NVRM: Xid \((?:PCI:)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?\): (\d{1,4})\b[,:]?\s*(.*)/i.exec(
+      line,
+    );
+  if (match === null) return undefined;
+  const busId = busIdOf(match[1] ?? '');
+  return busId === '' ? undefined : { busId, xid: Number(match[2]), text: (match[3] ?? '').trim().slice(0, 300) };
+}

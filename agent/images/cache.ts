@@ -1,0 +1,128 @@
+/**
+ * The images that this agent pulled, and their disk: looked at every minute, the least recently used leave when it fills up. Must stay true: nothing that a
+ * container has, that is being pulled, that is young, or that is not ours is removed; removal is by name and never by force.
+ */
+import { repeat } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { ContainerRuntime } from '../containers/runtime.ts';
+import type { DiskReading } from '../telemetry/disks.ts';
+import type { CachedImage } from './evict.ts';
+import { chooseEvictions } from './evict.ts';
+import type { ImageLedger } from './ledger.ts';
+
+const LOOK_EVERY_MS = 60_000;
+/** Rounds of one collection: sizes are estimates, so it looks again. */
+const MAX_ROUNDS = 20;
+
+export interface ImageCacheParts {
+  readonly runtime: Pick<ContainerRuntime, 'image' | 'imageIdsInUse' | 'removeImage'>;
+  readonly ledger: ImageLedger;
+  readonly readDisk: () => Promise<DiskReading>;
+  readonly minFreeRatio: number;
+  readonly pulling: () => ReadonlySet<string>;
+  /** Of containers that are to be created. */
+  readonly wanted: () => ReadonlySet<string>;
+  readonly onBytes: (bytes: number) => void;
+  readonly onFreed: (bytes: number) => void;
+  readonly log: Log;
+}
+
+export class ImageCache {
+  readonly #parts: ImageCacheParts;
+  readonly #abort = new AbortController();
+  #looking: Promise<void> | undefined;
+  #collecting: Promise<number> | undefined;
+
+  constructor(parts: ImageCacheParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#looking = repeat(
+      LOOK_EVERY_MS,
+      this.#abort.signal,
+      () => this.collect(false),
+      (error) => this.#parts.log.warn({ err: error }, 'images could not be looked through'),
+    );
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    await this.#looking;
+    await this.#collecting?.catch(() => undefined);
+    await this.#parts.ledger.save().catch(() => undefined);
+  }
+
+  /**
+   * Evicts as far as the disk asks for it; one at a time.
+   * @param urgent - a pull has found no room
+   * @returns how many images left
+   */
+  collect(urgent: boolean): Promise<number> {
+    this.#collecting ??= this.#collect(urgent).finally(() => {
+      this.#collecting = undefined;
+    });
+    return this.#collecting;
+  }
+
+  async #collect(urgent: boolean): Promise<number> {
+    const { ledger, readDisk, minFreeRatio, runtime, log, onFreed } = this.#parts;
+    let removed = 0;
+    const kept = new Set<string>();
+    for (let round = 0; round < MAX_ROUNDS && !this.#abort.signal.aborted; round += 1) {
+      const [images, disk] = await Promise.all([this.#images(kept), readDisk()]);
+      const chosen = chooseEvictions(
+        {
+          images,
+          freeBytes: disk.freeBytes,
+          totalBytes: disk.usableBytes,
+          minFreeRatio,
+          going: removed > 0,
+          urgent: urgent && removed === 0,
+        },
+        Date.now(),
+      );
+      const [reference] = chosen;
+      if (reference === undefined) break;
+      if (await runtime.removeImage(reference)) {
+        removed += 1;
+        ledger.forget(reference);
+        const freedBytes = Math.max(0, (await readDisk()).freeBytes - disk.freeBytes);
+        onFreed(freedBytes);
+        log.info({ image: reference, freedBytes }, 'image evicted');
+      } else {
+        kept.add(reference);
+      }
+    }
+    await ledger.save();
+    return removed;
+  }
+
+  async #images(kept: ReadonlySet<string>): Promise<readonly CachedImage[]> {
+    const { runtime, ledger, pulling, wanted, onBytes } = this.#parts;
+    const images: CachedImage[] = [];
+    const used = await runtime.imageIdsInUse();
+    const [flights, soon] = [pulling(), wanted()];
+    let bytes = 0;
+    for (const [reference, entry] of ledger.all()) {
+      const facts = await runtime.image(reference);
+      if (facts === undefined) {
+        // Somebody removed it.
+        if (!flights.has(reference)) ledger.forget(reference);
+        continue;
+      }
+      bytes += facts.bytes;
+      images.push({
+        reference,
+        bytes: facts.bytes,
+        pulledAtMs: entry.pulledAtMs,
+        usedAtMs: entry.usedAtMs,
+        inUse: used.has(facts.id) || soon.has(reference) || kept.has(reference),
+        pulling: flights.has(reference),
+        ours: true,
+      });
+    }
+    onBytes(bytes);
+    return images;
+  }
+}

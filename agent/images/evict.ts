@@ -1,0 +1,50 @@
+/** Which images leave when their disk fills up. Pure; run again after every removal, because shared layers make sizes an estimate. */
+
+export const EVICT_MARGIN_RATIO = 0.1;
+/** An image this young stays: what asked for it may not have begun. */
+export const YOUNG_MS = 10 * 60_000;
+
+export interface CachedImage {
+  readonly reference: string;
+  readonly bytes: number;
+  readonly pulledAtMs: number;
+  readonly usedAtMs: number;
+  /** Of a container here, whoever made it, or of one that is about to be. */
+  readonly inUse: boolean;
+  readonly pulling: boolean;
+  /** Pulled by this agent: everything else is somebody's. */
+  readonly ours: boolean;
+}
+
+export interface EvictInput {
+  readonly images: readonly CachedImage[];
+  readonly freeBytes: number;
+  readonly totalBytes: number;
+  /** Eviction begins below this share of free space, and ends at this share and a tenth of the disk more. */
+  readonly minFreeRatio: number;
+  /** A collection has begun: it goes on to its end. */
+  readonly going: boolean;
+  /** A pull has found no room: whatever the shares are, one image leaves. */
+  readonly urgent: boolean;
+}
+
+/** References to remove, the least recently used first; no more than it takes. */
+export function chooseEvictions(input: EvictInput, nowMs: number): readonly string[] {
+  const { images, freeBytes, totalBytes, minFreeRatio, going, urgent } = input;
+  if (!going && !urgent && freeBytes >= totalBytes * minFreeRatio) return [];
+  const goal = totalBytes * Math.min(1, minFreeRatio + EVICT_MARGIN_RATIO);
+  const chosen: string[] = [];
+  let free = freeBytes;
+  const leaving = images
+    .filter((image) => mayLeave(image, nowMs))
+    .toSorted((a, b) => a.usedAtMs - b.usedAtMs || (a.reference < b.reference ? -1 : 1));
+  for (const image of leaving) {
+    if (free >= goal && !(urgent && chosen.length === 0)) break;
+    chosen.push(image.reference);
+    free += image.bytes;
+  }
+  return chosen;
+}
+
+const mayLeave = (image: CachedImage, nowMs: number): boolean =>
+  image.ours && !image.inUse && !image.pulling && nowMs - image.pulledAtMs >= YOUNG_MS;

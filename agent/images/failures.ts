@@ -1,0 +1,59 @@
+/**
+ * What a pull that failed means, from the words of the engine and the registry (its statuses say little: a wrong password is a 500). Pure.
+ * Source: the texts of Docker Engine 20.10 to 28; reference, scheduling §11.
+ */
+
+export type PullFailure =
+  /** Nobody has it under that name. */
+  | 'not_found'
+  /** The registry wants other credentials than were given. */
+  | 'unauthorized'
+  /** What the registry has is no image for this machine, or the name is none. */
+  | 'bad_manifest'
+  /** The registry or the way to it is busy or broken: worth another try. */
+  | 'busy'
+  /** The bytes are not what their digest says; another try may bring the right ones. */
+  | 'corrupt'
+  /** This machine has no room. */
+  | 'disk_full'
+  /** The engine itself does not answer. */
+  | 'engine';
+
+const TABLE: readonly (readonly [PullFailure, RegExp])[] = [
+  ['disk_full', /no space left on device|disk quota exceeded/i],
+  ['corrupt', /verification failed|unexpected commit digest|digest mismatch|does not match|wrong digest/i],
+  // A busy registry's page is often no JSON, and is then reported as one that cannot be parsed: its status counts.
+  ['busy', /toomanyrequests|too many requests|\b(?:HTTP|status(?: code)?):? ?(?:429|5\d\d)\b|HTTP (?:429|5\d\d)/i],
+  [
+    'bad_manifest',
+    /invalid reference format|invalid (?:repository|tag) name|manifest invalid|no matching manifest|unsupported (?:manifest|media ?type|schema)|mediatype|missing signature|schema ?version|parsing|unmarshal|JSON input/i,
+  ],
+  // A registry that gives no right says so also of what it has not: both are named in the cure.
+  [
+    'unauthorized',
+    /unauthorized|access denied|no basic auth credentials|authentication required|incorrect username or password/i,
+  ],
+  ['not_found', /manifest unknown|name unknown|not found|does not exist|no such (?:image|manifest)/i],
+  ['unauthorized', /denied|forbidden/i],
+];
+
+/** @param message - of the engine, its error line or its answer */
+export function classifyPull(message: string): PullFailure {
+  for (const [failure, pattern] of TABLE) if (pattern.test(message)) return failure;
+  return 'busy';
+}
+
+/** Whether another try may do better. Disk full has a way of its own. */
+export const isPassing = (failure: PullFailure): boolean =>
+  failure === 'busy' || failure === 'corrupt' || failure === 'engine';
+
+/** Said after the engine's words: what to do about it. */
+export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
+  not_found: 'check the name and the tag, and that it was pushed',
+  unauthorized: 'give the scheduler credentials for that registry (LONGSHORE_REGISTRY_CONFIG), or check the name',
+  bad_manifest: 'check that the name means an image for the architecture of the machines',
+  busy: 'the registry was busy or could not be reached, several times',
+  corrupt: 'the registry sent other bytes than it announced, several times',
+  disk_full: 'make room on the disk of that machine',
+  engine: 'look at the container engine of that machine',
+};

@@ -1,0 +1,265 @@
+/**
+ * Makes sure images are on this machine. Called before a container is created, and for images that will be wanted soon. Must stay true: one pull per image at a
+ * time, however many ask; a pull that was not complete, or brought other bytes than asked for, is never taken for success; credentials live in memory, for one pull.
+ */
+import { sleep } from '#shared/backoff.ts';
+import { digestOf, registryOf } from '#shared/domain/image-reference.ts';
+import { AppError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { Limiter } from '../containers/limiter.ts';
+import type { ContainerRuntime, RegistryAuth } from '../containers/runtime.ts';
+import { EngineError } from '../containers/runtime.ts';
+import type { BackoffSettings } from './backoff.ts';
+import { RegistryBackoff } from './backoff.ts';
+import type { PullFailure } from './failures.ts';
+import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
+import type { PullProgress } from './pull-stream.ts';
+
+export interface PullSettings extends BackoffSettings {
+  readonly atOnce: number;
+  readonly tries: number;
+  /** A pull that says nothing for so long is dead. */
+  readonly silenceMs: number;
+  /** Tries and waits together. */
+  readonly totalMs: number;
+}
+
+export const PULL_SETTINGS: PullSettings = {
+  atOnce: 3,
+  tries: 5,
+  silenceMs: 120_000,
+  totalMs: 30 * 60_000,
+  baseMs: 2000,
+  capMs: 120_000,
+};
+
+/** What the scheduler says to a machine that wants to pull. */
+export interface PullPermit {
+  /** Not now: so many machines pull it already. */
+  readonly waitMs: number;
+  readonly auth: RegistryAuth | undefined;
+  /** The scheduler could not be asked: a registry that wants credentials may get them at the next try. */
+  readonly unasked?: boolean;
+}
+
+/** The registry wants credentials, and whoever has them could not be asked. */
+class NotAsked extends Error {
+  override readonly name = 'NotAsked';
+}
+
+export interface ImagesParts {
+  readonly runtime: Pick<ContainerRuntime, 'image' | 'pull'>;
+  /** May this machine pull it now? Asked again while it pulls, so that its place is kept. */
+  readonly permit: (reference: string) => Promise<PullPermit>;
+  readonly release: (reference: string) => void;
+  /** Makes room. @returns whether something was removed */
+  readonly makeRoom: () => Promise<boolean>;
+  /** There is no room and none could be made. */
+  readonly onFull: () => void;
+  readonly onUsed: (reference: string) => void;
+  readonly onPulled: (reference: string) => Promise<void>;
+  readonly metrics: ImageMetrics;
+  readonly log: Log;
+  readonly settings: PullSettings;
+}
+
+/** The part of the agent's metrics that is set here. */
+export interface ImageMetrics {
+  pullEnded(result: 'ok' | PullFailure, seconds: number): void;
+  pullBytes(bytes: number): void;
+  pullsActive(change: 1 | -1): void;
+}
+
+export type OnProgress = (text: string) => void;
+
+interface Flight {
+  readonly done: Promise<void>;
+  readonly listeners: Set<OnProgress>;
+  text: string;
+}
+
+const RENEW_MS = 20_000;
+const LOG_EVERY_MS = 10_000;
+const TELL_EVERY_MS = 1000;
+
+export class Images {
+  readonly #parts: ImagesParts;
+  readonly #limit: Limiter;
+  readonly #backoff: RegistryBackoff;
+  readonly #flights = new Map<string, Flight>();
+
+  constructor(parts: ImagesParts) {
+    this.#parts = parts;
+    this.#limit = new Limiter(parts.settings.atOnce);
+    this.#backoff = new RegistryBackoff(parts.settings);
+  }
+
+  /** References that are being pulled, or wait for it. */
+  get pulling(): ReadonlySet<string> {
+    return new Set(this.#flights.keys());
+  }
+
+  /**
+   * @param onProgress - called when the image is not here, with a sentence on how its pull goes
+   * @throws AppError `image_error` naming the image; `disk_full` when this machine has no room for it
+   */
+  async ensure(reference: string, onProgress: OnProgress): Promise<'present' | 'pulled'> {
+    const { runtime, onUsed } = this.#parts;
+    onUsed(reference);
+    if (!this.#flights.has(reference) && (await runtime.image(reference)) !== undefined) return 'present';
+    const flight = this.#flights.get(reference) ?? this.#begin(reference);
+    flight.listeners.add(onProgress);
+    onProgress(flight.text);
+    try {
+      await flight.done;
+    } finally {
+      flight.listeners.delete(onProgress);
+    }
+    return 'pulled';
+  }
+
+  #begin(reference: string): Flight {
+    const listeners = new Set<OnProgress>();
+    const tell = (text: string): void => {
+      flight.text = text;
+      for (const listener of listeners) listener(text);
+    };
+    const done = this.#limit
+      .run(() => this.#pull(reference, tell))
+      .finally(() => {
+        this.#flights.delete(reference);
+      });
+    const waits = this.#flights.size >= this.#parts.settings.atOnce;
+    const text = waits ? `image ${reference} waits for other pulls of this machine` : `pulling image ${reference}`;
+    const flight: Flight = { done, listeners, text };
+    this.#flights.set(reference, flight);
+    return flight;
+  }
+
+  async #pull(reference: string, tell: OnProgress): Promise<void> {
+    const { metrics, log, settings, makeRoom, onFull, onPulled } = this.#parts;
+    const registry = registryOf(reference);
+    const deadline = AbortSignal.timeout(settings.totalMs);
+    const from = performance.now();
+    const seconds = (): number => (performance.now() - from) / 1000;
+    let roomMade = false;
+    metrics.pullsActive(1);
+    try {
+      for (let tries = 1; ; tries += 1) {
+        try {
+          await this.#backoff.pass(registry, deadline);
+          await this.#attempt(reference, deadline, tell);
+          this.#backoff.worked(registry);
+          metrics.pullEnded('ok', seconds());
+          log.info({ image: reference, durationMs: Math.round(seconds() * 1000), tries }, 'image pulled');
+          await onPulled(reference);
+          return;
+        } catch (error) {
+          const failure = failureOf(error);
+          metrics.pullEnded(failure, seconds());
+          const again = await this.#again(failure, tries, roomMade, deadline, makeRoom);
+          roomMade ||= failure === 'disk_full';
+          log.info({ image: reference, err: error, failure, tries, again }, 'image pull failed');
+          if (failure === 'disk_full' && !again) onFull();
+          if (!again) throw failed(reference, failure, error, deadline.aborted);
+          if (failure !== 'disk_full') this.#backoff.failed(registry);
+          tell(`image ${reference}: pull ${tries} of ${settings.tries} failed (${messageOf(error)}), trying again`);
+        }
+      }
+    } finally {
+      metrics.pullsActive(-1);
+    }
+  }
+
+  /** Disk full is worth one more try, after room was made. */
+  async #again(
+    failure: PullFailure,
+    tries: number,
+    roomMade: boolean,
+    deadline: AbortSignal,
+    makeRoom: () => Promise<boolean>,
+  ): Promise<boolean> {
+    if (deadline.aborted) return false;
+    if (failure === 'disk_full') return !roomMade && (await makeRoom());
+    return isPassing(failure) && tries < this.#parts.settings.tries;
+  }
+
+  async #attempt(reference: string, deadline: AbortSignal, tell: OnProgress): Promise<void> {
+    const { runtime, metrics, log, settings, release } = this.#parts;
+    const { auth, unasked } = await this.#permitted(reference, deadline, tell);
+    const renewal = setInterval(() => void this.#renew(reference), RENEW_MS);
+    let bytes = 0;
+    let loggedMs = performance.now();
+    let toldMs = 0;
+    const onProgress = (progress: PullProgress): void => {
+      metrics.pullBytes(Math.max(0, progress.doneBytes - bytes));
+      bytes = Math.max(bytes, progress.doneBytes);
+      const nowMs = performance.now();
+      if (nowMs - toldMs < TELL_EVERY_MS) return;
+      toldMs = nowMs;
+      tell(textOf(reference, progress));
+      if (nowMs - loggedMs < LOG_EVERY_MS) return;
+      loggedMs = nowMs;
+      log.info({ image: reference, ...progress }, 'image pull goes on');
+    };
+    tell(`pulling image ${reference}`);
+    try {
+      const said = await runtime.pull(reference, { auth, silenceMs: settings.silenceMs, signal: deadline, onProgress });
+      const facts = await runtime.image(reference);
+      if (facts === undefined) throw new Error('the engine has no such image after the pull');
+      const wanted = digestOf(reference) || said;
+      if (wanted === '' || !facts.digests.includes(wanted))
+        throw new Error(
+          `digest mismatch: ${wanted || 'none'} was pulled, the engine has ${facts.digests.join(' ') || 'none'}`,
+        );
+    } catch (error) {
+      if (unasked === true && failureOf(error) === 'unauthorized')
+        throw new NotAsked(`${messageOf(error)} (without credentials: the scheduler could not be asked for them)`, {
+          cause: error,
+        });
+      throw error;
+    } finally {
+      clearInterval(renewal);
+      release(reference);
+    }
+  }
+
+  async #permitted(reference: string, deadline: AbortSignal, tell: OnProgress): Promise<PullPermit> {
+    for (;;) {
+      const permit = await this.#parts.permit(reference);
+      const { waitMs } = permit;
+      if (waitMs <= 0) return permit;
+      tell(`image ${reference} waits: as many machines pull it as may at once`);
+      if (!(await sleep(waitMs, deadline))) throw new Error('it waited too long for other machines');
+    }
+  }
+
+  async #renew(reference: string): Promise<void> {
+    try {
+      await this.#parts.permit(reference);
+    } catch (error) {
+      this.#parts.log.info({ err: error, image: reference }, 'pull permit not renewed');
+    }
+  }
+}
+
+function failureOf(error: unknown): PullFailure {
+  if (error instanceof NotAsked) return 'busy';
+  if (error instanceof EngineError && error.failure === 'unavailable') return 'engine';
+  return classifyPull(messageOf(error));
+}
+
+function failed(reference: string, failure: PullFailure, error: unknown, late: boolean): AppError {
+  const why = late ? `it was not here after ${PULL_SETTINGS.totalMs / 60_000} minutes` : messageOf(error);
+  const text = `cannot pull image ${reference}: ${why} (${failure}); ${PULL_CURES[failure]}`;
+  return failure === 'disk_full'
+    ? new AppError('disk_full', text, { cause: error })
+    : new AppError('image_error', text, { cause: error });
+}
+
+const MB = 1_000_000;
+
+function textOf(reference: string, { doneBytes, totalBytes, layersDone, layers }: PullProgress): string {
+  const amount = totalBytes > 0 ? `, ${Math.floor(doneBytes / MB)} of ${Math.ceil(totalBytes / MB)} MB` : '';
+  return `pulling image ${reference}: ${layersDone} of ${layers} layers${amount}`;
+}

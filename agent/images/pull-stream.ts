@@ -1,0 +1,116 @@
+import type { Readable } from 'node:stream';
+import { isDigest } from '#shared/domain/image-reference.ts';
+
+/** The engine's last line of a pull that worked. */
+const FINAL = /^Status: (Downloaded newer image|Image is up to date) for /;
+const DIGEST = /^Digest: (sha256:[0-9a-f]{64})$/;
+const MAX_LINE = 1024 * 1024;
+const MAX_LAYERS = 1000;
+
+export interface PullProgress {
+  /** As far as the engine has said how large the layers are; both grow. */
+  readonly doneBytes: number;
+  readonly totalBytes: number;
+  readonly layersDone: number;
+  readonly layers: number;
+}
+
+interface Line {
+  readonly id?: unknown;
+  readonly status?: unknown;
+  readonly error?: unknown;
+  readonly errorDetail?: { readonly message?: unknown };
+  readonly progressDetail?: { readonly current?: unknown; readonly total?: unknown };
+}
+
+/**
+ * Reads a pull's progress to its end. Success is: no error line, and the final status line. (A stream that just ends early is no success.)
+ * @param silenceMs - one that says nothing for so long is given up
+ * @returns the digest that the engine says it pulled; empty when it says none
+ * @throws Error with the engine's words
+ */
+export async function readPullStream(
+  stream: Readable,
+  silenceMs: number,
+  signal: AbortSignal,
+  onProgress: (progress: PullProgress) => void = () => undefined,
+): Promise<string> {
+  let rest = '';
+  let final = false;
+  let digest = '';
+  let failure: string | undefined;
+  const layers = new Layers();
+  const giveUp = (why: string): void => void stream.destroy(new Error(why));
+  const silence = setTimeout(() => giveUp(`nothing heard for ${silenceMs / 1000} s`), silenceMs);
+  const onAbort = (): void => giveUp('it took too long');
+  signal.addEventListener('abort', onAbort, { once: true });
+  const onLine = (text: string): void => {
+    const line = parse(text);
+    if (line === undefined) return;
+    const error = line.errorDetail?.message ?? line.error;
+    if (typeof error === 'string') failure ??= error;
+    if (typeof line.status !== 'string') return;
+    if (FINAL.test(line.status)) final = true;
+    const said = DIGEST.exec(line.status)?.[1];
+    if (said !== undefined && isDigest(said)) digest = said;
+    if (layers.take(line, line.status)) onProgress(layers.progress);
+  };
+  try {
+    for await (const data of stream) {
+      silence.refresh();
+      const lines = (rest + String(data)).split('\n');
+      rest = (lines.pop() ?? '').slice(0, MAX_LINE);
+      lines.forEach(onLine);
+    }
+    onLine(rest);
+  } finally {
+    clearTimeout(silence);
+    signal.removeEventListener('abort', onAbort);
+  }
+  if (failure !== undefined) throw new Error(failure);
+  if (!final) throw new Error('the pull ended before it was complete');
+  return digest;
+}
+
+function parse(text: string): Line | undefined {
+  if (text.trim() === '') return undefined;
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+class Layers {
+  readonly #known = new Map<string, { doneBytes: number; totalBytes: number; done: boolean }>();
+
+  /** @returns whether it said something about a layer */
+  take(line: Line, status: string): boolean {
+    const { id } = line;
+    if (typeof id !== 'string' || !/^[0-9a-f]{12}$/.test(id)) return false;
+    const layer = this.#known.get(id) ?? { doneBytes: 0, totalBytes: 0, done: false };
+    if (!this.#known.has(id) && this.#known.size < MAX_LAYERS) this.#known.set(id, layer);
+    const { current, total } = line.progressDetail ?? {};
+    if (status === 'Downloading' && typeof current === 'number') {
+      layer.doneBytes = current;
+      if (typeof total === 'number') layer.totalBytes = Math.max(total, current);
+    } else if (status === 'Download complete' || status === 'Pull complete') {
+      layer.doneBytes = layer.totalBytes;
+      layer.done ||= status === 'Pull complete';
+    } else if (status === 'Already exists') {
+      layer.done = true;
+    }
+    return true;
+  }
+
+  get progress(): PullProgress {
+    const all = [...this.#known.values()];
+    return {
+      doneBytes: all.reduce((sum, one) => sum + one.doneBytes, 0),
+      totalBytes: all.reduce((sum, one) => sum + one.totalBytes, 0),
+      layersDone: all.filter((one) => one.done).length,
+      layers: all.length,
+    };
+  }
+}

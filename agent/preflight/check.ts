@@ -1,0 +1,78 @@
+/**
+ * `longshore agent check`: everything that must be right before this machine can take work, looked at without starting anything. The agent looks at the part of it that
+ * no other condition watches (what the engine can do) at its start: what fails there is the condition Preflight.
+ */
+import { join, resolve } from 'node:path';
+import { messageOf } from '#shared/errors.ts';
+import type { AgentConfig } from '../config.ts';
+import { imageOf, loadAgentConfig } from '../config.ts';
+import { DockerRuntime } from '../containers/docker.ts';
+import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
+import { NvidiaSmi } from '../devices/nvidia-smi.ts';
+import { IdentityFile } from '../upstream/identity.ts';
+import type { Identity } from '../upstream/identity.ts';
+import { engineFailure, engineFindings } from './engine.ts';
+import type { Finding } from './finding.ts';
+import { failed, ok } from './finding.ts';
+import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
+import { schedulerFindings } from './scheduler.ts';
+
+const SMI_DEADLINE_MS = 10_000;
+
+/** Everything, in the order in which it should be put right. Needs no agent, and disturbs none. */
+export async function checkMachine(env: Readonly<Record<string, string | undefined>>): Promise<Finding[]> {
+  let config: AgentConfig;
+  try {
+    config = loadAgentConfig(env);
+  } catch (error) {
+    return [failed('settings', messageOf(error), 'docs/settings.md has all of them')];
+  }
+  const stateDir = join(resolve(config.LONGSHORE_DATA_DIR), 'agent');
+  const runtime = new DockerRuntime(config.DOCKER_HOST);
+  const [{ info, findings }, state, identity] = await Promise.all([
+    askEngine(runtime, config.DOCKER_HOST),
+    stateFinding(stateDir, false),
+    identityIn(stateDir),
+  ]);
+  const [disks, port, gpu, image, scheduler] = await Promise.all([
+    diskFindings(stateDir, info),
+    portFinding(config.LONGSHORE_AGENT_METRICS_ADDRESS, state.inUse),
+    lookAtGpus(config, info),
+    info === undefined ? [] : baseImage(config, runtime),
+    schedulerFindings(config, identity),
+  ]);
+  const { inUse: _told, ...stateOnly } = state;
+  return [ok('settings', 'as they should be'), ...findings, stateOnly, ...disks, port, gpu, ...image, ...scheduler];
+}
+
+/** What the agent looks at when it starts, and again while something of it fails. */
+export async function checkEngine(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {
+  return [...(await askEngine(runtime, config.DOCKER_HOST)).findings];
+}
+
+async function askEngine(
+  runtime: ContainerRuntime,
+  host: string | undefined,
+): Promise<{ readonly info: EngineInfo | undefined; readonly findings: readonly Finding[] }> {
+  try {
+    const info = await runtime.info();
+    return { info, findings: engineFindings(info) };
+  } catch (error) {
+    return { info: undefined, findings: [engineFailure(error, host)] };
+  }
+}
+
+async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Promise<Finding> {
+  return await gpuFinding(await new NvidiaSmi(config.LONGSHORE_NVIDIA_SMI, SMI_DEADLINE_MS).list(), info);
+}
+
+async function baseImage(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {
+  const image = imageOf(config, '', '');
+  const images = await runtime.listImages().catch((): string[] => []);
+  return [imageFinding(image, images.includes(image))];
+}
+
+async function identityIn(stateDir: string): Promise<Identity | undefined> {
+  // Not to be read by this user: then `state` says so.
+  return await new IdentityFile(stateDir).open().catch(() => undefined);
+}

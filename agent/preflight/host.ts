@@ -1,0 +1,180 @@
+// What this host must give its agent besides an engine: places to write, a free port, drivers. Read-only but for one probe file in the state directory.
+import { access, constants, readFile, readdir, stat, statfs } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { dirname, join } from 'node:path';
+import { messageOf } from '#shared/errors.ts';
+import { splitAddress } from '../config.ts';
+import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
+import type { Listing } from '../devices/parse.ts';
+import type { EngineInfo } from '../containers/runtime.ts';
+import type { Finding } from './finding.ts';
+import { failed, ok, warning } from './finding.ts';
+
+/** Below these shares nothing is placed (the condition DiskPressure). */
+const LEAST_FREE = 0.1;
+const LEAST_FREE_IMAGES = 0.15;
+const LEAST_INODES = 0.05;
+const NVIDIA_VENDOR = '0x10de';
+
+export interface StateFinding extends Finding {
+  /** An agent has the directory now: its port is taken by right. */
+  readonly inUse: boolean;
+}
+
+/** Whether the agent can keep what it must not forget. @param isAgent - asked by the agent that has the lock */
+export async function stateFinding(stateDir: string, isAgent: boolean): Promise<StateFinding> {
+  try {
+    const at = await existing(stateDir);
+    if (at !== stateDir) {
+      // Not made here: whoever checks may be another user than the agent's.
+      await access(at, constants.W_OK);
+      return { ...ok('state', `${stateDir} is not there yet, and can be made`), inUse: false };
+    }
+    const real = await prepareStateDir(stateDir);
+    const { mode } = await stat(real);
+    let inUse = isAgent;
+    if (!isAgent) {
+      try {
+        await (
+          await lockStateDir(real)
+        )();
+      } catch (error) {
+        if (!(error instanceof Error && 'code' in error && error.code === 'state_in_use')) throw error;
+        inUse = true;
+      }
+    }
+    if ((mode & 0o077) !== 0)
+      return {
+        ...failed('state', `${real} can be read by others (mode ${(mode & 0o777).toString(8)})`, `chmod 700 ${real}`),
+        inUse,
+      };
+    return { ...ok('state', `${real}${inUse ? ', an agent runs on it' : ''}`), inUse };
+  } catch (error) {
+    return { ...failed('state', messageOf(error), 'set LONGSHORE_DATA_DIR to a directory of this user'), inUse: false };
+  }
+}
+
+/** Free room and inodes where the agent writes and where images are. */
+export async function diskFindings(stateDir: string, info: EngineInfo | undefined): Promise<Finding[]> {
+  const places = [
+    { check: 'disk', path: stateDir, least: LEAST_FREE },
+    ...(info === undefined ? [] : [{ check: 'disk of images', path: info.rootDir, least: LEAST_FREE_IMAGES }]),
+  ];
+  return await Promise.all(places.map(diskFinding));
+}
+
+async function diskFinding({
+  check,
+  path,
+  least,
+}: {
+  readonly check: string;
+  readonly path: string;
+  readonly least: number;
+}): Promise<Finding> {
+  const at = await existing(path).catch((error: unknown) => error);
+  if (typeof at !== 'string') return failed(check, messageOf(at), 'name a directory that can be made there');
+  const { bsize, blocks, bavail, files, ffree } = await statfs(at);
+  const text = `${(bavail / blocks).toLocaleString('en', { style: 'percent' })} of ${Math.round((blocks * bsize) / 1e9)} GB free at ${path}`;
+  if (bavail / blocks < least)
+    return failed(check, text, `make room: below ${least * 100} % nothing new is placed here`);
+  if (files > 0 && ffree / files < LEAST_INODES)
+    return failed(check, `${text}, ${ffree} of ${files} inodes`, 'remove small files, or make the file system anew');
+  return ok(check, text);
+}
+
+/** The nearest directory above that is there and may be looked at. */
+async function existing(path: string): Promise<string> {
+  for (let at = path; ; at = dirname(at)) {
+    const found = await stat(at).catch((error: unknown) => {
+      if (at === dirname(at) || !hasCode(error, 'ENOENT', 'ENOTDIR')) throw error;
+    });
+    if (found?.isDirectory() === true) return at;
+    if (found !== undefined) throw new Error(`${at} is no directory`);
+  }
+}
+
+/** Whether the metrics page can listen. */
+export async function portFinding(address: string, inUse: boolean): Promise<Finding> {
+  const { host, port } = splitAddress(address);
+  if (inUse || port === 0) return ok('metrics port', address);
+  const error = await new Promise<unknown>((resolve) => {
+    const server = createServer();
+    server.once('error', resolve);
+    server.listen(port, host, () => server.close(() => resolve(undefined)));
+  });
+  if (error === undefined) return ok('metrics port', `${address} is free`);
+  return failed(
+    'metrics port',
+    hasCode(error, 'EADDRINUSE') ? `${address} is taken by another program` : `${address}: ${messageOf(error)}`,
+    'stop that program, or set LONGSHORE_AGENT_METRICS_ADDRESS to a free one',
+  );
+}
+
+/** GPUs, their driver and the engine's way to pass them. Never worse than a warning: work without a GPU runs here all the same. */
+export async function gpuFinding(listing: Listing, info: EngineInfo | undefined): Promise<Finding> {
+  const check = 'gpu';
+  if (listing.kind === 'listed' && listing.rows.length > 0) {
+    const found = `${listing.rows.length} x ${listing.rows[0]?.name ?? ''}`;
+    if (info === undefined || info.nvidia || (await onPath(['nvidia-container-runtime-hook', 'nvidia-ctk'])))
+      return ok(check, found);
+    return warning(
+      check,
+      `${found}, and Docker shows no way to pass them to containers`,
+      'install the NVIDIA Container Toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker',
+    );
+  }
+  const devices = await nvidiaDevices();
+  if (listing.kind !== 'failed' || listing.reason === 'not_found')
+    return devices === 0
+      ? ok(check, 'none')
+      : warning(
+          check,
+          `${devices} NVIDIA device${devices > 1 ? 's' : ''}, and no driver that shows ${devices > 1 ? 'them' : 'it'}`,
+          'install the NVIDIA driver (nvidia-smi must list the GPUs), and reboot after an upgrade of it',
+        );
+  return warning(
+    check,
+    `nvidia-smi: ${listing.text}`,
+    'make `nvidia-smi` work; after an upgrade of the driver, reboot',
+  );
+}
+
+/** Display controllers and 3D controllers of that vendor on the bus. */
+async function nvidiaDevices(): Promise<number> {
+  const root = '/sys/bus/pci/devices';
+  const names = await readdir(root).catch(() => []);
+  const kinds = await Promise.all(
+    names.map(async (name) => {
+      const [vendor, kind] = await Promise.all(
+        ['vendor', 'class'].map((file) => readFile(join(root, name, file), 'utf8').catch(() => '')),
+      );
+      return vendor?.trim() === NVIDIA_VENDOR && (kind ?? '').startsWith('0x03');
+    }),
+  );
+  return kinds.filter(Boolean).length;
+}
+
+async function onPath(programs: readonly string[]): Promise<boolean> {
+  const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/bin', '/usr/local/bin'];
+  for (const program of programs)
+    for (const folder of folders)
+      if (
+        await access(join(folder, program), constants.X_OK).then(
+          () => true,
+          () => false,
+        )
+      )
+        return true;
+  return false;
+}
+
+/** Whether images come from somewhere: what the first container needs. */
+export const imageFinding = (image: string, present: boolean): Finding =>
+  present
+    ? ok('base image', image)
+    : warning(
+        'base image',
+        `${image} is not here yet`,
+        `it is pulled at the first start; to have it now: docker pull ${image}`,
+      );

@@ -1,0 +1,203 @@
+/**
+ * How containers end: stopped, found exited or gone, given back before they began; and what is removed and noted then. Called by execute.ts, one action a container
+ * at a time. Must stay true: an attempt never outlives its container; `gone` is written after everything is removed; only our own containers are touched.
+ */
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { shortIdOf } from '../containers/spec.ts';
+import { exitMessage, exitReason } from './exits.ts';
+import type { JournalEntry } from './journal.ts';
+import type { Action } from './plan.ts';
+import { climbStopLadder } from './stop-ladder.ts';
+import type { ExecutorParts, Workbench } from './workbench.ts';
+
+/** How long the log of an exited container may take to its end. */
+const LOG_END_MS = 2000;
+
+export class Ends {
+  readonly #bench: Workbench;
+  readonly #parts: ExecutorParts;
+
+  constructor(bench: Workbench) {
+    this.#bench = bench;
+    this.#parts = bench.parts;
+  }
+
+  /** The exit itself is the next round's. */
+  async stop(action: Extract<Action, { kind: 'stop' }>, signal: AbortSignal): Promise<void> {
+    const { runtime, books, slots, metrics, log } = this.#parts;
+    const { containerId, dockerId, graceMs } = action;
+    const from = performance.now();
+    if (!books.ending.has(containerId)) books.ending.set(containerId, { graceMs, reason: action.reason || 'killed' });
+    slots.get(containerId)?.stopAccepting();
+    books.changed(containerId);
+    const wasReady = books.journal.get(containerId)?.ready !== undefined || slots.get(containerId)?.ready !== undefined;
+    const result = await climbStopLadder({ runtime, books, log, containerId, dockerId, graceMs, wasReady, signal });
+    if (result === 'given_up') return;
+    if (result === 'stuck') {
+      this.#bench.setStuck(containerId, true);
+      log.error({ containerId }, 'container does not die');
+      return;
+    }
+    this.#bench.setStuck(containerId, false);
+    metrics.stopDuration.observe({ result }, (performance.now() - from) / 1000);
+  }
+
+  async finish(action: Extract<Action, { kind: 'finish' }>): Promise<void> {
+    const { runtime, books, slots, log } = this.#parts;
+    const { containerId } = action;
+    const entry = books.journal.get(containerId);
+    const seen = books.seenOf(containerId, action.epoch);
+    if (entry === undefined || seen === undefined) return;
+    this.#bench.disarm(containerId);
+    const rebooted = entry.bootId !== this.#parts.bootId;
+    // One that ended while no agent ran was followed by nobody, and nobody has heard yet what is not to be read in its output.
+    if (!books.attended.has(containerId)) await this.#bench.hideSecrets(entry, seen.dockerId);
+    this.#bench.output.follow(containerId, seen.dockerId, 'resume');
+    const exitFacts = {
+      seen,
+      ready: entry.ready !== undefined,
+      note: books.notes.get(containerId),
+      ending: books.ending.get(containerId)?.reason,
+      rebooted,
+    };
+    // An image without our Python shows only in what its init printed.
+    if (entry.ready === undefined && (seen.exitCode === 127 || seen.exitCode === 126))
+      await this.#bench.output.settle(containerId, LOG_END_MS);
+    const noPython = this.#bench.output.takeNoPython(containerId) && slots.get(containerId)?.everGreeted !== true;
+    const reason = noPython ? 'image_error' : exitReason(exitFacts);
+    const message = noPython ? `image ${entry.image} has no python3` : exitMessage(exitFacts);
+    const exit = {
+      exitCode: seen.exitCode,
+      oomKilled: seen.oomKilled,
+      reason,
+      message,
+      finishedAtMs: seen.finishedAtMs || Date.now(),
+    };
+    await books.journal.change(containerId, { exit });
+    books.changed(containerId);
+    const kind = exitFacts.ending === undefined && !rebooted ? 'exited' : 'stopped';
+    await slots.end(containerId, { kind, exitCode: seen.exitCode, oomKilled: seen.oomKilled });
+    await this.#bench.output.settle(containerId, LOG_END_MS);
+    await runtime.remove(seen.dockerId);
+    books.forgetSeen(seen.dockerId);
+    log.info({ containerId, exitCode: seen.exitCode, oomKilled: seen.oomKilled, reason }, 'container ended');
+    await this.gone(entry, exit);
+  }
+
+  async vanished(action: Extract<Action, { kind: 'vanished' }>): Promise<void> {
+    const { books, slots } = this.#parts;
+    const entry = books.journal.get(action.containerId);
+    if (entry === undefined) return;
+    const ordered = books.ending.get(action.containerId)?.reason;
+    await slots.end(action.containerId, { kind: 'vanished', exitCode: 137, oomKilled: false });
+    await this.gone(entry, {
+      exitCode: 137,
+      oomKilled: false,
+      reason: ordered ?? 'lost',
+      message: ordered === undefined ? 'the container engine has it no more' : '',
+      finishedAtMs: Date.now(),
+    });
+  }
+
+  async release(action: Extract<Action, { kind: 'release' }>): Promise<void> {
+    const { books } = this.#parts;
+    const entry = books.journal.get(action.containerId);
+    if (entry === undefined) return;
+    await this.gone(entry, {
+      exitCode: 0,
+      oomKilled: false,
+      reason: action.reason || 'killed',
+      message: '',
+      finishedAtMs: Date.now(),
+    });
+  }
+
+  async forget(action: Extract<Action, { kind: 'forget' }>): Promise<void> {
+    await this.#parts.books.forget(action.containerId);
+  }
+
+  async confirmGone(action: Extract<Action, { kind: 'confirm-gone' }>): Promise<void> {
+    const { books, bootId } = this.#parts;
+    const { containerId, assignmentId, epoch } = action;
+    await books.journal.put({
+      containerId,
+      assignmentId,
+      epoch,
+      stage: 'gone',
+      shortId: shortIdOf(containerId, epoch),
+      image: '',
+      codeSha256: '',
+      deploymentId: '',
+      workers: 1,
+      concurrentRequests: 1,
+      timeoutMs: 0,
+      startTimeoutMs: 0,
+      bootId,
+      exit: { exitCode: 0, oomKilled: false, reason: action.reason || 'killed', message: '', finishedAtMs: Date.now() },
+    });
+    books.changed(containerId);
+  }
+
+  async removeStray(action: Extract<Action, { kind: 'remove-stray' }>): Promise<void> {
+    const { runtime, books, metrics, log, views } = this.#parts;
+    const devices = books.devicesOf(action.dockerId);
+    await runtime.remove(action.dockerId);
+    await this.#parts.gpus.release(devices, action.dockerId);
+    books.forgetSeen(action.dockerId);
+    metrics.orphansRemoved.inc({ kind: action.why });
+    log.warn({ containerId: action.containerId, why: action.why }, 'stray container removed');
+    if (books.journal.get(action.containerId) === undefined)
+      await runtime.removeVolume(views.volumeName(action.containerId));
+  }
+
+  /** Removes what is left of a container, and notes and reports that nothing is. */
+  async gone(entry: JournalEntry, exit: NonNullable<JournalEntry['exit']>): Promise<void> {
+    const { books, slots, archives, runtime, views, holders, logs, metrics, stateDir, log } = this.#parts;
+    const { containerId, shortId } = entry;
+    const key = `${containerId} ${entry.epoch}`;
+    await this.#bench.preparing.get(key)?.catch(() => undefined);
+    this.#bench.preparing.delete(key);
+    this.#bench.disarm(containerId);
+    this.#bench.output.forget(containerId);
+    this.#bench.clock.forget(containerId);
+    await slots.end(containerId, { kind: 'stopped', exitCode: exit.exitCode, oomKilled: exit.oomKilled });
+    books.attended.delete(containerId);
+    holders.release(containerId, entry.epoch);
+    if (entry.codeSha256 !== '') archives.release(entry.codeSha256, shortId);
+    try {
+      await runtime.removeVolume(views.volumeName(containerId));
+      await Promise.all([views.remove(shortId), rm(join(stateDir, 's', shortId), { recursive: true, force: true })]);
+    } catch (error) {
+      // The sweep of the next start takes what is left; the container itself is gone, and that is what is reported.
+      log.warn({ containerId, err: error }, 'something of a container could not be removed');
+    }
+    // What its runner said of a failure is in its log already; an end that only we saw must be found there too.
+    if (exit.message !== '' && !books.notes.has(containerId))
+      logs.add(containerId, {
+        taskId: '',
+        stream: 'stderr',
+        line: `longshore: ${exit.message}`,
+        timestampMs: Date.now(),
+      });
+    await this.#parts.gpus.release(entry.gpuUuids ?? [], books.journal.get(containerId)?.dockerId);
+    books.notes.delete(containerId);
+    books.ending.delete(containerId);
+    this.#bench.setStuck(containerId, false);
+    logs.forget(containerId);
+    metrics.exits.inc({ reason: exit.reason });
+    await books.journal.change(containerId, { stage: 'gone', exit });
+    books.changed(containerId);
+  }
+
+  /** Removes a container that was made and must not be started, and its view. */
+  async drop(entry: JournalEntry): Promise<void> {
+    const { runtime, books, views } = this.#parts;
+    const left = books.seenOf(entry.containerId, entry.epoch);
+    if (left !== undefined) {
+      await runtime.remove(left.dockerId);
+      books.forgetSeen(left.dockerId);
+    }
+    await runtime.removeVolume(views.volumeName(entry.containerId));
+  }
+}

@@ -1,0 +1,344 @@
+/**
+ * How containers begin: taken, prepared, created and started, or adopted because they run already. Called by execute.ts, one action a container at a time.
+ * Must stay true: the journal is written before the step it announces; nothing is created before its permission; whatever a failed start has made is removed.
+ */
+import { join } from 'node:path';
+import { pinnedTo } from '#shared/domain/image-reference.ts';
+import type { Assignment__Output } from '#shared/protocol/generated/messages.ts';
+import type { Holder } from '../containers/holders.ts';
+import { Limiter } from '../containers/limiter.ts';
+import type { CreateContainer, RuntimeContainer } from '../containers/runtime.ts';
+import { EngineError, LABELS } from '../containers/runtime.ts';
+import { checkAssignment, createContainerOf, shortIdOf } from '../containers/spec.ts';
+import type { Ends } from './ends.ts';
+import type { JournalEntry } from './journal.ts';
+import type { Action } from './plan.ts';
+import { NFS_PREFIX } from '../volumes/nfs.ts';
+import { factsLabel } from './rebuild.ts';
+import { abortable, GpuFault, startFailure } from './starting.ts';
+import type { ExecutorParts, Prepared, Workbench } from './workbench.ts';
+
+const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
+
+export class Starts {
+  readonly #bench: Workbench;
+  readonly #parts: ExecutorParts;
+  readonly #ends: Ends;
+  readonly #starts: Limiter;
+
+  constructor(bench: Workbench, ends: Ends) {
+    this.#bench = bench;
+    this.#parts = bench.parts;
+    this.#ends = ends;
+    this.#starts = new Limiter(bench.parts.startsAtOnce);
+  }
+
+  async accept(action: Extract<Action, { kind: 'accept' }>): Promise<void> {
+    const { books, send, imageOf, conditions, bootId } = this.#parts;
+    const { containerId, assignmentId, epoch } = action;
+    const assignment = books.assignmentOf(containerId);
+    if (assignment === undefined || assignment.assignmentId !== assignmentId) return;
+    const ack = { assignmentId, containerId, epoch };
+    const problem = checkAssignment(assignment);
+    if (problem !== undefined || assignment.spec === null) {
+      books.refused.add(assignmentId);
+      send({ refuse: { ...ack, reason: 'invalid_spec', message: problem ?? 'spec is missing' } });
+      return;
+    }
+    const { spec } = assignment;
+    // What it had taken before goes on; what is new goes where there is room.
+    if (conditions.names.includes('DiskPressure') && books.journal.get(containerId)?.assignmentId !== assignmentId) {
+      books.refused.add(assignmentId);
+      send({ refuse: { ...ack, reason: 'disk_pressure', message: 'the machine has too little free disk' } });
+      return;
+    }
+    const before = books.journal.get(containerId);
+    if (before?.assignmentId !== assignmentId || before.epoch !== epoch) {
+      // Journaled in this turn, so that no other can be promised the same device in between.
+      const refusal = this.#parts.gpus.refusal({ containerId, epoch, gpuUuids: spec.gpuUuids });
+      if (refusal !== undefined) {
+        books.refused.add(assignmentId);
+        this.#parts.log.error({ containerId, ...refusal }, 'assignment refused because of its GPUs');
+        send({ refuse: { ...ack, ...refusal } });
+        this.#parts.onLeaseRefused();
+        return;
+      }
+      books.notes.delete(containerId);
+      books.ending.delete(containerId);
+      this.#bench.clock.begin(containerId);
+      await books.journal.put({
+        containerId,
+        assignmentId,
+        epoch,
+        stage: 'accepted',
+        shortId: shortIdOf(containerId, epoch),
+        image: pinnedTo(imageOf(spec.image, spec.pythonVersion), spec.imageDigest),
+        codeSha256: spec.code?.sha256 ?? '',
+        deploymentId: spec.deploymentId,
+        workers: spec.workers,
+        concurrentRequests: spec.concurrentRequests,
+        timeoutMs: spec.timeoutMs,
+        startTimeoutMs: spec.startTimeoutMs,
+        stopAfterDisconnectMs: spec.stopAfterDisconnectMs,
+        secretNames: spec.secretNames,
+        bootId,
+        cpuMillicores: spec.cpuMillicores,
+        memoryBytes: spec.memoryBytes,
+        gpuUuids: spec.gpuUuids,
+      });
+    }
+    books.acked.add(assignmentId);
+    send({ ack });
+    // What needs no permission starts now; a failure shows when its result is wanted.
+    this.#prepare(assignment).catch(() => undefined);
+  }
+
+  #prepare(assignment: Assignment__Output): Promise<Prepared> {
+    const { containerId, epoch, spec } = assignment;
+    const key = `${containerId} ${epoch}`;
+    const running = this.#bench.preparing.get(key);
+    if (running !== undefined) return running;
+    const { archives, images, books, slots, imageOf, stateDir } = this.#parts;
+    const shortId = shortIdOf(containerId, epoch);
+    const image = pinnedTo(imageOf(spec?.image ?? '', spec?.pythonVersion ?? ''), spec?.imageDigest ?? '');
+    const prepared = Promise.all([
+      archives.acquire(spec?.code ?? undefined, shortId),
+      images
+        .ensure(image, (text) => {
+          if (!books.pulling.has(containerId)) this.#tell(containerId, text);
+          this.#bench.clock.missed(containerId);
+          books.pulling.set(containerId, text);
+          books.changed(containerId);
+        })
+        .finally(() => {
+          if (books.pulling.delete(containerId)) books.changed(containerId);
+        }),
+      slots.add({
+        containerId,
+        workers: spec?.workers ?? 1,
+        concurrentRequests: spec?.concurrentRequests ?? 1,
+        timeoutMs: spec?.timeoutMs ?? 0,
+        socketPath: join(stateDir, 's', shortId, 'agent.sock'),
+        ready: undefined,
+      }),
+    ]).then(([lower]) => ({ lower }));
+    this.#bench.preparing.set(key, prepared);
+    return prepared;
+  }
+
+  /** A line of ours in a container's own log. */
+  #tell(containerId: string, text: string): void {
+    const record = { taskId: '', stream: 'stderr' as const, line: `longshore: ${text}`, timestampMs: Date.now() };
+    this.#parts.logs.add(containerId, record);
+  }
+
+  async start(action: Extract<Action, { kind: 'start' }>, signal: AbortSignal): Promise<void> {
+    const { books, log } = this.#parts;
+    const { containerId } = action;
+    const assignment = books.assignmentOf(containerId);
+    const entry = books.journal.get(containerId);
+    if (assignment?.epoch !== action.epoch || entry === undefined) return;
+    try {
+      this.#bench.clock.mark(containerId, 'proceed');
+      // What waits for an image takes no place from what could start.
+      const [prepared] = await Promise.all([
+        abortable(this.#prepare(assignment), signal),
+        books.journal.change(containerId, { stage: 'creating' }),
+      ]);
+      if (prepared === undefined || signal.aborted) return;
+      this.#bench.clock.mark(containerId, 'prepare');
+      await this.#starts.run(() => this.#startNow(assignment, entry, prepared, signal));
+    } catch (error) {
+      if (signal.aborted) return;
+      const note = startFailure(error);
+      log.warn({ containerId, err: error, reason: note.reason }, 'container could not be started');
+      const left = books.seenOf(containerId, action.epoch);
+      if (left !== undefined) {
+        await this.#parts.runtime.remove(left.dockerId);
+        books.forgetSeen(left.dockerId);
+      }
+      await this.#ends.gone(entry, { ...note, exitCode: 1, oomKilled: false, finishedAtMs: Date.now() });
+    } finally {
+      this.#bench.preparing.delete(`${containerId} ${action.epoch}`);
+    }
+  }
+
+  async #startNow(
+    assignment: Assignment__Output,
+    entry: JournalEntry,
+    prepared: Prepared,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { books, views, volumes, host, stateDir, log } = this.#parts;
+    const { clock } = this.#bench;
+    const { containerId } = entry;
+    const { spec } = assignment;
+    if (spec === null) throw new Error('spec is missing');
+    if (signal.aborted) return;
+    const secrets = books.proceeded.get(entry.assignmentId) ?? {};
+    clock.mark(containerId, 'turn');
+    const takeHolder = async (): Promise<Holder | undefined> =>
+      spec.blockNetwork ? undefined : this.#parts.holders.take(containerId, entry.epoch, spec.allowList);
+    this.#parts.logs.hide(containerId, [...Object.values(secrets), spec.containerToken]);
+    let holder = await takeHolder();
+    clock.mark(containerId, 'holder');
+    const build = async (): Promise<CreateContainer> => {
+      const paths = {
+        code: await views.make(containerId, entry.shortId, prepared.lower),
+        socketDir: join(stateDir, 's', entry.shortId),
+        volumes: await volumes.mounts(spec.workspaceId, spec.volumes, prepared.lower),
+      };
+      clock.mark(containerId, 'mounts');
+      return createContainerOf(
+        entry,
+        { ...spec, env: { ...spec.env, ...secrets } },
+        entry.image,
+        host(),
+        paths,
+        holder,
+      );
+    };
+    let dockerId: string | undefined;
+    try {
+      dockerId = await this.#createAndStart(await build(), entry, signal);
+    } catch (error) {
+      // The engine names the volume that it could not mount.
+      const overlayRefused =
+        error instanceof EngineError &&
+        error.failure === 'mount_refused' &&
+        views.mode !== 'copy' &&
+        !error.message.includes(NFS_PREFIX);
+      const holderGone = holder !== undefined && !(await this.#parts.holders.runs(holder));
+      if (!overlayRefused && !holderGone) throw error;
+      if (overlayRefused) {
+        log.warn({ err: error }, 'the engine refuses overlay volumes; code is copied from now on');
+        views.refuseOverlay();
+      }
+      // One that waited may have been removed by somebody.
+      if (holderGone) holder = await takeHolder();
+      await this.#ends.drop(entry);
+      dockerId = await this.#createAndStart(await build(), entry, signal);
+    }
+    if (dockerId === undefined) {
+      await this.#ends.drop(entry);
+      return;
+    }
+    await this.#checkDevices(entry, dockerId);
+    const startedAtMs = Date.now();
+    books.attended.add(containerId);
+    this.#bench.arm(containerId, spec.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
+    this.#bench.output.follow(containerId, dockerId, 'start');
+    await books.journal.change(containerId, { stage: 'created', dockerId, startedAtMs });
+    books.changed(containerId);
+  }
+
+  /**
+   * Creates under the assignment's own name; whatever else bears it is adopted, removed or respected by its labels.
+   * @returns the engine's id; undefined when the signal came before the start, which then does not happen
+   */
+  async #createAndStart(
+    wanted: CreateContainer,
+    entry: JournalEntry,
+    signal: AbortSignal,
+  ): Promise<string | undefined> {
+    const { runtime, books, host } = this.#parts;
+    const create = { ...wanted, labels: { ...wanted.labels, [LABELS.facts]: factsLabel(entry) } };
+    let dockerId: string;
+    try {
+      dockerId = await runtime.create(create);
+    } catch (error) {
+      if (!(error instanceof EngineError) || error.failure !== 'conflict') throw error;
+      const there = await runtime.inspect(create.name);
+      if (there !== undefined && there.labels[LABELS.machine] !== host().machineId) throw error;
+      if (there?.state === 'running' && there.labels[LABELS.assignment] === entry.assignmentId) {
+        books.learn(there, Date.now());
+        return there.dockerId;
+      }
+      if (there !== undefined) await runtime.remove(there.dockerId);
+      dockerId = await runtime.create(create);
+    }
+    const made: RuntimeContainer = {
+      dockerId,
+      name: create.name,
+      labels: create.labels,
+      state: 'created',
+      network: create.network,
+      exitCode: 0,
+      oomKilled: false,
+      startedAtMs: 0,
+      finishedAtMs: 0,
+      error: '',
+      gpuUuids: create.gpuUuids ?? [],
+    };
+    books.learn(made, Date.now());
+    // Whose processes may be on a device is known before there can be any.
+    if (made.gpuUuids.length > 0) await books.journal.change(entry.containerId, { dockerId });
+    if (signal.aborted) return undefined;
+    this.#bench.clock.mark(entry.containerId, 'create');
+    await runtime.start(dockerId);
+    this.#bench.clock.mark(entry.containerId, 'start');
+    books.learn({ ...made, state: 'running', startedAtMs: Date.now() }, Date.now());
+    return dockerId;
+  }
+
+  /** What the engine passes is what was leased, or nothing runs. */
+  async #checkDevices(entry: JournalEntry, dockerId: string): Promise<void> {
+    const leased = entry.gpuUuids ?? [];
+    if (leased.length === 0) return;
+    const passed = (await this.#parts.runtime.inspect(dockerId))?.gpuUuids ?? [];
+    if (passed.toSorted().join() !== leased.toSorted().join())
+      throw new GpuFault(`the engine passes ${passed.join(', ') || 'no GPU'} and not ${leased.join(', ')}`);
+  }
+
+  async adopt(action: Extract<Action, { kind: 'adopt' }>): Promise<void> {
+    const { books, slots, archives, stateDir, log, bootId, imageOf } = this.#parts;
+    const { containerId, epoch, dockerId } = action;
+    let entry = books.journal.get(containerId);
+    if (entry === undefined || entry.stage !== 'created') {
+      const spec = books.specOf(containerId, epoch);
+      if (entry === undefined && spec === undefined) return;
+      entry = {
+        ...(entry ?? {
+          containerId,
+          assignmentId: action.assignmentId,
+          epoch,
+          shortId: shortIdOf(containerId, epoch),
+          image: pinnedTo(imageOf(spec?.image ?? '', spec?.pythonVersion ?? ''), spec?.imageDigest ?? ''),
+          codeSha256: spec?.code?.sha256 ?? '',
+          deploymentId: spec?.deploymentId ?? '',
+          workers: spec?.workers ?? 1,
+          concurrentRequests: spec?.concurrentRequests ?? 1,
+          timeoutMs: spec?.timeoutMs ?? 0,
+          startTimeoutMs: spec?.startTimeoutMs ?? 0,
+          secretNames: spec?.secretNames ?? [],
+          stopAfterDisconnectMs: spec?.stopAfterDisconnectMs ?? 0,
+          bootId,
+          cpuMillicores: spec?.cpuMillicores ?? 0,
+          memoryBytes: spec?.memoryBytes ?? 0,
+          gpuUuids: books.seenOf(containerId, epoch)?.gpuUuids ?? spec?.gpuUuids ?? [],
+        }),
+        stage: 'created',
+        dockerId,
+        startedAtMs: entry?.startedAtMs ?? Date.now(),
+      };
+      await books.journal.put(entry);
+    }
+    // Before anything of it can be heard; and when the engine cannot say, it is adopted later.
+    await this.#bench.hideSecrets(entry, dockerId);
+    if (entry.codeSha256 !== '') archives.hold(entry.codeSha256, entry.shortId);
+    await slots.add({
+      containerId,
+      workers: entry.workers,
+      concurrentRequests: entry.concurrentRequests,
+      timeoutMs: entry.timeoutMs,
+      socketPath: join(stateDir, 's', entry.shortId, 'agent.sock'),
+      ready: entry.ready,
+    });
+    books.attended.add(containerId);
+    if (entry.ready === undefined)
+      this.#bench.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
+    this.#bench.output.follow(containerId, dockerId, 'resume');
+    log.info({ containerId }, 'running container adopted');
+    books.changed(containerId);
+  }
+}

@@ -1,0 +1,98 @@
+// What the kernel says of a container, read from text: which control group it is in, and the numbers there. Both layouts, v1 (one tree per controller) and v2 (one tree). Pure.
+
+/** Paths of the files that hold a container's numbers. */
+export interface CgroupFiles {
+  readonly version: 1 | 2;
+  readonly cpu: string;
+  readonly memory: string;
+  readonly memoryStat: string;
+  readonly processes: string;
+}
+
+export interface CgroupTexts {
+  readonly cpu: string;
+  readonly memory: string;
+  readonly memoryStat: string;
+  readonly processes: string;
+}
+
+export interface CgroupNumbers {
+  /** Since the container began. */
+  readonly cpuMicroseconds: number;
+  /** Without what the kernel could drop at once: pages of files that were not touched of late. */
+  readonly memoryBytes: number;
+  readonly processes: number;
+}
+
+/**
+ * @param procCgroup - `/proc/<pid>/cgroup` of a process of the container
+ * @param root - where control groups are mounted
+ * @returns undefined when the container has no control group of its own there
+ */
+export function cgroupFiles(procCgroup: string, root = '/sys/fs/cgroup'): CgroupFiles | undefined {
+  const byController = new Map<string, string>();
+  let unified: string | undefined;
+  for (const line of procCgroup.split('\n')) {
+    const [, controllers, path] = /^\d+:([^:]*):(\/.*)$/.exec(line) ?? [];
+    if (controllers === undefined || path === undefined) continue;
+    if (controllers === '') unified = path;
+    else for (const controller of controllers.split(',')) byController.set(controller, path);
+  }
+  const memory = byController.get('memory');
+  const cpu = byController.get('cpuacct');
+  const pids = byController.get('pids');
+  if (memory !== undefined && cpu !== undefined && pids !== undefined) {
+    if (memory === '/') return undefined;
+    return {
+      version: 1,
+      cpu: `${root}/cpuacct${cpu}/cpuacct.usage`,
+      memory: `${root}/memory${memory}/memory.usage_in_bytes`,
+      memoryStat: `${root}/memory${memory}/memory.stat`,
+      processes: `${root}/pids${pids}/pids.current`,
+    };
+  }
+  if (unified === undefined || unified === '/') return undefined;
+  const dir = `${root}${unified}`;
+  return {
+    version: 2,
+    cpu: `${dir}/cpu.stat`,
+    memory: `${dir}/memory.current`,
+    memoryStat: `${dir}/memory.stat`,
+    processes: `${dir}/pids.current`,
+  };
+}
+
+export function cgroupNumbers(version: 1 | 2, texts: CgroupTexts): CgroupNumbers {
+  const used = Number(texts.memory.trim()) || 0;
+  const inactive = field(texts.memoryStat, version === 1 ? 'total_inactive_file' : 'inactive_file');
+  return {
+    cpuMicroseconds:
+      version === 1 ? Math.round((Number(texts.cpu.trim()) || 0) / 1000) : field(texts.cpu, 'usage_usec'),
+    memoryBytes: Math.max(0, used - inactive),
+    processes: Number(texts.processes.trim()) || 0,
+  };
+}
+
+/** A line `name value`; 0 when there is none. */
+function field(text: string, name: string): number {
+  const from = text.startsWith(`${name} `) ? 0 : text.indexOf(`\n${name} `) + 1;
+  if (from === 0 && !text.startsWith(`${name} `)) return 0;
+  return Number.parseInt(text.slice(from + name.length + 1, from + name.length + 24), 10) || 0;
+}
+
+/** Bytes received and sent by every interface but loopback, from `/proc/<pid>/net/dev`. */
+export function networkBytes(netDev: string): { readonly received: number; readonly sent: number } {
+  let received = 0;
+  let sent = 0;
+  for (const line of netDev.split('\n')) {
+    const colon = line.indexOf(':');
+    if (colon < 0 || line.slice(0, colon).trim() === 'lo') continue;
+    const numbers = line
+      .slice(colon + 1)
+      .trim()
+      .split(/\s+/);
+    received += Number(numbers[0]) || 0;
+    sent += Number(numbers[8]) || 0;
+  }
+  return { received, sent };
+}

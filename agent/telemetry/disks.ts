@@ -1,0 +1,76 @@
+// How full the disks are that the agent depends on, and whether that is a condition. Reading is here; deciding is pure.
+import { statfs } from 'node:fs/promises';
+
+export interface DiskReading {
+  /** What may still be written, without what is reserved for root. */
+  readonly freeBytes: number;
+  /** Free and used together: what `df` takes shares of. */
+  readonly usableBytes: number;
+  readonly totalBytes: number;
+  /** 1 where the file system does not count them. */
+  readonly freeInodesRatio: number;
+}
+
+export async function readDisk(path: string): Promise<DiskReading> {
+  const { bsize, blocks, bfree, bavail, files, ffree } = await statfs(path);
+  return {
+    freeBytes: bsize * bavail,
+    usableBytes: bsize * (blocks - bfree + bavail),
+    totalBytes: bsize * blocks,
+    freeInodesRatio: files === 0 ? 1 : ffree / files,
+  };
+}
+
+/** Pressure is over when there was room for this long. */
+export const CLEAR_AFTER_MS = 5 * 60_000;
+export const MIN_FREE_INODES_RATIO = 0.05;
+/** The root file system needs less room than the images' one. */
+export const MAX_ROOT_MIN_FREE_RATIO = 0.1;
+
+export interface Pressure {
+  readonly holds: boolean;
+  /** Since when there is room again; 0: there is not. */
+  readonly roomSinceMs: number;
+  /** What was too full, for the log. */
+  readonly why: string;
+}
+
+export const NO_PRESSURE: Pressure = { holds: false, roomSinceMs: 0, why: '' };
+
+export interface Disks {
+  readonly images: DiskReading;
+  readonly root: DiskReading;
+}
+
+/** @param minFreeRatio - of the images' file system */
+export function pressureAfter(before: Pressure, disks: Disks, minFreeRatio: number, nowMs: number): Pressure {
+  const why = shortageOf(disks, minFreeRatio);
+  if (why !== '') return { holds: true, roomSinceMs: 0, why };
+  if (!before.holds) return NO_PRESSURE;
+  const roomSinceMs = before.roomSinceMs === 0 ? nowMs : before.roomSinceMs;
+  return nowMs - roomSinceMs >= CLEAR_AFTER_MS ? NO_PRESSURE : { holds: true, roomSinceMs, why: before.why };
+}
+
+/** A pull found no room, whatever the numbers say. */
+export const fullNow = (why: string): Pressure => ({ holds: true, roomSinceMs: 0, why });
+
+function shortageOf({ images, root }: Disks, minFreeRatio: number): string {
+  const below = (name: string, reading: DiskReading, share: number): string =>
+    reading.freeBytes < reading.usableBytes * share
+      ? `${name}: ${percent(reading.freeBytes / reading.usableBytes)} free, ${percent(share)} wanted`
+      : '';
+  const inodes = (name: string, reading: DiskReading): string =>
+    reading.freeInodesRatio < MIN_FREE_INODES_RATIO
+      ? `${name}: ${percent(reading.freeInodesRatio)} of the inodes free, ${percent(MIN_FREE_INODES_RATIO)} wanted`
+      : '';
+  return (
+    [
+      below('images', images, minFreeRatio),
+      below('root', root, Math.min(minFreeRatio, MAX_ROOT_MIN_FREE_RATIO)),
+      inodes('images', images),
+      inodes('root', root),
+    ].find((text) => text !== '') ?? ''
+  );
+}
+
+const percent = (ratio: number): string => `${Math.floor(ratio * 1000) / 10} %`;

@@ -1,0 +1,133 @@
+/**
+ * What the containers of this machine use, from the kernel's files: the engine is asked once per container, for a process id, and never again.
+ * Asked by sampling.ts. Must stay true: a container that ends between two lines is left out, not an error; sampling yields between containers, so that it
+ * holds up nobody; files of containers that are gone are closed.
+ */
+import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Log } from '#shared/log.ts';
+import type { ContainerSample } from '#shared/protocol/generated/messages.ts';
+import type { ContainerRuntime } from '../containers/runtime.ts';
+import type { CgroupTexts } from './cgroup.ts';
+import { cgroupFiles, cgroupNumbers, networkBytes } from './cgroup.ts';
+
+/** Sampled in one turn of the event loop: well below a millisecond. */
+const PER_TURN = 5;
+/** One that could not be found is looked for again after so many rounds. */
+const LOOK_AGAIN = 6;
+
+export interface SampledContainer {
+  readonly containerId: string;
+  readonly dockerId: string;
+}
+
+const KINDS = ['cpu', 'memory', 'memoryStat', 'processes'] as const;
+
+/** The open files of one container. */
+interface Source {
+  readonly pid: number;
+  readonly version: 1 | 2;
+  readonly files: Readonly<Record<(typeof KINDS)[number], number>>;
+  cpuMicroseconds: number | undefined;
+  atMs: number;
+}
+
+export class Sampler {
+  readonly #runtime: Pick<ContainerRuntime, 'pidOf'>;
+  readonly #log: Log;
+  readonly #sources = new Map<string, Source>();
+  /** Rounds to wait before one that was not found is looked for again. */
+  readonly #missing = new Map<string, number>();
+  // Large enough for every file that is read here; longer ones are cut, and their first lines are what is needed.
+  readonly #buffer = Buffer.alloc(16 * 1024);
+
+  constructor(runtime: Pick<ContainerRuntime, 'pidOf'>, log: Log) {
+    this.#runtime = runtime;
+    this.#log = log;
+  }
+
+  close(): void {
+    for (const dockerId of [...this.#sources.keys()]) this.#close(dockerId);
+  }
+
+  /** Samples all of them once. A container's first sample has no processor time yet. */
+  async round(running: readonly SampledContainer[]): Promise<readonly ContainerSample[]> {
+    const now = new Set(running.map((one) => one.dockerId));
+    for (const dockerId of [...this.#sources.keys()]) if (!now.has(dockerId)) this.#close(dockerId);
+    for (const dockerId of [...this.#missing.keys()]) if (!now.has(dockerId)) this.#missing.delete(dockerId);
+    const samples: ContainerSample[] = [];
+    for (const [index, { containerId, dockerId }] of running.entries()) {
+      if (index % PER_TURN === PER_TURN - 1) await nextTurn();
+      const source = this.#sources.get(dockerId) ?? (await this.#open(dockerId));
+      if (source === undefined) continue;
+      try {
+        samples.push(this.#sample(containerId, source));
+      } catch {
+        // It ended a moment ago.
+        this.#close(dockerId);
+      }
+    }
+    return samples;
+  }
+
+  #sample(containerId: string, source: Source): ContainerSample {
+    const texts = Object.fromEntries(KINDS.map((kind) => [kind, this.#read(source.files[kind])]));
+    const numbers = cgroupNumbers(source.version, texts as unknown as CgroupTexts);
+    const network = networkBytes(readFileSync(`/proc/${source.pid}/net/dev`, 'utf8'));
+    const atMs = performance.now();
+    const before = source.cpuMicroseconds;
+    const cpuMillicores =
+      before === undefined ? 0 : Math.round((numbers.cpuMicroseconds - before) / Math.max(1, atMs - source.atMs));
+    source.cpuMicroseconds = numbers.cpuMicroseconds;
+    source.atMs = atMs;
+    return {
+      containerId,
+      cpuMillicores: Math.max(0, cpuMillicores),
+      cpuMicroseconds: numbers.cpuMicroseconds,
+      memoryBytes: numbers.memoryBytes,
+      processes: numbers.processes,
+      receivedBytes: network.received,
+      sentBytes: network.sent,
+    };
+  }
+
+  /** The kernel writes these files anew at every read from their beginning. */
+  #read(fd: number): string {
+    const length = readSync(fd, this.#buffer, 0, this.#buffer.length, 0);
+    return this.#buffer.toString('latin1', 0, length);
+  }
+
+  async #open(dockerId: string): Promise<Source | undefined> {
+    const wait = this.#missing.get(dockerId) ?? 0;
+    if (wait > 0) {
+      this.#missing.set(dockerId, wait - 1);
+      return undefined;
+    }
+    const opened: number[] = [];
+    try {
+      const pid = await this.#runtime.pidOf(dockerId);
+      const paths = pid === undefined ? undefined : cgroupFiles(readFileSync(`/proc/${pid}/cgroup`, 'utf8'));
+      if (pid === undefined || paths === undefined) throw new Error('no control group');
+      const files = { cpu: 0, memory: 0, memoryStat: 0, processes: 0 };
+      for (const kind of KINDS) {
+        files[kind] = openSync(paths[kind], 'r');
+        opened.push(files[kind]);
+      }
+      const source: Source = { pid, version: paths.version, files, cpuMicroseconds: undefined, atMs: 0 };
+      this.#sources.set(dockerId, source);
+      return source;
+    } catch (error) {
+      for (const fd of opened) closeSync(fd);
+      if (!this.#missing.has(dockerId))
+        this.#log.info({ err: error, dockerId: dockerId.slice(0, 12) }, 'container cannot be sampled now');
+      this.#missing.set(dockerId, LOOK_AGAIN);
+      return undefined;
+    }
+  }
+
+  #close(dockerId: string): void {
+    const source = this.#sources.get(dockerId);
+    this.#sources.delete(dockerId);
+    for (const kind of KINDS) if (source !== undefined) closeSync(source.files[kind]);
+  }
+}

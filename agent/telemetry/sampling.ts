@@ -1,0 +1,47 @@
+import { repeat } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { ControlFromAgent } from '#shared/protocol/generated/messages.ts';
+import type { ContainerRuntime } from '../containers/runtime.ts';
+import type { Books } from '../reconcile/books.ts';
+import type { Volumes } from '../volumes/volumes.ts';
+import type { AgentMetrics } from './metrics.ts';
+import { Sampler } from './samples.ts';
+
+const SAMPLE_MS = 5_000;
+
+export interface SamplingParts {
+  readonly runtime: Pick<ContainerRuntime, 'pidOf'>;
+  readonly books: Pick<Books, 'running' | 'volumesMounted'>;
+  readonly volumes: Pick<Volumes, 'down'>;
+  readonly metrics: Pick<AgentMetrics, 'volumeMounts'>;
+  readonly send: (message: ControlFromAgent) => void;
+  readonly log: Log;
+}
+
+/**
+ * Every five seconds: what the containers of this machine use, to the scheduler, and how many volumes they mount, to the metrics page.
+ * @returns how to stop it
+ */
+export function startSampling(parts: SamplingParts): () => Promise<void> {
+  const { books, log } = parts;
+  const abort = new AbortController();
+  const sampler = new Sampler(parts.runtime, log);
+  const round = async (): Promise<void> => {
+    countMounts(parts);
+    const containers = await sampler.round(books.running());
+    if (containers.length > 0) parts.send({ samples: { sampledAtMs: Date.now(), containers: [...containers] } });
+  };
+  const running = repeat(SAMPLE_MS, abort.signal, round, (error) => log.warn({ err: error }, 'containers not sampled'));
+  return async () => {
+    abort.abort();
+    await running;
+    sampler.close();
+  };
+}
+
+function countMounts({ books, volumes, metrics }: SamplingParts): void {
+  const down = new Set(volumes.down);
+  const counts = { active: 0, down: 0 };
+  for (const { driver } of books.volumesMounted()) counts[down.has(driver || 'local') ? 'down' : 'active'] += 1;
+  for (const [state, count] of Object.entries(counts)) metrics.volumeMounts.set({ state }, count);
+}

@@ -1,0 +1,69 @@
+// The volumes that this machine's settings say, with the helpers they need.
+import { resolve } from 'node:path';
+import { mkdir } from 'node:fs/promises';
+import type { Log } from '#shared/log.ts';
+import { volumesDownCondition } from '#shared/domain/volume-drivers.ts';
+import type { AgentConfig } from '../config.ts';
+import { emptyByContainer, runWithMount } from '../containers/helpers.ts';
+import type { ContainerRuntime } from '../containers/runtime.ts';
+import { EngineError } from '../containers/runtime.ts';
+import type { Conditions } from '../telemetry/conditions.ts';
+import type { AgentMetrics } from '../telemetry/metrics.ts';
+import { DirectoryVolumes, localRoot } from './directories.ts';
+import type { VolumeDriver } from './driver.ts';
+import { NFS_PREFIX, NfsVolumes, nfsExport } from './nfs.ts';
+import { Volumes } from './volumes.ts';
+
+/** Emptying a large volume by a container. */
+const EMPTY_MS = 10 * 60_000;
+
+export interface OpenVolumes {
+  readonly config: AgentConfig;
+  readonly runtime: ContainerRuntime;
+  /** The image of one-shot containers, once it is there. */
+  readonly helperImage: () => Promise<string>;
+  readonly labels: () => Readonly<Record<string, string>>;
+  readonly conditions: Pick<Conditions, 'set'>;
+  readonly metrics: Pick<AgentMetrics, 'volumeOperations'>;
+  readonly log: Log;
+}
+
+/** Makes the home of local volumes, and the drivers. */
+export async function openVolumes(parts: OpenVolumes): Promise<Volumes> {
+  const { config, runtime, helperImage, labels, conditions, metrics, log } = parts;
+  const local = localRoot(resolve(config.LONGSHORE_DATA_DIR));
+  await mkdir(local, { recursive: true, mode: 0o700 });
+  const empty = async (path: string): Promise<void> =>
+    emptyByContainer(runtime, await helperImage(), path, labels(), EMPTY_MS);
+  const drivers: VolumeDriver[] = [new DirectoryVolumes({ name: 'local', root: local, emptyByContainer: empty })];
+  const shared = config.LONGSHORE_SHARED_VOLUMES_DIR;
+  if (shared !== undefined)
+    drivers.push(new DirectoryVolumes({ name: 'shared', root: resolve(shared), emptyByContainer: empty }));
+  if (config.LONGSHORE_NFS_VOLUMES !== undefined)
+    drivers.push(
+      new NfsVolumes({
+        export: nfsExport(config.LONGSHORE_NFS_VOLUMES, config.LONGSHORE_NFS_OPTIONS),
+        labels,
+        runWith: async (mount, script, args, deadlineMs) =>
+          runWithMount(runtime, await helperImage(), mount, script, args, labels(), deadlineMs),
+      }),
+    );
+  return new Volumes({
+    drivers,
+    labels,
+    metrics,
+    log,
+    onDown: (driver, down) => conditions.set(volumesDownCondition(driver), down),
+  });
+}
+
+/** The engine keeps the options of an nfs volume when no container mounts it any more: those are removed, the files stay. */
+export async function removeUnusedNfs(runtime: ContainerRuntime, names: readonly string[]): Promise<void> {
+  for (const name of names.filter((one) => one.startsWith(NFS_PREFIX))) {
+    try {
+      await runtime.removeVolume(name);
+    } catch (error) {
+      if (!(error instanceof EngineError) || error.failure !== 'conflict') throw error;
+    }
+  }
+}

@@ -1,0 +1,226 @@
+/**
+ * The volumes of this machine's containers. Called by the executor before it creates a container. Must stay true: what is mounted was checked against the path rules;
+ * a driver whose files do not answer is said to be down, by a condition, until they do; no volume of such a driver is waited for a second time.
+ */
+import { lstat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { AppError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
+import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import { isVolumeDriver } from '#shared/domain/volume-drivers.ts';
+import type { Mount } from '../containers/runtime.ts';
+import { EngineError } from '../containers/runtime.ts';
+import { hasCode } from '../durable.ts';
+import type { AgentMetrics } from '../telemetry/metrics.ts';
+import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
+import { NoAnswer } from './driver.ts';
+
+/** One directory name: what ids look like, which is neither `.` nor `..` nor a path. */
+const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
+const MAX_VOLUMES = 64;
+const PROBE_EVERY_MS = 30_000;
+/** One that is down is asked more often. */
+const PROBE_DOWN_MS = 2_000;
+
+/** A volume as an assignment names it. */
+export interface WantedVolume {
+  readonly volumeId: string;
+  readonly mountPath: string;
+  /** Empty: `local`. */
+  readonly driver: string;
+}
+
+/** @returns why these cannot be mounted, naming the field; undefined when they can */
+export function volumesProblem(workspaceId: string, volumes: readonly WantedVolume[]): string | undefined {
+  if (volumes.length === 0) return undefined;
+  if (volumes.length > MAX_VOLUMES) return `spec.volumes: more than ${MAX_VOLUMES}`;
+  if (!ID.test(workspaceId)) return 'spec.workspace_id is not an id';
+  if (volumes.some((volume) => !ID.test(volume.volumeId))) return 'spec.volumes: volume_id is not an id';
+  if (volumes.some(({ driver }) => driver !== '' && !isVolumeDriver(driver)))
+    return 'spec.volumes: driver is not one of local, shared, nfs';
+  const problem = mountPathsProblem(volumes.map((volume) => volume.mountPath));
+  return problem === undefined ? undefined : `spec.volumes: mount_path ${problem}`;
+}
+
+export interface VolumesParts {
+  readonly drivers: readonly VolumeDriver[];
+  /** Labels of volumes that the engine makes for us. */
+  readonly labels: () => Readonly<Record<string, string>>;
+  /** A driver does not answer, or answers again. */
+  readonly onDown: (driver: VolumeDriverName, down: boolean) => void;
+  readonly metrics: Pick<AgentMetrics, 'volumeOperations'>;
+  readonly log: Log;
+}
+
+export class Volumes {
+  readonly #parts: VolumesParts;
+  readonly #drivers: ReadonlyMap<VolumeDriverName, VolumeDriver>;
+  readonly #down = new Set<VolumeDriverName>();
+  readonly #timers = new Map<VolumeDriverName, NodeJS.Timeout>();
+  #stopped = false;
+
+  constructor(parts: VolumesParts) {
+    this.#parts = parts;
+    this.#drivers = new Map(parts.drivers.map((driver) => [driver.name, driver]));
+  }
+
+  /** Watches from now on what lies on another machine's disk. */
+  start(): void {
+    if (this.#drivers.has('shared')) this.#probeIn('shared', 0);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    for (const timer of this.#timers.values()) clearTimeout(timer);
+  }
+
+  /** What this machine is set up for beside `local`. */
+  get offered(): readonly VolumeDriverName[] {
+    return [...this.#drivers.keys()].filter((name) => name !== 'local');
+  }
+
+  /** Drivers whose files do not answer. */
+  get down(): readonly string[] {
+    return [...this.#down];
+  }
+
+  /**
+   * Makes what is missing, and says how to mount it.
+   * @param code - the unpacked archive below `/mnt/code`, in which a mount point must be free
+   * @throws AppError `code_error` where the code has a file or link in the way, `mount_error` when a volume cannot be had
+   */
+  async mounts(workspaceId: string, volumes: readonly WantedVolume[], code: string): Promise<Mount[]> {
+    const problem = volumesProblem(workspaceId, volumes);
+    if (problem !== undefined) throw new AppError('mount_error', problem);
+    const mounts: Mount[] = [];
+    for (const { volumeId, mountPath, driver } of volumes) {
+      const places = mountPlaces(mountPath);
+      if ('problem' in places) continue;
+      const source = await this.#source(driver, { workspaceId, volumeId });
+      for (const target of places.targets) {
+        if (target.startsWith('/mnt/code/')) await mustBeFree(code, target.slice('/mnt/code/'.length), mountPath);
+        mounts.push(mountOf(source, target, this.#parts.labels()));
+      }
+    }
+    return mounts;
+  }
+
+  /** Deletes a volume with all that is in it. @throws AppError `mount_error` */
+  async remove(driver: string, volume: VolumeId): Promise<void> {
+    if (!ID.test(volume.workspaceId) || !ID.test(volume.volumeId))
+      throw new AppError('mount_error', 'the ids of a volume to delete are not ids');
+    await this.#do('remove', this.#driver(driver, volume), (one) => one.remove(volume), volume);
+  }
+
+  #source(driver: string, volume: VolumeId): Promise<VolumeSource> {
+    return this.#do('mount', this.#driver(driver, volume), (one) => one.mount(volume), volume);
+  }
+
+  #driver(text: string, { volumeId }: VolumeId): VolumeDriver {
+    const name = text === '' ? 'local' : text;
+    const driver = isVolumeDriver(name) ? this.#drivers.get(name) : undefined;
+    if (driver === undefined)
+      throw new AppError('mount_error', `volume ${volumeId}: this machine has no ${name} volumes (docs/volumes.md)`);
+    return driver;
+  }
+
+  async #do<T>(
+    operation: 'mount' | 'remove',
+    driver: VolumeDriver,
+    work: (driver: VolumeDriver) => Promise<T>,
+    { volumeId }: VolumeId,
+  ): Promise<T> {
+    const what = `${operation} ${driver.name} volume ${volumeId}`;
+    if (this.#down.has(driver.name)) {
+      this.#count(operation, 'down');
+      throw new AppError('mount_error', `cannot ${what}: the files of ${driver.name} volumes do not answer`);
+    }
+    try {
+      const result = await work(driver);
+      this.#count(operation, 'ok');
+      return result;
+    } catch (error) {
+      this.#count(operation, this.#judge(driver, error));
+      throw new AppError('mount_error', `cannot ${what}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  /** @returns whether the driver failed at it, or does not answer, which makes it down until it does */
+  #judge(driver: VolumeDriver, error: unknown): 'error' | 'timeout' {
+    const silent = error instanceof NoAnswer || (error instanceof EngineError && error.failure === 'unavailable');
+    if (!silent) return 'error';
+    if (!this.#down.has(driver.name)) {
+      this.#down.add(driver.name);
+      this.#parts.log.error({ err: error, driver: driver.name }, 'files of volumes do not answer');
+      this.#parts.onDown(driver.name, true);
+    }
+    this.#probeIn(driver.name, PROBE_DOWN_MS);
+    return 'timeout';
+  }
+
+  #probeIn(name: VolumeDriverName, ms: number): void {
+    if (this.#stopped) return;
+    clearTimeout(this.#timers.get(name));
+    const timer = setTimeout(() => void this.#probe(name), ms);
+    timer.unref();
+    this.#timers.set(name, timer);
+  }
+
+  async #probe(name: VolumeDriverName): Promise<void> {
+    const driver = this.#drivers.get(name);
+    if (driver === undefined) return;
+    try {
+      await driver.probe();
+      this.#count('probe', 'ok');
+      if (this.#down.delete(name)) {
+        this.#parts.log.info({ driver: name }, 'files of volumes answer again');
+        this.#parts.onDown(name, false);
+      }
+      if (name === 'shared') this.#probeIn(name, PROBE_EVERY_MS);
+    } catch (error) {
+      const result = this.#judge(driver, error);
+      this.#count('probe', result);
+      if (result === 'timeout') return;
+      // It answers, and cannot do it: a mount there would say so, and say why.
+      this.#parts.log.warn({ err: error, driver: name }, 'the files of volumes cannot be written');
+      this.#probeIn(name, PROBE_EVERY_MS);
+    }
+  }
+
+  #count(operation: 'mount' | 'remove' | 'probe', result: 'ok' | 'error' | 'timeout' | 'down'): void {
+    this.#parts.metrics.volumeOperations.inc({ operation, result });
+  }
+}
+
+function mountOf(source: VolumeSource, target: string, labels: Readonly<Record<string, string>>): Mount {
+  if (source.kind === 'bind') return { kind: 'bind', target, readOnly: false, source: source.path };
+  return {
+    kind: 'volume',
+    target,
+    readOnly: false,
+    source: '',
+    volume: { name: source.name, ...source.options, labels },
+  };
+}
+
+/** A directory is mounted over a directory, or over nothing: a file in the way would be the engine's error, and a link would lead elsewhere. */
+async function mustBeFree(code: string, relative: string, mountPath: string): Promise<void> {
+  let path = code;
+  for (const part of relative.split('/')) {
+    path = join(path, part);
+    let found;
+    try {
+      found = await lstat(path);
+    } catch (error) {
+      if (hasCode(error, 'ENOENT', 'ENOTDIR')) return;
+      throw error;
+    }
+    if (found.isDirectory()) continue;
+    const what = found.isSymbolicLink() ? 'link' : 'file';
+    throw new AppError(
+      'code_error',
+      `volume at ${mountPath}: the code has a ${what} of that name (${path.slice(code.length + 1)}); rename one of them`,
+    );
+  }
+}

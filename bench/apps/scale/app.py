@@ -1,0 +1,8 @@
+"""For the benchmark of scaling: little enough that fifty of them fit on a small machine."""
+
+from longshore import endpoint
+
+
+@endpoint(name='bench-scale', cpu=0.25, memory=64, keep_warm_seconds=0)
+def handler(name: str = 'world'):
+    return {'greeting': f'Hello, {name}!'}

@@ -1,0 +1,17 @@
+// The floor of `agent`: a bare Node with the libraries that an agent loads, and the messages of its link, which does nothing with them.
+import '@grpc/grpc-js';
+import 'dockerode';
+import { execa } from 'execa';
+import { jwtVerify } from 'jose';
+import 'pino';
+import 'prom-client';
+import 'systeminformation';
+import 'typebox/value';
+import 'yauzl';
+import { loadLink } from '#shared/protocol/link.ts';
+
+loadLink();
+// The bundler leaves out what nobody holds.
+Object.assign(globalThis, { kept: [execa, jwtVerify] });
+setInterval(() => undefined, 60_000);
+process.send?.({ kind: 'ready' });

@@ -1,0 +1,33 @@
+// What an operator installs, for benchmarks of the agent: a release as `npm run build` makes it, with one program more.
+import { join } from 'node:path';
+import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
+import type { ChildOptions } from './child.ts';
+
+const BUNDLE = new URL('../scripts/build/bundle.mjs', import.meta.url).href;
+const RELEASE = new URL('../scripts/build/release.mjs', import.meta.url).href;
+
+export interface Release {
+  /** A program of `lib`, started with what the agent's unit says. */
+  program(name: string, env: ChildOptions['env']): Omit<ChildOptions, 'name' | 'logPath'>;
+}
+
+/** @param programs - sources that are bundled as the agent is, and lie beside it under these names */
+export async function writeBenchRelease(
+  directory: string,
+  programs: Readonly<Record<string, string>>,
+): Promise<Release> {
+  const { writeRelease } = (await import(RELEASE)) as { writeRelease: (directory: string) => Promise<void> };
+  const { bundleProgram } = (await import(BUNDLE)) as {
+    bundleProgram: (directory: string, entryPoints: Readonly<Record<string, string>>) => Promise<unknown>;
+  };
+  await writeRelease(directory);
+  await bundleProgram(directory, programs);
+  return {
+    program: (name, env) => ({
+      node: join(directory, 'bin', 'node'),
+      nodeOptions: AGENT_NODE_OPTIONS,
+      file: join(directory, 'lib', `${name}.mjs`),
+      env: { ...env, ...AGENT_PROCESS_ENV },
+    }),
+  };
+}

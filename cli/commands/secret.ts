@@ -1,0 +1,87 @@
+// `longshore secret`: values that the workspace's containers get as variables. A value is read from stdin or a file, never from the command line, which other users of the host can see.
+import { readFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline/promises';
+import { Writable } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { messageOf } from '#shared/errors.ts';
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import type { SecretSetFlags } from '../flags.ts';
+import { ageOf } from '../format.ts';
+import { listField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { note } from '../print.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+export async function runSecretList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const answer = await client.rest(await pathOf(client));
+    const nowMs = Date.now();
+    showList(invocation, listField(answer, 'data'), ['NAME', 'CREATED', 'CHANGED'], (secret) => [
+      textField(secret, 'name'),
+      `${ageOf(textField(secret, 'created_at'), nowMs)} ago`,
+      `${ageOf(textField(secret, 'updated_at'), nowMs)} ago`,
+    ]);
+  });
+}
+
+/** Makes it, or gives it another value. */
+export async function runSecretSet(name: string, flags: SecretSetFlags, invocation: Invocation): Promise<void> {
+  const value = await readValue(name, flags);
+  await withClient(invocation, async (client) => {
+    const path = await pathOf(client);
+    const { made, secret } = await change(client, `${path}/${encodeURIComponent(name)}`, value).then(
+      (changed) => ({ made: false, secret: changed }),
+      async (error: unknown) => {
+        if (!(error instanceof CliError) || error.status !== 404) throw error;
+        return { made: true, secret: await client.restCall('POST', path, { name, value }) };
+      },
+    );
+    showDone(invocation, secret, [
+      made ? `made secret ${name}` : `changed secret ${name}: containers that start from now on get the new value`,
+    ]);
+  });
+}
+
+export async function runSecretDelete(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    await client.restCall('DELETE', `${await pathOf(client)}/${encodeURIComponent(name)}`);
+    showDone(invocation, { name, done: 'deleted' }, [`deleted secret ${name}`]);
+  });
+}
+
+const change = (client: Client, path: string, value: string): Promise<JsonObject> =>
+  client.restCall('PUT', path, { value });
+
+const pathOf = async (client: Client): Promise<string> => `/secret/${await client.workspaceId()}`;
+
+/** One line end at the end is the pipe's or the editor's, not the value's. */
+async function readValue(name: string, flags: SecretSetFlags): Promise<string> {
+  const raw = flags.file === undefined ? await fromStdin(name) : await fromFile(flags.file);
+  const value = raw.replace(/\r?\n$/, '');
+  if (value === '') throw usageError('the value is empty: pipe it in, or name a file with --file');
+  return value;
+}
+
+async function fromFile(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    throw new CliError(`cannot read ${path} (${messageOf(error)})`, { cause: error });
+  }
+}
+
+/** Asked for on a terminal, without showing what is typed. */
+async function fromStdin(name: string): Promise<string> {
+  if (!process.stdin.isTTY) return text(process.stdin);
+  process.stderr.write(`value of ${name} (not shown): `);
+  const silent = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const terminal = createInterface({ input: process.stdin, output: silent, terminal: true });
+  try {
+    return await terminal.question('');
+  } finally {
+    terminal.close();
+    note('');
+  }
+}

@@ -1,0 +1,35 @@
+// Workers, pools and drains: put together, and told to the scaling loop.
+import type { Autoscaler } from '../autoscaler/loop.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { LeaderBook } from '../containers/leader-book.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import { Drains } from '../fleet/drains.ts';
+import type { Machines } from '../fleet/machines.ts';
+import { Workers } from '../fleet/workers.ts';
+import type { Loads } from '../replicas/loads.ts';
+import type { Db } from '../store/db.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+
+export function openWorkers(parts: {
+  readonly db: Db;
+  readonly machines: Machines;
+  readonly book: ContainerBook;
+  readonly leaderBook: LeaderBook;
+  readonly slots: SlotTable;
+  readonly loads: Loads;
+  readonly autoscaler: Autoscaler;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly fence: () => number | undefined;
+}): Workers {
+  const { autoscaler, fence } = parts;
+  const drains = new Drains({
+    ...parts,
+    isLeader: () => fence() !== undefined,
+    demandOf: (queue) => autoscaler.demandOf(queue),
+    onPicked: (queue) => autoscaler.wake(queue),
+  });
+  autoscaler.leaveOut((id) => drains.isReplaced(id));
+  return new Workers({ ...parts, drains });
+}

@@ -1,0 +1,146 @@
+/**
+ * Who may speak for a machine: joins, machine credentials, the way back for a machine that was away for long, and the signed word that a machine is revoked. Asked by the
+ * links at every stream. Must stay true: a credential counts until its successor was used, and for five minutes at most beside it; a deleted machine gets nothing but its revocation.
+ */
+import { createPublicKey, verify } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
+import type { Metadata } from '@grpc/grpc-js';
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import { AppError } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type {
+  ChallengeRequest__Output,
+  ChallengeResponse,
+  JoinRequest__Output,
+  JoinResponse,
+  ProveRequest__Output,
+  ProveResponse,
+  RenewCredentialResponse,
+  Revoked,
+} from '#shared/protocol/generated/messages.ts';
+import type { Machines } from './machines.ts';
+
+/** Absent for longer, a machine joins anew. */
+export const LONGEST_ABSENCE_MS = 30 * 86_400_000;
+
+/** What the installation's key signs and checks of machines. */
+export interface MachineSigner {
+  verify(credential: string): Promise<{ readonly machineId: MachineId; readonly version: number } | null>;
+  issue(machineId: MachineId, version: number): Promise<{ readonly text: string; readonly expiresAtMs: number }>;
+  /** Good for a minute. */
+  challenge(machineId: string): Promise<string>;
+  isChallenge(text: string, machineId: string): Promise<boolean>;
+  /** The statement that this machine is revoked. */
+  revoke(machineId: string): Promise<string>;
+  /** Base64 SPKI: what agents check the statement with. */
+  readonly publicKey: string;
+}
+
+export interface MachineCredentialsParts {
+  readonly machines: Machines;
+  readonly signer: MachineSigner;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export class MachineCredentials {
+  readonly #parts: MachineCredentialsParts;
+
+  constructor(parts: MachineCredentialsParts) {
+    this.#parts = parts;
+  }
+
+  get publicKey(): string {
+    return this.#parts.signer.publicKey;
+  }
+
+  /** @throws AppError `join_token_invalid` */
+  async join(request: JoinRequest__Output): Promise<JoinResponse> {
+    const { machines, signer, log } = this.#parts;
+    const row = await machines.join({
+      secret: request.joinToken,
+      nonce: request.nonce,
+      fingerprint: request.machineFingerprint,
+      publicKey: request.publicKey,
+      hostname: request.hostname,
+      agentVersion: request.agentVersion,
+    });
+    const credential = await signer.issue(row.id, row.credentialVersion);
+    log.info({ machineId: row.id, pool: row.poolName, hostname: request.hostname }, 'machine joined');
+    return {
+      machineId: row.id,
+      poolName: row.poolName,
+      credential: credential.text,
+      credentialExpiresAtMs: credential.expiresAtMs,
+      installationKey: signer.publicKey,
+    };
+  }
+
+  /** Whose credential it is. @throws AppError `machine_credential_invalid`, `machine_revoked` */
+  async authenticate(metadata: Metadata): Promise<MachineId> {
+    const { machines, signer } = this.#parts;
+    const header = String(metadata.get('authorization')[0] ?? '');
+    const identity = await signer.verify(header.replace(/^Bearer /, ''));
+    if (identity !== null) {
+      if ((await machines.withCredential(identity.machineId, identity.version)) !== undefined)
+        return identity.machineId;
+      if ((await machines.keyOf(identity.machineId))?.isDeleted === true)
+        throw new AppError('machine_revoked', `machine ${identity.machineId} was deleted`, {
+          details: { machineId: identity.machineId },
+        });
+    }
+    throw new AppError('machine_credential_invalid', 'machine credential is invalid, expired or superseded');
+  }
+
+  /** A fresh credential for one that still counts. */
+  async renew(metadata: Metadata): Promise<RenewCredentialResponse> {
+    const machineId = await this.authenticate(metadata);
+    const version = await this.#parts.machines.offerCredential(machineId);
+    const credential = await this.#parts.signer.issue(machineId, version);
+    return { credential: credential.text, credentialExpiresAtMs: credential.expiresAtMs };
+  }
+
+  /** Given to anybody: it says nothing of whether there is such a machine. */
+  async challenge({ machineId }: ChallengeRequest__Output): Promise<ChallengeResponse> {
+    return { challenge: await this.#parts.signer.challenge(machineId.slice(0, 64)) };
+  }
+
+  /** A machine without a credential that counts shows that it has the key it joined with. @throws AppError `machine_proof_invalid`, `machine_absent_too_long` */
+  async prove({ machineId, challenge, signature }: ProveRequest__Output): Promise<ProveResponse> {
+    const { machines, signer, clock, log } = this.#parts;
+    const known = await machines.keyOf(machineId);
+    const key = known?.publicKey ? publicKeyOf(known.publicKey) : undefined;
+    const isProven =
+      known !== undefined &&
+      key !== undefined &&
+      (await signer.isChallenge(challenge, machineId)) &&
+      verify(null, Buffer.from(challenge), key, signature);
+    if (!isProven)
+      throw new AppError('machine_proof_invalid', 'the challenge was not answered with the key of that machine');
+    if (known.isDeleted) return { revoked: await this.revocation(machineId as MachineId) };
+    if (clock.nowMs() - (known.seenAtMs ?? 0) > LONGEST_ABSENCE_MS)
+      throw new AppError(
+        'machine_absent_too_long',
+        'this machine was away for more than 30 days: delete it, create a new one and join with its token',
+      );
+    const version = await machines.replaceCredentials(machineId as MachineId);
+    const credential = await signer.issue(machineId as MachineId, version);
+    log.warn({ machineId }, 'machine proved itself by its key: credentials of before count no more');
+    return { credential: credential.text, credentialExpiresAtMs: credential.expiresAtMs };
+  }
+
+  async revocation(machineId: MachineId): Promise<Revoked> {
+    return { machineId, statement: await this.#parts.signer.revoke(machineId) };
+  }
+}
+
+function publicKeyOf(spki: string): KeyObject | undefined {
+  try {
+    const key = createPublicKey({ key: Buffer.from(spki, 'base64'), format: 'der', type: 'spki' });
+    return key.asymmetricKeyType === 'ed25519' ? key : undefined;
+  } catch {
+    // What an agent registered that is no key proves nothing.
+    return undefined;
+  }
+}

@@ -1,0 +1,83 @@
+// What a drain does next to the containers of one queue; pure. What must stay true: one that serves, or that minContainers needs, keeps taking tasks until its replacement does, or 120 s have passed, or there is
+// no capacity; at most a quarter of the needed ones (at least one) wait for that at a time; what has a task is stopped at the deadline only.
+import type { ContainerId } from '#shared/domain/ids.ts';
+import type { ContainerState } from '#shared/domain/status.ts';
+
+/** A container on a machine that drains. */
+export interface DrainContainer {
+  readonly id: ContainerId;
+  readonly state: ContainerState;
+  /** Tasks it works on; undefined: not known, so it counts as busy. */
+  readonly attempts: number | undefined;
+  /** Since when it waits for its replacement; undefined: it was not picked yet. */
+  readonly pickedAtMs: number | undefined;
+  /** The machine's deadline has passed. */
+  readonly isLate: boolean;
+  readonly createdAtMs: number;
+}
+
+export interface DrainQueue {
+  /** Containers that the queue asks for now. */
+  readonly wanted: number;
+  readonly minContainers: number;
+  /** Ready ones on machines that stay. */
+  readonly readyElsewhere: number;
+  /** Placement found no machine for one that waits. */
+  readonly hasNoCapacity: boolean;
+  readonly containers: readonly DrainContainer[];
+}
+
+/** `pick`: have a replacement made, while it serves on. `drain`: no more tasks, stopped after its last. `stop`: now, since it has none. `end`: now, whatever it does. */
+export interface DrainStep {
+  readonly kind: 'pick' | 'drain' | 'stop' | 'end';
+  readonly id: ContainerId;
+}
+
+export const REPLACEMENT_WITHIN_MS = 120_000;
+const AT_ONCE = 0.25;
+
+export function drainSteps(queue: DrainQueue, nowMs: number): readonly DrainStep[] {
+  const steps: DrainStep[] = [];
+  const serving: DrainContainer[] = [];
+  for (const one of queue.containers) {
+    // One that only starts serves nobody: the queue asks for another one elsewhere.
+    if (one.state === 'STARTING' || (one.isLate && (one.state === 'RUNNING' || one.state === 'DRAINING')))
+      steps.push({ kind: 'end', id: one.id });
+    else if (one.state === 'RUNNING') serving.push(one);
+  }
+  const idle = serving.filter((one) => one.attempts === 0).toSorted((a, b) => a.createdAtMs - b.createdAtMs);
+  const busy = serving.length - idle.length;
+  const needed = Math.max(0, queue.minContainers - queue.readyElsewhere - busy);
+  const unneeded = new Set(idle.slice(0, Math.max(0, idle.length - needed)));
+  for (const { id } of unneeded) steps.push({ kind: 'stop', id });
+  return [
+    ...steps,
+    ...replaced(
+      queue,
+      serving.filter((one) => !unneeded.has(one)),
+      nowMs,
+    ),
+  ];
+}
+
+/** Of those that serve: who may go, and whose replacement is asked for next. */
+function replaced(queue: DrainQueue, serving: readonly DrainContainer[], nowMs: number): readonly DrainStep[] {
+  const steps: DrainStep[] = [];
+  const picked = serving.filter((one) => one.pickedAtMs !== undefined);
+  const rest = serving.filter((one) => one.pickedAtMs === undefined).toSorted((a, b) => a.createdAtMs - b.createdAtMs);
+  // Of all that serve, those that nobody would miss.
+  let spare = queue.readyElsewhere + serving.length - Math.max(queue.wanted, queue.minContainers);
+  const leave = ({ id, attempts }: DrainContainer): void => {
+    spare -= 1;
+    steps.push({ kind: attempts === 0 ? 'stop' : 'drain', id });
+  };
+  for (const one of picked.toSorted((a, b) => (a.pickedAtMs ?? 0) - (b.pickedAtMs ?? 0))) {
+    const isOverdue = nowMs - (one.pickedAtMs ?? nowMs) >= REPLACEMENT_WITHIN_MS;
+    if (spare > 0 || isOverdue || queue.hasNoCapacity) leave(one);
+  }
+  const waiting = picked.length - steps.length;
+  for (const one of rest.splice(0, Math.max(0, spare))) leave(one);
+  const atOnce = Math.max(1, Math.floor(Math.max(queue.wanted, serving.length) * AT_ONCE));
+  for (const { id } of rest.slice(0, Math.max(0, atOnce - waiting))) steps.push({ kind: 'pick', id });
+  return steps;
+}

@@ -1,0 +1,148 @@
+// Drains, carried on by the leader until each machine is empty: woken by what happens to its containers, and every second. What it decides is drain-plan.ts; whose replacement is awaited is known here alone, so a
+// new leader asks anew, and finds the replacements that are there already. What runs out when is in the machine's row.
+import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Book, BookEntry, ContainerBook } from '../containers/book.ts';
+import type { SlotTable } from '../dispatch/slots.ts';
+import type { Loads } from '../replicas/loads.ts';
+import type { DrainContainer, DrainStep } from './drain-plan.ts';
+import { drainSteps } from './drain-plan.ts';
+import { isDraining, isSchedulable } from './machine.ts';
+import type { Machine } from './machine.ts';
+import type { Machines } from './machines.ts';
+import type { DrainView } from './worker-service.ts';
+
+export interface DrainsParts {
+  readonly machines: Machines;
+  readonly book: ContainerBook;
+  /** The book as the leader writes it. */
+  readonly leaderBook: Pick<Book, 'transition'>;
+  readonly slots: SlotTable;
+  readonly loads: Pick<Loads, 'of' | 'isHere'>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly isLeader: () => boolean;
+  /** What the queue asks for; of its bounds, the least that it keeps. */
+  readonly demandOf: (queue: QueueName) => Promise<{ readonly wanted: number; readonly minContainers: number }>;
+  /** One of the queue's containers does not count any more: another one may be wanted. */
+  readonly onPicked: (queue: QueueName) => void;
+}
+
+export class Drains {
+  readonly #parts: DrainsParts;
+  /** Serving, and to be replaced: since when. */
+  readonly #picked = new Map<ContainerId, number>();
+  readonly #looking = new Map<QueueName, Promise<void>>();
+
+  constructor(parts: DrainsParts) {
+    this.#parts = parts;
+    parts.book.onChange(({ entry, to }) => {
+      if (to !== 'RUNNING') this.#picked.delete(entry.row.id);
+    });
+  }
+
+  /** It serves on, and counts as gone: the scaling loop asks for another one. */
+  isReplaced(id: ContainerId): boolean {
+    return this.#picked.has(id);
+  }
+
+  /** One step for everything on one machine. Resolves when what must stop at once is told so. */
+  async look(machine: Machine): Promise<void> {
+    const { book, isLeader } = this.#parts;
+    if (!isLeader()) return;
+    const entries = [...book.ofMachine(machine.row.id)];
+    if (!isDraining(machine.row)) {
+      // Uncordoned: who was picked and has not begun to leave stays.
+      for (const { row } of entries) this.#picked.delete(row.id);
+      return;
+    }
+    await Promise.all([...new Set(entries.map(({ spec }) => spec.queue))].map((queue) => this.#lookAt(queue)));
+  }
+
+  /** One after another for each queue: two looks at once would pick twice as many. */
+  #lookAt(queue: QueueName): Promise<void> {
+    const running = this.#looking.get(queue);
+    if (running !== undefined) return running;
+    const look = this.#step(queue)
+      .catch((error: unknown) => this.#parts.log.warn({ err: error, queue }, 'a drain could not go on, trying again'))
+      .finally(() => this.#looking.delete(queue));
+    this.#looking.set(queue, look);
+    return look;
+  }
+
+  async #step(queue: QueueName): Promise<void> {
+    const { book, clock, machines, demandOf } = this.#parts;
+    const demand = await demandOf(queue);
+    const nowMs = clock.nowMs();
+    const containers: DrainContainer[] = [];
+    let readyElsewhere = 0;
+    let hasNoCapacity = false;
+    for (const entry of book.ofQueue(queue)) {
+      const machine = entry.row.machineId === null ? undefined : machines.get(entry.row.machineId);
+      if (machine !== undefined && isDraining(machine.row)) containers.push(this.#container(entry, machine, nowMs));
+      else if (entry.row.state === 'RUNNING' && machine !== undefined && isSchedulable(machine)) readyElsewhere += 1;
+      else if (entry.row.state === 'PENDING' && entry.rejections !== null) hasNoCapacity = true;
+    }
+    const steps = drainSteps({ ...demand, readyElsewhere, hasNoCapacity, containers }, nowMs);
+    await Promise.all(steps.map((step) => this.#carryOut(queue, step, nowMs)));
+  }
+
+  #container({ row }: BookEntry, machine: Machine, nowMs: number): DrainContainer {
+    return {
+      id: row.id,
+      state: row.state,
+      attempts: this.#parts.loads.of(row.id)?.inFlight,
+      pickedAtMs: this.#picked.get(row.id),
+      isLate: nowMs >= deadlineOf(machine),
+      createdAtMs: row.createdAtMs,
+    };
+  }
+
+  async #carryOut(queue: QueueName, { kind, id }: DrainStep, nowMs: number): Promise<void> {
+    const { leaderBook, slots, loads, log, onPicked } = this.#parts;
+    if (kind === 'pick') {
+      this.#picked.set(id, nowMs);
+      onPicked(queue);
+      return;
+    }
+    slots.leave(id);
+    // It may have got a task this moment. On a machine linked to another replica, that one stops it when it is idle.
+    const isIdle = loads.isHere(id) && slots.get(id)?.inFlight === 0;
+    const event = kind === 'end' || (kind === 'stop' && isIdle) ? 'stop' : 'drain';
+    const moved = await leaderBook.transition(id, event, { change: { reason: 'drained' } });
+    if (moved === 'refused') slots.stay(id);
+    else log.info({ containerId: id, queue, event }, 'a container leaves its machine, which drains');
+  }
+
+  // ---- what is shown ----------------------------------------------------------------------------------------------------------
+
+  /** null: it does not drain, and has not. */
+  progressOf(machine: Machine): DrainView | null {
+    const { row } = machine;
+    if (!isDraining(row) && row.intent !== 'drained') return null;
+    const entries = [...this.#parts.book.ofMachine(row.id)];
+    const remaining = entries.length + machine.strangers.size;
+    return {
+      total: Math.max(row.drainTotal ?? 0, remaining),
+      remaining,
+      deadlineAtMs: isDraining(row) && Number.isFinite(deadlineOf(machine)) ? deadlineOf(machine) : null,
+      blockedBy: entries.map((entry) => ({
+        containerId: entry.row.id,
+        why: whyItStays(entry),
+        attempts: this.#parts.loads.of(entry.row.id)?.inFlight ?? 0,
+      })),
+    };
+  }
+}
+
+/** The earlier of what the operator and its host said. */
+function deadlineOf({ row }: Machine): number {
+  return Math.min(row.drainDeadlineAtMs ?? Infinity, row.hostDrainUntilMs ?? Infinity);
+}
+
+function whyItStays({ row }: BookEntry): DrainView['blockedBy'][number]['why'] {
+  if (row.state === 'DRAINING') return 'tasks';
+  if (row.state === 'RUNNING') return 'replacement';
+  return row.state === 'UNKNOWN' ? 'machine_away' : 'stopping';
+}

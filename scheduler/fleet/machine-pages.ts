@@ -1,0 +1,104 @@
+/**
+ * The metrics pages of machines, fetched through the agent link, so that a fleet behind NAT is scraped with no port open on it. Asked for by the operations surface; the
+ * link that a machine dialled may be another replica's, which is asked by a message. Must stay true: an answer counts only from the machine that was asked; every
+ * question ends within its deadline; so many are under way at once and no more.
+ */
+import { randomUUID } from 'node:crypto';
+import { AppError } from '#shared/errors.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { Bus } from '../replicas/bus.ts';
+import type { Machines } from './machines.ts';
+
+const DEADLINE_MS = 5_000;
+const MOST_ASKED = 256;
+
+export interface MachinePagesParts {
+  readonly bus: Bus;
+  readonly channel: string;
+  readonly machines: Pick<Machines, 'get'>;
+  /** Has the machine's agent send its page under this id. @returns false when it is not linked here */
+  readonly order: (machineId: MachineId, requestId: string) => boolean;
+  readonly deadlineMs?: number;
+}
+
+type Message =
+  | { readonly ask: string; readonly machineId: MachineId }
+  | { readonly answer: string; readonly page: string | null };
+
+interface Asked {
+  readonly machineId: MachineId;
+  readonly done: (page: string | null) => void;
+}
+
+export class MachinePages {
+  readonly #parts: MachinePagesParts;
+  readonly #asked = new Map<string, Asked>();
+
+  constructor(parts: MachinePagesParts) {
+    this.#parts = parts;
+    parts.bus.on(parts.channel, (message) => this.#heard(message as Message));
+  }
+
+  /** @throws AppError `machine_not_found`, `machine_away` where no agent is linked, `machine_silent` where it does not answer in time, `too_many_pages` */
+  async page(id: string): Promise<string> {
+    const machine = this.#parts.machines.get(id as MachineId);
+    if (machine === undefined) throw new AppError('machine_not_found', `there is no machine ${id.slice(0, 60)}`);
+    if (machine.health !== 'READY' && machine.health !== 'RECONCILING')
+      throw new AppError('machine_away', `no agent of machine ${id} is connected (it is ${machine.health})`);
+    const page = await this.#ask(machine.row.id, (requestId) => {
+      if (!this.#parts.order(machine.row.id, requestId))
+        this.#parts.bus.say(this.#parts.channel, { ask: requestId, machineId: machine.row.id } satisfies Message);
+    });
+    if (page === null) throw new AppError('machine_silent', `the agent of machine ${id} did not send its page in time`);
+    if (page === '') throw new AppError('machine_away', `the agent of machine ${id} cannot give its page`);
+    return page;
+  }
+
+  /** A page came over a link. @returns false: nobody asked that machine for it, or not any more */
+  delivered(machineId: MachineId, requestId: string, page: Uint8Array): boolean {
+    const asked = this.#asked.get(requestId);
+    if (asked?.machineId !== machineId) return false;
+    asked.done(Buffer.from(page).toString('utf8'));
+    return true;
+  }
+
+  /** null: no answer in time. */
+  #ask(
+    machineId: MachineId,
+    send: (requestId: string) => void,
+    requestId: string = randomUUID(),
+  ): Promise<string | null> {
+    if (this.#asked.size >= MOST_ASKED)
+      throw new AppError('too_many_pages', `${MOST_ASKED} pages of machines are being fetched already`);
+    return new Promise((resolve) => {
+      const done = (page: string | null): void => {
+        clearTimeout(timer);
+        this.#asked.delete(requestId);
+        resolve(page);
+      };
+      const timer = setTimeout(() => done(null), this.#parts.deadlineMs ?? DEADLINE_MS);
+      this.#asked.set(requestId, { machineId, done });
+      send(requestId);
+    });
+  }
+
+  #heard(message: Message): void {
+    if ('answer' in message) {
+      this.#asked.get(message.answer)?.done(message.page);
+      return;
+    }
+    // Our own question comes back to us, and is not ours to answer.
+    if (this.#asked.has(message.ask) || this.#asked.size >= MOST_ASKED) return;
+    let isHere = true;
+    void this.#ask(
+      message.machineId,
+      (requestId) => {
+        isHere = this.#parts.order(message.machineId, requestId);
+        if (!isHere) this.#asked.get(requestId)?.done(null);
+      },
+      randomUUID(),
+    ).then((page) => {
+      if (isHere) this.#parts.bus.say(this.#parts.channel, { answer: message.ask, page } satisfies Message);
+    });
+  }
+}

@@ -1,0 +1,84 @@
+// What containers use, as their agents last said: numbers of this moment for whoever looks at a list, nothing that is decided by. In memory where the link is; other replicas find it in Redis for a while.
+import type { Redis } from 'ioredis';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Samples__Output } from '#shared/protocol/generated/messages.ts';
+
+export interface ContainerUsage {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly processes: number;
+  readonly receivedBytes: number;
+  readonly sentBytes: number;
+  /** By the scheduler's clock. */
+  readonly sampledAtMs: number;
+}
+
+/** Older ones say nothing of now. */
+const LIFE_MS = 30_000;
+/** Of one machine. */
+const MOST = 5_000;
+
+type Stored = readonly (readonly [ContainerId, ContainerUsage])[];
+
+export interface UsageParts {
+  /** Absent: nobody else looks. */
+  readonly redis: Redis | undefined;
+  readonly keyOf: (machineId: MachineId) => string;
+  readonly clock: { nowMs(): number };
+  readonly log: Log;
+}
+
+export class Usage {
+  readonly #byMachine = new Map<MachineId, ReadonlyMap<ContainerId, ContainerUsage>>();
+  readonly #parts: UsageParts;
+
+  constructor(parts: UsageParts) {
+    this.#parts = parts;
+  }
+
+  heard(machineId: MachineId, samples: Samples__Output): void {
+    const { redis, keyOf, clock, log } = this.#parts;
+    const sampledAtMs = clock.nowMs();
+    const stored: Stored = samples.containers.slice(0, MOST).map((one) => [
+      one.containerId as ContainerId,
+      {
+        cpuMillicores: one.cpuMillicores,
+        memoryBytes: one.memoryBytes,
+        processes: one.processes,
+        receivedBytes: one.receivedBytes,
+        sentBytes: one.sentBytes,
+        sampledAtMs,
+      },
+    ]);
+    this.#byMachine.set(machineId, new Map(stored));
+    redis
+      ?.set(keyOf(machineId), JSON.stringify(stored), 'PX', LIFE_MS)
+      .catch((error: unknown) => log.info({ err: error, machineId }, 'samples not shared'));
+  }
+
+  /** The machine is linked here no more. */
+  forget(machineId: MachineId): void {
+    this.#byMachine.delete(machineId);
+  }
+
+  /** Of those machines' containers; what is not known is left out. */
+  async of(machineIds: Iterable<MachineId>): Promise<ReadonlyMap<ContainerId, ContainerUsage>> {
+    const { redis, keyOf, clock } = this.#parts;
+    const found = new Map<ContainerId, ContainerUsage>();
+    const elsewhere: MachineId[] = [];
+    for (const machineId of new Set(machineIds)) {
+      const here = this.#byMachine.get(machineId);
+      if (here === undefined) elsewhere.push(machineId);
+      else for (const [id, usage] of here) found.set(id, usage);
+    }
+    if (redis !== undefined && elsewhere.length > 0) {
+      const texts = await redis.mget(elsewhere.map(keyOf)).catch(() => []);
+      for (const text of texts)
+        if (text !== null) for (const [id, usage] of JSON.parse(text) as Stored) found.set(id, usage);
+    }
+    const from = clock.nowMs() - LIFE_MS;
+    for (const [id, usage] of found) if (usage.sampledAtMs < from) found.delete(id);
+    return found;
+  }
+}

@@ -1,0 +1,168 @@
+/**
+ * Images across the fleet: what a reference means when it is deployed, who has it before it is wanted, how many machines pull one image at once, and with which credentials. Asked by deploying and by
+ * the links of machines. Must stay true: credentials go only to a machine that has a container of that image, or was asked to have it, and that is the operator's own; a machine that does not answer delays a deploy by seconds and
+ * never fails it.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { gpuMatches } from '#shared/domain/gpus.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { digestOf, isDigest, pinnedTo } from '#shared/domain/image-reference.ts';
+import type { Log } from '#shared/log.ts';
+import type {
+  ImagePrepared__Output,
+  PrepareImage,
+  PullImageRequest__Output,
+  PullImageResponse,
+} from '#shared/protocol/generated/messages.ts';
+import { poolNameOf } from '../containers/spec.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { StubConfig, Target } from '../deployments/stub-config.ts';
+import type { Machine } from '../fleet/machine.ts';
+import { isSchedulable } from '../fleet/machine.ts';
+import type { RegistryCredentials } from './credentials.ts';
+import type { PullPlaces } from './places.ts';
+
+/** Machines that pull the same image at once. */
+const PULLS_AT_ONCE = 8;
+const PLACE_MS = 60_000;
+const ASK_AGAIN_MS = 2000;
+const RESOLVE_MS = 10_000;
+/** Machines that one deploy asks to have its image. */
+const PREPARED_MACHINES = 32;
+/** How long a machine that was asked to have an image may ask for credentials for it. */
+const HINT_MS = 60 * 60_000;
+const MAX_HINTS = 1000;
+
+/** Failures that no machine will get around: the deploy is refused. */
+const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
+
+export type Resolution =
+  /** `digest` empty: an image of machines alone, or no registry could be asked. */
+  { readonly kind: 'resolved'; readonly digest: string } | { readonly kind: 'refused'; readonly text: string };
+
+export interface ImageOrdersParts {
+  readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
+  readonly book: Pick<ContainerBook, 'ofMachine'>;
+  readonly credentials: Pick<RegistryCredentials, 'of'>;
+  /** Sends it to a machine that is linked here. @returns false when it is not */
+  readonly send: (machineId: MachineId, order: PrepareImage) => boolean;
+  readonly places: Pick<PullPlaces, 'take' | 'give'>;
+  readonly cpuWorkAllowed: (poolName: string) => boolean;
+  readonly log: Log;
+}
+
+export class ImageOrders {
+  readonly #parts: ImageOrdersParts;
+  readonly #asked = new Map<string, (answer: ImagePrepared__Output) => void>();
+  /** `machine image` → until when; the oldest goes first. */
+  readonly #hints = new Map<string, number>();
+
+  constructor(parts: ImageOrdersParts) {
+    this.#parts = parts;
+  }
+
+  /** What the image of a stub means now. Asks one machine, whose engine knows its registries, proxies and certificates. */
+  async resolve(workspaceId: WorkspaceId, config: StubConfig): Promise<Resolution> {
+    const image = config.imageId;
+    if (image === '' || digestOf(image) !== '') return { kind: 'resolved', digest: '' };
+    const candidates = this.#candidates(workspaceId, config);
+    // One that has it says at once when it is nobody else's.
+    const first = candidates.find(({ inventory }) => inventory?.images.includes(image) === true) ?? candidates[0];
+    if (first === undefined) return { kind: 'resolved', digest: '' };
+    const answer = await this.#ask(first.row.id, image);
+    if (answer === undefined) return { kind: 'resolved', digest: '' };
+    if (FINAL.has(answer.failure)) return { kind: 'refused', text: answer.message };
+    if (answer.failure !== '')
+      this.#parts.log.warn(
+        { image, failure: answer.failure, machineId: first.row.id },
+        'image deployed without its digest',
+      );
+    return { kind: 'resolved', digest: isDigest(answer.digest) ? answer.digest : '' };
+  }
+
+  /** Has the machines of its pools, as far as they are linked here, pull the image of a deployment. */
+  prepare(target: Target): void {
+    const { config, workspaceId, imageDigest } = target;
+    if (config.imageId === '' || !target.active) return;
+    const image = pinnedTo(config.imageId, imageDigest);
+    for (const machine of this.#candidates(workspaceId, config).slice(0, PREPARED_MACHINES)) {
+      if (machine.inventory?.images.includes(image) === true) continue;
+      this.#hint(machine.row.id, image);
+      const order = { requestId: '', image: config.imageId, pythonVersion: '', pull: true, digest: imageDigest };
+      this.#parts.send(machine.row.id, order);
+    }
+  }
+
+  /** An agent asks before it pulls, and every 20 s while it does. */
+  async pull(machineId: MachineId, request: PullImageRequest__Output): Promise<PullImageResponse> {
+    const { places, credentials } = this.#parts;
+    const key = createHash('sha256').update(request.image).digest('hex').slice(0, 32);
+    if (request.done) {
+      await places.give(key, machineId).catch(() => undefined);
+      return { waitMs: 0 };
+    }
+    // The places spare registries; without Redis everybody pulls.
+    const mayPull = await places.take(key, machineId, PULLS_AT_ONCE, PLACE_MS).catch(() => true);
+    if (!mayPull) return { waitMs: ASK_AGAIN_MS * (0.75 + Math.random() / 2) };
+    const isMeant = this.#isOperators(machineId) && this.#isMeant(machineId, request.image);
+    const auth = isMeant ? await credentials.of(request.image) : undefined;
+    return { waitMs: 0, ...(auth === undefined ? {} : { auth }) };
+  }
+
+  /** An agent answers. */
+  prepared(answer: ImagePrepared__Output): void {
+    this.#asked.get(answer.requestId)?.(answer);
+  }
+
+  async #ask(machineId: MachineId, image: string): Promise<ImagePrepared__Output | undefined> {
+    const auth = this.#isOperators(machineId) ? await this.#parts.credentials.of(image) : undefined;
+    const requestId = randomUUID();
+    let timer: NodeJS.Timeout | undefined;
+    const answered = new Promise<ImagePrepared__Output | undefined>((resolve) => {
+      this.#asked.set(requestId, resolve);
+      timer = setTimeout(() => resolve(undefined), RESOLVE_MS);
+    });
+    try {
+      const order = { requestId, image, pythonVersion: '', resolve: true, ...(auth === undefined ? {} : { auth }) };
+      return this.#parts.send(machineId, order) ? await answered : undefined;
+    } finally {
+      clearTimeout(timer);
+      this.#asked.delete(requestId);
+    }
+  }
+
+  /** Machines linked here that may get containers of it. */
+  #candidates(workspaceId: WorkspaceId, config: StubConfig): readonly Machine[] {
+    const poolName = poolNameOf(config.extra);
+    return [...this.#parts.machines.all()].filter((machine) => {
+      const { row, inventory, sessionId } = machine;
+      if (sessionId === undefined || !isSchedulable(machine)) return false;
+      if (row.poolWorkspaceId !== null && row.poolWorkspaceId !== workspaceId) return false;
+      if (poolName !== '' && row.poolName !== poolName) return false;
+      const gpus = inventory?.gpus ?? [];
+      if (config.gpuCount > 0) return gpus.some((gpu) => gpuMatches(gpu.model, config.gpu));
+      return gpus.length === 0 || this.#parts.cpuWorkAllowed(row.poolName);
+    });
+  }
+
+  /** A machine of a workspace's own pool is that workspace's: the operator's credentials would be, too. */
+  #isOperators(machineId: MachineId): boolean {
+    return this.#parts.machines.get(machineId)?.row.poolWorkspaceId === null;
+  }
+
+  #isMeant(machineId: MachineId, image: string): boolean {
+    const until = this.#hints.get(`${machineId} ${image}`);
+    if (until !== undefined && until > Date.now()) return true;
+    for (const { spec } of this.#parts.book.ofMachine(machineId))
+      if (pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? '') === image) return true;
+    return false;
+  }
+
+  #hint(machineId: MachineId, image: string): void {
+    const key = `${machineId} ${image}`;
+    this.#hints.delete(key);
+    this.#hints.set(key, Date.now() + HINT_MS);
+    const [oldest] = this.#hints.keys();
+    if (this.#hints.size > MAX_HINTS && oldest !== undefined) this.#hints.delete(oldest);
+  }
+}

@@ -1,0 +1,188 @@
+// What Redis knows of the lanes: one hash per queue, task → its job, which says whose lane it is in. It counts in the queue's depth, and it is what is left of a task whose replica died.
+// What must stay true: a task stands here from before its attempt is sent until the script that writes its final record takes it out (append-records.lua).
+import type { Redis } from 'ioredis';
+import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import { unavailable } from '../queues/answers.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import { encodeTaskJob, parseTaskJob } from '../queues/jobs.ts';
+import type { Keys } from '../queues/keys.ts';
+import { defineScript } from '../queues/scripts.ts';
+import type { Script } from '../queues/scripts.ts';
+import { atTurnEnd } from '../queues/turns.ts';
+
+/** `in`: it may be sent. `jobs_wait`: jobs are in the queue, and older. `full`: above its bound. It stands in Redis only when it is in. */
+export interface Verdict {
+  readonly kind: 'in' | 'jobs_wait' | 'full';
+  /** Of the queue with this task, or as it would be. */
+  readonly depth: number;
+  /** Jobs in the queue, and tasks in the lanes of all replicas, at that moment. */
+  readonly jobs: number;
+  readonly inLanes: number;
+}
+
+/** False also where the verdict does not come. */
+export async function isLetIn(entering: Promise<Verdict>): Promise<boolean> {
+  try {
+    return (await entering).kind === 'in';
+  } catch {
+    return false;
+  }
+}
+
+export interface LaneStoreParts {
+  readonly client: Redis;
+  readonly keys: Keys;
+  readonly leases: Pick<Leases, 'locksOf'>;
+  /** What enter-lane.lua reads of a queue, the lane last. */
+  readonly depthKeys: (queue: QueueName) => readonly string[];
+}
+
+interface Entering {
+  readonly job: TaskJob;
+  readonly bound: number;
+}
+/** Those of this turn of the event loop, for one queue. */
+interface Batch {
+  readonly tasks: Entering[];
+  readonly answers: Promise<readonly number[]>;
+}
+
+/** A restored lane in one command. */
+const MOST_AT_ONCE = 500;
+
+export class LaneStore {
+  readonly #parts: LaneStoreParts;
+  readonly #enter: Script;
+  readonly #leave: Script;
+  readonly #batches = new Map<QueueName, Batch>();
+
+  constructor(parts: LaneStoreParts) {
+    this.#parts = parts;
+    this.#enter = defineScript(parts.client, 'longshoreEnterLane');
+    this.#leave = defineScript(parts.client, 'longshoreLeaveLane');
+  }
+
+  get isReady(): boolean {
+    return this.#parts.client.status === 'ready';
+  }
+
+  /** With the others of this turn, in one command. @throws AppError `queues_unavailable`: it may stand there all the same */
+  async enter(queue: QueueName, job: TaskJob, bound: number): Promise<Verdict> {
+    const batch = this.#batches.get(queue) ?? this.#newBatch(queue);
+    const place = batch.tasks.push({ job, bound }) - 1;
+    let answers: readonly number[];
+    try {
+      answers = await batch.answers;
+    } catch (error) {
+      throw unavailable(`let task ${job.taskId} into ${queue}`, error);
+    }
+    const [answer = 0, jobs = 0, inLanes = 0] = [answers[place], answers.at(-2), answers.at(-1)];
+    const kind = answer === 0 ? 'jobs_wait' : answer > 0 ? 'in' : 'full';
+    return { kind, depth: Math.abs(answer), jobs, inLanes };
+  }
+
+  #newBatch(queue: QueueName): Batch {
+    const { client, keys, depthKeys } = this.#parts;
+    const tasks: Entering[] = [];
+    const answers = new Promise<readonly number[]>((resolve, reject) => {
+      atTurnEnd(client, () => {
+        this.#batches.delete(queue);
+        const given = tasks.flatMap(({ job, bound }) => [job.taskId, bound, encodeTaskJob(job)]);
+        const answered = this.#enter.run(...depthKeys(queue), keys.lanes, queue, ...given);
+        answered.then((numbers) => resolve(numbers as readonly number[]), reject);
+      });
+    });
+    const batch: Batch = { tasks, answers };
+    this.#batches.set(queue, batch);
+    return batch;
+  }
+
+  /** @returns true when it stood there */
+  async remove(queue: QueueName, taskId: TaskId): Promise<boolean> {
+    const { client, keys } = this.#parts;
+    const removed = this.#asking(`take task ${taskId} out of its lane`, client.hdel(keys.lane(queue), taskId));
+    return (await removed) === 1;
+  }
+
+  /** Only where no attempt of it was sent, or is about to be, or a runner that is not ours is about to start it. */
+  async removeUnsent(queue: QueueName, taskId: TaskId): Promise<boolean> {
+    const { keys } = this.#parts;
+    const leaving = this.#leave.run(keys.lane(queue), keys.lease(taskId), taskId);
+    return (await this.#asking(`take task ${taskId} out of its lane`, leaving)) === 1;
+  }
+
+  async has(queue: QueueName, taskId: TaskId): Promise<boolean> {
+    const { client, keys } = this.#parts;
+    return (await this.#asking(`find task ${taskId}`, client.hexists(keys.lane(queue), taskId))) === 1;
+  }
+
+  async read(queue: QueueName, taskId: TaskId): Promise<TaskJob | undefined> {
+    const { client, keys } = this.#parts;
+    const text = await this.#asking(`read task ${taskId}`, client.hget(keys.lane(queue), taskId));
+    return text === null ? undefined : parseTaskJob(text);
+  }
+
+  async ids(queue: QueueName): Promise<readonly TaskId[]> {
+    const { client, keys } = this.#parts;
+    return (await this.#asking(`list the lanes of ${queue}`, client.hkeys(keys.lane(queue)))) as TaskId[];
+  }
+
+  /** The locks of those that were sent, or are about to be. */
+  async locks(queue: QueueName, taskIds?: readonly TaskId[]): Promise<ReadonlyMap<TaskId, LockToken>> {
+    const { leases } = this.#parts;
+    const what = `list the lanes of ${queue}`;
+    const ids = taskIds ?? (await this.ids(queue));
+    const found = await this.#asking(what, leases.locksOf(ids));
+    const locks = new Map<TaskId, LockToken>();
+    for (const [index, lock] of found.entries()) {
+      const taskId = ids[index];
+      if (taskId !== undefined && lock !== undefined) locks.set(taskId, lock);
+    }
+    return locks;
+  }
+
+  /** Queues with something in a lane. */
+  async queues(): Promise<readonly QueueName[]> {
+    const { client, keys } = this.#parts;
+    const names = (await this.#asking('list the lanes', client.smembers(keys.lanes))) as QueueName[];
+    const found: QueueName[] = [];
+    for (let at = 0; at < names.length; at += MOST_AT_ONCE) {
+      const some = names.slice(at, at + MOST_AT_ONCE);
+      const pipeline = client.pipeline();
+      for (const name of some) pipeline.hlen(keys.lane(name));
+      const counts = (await this.#asking('count the lanes', pipeline.exec())) ?? [];
+      found.push(...some.filter((_name, index) => Number(counts[index]?.[1] ?? 0) > 0));
+    }
+    return found;
+  }
+
+  /** Redis lost them: they stand there again, whatever the bound. */
+  async restore(queue: QueueName, jobs: readonly TaskJob[]): Promise<void> {
+    const { client, keys } = this.#parts;
+    // All in this turn: what ends later is taken out behind it.
+    const commands: Promise<number>[] = [client.sadd(keys.lanes, queue)];
+    for (let at = 0; at < jobs.length; at += MOST_AT_ONCE) {
+      const fields = jobs.slice(at, at + MOST_AT_ONCE).flatMap((job) => [job.taskId, encodeTaskJob(job)]);
+      commands.push(client.hset(keys.lane(queue), ...fields));
+    }
+    await this.#asking(`restore the lane of ${queue}`, Promise.all(commands));
+  }
+
+  /** Its deployment was deleted. */
+  async forget(queue: QueueName): Promise<void> {
+    const { client, keys } = this.#parts;
+    await this.#asking(
+      `delete the lane of ${queue}`,
+      Promise.all([client.del(keys.lane(queue)), client.srem(keys.lanes, queue)]),
+    );
+  }
+
+  async #asking<T>(what: string, answer: Promise<T>): Promise<T> {
+    try {
+      return await answer;
+    } catch (error) {
+      throw unavailable(what, error);
+    }
+  }
+}

@@ -1,0 +1,88 @@
+/**
+ * The releases that machines install from: archives and, for each channel, a file that says which one it is (as `npm run build` writes them). Looked up anew each
+ * time, so that a release put there counts at once. The installer checks what it fetched against the sha256 said here.
+ */
+import { createReadStream } from 'node:fs';
+import { open, readFile } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Value } from 'typebox/value';
+
+const FILE = '^longshore-[0-9A-Za-z.+-]{1,64}-linux-x64\\.tar\\.gz$';
+const Release = Type.Object({
+  version: Type.String({ pattern: '^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$' }),
+  file: Type.String({ pattern: FILE }),
+  sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }),
+  bytes: Type.Integer({ minimum: 1 }),
+});
+const Channel = Type.Object({ 'linux-x64': Release });
+export type Release = Readonly<Static<typeof Release>>;
+
+const CHANNEL_NAME = /^[a-z0-9][a-z0-9-]{0,31}$/;
+const FILE_NAME = new RegExp(FILE);
+const INSTALLER = fileURLToPath(new URL('../../systemd/install-agent.sh', import.meta.url));
+/** Where `npm run build` puts them in a checkout. */
+const BUILT = fileURLToPath(new URL('../../dist', import.meta.url));
+
+export class Releases {
+  readonly #directories: readonly string[];
+  readonly #channel: string;
+
+  /** @param directory - the operator's; absent: `releases` of the data directory, then what this checkout has built */
+  constructor(options: {
+    readonly directory?: string | undefined;
+    readonly dataDir: string;
+    readonly channel: string;
+  }) {
+    this.#directories =
+      options.directory === undefined ? [join(options.dataDir, 'releases'), BUILT] : [options.directory];
+    this.#channel = options.channel;
+  }
+
+  /** What a channel gives out now; undefined: it has nothing, or no such channel is there. */
+  async of(channel: string = this.#channel): Promise<Release | undefined> {
+    if (!CHANNEL_NAME.test(channel)) return undefined;
+    for (const directory of this.#directories) {
+      const described = await readFile(join(directory, `${channel}.json`), 'utf8').catch(() => undefined);
+      const release = described === undefined ? undefined : parse(described);
+      if (release !== undefined) return release;
+    }
+    return undefined;
+  }
+
+  /** The script that installs a channel's release: it carries the archive's hash, and its own travels with the line that a person runs. */
+  async installer(channel?: string): Promise<string | undefined> {
+    const release = await this.of(channel);
+    if (release === undefined) return undefined;
+    const values = { VERSION: release.version, FILE: release.file, SHA256: release.sha256 };
+    let text = await readFile(INSTALLER, 'utf8');
+    for (const [name, value] of Object.entries(values))
+      text = text.replace(`\nRELEASE_${name}=''\n`, `\nRELEASE_${name}='${value}'\n`);
+    return text;
+  }
+
+  /** An archive's bytes; undefined: there is none of that name. */
+  async open(file: string): Promise<{ readonly bytes: number; readonly stream: Readable } | undefined> {
+    if (!FILE_NAME.test(file)) return undefined;
+    for (const directory of this.#directories) {
+      const handle = await open(join(directory, file), 'r').catch(() => undefined);
+      if (handle === undefined) continue;
+      const facts = await handle.stat();
+      if (facts.isFile()) return { bytes: facts.size, stream: createReadStream('', { fd: handle }) };
+      await handle.close();
+    }
+    return undefined;
+  }
+}
+
+function parse(text: string): Release | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return Value.Check(Channel, value) ? value['linux-x64'] : undefined;
+  } catch {
+    return undefined;
+  }
+}

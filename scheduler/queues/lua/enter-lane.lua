@@ -1,0 +1,27 @@
+-- Lets tasks into the lane of one queue, in the order given, as far as its bound allows; none of them while jobs wait in the queue, which are older.
+-- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4 prioritized (sorted set)  5 lane (hash)  6 queues with lanes (set)
+-- ARGV: 1 queue, then for each task: its id, most tasks the queue may have, its entry
+-- Answer: for each task: the depth with it; 0 when jobs wait; the depth it would have had, negative, when that is above the bound. Then how many jobs the queue has, and how many tasks the lanes
+local answers = {}
+local waiting = redis.call('LLEN', KEYS[1]) + redis.call('ZCARD', KEYS[4])
+local jobs = waiting + redis.call('LLEN', KEYS[2]) + redis.call('ZCARD', KEYS[3])
+local inLane = redis.call('HLEN', KEYS[5])
+local depth = jobs + inLane
+for at = 2, #ARGV, 3 do
+  local answer = 0
+  if waiting == 0 then
+    if depth >= tonumber(ARGV[at + 1]) then
+      answer = -depth - 1
+    else
+      if inLane == 0 then redis.call('SADD', KEYS[6], ARGV[1]) end
+      redis.call('HSET', KEYS[5], ARGV[at], ARGV[at + 2])
+      inLane = inLane + 1
+      depth = depth + 1
+      answer = depth
+    end
+  end
+  answers[#answers + 1] = answer
+end
+answers[#answers + 1] = jobs
+answers[#answers + 1] = inLane
+return answers

@@ -1,0 +1,101 @@
+// A workspace's secrets: values that its containers get as variables. Called by the REST routes, by stubs (does the name exist?) and by the fleet's sessions, which send
+// the values when a container may be created. Must stay true: a value is in the clear only in a request, in the message that lets one container be made, and in that
+// container; never in a row, a stub, a snapshot, a log line or an answer.
+import { randomUUID } from 'node:crypto';
+import { AppError } from '#shared/errors.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { isUniqueViolation } from '../store/db.ts';
+import type { Queryable } from '../store/db.ts';
+import { deleteSecret, insertSecret, listSecrets, sealedSecrets, updateSecret } from '../store/queries/secrets.ts';
+import type { SecretRow } from '../store/queries/secrets.ts';
+import type { Sealer } from './seal.ts';
+
+const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
+/** One variable of a process may have 128 KiB on Linux; all of a stub's secrets travel in one message of at most 1 MiB. */
+const MAX_VALUE_BYTES = 32 * 1024;
+const MAX_SECRETS = 500;
+/** What one container gets, together: a message of the link, and variables of a process. */
+const MAX_CONTAINER_BYTES = 256 * 1024;
+
+/** Values by name, or the names that are missing, or that they are more than one container may have. */
+export type SecretValues =
+  | { readonly kind: 'values'; readonly values: Readonly<Record<string, string>> }
+  | { readonly kind: 'missing'; readonly names: readonly string[] }
+  | { readonly kind: 'too_large'; readonly mostBytes: number };
+
+export class Secrets {
+  readonly #db: Queryable;
+  readonly #sealer: Sealer;
+
+  constructor(db: Queryable, sealer: Sealer) {
+    this.#db = db;
+    this.#sealer = sealer;
+  }
+
+  /** By name, without values. */
+  list(workspaceId: WorkspaceId): Promise<readonly SecretRow[]> {
+    return listSecrets(this.#db, workspaceId);
+  }
+
+  /** @throws AppError `invalid_body`, `secret_exists`, `bad_request` (too many) */
+  async create(workspaceId: WorkspaceId, name: string, value: string): Promise<SecretRow> {
+    if (!NAME.test(name)) {
+      throw invalid('name must be letters, digits or underscore, at most 128, and not begin with a digit');
+    }
+    const sealed = this.#seal(workspaceId, name, value);
+    try {
+      const row = await insertSecret(this.#db, { id: randomUUID(), workspaceId, name, sealed, most: MAX_SECRETS });
+      if (row === undefined) throw new AppError('bad_request', `a workspace may have ${MAX_SECRETS} secrets`);
+      return row;
+    } catch (error) {
+      if (!isUniqueViolation(error)) throw error;
+      throw new AppError('secret_exists', `there is a secret ${name} already`, { cause: error });
+    }
+  }
+
+  /** Containers that start from now on get the new value. @throws AppError `invalid_body`, `secret_not_found` */
+  async change(workspaceId: WorkspaceId, name: string, value: string): Promise<SecretRow> {
+    const sealed = this.#seal(workspaceId, name, value);
+    const row = await updateSecret(this.#db, { workspaceId, name, sealed });
+    if (row === undefined) throw notFound();
+    return row;
+  }
+
+  /** @throws AppError `secret_not_found` */
+  async delete(workspaceId: WorkspaceId, name: string): Promise<void> {
+    if ((await deleteSecret(this.#db, workspaceId, name)) === undefined) throw notFound();
+  }
+
+  /** The first of the names that the workspace has not; undefined: it has all. */
+  async firstUnknown(workspaceId: WorkspaceId, names: readonly string[]): Promise<string | undefined> {
+    if (names.length === 0) return undefined;
+    const known = new Set((await sealedSecrets(this.#db, workspaceId, names)).map((row) => row.name));
+    return names.find((name) => !known.has(name));
+  }
+
+  /** In the clear, for a container that is about to be created. @throws AppError `sealed_value_unreadable` */
+  async valuesOf(workspaceId: WorkspaceId, names: readonly string[]): Promise<SecretValues> {
+    if (names.length === 0) return { kind: 'values', values: {} };
+    const rows = await sealedSecrets(this.#db, workspaceId, names);
+    const values: Record<string, string> = {};
+    for (const { name, sealed } of rows) {
+      values[name] = Buffer.from(this.#sealer.open(sealed, contextOf(workspaceId, name))).toString('utf8');
+    }
+    const missing = names.filter((name) => !Object.hasOwn(values, name));
+    const bytes = Object.values(values).reduce((sum, value) => sum + Buffer.byteLength(value), 0);
+    if (bytes > MAX_CONTAINER_BYTES) return { kind: 'too_large', mostBytes: MAX_CONTAINER_BYTES };
+    return missing.length > 0 ? { kind: 'missing', names: missing } : { kind: 'values', values };
+  }
+
+  #seal(workspaceId: WorkspaceId, name: string, value: string): Uint8Array {
+    if (value === '') throw invalid('value must not be empty');
+    const bytes = Buffer.from(value, 'utf8');
+    if (bytes.length > MAX_VALUE_BYTES) throw invalid(`value must have at most ${MAX_VALUE_BYTES} bytes`);
+    return this.#sealer.seal(bytes, contextOf(workspaceId, name));
+  }
+}
+
+const contextOf = (workspaceId: WorkspaceId, name: string): string => `secret.${workspaceId}.${name}`;
+const invalid = (text: string): AppError => new AppError('invalid_body', text);
+const notFound = (): AppError =>
+  new AppError('secret_not_found', 'there is no secret of that name: `longshore secret list` shows them');

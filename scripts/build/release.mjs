@@ -1,0 +1,159 @@
+/**
+ * A release: everything a machine needs to run Longshore beside Docker, in one folder and one archive. Built twice from the
+ * same sources it is the same bytes: names sorted, owners and times fixed, nothing of this machine in it.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream, existsSync } from 'node:fs';
+import { chmod, copyFile, cp, link, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname, join, relative } from 'node:path';
+import { ensureHolderImageFile } from '../setup/holder-image.mjs';
+import { SetupError, stepLog } from '../setup/log.mjs';
+import { nodeBinary, repositoryRoot } from '../setup/paths.mjs';
+import { run } from '../setup/run.mjs';
+import { bundle } from './bundle.mjs';
+
+export const CHANNEL = 'stable';
+const PLATFORM = 'linux-x64';
+/** Before it, archives of some kinds cannot count. */
+const EPOCH_SECONDS = 315_532_800;
+/** Read by their own address at run time; the same path in the release. */
+const ASSETS = [
+  'LICENSE',
+  'shared/protocol/agent.proto',
+  'scheduler/queues/lua',
+  'scheduler/store/migrations',
+  'python/longshore',
+  'python/beam',
+  'python/beta9',
+  'examples',
+  'systemd',
+  'docs/machines.md',
+];
+const PGLITE = 'node_modules/@electric-sql/pglite';
+const LEFT_OUT = /(?:^|\/)(?:__pycache__|\.[^/]+|[^/]+\.pyc)$/;
+
+/**
+ * Writes the release's folder anew.
+ * @param {string} directory
+ */
+export async function writeRelease(directory) {
+  await rm(directory, { recursive: true, force: true });
+  await mkdir(join(directory, 'bin'), { recursive: true });
+  const node = nodeBinary();
+  if (node === undefined || !node.startsWith(repositoryRoot))
+    throw new SetupError('A release carries the pinned Node, and node_modules has none: run `npm ci` on Linux x64.');
+  const packages = await bundle(directory);
+  await Promise.all([
+    linkOrCopy(node, join(directory, 'bin', 'node')),
+    ...ASSETS.filter((path) => existsSync(join(repositoryRoot, path))).map((path) => copyTree(path, directory)),
+    copyPglite(directory),
+    copyHolderImage(directory),
+    writeFile(join(directory, 'package.json'), await ownPackage()),
+    writeFile(join(directory, 'THIRD_PARTY.md'), await thirdParty([...packages, PGLITE])),
+    writeFile(join(directory, 'bin', 'longshore'), LAUNCHER, { mode: 0o755 }),
+  ]);
+}
+
+const LAUNCHER = `#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")
+exec "$here/node" "$here/../lib/main.mjs" "$@"
+`;
+
+/**
+ * Packs a release's folder and describes it: the archive, its sha256 in a file of its own, and the channel that names it.
+ * @param {string} directory - as writeRelease made it
+ * @param {string} into - where the three files go
+ * @param {{ level?: number }} [options] `level`: of gzip
+ * @returns {Promise<{ version: string, file: string, sha256: string, bytes: number }>}
+ */
+export async function packRelease(directory, into, { level = 6 } = {}) {
+  const { version } = JSON.parse(await readFile(join(directory, 'package.json'), 'utf8'));
+  const name = `longshore-${version}-${PLATFORM}`;
+  const file = `${name}.tar.gz`;
+  const path = join(into, file);
+  const tar = [
+    '--sort=name',
+    '--format=gnu',
+    `--mtime=@${process.env.SOURCE_DATE_EPOCH ?? EPOCH_SECONDS}`,
+    '--owner=0',
+    '--group=0',
+    '--numeric-owner',
+    '--hard-dereference',
+    '--mode=u+rwX,go+rX,go-w',
+    `--transform=s,^\\.,${name},`,
+    `--use-compress-program=gzip -n -${level}`,
+    '-cf',
+    `${path}.new`,
+    '-C',
+    directory,
+    '.',
+  ];
+  await run('tar', tar, { name: 'release', timeoutMs: 300_000 });
+  await rename(`${path}.new`, path);
+  const release = { version, file, sha256: await sha256Of(path), bytes: (await stat(path)).size };
+  await writeFile(`${path}.sha256`, `${release.sha256}  ${file}\n`);
+  await writeFile(join(into, `${CHANNEL}.json`), `${JSON.stringify({ [PLATFORM]: release }, null, 2)}\n`);
+  return release;
+}
+
+async function sha256Of(path) {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path)) hash.update(chunk);
+  return hash.digest('hex');
+}
+
+async function linkOrCopy(from, to) {
+  await link(from, to).catch(() => copyFile(from, to));
+  await chmod(to, 0o755);
+}
+
+async function copyTree(path, directory) {
+  const to = join(directory, path);
+  await mkdir(dirname(to), { recursive: true });
+  await cp(join(repositoryRoot, path), to, {
+    recursive: true,
+    filter: (from) => !LEFT_OUT.test(relative(repositoryRoot, from)),
+  });
+}
+
+/** What a Node needs of it: its modules for `import`, and the database itself; not its extensions and its other ways in. */
+async function copyPglite(directory) {
+  const from = join(repositoryRoot, PGLITE);
+  const wanted =
+    /^(?:package\.json|dist|dist\/fs|dist\/(?:index|chunk-[^/]*|fs\/nodefs)\.js|dist\/(?:pglite|initdb)\.(?:wasm|data))$/;
+  await cp(from, join(directory, PGLITE), {
+    recursive: true,
+    filter: (file) => file === from || wanted.test(relative(from, file)),
+  });
+}
+
+/** What agents import where their engine lacks it. */
+async function copyHolderImage(directory) {
+  const to = join(directory, 'agent', 'assets');
+  await mkdir(to, { recursive: true });
+  await copyFile(await ensureHolderImageFile({ log: stepLog() }), join(to, 'holder-image.tar'));
+}
+
+/** The agent and the scheduler tell their version from it; `type` and `imports` mean what they do in the repository. */
+async function ownPackage() {
+  const { name, version, license, type } = JSON.parse(await readFile(join(repositoryRoot, 'package.json'), 'utf8'));
+  return `${JSON.stringify({ name, version, license, type, private: true }, null, 2)}\n`;
+}
+
+/** The licences of what is bundled ask to travel with it. */
+async function thirdParty(packages) {
+  const parts = await Promise.all(
+    [...new Set(packages)]
+      .toSorted((a, b) => (a < b ? -1 : 1))
+      .map(async (path) => {
+        const folder = join(repositoryRoot, path);
+        const { name, version, license } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'));
+        const file = (await readdir(folder))
+          .toSorted()
+          .find((entry) => /^(?:licen[cs]e|copying)(?:[.-]|$)/i.test(entry));
+        const text = file === undefined ? '' : (await readFile(join(folder, file), 'utf8')).trim();
+        return `## ${name} ${version} (${license ?? 'see its text'})\n\n${text}\n`;
+      }),
+  );
+  return `# What Longshore is built from\n\n${parts.join('\n')}`;
+}

@@ -1,0 +1,78 @@
+// What can be wrong with a machine, as its agent says it: data only. Health and intent are other facts.
+
+interface Condition {
+  /** Nothing new is placed there while it holds. */
+  readonly blocks: boolean;
+  /** Follows "2 machines: ". */
+  readonly says: string;
+  /** What an operator does about it. */
+  readonly step: string;
+}
+
+export const CONDITIONS = {
+  DiskPressure: {
+    blocks: true,
+    says: 'too little free disk or too few inodes',
+    step: 'make room on the disk of that machine (its agent removes unused images by itself); it takes containers again 5 minutes after there is room',
+  },
+  DockerDown: {
+    blocks: true,
+    says: 'the container engine does not answer',
+    step: 'look at the Docker Engine of that machine (`systemctl status docker`)',
+  },
+  ClockSkew: { blocks: true, says: 'a clock that is wrong', step: 'set the clock of that machine (NTP)' },
+  AgentTooOld: { blocks: true, says: 'an agent that is too old', step: 'upgrade the agent of that machine' },
+  Preflight: {
+    blocks: true,
+    says: 'a failed check before the start',
+    step: 'run `longshore agent check` on that machine',
+  },
+  SuspectHost: {
+    blocks: true,
+    says: 'starts of several deployments that failed there, or several broken GPUs',
+    step: "look at that machine (`nvidia-smi`, its kernel log) and at its agent's log, then uncordon it",
+  },
+  Unauthorized: {
+    blocks: false,
+    says: 'an identity that two agents use by turns',
+    step: 'its state directory was copied, or its credential stolen: delete the machine, and join its host anew',
+  },
+  GpuDegraded: { blocks: false, says: 'a GPU that is not healthy', step: 'look at `nvidia-smi` on that machine' },
+  StuckContainer: {
+    blocks: false,
+    says: 'a container that does not die',
+    step: 'look at its processes there; a process in uninterruptible sleep needs its disk or driver back, or a reboot',
+  },
+  LogBackpressure: {
+    blocks: false,
+    says: 'more log lines than can be sent',
+    step: 'write less, or look at the database',
+  },
+  LocalVolumesDown: {
+    blocks: false,
+    says: 'a disk with local volumes that does not answer',
+    step: 'look at the disk below its data directory; containers that mount a volume of that machine wait for it',
+  },
+  SharedVolumesDown: {
+    blocks: false,
+    says: 'shared volumes that do not answer',
+    step: 'look at what is mounted at LONGSHORE_SHARED_VOLUMES_DIR there; containers that mount a shared volume go to other machines',
+  },
+  NfsVolumesDown: {
+    blocks: false,
+    says: 'nfs volumes that do not answer',
+    step: 'look at the server of LONGSHORE_NFS_VOLUMES and at the way to it; containers that mount an nfs volume go to other machines',
+  },
+  EmptySnapshotRefused: {
+    blocks: false,
+    says: 'an order to stop everything that was not confirmed',
+    step: "look at the scheduler's log",
+  },
+} as const satisfies Record<string, Condition>;
+
+export type ConditionName = keyof typeof CONDITIONS;
+export const CONDITION_NAMES = Object.keys(CONDITIONS) as readonly ConditionName[];
+
+/** A name that a newer agent says is shown, and blocks nothing. */
+export const conditionOf = (name: string): Condition | undefined =>
+  Object.hasOwn(CONDITIONS, name) ? CONDITIONS[name as ConditionName] : undefined;

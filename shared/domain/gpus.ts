@@ -1,0 +1,94 @@
+/** GPU models the interface knows, in its spelling; names are compared without regard to case. */
+export const GPU_MODELS = [
+  'A10',
+  'A10G',
+  'A16',
+  'A30',
+  'A40',
+  'A100',
+  'A100-40',
+  'A100-80',
+  'A4000',
+  'A5000',
+  'A6000',
+  'L4',
+  'L40',
+  'L40S',
+  'T4',
+  'V100',
+  'V100-32',
+  'H100',
+  'H200',
+  'GH200',
+  'B200',
+  'B300',
+  'GAUDI2',
+  'RTX4000Ada',
+  'RTX4090',
+  'RTX5090',
+  'RTX6000',
+  'RTX6000Ada',
+  'RTXPro6000',
+] as const;
+export const ANY_GPU = 'any';
+
+/** How a device is: only a healthy one is leased to anybody. */
+export const GPU_STATES = ['healthy', 'suspect', 'unhealthy', 'lost', 'quarantined'] as const;
+export type GpuState = (typeof GPU_STATES)[number];
+
+const BY_LOWER: ReadonlyMap<string, string> = new Map(
+  [...GPU_MODELS, ANY_GPU].map((name) => [name.toLowerCase(), name]),
+);
+
+/** The interface's spelling of a model's name; undefined: it knows none such. */
+export const knownGpu = (name: string): string | undefined => BY_LOWER.get(name.toLowerCase());
+
+/** From the driver's names to the interface's: the first that fits. A profile of a virtual GPU (`A10-24Q`) is no whole device. */
+const NAMES: readonly (readonly [RegExp, string])[] = [
+  [/^GH200\b/, 'GH200'],
+  [/^(B300|B200|H200|H100)\b/, '$1'],
+  [/^RTX PRO 6000\b/i, 'RTXPro6000'],
+  [/^RTX 6000 Ada\b/i, 'RTX6000Ada'],
+  [/^RTX 4000 (?:SFF )?Ada\b/i, 'RTX4000Ada'],
+  [/^(?:Quadro )?RTX 6000(?:\/8000)?$/i, 'RTX6000'],
+  [/^RTX (4090|5090)$/, 'RTX$1'],
+  [/^RTX (A4000|A5000|A6000)$/, '$1'],
+  [/^(A10G|A10|A16|A30|A40|L40S|L40|L4|T4)(?![\w]|-\d+[A-CQ])/, '$1'],
+];
+
+/**
+ * The model of a device as people ask for it: `H100` of `NVIDIA H100 80GB HBM3`, `A100-80` of `NVIDIA A100-SXM4-80GB`. A name that the interface does not know is shortened, without spaces.
+ * What it gives, it leaves as it is.
+ * @param memoryMib - tells sizes apart where the name does not
+ */
+export function gpuModelOf(name: string, memoryMib = 0): string {
+  const plain = name
+    .replace(/^NVIDIA\s+/i, '')
+    .replace(/^(?:GeForce|Tesla|GRID)\s+/i, '')
+    .trim();
+  const known = knownGpu(plain);
+  if (known !== undefined && known !== ANY_GPU) return known;
+  const gib = Number(/\b(\d+)\s?GB\b/i.exec(plain)?.[1] ?? Math.round(memoryMib / 1024));
+  if (/^A100\b(?!-\d+[A-CQ])/.test(plain)) return gib === 0 ? 'A100' : gib > 60 ? 'A100-80' : 'A100-40';
+  if (/^V100S?\b(?!-\d+[A-CQ])/.test(plain)) return gib > 24 ? 'V100-32' : 'V100';
+  for (const [pattern, model] of NAMES) {
+    const match = pattern.exec(plain);
+    if (match !== null) return model.replace('$1', match[1] ?? '');
+  }
+  return plain
+    .replace(/[^A-Za-z0-9.]+/g, '-')
+    .replace(/^-+|-+$/g, '')
+    .slice(0, 64);
+}
+
+/**
+ * Does a device of that model serve who asks for one of these? `any` is every model; a name without its size is every size (`A100` is an `A100-80`, too).
+ */
+export function gpuMatches(model: string, wanted: readonly string[]): boolean {
+  const have = model.toLowerCase();
+  return wanted.some((want) => {
+    const asked = want.toLowerCase();
+    if (asked === ANY_GPU || asked === have) return true;
+    return have.startsWith(`${asked}-`) && /^\d+$/.test(have.slice(asked.length + 1));
+  });
+}

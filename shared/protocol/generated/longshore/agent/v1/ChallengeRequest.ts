@@ -1,0 +1,10 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface ChallengeRequest {
+  'machineId'?: (string);
+}
+
+export interface ChallengeRequest__Output {
+  'machineId': (string);
+}

@@ -1,0 +1,10 @@
+// Original file: shared/protocol/agent.proto
+
+
+export interface ChallengeResponse {
+  'challenge'?: (string);
+}
+
+export interface ChallengeResponse__Output {
+  'challenge': (string);
+}

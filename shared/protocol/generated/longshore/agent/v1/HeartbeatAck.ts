@@ -1,0 +1,13 @@
+// Original file: shared/protocol/agent.proto
+
+import type { Long } from '@grpc/proto-loader';
+
+export interface HeartbeatAck {
+  'sentAtMs'?: (number | string | Long);
+  'serverTimeMs'?: (number | string | Long);
+}
+
+export interface HeartbeatAck__Output {
+  'sentAtMs': (number);
+  'serverTimeMs': (number);
+}

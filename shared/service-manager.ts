@@ -1,0 +1,125 @@
+/**
+ * What systemd is told of a daemon: ready, a line of status, that it lives, that it stops. Node has no datagram sockets of the unix kind, so each message is a
+ * short `systemd-notify`. Without systemd nothing is said and nothing runs. Must stay true: a daemon that stands still says nothing, whatever its timers do.
+ */
+import { execa } from 'execa';
+import type { Log } from './log.ts';
+import { messageOf } from './errors.ts';
+
+/** A sign of life at least so often, and three within the limit of the unit. */
+const LONGEST_PING_MS = 20_000;
+/** An event loop that stood still for so long since the last sign of life gives none. */
+const LAG_LIMIT_MS = 5_000;
+const LAG_LOOK_MS = 500;
+const NOTIFY_DEADLINE_MS = 10_000;
+/** A status longer than this is for the log. */
+const STATUS_CHARACTERS = 200;
+
+export interface ServiceManager {
+  /** Start-up is over. Said once; more calls change the status only. */
+  ready(status: string): void;
+  status(text: string): void;
+  /** Signs of life from now on, as long as the event loop turns and `progresses` says so. */
+  watch(progresses: () => boolean): void;
+  /** Resolves when systemd knows; the signs of life end. */
+  stopping(): Promise<void>;
+}
+
+/**
+ * Takes systemd's variables out of the environment, so that no child of ours speaks for us.
+ * @param env - the process's own, changed
+ */
+export function takeServiceManager(env: Record<string, string | undefined>, log: () => Log): ServiceManager {
+  const { NOTIFY_SOCKET: socket, WATCHDOG_USEC: limit, WATCHDOG_PID: pid } = env;
+  for (const name of ['NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID']) delete env[name];
+  if (socket === undefined || socket === '') return NO_SERVICE_MANAGER;
+  const isOurs = pid === undefined || Number(pid) === process.pid;
+  return new Systemd(socket, isOurs ? Number(limit ?? 0) / 1000 : 0, log);
+}
+
+/** Where nobody listens. */
+export const NO_SERVICE_MANAGER: ServiceManager = {
+  ready: () => undefined,
+  status: () => undefined,
+  watch: () => undefined,
+  stopping: () => Promise.resolve(),
+};
+
+class Systemd implements ServiceManager {
+  readonly #socket: string;
+  readonly #limitMs: number;
+  readonly #log: () => Log;
+  #isReady = false;
+  #last: Promise<void> = Promise.resolve();
+  #timers: NodeJS.Timeout[] = [];
+  #status = '';
+  #complained = false;
+
+  constructor(socket: string, limitMs: number, log: () => Log) {
+    this.#socket = socket;
+    this.#limitMs = limitMs;
+    this.#log = log;
+  }
+
+  ready(status: string): void {
+    if (this.#isReady) return this.status(status);
+    this.#isReady = true;
+    this.#status = status;
+    void this.#say('READY=1', statusLine(status));
+  }
+
+  status(text: string): void {
+    if (text === this.#status) return;
+    this.#status = text;
+    void this.#say(statusLine(text));
+  }
+
+  watch(progresses: () => boolean): void {
+    if (this.#limitMs <= 0 || this.#timers.length > 0) return;
+    let looked = performance.now();
+    let worstLagMs = 0;
+    const look = setInterval(() => {
+      const now = performance.now();
+      worstLagMs = Math.max(worstLagMs, now - looked - LAG_LOOK_MS);
+      looked = now;
+    }, LAG_LOOK_MS);
+    const ping = setInterval(
+      () => {
+        const lagMs = worstLagMs;
+        worstLagMs = 0;
+        if (lagMs >= LAG_LIMIT_MS) this.#log().warn({ lagMs }, 'no sign of life: the event loop stood still');
+        else if (!progresses()) this.#log().warn('no sign of life: the main loop does not get on');
+        else void this.#say('WATCHDOG=1');
+      },
+      Math.min(LONGEST_PING_MS, this.#limitMs / 3),
+    );
+    this.#timers = [look, ping];
+    for (const timer of this.#timers) timer.unref();
+  }
+
+  stopping(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer);
+    return this.#say('STOPPING=1', statusLine('stopping'));
+  }
+
+  /** One after another: what is said last holds. */
+  #say(...states: readonly string[]): Promise<void> {
+    this.#last = this.#last.then(async () => {
+      const said = await execa('systemd-notify', [...states], {
+        env: { NOTIFY_SOCKET: this.#socket },
+        reject: false,
+        timeout: NOTIFY_DEADLINE_MS,
+        stdin: 'ignore',
+      });
+      if (!said.failed || this.#complained) return;
+      this.#complained = true;
+      this.#log().warn(
+        { why: messageOf(said.cause ?? said.message) },
+        'systemd-notify failed: systemd hears nothing of this service',
+      );
+    });
+    return this.#last;
+  }
+}
+
+const statusLine = (text: string): string => `STATUS=${text.replaceAll(/\s+/g, ' ').slice(0, STATUS_CHARACTERS)}`;

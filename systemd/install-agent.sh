@@ -1,0 +1,276 @@
+#!/bin/sh
+# Installs, upgrades, rolls back or removes the Longshore agent of this machine. Served by a scheduler at /install/agent, which fills in what it gives out;
+# installed as `longshore-agent`. There is no secret in it: a join token comes by standard input or by a file, never as an argument.
+set -eu
+
+RELEASE_VERSION=''
+RELEASE_FILE=''
+RELEASE_SHA256=''
+
+ROOT=/opt/longshore
+CONFIG=/etc/longshore-agent
+STATE=/var/lib/longshore-agent
+UNITS=/etc/systemd/system
+AGENT=longshore-agent.service
+DRAIN=longshore-agent-drain.service
+WAIT_SECONDS=90
+
+usage() {
+  cat <<'TEXT'
+longshore-agent: the Longshore agent of this machine, as a systemd service
+
+  install [--from URL --scheduler HOST:PORT] [--archive FILE]
+                 install, install again or upgrade; containers go on. A join token is read from standard input, or from the
+                 file that LONGSHORE_JOIN_TOKEN_FILE names. --archive takes a release from a file instead of the scheduler
+  rollback       go back to the release before; containers go on
+  uninstall [--purge]
+                 let running work end, then remove the agent; --purge removes its settings, its identity and local volumes, too
+  status         what is installed, and how it is
+TEXT
+}
+
+say() { printf '%s\n' "$*"; }
+fail() {
+  printf 'longshore-agent: %s\n' "$*" >&2
+  exit 1
+}
+
+main() {
+  command=install
+  case "${1:-}" in
+    install | rollback | uninstall | status) command=$1; shift ;;
+    -h | --help | help) usage; exit 0 ;;
+  esac
+  from='' scheduler='' archive='' purge=''
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --from | --scheduler | --archive)
+        [ $# -ge 2 ] || fail "$1 needs a value"
+        case "$1" in --from) from=$2 ;; --scheduler) scheduler=$2 ;; --archive) archive=$2 ;; esac
+        shift 2 ;;
+      --purge) purge=yes; shift ;;
+      lsj1.*) fail 'a join token is no argument: every user could read it in the list of processes. Give it on standard input' ;;
+      *) usage >&2; fail "there is no option $1" ;;
+    esac
+  done
+  [ "$(id -u)" = 0 ] || fail 'run it as root (sudo)'
+  [ -d /run/systemd/system ] || fail 'this machine does not run systemd; run `longshore agent` under its own service manager'
+  mkdir -p "$ROOT"
+  if command -v flock >/dev/null; then
+    exec 9>"$ROOT/.lock"
+    flock -n 9 || fail 'another installation is under way'
+  fi
+  "do_$command"
+}
+
+do_install() {
+  check_machine
+  read_token
+  previous=$(readlink "$ROOT/current" 2>/dev/null || true)
+  fetch_release
+  write_settings
+  switch_to "$release"
+  if start_agent; then
+    forget_token
+    remember_previous "$previous" "$release"
+    remove_old
+    mkdir -p /usr/local/bin /usr/local/sbin
+    ln -sfn "$ROOT/current/bin/longshore" /usr/local/bin/longshore
+    ln -sfn "$ROOT/current/systemd/install-agent.sh" /usr/local/sbin/longshore-agent
+    say "longshore-agent $(version_of "$release"): $(status_text)"
+    return
+  fi
+  journal_tail
+  if [ -n "$previous" ] && [ "$previous" != "$release" ]; then
+    say "the new release does not start; going back to $(version_of "$previous")" >&2
+    switch_to "$previous"
+    start_agent || fail 'and neither does the one before: see `journalctl -u longshore-agent`'
+    fail 'not upgraded: the release before runs again'
+  fi
+  if systemctl -q is-active "$AGENT"; then
+    fail "the agent runs and goes on trying to join ($(status_text)); once it has, remove $CONFIG/join-token"
+  fi
+  forget_token
+  fail 'the agent does not run: the lines above say why'
+}
+
+do_rollback() {
+  previous=$(readlink "$ROOT/previous" 2>/dev/null || true)
+  [ -n "$previous" ] && [ -d "$ROOT/$previous" ] || fail 'there is no release before this one'
+  now=$(readlink "$ROOT/current")
+  switch_to "$previous"
+  start_agent || { journal_tail; fail 'the release before does not start; `longshore-agent rollback` goes forward again'; }
+  remember_previous "$now" "$previous"
+  say "longshore-agent $(version_of "$previous"): $(status_text)"
+}
+
+do_uninstall() {
+  if systemctl -q is-active "$AGENT"; then
+    say 'letting running work end (its time: LONGSHORE_SHUTDOWN_DRAIN_SECONDS) ...'
+    systemctl stop "$DRAIN" 2>/dev/null || true
+    LONGSHORE_DATA_DIR=$STATE "$ROOT/current/bin/node" "$ROOT/current/lib/agent.mjs" end-containers || say 'containers did not all stop' >&2
+  fi
+  systemctl disable --now -q "$DRAIN" "$AGENT" 2>/dev/null || true
+  rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" /usr/local/sbin/longshore-agent
+  [ "$(readlink /usr/local/bin/longshore 2>/dev/null)" != "$ROOT/current/bin/longshore" ] || rm -f /usr/local/bin/longshore
+  reload_units
+  if ! systemctl -q is-enabled longshore-scheduler.service 2>/dev/null; then rm -rf "$ROOT"; fi
+  forget_token
+  if [ -n "$purge" ]; then
+    rm -rf "$CONFIG"
+    # Nothing of what may be mounted in it, and the directory itself may be a mount.
+    find "$STATE" -xdev -mindepth 1 -delete && { rmdir "$STATE" 2>/dev/null || true; }
+    say 'removed, with its settings, its identity and local volumes'
+  else
+    say "removed; $CONFIG and $STATE (identity, local volumes) are left: --purge removes them"
+  fi
+  say 'In the installation: `longshore machine delete <id>`'
+}
+
+do_status() {
+  release=$(readlink "$ROOT/current" 2>/dev/null) || fail 'not installed'
+  say "release $(version_of "$release"), before it $(version_of "$(readlink "$ROOT/previous" 2>/dev/null || echo none)")"
+  say "$(systemctl show -p ActiveState --value "$AGENT"): $(status_text)"
+}
+
+check_machine() {
+  [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "there is no release for $(uname -s) on $(uname -m), only for Linux on x86_64"
+  for program in tar gzip sha256sum systemd-notify; do
+    command -v "$program" >/dev/null || fail "$program is missing: install it first"
+  done
+  [ -S /var/run/docker.sock ] || grep -qs '^DOCKER_HOST=' "$CONFIG/agent.env" ||
+    say 'no Docker Engine answers at /var/run/docker.sock yet: the agent waits for one' >&2
+}
+
+# Nobody has to type it: a terminal means that there is none.
+read_token() {
+  token=''
+  if [ -n "${LONGSHORE_JOIN_TOKEN_FILE:-}" ]; then token=$(cat "$LONGSHORE_JOIN_TOKEN_FILE")
+  elif [ ! -t 0 ]; then token=$(head -c 1024 | head -n 1); fi
+  case "$token" in
+    '') ;;
+    lsj1.*.*) ;;
+    *) fail 'standard input holds no join token: it begins with lsj1.' ;;
+  esac
+}
+
+fetch_release() {
+  mkdir -p "$ROOT/releases"
+  if [ -n "$archive" ]; then
+    RELEASE_SHA256=$(sha256sum "$archive" | cut -c1-64)
+    RELEASE_VERSION=$(basename "$archive" .tar.gz)
+  fi
+  if [ -z "$RELEASE_SHA256" ]; then
+    # The script of an installed release: there is nothing to fetch, and what runs is installed again.
+    release=$previous
+    [ -n "$release" ] || fail 'name a release with --archive, or take this script from a scheduler: curl .../install/agent'
+    return
+  fi
+  release="releases/$RELEASE_VERSION-$(printf %s "$RELEASE_SHA256" | cut -c1-12)"
+  [ ! -x "$ROOT/$release/bin/node" ] || return 0
+  work=$(mktemp -d "$ROOT/releases/.new-XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  trap 'exit 130' INT TERM HUP
+  if [ -z "$archive" ]; then
+    [ -n "$from" ] || fail '--from needs the URL of the scheduler'
+    archive="$work/release.tar.gz"
+    download "$from/install/releases/$RELEASE_FILE" "$archive"
+  fi
+  echo "$RELEASE_SHA256  $archive" | sha256sum -c --status - || fail "what came as $RELEASE_FILE is not what was promised (sha256 $RELEASE_SHA256)"
+  mkdir "$work/release"
+  tar -xzf "$archive" -C "$work/release" --strip-components=1 --no-same-owner
+  chmod 755 "$work/release"
+  rm -rf "${ROOT:?}/$release"
+  mv "$work/release" "$ROOT/$release"
+}
+
+download() {
+  if command -v curl >/dev/null; then curl -fsSL --connect-timeout 10 --retry 3 -o "$2" "$1"
+  elif command -v wget >/dev/null; then wget -q --timeout=30 --tries=3 -O "$2" "$1"
+  else fail 'neither curl nor wget is installed'; fi || fail "$1 could not be fetched"
+}
+
+write_settings() {
+  mkdir -p "$CONFIG"
+  chmod 755 "$CONFIG"
+  [ -f "$CONFIG/agent.env" ] || install -m 600 "$ROOT/$release/systemd/agent.env" "$CONFIG/agent.env"
+  if [ -n "$scheduler" ]; then
+    case "$scheduler" in *[!A-Za-z0-9.:_\[\]-]*) fail '--scheduler must be host:port' ;; esac
+    sed "s|^#\{0,1\}LONGSHORE_SCHEDULER_ADDRESS=.*|LONGSHORE_SCHEDULER_ADDRESS=$scheduler|" "$CONFIG/agent.env" >"$CONFIG/agent.env.new"
+    chmod 600 "$CONFIG/agent.env.new"
+    grep -q '^LONGSHORE_SCHEDULER_ADDRESS=' "$CONFIG/agent.env.new" || echo "LONGSHORE_SCHEDULER_ADDRESS=$scheduler" >>"$CONFIG/agent.env.new"
+    mv "$CONFIG/agent.env.new" "$CONFIG/agent.env"
+  fi
+  grep -q '^LONGSHORE_SCHEDULER_ADDRESS=.' "$CONFIG/agent.env" || fail '--scheduler must say where the scheduler listens for agents, host:1995'
+  if [ -n "$token" ]; then
+    (umask 077 && printf '%s\n' "$token" >"$CONFIG/join-token")
+  fi
+}
+
+# The token works once; what is left of it is of no use to anybody.
+forget_token() { rm -f "$CONFIG/join-token"; }
+
+# Units name /opt/longshore/current: what that is changes in one step.
+switch_to() {
+  for unit in "$AGENT" "$DRAIN"; do
+    cmp -s "$ROOT/$1/systemd/$unit" "$UNITS/$unit" && continue
+    install -m 644 "$ROOT/$1/systemd/$unit" "$UNITS/$unit"
+    reload=yes
+  done
+  ln -sfn "$1" "$ROOT/.current"
+  mv -T "$ROOT/.current" "$ROOT/current"
+  [ -z "${reload:-}" ] || reload_units
+  reload=''
+}
+
+# With the systemd cgroup driver and without CDI, a reload takes the GPUs away from containers that run.
+reload_units() {
+  if [ -e /dev/nvidiactl ] && pgrep -f containerd-shim >/dev/null 2>&1 && systemctl -q is-active "$AGENT"; then
+    say 'units changed, and containers may hold GPUs: run `systemctl daemon-reload` once this machine is drained' >&2
+    return
+  fi
+  systemctl daemon-reload
+}
+
+start_agent() {
+  systemctl enable -q "$AGENT" "$DRAIN"
+  systemctl reset-failed -q "$AGENT" 2>/dev/null || true
+  systemctl restart "$AGENT" || return 1
+  systemctl start "$DRAIN" || true
+  waited=0
+  while :; do
+    case "$(status_text)" in connected*) return 0 ;; esac
+    # A scheduler that is away does not undo an upgrade: the machine joined long ago.
+    [ -z "$token_needed" ] && [ "$waited" -ge 10 ] && return 0
+    systemctl -q is-failed "$AGENT" && return 1
+    [ "$waited" -lt "$WAIT_SECONDS" ] || return 1
+    waited=$((waited + 1))
+    sleep 1
+  done
+}
+
+status_text() { systemctl show -p StatusText --value "$AGENT"; }
+version_of() { basename "$1"; }
+journal_tail() { journalctl -u "$AGENT" -n 15 --no-pager -o cat >&2 2>/dev/null || true; }
+
+remember_previous() {
+  [ -n "$1" ] && [ "$1" != "$2" ] || return 0
+  ln -sfn "$1" "$ROOT/.previous"
+  mv -T "$ROOT/.previous" "$ROOT/previous"
+}
+
+# The one that runs and the one before stay.
+remove_old() {
+  kept=" $(readlink "$ROOT/current") $(readlink "$ROOT/previous" 2>/dev/null || true) "
+  for path in "$ROOT"/releases/*; do
+    case "$kept" in *" releases/$(basename "$path") "*) ;; *) rm -rf "$path" ;; esac
+  done
+}
+
+# Where the settings say that its state is.
+own_state=$(sed -n 's/^LONGSHORE_DATA_DIR=//p' "$CONFIG/agent.env" 2>/dev/null | tail -n 1)
+STATE=${own_state:-$STATE}
+token_needed=''
+[ -f "$STATE/agent/machine.json" ] || token_needed=yes
+main "$@"
+exit 0

@@ -1,0 +1,21 @@
+// Loaded before an agent (node --import): kills it with SIGKILL at one of its writes of the journal, before or after the file is in place. Which one is told over IPC:
+// {kind: 'cut', at: 3, when: 'before'}, counted from then on.
+import fs from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
+
+let cut;
+process.on('message', (message) => {
+  if (message?.kind === 'cut') cut = { ...message, left: message.at };
+});
+process.channel?.unref();
+
+const { rename } = fs;
+fs.rename = async (from, to) => {
+  if (cut === undefined || !String(to).endsWith('/journal.json')) return await rename(from, to);
+  cut.left -= 1;
+  if (cut.left > 0) return await rename(from, to);
+  if (cut.when === 'after') await rename(from, to);
+  process.kill(process.pid, 'SIGKILL');
+  return await new Promise(() => {});
+};
+syncBuiltinESMExports();

@@ -1,0 +1,38 @@
+import type { Clock } from '#shared/clock.ts';
+import { newInstanceId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Book, ContainerBook } from '../../scheduler/containers/book.ts';
+import type { SlotTable } from '../../scheduler/dispatch/slots.ts';
+import { Drains } from '../../scheduler/fleet/drains.ts';
+import type { DrainsParts } from '../../scheduler/fleet/drains.ts';
+import type { Machines } from '../../scheduler/fleet/machines.ts';
+import { Workers } from '../../scheduler/fleet/workers.ts';
+import { ALONE } from '../../scheduler/replicas/bus.ts';
+import { Loads } from '../../scheduler/replicas/loads.ts';
+import type { Db } from '../../scheduler/store/db.ts';
+
+/** Workers of a process that has no scaling loop: queues ask for nothing, unless something else is said. */
+export function aWorkers(
+  parts: {
+    readonly db: Db;
+    readonly machines: Machines;
+    readonly book: ContainerBook;
+    readonly leaderBook?: Pick<Book, 'transition'>;
+    readonly slots: SlotTable;
+    readonly clock: Clock;
+    readonly log: Log;
+    readonly fence?: () => number | undefined;
+  } & Partial<Pick<DrainsParts, 'demandOf' | 'onPicked'>>,
+): Workers {
+  const { slots, fence = () => 1 } = parts;
+  const loads = new Loads({ bus: ALONE, channel: 'decide', instance: newInstanceId(), slots, onIdle: () => undefined });
+  const drains = new Drains({
+    leaderBook: parts.book,
+    demandOf: () => Promise.resolve({ wanted: 0, minContainers: 0 }),
+    onPicked: () => undefined,
+    ...parts,
+    loads,
+    isLeader: () => fence() !== undefined,
+  });
+  return new Workers({ ...parts, drains, fence });
+}

@@ -1,0 +1,86 @@
+/**
+ * GPUs for tests, where there are none: a stand-in for NVIDIA's tool, and the hook through which an engine passes devices. Everything between the two edges is
+ * the real thing.
+ */
+import { appendFileSync, chmodSync, renameSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import type { HostOptions } from './hosts/host.ts';
+
+const STAND_IN = resolve(import.meta.dirname, 'nvidia-smi.mjs');
+const HOOK = resolve(import.meta.dirname, 'gpu-hook.mjs');
+
+/** One GPU as the tool shows it, keyed by the tool's own fields. */
+export type FakeGpu = Readonly<Record<string, unknown>> & { readonly uuid: string };
+
+export interface FakeDriver {
+  readonly gpus: readonly FakeGpu[];
+  readonly processes?: readonly { readonly gpu_uuid: string; readonly pid: number }[];
+  readonly unknownFields?: readonly string[];
+  readonly hang?: boolean;
+  readonly fail?: { readonly exitCode: number; readonly stdout?: string; readonly stderr?: string };
+  /** Asked for all, the tool fails because of the one with this bus id. */
+  readonly brokenAll?: string;
+}
+
+/** `GPU-…` with a number in it that tests can read. */
+export const gpuUuid = (index: number): string => `GPU-00000000-0000-4000-8000-${String(index).padStart(12, '0')}`;
+
+export function aGpu(index: number, facts: Readonly<Record<string, unknown>> = {}): FakeGpu {
+  const bus = (0x1b + index).toString(16).toUpperCase().padStart(2, '0');
+  return {
+    uuid: gpuUuid(index),
+    name: 'NVIDIA H100 80GB HBM3',
+    'memory.total': 81_559,
+    'memory.used': 1,
+    'utilization.gpu': 0,
+    'temperature.gpu': 31,
+    'power.draw': 68.5,
+    driver_version: '580.126.09',
+    'mig.mode.current': 'Disabled',
+    'pci.bus_id': `00000000:${bus}:00.0`,
+    gpu_recovery_action: 'None',
+    ...facts,
+  };
+}
+
+/** A driver whose answers a test changes. */
+export class FakeNvidia {
+  /** What LONGSHORE_NVIDIA_SMI is set to. */
+  readonly tool: string;
+  /** Read as /dev/kmsg is. */
+  readonly kernelLog: string;
+  readonly #world: string;
+  #sequence = 0;
+  now: FakeDriver;
+
+  constructor(directory: string, driver: FakeDriver) {
+    this.tool = join(directory, 'nvidia-smi');
+    this.kernelLog = join(directory, 'kmsg');
+    this.#world = join(directory, 'gpus.json');
+    this.now = driver;
+    this.is(driver);
+    writeFileSync(this.kernelLog, '');
+    writeFileSync(this.tool, `#!/bin/sh\nexec '${process.execPath}' '${STAND_IN}' '${this.#world}' "$@"\n`);
+    chmodSync(this.tool, 0o755);
+  }
+
+  is(changes: Partial<FakeDriver>): void {
+    this.now = { ...this.now, ...changes };
+    writeFileSync(`${this.#world}.new`, JSON.stringify(this.now));
+    renameSync(`${this.#world}.new`, this.#world);
+  }
+
+  /** The driver writes an error of that device to the kernel's log. */
+  xid(index: number, xid: number, text = 'pid=1234, name=python3'): void {
+    const id = this.now.gpus[index]?.['pci.bus_id'];
+    const bus = typeof id === 'string' ? id.toLowerCase().slice(4, -2) : '';
+    this.#sequence += 1;
+    // Long after whatever this host's uptime is.
+    appendFileSync(this.kernelLog, `4,${this.#sequence},${10 ** 17},-;NVRM: Xid (PCI:${bus}): ${xid}, ${text}\n`);
+  }
+}
+
+/** A host whose engine passes GPUs to containers: it has the driver because it finds the hook on its path when it starts. */
+export const gpuHost: HostOptions = {
+  programs: { 'nvidia-container-runtime-hook': `#!/bin/sh\nexec '${process.execPath}' '${HOOK}'\n` },
+};

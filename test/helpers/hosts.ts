@@ -1,0 +1,341 @@
+/**
+ * An installation on several simulated hosts: one scheduler as a process of its own, and on each host the agent of a release built for it, joined over TLS as a person joins it (CreateMachine, its token, its address), with the host's own engine. `test` gives
+ * three of them to a test file; what a test breaks it mends.
+ */
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import type { ContainerInfo } from 'dockerode';
+import { AGENT_NODE_OPTIONS } from '#shared/agent-process.ts';
+import type { Container as ContainerView } from '#shared/api/containers.ts';
+import type { ContainerSection, Explanation } from '#shared/api/explain.ts';
+import type { HostOptions, SimulatedHost } from './hosts/host.ts';
+import { SimulatedNetwork, whyNoHosts } from './hosts/network.ts';
+import { Daemon, Platform, ROOT, jsonOf } from './platform.ts';
+import type { AppRequest, Deployment } from './platform.ts';
+import { docker, test as base, waitFor } from './services.ts';
+import type { TestDocker } from './services.ts';
+
+export type { SimulatedHost } from './hosts/host.ts';
+export { whyNoHosts } from './hosts/network.ts';
+
+/** A worker as ListWorkers gives it; fields that tests read. */
+export interface WorkerView {
+  readonly id: string;
+  readonly machineId: string;
+  readonly status: string;
+}
+
+/** A deployment with a container on each host. */
+export interface OnEach {
+  readonly deployment: Deployment;
+  readonly containerOf: (member: Member) => Promise<string>;
+}
+
+/** A simulated host with its agent. */
+export interface Member {
+  readonly host: SimulatedHost;
+  readonly agent: Daemon;
+  /** Once it has joined. */
+  readonly machineId: () => string;
+}
+
+export interface HostsOptions {
+  readonly count?: number;
+  /** What each host is, by its place. */
+  readonly host?: (at: number) => HostOptions;
+  /** Of both daemons. */
+  readonly settings?: NodeJS.ProcessEnv;
+  /** Of the agent on that host. */
+  readonly agentSettings?: (host: SimulatedHost) => NodeJS.ProcessEnv;
+}
+
+export class HostsPlatform extends Platform {
+  readonly members: Member[] = [];
+  readonly simulated: SimulatedNetwork;
+  readonly #options: HostsOptions;
+  readonly #deployments: Deployment[] = [];
+  readonly #joinTokens = new Map<SimulatedHost, string>();
+
+  constructor(engine: TestDocker, simulated: SimulatedNetwork, options: HostsOptions = {}) {
+    super(engine, options.settings);
+    this.simulated = simulated;
+    this.#options = options;
+    this.agentAddress = `${simulated.gateway}:0`;
+  }
+
+  override async start(): Promise<void> {
+    await this.startScheduler();
+    const first = await this.scheduler.request('ensureFirstWorkspace');
+    this.token = String(first['token']);
+    this.workspaceId = String(first['workspaceId']);
+    await Promise.all(this.simulated.hosts.map((host) => this.join(host)));
+    await this.ready();
+  }
+
+  /** Admits a machine and starts the agent of that host with its token. */
+  async join(host: SimulatedHost): Promise<Member> {
+    const made = await this.gateway('/machines', { poolName: 'default' });
+    this.#joinTokens.set(host, made['agentUpstreamToken'] ?? '');
+    const member = this.#memberOn(host);
+    this.members.push(member);
+    await member.agent.start();
+    this.#joinTokens.delete(host);
+    return member;
+  }
+
+  #memberOn(host: SimulatedHost): Member {
+    const { settings, agentSettings } = this.#options;
+    const release = releaseIn(this.simulated.directory);
+    const program = [join(release, 'bin', 'node'), ...AGENT_NODE_OPTIONS, join(release, 'lib', 'agent.mjs')];
+    const env = (): NodeJS.ProcessEnv => {
+      const joinToken = this.#joinTokens.get(host);
+      return {
+        ...this.env(),
+        ...settings,
+        LONGSHORE_AGENT_METRICS_ADDRESS: '127.0.0.1:9464',
+        LONGSHORE_SCHEDULER_ADDRESS: this.agentAddress,
+        ...host.agentEnv,
+        ...agentSettings?.(host),
+        ...(joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: joinToken }),
+      };
+    };
+    const log = join(this.directory, `agent-${host.name}.log`);
+    const agent = new Daemon('agent', log, env, [...host.enter, ...program]);
+    return { host, agent, machineId: () => machineIdOn(host) ?? '' };
+  }
+
+  /** All workers, as an operator sees them. */
+  async workers(): Promise<readonly WorkerView[]> {
+    const answer = await this.gateway<{ workers: readonly WorkerView[] }>('/workers');
+    return answer.workers;
+  }
+
+  /** The worker of a member. */
+  async worker(member: Member): Promise<WorkerView | undefined> {
+    return (await this.workers()).find(({ machineId }) => machineId === member.machineId());
+  }
+
+  async statusIs(member: Member, status: string, timeoutMs = 15_000): Promise<void> {
+    let seen: WorkerView | undefined;
+    await waitFor(
+      async () => {
+        seen = await this.worker(member);
+        return seen?.status === status;
+      },
+      `the worker on ${member.host.name} is ${status}`,
+      timeoutMs,
+    ).catch((error: unknown) => {
+      throw new Error(`it is ${JSON.stringify(seen)}`, { cause: error });
+    });
+  }
+
+  /** Waits until every member takes work. */
+  async ready(timeoutMs = 30_000): Promise<void> {
+    await Promise.all(this.members.map((member) => this.statusIs(member, 'available', timeoutMs)));
+  }
+
+  /** On which member a container is. */
+  async memberOf(containerId: string): Promise<Member | undefined> {
+    for (const member of this.members) {
+      const found = await member.host.containers([`io.longshore.container=${containerId}`]).catch(() => []);
+      if (found.length > 0) return member;
+    }
+    return undefined;
+  }
+
+  /** Longshore's containers on all hosts, in any state. */
+  override async containers(deployment?: Deployment): Promise<readonly ContainerInfo[]> {
+    const label =
+      deployment === undefined ? 'io.longshore.container' : `io.longshore.deployment=${deployment.deploymentId}`;
+    return (await Promise.all(this.members.map(({ host }) => host.containers([label])))).flat();
+  }
+
+  /** Runs a shell command in a container, wherever it is; what it says on either stream. @throws when it fails */
+  async exec(containerId: string, command: string): Promise<string> {
+    const member = await this.memberOf(containerId);
+    if (member === undefined) throw new Error(`there is no container ${containerId}`);
+    const [info] = await member.host.containers([`io.longshore.container=${containerId}`]);
+    const exec = await member.host.docker
+      .getContainer(info?.Id ?? '')
+      .exec({ Cmd: ['sh', '-c', command], AttachStdout: true, AttachStderr: true, Tty: true });
+    const said = await text(await exec.start({ Tty: true }));
+    const { ExitCode } = await waitFor(
+      async () => {
+        const state = await exec.inspect();
+        return !state.Running && state;
+      },
+      `${command} ends`,
+      30_000,
+    );
+    if (ExitCode !== 0) throw new Error(`${command} in ${containerId} ended with ${ExitCode}:\n${said}`);
+    return said.trim();
+  }
+
+  /** Containers that are wanted, as ListContainers gives them. */
+  async containerViews(): Promise<readonly ContainerView[]> {
+    return (await this.gateway<{ containers: readonly ContainerView[] }>('/containers')).containers;
+  }
+
+  /** What Longshore says about a task or a container. */
+  async explain(id: string): Promise<Explanation> {
+    return jsonOf<Explanation>(await this.call(`/api/v1/explain/${this.workspaceId}/${id}`));
+  }
+
+  async containerSection(containerId: string): Promise<ContainerSection> {
+    const { container } = await this.explain(containerId);
+    if (container === null) throw new Error(`there is no container ${containerId}`);
+    return container;
+  }
+
+  /** A queue with one container on each member, which takes `slots` tasks at a time; ready. */
+  async onEach(name: string, slots = 1, fields: Readonly<Record<string, unknown>> = {}): Promise<OnEach> {
+    const { length: count } = this.members;
+    const deployment = await this.deploy({
+      app: 'counted.py',
+      handler: 'handler',
+      name,
+      stubType: 'taskqueue/deployment',
+      // More than half of what a member offers.
+      cpu: 600,
+      concurrentRequests: slots,
+      keepWarmSeconds: 600,
+      timeout: 300,
+      retries: 3,
+      autoscaler: { type: 'queue_depth', maxContainers: count, tasksPerContainer: slots },
+      ...fields,
+    });
+    const first = await Promise.all(
+      Array.from({ length: count * slots }, (_value, at) => this.put(deployment, { key: `first-${at}`, seconds: 0.5 })),
+    );
+    await Promise.all(first.map((taskId) => this.taskIs(taskId, 'COMPLETE', 60_000)));
+    const containerOf = async (member: Member): Promise<string> => {
+      const [one] = await member.host.containers([`io.longshore.deployment=${deployment.deploymentId}`]);
+      return one?.Labels['io.longshore.container'] ?? '';
+    };
+    await waitFor(
+      async () => (await Promise.all(this.members.map(containerOf))).every((id) => id !== ''),
+      `${name} has a container on each host`,
+      30_000,
+    );
+    return { deployment, containerOf };
+  }
+
+  /** Puts a task on a deployment's queue; gives its id. */
+  async put(deployment: Deployment, input: unknown): Promise<string> {
+    const answer = await this.invoke(deployment, input);
+    const { task_id: taskId } = jsonOf<{ task_id?: string }>(answer);
+    if (answer.status !== 200 || taskId === undefined) throw new Error(`not taken: ${answer.status} ${answer.text}`);
+    return taskId;
+  }
+
+  /** How often the handler of counted.py began with each key, over all containers of the deployment that are running. */
+  async runs(deployment: Deployment): Promise<ReadonlyMap<string, number>> {
+    const counts = new Map<string, number>();
+    const running = (await this.containers(deployment)).filter(({ State }) => State === 'running');
+    for (const { Labels } of running) {
+      const said = await this.exec(Labels['io.longshore.container'] ?? '', 'cd /tmp && grep -c ran ran-* /dev/null');
+      for (const [, key = '', count] of said.matchAll(/ran-(\S+):(\d+)/g))
+        counts.set(key, (counts.get(key) ?? 0) + Number(count));
+    }
+    return counts;
+  }
+
+  /** What a series of the scheduler's page has; 0 where it has none. @param labels - those that must be there */
+  async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number> {
+    const page = (await this.call('/metrics', { token: '' })).text;
+    const wanted = Object.entries(labels).map(([label, value]) => `${label}="${value}"`);
+    const lines = page.split('\n').filter((line) => line.startsWith(`${name}{`) || line.startsWith(`${name} `));
+    const found = lines.filter((line) => wanted.every((label) => line.includes(label)));
+    return found.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
+  }
+
+  /** How many machines have that health. */
+  inHealth(health: string): Promise<number> {
+    return this.metric('longshore_scheduler_machines', { health });
+  }
+
+  override async deploy(request: AppRequest): Promise<Deployment> {
+    const deployment = await super.deploy(request);
+    this.#deployments.push(deployment);
+    return deployment;
+  }
+
+  /** After a test, however it ended: cables in, engines and agents running, its deployments stopped and their containers gone. */
+  async mend(): Promise<void> {
+    for (const { host, agent } of this.members) {
+      host.thawEngine();
+      await host.heal();
+      if (!host.engineRuns) await host.startEngine();
+      if (agent.isRunning) agent.thaw();
+      else await agent.start();
+    }
+    await this.ready(60_000);
+    const deployments = this.#deployments.splice(0);
+    for (const { deploymentId } of deployments) await this.gateway(`/deployments/${deploymentId}/stop`, {});
+    for (const deployment of deployments) await this.noContainers(deployment, 60_000);
+  }
+
+  override async stop(): Promise<void> {
+    try {
+      // What they leave goes with their engines.
+      await Promise.all(this.members.splice(0).map(({ agent }) => agent.stop()));
+      await super.stop();
+    } finally {
+      await this.simulated.down();
+    }
+  }
+}
+
+/** What the agent on that host joined as. */
+export function machineIdOn(host: SimulatedHost): string | undefined {
+  const path = join(host.directory, 'data', 'agent', 'machine.json');
+  if (!existsSync(path)) return undefined;
+  return (JSON.parse(readFileSync(path, 'utf8')) as { machineId: string }).machineId;
+}
+
+// Plain JavaScript, so that its type is said where it is used.
+const RELEASES: string = join(ROOT, 'scripts', 'build', 'release.mjs');
+
+/** The release whose agent the hosts run. */
+const releaseIn = (directory: string): string => join(directory, 'release');
+
+/** Settings under which what takes minutes takes seconds, and a host holds one container of `onEach`. */
+const QUICK: HostsOptions = {
+  settings: { LONGSHORE_MACHINE_LOST_SECONDS: '8', LONGSHORE_RESTART_GRACE_SECONDS: '0' },
+  agentSettings: () => ({ LONGSHORE_AGENT_CPU: '1', LONGSHORE_AGENT_MEMORY: '2048' }),
+};
+
+/** Hosts with an installation on them, started. Its `stop` takes all of it away. */
+export async function aHostsPlatform(options: HostsOptions = {}): Promise<HostsPlatform> {
+  if (whyNoHosts !== undefined) throw new Error(whyNoHosts);
+  const engine = await docker();
+  const { writeRelease } = (await import(RELEASES)) as { writeRelease: (directory: string) => Promise<void> };
+  const network = await SimulatedNetwork.up(options.count ?? 3, engine.baseImage, options.host, (directory) =>
+    writeRelease(releaseIn(directory)),
+  );
+  const platform = new HostsPlatform(engine, network, options);
+  try {
+    await platform.start();
+  } catch (error) {
+    const logs = platform.members.map(({ agent }) => agent.log().slice(-1500)).join('\n');
+    await platform.stop().catch(() => undefined);
+    throw new Error(`the installation on simulated hosts did not start:\n${logs}`, { cause: error });
+  }
+  return platform;
+}
+
+/** `test` with an installation on simulated hosts, one for the file. */
+export const testOnHosts = (options: HostsOptions = QUICK) =>
+  base
+    .extend('installation', { scope: 'file' }, async ({}, { onCleanup }): Promise<HostsPlatform> => {
+      const installation = await aHostsPlatform(options);
+      onCleanup(() => installation.stop());
+      return installation;
+    })
+    .extend('fleet', async ({ installation }, { onCleanup }): Promise<HostsPlatform> => {
+      onCleanup(() => installation.mend());
+      return installation;
+    });

@@ -1,0 +1,71 @@
+// The stand-in for NVIDIA's tool: reads the JSON file named by its first argument, `{ gpus: [{ field: value }], processes, unknownFields, hang, fail: { exitCode, stdout, stderr } }`, and answers as the real one
+// does: unknown fields refused, `noheader` and `nounits` honoured, `[N/A]` for what is absent. Plain JavaScript, so that it starts fast.
+import { readFileSync } from 'node:fs';
+
+const [path, ...args] = process.argv.slice(2);
+const world = JSON.parse(readFileSync(path, 'utf8'));
+const KNOWN = new Set([
+  'index',
+  'uuid',
+  'name',
+  'memory.total',
+  'memory.used',
+  'utilization.gpu',
+  'temperature.gpu',
+  'power.draw',
+  'driver_version',
+  'compute_cap',
+  'mig.mode.current',
+  'pci.bus_id',
+  'gpu_recovery_action',
+]);
+const UNITS = { 'memory.total': ' MiB', 'memory.used': ' MiB', 'utilization.gpu': ' %', 'power.draw': ' W' };
+
+if (world.hang) {
+  // A grandchild, too: whoever gives up must end the whole group.
+  setInterval(() => undefined, 1000);
+} else answer();
+
+function end(exitCode, stdout, stderr = '') {
+  process.stdout.write(stdout);
+  process.stderr.write(stderr);
+  process.exitCode = exitCode;
+}
+
+function answer() {
+  if (world.fail) return end(world.fail.exitCode, world.fail.stdout ?? '', world.fail.stderr ?? '');
+  const option = (name) => args.find((one) => one.startsWith(`--${name}=`))?.slice(name.length + 3);
+  const only = option('id');
+  const all = (world.gpus ?? []).map((gpu, index) => ({ index, ...gpu }));
+  const gpus =
+    only === undefined ? all : all.filter((gpu) => [gpu.uuid, String(gpu.index), gpu['pci.bus_id']].includes(only));
+  if (only === undefined && world.brokenAll)
+    return end(255, `Unable to determine the device handle for GPU${world.brokenAll}: Unknown Error\n`);
+  if (args.includes('-L')) return end(0, gpus.map(listed).join(''));
+  const format = (option('format') ?? '').split(',');
+  if (!format.includes('csv'))
+    return end(2, "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n");
+  const apps = option('query-compute-apps')?.split(',');
+  if (apps !== undefined) {
+    const rows = (world.processes ?? []).map((one) => apps.map((field) => String(one[field] ?? '[N/A]')).join(', '));
+    return end(0, rows.map((row) => `${row}\n`).join(''));
+  }
+  const fields = option('query-gpu')?.split(',') ?? [];
+  const unknown = fields.find((field) => !KNOWN.has(field) || (world.unknownFields ?? []).includes(field));
+  if (unknown !== undefined) return end(2, `Field "${unknown}" is not a valid field to query.\n\n`);
+  if (gpus.length === 0) return end(6, 'No devices were found\n');
+  const header = format.includes('noheader') ? '' : `${fields.join(', ')}\n`;
+  const value = (gpu, field) => {
+    const found = gpu[field];
+    if (found === undefined) return '[N/A]';
+    return `${found}${format.includes('nounits') ? '' : (UNITS[field] ?? '')}`;
+  };
+  return end(0, header + gpus.map((gpu) => `${fields.map((field) => value(gpu, field)).join(', ')}\n`).join(''));
+}
+
+function listed(gpu) {
+  const slices = (gpu.slices ?? []).map(
+    (slice, index) => `  MIG ${slice.profile.padEnd(15)} Device ${String(index).padStart(2)}: (UUID: ${slice.uuid})\n`,
+  );
+  return `GPU ${gpu.index}: ${gpu.name} (UUID: ${gpu.uuid})\n${slices.join('')}`;
+}

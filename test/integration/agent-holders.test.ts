@@ -1,0 +1,156 @@
+// The containers that hold networks: made ahead, used once, and gone when nobody needs them.
+import { readFile } from 'node:fs/promises';
+import { expect } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { Holders } from '../../agent/containers/holders.ts';
+import { LABELS } from '../../agent/containers/runtime.ts';
+import type { AgentWorld } from '../helpers/agent.ts';
+import { agentWorld, zip } from '../helpers/agent.ts';
+import { anAssignment } from '../helpers/agent-assignment.ts';
+import type { TestDocker } from '../helpers/services.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+
+const withWorld = base.extend('world', async ({ docker }, { onCleanup }): Promise<AgentWorld> => {
+  const world = await agentWorld(docker.labels, { LONGSHORE_AGENT_HOLDERS: '2' });
+  onCleanup(() => world.end());
+  await world.agent.start();
+  await world.agent.connected;
+  return world;
+});
+
+const test = withWorld.extend('bare', async ({ docker }, { onCleanup }): Promise<AgentWorld> => {
+  const world = await agentWorld(docker.labels);
+  onCleanup(() => world.end());
+  await world.agent.start();
+  await world.agent.connected;
+  return world;
+});
+
+/** Ids of the holders of this test, in any state. */
+async function holders(docker: TestDocker): Promise<string[]> {
+  const label = [`${LABELS.holder}=1`, ...Object.entries(docker.labels).map(([name, value]) => `${name}=${value}`)];
+  return (await docker.client.listContainers({ all: true, filters: { label } })).map((one) => one.Id).toSorted();
+}
+
+const have = (docker: TestDocker, count: number): Promise<string[]> =>
+  waitFor(
+    async () => {
+      const ids = await holders(docker);
+      return ids.length === count ? ids : undefined;
+    },
+    `${count} holders`,
+    20_000,
+  );
+
+async function started(world: AgentWorld): Promise<ReturnType<typeof anAssignment>> {
+  const code = world.scheduler.addArchive(await zip({ 'app.py': 'def handler():\n    return 1\n' }));
+  const assignment = anAssignment({ code });
+  world.scheduler.desire([assignment], { full: false });
+  await world.scheduler.phase(assignment.containerId, 'running');
+  return assignment;
+}
+
+async function holderOf(docker: TestDocker, containerId: string): Promise<string> {
+  const { HostConfig } = await docker.client.getContainer(`c-${containerId}-1`).inspect();
+  return (HostConfig.NetworkMode ?? '').replace('container:', '');
+}
+
+test('a container joins a holder that waited, another takes its place, and both go with their container', async ({
+  world,
+  docker,
+}) => {
+  const ahead = await have(docker, 2);
+  const assignment = await started(world);
+  const used = await holderOf(docker, assignment.containerId);
+  expect(ahead).toContain(used);
+  await have(docker, 3);
+  world.scheduler.desire([{ ...assignment, stop: true, graceMs: 1000 }]);
+  await world.scheduler.phase(assignment.containerId, 'removed');
+  expect(await have(docker, 2)).not.toContain(used);
+});
+
+test('a restart keeps the holders of containers that run, and only those', async ({ world, docker }) => {
+  await have(docker, 2);
+  const assignment = await started(world);
+  const used = await holderOf(docker, assignment.containerId);
+  const before = await have(docker, 3);
+  await world.agent.stop();
+  expect(await holders(docker)).toEqual([used]);
+  // As after a crash: one that waited is still there.
+  await docker.run({
+    Image: 'longshore-holder:1',
+    Entrypoint: ['sleep', '600'],
+    Cmd: [],
+    Labels: { [LABELS.holder]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },
+  });
+  await world.restart();
+  const after = await have(docker, 3);
+  expect(after.filter((id) => before.includes(id))).toEqual([used]);
+  world.scheduler.desire([{ ...assignment, stop: true, graceMs: 1000 }]);
+  await world.scheduler.phase(assignment.containerId, 'removed');
+  expect(await have(docker, 2)).not.toContain(used);
+});
+
+test('holders that somebody removed are made anew when a container needs one', async ({ world, docker }) => {
+  for (const id of await have(docker, 2)) await docker.client.getContainer(id).remove({ force: true });
+  const assignment = await started(world);
+  expect((await world.scheduler.phase(assignment.containerId, 'running')).phase).toBe('running');
+});
+
+test('a network that somebody removed is made anew', async ({ bare: world, docker }) => {
+  await docker.client.getNetwork(world.env()['LONGSHORE_AGENT_NETWORK'] ?? '').remove();
+  await started(world);
+});
+
+test('a container whose holder ends is ended too, as lost: it has no network any more', async ({ bare, docker }) => {
+  const world = bare;
+  const assignment = await started(world);
+  await docker.client.getContainer(await holderOf(docker, assignment.containerId)).remove({ force: true });
+  const removed = await world.scheduler.phase(assignment.containerId, 'removed');
+  expect(removed.reason).toBe('lost');
+});
+
+test('a filter that cannot be set fails the start with the words of the tool, and nobody joins', async ({ docker }) => {
+  const runtime = new DockerRuntime(undefined);
+  const network = `ls-test-${docker.label.replace('.', '-')}`;
+  const made = new Holders({
+    runtime,
+    log: createLog({ name: 'test', level: 'silent' }),
+    network,
+    size: 0,
+    labels: () => docker.labels,
+    addresses: () => ({ own: [], nameServers: [] }),
+    rules: () => 'table inet longshore { chain no such thing }',
+    openAddresses: [],
+    onLost: () => undefined,
+  });
+  await made.open([]);
+  try {
+    await expect(made.take('c1', 1, [])).rejects.toThrow(/cannot prepare the container's network: .*syntax error/s);
+  } finally {
+    await made.close();
+    await runtime.removeNetwork(network);
+  }
+  expect(await holders(docker)).toEqual([]);
+});
+
+test('a network of that name that lets containers talk is refused at the start, with the cure', async ({ docker }) => {
+  const name = `ls-test-open-${docker.label.replace('.', '-')}`;
+  const network = await docker.client.createNetwork({ Name: name, Labels: docker.labels });
+  try {
+    await expect(new DockerRuntime(undefined).ensureNetwork(name)).rejects.toThrow(`docker network rm ${name}`);
+  } finally {
+    await network.remove();
+  }
+});
+
+test('the image and the set-up that builds it are of one version', async () => {
+  const [agent, setup] = await Promise.all(
+    ['../../agent/containers/holder-image.ts', '../../scripts/setup/holder-image.mjs'].map((path) =>
+      readFile(new URL(path, import.meta.url), 'utf8'),
+    ),
+  );
+  const version = /HOLDER_IMAGE = '(.*)'/;
+  expect(version.exec(agent ?? '')?.[1]).toBe(version.exec(setup ?? '')?.[1]);
+});

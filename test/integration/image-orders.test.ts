@@ -1,0 +1,82 @@
+/** Images across the fleet, over the real link and a real Redis: places among those who pull, and who is given credentials. */
+import { randomUUID } from 'node:crypto';
+import { expect } from 'vitest';
+import type { MachineId } from '#shared/domain/ids.ts';
+import { PullPlaces } from '#scheduler/images/places.ts';
+import { parseDockerConfig } from '#scheduler/images/credentials.ts';
+import { waitFor } from '../helpers/services.ts';
+import { test } from './fleet-fixture.ts';
+import { aTarget } from './tasks-fixture.ts';
+
+test('so many machines pull one image at once; a place is given back, or runs out', async ({ fleet }) => {
+  const { client, keys } = fleet.process;
+  const places = new PullPlaces(client, keys);
+  const image = randomUUID();
+  const take = (machine: string, holdMs = 60_000): Promise<boolean> =>
+    places.take(image, machine as MachineId, 2, holdMs);
+  expect([await take('a'), await take('b', 300), await take('c')]).toEqual([true, true, false]);
+  // Who has one keeps it by asking again.
+  expect(await take('a')).toBe(true);
+  await places.give(image, 'a' as MachineId);
+  expect([await take('c'), await take('a')]).toEqual([true, false]);
+  await waitFor(() => take('a'), 'the place that was not renewed is free');
+  // Another image has places of its own.
+  expect(await places.take(randomUUID(), 'd' as MachineId, 2, 60_000)).toBe(true);
+});
+
+test('credentials go to a machine that has a container of the image, and to no other', async ({ fleet, agents }) => {
+  const [one, other] = [await agents.joined(), await agents.joined()];
+  await Promise.all([one.connect(), other.connect()]);
+  const image = 'registry.test/app:1';
+  fleet.registryAuth = { serverAddress: 'registry.test', username: 'u', password: 'p', identityToken: '' };
+  expect(await one.pullImage(image)).toMatchObject({ waitMs: 0, auth: null });
+  await fleet.assigned(await fleet.target({ config: { ...aTarget().config, imageId: image } }), one.machineId);
+  expect(await one.pullImage(image)).toMatchObject({ waitMs: 0, auth: { username: 'u', password: 'p' } });
+  expect(await other.pullImage(image)).toMatchObject({ auth: null });
+  expect(await one.pullImage('registry.test/other:1')).toMatchObject({ auth: null });
+  other.credential = 'nothing';
+  await expect(other.pullImage(image)).rejects.toMatchObject({ code: 16 });
+});
+
+test('a machine of a workspace’s own pool is not given the operator’s credentials', async ({ fleet, agents }) => {
+  const target = await fleet.target({ config: { ...aTarget().config, imageId: 'registry.test/app:1' } });
+  const own = await agents.joined({ workspaceId: target.workspaceId });
+  await own.connect();
+  fleet.registryAuth = { serverAddress: 'registry.test', username: 'u', password: 'p', identityToken: '' };
+  await fleet.assigned(target, own.machineId);
+  expect(await own.pullImage('registry.test/app:1')).toMatchObject({ waitMs: 0, auth: null });
+});
+
+test('the ninth machine waits until one of the eight has the image', async ({ fleet, agents }) => {
+  const machines = [];
+  for (let at = 0; at < 9; at += 1) {
+    const agent = await agents.joined();
+    await agent.connect();
+    machines.push(agent);
+  }
+  const image = `registry.test/${randomUUID()}:1`;
+  const waits = await Promise.all(machines.map(async (agent) => (await agent.pullImage(image)).waitMs > 0));
+  expect(waits.filter(Boolean)).toHaveLength(1);
+  const last = machines[waits.indexOf(true)];
+  const first = machines[waits.indexOf(false)];
+  await first?.pullImage(image, true);
+  expect((await last?.pullImage(image))?.waitMs).toBe(0);
+  expect(fleet.machines.get(last?.machineId ?? ('' as MachineId))).toBeDefined();
+});
+
+test('the file of Docker’s client is understood, whichever way it says it', () => {
+  const auth = Buffer.from('user:pass:word').toString('base64');
+  const config = {
+    auths: {
+      'https://index.docker.io/v1/': { auth },
+      'ghcr.io': { username: 'a', password: 'b' },
+      'registry.test:5000': { identitytoken: 't' },
+      odd: 'no object',
+    },
+  };
+  const found = parseDockerConfig(JSON.stringify(config));
+  expect(found.get('docker.io')).toMatchObject({ username: 'user', password: 'pass:word' });
+  expect(found.get('ghcr.io')).toMatchObject({ username: 'a', password: 'b' });
+  expect(found.get('registry.test:5000')).toMatchObject({ identityToken: 't', username: '' });
+  expect([found.size, parseDockerConfig('{}').size]).toEqual([3, 0]);
+});

@@ -1,0 +1,307 @@
+/** The image pull corpus: a real engine against registries, real and broken. Engines of their own, because the shared one repeats each broken download for a minute. */
+import { afterAll, beforeAll, beforeEach, describe, expect } from 'vitest';
+import type { Log } from '#shared/log.ts';
+import { pinnedTo } from '#shared/domain/image-reference.ts';
+import { DockerRuntime } from '../../agent/containers/docker.ts';
+import type { RegistryAuth } from '../../agent/containers/runtime.ts';
+import type { PullPermit, PullSettings } from '../../agent/images/images.ts';
+import { Images, PULL_SETTINGS } from '../../agent/images/images.ts';
+import { whyNoHosts } from '../helpers/hosts.ts';
+import type { SimulatedHost } from '../helpers/hosts/host.ts';
+import { SimulatedNetwork } from '../helpers/hosts/network.ts';
+import type { Fault } from '../helpers/registry.ts';
+import { FakeRegistry, realRegistry, REGISTRY_PASSWORD, REGISTRY_USER } from '../helpers/registry.ts';
+import { tempDirectory, test, waitFor } from '../helpers/services.ts';
+import { runProgram } from '../helpers/programs.ts';
+
+const quiet = { info: () => undefined, warn: () => undefined, error: () => undefined } as unknown as Log;
+const FAST: Partial<PullSettings> = { baseMs: 20, capMs: 100, silenceMs: 3000 };
+
+let network: SimulatedNetwork;
+let host: SimulatedHost;
+let runtime: DockerRuntime;
+const registry = new FakeRegistry();
+
+beforeAll(async () => {
+  if (whyNoHosts !== undefined) return;
+  network = await SimulatedNetwork.up(1, undefined, () => ({
+    engine: { 'insecure-registries': ['198.18.0.0/15'], 'max-download-attempts': 1 },
+  }));
+  [host] = network.hosts as [SimulatedHost];
+  runtime = new DockerRuntime(`unix://${host.socket}`);
+  await registry.start(network.gateway);
+});
+afterAll(async () => {
+  registry.stop();
+  await (network as SimulatedNetwork | undefined)?.down();
+});
+beforeEach(() => {
+  registry.fault = () => false;
+  registry.credentials = '';
+  registry.asked.length = 0;
+});
+
+interface Seen {
+  readonly images: Images;
+  readonly results: string[];
+  readonly permits: string[];
+}
+
+function images(settings: Partial<PullSettings> = {}, permit?: (reference: string) => Promise<PullPermit>): Seen {
+  const results: string[] = [];
+  const permits: string[] = [];
+  const made = new Images({
+    runtime,
+    permit: permit ?? (() => Promise.resolve({ waitMs: 0, auth: undefined })),
+    release: (reference) => void permits.push(`done ${reference}`),
+    makeRoom: () => Promise.resolve(false),
+    onFull: () => results.push('full'),
+    onUsed: () => undefined,
+    onPulled: () => Promise.resolve(),
+    metrics: {
+      pullEnded: (result) => void results.push(result),
+      pullBytes: () => undefined,
+      pullsActive: () => undefined,
+    },
+    log: quiet,
+    settings: { ...PULL_SETTINGS, ...FAST, ...settings },
+  });
+  return { images: made, results, permits };
+}
+
+const status =
+  (code: number, body: unknown = {}): Fault =>
+  ({ kind, response }) => {
+    if (kind === 'ping') return false;
+    response.writeHead(code, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+    return true;
+  };
+const onBlob =
+  (act: (bytes: Buffer, response: Parameters<Fault>[0]['response']) => void): Fault =>
+  ({ kind, bytes, response }) => {
+    if (kind !== 'blob') return false;
+    act(bytes, response);
+    return true;
+  };
+const changed = (bytes: Buffer): Buffer => {
+  const copy = Buffer.from(bytes);
+  copy.writeUInt8(copy.readUInt8(copy.length - 5) ^ 1, copy.length - 5);
+  return copy;
+};
+
+/** What the registry does, what it is called, and how often it is tried. */
+const CORPUS: readonly (readonly [string, Fault, string, number])[] = [
+  ['no such tag', status(404, { errors: [{ code: 'MANIFEST_UNKNOWN', message: 'manifest unknown' }] }), 'not_found', 1],
+  ['no right to it', status(401, { errors: [{ code: 'UNAUTHORIZED', message: 'no' }] }), 'unauthorized', 1],
+  ['a right it does not give', status(403, { errors: [{ code: 'DENIED', message: 'no' }] }), 'unauthorized', 1],
+  [
+    'a manifest that is none',
+    ({ kind, response }) => {
+      if (kind !== 'manifest') return false;
+      const type = 'application/vnd.docker.distribution.manifest.v2+json';
+      response.writeHead(200, { 'content-type': type }).end('{"schemaVersion":2,"layers":');
+      return true;
+    },
+    'bad_manifest',
+    1,
+  ],
+  ['429', status(429, { errors: [{ code: 'TOOMANYREQUESTS', message: 'slow down' }] }), 'busy', 3],
+  ['500 as a page', status(500, '<html>'), 'busy', 3],
+  ['503', status(503, { errors: [] }), 'busy', 3],
+  [
+    'a truncated layer',
+    onBlob((bytes, response) => {
+      response.writeHead(200, { 'content-length': bytes.length });
+      response.write(bytes.subarray(0, bytes.length / 2), () => response.destroy());
+    }),
+    'busy',
+    3,
+  ],
+  [
+    'a layer that ends early and clean',
+    onBlob((bytes, response) => {
+      const half = bytes.subarray(0, Math.floor(bytes.length / 2));
+      response.writeHead(200, { 'content-length': half.length }).end(half);
+    }),
+    '(corrupt|busy|bad_manifest)',
+    -1,
+  ],
+  [
+    'a layer of another digest',
+    onBlob((bytes, response) => response.writeHead(200, { 'content-length': bytes.length }).end(changed(bytes))),
+    'corrupt',
+    3,
+  ],
+  ['silence', ({ kind }) => kind === 'manifest', 'busy', 3],
+];
+
+describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
+  describe('Pull 429, 5xx, truncated, error line', () => {
+    test.for(CORPUS)('%s is never success, and fails by its name', async ([name, fault, failure, tries]) => {
+      const { reference } = registry.add(`corpus/${name.replaceAll(/[^a-z0-9]/g, '')}x`);
+      registry.fault = fault;
+      const { images: own, results, permits } = images({ tries: 3, silenceMs: 500 });
+      await expect(own.ensure(reference, () => undefined)).rejects.toMatchObject({
+        code: 'image_error',
+        message: expect.stringMatching(new RegExp(`^cannot pull image ${reference}: .*\\(${failure}\\); `)) as string,
+      });
+      if (tries > 0) expect(results).toHaveLength(tries);
+      // Each try gives its place back.
+      expect(permits).toHaveLength(results.length);
+      expect(await runtime.image(reference)).toBeUndefined();
+    });
+
+    test('a pull by digest of which the registry has other bytes fails', async () => {
+      const [wanted, other] = [registry.add('swap/one'), registry.add('swap/two')];
+      registry.fault = ({ kind, response }) => {
+        if (kind !== 'manifest') return false;
+        registry.fault = () => false;
+        void fetch(`http://${registry.host}/v2/swap/two/manifests/1`).then(async (answer) => {
+          const bytes = Buffer.from(await answer.arrayBuffer());
+          const type = 'application/vnd.docker.distribution.manifest.v2+json';
+          response.writeHead(200, { 'content-type': type, 'docker-content-digest': wanted.digest }).end(bytes);
+        });
+        return true;
+      };
+      const { images: own } = images({ tries: 1 });
+      const pinned = pinnedTo(wanted.reference, wanted.digest);
+      await expect(own.ensure(pinned, () => undefined)).rejects.toMatchObject({ code: 'image_error' });
+      expect(await runtime.image(pinned)).toBeUndefined();
+      expect(await runtime.image(pinnedTo(wanted.reference, other.digest))).toBeUndefined();
+    });
+
+    test('what passes is tried again, and then it is here, once', async () => {
+      const { reference, digest } = registry.add('passing');
+      let left = 2;
+      registry.fault = (request) => request.kind === 'manifest' && left-- > 0 && status(503)(request);
+      const { images: own, results } = images();
+      const texts: string[] = [];
+      const pinned = pinnedTo(reference, digest);
+      expect(await own.ensure(pinned, (text) => texts.push(text))).toBe('pulled');
+      expect(results).toEqual(['busy', 'busy', 'ok']);
+      expect(texts.some((text) => /pull 1 of 5 failed .*503.*trying again/.test(text))).toBe(true);
+      expect(await own.ensure(pinned, () => undefined)).toBe('present');
+      expect((await runtime.image(pinned))?.digests).toContain(digest);
+    });
+
+    test('a registry that failed is left alone by every pull from it, and others are not', async () => {
+      const broken = registry.add('shared/broken');
+      const fine = registry.add('shared/fine');
+      const other = new FakeRegistry();
+      await other.start(network.gateway);
+      const elsewhere = other.add('shared/elsewhere');
+      registry.fault = (request) => request.url.includes('shared/broken') && status(503)(request);
+      const { images: own, results } = images({ tries: 2, baseMs: 60_000, capMs: 60_000 });
+      const failing = own.ensure(broken.reference, () => undefined).catch(() => undefined);
+      await waitFor(() => results.includes('busy'), 'the first try failed');
+      void own.ensure(fine.reference, () => undefined).catch(() => undefined);
+      await own.ensure(elsewhere.reference, () => undefined);
+      expect(registry.asked.filter((one) => one.includes('shared/fine'))).toEqual([]);
+      expect(own.pulling).toEqual(new Set([broken.reference, fine.reference]));
+      other.stop();
+      void failing;
+    });
+
+    test('many starts at once pull it once', async () => {
+      const { reference } = registry.add('once', 200_000);
+      const { images: own } = images();
+      const all = await Promise.all(Array.from({ length: 20 }, () => own.ensure(reference, () => undefined)));
+      expect(new Set(all)).toEqual(new Set(['pulled']));
+      expect(registry.count('blob')).toBe(2);
+      expect(new Set(registry.asked.filter((one) => one.startsWith('blob'))).size).toBe(2);
+    });
+
+    test('no more than three at once on one machine', async () => {
+      const waiting: (() => void)[] = [];
+      registry.fault = ({ kind, bytes, response }) => {
+        if (kind !== 'blob') return false;
+        waiting.push(() => response.writeHead(200).end(bytes));
+        return true;
+      };
+      const { images: own } = images();
+      const all = Array.from({ length: 5 }, (_value, at) =>
+        own.ensure(registry.add(`width/i${at}`).reference, () => undefined),
+      );
+      const names = (): number => new Set(registry.asked.filter((one) => one.startsWith('manifest'))).size;
+      await waitFor(() => names() === 3 && waiting.length >= 3, 'three have begun');
+      registry.fault = () => false;
+      for (const go of waiting) go();
+      await Promise.all(all);
+      expect(names()).toBe(5);
+    });
+
+    test('a machine waits for its turn among others, and says so', async () => {
+      const { reference } = registry.add('turn');
+      let asked = 0;
+      const { images: own, permits } = images({}, () =>
+        Promise.resolve({ waitMs: (asked += 1) < 3 ? 20 : 0, auth: undefined }),
+      );
+      const texts: string[] = [];
+      await own.ensure(reference, (text) => texts.push(text));
+      expect(asked).toBe(3);
+      expect(texts).toContain(`image ${reference} waits: as many machines pull it as may at once`);
+      expect(permits).toEqual([`done ${reference}`]);
+    });
+  });
+
+  test('a scheduler that is away for a moment costs an image that wants credentials no more than a try', async () => {
+    const { reference } = registry.add('locked');
+    registry.credentials = 'user:word';
+    const auth = { serverAddress: registry.host, username: 'user', password: 'word', identityToken: '' };
+    let asked = 0;
+    const { images: own, results } = images({}, () =>
+      Promise.resolve((asked += 1) === 1 ? { waitMs: 0, auth: undefined, unasked: true } : { waitMs: 0, auth }),
+    );
+    await own.ensure(reference, () => undefined);
+    expect(results).toEqual(['busy', 'ok']);
+  });
+
+  describe('a real registry', () => {
+    test('with a password is pulled from with it, by tag and by digest, and without it not at all', async ({
+      docker,
+    }) => {
+      const storage = tempDirectory('storage');
+      const open = await realRegistry(storage.path, { host: network.gateway });
+      const locked = await realRegistry(storage.path, { host: network.gateway, password: true });
+      try {
+        // Only engines of these hosts take it without TLS: the image goes through one of them.
+        await runProgram('sh', ['-c', `docker save ${docker.baseImage} | docker -H unix://${host.socket} load`]);
+        const pushed = `${open.host}/base:1`;
+        await runProgram('docker', ['-H', `unix://${host.socket}`, 'tag', docker.baseImage, pushed]);
+        await runProgram('docker', ['-H', `unix://${host.socket}`, 'push', '-q', pushed]);
+        await runProgram('docker', ['-H', `unix://${host.socket}`, 'rmi', '-f', pushed, docker.baseImage]);
+
+        const reference = `${locked.host}/base:1`;
+        const { images: without } = images();
+        await expect(without.ensure(reference, () => undefined)).rejects.toThrow(
+          /\(unauthorized\); give the scheduler/,
+        );
+        const auth: RegistryAuth = {
+          serverAddress: locked.host,
+          username: REGISTRY_USER,
+          password: REGISTRY_PASSWORD,
+          identityToken: '',
+        };
+        const digest = await runtime.registryDigest(reference, auth, 5000);
+        expect(digest).toMatch(/^sha256:[0-9a-f]{64}$/);
+        await expect(runtime.registryDigest(reference, undefined, 5000)).rejects.toThrow(/no basic auth|unauthorized/);
+        const { images: own } = images({}, () => Promise.resolve({ waitMs: 0, auth }));
+        const texts: string[] = [];
+        const pinned = pinnedTo(reference, digest);
+        expect(await own.ensure(pinned, (text) => texts.push(text))).toBe('pulled');
+        expect(texts.some((text) => /\d+ of \d+ layers, \d+ of \d+ MB$/.test(text))).toBe(true);
+        expect((await runtime.image(pinned))?.digests).toEqual([digest]);
+        expect(await runtime.listImages()).toContain(pinned);
+        // By its tag: the same bytes, which are here.
+        const blobs = (): number => locked.requests().filter((one) => one.includes('/blobs/')).length;
+        const before = blobs();
+        expect(await own.ensure(reference, () => undefined)).toBe('pulled');
+        expect(before).toBeGreaterThan(0);
+        expect(blobs()).toBe(before);
+      } finally {
+        await Promise.all([open.stop(), locked.stop()]);
+        storage.remove();
+      }
+    });
+  });
+});

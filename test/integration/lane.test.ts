@@ -1,0 +1,669 @@
+// The lane on real Redis: what goes through it and what does not, its order and its bound, and what becomes of its tasks when callers, replicas, containers or Redis itself go at each step of the way.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
+import type { ContainerId, InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { LaneSweep } from '#scheduler/lane/sweep.ts';
+import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
+
+type Options = NonNullable<Parameters<typeof aProcess>[1]>;
+const dead = new Set<InstanceId>();
+
+const test = base
+  .extend('start', async ({ redis }, { onCleanup }) => {
+    const processes: Process[] = [];
+    onCleanup(async () => {
+      for (const one of processes) await one.stop();
+    });
+    return async (options: Options = {}): Promise<Process> => {
+      const made = await aProcess(redis, { alive: (replica) => !dead.has(replica), ...options });
+      processes.push(made);
+      return made;
+    };
+  })
+  .extend('one', async ({ start }) => start());
+
+type Accepted = Extract<Submission, { kind: 'accepted' }>;
+
+async function submitted(one: Process, target = aTarget(), input = '{"x":1}'): Promise<Accepted> {
+  const submission = await one.tasks.submit(target, { input });
+  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  return submission;
+}
+const sent = (link: PlayedLink, count = 1) =>
+  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
+const inLane = (one: Process, queue: QueueName) => one.client.hkeys(one.keys.lane(queue));
+const jobs = async (one: Process, queue: QueueName) =>
+  Number(await one.client.llen(`${one.keys.prefix}:${queue}:wait`)) +
+  Number(await one.client.llen(`${one.keys.prefix}:${queue}:active`));
+const reaches = (one: Process, taskId: TaskId, status: string) =>
+  waitFor(async () => (await one.records.read(taskId))?.status === status, `the task is ${status}`);
+
+/** The part of every replica that sees to lanes. */
+const sweepOf = (one: Process): LaneSweep =>
+  new LaneSweep({
+    lanes: one.queues,
+    store: one.lanes,
+    records: one.records,
+    ender: one.tasks.ender,
+    instance: one.instance,
+    isAlive: (replica) => !dead.has(replica),
+    isLeader: () => true,
+    mayJudge: () => true,
+    clock: systemClock,
+    log: quiet,
+  });
+
+/** Two rounds: an entry is judged when it is still there at the second. @returns how many were seen to */
+async function swept(one: Process): Promise<number> {
+  const sweep = sweepOf(one);
+  return (await sweep.round()) + (await sweep.round());
+}
+
+/** As after kill -9: nothing of it reaches Redis any more, nobody takes it for alive. */
+function kill(one: Process): void {
+  dead.add(one.instance);
+  one.client.disconnect();
+}
+
+describe('a synchronous task whose container is linked here', () => {
+  test('goes through the lane: no job is made, it counts in the depth, and nothing is left of it', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    expect(await inLane(one, target.queue)).toEqual([task.taskId]);
+    expect(await jobs(one, target.queue)).toBe(0);
+    expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 1 });
+    expect(await one.queues.placeOf(target.queue, task.taskId)).toEqual({ kind: 'active' });
+    await one.result(order, '{"y":1}');
+    expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"y":1}' });
+    await reaches(one, task.taskId, 'COMPLETE');
+    expect(await inLane(one, target.queue)).toEqual([]);
+    expect(await one.leases.isHeld(task.taskId)).toBe(false);
+  });
+
+  test('waits there in order, and says where', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const tasks: Accepted[] = [];
+    for (let n = 0; n < 4; n += 1) tasks.push(await submitted(one, target, `{"n":${n}}`));
+    await sent(link);
+    expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 3, active: 1 });
+    expect(await one.queues.placeOf(target.queue, tasks[3]?.taskId as TaskId)).toEqual({
+      kind: 'waiting',
+      position: 3,
+    });
+    for (let n = 0; n < 4; n += 1) {
+      const order = await sent(link, n + 1);
+      expect(order.taskId).toBe(tasks[n]?.taskId);
+      await one.result(order);
+    }
+    expect(await jobs(one, target.queue)).toBe(0);
+  });
+
+  test('goes to the queue while older jobs wait there, and no task overtakes another', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    const before = [await submitted(one, target), await submitted(one, target)];
+    expect(await jobs(one, target.queue)).toBe(2);
+    one.container(target.queue, link);
+    const after = await submitted(one, target);
+    const all = [...before, after];
+    for (let n = 0; n < 3; n += 1) {
+      const order = await sent(link, n + 1);
+      expect(order.taskId).toBe(all[n]?.taskId);
+      await one.result(order);
+    }
+    await waitFor(async () => (await jobs(one, target.queue)) === 0, 'the queue is empty');
+    const last = await submitted(one, target);
+    await sent(link, 4);
+    expect(await inLane(one, target.queue)).toEqual([last.taskId]);
+  });
+
+  test('one that an agent gives back comes first again', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const tasks = [await submitted(one, target), await submitted(one, target)];
+    const first = await sent(link);
+    await one.tasks.refused(first.taskId, first.token, 'busy');
+    const again = await sent(link, 2);
+    expect(again.taskId).toBe(tasks[0]?.taskId);
+    await one.result(again);
+    expect((await sent(link, 3)).taskId).toBe(tasks[1]?.taskId);
+    expect(await tasks[0]?.finished).toMatchObject({ status: 'COMPLETE' });
+  });
+});
+
+test('of many that come at once to two replicas exactly as many are let in as may be pending', async ({ start }) => {
+  const lane = await start();
+  const queue = await start({ lane: false });
+  const target = aTarget({ maxPendingTasks: 100 });
+  lane.container(target.queue, new PlayedLink(), 8);
+  const calls = Array.from({ length: 300 }, (_, n) =>
+    (n % 3 === 0 ? queue : lane).tasks.submit(target, { input: '{}' }),
+  );
+  const answers = await Promise.all(calls);
+  const accepted = answers.filter(({ kind }) => kind === 'accepted').length;
+  expect(answers.filter(({ kind }) => kind !== 'accepted' && kind !== 'queue_full')).toEqual([]);
+  // Under a burst the queue may refuse a few that would have fitted; never is one too many accepted.
+  expect(accepted).toBeLessThanOrEqual(100);
+  expect(accepted).toBeGreaterThan(60);
+  const { waiting, active } = await lane.queues.depth(target.queue);
+  expect(waiting + active).toBe(accepted);
+  const alone = aTarget({ maxPendingTasks: 100 });
+  lane.container(alone.queue, new PlayedLink(), 8);
+  const all = await Promise.all(Array.from({ length: 300 }, () => lane.tasks.submit(alone, { input: '{}' })));
+  expect(all.filter(({ kind }) => kind === 'accepted')).toHaveLength(100);
+  expect(all.filter(({ kind }) => kind === 'queue_full')).toHaveLength(200);
+});
+
+describe('of a process that is alone with its Redis', () => {
+  test('a task is sent without waiting for Redis, once its queue is known to be empty', async ({ start, redis }) => {
+    const one = await start({ isAlone: true });
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link, 2);
+    await submitted(one, target);
+    await one.result(await sent(link));
+    await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'it is over');
+    await waitFor(() => container.inFlight === 0, 'its slot is free');
+    redis.freeze();
+    let task: Accepted;
+    try {
+      task = await submitted(one, target);
+      await sent(link, 2);
+    } finally {
+      redis.thaw();
+    }
+    await waitFor(async () => (await inLane(one, target.queue)).includes(task.taskId), 'it stands in Redis');
+    await waitFor(() => one.leases.isHeld(task.taskId), 'and its lease');
+    await one.result(link.orders[1] as never);
+    expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+  });
+
+  test('the bound is exact all the same, with what a process before it left there', async ({ start }) => {
+    const before = await start();
+    const target = aTarget({ maxPendingTasks: 100 });
+    const link = new PlayedLink();
+    before.container(target.queue, link, 8);
+    for (let n = 0; n < 8; n += 1) {
+      const { taskId } = await submitted(before, target);
+      await waitFor(() => before.leases.isHeld(taskId), 'its lease is written');
+    }
+    kill(before);
+    const one = await start({ isAlone: true });
+    one.container(target.queue, new PlayedLink(), 4);
+    await submitted(one, target);
+    const answers = await Promise.all(Array.from({ length: 300 }, () => one.tasks.submit(target, { input: '{}' })));
+    expect(answers.filter(({ kind }) => kind === 'accepted')).toHaveLength(91);
+    expect(await one.client.hlen(one.keys.lane(target.queue))).toBe(100);
+  });
+
+  test('a job that comes is served before what comes after it', async ({ start }) => {
+    const one = await start({ isAlone: true });
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const running = await submitted(one, target);
+    await sent(link);
+    const job = await one.queues.read(target.queue, running.taskId);
+    const older = { ...job, taskId: crypto.randomUUID() } as never;
+    await one.queues.addAgain(target.queue, older);
+    const after = await submitted(one, target);
+    expect(await one.queues.waitingIds(target.queue)).toContain(after.taskId);
+  });
+});
+
+describe('where other replicas serve the queue, too', () => {
+  test('a task takes a free slot here, and waits in the queue when there is none', async ({ start }) => {
+    const one = await start({ isOursAlone: () => false });
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    await waitFor(() => container.inFlight === 0, 'its first look at the queue is over');
+    const running = await submitted(one, target);
+    await sent(link);
+    const waiting = await submitted(one, target);
+    expect(await inLane(one, target.queue)).toEqual([running.taskId]);
+    expect(await one.queues.waitingIds(target.queue)).toEqual([waiting.taskId]);
+  });
+
+  test('what waits in the lane when they come moves to the queue, in order, and runs there', async ({ start }) => {
+    let isAlone = true;
+    const one = await start({ isOursAlone: () => isAlone });
+    const other = await start({ isOursAlone: () => false });
+    const target = aTarget();
+    const [here, there] = [new PlayedLink(), new PlayedLink('m-2' as typeof MACHINE)];
+    one.container(target.queue, here);
+    const tasks: Accepted[] = [];
+    for (let n = 0; n < 3; n += 1) tasks.push(await submitted(one, target));
+    await sent(here);
+    isAlone = false;
+    one.queues.look(target.queue);
+    await waitFor(async () => (await jobs(one, target.queue)) === 2, 'they are jobs');
+    await waitFor(async () => (await inLane(one, target.queue)).length === 1, 'only what runs is in the lane');
+    other.container(target.queue, there, 2);
+    other.dispatcher.wake(target.queue);
+    await sent(there, 2);
+    expect(there.orders.map(({ taskId }) => taskId)).toEqual([tasks[1]?.taskId, tasks[2]?.taskId]);
+  });
+});
+
+test('a task that waited long is looked up once before it is sent: its first attempt, and no row is read', async ({
+  start,
+}) => {
+  let rowsRead = 0;
+  const one = await start({ knownForMs: 0, loadFromDb: () => ((rowsRead += 1), Promise.resolve(undefined)) });
+  const target = aTarget();
+  const link = new PlayedLink();
+  one.container(target.queue, link);
+  const tasks = [await submitted(one, target), await submitted(one, target)];
+  await one.result(await sent(link));
+  await one.result(await sent(link, 2));
+  for (const { finished, taskId } of tasks) {
+    expect(await finished).toMatchObject({ status: 'COMPLETE' });
+    await reaches(one, taskId, 'COMPLETE');
+    expect(await one.records.read(taskId)).toMatchObject({ attempt: 1 });
+  }
+  expect(rowsRead).toBe(0);
+});
+
+test('one that was given back and then moves to the queue goes on under the next attempt’s number', async ({
+  start,
+}) => {
+  let isAlone = true;
+  const one = await start({ isOursAlone: () => isAlone });
+  const target = aTarget();
+  const link = new PlayedLink();
+  const container = one.container(target.queue, link);
+  const task = await submitted(one, target);
+  const order = await sent(link);
+  isAlone = false;
+  one.slots.leave(container.containerId);
+  await one.tasks.refused(order.taskId, order.token, 'busy');
+  await waitFor(async () => (await one.queues.waitingIds(target.queue)).includes(task.taskId), 'it is a job');
+  expect(await one.queues.read(target.queue, task.taskId)).toMatchObject({ attempts: 1 });
+});
+
+test('jobs that waited a moment ago do not keep a lone caller’s tasks in the queue', async ({ start }) => {
+  const gate = Promise.withResolvers<void>();
+  let isGated = true;
+  const one = await start({ beforeFetch: () => (isGated ? gate.promise : undefined) });
+  const target = aTarget();
+  const link = new PlayedLink();
+  one.slots.ready({ containerId: 'c-g' as ContainerId, queue: target.queue, machineId: MACHINE, slots: 4 }, link, 0);
+  const older = await start({ lane: false });
+  const first = await submitted(older, target);
+  one.dispatcher.wake(target.queue, first.taskId);
+  await submitted(one, target);
+  expect(await one.queues.waitingIds(target.queue)).toHaveLength(2);
+  isGated = false;
+  gate.resolve();
+  // Each fetch brings a job that is expected: none ever finds the queue empty.
+  await sent(link, 2);
+  for (const order of [...link.orders]) await one.result(order);
+  await waitFor(async () => {
+    const count = link.orders.length + 1;
+    const { taskId } = await submitted(one, target);
+    const order = await sent(link, count);
+    const wasInLane = (await inLane(one, target.queue)).includes(taskId);
+    await one.result(order);
+    return wasInLane;
+  }, 'a task goes through the lane again');
+});
+
+test('a move to the queue whose answer is lost does not run a task twice', async ({ start, redis }) => {
+  let isAlone = true;
+  const one = await start({ isOursAlone: () => isAlone, knownForMs: 60_000 });
+  const other = await start({ isOursAlone: () => false, alive: () => true });
+  other.replies.connect((_replica, taskId, finished) => void one.replies.settle(taskId, finished));
+  const target = aTarget();
+  const [here, there] = [new PlayedLink(), new PlayedLink('m-2' as typeof MACHINE)];
+  one.container(target.queue, here);
+  const tasks: Accepted[] = [];
+  for (let n = 0; n < 3; n += 1) tasks.push(await submitted(one, target));
+  const running = await sent(here);
+  redis.freeze();
+  try {
+    isAlone = false;
+    one.queues.look(target.queue);
+    await waitFor(() => one.queues.waiting().length === 2, 'they are back in the lane');
+  } finally {
+    redis.thaw();
+  }
+  const second = tasks[1]?.taskId as TaskId;
+  await waitFor(async () => (await other.queues.waitingIds(target.queue)).includes(second), 'it is a job all the same');
+  other.container(target.queue, there, 1);
+  expect((await sent(there)).taskId).toBe(tasks[1]?.taskId);
+  await one.result(running);
+  expect((await sent(here, 2)).taskId).toBe(tasks[2]?.taskId);
+  expect(one.queues.has(tasks[1]?.taskId as TaskId)).toBe(false);
+});
+
+describe('ended before it was sent', () => {
+  test('when its caller leaves, and when its wait limit is over', async ({ one }) => {
+    const target = aTarget({ ttlSeconds: 1 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await submitted(one, target);
+    await sent(link);
+    const [left, late] = [await submitted(one, target), await submitted(one, target)];
+    left.callerLeft();
+    expect(await left.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
+    expect(await late.finished).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
+    await waitFor(async () => (await inLane(one, target.queue)).length === 1, 'only the running one is in the lane');
+    expect(link.orders).toHaveLength(1);
+  });
+
+  test('while Redis does not answer: its caller is told, and nothing of it is left there afterwards', async ({
+    one,
+    redis,
+  }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await submitted(one, target);
+    const running = await sent(link);
+    const waiting = await submitted(one, target);
+    redis.freeze();
+    try {
+      waiting.callerLeft();
+      expect(await waiting.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
+    } finally {
+      redis.thaw();
+    }
+    await reaches(one, waiting.taskId, 'CANCELLED');
+    await waitFor(async () => (await inLane(one, target.queue)).length === 1, 'only the running one is in the lane');
+    await one.result(running);
+    expect(link.orders).toHaveLength(1);
+  });
+
+  test('while the lane moves to the queue: its caller leaves, and it is CANCELLED', async ({ start }) => {
+    let isAlone = true;
+    const one = await start({ isOursAlone: () => isAlone });
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await submitted(one, target);
+    await sent(link);
+    const waiting = await submitted(one, target);
+    isAlone = false;
+    one.queues.look(target.queue);
+    waiting.callerLeft();
+    expect(await waiting.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 499 });
+    expect(await one.queues.waitingIds(target.queue)).toEqual([]);
+  });
+
+  test('a runner that is not ours, at another replica, cannot take what waits here: this replica would not hear of it', async ({
+    start,
+  }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await submitted(one, target);
+    const running = await sent(link);
+    const waiting = await submitted(one, target);
+    await other.leases.announce(waiting.taskId);
+    expect(await other.queues.remove(target.queue, waiting.taskId)).toBe(false);
+    await one.result(running);
+    expect((await sent(link, 2)).taskId).toBe(waiting.taskId);
+    await one.result(link.orders[1] as never);
+    expect(await waiting.finished).toMatchObject({ status: 'COMPLETE' });
+  });
+
+  test('when the scheduler stops: each caller is told, each task is CANCELLED', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await submitted(one, target);
+    await sent(link);
+    const waiting = await submitted(one, target);
+    await sweepOf(one).stop();
+    expect(await waiting.finished).toMatchObject({ httpStatus: 503, body: '{"error":"scheduler is stopping"}' });
+    await reaches(one, waiting.taskId, 'CANCELLED');
+  });
+
+  test('by another replica: it is CANCELLED, its caller is answered, and it is not sent', async ({ start }) => {
+    const [one, other] = [await start(), await start()];
+    other.replies.connect((_replica, taskId, finished) => void one.replies.settle(taskId, finished));
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await submitted(one, target);
+    const running = await sent(link);
+    const waiting = await submitted(one, target);
+    const job = await other.queues.read(target.queue, waiting.taskId);
+    if (job === undefined) throw new Error('no job');
+    const ending = { status: 'CANCELLED', httpStatus: 503, text: 'x', failureReason: 'request_cancelled' } as const;
+    expect(await other.tasks.ender.takeOut(target.queue, job, ending)).toBe(true);
+    expect(await waiting.finished).toMatchObject({ status: 'CANCELLED' });
+    await one.result(running);
+    await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'the lane is empty');
+    await reaches(one, waiting.taskId, 'CANCELLED');
+    expect(link.orders).toHaveLength(1);
+  });
+
+  test('for a process that stood still: it does not send it, and its caller hears how it ended', async ({ start }) => {
+    const one = await start({ knownForMs: 0 });
+    const other = await start();
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await submitted(one, target);
+    const running = await sent(link);
+    const waiting = await submitted(one, target);
+    dead.add(one.instance);
+    expect(await swept(other)).toBe(1);
+    dead.delete(one.instance);
+    await reaches(other, waiting.taskId, 'CANCELLED');
+    await one.result(running);
+    expect(await waiting.finished).toMatchObject({ status: 'CANCELLED', httpStatus: 503 });
+    expect(link.orders).toHaveLength(1);
+  });
+});
+
+describe('kill -9 of its replica', () => {
+  const report = (order: { taskId: TaskId; token: string; containerId: ContainerId }) => ({
+    agentInstance: 'agent-1',
+    running: [{ taskId: order.taskId, token: order.token as never, containerId: order.containerId }],
+  });
+
+  test('while it waits: CANCELLED by the leader, and it does not count any more', async ({ start }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await submitted(one, target);
+    await sent(link);
+    const waiting = await submitted(one, target);
+    kill(one);
+    expect(await swept(other)).toBe(1);
+    await reaches(other, waiting.taskId, 'CANCELLED');
+    expect(await inLane(other, target.queue)).toHaveLength(1);
+    expect(await swept(other)).toBe(0);
+  });
+
+  test('after it was let in and before its lease is written: CANCELLED', async ({ start }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    // No dispatcher of this process hears of it.
+    one.slots.ready(
+      { containerId: 'c-x' as ContainerId, queue: target.queue, machineId: MACHINE, slots: 1 },
+      undefined,
+      0,
+    );
+    const task = await submitted(one, target);
+    kill(one);
+    expect(await swept(other)).toBe(1);
+    await reaches(other, task.taskId, 'CANCELLED');
+  });
+
+  test('after its lease was written and before its order reached the agent: it did not run, CANCELLED', async ({
+    start,
+  }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    link.mode = 'lose';
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
+    kill(one);
+    expect(await swept(other)).toBe(0);
+    const after = new PlayedLink();
+    other.container(target.queue, after);
+    await other.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [] });
+    await reaches(other, task.taskId, 'CANCELLED');
+    await waitFor(async () => (await inLane(other, target.queue)).length === 0, 'it is in no lane');
+    expect(after.orders).toEqual([]);
+  });
+
+  test('while it runs: adopted under its token, one run, COMPLETE', async ({ start }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
+    kill(one);
+    expect(await swept(other)).toBe(0);
+    other.container(target.queue, new PlayedLink(), 1, order.containerId);
+    expect((await other.tasks.machineReported(MACHINE, report(order))).adopted).toHaveLength(1);
+    expect(await other.result(order, '{"late":1}')).toBe(true);
+    await reaches(other, task.taskId, 'COMPLETE');
+    expect(await inLane(other, target.queue)).toEqual([]);
+    expect(await other.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 0 });
+  });
+
+  test('while it runs on a machine that is given up: ERROR, and it does not run again', async ({ start }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    await sent(link);
+    await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
+    kill(one);
+    const after = new PlayedLink('m-2' as typeof MACHINE);
+    other.container(target.queue, after);
+    await other.tasks.machineLost(MACHINE, () => true);
+    await reaches(other, task.taskId, 'ERROR');
+    expect(await inLane(other, target.queue)).toEqual([]);
+    expect(after.orders).toEqual([]);
+  });
+
+  test('while it runs, and nobody reports it until its lease runs out: ERROR, lost', async ({ start }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    await sent(link);
+    // In Redis: that process keeps it for a moment, and would not say it any more.
+    await reaches(other, task.taskId, 'RUNNING');
+    kill(one);
+    expect(await swept(other)).toBe(0);
+    await other.client.del(other.keys.lease(task.taskId));
+    expect(await swept(other)).toBe(1);
+    await reaches(other, task.taskId, 'ERROR');
+    expect(await other.records.read(task.taskId)).toMatchObject({ failureReason: 'lost' });
+    expect(await inLane(other, target.queue)).toEqual([]);
+  });
+
+  test('what others have in their lanes is read once, however often lanes are looked through', async ({ start }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    for (let n = 0; n < 3; n += 1) await submitted(one, target);
+    await sent(link);
+    const sweep = sweepOf(other);
+    for (let n = 0; n < 2; n += 1) await sweep.round();
+    await one.client.config('RESETSTAT');
+    for (let n = 0; n < 3; n += 1) await sweep.round();
+    const stats = await one.client.info('commandstats');
+    expect(stats).toMatch(/cmdstat_hkeys:/);
+    expect(stats).not.toMatch(/cmdstat_(hget|hmget|hvals|hgetall):/);
+  });
+
+  test('after its result was taken: whoever was answered finds it COMPLETE', async ({ start }) => {
+    const [one, other] = [await start(), await start()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const order = await sent(link);
+    let told: Finished | undefined;
+    void task.finished.then((finished) => {
+      told = finished;
+      // The very moment in which its caller can hear of it.
+      kill(one);
+    });
+    void one.result(order, '{"y":1}').catch(() => undefined);
+    await waitFor(() => told, 'the caller is answered');
+    await reaches(other, task.taskId, 'COMPLETE');
+    expect(await inLane(other, target.queue)).toEqual([]);
+  });
+});
+
+describe('Redis', () => {
+  test('emptied: what is in the lane counts again, and runs once', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const tasks = [await submitted(one, target), await submitted(one, target)];
+    const running = await sent(link);
+    await one.client.flushall();
+    await one.queues.reopenAll();
+    await one.tasks.redisLost();
+    expect((await inLane(one, target.queue)).toSorted()).toEqual(tasks.map(({ taskId }) => taskId).toSorted());
+    expect(await one.lanes.queues()).toEqual([target.queue]);
+    await one.result(running);
+    await one.result(await sent(link, 2));
+    for (const task of tasks) expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+    await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'nothing is left');
+    expect(link.orders).toHaveLength(2);
+  });
+
+  test('back older: what stands there under our name and is over leaves the lane', async ({ one }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const task = await submitted(one, target);
+    const entry = await one.client.hget(one.keys.lane(target.queue), task.taskId);
+    await one.result(await sent(link));
+    await reaches(one, task.taskId, 'COMPLETE');
+    const older = JSON.stringify({ ...JSON.parse(entry ?? '{}'), createdAtMs: Date.now() - 60_000 });
+    await one.client.hset(one.keys.lane(target.queue), task.taskId, older);
+    expect(await swept(one)).toBe(1);
+    expect(await inLane(one, target.queue)).toEqual([]);
+  });
+
+  test('silent when a task comes: it is refused, and stands in no lane afterwards', async ({ one, redis }) => {
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await one.result((await submitted(one, target), await sent(link)));
+    redis.freeze();
+    let submission: Submission;
+    try {
+      submission = await one.tasks.submit(target, { input: '{}' });
+    } finally {
+      redis.thaw();
+    }
+    expect(submission.kind).toBe('unavailable');
+    await sleep(0);
+    await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'it is in no lane');
+    expect(link.orders).toHaveLength(1);
+    await one.result((await submitted(one, target), await sent(link, 2)));
+  });
+});

@@ -1,0 +1,127 @@
+// What `npm run build` makes, and how a scheduler gives it out.
+import { createHash } from 'node:crypto';
+import { mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fastify } from 'fastify';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { problemOf, sendProblem } from '../../scheduler/http/error-map.ts';
+import { registerInstall } from '../../scheduler/http/ops/install.ts';
+import { Releases } from '../../scheduler/ops/releases.ts';
+import { runProgram, tempDirectory } from '../helpers/services.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+// Plain JavaScript, so that its types are said here.
+const BUILD: string = join(ROOT, 'scripts/build/release.mjs');
+const { packRelease, writeRelease } = (await import(BUILD)) as {
+  writeRelease: (directory: string) => Promise<void>;
+  packRelease: (
+    directory: string,
+    into: string,
+    options: { level: number },
+  ) => Promise<{ readonly file: string; readonly sha256: string; readonly bytes: number }>;
+};
+
+const work = tempDirectory('release');
+afterAll(() => work.remove());
+
+/** Every file with the hash of its bytes; Node itself by its size. */
+function contents(directory: string): readonly string[] {
+  return readdirSync(directory, { recursive: true, encoding: 'utf8' })
+    .filter((path) => statSync(join(directory, path)).isFile())
+    .map((path) => {
+      const file = join(directory, path);
+      if (path === 'bin/node') return `${path} ${statSync(file).size}`;
+      return `${path} ${createHash('sha256').update(readFileSync(file)).digest('hex')}`;
+    })
+    .toSorted();
+}
+
+describe('a release', () => {
+  const first = join(work.path, 'first');
+  const second = join(work.path, 'elsewhere', 'second');
+  beforeAll(async () => {
+    mkdirSync(join(work.path, 'elsewhere'));
+    await writeRelease(first);
+    await writeRelease(second);
+  });
+
+  test('is the same bytes each time, wherever it is built, and knows nothing of this machine', () => {
+    expect(contents(second)).toEqual(contents(first));
+    for (const file of readdirSync(join(first, 'lib')).filter((name) => name.endsWith('.mjs')))
+      expect(readFileSync(join(first, 'lib', file), 'utf8'), file).not.toContain(ROOT);
+  });
+
+  test('runs by its own Node, without the checkout', async () => {
+    const env = { PATH: '/usr/bin:/bin', HOME: work.path };
+    expect(await runProgram(join(first, 'bin', 'longshore'), ['--help'], { env })).toContain('Usage: longshore');
+    // What the agent needs before it looks for a Docker Engine: its settings, and a state directory.
+    const agent = [join(first, 'lib', 'agent.mjs')];
+    const settings = { LONGSHORE_DATA_DIR: join(work.path, 'data'), DOCKER_HOST: `unix://${work.path}/none.sock` };
+    await expect(runProgram(join(first, 'bin', 'node'), agent, { env: { ...env, ...settings } })).rejects.toThrow(
+      'no Docker Engine answers at',
+    );
+  });
+
+  test('is packed with fixed times and owners, and described with its hash', async () => {
+    // The Node is most of the bytes and none of the question.
+    writeFileSync(join(second, 'node.new'), '');
+    await runProgram('mv', [join(second, 'node.new'), join(second, 'bin', 'node')]);
+    const into = [join(work.path, 'a'), join(work.path, 'b')] as const;
+    for (const directory of into) mkdirSync(directory);
+    const packed = [
+      await packRelease(second, into[0], { level: 1 }),
+      await packRelease(second, into[1], { level: 1 }),
+    ] as const;
+    expect(packed[1]).toEqual(packed[0]);
+    const archive = join(into[0], packed[0].file);
+    expect(createHash('sha256').update(readFileSync(archive)).digest('hex')).toBe(packed[0].sha256);
+    const fixed = ' 0/0 +[0-9]+ 1980-01-01 00:00:00 longshore-[0-9.]+-linux-x64/';
+    const others = `tar --full-time -tvzf '${archive}' | grep -vE '${fixed}' || true`;
+    expect(await runProgram('sh', ['-c', others], { env: { ...process.env, TZ: 'UTC' } })).toBe('');
+  });
+});
+
+describe('a scheduler', () => {
+  const directory = join(work.path, 'given');
+  const app = fastify();
+  app.setErrorHandler((error, request, reply) => sendProblem(reply, request.id, problemOf(error)));
+  registerInstall(app, new Releases({ directory, dataDir: work.path, channel: 'stable' }));
+  afterAll(() => app.close());
+  const get = (path: string) => app.inject({ method: 'GET', url: path });
+  const release = { version: '9.1.0', file: 'longshore-9.1.0-linux-x64.tar.gz', sha256: 'ab'.repeat(32), bytes: 3 };
+
+  test('without a release says what it lacks', async () => {
+    mkdirSync(directory);
+    const answer = await get('/install/agent');
+    expect(answer.statusCode).toBe(404);
+    expect(answer.json()).toMatchObject({ code: 'release_not_found' });
+  });
+
+  test('gives out the script with the hash of its channel, and the bytes', async () => {
+    writeFileSync(join(directory, release.file), 'abc');
+    writeFileSync(join(directory, 'stable.json'), JSON.stringify({ 'linux-x64': release }));
+    const script = await get('/install/agent');
+    expect(script.statusCode).toBe(200);
+    expect(script.body).toContain(`\nRELEASE_SHA256='${release.sha256}'\n`);
+    expect(script.body).toContain(`\nRELEASE_FILE='${release.file}'\n`);
+    expect((await get('/install/agent?channel=beta')).statusCode).toBe(404);
+    const archive = await get(`/install/releases/${release.file}`);
+    expect(archive).toMatchObject({ statusCode: 200, body: 'abc' });
+    expect(archive.headers['content-length']).toBe('3');
+  });
+
+  test('gives out nothing else, and takes no description that could write into the script', async () => {
+    writeFileSync(join(work.path, 'longshore-1-linux-x64.tar.gz'), 'elsewhere');
+    for (const name of [
+      'stable.json',
+      '..%2Flongshore-1-linux-x64.tar.gz',
+      '..%2f..%2fetc%2fpasswd',
+      'longshore-0-linux-x64.tar.gz',
+    ])
+      expect((await get(`/install/releases/${name}`)).statusCode, name).toBe(404);
+    expect((await get('/install/agent?channel=../stable')).statusCode).toBe(404);
+    const bad = { ...release, version: "9'; rm -rf /; '" };
+    writeFileSync(join(directory, 'bad.json'), JSON.stringify({ 'linux-x64': bad }));
+    expect((await get('/install/agent?channel=bad')).statusCode).toBe(404);
+  });
+});

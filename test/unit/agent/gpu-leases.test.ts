@@ -1,0 +1,108 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { Holder } from '../../../agent/devices/leases.ts';
+import { conflicts, leaseRefusal } from '../../../agent/devices/leases.ts';
+import { meaningOf, parseXid } from '../../../agent/devices/xid.ts';
+
+const holder = (containerId: string, ...gpuUuids: string[]): Holder => ({
+  containerId,
+  epoch: 1,
+  dockerId: undefined,
+  gpuUuids,
+});
+const healthy = { state: 'healthy', why: '', sharesWith: [] as string[] };
+
+describe('a lease is refused', () => {
+  const wants = (...gpuUuids: string[]) => ({ containerId: 'c1', epoch: 2, gpuUuids });
+
+  test.each([
+    ['of a device that another container has', wants('GPU-1'), [holder('c2', 'GPU-1')], healthy, 'gpu_leased'],
+    ['of a device that its own older epoch has', wants('GPU-1'), [holder('c1', 'GPU-1')], healthy, 'gpu_leased'],
+    ['of one device twice', wants('GPU-1', 'GPU-1'), [], healthy, 'gpu_conflict'],
+    ['of a device that is not here', wants('GPU-1'), [], undefined, 'gpu_unknown'],
+    ['of a device that is not healthy', wants('GPU-1'), [], { ...healthy, state: 'suspect' }, 'gpu_not_healthy'],
+    [
+      'of a slice while the whole is leased',
+      wants('MIG-1'),
+      [holder('c2', 'GPU-1')],
+      { ...healthy, sharesWith: ['GPU-1'] },
+      'gpu_leased',
+    ],
+    ['of anything by its index', wants('0'), [], healthy, 'gpu_unknown'],
+    ['of all devices', wants('all'), [], healthy, 'gpu_unknown'],
+  ])('%s', (_what, wanted, holders, device, reason) => {
+    expect(leaseRefusal(wanted, holders, () => device)?.reason).toBe(reason);
+  });
+
+  test('of none that is free, nor to whoever has it already', () => {
+    expect(leaseRefusal(wants('GPU-1'), [holder('c2', 'GPU-2')], () => healthy)).toBeUndefined();
+    expect(leaseRefusal({ ...wants('GPU-1'), epoch: 1 }, [holder('c1', 'GPU-1')], () => healthy)).toBeUndefined();
+  });
+});
+
+test('whatever is asked for in whatever order, no device is granted to two', () => {
+  const asks = fc.array(
+    fc.record({
+      container: fc.nat({ max: 5 }),
+      epoch: fc.nat({ max: 2 }),
+      gpus: fc.uniqueArray(fc.nat({ max: 3 }), { maxLength: 3 }),
+      ends: fc.boolean(),
+    }),
+    { maxLength: 30 },
+  );
+  fc.assert(
+    fc.property(asks, (all) => {
+      const holders = new Map<string, Holder>();
+      for (const { container, epoch, gpus, ends } of all) {
+        const wanted = { containerId: `c${container}`, epoch, gpuUuids: gpus.map((gpu) => `GPU-${gpu}`) };
+        const key = `${container} ${epoch}`;
+        if (ends) holders.delete(key);
+        else if (!holders.has(key) && leaseRefusal(wanted, holders.values(), () => healthy) === undefined)
+          holders.set(key, { ...wanted, dockerId: undefined });
+        expect([...conflicts(holders.values())]).toEqual([]);
+      }
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+test('containers that claim one device lose all of theirs to everybody else', () => {
+  expect(conflicts([holder('a', 'GPU-1', 'GPU-2'), holder('b', 'GPU-2', 'GPU-3'), holder('c', 'GPU-4')])).toEqual(
+    new Set(['GPU-1', 'GPU-2', 'GPU-3']),
+  );
+});
+
+describe('an error number of the driver', () => {
+  test.each([
+    [
+      "[ 1234.5] NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+      '0000:3b:00.0',
+      79,
+    ],
+    ['NVRM: Xid (PCI:0000:C1:00): 31, pid=2345, name=python3, Ch 00000010, intr 00000000.', '0000:c1:00.0', 31],
+    ['NVRM: Xid (0000:03:00): 13, Graphics Exception', '0000:03:00.0', 13],
+    ['NVRM: Xid (PCI:0000:3b:00.0): 119 pid=1, name=x, Timeout waiting for RPC from GSP', '0000:3b:00.0', 119],
+  ])('is read off %j', (line, busId, xid) => {
+    expect(parseXid(line)).toMatchObject({ busId, xid });
+  });
+
+  test.each(['usb 1-1: new device', 'NVRM: loading NVIDIA UNIX x86_64 Kernel Module', 'NVRM: Xid (PCI:zz): 79'])(
+    'is not in %j',
+    (line) => {
+      expect(parseXid(line)).toBeUndefined();
+    },
+  );
+
+  const each: readonly (readonly [xid: number, before: number, meaning: string])[] = [
+    ...[48, 64, 79, 95, 119, 120, 140, 143, 154].map((xid) => [xid, 0, 'fatal'] as const),
+    ...[46, 62, 74].map((xid) => [xid, 0, 'warn'] as const),
+    ...[46, 62, 74].map((xid) => [xid, 1, 'fatal'] as const),
+    [63, 0, 'drain'],
+    [94, 0, 'container'],
+    [92, 0, 'warn'],
+    ...[13, 31, 43, 45, 68, 109].map((xid) => [xid, 9, 'note'] as const),
+  ];
+  test.each(each)('%i, seen %i times before, is %s', (xid, before, meaning) => {
+    expect(meaningOf(xid, before)).toBe(meaning);
+  });
+});

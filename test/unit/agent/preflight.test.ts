@@ -1,0 +1,66 @@
+import { expect, test } from 'vitest';
+import type { EngineInfo } from '../../../agent/containers/runtime.ts';
+import { engineFailure, engineFindings } from '../../../agent/preflight/engine.ts';
+import { failed, findingsText, ok, warning } from '../../../agent/preflight/finding.ts';
+import { clockJudged } from '../../../agent/preflight/scheduler.ts';
+
+const INFO: EngineInfo = {
+  version: '20.10.24+dfsg1',
+  cores: 2,
+  memoryBytes: 8e9,
+  rootDir: '/var/lib/docker',
+  storageDriver: 'overlay2',
+  cgroup: 'v2 systemd',
+  limits: { memory: true, swap: true, cpu: true, pids: true },
+  userNamespaces: false,
+  rootless: false,
+  nvidia: false,
+};
+const levels = (changes: Partial<EngineInfo>): Record<string, string> =>
+  Object.fromEntries(engineFindings({ ...INFO, ...changes }).map(({ check, level }) => [check, level]));
+
+test('an engine that can do what containers need passes, each lack is found and has its remedy', () => {
+  expect(levels({})).toEqual({ engine: 'ok', cgroup: 'ok', 'user namespaces': 'ok' });
+  expect(levels({ version: '20.9.1' })['engine']).toBe('failed');
+  expect(levels({ version: '19.03.8' })['engine']).toBe('failed');
+  expect(levels({ version: '28.0.1' })['engine']).toBe('ok');
+  for (const lack of ['memory', 'cpu', 'pids'])
+    expect(levels({ limits: { ...INFO.limits, [lack]: false } })['cgroup'], lack).toBe('failed');
+  expect(levels({ limits: { ...INFO.limits, swap: false } })['cgroup']).toBe('warning');
+  expect(levels({ userNamespaces: true })['user namespaces']).toBe('failed');
+  expect(levels({ rootless: true })['user namespaces']).toBe('failed');
+  const bad = engineFindings({ ...INFO, version: '1.0', rootless: true, limits: { ...INFO.limits, memory: false } });
+  expect(bad.every(({ level, remedy }) => level === 'failed' && remedy !== '')).toBe(true);
+});
+
+test('an engine that cannot be asked is told apart from one that may not be asked', () => {
+  const denied = Object.assign(new Error('connect EACCES'), { code: 'EACCES' });
+  expect(engineFailure(new Error('it', { cause: denied }), undefined).remedy).toMatch(/group docker/);
+  expect(engineFailure(new Error('connect ENOENT'), 'unix:///x').found).toMatch(/no Docker Engine answers at unix/);
+});
+
+test('a clock off by more than 5 s is warned of, by more than 30 s it fails', () => {
+  expect(clockJudged(-4_000).level).toBe('ok');
+  expect(clockJudged(6_000)).toMatchObject({ level: 'warning', found: "6 s ahead of the scheduler's" });
+  expect(clockJudged(-31_000)).toMatchObject({ level: 'failed', found: "31 s behind the scheduler's" });
+});
+
+test('the table has a line for each check, each remedy below its own, and a verdict', () => {
+  const text = findingsText([
+    ok('engine', 'fine'),
+    warning('clock', 'slow', 'set it'),
+    failed('state', 'gone', 'make it'),
+  ]);
+  expect(text).toBe(
+    [
+      'ok       engine  fine',
+      'WARNING  clock   slow',
+      '                 -> set it',
+      'FAILED   state   gone',
+      '                 -> make it',
+      '',
+      '1 of 3 checks failed: this machine does not take work.',
+    ].join('\n'),
+  );
+  expect(findingsText([ok('a', 'b')])).toMatch(/can take work\.$/);
+});
