@@ -1,4 +1,4 @@
-/** `node scripts/setup.mjs [--tests]`: installs and starts what Longshore (and its tests) need; safe to repeat. */
+/** `node scripts/setup.mjs [--tests|--hosts]`: installs and starts what Longshore (its tests, those on simulated hosts) need; safe to repeat. */
 import { baseImageTemplate, DEFAULT_PYTHON } from './setup/base-image.mjs';
 import { main, stepLog } from './setup/log.mjs';
 import { setUp } from './setup/profiles.mjs';
@@ -7,7 +7,8 @@ import { endChildrenOnSignals } from './setup/run.mjs';
 endChildrenOnSignals();
 await main(async () => {
   const log = stepLog();
-  const { baseImage } = await setUp(process.argv.includes('--tests') ? 'test' : 'start', log);
+  const asked = (name) => process.argv.includes(`--${name}`);
+  const { baseImage } = await setUp(asked('hosts') ? 'hosts' : asked('tests') ? 'test' : 'start', log);
   log.say(`- all set: Docker answers, the base image is ${baseImage}`);
   // `npm start` passes these on by itself; an agent started by hand has to be told.
   const template = baseImageTemplate(baseImage);

@@ -23,7 +23,8 @@ const HOSTS_BOUND_MS = 40 * 60_000;
 
 const signalsBack = endChildrenOnSignals();
 await main(async () => {
-  const { baseImage } = await setUp('test', stepLog());
+  const onHosts = process.argv[2] === '--hosts';
+  const { baseImage } = await setUp(onHosts ? 'hosts' : 'test', stepLog());
   signalsBack();
   /** @type {string[]} */
   const interruptions = [];
@@ -33,7 +34,6 @@ await main(async () => {
       signalTests(signal);
     });
   }
-  const onHosts = process.argv[2] === '--hosts';
   const filters = onHosts ? ['test/hosts/'] : process.argv.slice(2);
   const parts = onHosts ? ['hosts'] : ['unit', 'python', 'integration', 'e2e'];
   const runId = `run-${randomBytes(4).toString('hex')}`;
@@ -49,10 +49,10 @@ await main(async () => {
   };
   const before = await labelledThings();
   const untilMs = Date.now() + (onHosts ? HOSTS_BOUND_MS : BOUND_MS);
-  const total = { passed: 0, failed: 0, skipped: [], problems: [] };
+  const total = { passed: 0, failed: 0, skipped: [], problems: [], unsteady: [] };
   const add = (outcome) => {
     for (const key of ['passed', 'failed']) total[key] += outcome[key];
-    for (const key of ['skipped', 'problems']) total[key].push(...outcome[key]);
+    for (const key of ['skipped', 'problems', 'unsteady']) total[key].push(...(outcome[key] ?? []));
   };
   const left = () => Math.max(untilMs - Date.now(), 1000);
   try {
@@ -108,8 +108,12 @@ async function pythonTests(env, filters, timeoutMs) {
   return outcome;
 }
 
-function report({ passed, failed, skipped, problems }) {
-  const lines = [...skipped.map((name) => `skipped: ${name}`), ...problems.map((text) => `problem: ${text}`)];
+function report({ passed, failed, skipped, problems, unsteady }) {
+  const lines = [
+    ...skipped.map((name) => `skipped: ${name}`),
+    ...unsteady.map((text) => `UNSTEADY, failed once and passed when run again: ${text}`),
+    ...problems.map((text) => `problem: ${text}`),
+  ];
   const tail = skipped.length > 0 ? `, ${skipped.length} skipped` : '';
   process.stdout.write(`\n${lines.map((line) => `${line}\n`).join('')}${passed} passed, ${failed} failed${tail}\n`);
   return failed > 0 || problems.length > 0 || passed === 0 ? 1 : 0;

@@ -26,7 +26,12 @@ export async function ensureSystemdImage(log) {
 async function build(suite, reference) {
   const left = ['doc', 'man', 'locale'].map((folder) => `--dpkgopt=path-exclude=/usr/share/${folder}/*`);
   const args = ['--quiet', '--variant=minbase', `--include=${PACKAGES.join(',')}`, ...left, suite, '-'];
-  const child = spawn('mmdebstrap', args, { stdio: ['ignore', 'pipe', 'pipe'], timeout: BUILD_TIMEOUT_MS });
+  // In a process group of its own: when it is ended it ends its whole group, which would be set-up, too.
+  const child = spawn('mmdebstrap', args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: BUILD_TIMEOUT_MS,
+    detached: true,
+  });
   let errors = '';
   child.stderr.on('data', (chunk) => (errors = (errors + chunk).slice(-2000)));
   const ended = new Promise((resolve, reject) => {
@@ -37,13 +42,16 @@ async function build(suite, reference) {
   });
   ended.catch(() => child.stdout.destroy());
   const [repo, tag] = reference.split(':');
-  const changes = ['ENV container=docker', 'CMD ["/sbin/init"]', 'STOPSIGNAL SIGRTMIN+3'];
+  // No STOPSIGNAL: older engines refuse it here, so whoever starts a container of it names the signal.
+  const changes = ['ENV container=docker', 'CMD ["/sbin/init"]'];
   const query = changes.map((change) => `&changes=${encodeURIComponent(change)}`).join('');
   const answer = await engineRequest('POST', `/images/create?fromSrc=-&repo=${repo}&tag=${tag}${query}`, {
     body: child.stdout,
     timeoutMs: BUILD_TIMEOUT_MS,
   });
-  await ended;
+  // An engine that refuses does so before it has read everything, and nobody would read the rest.
+  if (answer.status !== 200) child.kill('SIGTERM');
+  else await ended;
   if (answer.status !== 200 || /"error"/.test(answer.text))
     throw new SetupError(`Docker could not import ${reference}: ${answer.text.slice(0, 300)}`);
 }

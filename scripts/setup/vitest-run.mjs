@@ -46,13 +46,44 @@ export function runVisibly(command, args, { env, cwd = repositoryRoot, timeoutMs
   });
 }
 
+/** More files than these fail for a reason of their own: they are not run again. */
+const REPEATED_FILES = 3;
+
 /**
+ * Runs a project. A file with a failed test is run a second time, alone: what fails again is a failure; what passes then is
+ * counted as passed and named in `unsteady`, since a test that needs a quiet machine is a fault, though not one of the change.
  * @param {string} project
  * @param {{ node: string, env: NodeJS.ProcessEnv, filters: readonly string[], directory: string, timeoutMs: number }} options
- * @returns {Promise<{ passed: number, failed: number, skipped: string[], problems: string[] }>}
+ * @returns {Promise<{ passed: number, failed: number, skipped: string[], problems: string[], unsteady: string[] }>}
  */
-export async function runProject(project, { node, env, filters, directory, timeoutMs }) {
-  const report = join(directory, `${project}.json`);
+export async function runProject(project, options) {
+  const untilMs = Date.now() + options.timeoutMs;
+  const first = await runOnce(project, project, options);
+  const { failures, ...outcome } = first;
+  const files = [...new Set(failures.map(({ file }) => file))];
+  const again = files.length > 0 && files.length <= REPEATED_FILES && outcome.problems.length === 0;
+  const second = again
+    ? await runOnce(project, `${project}-again`, {
+        ...options,
+        filters: files,
+        timeoutMs: Math.max(untilMs - Date.now(), 1000),
+      })
+    : first;
+  const isBroken = ({ file, name }) =>
+    second.problems.length > 0 || second.failures.some((other) => other.file === file && other.name === name);
+  const broken = again ? [...new Set([...failures.filter(isBroken), ...second.failures])] : failures;
+  const steady = again ? failures.filter((failure) => !isBroken(failure)) : [];
+  const names = new Map(broken.map((failure) => [lineOf(failure), failure]));
+  outcome.passed += steady.length;
+  outcome.failed = names.size + outcome.problems.length;
+  outcome.problems.push(...[...names.keys()].map((line) => `failed: ${line}`));
+  return { ...outcome, unsteady: steady.map(lineOf) };
+}
+
+const lineOf = ({ file, name, message }) => `${file}: ${name}${message === '' ? '' : ` (${message})`}`;
+
+async function runOnce(project, name, { node, env, filters, directory, timeoutMs }) {
+  const report = join(directory, `${name}.json`);
   const vitest = join(repositoryRoot, 'node_modules', 'vitest', 'vitest.mjs');
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`];
   const { code, late } = await runVisibly(
@@ -62,26 +93,33 @@ export async function runProject(project, { node, env, filters, directory, timeo
   );
   const outcome = existsSync(report)
     ? outcomeOf(JSON.parse(readFileSync(report, 'utf8')))
-    : { passed: 0, failed: 0, skipped: [], problems: [] };
+    : { passed: 0, skipped: [], problems: [], failures: [] };
   if (late) outcome.problems.push(`${project}: not done within ${Math.round(timeoutMs / 1000)} s and was ended`);
   else if (!existsSync(report)) outcome.problems.push(`${project}: vitest exited with ${code} and wrote no report`);
-  else if (code !== 0 && outcome.failed === 0)
+  else if (code !== 0 && outcome.failures.length === 0)
     outcome.problems.push(`${project}: vitest exited with ${code} though no test failed; its output above says why`);
-  outcome.failed += outcome.problems.length;
   return outcome;
 }
 
 /** Tests by outcome; a file that could not even be loaded is one failure. */
 function outcomeOf(report) {
-  const outcome = { passed: 0, failed: 0, skipped: [], problems: [] };
-  for (const file of report.testResults ?? []) {
-    let failedHere = 0;
-    for (const test of file.assertionResults ?? []) {
+  const outcome = { passed: 0, skipped: [], problems: [], failures: [] };
+  for (const { name: path, status, message, assertionResults = [] } of report.testResults ?? []) {
+    const file = path.replace(`${repositoryRoot}/`, '');
+    const failed = assertionResults.filter((test) => test.status === 'failed');
+    for (const test of assertionResults) {
       if (test.status === 'passed') outcome.passed += 1;
-      else if (test.status === 'failed') failedHere += 1;
-      else outcome.skipped.push(`${file.name.replace(`${repositoryRoot}/`, '')}: ${test.fullName}`);
+      else if (test.status !== 'failed') outcome.skipped.push(`${file}: ${test.fullName}`);
     }
-    outcome.failed += file.status === 'failed' ? Math.max(failedHere, 1) : failedHere;
+    for (const test of failed)
+      outcome.failures.push({ file, name: test.fullName, message: firstLine(test.failureMessages?.[0]) });
+    if (status === 'failed' && failed.length === 0)
+      outcome.failures.push({ file, name: 'the whole file', message: firstLine(message) });
   }
   return outcome;
 }
+
+const firstLine = (text) =>
+  String(text ?? '')
+    .split('\n', 1)[0]
+    .slice(0, 300);

@@ -31,9 +31,10 @@ export class SystemdHost {
     const { client, run } = this.#engine;
     const images = await client.listImages();
     const image = images.flatMap(({ RepoTags: tags }) => tags ?? []).find((tag) => IMAGE.test(tag));
-    if (image === undefined) throw new Error('the image with systemd is missing: node scripts/setup.mjs --tests');
+    if (image === undefined) throw new Error('the image with systemd is missing: node scripts/setup.mjs --hosts');
     const container = await run({
       Image: image,
+      StopSignal: 'SIGRTMIN+3',
       HostConfig: {
         CapAdd: ['SYS_ADMIN'],
         // Newer than the types.
