@@ -283,6 +283,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     const preparer = new ImagePreparer({
       runtime,
       images,
+      isOurs: (reference) => ledger.all().has(reference),
       imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
       answer: (imagePrepared) => link.send({ imagePrepared }),
       log,

@@ -1,19 +1,25 @@
 /** What the scheduler asks of this machine's images before a container does: what a reference means now, and to have it here. */
-import { pinnedTo } from '#shared/domain/image-reference.ts';
+import { digestOf, pinnedTo } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { ImagePrepared, PrepareImage__Output } from '#shared/protocol/generated/messages.ts';
-import type { ContainerRuntime } from '../containers/runtime.ts';
-import { classifyPull, PULL_CURES } from './failures.ts';
+import { Limiter } from '../containers/limiter.ts';
+import type { ContainerRuntime, ImageFacts } from '../containers/runtime.ts';
+import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
 import type { Images } from './images.ts';
 
 const ASK_REGISTRY_MS = 8000;
+/** Questions to registries under way, and those that wait for them; what comes beyond is told to ask later. */
+const ASKED_AT_ONCE = 4;
+const MOST_ASKED = 32;
 /** Images that are pulled ahead, or wait for it; more are left to the start that wants them. */
 const MAX_AHEAD = 16;
 
 export interface PreparerParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'registryDigest'>;
   readonly images: Pick<Images, 'ensure'>;
+  /** This agent pulled it itself, by that reference. */
+  readonly isOurs: (reference: string) => boolean;
   readonly imageOf: (image: string, pythonVersion: string) => string;
   readonly answer: (answer: ImagePrepared) => void;
   readonly log: Log;
@@ -21,6 +27,8 @@ export interface PreparerParts {
 
 export class ImagePreparer {
   readonly #parts: PreparerParts;
+  readonly #asking = new Limiter(ASKED_AT_ONCE);
+  #asked = 0;
   #ahead = 0;
 
   constructor(parts: PreparerParts) {
@@ -36,16 +44,37 @@ export class ImagePreparer {
 
   /** What was made or loaded here means what it is; what came from a registry, what that has now. */
   async #resolve(image: string, order: PrepareImage__Output): Promise<Omit<ImagePrepared, 'requestId'>> {
-    const { runtime, log } = this.#parts;
-    const here = await runtime.image(image).catch(() => undefined);
+    const here = await this.#parts.runtime.image(image).catch(() => undefined);
     if (here?.digests.length === 0) return { digest: '' };
+    if (this.#asked >= MOST_ASKED)
+      return { failure: 'busy', message: `image ${image}: this machine asks registries about ${MOST_ASKED} already` };
+    this.#asked += 1;
+    try {
+      return await this.#asking.run(() => this.#ask(image, order, here));
+    } finally {
+      this.#asked -= 1;
+    }
+  }
+
+  /**
+   * A registry that cannot be asked leaves the image that is here what it is. One that says no is believed about what this agent pulled from it: that it is still
+   * here must not give it to those who would not get it now. What others loaded, built or pulled on this machine is the operator's to offer, whatever a registry says of its name.
+   */
+  async #ask(
+    image: string,
+    order: PrepareImage__Output,
+    here: ImageFacts | undefined,
+  ): Promise<Omit<ImagePrepared, 'requestId'>> {
+    const { runtime, log, isOurs } = this.#parts;
     try {
       return { digest: await runtime.registryDigest(image, order.auth ?? undefined, ASK_REGISTRY_MS) };
     } catch (error) {
       const failure = classifyPull(messageOf(error));
       log.info({ err: error, image, failure }, 'the registry did not say what an image means');
-      const [known] = here?.digests ?? [];
-      if (known !== undefined) return { digest: known };
+      const digests = here?.digests ?? [];
+      const known = digestOf(image) || digests[0];
+      const pulledHere = isOurs(image) || digests.some((digest) => isOurs(pinnedTo(image, digest)));
+      if (here !== undefined && known !== undefined && (isPassing(failure) || !pulledHere)) return { digest: known };
       return { failure, message: `image ${image}: ${messageOf(error)} (${failure}); ${PULL_CURES[failure]}` };
     }
   }

@@ -78,6 +78,8 @@ async function deployHandler(
     }
   }
   const deployed = await client.gateway('POST', '/stubs/deploy', { stubId, name });
+  const doubt = textField(deployed, 'warnMsg');
+  if (doubt !== '') request.onStep(doubt);
   return {
     name,
     kind,

@@ -29,7 +29,13 @@ import { sanitiseName, subdomainOf } from './urls.ts';
 import type { UrlTarget } from './urls.ts';
 
 export type DeployOutcome =
-  | { readonly kind: 'deployed'; readonly deployment: DeploymentRow; readonly stub: StubRow }
+  | {
+      readonly kind: 'deployed';
+      readonly deployment: DeploymentRow;
+      readonly stub: StubRow;
+      /** What may go wrong all the same; empty: nothing is known. */
+      readonly warning: string;
+    }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
   /** No registry has its image, or not for us. */
   | { readonly kind: 'refused'; readonly why: 'image'; readonly text: string };
@@ -105,7 +111,7 @@ export class Deployments {
       imageDigest: image.digest,
     });
     await targets.changed(deployment.id);
-    return { kind: 'deployed', deployment, stub };
+    return { kind: 'deployed', deployment, stub, warning: image.warning };
   }
 
   async find(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<DeploymentRow | undefined> {

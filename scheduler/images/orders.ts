@@ -37,8 +37,9 @@ const MAX_HINTS = 1000;
 const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
 
 export type Resolution =
-  /** `digest` empty: an image of machines alone, or no registry could be asked. */
-  { readonly kind: 'resolved'; readonly digest: string } | { readonly kind: 'refused'; readonly text: string };
+  /** `digest` empty: an image of machines alone, or no registry could be asked; then `warning` says it to whoever deploys. */
+  | { readonly kind: 'resolved'; readonly digest: string; readonly warning: string }
+  | { readonly kind: 'refused'; readonly text: string };
 
 export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
@@ -64,20 +65,21 @@ export class ImageOrders {
   /** What the image of a stub means now. Asks one machine, whose engine knows its registries, proxies and certificates. */
   async resolve(workspaceId: WorkspaceId, config: StubConfig): Promise<Resolution> {
     const image = config.imageId;
-    if (image === '' || digestOf(image) !== '') return { kind: 'resolved', digest: '' };
+    if (image === '') return { kind: 'resolved', digest: '', warning: '' };
     const candidates = this.#candidates(workspaceId, config);
     // One that has it says at once when it is nobody else's.
     const first = candidates.find(({ inventory }) => inventory?.images.includes(image) === true) ?? candidates[0];
-    if (first === undefined) return { kind: 'resolved', digest: '' };
+    if (first === undefined) return unasked(image, 'no machine that may run it is connected');
     const answer = await this.#ask(first.row.id, image);
-    if (answer === undefined) return { kind: 'resolved', digest: '' };
+    if (answer === undefined) return unasked(image, `machine ${first.row.id} did not answer in time`);
     if (FINAL.has(answer.failure)) return { kind: 'refused', text: answer.message };
-    if (answer.failure !== '')
-      this.#parts.log.warn(
-        { image, failure: answer.failure, machineId: first.row.id },
-        'image deployed without its digest',
-      );
-    return { kind: 'resolved', digest: isDigest(answer.digest) ? answer.digest : '' };
+    if (answer.failure !== '') {
+      const { failure, message } = answer;
+      this.#parts.log.warn({ image, failure, machineId: first.row.id }, 'image deployed without its digest');
+      return unasked(image, `asked through machine ${first.row.id}: ${message}`);
+    }
+    const isPinned = digestOf(image) !== '';
+    return { kind: 'resolved', digest: !isPinned && isDigest(answer.digest) ? answer.digest : '', warning: '' };
   }
 
   /** Has the machines of its pools, as far as they are linked here, pull the image of a deployment. */
@@ -166,3 +168,10 @@ export class ImageOrders {
     if (this.#hints.size > MAX_HINTS && oldest !== undefined) this.#hints.delete(oldest);
   }
 }
+
+/** Deployed all the same: the first start will show it. */
+const unasked = (image: string, why: string): Resolution => ({
+  kind: 'resolved',
+  digest: '',
+  warning: `Nobody could say what image ${image} means now (${why}). It is deployed, and looked for when a container starts.`,
+});

@@ -50,7 +50,7 @@ function refusalText(refused: Refused): string {
   }
 }
 
-/** Why it was refused is in `errMsg`, a field of ours, and in the log. */
+/** Why it was refused is in `errMsg`, what may go wrong although it was not in `warnMsg`: fields of ours. */
 export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log): Operation {
   return operation({
     name: 'DeployStub',
@@ -62,11 +62,13 @@ export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log
       const outcome = await deployments.deploy(caller, request.stubId, request.name);
       if (outcome.kind === 'refused') {
         log.info({ stubId: request.stubId, why: outcome.why }, 'deploy refused');
-        return { ok: false, errMsg: refusalText(outcome), deploymentId: '', version: 0, invokeUrl: '' };
+        const errMsg = refusalText(outcome);
+        return { ok: false, errMsg, warnMsg: '', deploymentId: '', version: 0, invokeUrl: '' };
       }
-      const { deployment, stub } = outcome;
+      const { deployment, stub, warning: warnMsg } = outcome;
       const url = invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls);
-      return { ok: true, errMsg: '', deploymentId: deployment.id, version: deployment.version, invokeUrl: url };
+      const { id: deploymentId, version } = deployment;
+      return { ok: true, errMsg: '', warnMsg, deploymentId, version, invokeUrl: url };
     },
   });
 }

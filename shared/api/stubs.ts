@@ -93,6 +93,7 @@ export type DeployStubRequest = Static<typeof DeployStubRequest>;
 export const DeployStubResponse = Type.Object({
   ok: Flag(),
   errMsg: Text(),
+  warnMsg: Text({ description: 'deployed, and what may go wrong all the same' }),
   deploymentId: Text(),
   version: Uint32(),
   invokeUrl: Text(),

@@ -61,6 +61,7 @@ export interface Fleet {
   readonly machines: Machines;
   readonly book: ContainerBook;
   readonly links: Links;
+  readonly images: ImageOrders;
   /** What the scheduler knows of every registry. */
   registryAuth: RegistryAuth | undefined;
   readonly health: MachineHealth;
@@ -99,6 +100,15 @@ export const test = base
     const objects = new Map<string, Buffer>();
     const directory = tempDirectory('link');
     const socketPath = join(directory.path, 'link', 'agent.sock');
+    const images: ImageOrders = new ImageOrders({
+      machines,
+      book,
+      credentials: { of: () => Promise.resolve(made.registryAuth) },
+      send: (machineId, order) => links.prepareImage(machineId, order),
+      places: new PullPlaces(process.client, process.keys),
+      cpuWorkAllowed: () => true,
+      log: quiet,
+    });
     const links: Links = new Links({
       usage: new Usage({ redis: undefined, keyOf: () => '', clock, log: quiet }),
       pages: { delivered: () => false },
@@ -109,15 +119,7 @@ export const test = base
       logs: new LogSink(db, book),
       credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log: quiet }),
       secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
-      images: new ImageOrders({
-        machines,
-        book,
-        credentials: { of: () => Promise.resolve(made.registryAuth) },
-        send: (machineId, order) => links.prepareImage(machineId, order),
-        places: new PullPlaces(process.client, process.keys),
-        cpuWorkAllowed: () => true,
-        log: quiet,
-      }),
+      images,
       openObject: (objectId) => {
         const bytes = objects.get(objectId);
         return Promise.resolve(bytes && Readable.from([bytes]));
@@ -175,6 +177,7 @@ export const test = base
       machines,
       book,
       links,
+      images,
       health,
       guardMetric: metrics.guard,
       metrics,

@@ -285,7 +285,14 @@ describe('deployments', () => {
 
   test('of another workspace’s stub, or with a name without letters, are refused', async () => {
     const { json } = await gateway('POST', '/stubs', aStub());
-    const refused = (errMsg: unknown) => ({ ok: false, errMsg, deploymentId: '', version: 0, invokeUrl: '' });
+    const refused = (errMsg: unknown) => ({
+      ok: false,
+      errMsg,
+      warnMsg: '',
+      deploymentId: '',
+      version: 0,
+      invokeUrl: '',
+    });
     const theirs = await gateway(
       'POST',
       '/stubs/deploy',

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
+import type { ControlToAgent__Output } from '#shared/protocol/generated/messages.ts';
 import { PullPlaces } from '#scheduler/images/places.ts';
 import { parseDockerConfig } from '#scheduler/images/credentials.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -62,6 +63,30 @@ test('the ninth machine waits until one of the eight has the image', async ({ fl
   await first?.pullImage(image, true);
   expect((await last?.pullImage(image))?.waitMs).toBe(0);
   expect(fleet.machines.get(last?.machineId ?? ('' as MachineId))).toBeDefined();
+});
+
+test('whoever deploys an image that nobody could be asked about is told so; one that its registry refuses is refused', async ({
+  fleet,
+  agents,
+}) => {
+  const { workspaceId, config } = await fleet.target();
+  const pinned = `registry.test/app@sha256:${'a'.repeat(64)}`;
+  const resolve = (imageId: string) => fleet.images.resolve(workspaceId, { ...config, imageId });
+  expect(await resolve('')).toEqual({ kind: 'resolved', digest: '', warning: '' });
+  expect(await resolve(pinned)).toMatchObject({ digest: '', warning: expect.stringMatching(/no machine/) as string });
+  const agent = await agents.joined();
+  const control = await agent.connect();
+  const says = { failure: 'busy', message: 'i/o timeout (busy)', digest: '' };
+  control.stream.on('data', ({ prepareImage }: ControlToAgent__Output) => {
+    if (prepareImage) control.stream.write({ imagePrepared: { requestId: prepareImage.requestId, ...says } });
+  });
+  expect(await resolve('registry.test/app:1')).toMatchObject({
+    kind: 'resolved',
+    warning: expect.stringMatching(new RegExp(`registry.test/app:1 .*${agent.machineId}.*i/o timeout`)) as string,
+  });
+  // What it is called by makes no difference: one that names its bytes is asked about as well.
+  says.failure = 'unauthorized';
+  expect(await resolve(pinned)).toEqual({ kind: 'refused', text: 'i/o timeout (busy)' });
 });
 
 test('the file of Docker’s client is understood, whichever way it says it', () => {
