@@ -487,12 +487,22 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     stop.push(() => disks.stop());
     await disks.start();
     cache.start();
+    const reconciling = { fromMs: performance.now(), before: process.cpuUsage() };
     await loop.start();
     // Also what should have stopped while no agent ran, before anybody is asked.
     disconnects.start();
     stop.push(() => disconnects.stop());
     gpus.rebuild();
     await loop.idle();
+    const { user, system } = process.cpuUsage(reconciling.before);
+    log.info(
+      {
+        containers: books.attended.size,
+        durationMs: Math.round(performance.now() - reconciling.fromMs),
+        processorMs: Math.round((user + system) / 1000),
+      },
+      'containers reconciled',
+    );
     gpus.start();
     stop.push(() => gpus.stop());
     isTurning = () => loop.isTurning;

@@ -52,6 +52,8 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'agent engine': { id: 'G11', kind: 'at_most', factor: 1, plus: 0.2 },
   'agent rss': { id: 'G11', kind: 'at_most', factor: 1, plus: 20 },
   'agent rss alone': { id: 'G11', kind: 'at_most', factor: 0, plus: 100 },
+  'reconcile start': { id: 'reconcile', kind: 'at_most', factor: 1, plus: 100 },
+  'reconcile pass': { id: 'reconcile', kind: 'at_most', factor: 0, plus: 100 },
   'pull pulled': { id: 'G15', kind: 'at_most', factor: 1.05, plus: 50 },
   'start p50': { id: 'G16', kind: 'at_most', factor: 0, plus: 1500 },
 };

@@ -27,6 +27,7 @@ import { placement } from './suites/placement.ts';
 import { startPlanes } from './suites/planes.ts';
 import { reaction } from './suites/reaction.ts';
 import { pull } from './suites/pull.ts';
+import { reconcile } from './suites/reconcile.ts';
 import { records } from './suites/records.ts';
 import { rest } from './suites/rest.ts';
 import { scale } from './suites/scale.ts';
@@ -48,6 +49,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   records,
   crossing,
   agent,
+  reconcile,
   scale,
   pull,
   die,

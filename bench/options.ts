@@ -11,6 +11,7 @@ export const SUITES = [
   'pull',
   'die',
   'agent',
+  'reconcile',
   'start',
   'reaction',
   'growth',

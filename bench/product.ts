@@ -20,6 +20,8 @@ export interface Product {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** The scheduler's is that of the last one started. */
   readonly pids: { readonly scheduler: number; readonly agent: number };
+  /** Where the agent answers Prometheus. */
+  readonly agentMetricsAddress: string;
   /** What the agent has logged so far. */
   agentLines(): readonly string[];
   /** Deploys a file of this repository and gives its invoke URL. */
@@ -79,11 +81,12 @@ export async function startProduct(
   };
   const first = await scheduler.request({ kind: 'ensureFirstWorkspace' });
   const joinToken = text(await scheduler.request({ kind: 'createLocalMachine' }), 'joinToken');
+  const agentMetricsAddress = `127.0.0.1:${await freePort()}`;
   const agentEnv = {
     ...common,
     LONGSHORE_SCHEDULER_ADDRESS: addresses.LONGSHORE_AGENT_ADDRESS,
     LONGSHORE_JOIN_TOKEN: joinToken,
-    LONGSHORE_AGENT_METRICS_ADDRESS: `127.0.0.1:${await freePort()}`,
+    LONGSHORE_AGENT_METRICS_ADDRESS: agentMetricsAddress,
     LONGSHORE_AGENT_NETWORK: network,
     LONGSHORE_BASE_IMAGE: template,
     ...agentSettings,
@@ -110,6 +113,7 @@ export async function startProduct(
     get pids() {
       return { scheduler: scheduler.pid, agent: agent.pid };
     },
+    agentMetricsAddress,
     agentLines: () => agent.lines(),
     deploy: async (target) => {
       const request = { target: join(ROOT, target), name: undefined, reuse: false, onStep: () => undefined };

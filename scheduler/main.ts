@@ -254,6 +254,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     targets,
     queues,
     book: leaderBook,
+    create: (target, count) => placer.create(target, count),
     slots,
     loads,
     breakers,

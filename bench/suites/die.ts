@@ -1,8 +1,10 @@
-// `die` (G10): the process of a container is killed from outside; how long after the engine's own `die` event the end is on record, a replacement is decided, and its start is ordered on a machine. All three times are of this machine's one clock.
+// `die` (G10): the process of a container is killed from outside; how long after the engine's own `die` event the end is seen, the replacement's first row is being written, and the order to start it has come to the agent (which
+// logs when it took it): nothing of the way there is left out. All three times are of this machine's one clock.
 import { sleep } from '#shared/backoff.ts';
 import type { Explanation } from '#shared/api/explain.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
 import { measureOf } from '../measure.ts';
+import { readyLine } from '../phases.ts';
 import type { DeployedApp, Product } from '../product.ts';
 import { median } from '../stats.ts';
 import { waitFor } from '../../test/helpers/programs.ts';
@@ -77,7 +79,17 @@ async function oneKill(
   const seenMs = timeOf((await explained(product, killed)).container?.ended_at) - (diedMs ?? 0);
   const { container } = await explained(product, next);
   const decidedMs = timeOf(container?.created_at) - (diedMs ?? 0);
-  return { seenMs, decidedMs, orderedMs: timeOf(container?.scheduled_at) - (diedMs ?? 0) };
+  return { seenMs, decidedMs, orderedMs: (await orderedAtMs(product, next)) - (diedMs ?? 0) };
+}
+
+/** When the agent took the order to start it. */
+async function orderedAtMs(product: Product, containerId: string): Promise<number> {
+  const said = (): ReturnType<typeof readyLine> => {
+    const line = product.agentLines().find((one) => one.includes(`"${containerId}"`) && readyLine(one) !== undefined);
+    return line === undefined ? undefined : readyLine(line);
+  };
+  const { time, durationMs } = await waitFor(said, 'the agent says that it is ready', WAIT_MS);
+  return time - durationMs;
 }
 
 async function explained({ client }: Product, containerId: string): Promise<Explanation> {

@@ -4,7 +4,7 @@
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { Book, BookChange, Moved } from '../containers/book.ts';
+import type { Book, BookChange, BookEntry, Moved } from '../containers/book.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
@@ -30,6 +30,8 @@ export interface AutoscalerParts {
   readonly targets: Targets;
   readonly queues: TaskQueues;
   readonly book: Book;
+  /** New containers, with their places where that goes at once. */
+  readonly create: (target: Target, count: number) => Promise<readonly BookEntry[]>;
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of' | 'isHere'>;
   readonly breakers: Breakers;
@@ -319,13 +321,13 @@ export class Autoscaler {
     decision: ScaleDecision,
     depth: QueueDepth | undefined,
   ): Promise<void> {
-    const { book, breakers, metrics, log } = this.#parts;
+    const { create, breakers, metrics, log } = this.#parts;
     switch (decision.kind) {
       case 'start': {
         const { count, wanted, probe } = decision;
         log.info({ queue, count, wanted, tasks: depth && totalOf(depth), probe }, 'scaling up');
         metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : 'queue_depth' }, count);
-        const created = target === undefined ? [] : await book.createMany(target, count);
+        const created = target === undefined ? [] : await create(target, count);
         if (probe) for (const { row } of created) breakers.probes(queue, row.id);
         break;
       }

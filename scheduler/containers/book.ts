@@ -11,6 +11,7 @@ import type { Target } from '../deployments/stub-config.ts';
 import type { Queryable } from '../store/db.ts';
 import { GroupedWrites } from '../store/grouped-writes.ts';
 import type {
+  Birth,
   ContainerChange,
   ContainerMove,
   ContainerRow,
@@ -64,6 +65,8 @@ export interface Book extends Pick<
   create(target: Target, options?: { readonly warmUp?: boolean }): Promise<BookEntry | undefined>;
   /** So many at once; fewer were written when whoever decided it does not lead any more. */
   createMany(target: Target, count: number): Promise<readonly BookEntry[]>;
+  /** In one statement, those that have their place already with it; none was written when whoever decided it does not lead any more. */
+  createPlaced(target: Target, births: readonly Birth[]): Promise<readonly BookEntry[]>;
 }
 
 export interface MoveOptions {
@@ -125,7 +128,7 @@ export class ContainerBook implements ContainerReads {
 
   /** One more container of that target, PENDING. */
   async create(target: Target, options: { readonly warmUp?: boolean } = {}): Promise<BookEntry> {
-    const [entry] = await this.#insert(target, 1, options.warmUp);
+    const [entry] = await this.#insert(target, newBirths(target, 1), options.warmUp);
     if (entry === undefined) throw new Error('a container that nobody refused was not written');
     return entry;
   }
@@ -134,11 +137,9 @@ export class ContainerBook implements ContainerReads {
   async createAsLeader(target: Target, count: number, fence: number, warmUp?: boolean): Promise<readonly BookEntry[]> {
     const created: BookEntry[] = [];
     while (created.length < count) {
-      const entries = await this.#insert(target, Math.min(count - created.length, MAX_CONTAINER_BATCH), warmUp, fence);
-      if (entries.length === 0) {
-        this.refuseLeader(undefined, 'create');
-        break;
-      }
+      const births = newBirths(target, Math.min(count - created.length, MAX_CONTAINER_BATCH));
+      const entries = await this.createPlaced(target, births, fence, warmUp);
+      if (entries.length === 0) break;
       created.push(...entries);
     }
     return created;
@@ -148,13 +149,31 @@ export class ContainerBook implements ContainerReads {
   async createMany(target: Target, count: number): Promise<readonly BookEntry[]> {
     const created: BookEntry[] = [];
     while (created.length < count)
-      created.push(...(await this.#insert(target, Math.min(count - created.length, MAX_CONTAINER_BATCH))));
+      created.push(
+        ...(await this.#insert(target, newBirths(target, Math.min(count - created.length, MAX_CONTAINER_BATCH)))),
+      );
     return created;
   }
 
-  async #insert(target: Target, count: number, warmUp = false, fence?: number): Promise<readonly BookEntry[]> {
-    const ids = Array.from({ length: count }, () => newContainerId(target.kind, target.stubId));
-    const rows = (await insertContainers(this.#db, ids, newContainersOf(target, warmUp), fence)) ?? [];
+  /** @returns none: a higher number has led meanwhile */
+  async createPlaced(
+    target: Target,
+    births: readonly Birth[],
+    fence?: number,
+    warmUp?: boolean,
+  ): Promise<readonly BookEntry[]> {
+    const entries = await this.#insert(target, births, warmUp, fence);
+    if (entries.length === 0) this.refuseLeader(undefined, 'create');
+    return entries;
+  }
+
+  async #insert(
+    target: Target,
+    births: readonly Birth[],
+    warmUp = false,
+    fence?: number,
+  ): Promise<readonly BookEntry[]> {
+    const rows = (await insertContainers(this.#db, births, newContainersOf(target, warmUp), fence)) ?? [];
     this.learn(rows);
     for (const { id } of rows) this.#tellWritten(id);
     return rows.map((row) => this.#entries.get(row.id) ?? entryOf(row));
@@ -352,6 +371,35 @@ export class ContainerBook implements ContainerReads {
   #tell(change: BookChange): void {
     for (const listener of this.#listeners) listener(change);
   }
+}
+
+const newBirths = (target: Target, count: number): Birth[] =>
+  Array.from({ length: count }, () => ({ id: newContainerId(target.kind, target.stubId) }));
+
+/** One that could be written: what placement decides on before its first row. */
+export function unwrittenEntry(target: Target, nowMs: number): BookEntry {
+  const common = newContainersOf(target, false);
+  return entryOf({
+    ...common,
+    id: newContainerId(target.kind, target.stubId),
+    state: 'PENDING',
+    machineId: null,
+    assignmentId: null,
+    epoch: 0,
+    frozen: false,
+    startFailures: 0,
+    reason: null,
+    exitCode: null,
+    message: null,
+    rejections: null,
+    gpuUuids: [],
+    stateBefore: null,
+    createdAtMs: nowMs,
+    scheduledAtMs: null,
+    startedAtMs: null,
+    endedAtMs: null,
+    revision: 0,
+  });
 }
 
 function newContainersOf(target: Target, warmUp: boolean): Omit<NewContainer, 'id'> {

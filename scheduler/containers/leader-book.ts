@@ -3,6 +3,7 @@
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Book, BookChange, BookEntry, ContainerBook, MoveOptions, Moved } from './book.ts';
+import type { Birth } from '../store/queries/containers.ts';
 import type { ContainerEvent } from './state.ts';
 
 export class LeaderBook implements Book {
@@ -22,6 +23,13 @@ export class LeaderBook implements Book {
 
   createMany(target: Target, count: number): Promise<readonly BookEntry[]> {
     return this.#create(target, count);
+  }
+
+  async createPlaced(target: Target, births: readonly Birth[]): Promise<readonly BookEntry[]> {
+    const fence = this.#fence();
+    if (fence !== undefined) return await this.#book.createPlaced(target, births, fence);
+    this.#book.refuseLeader(undefined, 'create');
+    return [];
   }
 
   async #create(target: Target, count: number, warmUp?: boolean): Promise<readonly BookEntry[]> {

@@ -7,6 +7,8 @@ import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts'
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
+import { unwrittenEntry } from '../containers/book.ts';
+import type { Target } from '../deployments/stub-config.ts';
 import { isSchedulable } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
@@ -145,6 +147,73 @@ export class Placer {
     this.wake();
   }
 
+  /**
+   * New containers of that target. While nothing else is being placed they have their places from their first row on: an order goes out after one statement and not two.
+   * What finds no place at once is PENDING, and placed by the rounds.
+   */
+  async create(target: Target, count: number): Promise<readonly BookEntry[]> {
+    const { book, fence } = this.#parts;
+    const [waiting] = book.pending();
+    if (this.#running || this.#stopped || waiting !== undefined || fence() === undefined || count > BATCH)
+      return await book.createMany(target, count);
+    this.#running = true;
+    try {
+      return await this.#createPlaced(target, count);
+    } finally {
+      this.#running = false;
+      if (this.#again) void this.#round();
+    }
+  }
+
+  async #createPlaced(target: Target, count: number): Promise<readonly BookEntry[]> {
+    const { book, clock, quotas } = this.#parts;
+    const startedAt = clock.monotonicMs();
+    const wanted = Array.from({ length: count }, () => unwrittenEntry(target, clock.nowMs()));
+    const quota = (await quotas(new Set([target.workspaceId]))).get(target.workspaceId);
+    this.#facts.refresh();
+    const world = new PlacementWorld(book, this.#facts);
+    const reserved = await Promise.all(wanted.map((entry) => this.#reserveUnwritten(world, entry, quota)));
+    const scheduledAtMs = clock.nowMs();
+    const entries = await book.createPlaced(
+      target,
+      wanted.map(({ row: { id } }, index) => {
+        const place = reserved[index];
+        return place === undefined ? { id } : { id, place: { ...place, scheduledAtMs } };
+      }),
+    );
+    for (const reservation of reserved) {
+      if (reservation === undefined) continue;
+      const entry = entries.find(({ row }) => row.id === reservation.containerId);
+      if (entry === undefined) await this.#parts.reservations.release(reservation);
+      else {
+        this.#confirm(reservation);
+        this.#tellPlaced(entry, reservation.machineId, startedAt);
+      }
+    }
+    return entries;
+  }
+
+  /** @returns undefined: there is no place for it at once */
+  async #reserveUnwritten(
+    world: PlacementWorld,
+    entry: BookEntry,
+    quota: Quota | undefined,
+  ): Promise<Reservation | undefined> {
+    // Whose volumes have a home, or get one with their first container, goes the longer way.
+    if (volumesOf(entry).length > 0) return undefined;
+    const placement = world.place(world.request(entry, { avoid: new Set(), volumeHomes: new Set(), quota }));
+    if (placement.kind === 'rejected') return undefined;
+    const { machineId, gpuUuids } = placement;
+    world.take(entry, machineId, gpuUuids);
+    const reservation = reservationOf(entry, machineId, gpuUuids);
+    try {
+      return (await this.#reserve(reservation)) ? reservation : undefined;
+    } catch (error) {
+      this.#parts.log.warn({ err: error, containerId: entry.row.id }, 'not reserved for a new container, trying again');
+      return undefined;
+    }
+  }
+
   wake(): void {
     if (this.#stopped) return;
     this.#timer ??= setTimeout(() => {
@@ -258,17 +327,9 @@ export class Placer {
    * no row names. A crash after the second: it finds the row, and confirms.
    */
   async #commit(entry: BookEntry, machineId: MachineId, gpuUuids: readonly string[]): Promise<Outcome> {
-    const { book, reservations, accounting, machines, clock, log, bindVolumes } = this.#parts;
-    const { row, spec } = entry;
-    const reservation: Reservation = {
-      machineId,
-      containerId: row.id,
-      assignmentId: randomUUID(),
-      epoch: row.epoch + 1,
-      cpuMillicores: spec.cpuMillicores,
-      memoryBytes: Math.ceil(spec.memoryBytes),
-      gpuUuids,
-    };
+    const { book, reservations, clock, bindVolumes } = this.#parts;
+    const { row } = entry;
+    const reservation = reservationOf(entry, machineId, gpuUuids);
     if (!(await this.#reserve(reservation))) return 'conflict';
     const volumes = volumesOf(entry);
     if (volumes.length > 0 && !(await bindVolumes(volumes, machineId))) {
@@ -290,15 +351,21 @@ export class Placer {
       await reservations.release(reservation);
       return 'gone';
     }
+    this.#confirm(reservation);
+    return 'placed';
+  }
+
+  /** The row names it: it does not run out any more. */
+  #confirm(reservation: Reservation): void {
+    const { reservations, accounting, machines, log } = this.#parts;
+    const { machineId, containerId } = reservation;
     void reservations.confirm(reservation).then(
       (held) => {
         const machine = machines.get(machineId);
         if (!held && machine !== undefined) void accounting.recount([machine]);
       },
-      (error: unknown) =>
-        log.warn({ err: error, containerId: row.id }, 'a reservation was not confirmed; the sweep will'),
+      (error: unknown) => log.warn({ err: error, containerId }, 'a reservation was not confirmed; the sweep will'),
     );
-    return 'placed';
   }
 
   /** A machine whose counts Redis does not have, or has from before it became ready, is counted first. */
@@ -364,6 +431,17 @@ export class Placer {
     }
   }
 }
+
+/** The next assignment of that container, to be reserved. */
+const reservationOf = ({ row, spec }: BookEntry, machineId: MachineId, gpuUuids: readonly string[]): Reservation => ({
+  machineId,
+  containerId: row.id,
+  assignmentId: randomUUID(),
+  epoch: row.epoch + 1,
+  cpuMillicores: spec.cpuMillicores,
+  memoryBytes: Math.ceil(spec.memoryBytes),
+  gpuUuids,
+});
 
 const gpuModelOf = (entry: BookEntry): string => entry.spec.gpu[0] ?? 'none';
 /** The local volumes it mounts: those that have a home. */

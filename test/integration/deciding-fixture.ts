@@ -87,6 +87,7 @@ export class World {
       targets: this.#targets(),
       queues: this.#queues(),
       book: this.book,
+      create: (wanted, count) => this.placer.create(wanted, count),
       slots,
       loads: new Loads({ bus: ALONE, channel: 'decide', instance: newInstanceId(), slots, onIdle: () => undefined }),
       breakers: this.breakers,

@@ -1,6 +1,7 @@
 // The leader's loops on a real database: containers placed, given back and stopped, with queues and machines played by the test.
 import { describe, expect } from 'vitest';
 import { ContainerStops } from '#scheduler/containers/actions.ts';
+import { keysOf } from '#scheduler/queues/keys.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
 import { aWorkers } from '../helpers/drains.ts';
 import type { Tasks } from '#scheduler/tasks/service.ts';
@@ -43,6 +44,55 @@ describe('placement', () => {
     await world.book.transition(first.row.id, 'abandon');
     await waitFor(() => world.entries('PENDING').length === 3, 'one more has its place');
     expect(world.entries('ASSIGNED')).toHaveLength(36);
+  });
+});
+
+describe('new containers', () => {
+  const statementsOf = (world: World): string[] => {
+    const statements: string[] = [];
+    const { query } = world.db;
+    world.db.query = (sql, params) => {
+      statements.push(sql);
+      return query(sql, params);
+    };
+    return statements;
+  };
+  const held = (world: World) =>
+    world.redis.hlen(keysOf(`t-${world.link.machineId}`).reservations(world.link.machineId));
+
+  test('have their place from their first row on: one statement before the order', async ({ world }) => {
+    world.placer.start();
+    await world.accounting.recount();
+    const statements = statementsOf(world);
+    const entries = await world.placer.create(world.target, 3);
+    expect(entries.map(({ row }) => [row.state, row.machineId, row.epoch])).toEqual(
+      Array.from({ length: 3 }, () => ['ASSIGNED', world.link.machineId, 1]),
+    );
+    expect(new Set(entries.map(({ row }) => row.assignmentId)).size).toBe(3);
+    expect(world.moves).toEqual(['new ASSIGNED', 'new ASSIGNED', 'new ASSIGNED']);
+    expect(statements.filter((sql) => sql.includes('containers'))).toHaveLength(1);
+    expect(await held(world)).toBe(3);
+    // What Redis counts is what the rows say.
+    await world.accounting.recount();
+    expect(await world.drift()).toEqual([]);
+  });
+
+  test('for which there is no place wait for one, and what was reserved for a row that is not written is given back', async ({
+    world,
+  }) => {
+    world.placer.start();
+    const machine = world.machines.get(world.link.machineId);
+    if (machine === undefined) throw new Error('no machine');
+    world.machines.setRow(machine, { intent: 'cordoned' });
+    const [waiting] = await world.placer.create(world.target, 1);
+    expect(waiting?.row.state).toBe('PENDING');
+    world.machines.setRow(machine, { intent: 'active' });
+    await waitFor(() => waiting?.row.state === 'ASSIGNED', 'it is placed when there is room');
+    const before = await held(world);
+    // A higher number leads: the row is refused.
+    world.book.createPlaced = () => Promise.resolve([]);
+    expect(await world.placer.create(world.target, 1)).toEqual([]);
+    await waitFor(async () => (await held(world)) === before, 'its reservation is gone');
   });
 });
 

@@ -377,7 +377,7 @@ describe.each(KINDS)('on %s', (kind) => {
       spec: { cpu: 1 },
       slots: 2,
     };
-    const [row] = (await insertContainers(db, [id], common)) ?? [];
+    const [row] = (await insertContainers(db, [{ id }], common)) ?? [];
     const move = async (from: MoveFrom, to: ContainerState, change?: ContainerChange) => {
       const [outcome] = await moveContainers(db, [{ id, from, to, change: change ?? {} }]);
       return outcome?.kind === 'written' ? outcome.row : undefined;
@@ -437,9 +437,10 @@ describe.each(KINDS)('on %s', (kind) => {
       slots: 2,
     };
     const ids = Array.from({ length: 40 }, aContainerId);
+    const births = ids.map((id) => ({ id }));
     const fence = await raiseFence(db, 7);
-    expect(await insertContainers(db, ids, common, fence - 1)).toBeUndefined();
-    const rows = (await insertContainers(db, ids, common, fence)) ?? [];
+    expect(await insertContainers(db, births, common, fence - 1)).toBeUndefined();
+    const rows = (await insertContainers(db, births, common, fence)) ?? [];
     expect(rows.map((row) => row.id).toSorted()).toEqual(ids.toSorted());
     const from: MoveFrom = { states: ['PENDING'], epoch: 0 };
     const [a, b, c, d] = ids as [ContainerId, ContainerId, ContainerId, ContainerId];

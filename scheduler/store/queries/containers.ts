@@ -94,32 +94,64 @@ const LED = 'select fence from leadership where id = 1 for share';
 /** Containers written in one statement at the most. */
 export const MAX_CONTAINER_BATCH = 500;
 
+/** A container's first row: PENDING, or with its first place. */
+export interface Birth {
+  readonly id: ContainerId;
+  readonly place?: {
+    readonly machineId: MachineId;
+    readonly assignmentId: string;
+    readonly epoch: number;
+    readonly gpuUuids: readonly string[];
+    readonly scheduledAtMs: number;
+  };
+}
+
 /**
- * So many of one kind, PENDING, epoch 0, revision 1, all or none.
+ * So many of one kind, each PENDING with epoch 0 or ASSIGNED where it was placed, revision 1, all or none.
  * @param fence - the leader's number, when a leader decided it
  * @returns undefined: a higher number has led meanwhile
  */
 export async function insertContainers(
   db: Queryable,
-  ids: readonly ContainerId[],
+  births: readonly Birth[],
   common: Omit<NewContainer, 'id'>,
   fence?: number,
 ): Promise<ContainerRow[] | undefined> {
-  if (ids.length === 0 || ids.length > MAX_CONTAINER_BATCH)
+  if (births.length === 0 || births.length > MAX_CONTAINER_BATCH)
     throw new RangeError(`from 1 to ${MAX_CONTAINER_BATCH} containers at a time`);
   const { workspaceId, stubId, deploymentId, spec, slots } = common;
   const leads = fence === undefined ? '' : 'where (select fence from led) <= $7::bigint';
   const rows = await many(
     db,
     `with led as (${LED})
-     insert into containers (id, workspace_id, stub_id, deployment_id, state, spec, slots)
-     select new.id, $2::text, $3::text, $4::text, 'PENDING', $5::jsonb, $6::integer from unnest($1::text[]) as new (id) ${leads}
+     insert into containers (id, workspace_id, stub_id, deployment_id, spec, slots, state, machine_id, assignment_id, epoch, gpu_uuids, scheduled_at)
+     select new.id, $2::text, $3::text, $4::text, $5::jsonb, $6::integer, new.state, new.machine_id, new.assignment_id, new.epoch, new.gpu_uuids, new.scheduled_at
+     from json_to_recordset($1::json)
+       as new (id text, state text, machine_id text, assignment_id text, epoch bigint, gpu_uuids jsonb, scheduled_at timestamptz) ${leads}
      returning ${COLUMNS}`,
-    [ids, workspaceId, stubId, deploymentId, JSON.stringify(spec), slots, ...(fence === undefined ? [] : [fence])],
+    [
+      JSON.stringify(births.map(firstRowOf)),
+      workspaceId,
+      stubId,
+      deploymentId,
+      JSON.stringify(spec),
+      slots,
+      ...(fence === undefined ? [] : [fence]),
+    ],
     map,
   );
   return rows.length === 0 ? undefined : rows;
 }
+
+const firstRowOf = ({ id, place }: Birth): object => ({
+  id,
+  state: place === undefined ? 'PENDING' : 'ASSIGNED',
+  machine_id: place?.machineId ?? null,
+  assignment_id: place?.assignmentId ?? null,
+  epoch: place?.epoch ?? 0,
+  gpu_uuids: place?.gpuUuids ?? [],
+  scheduled_at: place === undefined ? null : new Date(place.scheduledAtMs),
+});
 
 /** What a transition may write beside the state; absent leaves a column as it is, null clears it. */
 export interface ContainerChange {
