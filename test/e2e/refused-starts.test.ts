@@ -10,6 +10,7 @@ import { describe, expect } from 'vitest';
 import { baseImageOf, MAIN, plainEnv, processesNaming, test } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
 import { findProgram, waitFor } from '../helpers/services.ts';
+import { seedDatabase } from '../helpers/empty-database.ts';
 
 interface Refused {
   readonly code: number | null;
@@ -30,6 +31,7 @@ async function refused(
 ): Promise<Refused> {
   const dataDir = env['LONGSHORE_DATA_DIR'] ?? mkdtempSync(join(platform.directory, 'd-'));
   if (asNobody && existsSync(dataDir)) chmodSync(dataDir, 0o777);
+  if (name === 'scheduler' && env['LONGSHORE_DATA_DIR'] === undefined && !asNobody) await seedDatabase(dataDir);
   // As root everything is allowed, so somebody else is needed; to read the program, wherever it is, he may search directories.
   const become = ['--reuid=65534', '--regid=65534', '--clear-groups'];
   const read = ['--inh-caps=+dac_read_search', '--ambient-caps=+dac_read_search'];

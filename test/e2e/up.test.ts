@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSyn
 import { createServer } from 'node:net';
 import { delimiter, join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
+import { seedDatabase } from '../helpers/empty-database.ts';
 import { docker as openDocker, runProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
@@ -161,15 +162,17 @@ afterAll(() => {
   for (const child of started) child.kill('SIGKILL');
 });
 
-function home(): Home {
+/** `initialised`: with a database that a start does not have to make first. */
+async function home(state: 'empty' | 'initialised' = 'initialised'): Promise<Home> {
   const made = aHome();
   homes.push(made);
+  if (state === 'initialised') await seedDatabase(made.dataDir);
   return made;
 }
 
 describe('longshore up', () => {
   test('brings the answer of the example, stops without a trace, and finds everything again', async () => {
-    const here = home();
+    const here = await home('empty');
     const first = await up(here, '--example', EXAMPLE);
     expect(first.stdout()).toContain('{"greeting":"Hello, world!"}');
     expect(first.stderr()).toContain('hello is deployed (version 1)');
@@ -212,7 +215,7 @@ describe('longshore up', () => {
   });
 
   test('after kill -9 of the whole tree brings it all back', async () => {
-    const here = home();
+    const here = await home();
     await up(here, '--example', EXAMPLE);
     const token = await tokenOf(here);
     const pids = processesOf(here).map((one) => one.pid);
@@ -229,7 +232,7 @@ describe('longshore up', () => {
   });
 
   test('killed alone is noticed by its children, and the next one starts at once', async () => {
-    const here = home();
+    const here = await home();
     const first = await up(here);
     const scheduler = pidOf(here, 'main.ts scheduler');
     first.process.kill('SIGKILL');
@@ -243,7 +246,7 @@ describe('longshore up', () => {
   });
 
   test('starts a scheduler, an agent and a Redis that died again, at the same address', async () => {
-    const here = home();
+    const here = await home();
     const running = await up(here, '--example', EXAMPLE);
     for (const name of ['main.ts scheduler', 'main.ts agent', 'redis-server']) {
       const pid = pidOf(here, name);
@@ -265,7 +268,7 @@ describe('longshore up', () => {
   });
 
   test('shows a handler that raises, with exit code 1, and goes on', async () => {
-    const here = home();
+    const here = await home();
     const app = join(here.env['HOME'] ?? '', 'app');
     mkdirSync(app);
     writeFileSync(
@@ -294,7 +297,7 @@ function readmeBlock(heading: string, language: string): string {
 
 describe('the README', () => {
   test('has an app that can be deployed and commands that need nothing but curl', async () => {
-    const here = home();
+    const here = await home();
     const app = join(here.env['HOME'] ?? '', 'app');
     mkdirSync(app);
     writeFileSync(join(app, 'app.py'), readmeBlock('Five minutes', 'python'));
@@ -317,7 +320,7 @@ describe('the README', () => {
 
 describe('longshore up that cannot start', () => {
   test('because its port is taken says so, and leaves nothing running', async () => {
-    const here = home();
+    const here = await home();
     const blocker = createServer().listen(0, '127.0.0.1');
     await waitFor(() => blocker.listening, 'the port is taken');
     const address = blocker.address();
@@ -331,7 +334,7 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because no Docker answers says so, and leaves nothing running', async () => {
-    const here = home();
+    const here = await home();
     const ended = await longshore(here, ['up'], { DOCKER_HOST: 'unix:///nonexistent/docker.sock' }).ended;
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('no Docker Engine answers at unix:///nonexistent/docker.sock');
@@ -340,7 +343,7 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because Redis is not installed says so', async () => {
-    const here = home();
+    const here = await home();
     const path = (here.env['PATH'] ?? '').split(delimiter).filter((one) => !existsSync(join(one, 'redis-server')));
     const ended = await longshore(here, ['up'], { PATH: path.join(delimiter) }).ended;
     expect(ended.code).toBe(1);
@@ -349,7 +352,7 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because a setting is wrong names it', async () => {
-    const here = home();
+    const here = await home();
     const ended = await longshore(here, ['up'], { LONGSHORE_LOG_LEVEL: 'loud' }).ended;
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('LONGSHORE_LOG_LEVEL');
@@ -357,13 +360,13 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because its data directory cannot be made says so', async () => {
-    const ended = await run(home(), 'up', '--data-dir', '/proc/longshore');
+    const ended = await run(await home(), 'up', '--data-dir', '/proc/longshore');
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('cannot write to the data directory /proc/longshore');
   });
 
   test('because another one runs on its directory says so, and does it no harm', async () => {
-    const here = home();
+    const here = await home();
     const first = await up(here);
     const second = await run(here, 'up');
     expect(second.code).toBe(1);

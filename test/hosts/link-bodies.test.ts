@@ -12,8 +12,8 @@ import { agentConfig, zip } from '../helpers/agent.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { ThrottleProxy } from '../helpers/throttle-proxy.ts';
 import { throttleProxy } from '../helpers/throttle-proxy.ts';
-import type { Fleet } from './fleet-fixture.ts';
-import { test as base } from './fleet-fixture.ts';
+import type { Fleet } from '../integration/fleet-fixture.ts';
+import { test as base } from '../integration/fleet-fixture.ts';
 
 const BYTES_PER_SECOND = 20_000_000;
 /** Two seconds of it. */
