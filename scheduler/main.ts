@@ -30,6 +30,7 @@ import { DEFAULT_LIMITS } from './deployments/normalise.ts';
 import { RegistryCredentials } from './images/credentials.ts';
 import { ImageOrders } from './images/orders.ts';
 import { PullPlaces } from './images/places.ts';
+import { Directory } from './deployments/directory.ts';
 import { Targets } from './deployments/targets.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
 import { LastAttempts } from './dispatch/last-attempts.ts';
@@ -137,6 +138,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
   const tokens = createTokens({ db, installation, invalidation, clock });
   const targets = new Targets({ db, log, invalidation });
+  const directory = new Directory(db);
   const secrets = new Secrets(db, sealer);
   const objects = createObjects({
     db,
@@ -223,6 +225,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       const rows = await listTasks(db, { workspaceId, ...rest, ...(taskIds === undefined ? {} : { ids: taskIds }) });
       return rows.map(recordOfRow);
     },
+    stubsOf: (ids) => directory.stubs(ids),
   });
   const dispatcher = new Dispatcher({
     queues,
@@ -480,6 +483,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     limitsOf: () => ({ ...DEFAULT_LIMITS, maxContainers: settings.LONGSHORE_MAX_CONTAINERS }),
     objects,
     secrets,
+    directory,
     targets,
     tasks,
     machines,

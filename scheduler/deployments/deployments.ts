@@ -26,6 +26,7 @@ import type { StubConfig } from './stub-config.ts';
 import type { Stubs } from './stubs.ts';
 import type { Targets } from './targets.ts';
 import { sanitiseName, subdomainOf } from './urls.ts';
+import { portOf } from './urls.ts';
 import type { UrlTarget } from './urls.ts';
 
 export type DeployOutcome =
@@ -195,7 +196,12 @@ export class Deployments {
   }
 }
 
-export const urlTargetOf = (
-  stub: Pick<StubRow, 'id' | 'type' | 'public'>,
+export function urlTargetOf(
+  stub: Pick<StubRow, 'id' | 'type' | 'public' | 'config'>,
   deployment: Pick<DeploymentRow, 'name' | 'version' | 'subdomain'> | null,
-): UrlTarget => ({ stubId: stub.id, stubType: stub.type, public: stub.public, deployment });
+): UrlTarget {
+  const { ports } = (stub.config as Partial<StubConfig>).extra ?? {};
+  const port = portOf(stub.type, Array.isArray(ports) ? (ports as number[]) : []);
+  const target = { stubId: stub.id, stubType: stub.type, public: stub.public, deployment };
+  return port === undefined ? target : { ...target, port };
+}

@@ -2,7 +2,7 @@
 // forced), and a stub never changes after it was made.
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
-import type { AppId, ObjectId, StubId } from '#shared/domain/ids.ts';
+import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { Db } from '../store/db.ts';
@@ -10,9 +10,11 @@ import { getOrCreateApp } from '../store/queries/apps.ts';
 import { objectById } from '../store/queries/objects.ts';
 import { insertStub, reuseStub, stubById } from '../store/queries/stubs.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
+import { gpuSupply } from './gpu-supply.ts';
+import type { GpuMachine, GpuSupply } from './gpu-supply.ts';
 import { normaliseStub } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
-import type { StubVolumeMount } from './stub-config.ts';
+import type { StubConfig, StubVolumeMount } from './stub-config.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Volumes } from './volumes.ts';
 
@@ -22,6 +24,8 @@ export type StubOutcome =
       readonly stub: StubRow;
       readonly warnMsg: string;
       readonly unsupportedGpus: readonly string[];
+      /** What there is of the GPUs that it asks for; absent: it asks for none. */
+      readonly supply?: GpuSupply;
     }
   | { readonly kind: 'refused'; readonly errMsg: string };
 
@@ -30,6 +34,8 @@ export interface StubsParts {
   readonly volumes: Pick<Volumes, 'drivers'>;
   readonly secrets: Pick<Secrets, 'firstUnknown'>;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
+  /** Machines that a workspace's containers may run on. */
+  readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
 }
 
 export class Stubs {
@@ -43,8 +49,17 @@ export class Stubs {
     const { db } = this.#parts;
     const normalised = normaliseStub(request, await this.#parts.limitsOf?.(caller));
     if (normalised.kind === 'refused') return normalised;
-    const { warnMsg, unsupportedGpus } = normalised;
-    let { config } = normalised;
+    const { unsupportedGpus } = normalised;
+    let { config, warnMsg } = normalised;
+    const supply = await this.#supply(caller, config);
+    if (supply !== undefined && supply.status !== 'available') {
+      const asked = config.gpu.join(', ');
+      // A development server is for now; everything else may wait.
+      if (config.stubType.endsWith('/serve')) {
+        return { kind: 'refused', errMsg: `There is currently no GPU capacity for ${asked}.` };
+      }
+      if (supply.status === 'low') warnMsg = `${warnMsg} GPU capacity for ${asked} is currently low.`.trim();
+    }
     const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, config.secrets);
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
@@ -76,7 +91,19 @@ export class Stubs {
       const known = request.forceCreate ? undefined : await reuseStub(tx, key);
       return known ?? insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } });
     });
-    return { kind: 'stub', stub, warnMsg, unsupportedGpus };
+    const unsupported = [...new Set([...unsupportedGpus, ...(supply?.missing ?? [])])];
+    return {
+      kind: 'stub',
+      stub,
+      warnMsg,
+      unsupportedGpus: unsupported,
+      ...(supply === undefined ? {} : { supply }),
+    };
+  }
+
+  async #supply(caller: Caller, config: StubConfig): Promise<GpuSupply | undefined> {
+    if (config.gpuCount === 0) return undefined;
+    return gpuSupply(config.gpu, config.gpuCount, await this.#parts.gpuMachines(caller.workspaceId));
   }
 
   /** A stub this caller may name: its own workspace's. */

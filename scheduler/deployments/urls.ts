@@ -13,6 +13,8 @@ export interface UrlTarget {
   readonly stubType: string;
   /** Callers need no token. */
   readonly public: boolean;
+  /** Of a pod: its port, or the place for one where it has none or several; absent: no pod. */
+  readonly port?: string;
   /** null: the stub itself. */
   readonly deployment: { readonly name: string; readonly version: number; readonly subdomain: string } | null;
 }
@@ -35,12 +37,25 @@ export function subdomainOf(name: string, stubType: string, workspaceNumber: num
   return `${sanitiseName(name)}-${digest}`;
 }
 
+/** What clients put a port in the place of. */
+const PORT_PLACE = '<PORT>';
+
+/** For kinds whose URLs end in a port. */
+export function portOf(stubType: string, ports: readonly number[]): string | undefined {
+  if (!['pod', 'sandbox'].includes(kindOf(stubType))) return undefined;
+  return ports.length === 1 ? String(ports[0]) : PORT_PLACE;
+}
+
 /** @param base - without a trailing slash */
 export function pathUrl(base: string, target: UrlTarget): string {
   const kind = kindOf(target.stubType);
-  if (target.deployment === null) return `${base}/${kind}/id/${target.stubId}`;
-  if (target.public) return `${base}/${kind}/public/${target.stubId}`;
-  return `${base}/${kind}/${encodeURIComponent(target.deployment.name)}/v${target.deployment.version}`;
+  const port = target.port === undefined ? '' : `/${target.port}`;
+  const isPublicPod = target.public && target.port !== undefined;
+  if (target.public && (target.deployment !== null || isPublicPod)) {
+    return `${base}/${kind}/public/${target.stubId}${port}`;
+  }
+  if (target.deployment === null) return `${base}/${kind}/id/${target.stubId}${port}`;
+  return `${base}/${kind}/${encodeURIComponent(target.deployment.name)}/v${target.deployment.version}${port}`;
 }
 
 export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings): string {
@@ -48,7 +63,8 @@ export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings):
   const domain = settings.invokeDomain ?? (isLoopbackName(url.hostname) ? 'localhost' : url.hostname);
   const label =
     target.deployment === null ? target.stubId : `${target.deployment.subdomain}-v${target.deployment.version}`;
-  return `${url.protocol}//${label}.${domain}${url.port === '' ? '' : `:${url.port}`}`;
+  const port = target.port === undefined ? '' : `-${target.port}`;
+  return `${url.protocol}//${label}${port}.${domain}${url.port === '' ? '' : `:${url.port}`}`;
 }
 
 const isLoopbackName = (host: string): boolean => host === 'localhost' || host.startsWith('127.') || host === '[::1]';

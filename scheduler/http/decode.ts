@@ -49,7 +49,12 @@ function decoderOf(schema: TSchema): Decode {
   }
   switch (facts.format) {
     case 'int64':
-      return (value, field) => readNumber(value, field, 'a 64-bit integer', true, -INT64_MAX, INT64_MAX);
+      return (value, field) => {
+        if (typeof value === 'string' && DIGITS.test(value) && BigInt.asIntN(64, BigInt(value)) !== BigInt(value)) {
+          throw wrong(field, 'a 64-bit integer', value);
+        }
+        return readNumber(value, field, 'a 64-bit integer', true, facts.minimum ?? -INT64_MAX, INT64_MAX);
+      };
     case 'byte':
       return readBytes;
     case 'filters':
@@ -170,6 +175,8 @@ export function zeroOf(schema: TSchema): () => unknown {
   }
 }
 
+/** Few enough to be counted; a number has no more anyway. */
+const DIGITS = /^-?[0-9]{1,40}$/;
 const NUMBER = /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$/;
 
 function readNumber(value: unknown, field: string, what: string, whole: boolean, low: number, high: number): number {

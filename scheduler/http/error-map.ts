@@ -73,43 +73,44 @@ export function sendProblem(reply: FastifyReply, requestId: string, problem: Pro
     .send(JSON.stringify({ message: problem.message, code: problem.code, request_id: requestId }));
 }
 
-/** RPC code to HTTP status, as far as we answer with one. */
+/** RPC code to HTTP status. */
 export const RPC_STATUS = {
+  1: 499,
   2: 500,
   3: 400,
   4: 504,
   5: 404,
+  6: 409,
   7: 403,
   8: 429,
+  9: 400,
+  10: 409,
+  11: 400,
   12: 501,
   13: 500,
   14: 503,
+  15: 500,
   16: 401,
 } as const;
 export type RpcCode = keyof typeof RPC_STATUS;
 
-/** The RPC code for a problem of the table above. */
-export function rpcCodeOf(problem: Problem): RpcCode {
-  switch (problem.status) {
-    case 400:
-      return 3;
-    case 401:
-      return 16;
-    case 403:
-      return 7;
-    case 404:
-      return 5;
-    case 413:
-    case 507:
-      return 8;
-    case 405:
-    case 501:
-      return 12;
-    case 503:
-      return 14;
-    case 504:
-      return 4;
-    default:
-      return 13;
-  }
-}
+/** The RPC code for a problem of the table above, by its status; those of ours that are not here are 13. */
+const RPC_CODE: Readonly<Record<number, RpcCode>> = {
+  400: 3,
+  401: 16,
+  403: 7,
+  404: 5,
+  405: 12,
+  409: 6,
+  413: 8,
+  422: 3,
+  429: 8,
+  499: 1,
+  501: 12,
+  502: 14,
+  503: 14,
+  504: 4,
+  507: 8,
+};
+
+export const rpcCodeOf = (problem: Problem): RpcCode => RPC_CODE[problem.status] ?? 13;

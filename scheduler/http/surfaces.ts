@@ -9,12 +9,13 @@ import type { Registry } from '#shared/metrics.ts';
 import type { ContainerActions, DeploymentEffects } from '../containers/container-actions.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
 import { Deployments } from '../deployments/deployments.ts';
-import { Directory } from '../deployments/directory.ts';
+import type { Directory } from '../deployments/directory.ts';
+import type { GpuMachine } from '../deployments/gpu-supply.ts';
 import type { StubLimits } from '../deployments/normalise.ts';
 import { Stubs } from '../deployments/stubs.ts';
 import type { Targets } from '../deployments/targets.ts';
 import { Volumes } from '../deployments/volumes.ts';
-import type { MachineService } from '../fleet/machine-service.ts';
+import type { MachineService, MachineView } from '../fleet/machine-service.ts';
 import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Usage } from '../fleet/usage.ts';
 import type { Caller } from '../identity/caller.ts';
@@ -87,6 +88,7 @@ export interface SurfaceParts {
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;
   readonly secrets: Secrets;
+  readonly directory: Directory;
   readonly targets: Targets;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
   readonly tasks: TaskService;
@@ -124,6 +126,16 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     db,
     volumes: new Volumes(db, parts.settings.volumeDriver),
     secrets: parts.secrets,
+    gpuMachines: async (workspaceId) => {
+      const [shared, own] = await Promise.all([
+        parts.machines.list({ workspaceId: null }),
+        parts.machines.list({ workspaceId }),
+      ]);
+      return [
+        ...shared.map((machine) => gpuMachineOf(machine, '')),
+        ...own.map((machine) => gpuMachineOf(machine, machine.poolName)),
+      ];
+    },
     ...limits,
   });
   const deployments = new Deployments({ db, stubs, targets, effects, images: parts.images, ...limits });
@@ -134,6 +146,12 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   });
   return { server, stubs, deployments };
 }
+
+const gpuMachineOf = (machine: MachineView, privatePool: string): GpuMachine => ({
+  privatePool,
+  gpuModels: machine.gpuModels,
+  freeGpuCount: machine.status === 'available' ? machine.freeGpuCount : 0,
+});
 
 /** Where every host label is looked at. */
 function invokeDomains({ invokeDomain, externalUrl }: SurfaceSettings): readonly string[] {
@@ -148,10 +166,9 @@ function registerAll(
   stubs: Stubs,
   deployments: Deployments,
 ): void {
-  const { settings, db, log, tokens: authenticator } = parts;
+  const { settings, db, directory, log, tokens: authenticator } = parts;
   const urls = { invokeDomain: settings.invokeDomain };
   const originOf = originReader({ externalUrl: settings.externalUrl, listenUrl: state.listenUrl });
-  const directory = new Directory(db);
 
   plugin(app, GATEWAY_BASE, (scope) => {
     const operations = allOperations({

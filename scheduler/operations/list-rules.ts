@@ -1,15 +1,11 @@
 // What every list understands: limits, and filters by key.
-import { AppError } from '#shared/errors.ts';
 
 type Filters = Readonly<Record<string, readonly string[]>>;
 
 const MAX_LIST = 1_000;
 
-/** 0 and too large: the maximum. @throws AppError `bad_request` for a negative one */
-export function limitOf(limit: number): number {
-  if (limit < 0) throw new AppError('bad_request', 'parsing field "limit": must not be negative');
-  return limit === 0 ? MAX_LIST : Math.min(limit, MAX_LIST);
-}
+/** 0 and too large: the maximum. */
+export const limitOf = (limit: number): number => (limit === 0 ? MAX_LIST : Math.min(limit, MAX_LIST));
 
 /** All values of any spelling of a key; undefined: not asked for. */
 export function filterValues(filters: Filters, keys: readonly string[]): readonly string[] | undefined {

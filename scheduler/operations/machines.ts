@@ -87,7 +87,6 @@ export function listMachines(
         all.some((machine) => machine.poolName === named) ||
         (await workers.listPools(ownerOf(caller))).some((pool) => pool.name === named);
       const empty = { gpus: {}, supportedGpus: {}, maxCpuMillicores: 0, maxMemoryMb: 0 };
-      if (request.limit < 0) return { ok: false, errMsg: 'limit must not be negative', machines: [], ...empty };
       if (!known) return { ok: false, errMsg: 'pool not found', machines: [], ...empty };
       const wanted = all
         .filter((machine) => request.poolName === '' || machine.poolName === request.poolName)

@@ -25,12 +25,20 @@ export function getOrCreateStub(stubs: Stubs): Operation {
     response: GetOrCreateStubResponse,
     handle: async (caller, request) => {
       const outcome = await stubs.getOrCreate(caller, request);
-      const rest = { capacityStatus: '', matchedPrivatePool: '' };
       if (outcome.kind === 'refused') {
-        return { ok: false, stubId: '', errMsg: outcome.errMsg, warnMsg: '', unsupportedGpus: [], ...rest };
+        const none = { capacityStatus: '', unsupportedGpus: [], matchedPrivatePool: '' };
+        return { ok: false, stubId: '', errMsg: outcome.errMsg, warnMsg: '', ...none };
       }
-      const { stub, warnMsg, unsupportedGpus } = outcome;
-      return { ok: true, stubId: stub.id, errMsg: '', warnMsg, unsupportedGpus: [...unsupportedGpus], ...rest };
+      const { stub, warnMsg, unsupportedGpus, supply } = outcome;
+      return {
+        ok: true,
+        stubId: stub.id,
+        errMsg: '',
+        warnMsg,
+        capacityStatus: supply?.status ?? '',
+        unsupportedGpus: [...unsupportedGpus],
+        matchedPrivatePool: supply?.privatePool ?? '',
+      };
     },
   });
 }
@@ -86,7 +94,7 @@ export function getUrl(stubs: Stubs, deployments: Deployments, urls: UrlSettings
       if (stub === undefined) return refused('Invalid stub ID');
       const urlType = request.urlType === 'host' ? 'host' : request.urlType === '' ? '' : 'path';
       if (request.isShell) {
-        const shell = { ...urlTargetOf(stub, null), stubType: 'shell' };
+        const shell = { stubId: stub.id, stubType: 'shell', public: false, deployment: null };
         return { ok: true, errMsg: '', url: pathUrl(origin.baseUrl, shell) };
       }
       const isServe = stub.type === `${kindOf(stub.type)}/serve`;

@@ -16,6 +16,7 @@ import { Ender } from './ender.ts';
 import { errorBody } from './recording.ts';
 import { LateResults } from './late.ts';
 import type { TaskRecord } from './records.ts';
+import { pickById } from './list-by-id.ts';
 import { LostJobs } from './lost-jobs.ts';
 import { Reaper } from './reaper.ts';
 import { Renewal } from './renewal.ts';
@@ -186,19 +187,11 @@ export class Tasks implements TaskService {
 
   async list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]> {
     if (filter.taskIds === undefined) return await this.#parts.listRows(workspaceId, filter);
-    const found = await Promise.all(
-      filter.taskIds.slice(0, filter.limit).map((taskId) => this.read(workspaceId, taskId)),
-    );
-    return found
-      .filter((record) => record !== undefined)
-      .filter((record) => filter.statuses === undefined || filter.statuses.includes(record.status))
-      .filter((record) => filter.stubIds === undefined || filter.stubIds.includes(record.stubId))
-      .filter(
-        (record) =>
-          filter.containerIds === undefined ||
-          (record.containerId !== null && filter.containerIds.includes(record.containerId)),
-      )
-      .sort((a, b) => b.createdAtMs - a.createdAtMs);
+    const ids = [...new Set(filter.taskIds)];
+    const found = await Promise.all(ids.map((taskId) => this.read(workspaceId, taskId)));
+    const records = found.filter((record) => record !== undefined);
+    const stubs = await this.#parts.stubsOf([...new Set(records.map((record) => record.stubId))]);
+    return pickById(records, stubs, filter);
   }
 
   resultText(record: TaskRecord): Promise<string | undefined> {

@@ -1,5 +1,5 @@
 // What the life of a task on this replica is made of: given by the composition root, and what service.ts adds for the files that play a part in it.
-import type { ContainerId, InstanceId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../deployments/stub-config.ts';
@@ -17,6 +17,7 @@ import type { Attempts } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';
 import type { Ender } from './ender.ts';
+import type { StubFacts } from './list-by-id.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { TaskRecord, TaskRecords } from './records.ts';
 import type { TaskGraces } from './reports.ts';
@@ -56,6 +57,7 @@ export interface TaskServiceParts {
   readonly onDepth: (target: Target, depth: number) => void;
   readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
   readonly listRows: (workspaceId: WorkspaceId, filter: TaskFilter) => Promise<readonly TaskRecord[]>;
+  readonly stubsOf: (ids: readonly StubId[]) => Promise<ReadonlyMap<StubId, StubFacts>>;
 }
 
 /** One process's tasks: what was given, and what its parts share. */

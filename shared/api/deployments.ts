@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Filters, Flag, QueryInt64, Text, Timestamp, Uint32 } from './fields.ts';
+import { Filters, Flag, ListLimit, Text, Timestamp, Uint32 } from './fields.ts';
 
 export const Deployment = Type.Object({
   id: Text(),
@@ -18,7 +18,7 @@ export const Deployment = Type.Object({
 });
 export type Deployment = Static<typeof Deployment>;
 
-export const ListDeploymentsRequest = Type.Object({ filters: Filters(), limit: QueryInt64() });
+export const ListDeploymentsRequest = Type.Object({ filters: Filters(), limit: ListLimit() });
 export type ListDeploymentsRequest = Static<typeof ListDeploymentsRequest>;
 
 export const ListDeploymentsResponse = Type.Object({

@@ -17,9 +17,8 @@ export const Uint32 = (options: Record<string, unknown> = {}) =>
 export const Int64 = (options: Record<string, unknown> = {}) =>
   Type.Unsafe<number>({ type: 'string', format: 'int64', pattern: '^-?[0-9]+$', ...options });
 
-/** A query parameter that carries an int64 as plain digits (`limit`). */
-export const QueryInt64 = (options: Record<string, unknown> = {}) =>
-  Type.Unsafe<number>({ type: 'integer', format: 'int64', ...options });
+/** How many a list may have: an int64 as plain digits in the query; 0 is as many as there are. */
+export const ListLimit = () => Type.Unsafe<number>({ type: 'integer', format: 'int64', minimum: 0 });
 
 /** Standard base64 out; standard or URL-safe in. */
 export const Bytes = (options: Record<string, unknown> = {}) =>

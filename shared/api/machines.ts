@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Flag, Float, Int64, QueryInt64, Text, Uint32, nullable } from './fields.ts';
+import { Flag, Float, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
 
 export const PathMetric = Type.Object({
   label: Text(),
@@ -53,7 +53,7 @@ export const Machine = Type.Object({
 });
 export type Machine = Static<typeof Machine>;
 
-export const ListMachinesRequest = Type.Object({ poolName: Text(), limit: QueryInt64() });
+export const ListMachinesRequest = Type.Object({ poolName: Text(), limit: ListLimit() });
 export type ListMachinesRequest = Static<typeof ListMachinesRequest>;
 
 export const ListMachinesResponse = Type.Object({

@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Bytes, Filters, Flag, Float, QueryInt64, Text, Timestamp, Uint32 } from './fields.ts';
+import { Bytes, Filters, Flag, Float, ListLimit, Text, Timestamp, Uint32 } from './fields.ts';
 
 export const Task = Type.Object({
   id: Text(),
@@ -17,7 +17,7 @@ export const Task = Type.Object({
 });
 export type Task = Static<typeof Task>;
 
-export const ListTasksRequest = Type.Object({ filters: Filters(), limit: QueryInt64() });
+export const ListTasksRequest = Type.Object({ filters: Filters(), limit: ListLimit() });
 export type ListTasksRequest = Static<typeof ListTasksRequest>;
 
 export const ListTasksResponse = Type.Object({

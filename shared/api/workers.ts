@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Container } from './containers.ts';
-import { Filters, Flag, Int64, QueryInt64, Text, Timestamp, Uint32, nullable } from './fields.ts';
+import { Filters, Flag, Int64, ListLimit, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
 export const Worker = Type.Object({
   id: Text(),
@@ -91,7 +91,7 @@ export const Pool = Type.Object({
 });
 export type Pool = Static<typeof Pool>;
 
-export const ListPoolsRequest = Type.Object({ filters: Filters(), limit: QueryInt64() });
+export const ListPoolsRequest = Type.Object({ filters: Filters(), limit: ListLimit() });
 export type ListPoolsRequest = Static<typeof ListPoolsRequest>;
 
 export const ListPoolsResponse = Type.Object({ ok: Flag(), errMsg: Text(), pools: Type.Array(Pool) });

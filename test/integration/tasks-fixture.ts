@@ -240,6 +240,7 @@ export async function aProcess(
     onDepth: () => undefined,
     onAttemptEnded: () => undefined,
     listRows: () => Promise.resolve([]),
+    stubsOf: () => Promise.resolve(new Map()),
   });
   const dispatcher = new Dispatcher({
     queues,

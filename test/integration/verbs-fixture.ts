@@ -22,6 +22,7 @@ export interface Sent {
   readonly host?: string;
   /** Whom a proxy says it asks for: without, the caller sits on the scheduler's own host. */
   readonly forwardedFor?: string;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 export interface Person {
@@ -37,7 +38,8 @@ export interface Platform {
   readonly revoked: string;
   readonly restricted: string;
   readonly address: string;
-  /** As the own workspace unless said otherwise; a body that is text goes as it is. */
+  readonly agentAddress: string;
+  /** As the own workspace unless said otherwise; a body that is text or bytes goes as it is. */
   call(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
   gateway(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
   /** A stub of the own workspace; the same for the same request. */
@@ -53,9 +55,15 @@ export interface Platform {
 /** Nobody's id, of the right form. */
 export const NOBODY = '00000000-0000-4000-8000-000000000000';
 
-export async function aPlatform(env: Readonly<Record<string, string>> = {}): Promise<Platform> {
+/** Servers: a Postgres and a Redis of their own; embedded: what a scheduler brings along. */
+export type StoreKind = 'servers' | 'embedded';
+
+export async function aPlatform(
+  env: Readonly<Record<string, string>> = {},
+  stores: StoreKind = 'servers',
+): Promise<Platform> {
   const directory = tempDirectory('verbs');
-  const [postgres, redis] = await Promise.all([aPostgres(), aRedis()]);
+  const servers = stores === 'servers' ? await Promise.all([aPostgres(), aRedis()]) : undefined;
   const settings = loadConfig(
     SchedulerSettings,
     {
@@ -64,8 +72,7 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
       // Not what this checkout may have built.
       LONGSHORE_RELEASES_DIR: join(directory.path, 'releases'),
-      DATABASE_URL: postgres.url,
-      REDIS_URL: redis.url,
+      ...(servers === undefined ? {} : { DATABASE_URL: servers[0].url, REDIS_URL: servers[1].url }),
       ...env,
     },
     { known: [] },
@@ -76,7 +83,7 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
   if (first?.token === undefined) throw new Error('the installation is not fresh');
   const admin: Person = { workspaceId: first.workspaceId, token: first.token };
 
-  const send = async (line: string, body: unknown, { token, host, forwardedFor }: Sent): Promise<Answer> => {
+  const send = async (line: string, body: unknown, { token, host, forwardedFor, headers }: Sent): Promise<Answer> => {
     const [method = 'GET', path = '/'] = line.split(' ');
     const answer = await request(`http://${address}${path}`, {
       method: method as 'GET',
@@ -84,8 +91,11 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
         ...(token === undefined || token === '' ? {} : { authorization: `Bearer ${token}` }),
         ...(host === undefined ? {} : { host }),
         ...(forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor }),
+        ...headers,
       },
-      ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      ...(body === undefined
+        ? {}
+        : { body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body) }),
     });
     const text = await answer.body.text();
     return { status: answer.statusCode, text, json: parsed(text) };
@@ -119,6 +129,7 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
     revoked: String(switchedOff['key']),
     restricted: String((await token('?tokenType=workspace_restricted'))['key']),
     address,
+    agentAddress: scheduler.agentAddress,
     call: (line, body, sent) => send(line, body, { token: own.token, ...sent }),
     gateway,
     stub: (said) => stub(said),
@@ -130,7 +141,7 @@ export async function aPlatform(env: Readonly<Record<string, string>> = {}): Pro
     },
     stop: async () => {
       await scheduler.stop();
-      await Promise.all([postgres.stop(), redis.stop()]);
+      await Promise.all((servers ?? []).map((server) => server.stop()));
       directory.remove();
     },
   };

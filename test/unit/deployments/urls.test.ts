@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { canonicalJson } from '../../../scheduler/deployments/stubs.ts';
-import { hostUrl, invokeUrl, pathUrl, sanitiseName, subdomainOf } from '../../../scheduler/deployments/urls.ts';
+import { hostUrl, invokeUrl, pathUrl, portOf, sanitiseName, subdomainOf } from '../../../scheduler/deployments/urls.ts';
 import type { UrlTarget } from '../../../scheduler/deployments/urls.ts';
 
 const STUB = '05ed1b36-2098-4790-99eb-732099e99ca6';
@@ -29,6 +29,15 @@ describe('invoke URLs', () => {
       'http://hello-1234567-v3.run.example.com:1994',
     );
     expect(hostUrl('https://api.example.com', plain, { invokeDomain: null })).toBe(`https://${STUB}.api.example.com`);
+  });
+
+  test('of pods end in their port', () => {
+    const pod: UrlTarget = { ...plain, stubType: 'pod', port: '8080' };
+    expect(pathUrl(BASE, pod)).toBe(`${BASE}/pod/id/${STUB}/8080`);
+    expect(pathUrl(BASE, { ...pod, public: true })).toBe(`${BASE}/pod/public/${STUB}/8080`);
+    expect(hostUrl(BASE, pod, { invokeDomain: null })).toBe(`http://${STUB}-8080.localhost:1994`);
+    expect([portOf('pod', []), portOf('pod/run', [1, 2]), portOf('sandbox', [80])]).toEqual(['<PORT>', '<PORT>', '80']);
+    expect(portOf('endpoint/deployment', [80])).toBeUndefined();
   });
 
   test('have the host form by themselves only where a domain is set', () => {

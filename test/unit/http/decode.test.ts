@@ -1,17 +1,6 @@
 import { Type } from 'typebox';
 import { describe, expect, test } from 'vitest';
-import {
-  Anything,
-  Bytes,
-  Filters,
-  Flag,
-  Float,
-  Int64,
-  QueryInt64,
-  Text,
-  Uint32,
-  nullable,
-} from '#shared/api/fields.ts';
+import { Anything, Bytes, Filters, Flag, Float, Int64, ListLimit, Text, Uint32, nullable } from '#shared/api/fields.ts';
 import { compileDecoder, compileQueryReader, DecodeError } from '../../../scheduler/http/decode.ts';
 
 const Inner = Type.Object({ maxContainers: Uint32(), type: Text() });
@@ -131,7 +120,7 @@ describe('decoding a message', () => {
 });
 
 describe('reading a query', () => {
-  const Request = Type.Object({ limit: QueryInt64(), isShell: Flag(), poolName: Text(), filters: Filters() });
+  const Request = Type.Object({ limit: ListLimit(), isShell: Flag(), poolName: Text(), filters: Filters() });
   const readQuery = compileQueryReader(Request);
   const read = (query: Record<string, string | string[]>) => compileDecoder(Request)(readQuery(query));
 

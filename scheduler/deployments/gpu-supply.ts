@@ -1,0 +1,31 @@
+// What the machines that a workspace may use offer of the GPUs that a stub asks for. Pure: said when a stub is made; placement decides by itself.
+import { ANY_GPU, gpuMatches } from '#shared/domain/gpus.ts';
+
+export interface GpuMachine {
+  /** Empty: a shared one. */
+  readonly privatePool: string;
+  readonly gpuModels: readonly string[];
+  /** None where nothing may be placed now. */
+  readonly freeGpuCount: number;
+}
+
+export interface GpuSupply {
+  /** low: there are such devices, and none is free now. */
+  readonly status: 'available' | 'low' | 'none';
+  /** Asked for, and on no machine. */
+  readonly missing: readonly string[];
+  /** A pool of the workspace's own that has such devices; empty: none. */
+  readonly privatePool: string;
+}
+
+export function gpuSupply(wanted: readonly string[], count: number, machines: readonly GpuMachine[]): GpuSupply {
+  const fitting = machines.filter(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, wanted)));
+  const isFree = fitting.some(({ freeGpuCount }) => freeGpuCount >= Math.max(1, count));
+  const has = (name: string): boolean =>
+    machines.some(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, [name])));
+  return {
+    status: isFree ? 'available' : fitting.length > 0 ? 'low' : 'none',
+    missing: wanted.filter((name) => name !== ANY_GPU && !has(name)),
+    privatePool: fitting.find(({ privatePool }) => privatePool !== '')?.privatePool ?? '',
+  };
+}

@@ -1,0 +1,662 @@
+/**
+ * Every operation of the gateway: how it is called, what it answers with (exactly these fields, no others), and each way in which it may fail. The walk (gateway-walk.ts) takes each of them through
+ * every caller and every spelling. Field lists are written out here and not read off our schemas.
+ */
+import { expect } from 'vitest';
+import { NOBODY } from './verbs-fixture.ts';
+import type { Json, Platform } from './verbs-fixture.ts';
+import { done, refusedWith } from './verbs-kit.ts';
+import type { Expected, Kit, Verb } from './verbs-kit.ts';
+
+export interface Failure {
+  readonly line?: (id: string) => string;
+  readonly body?: (id: string) => unknown;
+  /** Absent: what the verb is about. */
+  readonly make?: () => Promise<string>;
+  readonly token?: () => string;
+  readonly answer: Json;
+}
+
+export interface GatewayVerb extends Verb {
+  /** The fields of its answer. */
+  readonly fields: string;
+  /** Of the records in its answer, by field. */
+  readonly records?: Readonly<Record<string, string>>;
+  /** What a restricted token is told; absent: it may call. */
+  readonly restricted?: Json;
+  /** Fields of the body that are int64. */
+  readonly int64?: readonly string[];
+  readonly failures?: Readonly<Record<string, Failure>>;
+  /** Not one of the 31. */
+  readonly ours?: true;
+}
+
+const DEPLOYMENT =
+  'id name active stubId stubType stubName version workspaceId workspaceName createdAt updatedAt appId';
+/** `usage` is ours. */
+export const CONTAINER =
+  'containerId stubId status scheduledAt startedAt workspaceId workerId machineId deploymentId usage';
+const TASK = 'id status containerId startedAt endedAt stubId stubName workspaceId workspaceName createdAt updatedAt';
+const TOKEN = 'tokenId key active reusable workspaceId tokenType createdAt updatedAt';
+/** `conditions` is ours. */
+export const MACHINE =
+  'id cpu memory gpu gpuCount status poolName providerName registrationToken tailscaleUrl tailscaleAuth lastKeepalive created agentVersion machineMetrics userData ssh conditions';
+/** `drain` and `conditions` are ours. */
+export const WORKER =
+  'id status totalCpu totalMemory totalGpuCount freeCpu freeMemory freeGpuCount gpu poolName machineId resourceVersion requiresPoolSelector priority preemptable buildVersion activeContainers runtime poolSelector cordonRequested drain rolloutGeneration rolloutBuildVersion workerImageOverride conditions';
+const POOL =
+  'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state';
+
+const UNAUTHORIZED = refusedWith('Unauthorized Access');
+const NO_DEPLOYMENT = refusedWith('Deployment not found');
+const UNSCALED = 'This type of deployment cannot be scaled directly.';
+const STUB = { stubType: 'endpoint/deployment', name: 'n', handler: 'app:handler', cpu: '100', memory: 64 };
+
+export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly GatewayVerb[] {
+  const { unique, aTask, aStartedTask, statusOf } = kit;
+  const deleted = async (): Promise<string> => {
+    const id = await kit.aDeployment();
+    await platform().gateway(`DELETE /deployments/${id}`);
+    return id;
+  };
+  const gone: Failure = { make: deleted, answer: NO_DEPLOYMENT };
+  const stub = (said: Json, errMsg: unknown): Failure => ({
+    body: () => ({ ...STUB, ...said }),
+    answer: { ok: false, stubId: '', errMsg },
+  });
+  const ended = (status: string) => async (): Promise<string> => {
+    const taskId = await aStartedTask();
+    const end = await platform().gateway('POST /tasks/end', { taskId, taskStatus: status });
+    expect(end.json).toEqual({ ok: true });
+    return taskId;
+  };
+
+  const identity: readonly GatewayVerb[] = [
+    {
+      name: 'Authorize',
+      line: () => 'POST /auth/authorize',
+      fields: 'ok workspaceId newToken errorMsg',
+      ok: { ok: true, newToken: '', errorMsg: '' },
+      refused: { ok: false, workspaceId: '', newToken: '', errorMsg: 'Invalid token' },
+    },
+    {
+      name: 'SignPayload',
+      line: () => 'POST /auth/sign',
+      body: () => ({ payload: 'aGVsbG8=' }),
+      fields: 'ok signature timestamp errorMsg',
+      ok: {
+        ok: true,
+        signature: expect.stringMatching(/^[0-9a-f]{64}$/),
+        timestamp: expect.stringMatching(/^\d{10}$/),
+        errorMsg: '',
+      },
+      malformed: { body: '{"payload": 5}' },
+    },
+    {
+      name: 'ExportWorkspaceConfig',
+      line: () => 'GET /workspace/config',
+      fields:
+        'gatewayHttpHost gatewayHttpPort gatewayHttpTls gatewayGrpcHost gatewayGrpcPort gatewayGrpcTls workspaceId',
+      ok: { gatewayHttpHost: '127.0.0.1', gatewayHttpPort: expect.any(Number), gatewayHttpTls: false },
+      restricted: { gatewayHttpHost: '', gatewayHttpPort: 0, workspaceId: '' },
+      malformed: null,
+    },
+    {
+      name: 'ListTokens',
+      line: () => 'GET /tokens',
+      fields: 'ok errMsg tokens',
+      records: { tokens: TOKEN },
+      restricted: UNAUTHORIZED,
+      ok: done,
+      malformed: null,
+    },
+    {
+      name: 'CreateToken',
+      line: () => 'POST /tokens',
+      fields: 'ok errMsg token',
+      records: { token: TOKEN },
+      restricted: UNAUTHORIZED,
+      ok: { ok: true, token: expect.objectContaining({ tokenType: 'workspace', active: true, reusable: true }) },
+      malformed: { line: 'POST /tokens?reusable=perhaps' },
+      failures: {
+        'a type that is not for callers': {
+          line: () => 'POST /tokens?tokenType=admin',
+          answer: refusedWith('tokenType must be one of workspace, workspace_restricted'),
+        },
+      },
+    },
+    {
+      name: 'ToggleToken',
+      line: (id) => `POST /tokens/${id}/toggle`,
+      make: async () => String((await kit.aToken())['tokenId']),
+      fields: 'ok errMsg token',
+      records: { token: TOKEN },
+      restricted: UNAUTHORIZED,
+      ok: { ok: true, token: expect.objectContaining({ active: false, key: expect.stringMatching(/^eyJ….{4}$/) }) },
+      unknown: refusedWith('Unable to toggle token.'),
+      done: async (id) => (await kit.tokenIs(id))?.['active'] === false,
+    },
+    {
+      name: 'DeleteToken',
+      line: (id) => `DELETE /tokens/${id}`,
+      make: async () => String((await kit.aToken())['tokenId']),
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      // What never was is as gone as what was; another workspace's stays where it is.
+      unknown: done,
+      noId: refusedWith('Unable to delete token.'),
+      done: async (id) => (await kit.tokenIs(id)) === undefined,
+    },
+  ];
+
+  const objects: readonly GatewayVerb[] = [
+    {
+      name: 'HeadObject',
+      line: (id) => `GET /objects/${id}`,
+      make: async () => (await kit.anObject('zip')).hash,
+      fields: 'ok exists objectId objectMetadata errorMsg useWorkspaceStorage',
+      records: { objectMetadata: 'name size' },
+      ok: {
+        ok: true,
+        exists: true,
+        objectMetadata: { name: expect.any(String), size: '3' },
+        errorMsg: '',
+        useWorkspaceStorage: true,
+      },
+      unknown: { ok: true, exists: false, objectId: '', objectMetadata: null, useWorkspaceStorage: true },
+      malformed: null,
+      failures: {
+        'announced and not uploaded': {
+          make: async () => (await kit.anObject()).hash,
+          answer: { ok: true, exists: false, objectId: '', objectMetadata: null, useWorkspaceStorage: true },
+        },
+      },
+    },
+    {
+      name: 'CreateObject',
+      line: () => 'POST /objects',
+      body: () => ({ objectMetadata: { name: 'h', size: '3' }, hash: unique('h'), size: '3', overwrite: true }),
+      fields: 'ok objectId presignedUrl errorMsg',
+      int64: ['size', 'objectMetadata.size'],
+      ok: {
+        ok: true,
+        objectId: expect.stringMatching(/^[0-9a-f-]{36}$/),
+        presignedUrl: expect.stringMatching(/^http:\/\/.*\/objects\/upload\//),
+        errorMsg: '',
+      },
+      malformed: { body: '{"size": "three"}' },
+      failures: {
+        'known, not to be overwritten': {
+          make: async () => (await kit.anObject('zip')).hash,
+          body: (hash) => ({ hash, size: 3, overwrite: false }),
+          answer: { ok: true, objectId: expect.stringMatching(/^[0-9a-f-]{36}$/), presignedUrl: '', errorMsg: '' },
+        },
+        'no hash': { body: () => ({ size: 3 }), answer: { ok: false, objectId: '', presignedUrl: '' } },
+        'a size below zero': {
+          body: () => ({ hash: 'h', size: -1 }),
+          answer: { ok: false, errorMsg: expect.stringMatching(/size/) },
+        },
+      },
+    },
+    {
+      name: 'GetOrCreateVolume',
+      ours: true,
+      line: () => 'POST /volumes',
+      body: () => ({ name: 'data', mountPath: './data' }),
+      fields: 'ok volume error',
+      ok: { ok: true, error: '', volume: expect.objectContaining({ name: 'data' }) },
+      malformed: { body: '{"name": ["data"]}' },
+      failures: {
+        'a name that is none': {
+          body: () => ({ name: '../x' }),
+          answer: { ok: false, volume: null, error: expect.stringMatching(/^name must be/) },
+        },
+      },
+    },
+  ];
+
+  const stubs: readonly GatewayVerb[] = [
+    {
+      name: 'GetOrCreateStub',
+      line: () => 'POST /stubs',
+      body: (id) => ({
+        ...STUB,
+        appName: 'conforming',
+        timeout: '30',
+        keepWarmSeconds: 10,
+        maxPendingTasks: 5,
+        concurrentRequests: 2,
+        forceCreate: false,
+        volumes: [{ id, mountPath: 'data' }],
+        autoscaler: { type: 'queue_depth', maxContainers: 2, tasksPerContainer: 1, minContainers: 0 },
+        taskPolicy: { timeout: '30', maxRetries: 1, ttl: 60 },
+      }),
+      make: kit.aVolume,
+      fields: 'ok stubId errMsg warnMsg capacityStatus unsupportedGpus matchedPrivatePool',
+      int64: ['cpu', 'memory', 'timeout', 'taskPolicy.timeout'],
+      ok: { ok: true, stubId: expect.stringMatching(/^[0-9a-f-]{36}$/), errMsg: '', warnMsg: '', unsupportedGpus: [] },
+      unknown: { ok: false, errMsg: expect.stringMatching(/^volumes\[0\]\.id .* is not a volume of this workspace$/) },
+      malformed: { body: '{"cpu": "much"}' },
+      failures: {
+        'no CPU': stub({ cpu: 0 }, 'CPU must be greater than 0.'),
+        'too much CPU': stub({ cpu: 128_001 }, 'CPU must be 128000 or less.'),
+        'no memory': stub({ memory: 0 }, 'Memory must be greater than 0.'),
+        'too much memory': stub({ memory: '32769' }, 'Memory must be 32GiB or less.'),
+        'too many GPUs': stub({ gpu: 'H100', gpuCount: 3 }, 'GPU count must be 2 or less.'),
+        'a secret that is not there': stub(
+          { secrets: [{ name: 'x' }] },
+          'Secret "x" does not exist in this workspace.',
+        ),
+        'fewer at most than at least': stub(
+          { stubType: 'pod/deployment', autoscaler: { type: 'queue_depth', minContainers: 3, maxContainers: 2 } },
+          'min replicas must be less than or equal to max replicas',
+        ),
+        'too many containers': stub(
+          { stubType: 'pod/deployment', autoscaler: { type: 'queue_depth', maxContainers: 101 } },
+          'max replicas must be 100 or less',
+        ),
+        'a kind that is none': stub({ stubType: 'lambda' }, expect.stringMatching(/^stubType "lambda" .*endpoint/)),
+        'an autoscaler that is none': stub(
+          { autoscaler: { type: 'magic' } },
+          expect.stringMatching(/^autoscaler.type "magic" .*queue_depth/),
+        ),
+        'a Python that is none': stub(
+          { pythonVersion: 'python2' },
+          expect.stringMatching(/^pythonVersion "python2" .*python3/),
+        ),
+        'no handler': stub({ handler: '' }, expect.stringMatching(/^handler must be module:function/)),
+        'code that is not there': stub(
+          { objectId: NOBODY },
+          expect.stringMatching(/is not an object of this workspace/),
+        ),
+        'a serve stub for a GPU that nobody has': stub(
+          { stubType: 'endpoint/serve', gpu: 'H100' },
+          'There is currently no GPU capacity for H100.',
+        ),
+      },
+    },
+    {
+      name: 'DeployStub',
+      line: () => 'POST /stubs/deploy',
+      body: (stubId) => ({ stubId, name: 'deployed' }),
+      make: () => platform().stub({ forceCreate: true }),
+      // `errMsg` is ours.
+      fields: 'ok errMsg deploymentId version invokeUrl',
+      ok: {
+        ok: true,
+        deploymentId: expect.stringMatching(/^[0-9a-f-]{36}$/),
+        version: expect.any(Number),
+        invokeUrl: expect.stringMatching(/\/endpoint\/deployed\/v\d+$/),
+      },
+      unknown: { ok: false, deploymentId: '', version: 0, invokeUrl: '' },
+      failures: {
+        'a name without letters': {
+          body: (stubId) => ({ stubId, name: ' - ' }),
+          answer: { ok: false, deploymentId: '', version: 0, invokeUrl: '' },
+        },
+        'no stub': { body: () => ({ name: 'x' }), answer: { ok: false, deploymentId: '' } },
+      },
+    },
+    {
+      name: 'GetURL',
+      line: (stubId) => `GET /stubs/${stubId}/url?urlType=path&isShell=false`,
+      make: () => platform().stub(),
+      fields: 'ok errMsg url',
+      ok: { ok: true, errMsg: '', url: expect.stringContaining('/endpoint/id/') },
+      unknown: { ok: false, errMsg: 'Invalid stub ID', url: '' },
+      malformed: { line: `GET /stubs/${NOBODY}/url?isShell=perhaps` },
+      failures: {
+        'a shell, for a restricted token': {
+          line: (id) => `GET /stubs/${id}/url?isShell=true`,
+          token: () => platform().restricted,
+          answer: refusedWith('Unauthorized access'),
+        },
+        'a deployment that is not there': {
+          line: (id) => `GET /stubs/${id}/url?deploymentId=${NOBODY}`,
+          answer: refusedWith('Unable to get deployment'),
+        },
+        'the parameter twice': {
+          line: (id) => `GET /stubs/${id}/url?urlType=path&urlType=host`,
+          answer: { code: 3, details: [] },
+        },
+        'a URL type that is none acts as path': {
+          line: (id) => `GET /stubs/${id}/url?urlType=carrier-pigeon`,
+          answer: { ok: true, url: expect.stringContaining('/endpoint/id/') },
+        },
+        'a pod, whose port is not known': {
+          make: () => platform().stub({ stubType: 'pod', handler: '' }),
+          answer: { ok: true, url: expect.stringMatching(/\/pod\/id\/[0-9a-f-]{36}\/<PORT>$/) },
+        },
+        'a pod of one port': {
+          make: () => platform().stub({ stubType: 'pod', handler: '', ports: [8080] }),
+          answer: { ok: true, url: expect.stringMatching(/\/pod\/id\/[0-9a-f-]{36}\/8080$/) },
+        },
+        'a pod by host': {
+          line: (id) => `GET /stubs/${id}/url?urlType=host`,
+          make: () => platform().stub({ stubType: 'pod', handler: '', ports: [8080] }),
+          answer: { ok: true, url: expect.stringMatching(/^http:\/\/[0-9a-f-]{36}-8080\.localhost:/) },
+        },
+      },
+    },
+  ];
+
+  const deployments: readonly GatewayVerb[] = [
+    {
+      name: 'ListDeployments',
+      line: () => 'GET /deployments?limit=3',
+      fields: 'ok errMsg deployments',
+      records: { deployments: DEPLOYMENT },
+      ok: done,
+      malformed: { line: 'GET /deployments?limit=x' },
+      failures: {
+        'a limit below zero': { line: () => 'GET /deployments?limit=-1', answer: { code: 3, details: [] } },
+        'filters that are none of the three': {
+          line: () => 'GET /deployments?filters=x',
+          answer: { code: 3, details: [] },
+        },
+      },
+    },
+    {
+      name: 'StopDeployment',
+      line: (id) => `POST /deployments/${id}/stop`,
+      make: () => kit.aDeployment(),
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      unknown: NO_DEPLOYMENT,
+      done: async (id) => !(await kit.isActive(id)),
+      failures: { deleted: gone },
+    },
+    {
+      name: 'StartDeployment',
+      line: (id) => `POST /deployments/${id}/start`,
+      make: async () => {
+        const id = await kit.aDeployment();
+        await platform().gateway(`POST /deployments/${id}/stop`);
+        return id;
+      },
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      unknown: NO_DEPLOYMENT,
+      done: kit.isActive,
+      failures: { deleted: gone },
+    },
+    {
+      name: 'ScaleDeployment',
+      line: (id) => `POST /deployments/${id}/scale`,
+      body: () => ({ containers: 1 }),
+      make: () => kit.aDeployment(),
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      unknown: NO_DEPLOYMENT,
+      malformed: { body: '{"containers": -1}' },
+      failures: {
+        deleted: gone,
+        'too many': { body: () => ({ containers: 101 }), answer: refusedWith('replicas must be 100 or less') },
+        'no body': { body: () => '', answer: done },
+        'a function': {
+          make: () => kit.aDeployment({ stubType: 'function/deployment' }),
+          answer: refusedWith(UNSCALED),
+        },
+        'a schedule': {
+          make: () => kit.aDeployment({ stubType: 'schedule/deployment' }),
+          answer: refusedWith(UNSCALED),
+        },
+      },
+    },
+    {
+      name: 'DeleteDeployment',
+      line: (id) => `DELETE /deployments/${id}`,
+      make: () => kit.aDeployment(),
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      unknown: NO_DEPLOYMENT,
+      done: async (id) => !(await kit.isListed(id)),
+      failures: { deleted: gone },
+    },
+  ];
+
+  const tasks: readonly GatewayVerb[] = [
+    {
+      name: 'ListTasks',
+      line: () => 'GET /tasks?limit=3',
+      make: aTask,
+      fields: 'ok errMsg tasks total',
+      records: { tasks: TASK },
+      ok: done,
+      malformed: { line: 'GET /tasks?limit=x' },
+      failures: {
+        'a limit below zero': { line: () => 'GET /tasks?limit=-1', answer: { code: 3, details: [] } },
+        'filters that are none of the three': {
+          line: () => 'GET /tasks?filters=%7B',
+          answer: { code: 3, details: [] },
+        },
+      },
+    },
+    {
+      name: 'StartTask',
+      line: () => 'POST /tasks/start',
+      body: (taskId) => ({ taskId, containerId: '' }),
+      make: () => aTask(),
+      fields: 'ok',
+      ok: { ok: true },
+      unknown: { ok: false },
+      malformed: { body: '{"taskId": 7}' },
+      done: async (id) => (await statusOf(id)) === 'RUNNING',
+      failures: {
+        'one that is over': { make: ended('COMPLETE'), answer: { ok: false } },
+        'one that another container has': {
+          make: () => aStartedTask({}, 'mine'),
+          body: (taskId) => ({ taskId, containerId: 'other' }),
+          answer: { ok: false },
+        },
+      },
+    },
+    {
+      name: 'EndTask',
+      line: () => 'POST /tasks/end',
+      body: (taskId) => ({
+        taskId,
+        taskStatus: 'COMPLETE',
+        taskDuration: 0.5,
+        containerId: '',
+        containerHostname: 'host',
+        keepWarmSeconds: 3,
+        result: 'eyJhIjoxfQ==',
+      }),
+      make: () => aStartedTask(),
+      fields: 'ok',
+      ok: { ok: true },
+      unknown: { ok: false },
+      malformed: { body: '{"result": "!"}' },
+      done: async (id) => (await statusOf(id)) === 'COMPLETE',
+      failures: {
+        'a status that is none': {
+          body: (taskId) => ({ taskId, taskStatus: 'SOMEHOW' }),
+          answer: { ok: false },
+        },
+        'another container': {
+          make: () => aStartedTask({}, 'mine'),
+          body: (taskId) => ({ taskId, taskStatus: 'COMPLETE', containerId: 'other' }),
+          answer: { ok: false },
+        },
+        'one that nobody started': { make: aTask, answer: { ok: false } },
+        'over, and not COMPLETE': {
+          make: ended('ERROR'),
+          body: (taskId) => ({ taskId, taskStatus: 'ERROR' }),
+          answer: { ok: true },
+        },
+        'over, and COMPLETE after all': { make: ended('ERROR'), answer: { ok: true } },
+      },
+    },
+    {
+      name: 'StopTasks',
+      line: () => 'POST /tasks/stop',
+      body: (taskId) => ({ taskIds: [taskId] }),
+      make: () => aTask(),
+      fields: 'ok errMsg',
+      ok: done,
+      unknown: refusedWith('Task not found'),
+      malformed: { body: '{"taskIds": "all"}' },
+      done: async (id) => (await statusOf(id)) === 'CANCELLED',
+      failures: {
+        'one that is over': { make: ended('COMPLETE'), answer: done },
+        none: { body: () => ({ taskIds: [] }), answer: done },
+      },
+    },
+  ];
+
+  const fleet: readonly GatewayVerb[] = [
+    {
+      name: 'ListContainers',
+      line: () => 'GET /containers',
+      make: kit.aContainer,
+      fields: 'containers ok errorMsg',
+      records: { containers: CONTAINER },
+      ok: { ok: true, errorMsg: '' },
+      malformed: null,
+    },
+    {
+      name: 'StopContainer',
+      line: (id) => `POST /containers/${id}/stop`,
+      make: kit.aContainer,
+      fields: 'ok errorMsg',
+      ok: { ok: true, errorMsg: '' },
+      unknown: { ok: false, errorMsg: expect.stringMatching(/^Container not found: /) },
+      done: async (id) => (await kit.containerIs(id)) === undefined,
+      failures: { 'by the administrator': { token: () => platform().admin.token, answer: { ok: true } } },
+    },
+    {
+      name: 'CheckpointContainer',
+      ours: true,
+      line: (id) => `POST /containers/${id}/checkpoint`,
+      fields: 'ok checkpointId errorMsg',
+      ok: { ok: false, checkpointId: '', errorMsg: 'checkpoints are not available in this version' },
+    },
+    {
+      name: 'ListMachines',
+      line: () => 'GET /machines?limit=2',
+      make: kit.aMachine,
+      fields: 'ok errMsg machines gpus supportedGpus maxCpuMillicores maxMemoryMb',
+      records: { machines: MACHINE },
+      restricted: UNAUTHORIZED,
+      ok: { ...done, maxCpuMillicores: 128_000, maxMemoryMb: 32_768, gpus: expect.objectContaining({ H100: false }) },
+      malformed: { line: 'GET /machines?limit=x' },
+      failures: {
+        'a limit below zero': { line: () => 'GET /machines?limit=-1', answer: { code: 3, details: [] } },
+        'a pool that is none': { line: () => 'GET /machines?poolName=none', answer: refusedWith('pool not found') },
+      },
+    },
+    {
+      name: 'CreateMachine',
+      line: () => 'POST /machines',
+      body: () => ({ poolName: 'mine' }),
+      fields: 'ok errMsg machine agentUpstreamUrl agentUpstreamBranch agentUpstreamToken',
+      records: { machine: MACHINE },
+      restricted: UNAUTHORIZED,
+      ok: {
+        ok: true,
+        agentUpstreamUrl: expect.stringMatching(/^grpcs:\/\//),
+        agentUpstreamBranch: 'stable',
+        agentUpstreamToken: expect.stringMatching(/^lsj1\./),
+        machine: expect.objectContaining({ status: 'pending', providerName: 'agent', machineMetrics: null }),
+      },
+      malformed: { body: '{"poolName": 1}' },
+      failures: {
+        'a name that is none': {
+          body: () => ({ poolName: 'a b' }),
+          answer: refusedWith(expect.stringMatching(/^poolName must be/)),
+        },
+      },
+    },
+    {
+      name: 'DeleteMachine',
+      line: (id) => `DELETE /machines/${id}?poolName=mine`,
+      make: kit.aMachine,
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      unknown: refusedWith('machine not found'),
+      done: async (id) => (await kit.machineIs(id)) === undefined,
+      failures: {
+        "a pool that is not the machine's": {
+          line: (id) => `DELETE /machines/${id}?poolName=other`,
+          answer: refusedWith('machine not found'),
+        },
+      },
+    },
+    {
+      name: 'ListWorkers',
+      line: () => 'GET /workers',
+      fields: 'ok errMsg workers',
+      records: { workers: WORKER },
+      restricted: UNAUTHORIZED,
+      ok: done,
+      malformed: null,
+    },
+    ...['cordon', 'uncordon', 'drain'].map((verb): GatewayVerb => ({
+      name: `${verb[0]?.toUpperCase()}${verb.slice(1)}Worker`,
+      line: (id) => `POST /workers/${id}/${verb}`,
+      make: kit.aMachine,
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      unknown: { ok: false, errMsg: expect.stringMatching(/^worker not found/) },
+    })),
+    {
+      name: 'ListPools',
+      line: () => 'GET /pools?filters=name=mine&limit=5',
+      make: kit.aMachine,
+      fields: 'ok errMsg pools',
+      records: { pools: POOL },
+      restricted: refusedWith('This action is not permitted'),
+      ok: { ok: true, pools: [expect.objectContaining({ name: 'mine', active: true })] },
+      malformed: { line: 'GET /pools?limit=x' },
+      failures: { 'a limit below zero': { line: () => 'GET /pools?limit=-1', answer: { code: 3, details: [] } } },
+    },
+    {
+      name: 'CreatePool',
+      ours: true,
+      line: () => 'POST /pools',
+      body: () => ({ name: unique('pool') }),
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      malformed: { body: '{"name": 1}' },
+    },
+    {
+      name: 'DeletePool',
+      ours: true,
+      line: (name) => `DELETE /pools/${name}`,
+      make: async () => {
+        const name = unique('pool');
+        await platform().gateway('POST /pools', { name });
+        return name;
+      },
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      ok: done,
+      unknown: refusedWith('pool not found'),
+      done: async (name) => !(await kit.list('/pools', 'pools')).some((pool) => pool['name'] === name),
+    },
+  ];
+  return [...identity, ...objects, ...stubs, ...deployments, ...tasks, ...fleet];
+}
+
+/** Whatever the answer is about is as the interface has it: these fields and no others. */
+export function hasFields(json: Json, verb: Pick<GatewayVerb, 'fields' | 'records'>): void {
+  expect(Object.keys(json).toSorted()).toEqual(verb.fields.split(' ').toSorted());
+  for (const [field, names] of Object.entries(verb.records ?? {})) {
+    const value = json[field];
+    const records = (Array.isArray(value) ? value : [value]) as (Json | null)[];
+    for (const record of records) {
+      if (record !== null) expect(Object.keys(record).toSorted()).toEqual(names.split(' ').toSorted());
+    }
+  }
+}
+
+export type { Expected };

@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest';
+import { gpuSupply } from '../../../scheduler/deployments/gpu-supply.ts';
+
+const shared = (gpuModels: readonly string[], freeGpuCount: number) => ({ privatePool: '', gpuModels, freeGpuCount });
+
+test.each([
+  ['free', ['H100'], 1, [shared(['H100'], 1)], 'available', []],
+  ['fewer free than asked for', ['H100'], 2, [shared(['H100'], 1)], 'low', []],
+  ['all in use', ['H100'], 1, [shared(['H100'], 0)], 'low', []],
+  ['others only', ['H100', 'T4'], 1, [shared(['L4'], 4)], 'none', ['H100', 'T4']],
+  ['the second choice', ['H100', 'T4'], 1, [shared(['T4'], 1)], 'available', ['H100']],
+  ['any', ['any'], 1, [shared(['L4'], 1)], 'available', []],
+  ['a size of what was asked for', ['A100'], 1, [shared(['A100-80'], 1)], 'available', []],
+  ['no machine', ['any'], 1, [], 'none', []],
+] as const)('%s', (_name, wanted, count, machines, status, missing) => {
+  expect(gpuSupply(wanted, count, machines)).toEqual({ status, missing, privatePool: '' });
+});
+
+test("a pool of the workspace's own is named", () => {
+  const machines = [shared(['T4'], 1), { privatePool: 'mine', gpuModels: ['T4'], freeGpuCount: 0 }];
+  expect(gpuSupply(['T4'], 1, machines)).toMatchObject({ status: 'available', privatePool: 'mine' });
+});
