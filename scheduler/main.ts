@@ -214,6 +214,11 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       ...[...book.ofMachine(machineId)].map(({ spec }) => spec.queue),
       ...(await runningTasksOn(db, [machineId])).map(({ queue }) => queue),
     ],
+    isCutOff: (id) => {
+      const row = book.get(id)?.row;
+      if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;
+      return machines.get(row.machineId)?.health === 'READY';
+    },
     onAccepted: (job, queue) => owners.accepted(job, queue),
     onDepth: (target, depth) => autoscaler.depthSeen(target, depth, (queue) => replicas.decisions.wanted(queue)),
     onAttemptEnded: (queue, containerId) => {
@@ -345,6 +350,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     const { entry, to } = change;
     links.containerMoved(change);
     if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
+    if (to === 'STOPPING') tasks.containerStops(entry.row.id);
     if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
       slots.remove(entry.row.id);
       loads.forget(entry.row.id);

@@ -9,6 +9,7 @@ import type { Waiting } from '../dispatch/replies.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 import { Attempts } from './attempts.ts';
 import { Claims } from './claims.ts';
+import { Drained } from './drained.ts';
 import { Callers } from './callers.ts';
 import type { FailedStart } from './callers.ts';
 import { Changes } from './changes.ts';
@@ -40,6 +41,7 @@ export class Tasks implements TaskService {
   readonly #renewal: Renewal;
   readonly #claims: Claims;
   readonly #reaper: Reaper;
+  readonly #drained: Drained;
   readonly #lostJobs: LostJobs;
   readonly #abort = new AbortController();
   #dispatcher: Dispatcher | undefined;
@@ -66,6 +68,7 @@ export class Tasks implements TaskService {
     this.#renewal = new Renewal(context);
     this.#claims = new Claims(context);
     this.#reaper = new Reaper(context);
+    this.#drained = new Drained(context);
     this.#lostJobs = new LostJobs(context);
     this.#reports = new Reports({
       ...context,
@@ -91,6 +94,7 @@ export class Tasks implements TaskService {
     this.#renewal.start();
     this.#claims.start();
     this.#reaper.start();
+    this.#drained.start();
     this.#lostJobs.start();
   }
 
@@ -163,6 +167,11 @@ export class Tasks implements TaskService {
   /** A machine's heartbeat: what it still has. */
   heartbeat(live: readonly LiveReport[]): void {
     this.#reaper.seen(live);
+  }
+
+  /** It was told to stop. */
+  containerStops(containerId: ContainerId): void {
+    this.#drained.lookAt(containerId);
   }
 
   containerGone(containerId: ContainerId): Promise<void> {

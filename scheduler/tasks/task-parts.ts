@@ -53,6 +53,8 @@ export interface TaskServiceParts {
   readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
   /** Queues of which that machine has, or had, attempts. */
   readonly queuesOn: (machineId: MachineId) => Promise<Iterable<QueueName>>;
+  /** Whether it has to end now because its machine's drain is past its deadline, and its agent is there to hear it. */
+  readonly isCutOff: (containerId: ContainerId) => boolean;
   /** A queue grew or an attempt ended: the autoscaler may care. */
   readonly onDepth: (target: Target, depth: number) => void;
   readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;

@@ -1,11 +1,12 @@
 // Loaded before an agent (node --import): kills it with SIGKILL at one of its writes of the journal, before or after the file is in place. Which one is told over IPC:
-// {kind: 'cut', at: 3, when: 'before'}, counted from then on.
+// {kind: 'cut', at: 3, when: 'before'}, counted from then on. Answers {kind: 'left?'} with {kind: 'left', left} as long as it lives.
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 
 let cut;
 process.on('message', (message) => {
   if (message?.kind === 'cut') cut = { ...message, left: message.at };
+  if (message?.kind === 'left?') process.send({ kind: 'left', left: cut?.left ?? 0 });
 });
 process.channel?.unref();
 

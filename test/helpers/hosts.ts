@@ -26,6 +26,12 @@ export interface WorkerView {
   readonly id: string;
   readonly machineId: string;
   readonly status: string;
+  /** null: it does not drain, and has not. */
+  readonly drain: {
+    readonly total: number;
+    readonly remaining: number;
+    readonly blockedBy: readonly { readonly containerId: string; readonly why: string; readonly attempts: number }[];
+  } | null;
 }
 
 /** A deployment with a container on each host. */
@@ -263,7 +269,7 @@ export class HostsPlatform extends Platform {
     return deployment;
   }
 
-  /** After a test, however it ended: cables in, engines and agents running, its deployments stopped and their containers gone. */
+  /** After a test, however it ended: cables in, drains taken back, engines and agents running, its deployments stopped and their containers gone. */
   async mend(): Promise<void> {
     for (const { host, agent } of this.members) {
       host.thawEngine();
@@ -272,6 +278,7 @@ export class HostsPlatform extends Platform {
       if (agent.isRunning) agent.thaw();
       else await agent.start();
     }
+    for (const member of this.members) await this.gateway(`/workers/${member.machineId()}/uncordon`, {});
     await this.ready(60_000);
     const deployments = this.#deployments.splice(0);
     for (const { deploymentId } of deployments) await this.gateway(`/deployments/${deploymentId}/stop`, {});

@@ -105,6 +105,58 @@ describe.skipIf(whyNoHosts !== undefined)('on a simulated host', () => {
     await waitFor(async () => !(await member.host.hasCondition('StuckContainer')), 'StuckContainer is over', 60_000);
   }, 400_000);
 
+  test('Drain past deadline: what the container has is handed back at once, though it does not end; blockedBy says what is waited for; after an uncordon the task runs again, its retries untouched', async ({
+    fleet,
+  }) => {
+    const member = onlyMember(fleet);
+    const queue = await fleet.deploy({
+      app: 'counted.py',
+      handler: 'handler',
+      name: 'drained',
+      // Two of them find room.
+      cpu: 300,
+      stubType: 'taskqueue/deployment',
+      retries: 0,
+      autoscaler: { type: 'queue_depth', maxContainers: 1, tasksPerContainer: 1 },
+    });
+    const id = await fleet.put(queue, { key: 'drained', seconds: 0, held: true });
+    const { container_id: first } = await fleet.taskIs(id, 'RUNNING', 60_000);
+    const [frozen] = await fleet.containers(queue);
+    const thaw = member.host.freezeProcesses(frozen?.Id ?? '');
+    onTestFinished(thaw);
+    await fleet.gateway(`/workers/${member.machineId()}/drain`, { deadlineSeconds: 1 });
+    await fleet.taskIs(id, 'PENDING', 60_000);
+    const drain = async () => (await fleet.worker(member))?.drain;
+    expect(await drain()).toMatchObject({
+      total: 1,
+      remaining: 1,
+      blockedBy: [{ containerId: first, why: 'stopping', attempts: 1 }],
+    });
+    await fleet.gateway(`/workers/${member.machineId()}/uncordon`, {});
+    expect(await drain()).toBeNull();
+    const again = await waitFor(
+      async () => {
+        const task = await fleet.task(id);
+        return task.status === 'RUNNING' && task.container_id !== first && task;
+      },
+      'it runs again, beside the container that does not end',
+      60_000,
+    );
+    expect((await fleet.containers(queue)).map(({ Id }) => Id)).toContain(frozen?.Id);
+    expect((await fleet.explain(id)).task).toMatchObject({ losses: 1, retries_used: 0 });
+    // The first attempt can end now: what it says, if it comes to that, is nobody's word any more.
+    await fleet.exec(first, 'touch /tmp/go-drained').catch(() => undefined);
+    thaw();
+    await waitFor(
+      async () => (await fleet.containers(queue)).every(({ Id }) => Id !== frozen?.Id),
+      'the first container is gone',
+      150_000,
+    );
+    expect(await fleet.task(id)).toMatchObject({ status: 'RUNNING', container_id: again.container_id });
+    await fleet.exec(again.container_id, 'touch /tmp/go-drained');
+    expect(await fleet.taskIs(id, 'COMPLETE', 30_000)).toMatchObject({ container_id: again.container_id });
+  }, 400_000);
+
   test('DeleteMachine with work: refused, and the work goes on', async ({ fleet }) => {
     const member = onlyMember(fleet);
     const queue = await fleet.deploy({

@@ -182,6 +182,8 @@ export async function aProcess(
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
     readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
     readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
+    /** Of which containers a drain is past its deadline. */
+    readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
   } = {},
 ): Promise<Process> {
@@ -236,6 +238,7 @@ export async function aProcess(
     ...(options.onAccepted === undefined ? {} : { onAccepted: options.onAccepted }),
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
+    isCutOff: options.isCutOff ?? (() => false),
     queuesOn: () => Promise.resolve(slots.queues()),
     onDepth: () => undefined,
     onAttemptEnded: () => undefined,

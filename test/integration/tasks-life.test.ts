@@ -244,6 +244,59 @@ describe('a task that an agent swallowed', () => {
   });
 });
 
+describe('a task in a container that a drain ends at its deadline', () => {
+  test('asynchronous: it is handed back at once, on the budget of the infrastructure, and its slot is the agent’s to give; synchronous: what the stop leaves it is its own', async ({
+    start,
+  }) => {
+    const late = new Set<ContainerId>();
+    const one = await start({ isCutOff: (containerId) => late.has(containerId) });
+    const [queued, called] = [aQueueTarget({ retries: 0 }), aTarget()];
+    const [queueLink, callLink] = [new PlayedLink(), new PlayedLink()];
+    const container = one.container(queued.queue, queueLink);
+    const other = one.container(called.queue, callLink);
+    const taskId = await put(one, queued);
+    const call = await one.tasks.submit(called, { input: '{}' });
+    if (call.kind !== 'accepted') throw new Error('not accepted');
+    const [order, callOrder] = [await sent(queueLink), await sent(callLink)];
+    for (const { containerId } of [container, other]) {
+      late.add(containerId);
+      one.slots.leave(containerId);
+      one.tasks.containerStops(containerId);
+    }
+    expect(await reaches(one, taskId, 'PENDING')).toMatchObject({ failureReason: 'lost' });
+    expect(queueLink.cancelled).toEqual([`${taskId} ${order.token}`]);
+    expect(callLink.cancelled).toEqual([]);
+    expect(container.inFlight).toBe(1);
+    const lost = await waitFor(async () => {
+      const job = await one.queues.read(queued.queue, taskId);
+      return job?.losses !== undefined && job;
+    }, 'its job says so');
+    expect(lost).toMatchObject({ losses: 1, retriesUsed: 0 });
+    // The one that was cut off says that it is done all the same: nobody asks it any more.
+    expect(await one.result(order, '{"by":"the first"}')).toBe(true);
+    expect(container.inFlight).toBe(0);
+    const next = new PlayedLink();
+    one.container(queued.queue, next);
+    await one.result(await sent(next), '{"by":"the second"}');
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2, result: '{"by":"the second"}' });
+    await one.result(callOrder);
+    expect(await call.finished).toMatchObject({ status: 'COMPLETE' });
+  });
+
+  test('one that is taken over only then is found', async ({ start }) => {
+    const late = new Set<ContainerId>();
+    const one = await start({ isCutOff: (containerId) => late.has(containerId) });
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const { containerId } = one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await sent(link);
+    late.add(containerId);
+    await reaches(one, taskId, 'PENDING');
+    expect(await one.queues.read(target.queue, taskId)).toBeDefined();
+  });
+});
+
 describe('an attempt that heartbeats do not name any more', () => {
   test('is lost: its task runs again elsewhere, and counts it', async ({ start }) => {
     const one = await start({ graces: { silentMs: 0, leaseMs: 300 } });

@@ -41,6 +41,7 @@ const OF_A_HOST: Readonly<Record<string, string>> = {
   'Log flood / slow sink': 'hosts/containers.test.ts',
   'Join token replay / expired': 'integration/fleet-identity.test.ts',
   'Stolen credential': 'integration/fleet-identity.test.ts',
+  'Drain past deadline': 'hosts/containers.test.ts',
   'DeleteMachine with work': 'hosts/containers.test.ts',
   'GPU Xid / off the bus': 'integration/agent-gpus.test.ts',
   'nvidia-smi hang': 'integration/agent-gpus.test.ts',
