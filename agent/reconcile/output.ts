@@ -1,64 +1,69 @@
-// What containers print, followed from their start (or adoption) to their end and handed to the log buffer. Owned by workbench.ts.
+/**
+ * What containers print, followed from their start (or adoption) to their end and handed to the log buffer. Owned by workbench.ts. Must stay true: a stream that ends before its
+ * container does (the engine was started again under it) is followed again where it broke, for as long as the container is there.
+ */
+import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { LogPositions } from '../containers/log-positions.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
+import type { Books } from './books.ts';
 import { NO_PYTHON } from './starting.ts';
+
+/** The end of the output comes before the word that its container has ended, mostly by milliseconds. */
+const END_MS = 1_000;
+const AGAIN = { baseMs: 1_000, capMs: 30_000, floorMs: 200 };
+/** One that broke so long after it was followed is the first again. */
+const STEADY_MS = 60_000;
+/** The rest of an ended container's output is asked for so often. */
+const MOST_AT_THE_END = 10;
+
+export interface OutputParts {
+  readonly runtime: Pick<ContainerRuntime, 'followLogs'>;
+  readonly logs: Pick<LogBuffer, 'add'>;
+  readonly positions: Pick<LogPositions, 'follow' | 'forget' | 'resumeAt'>;
+  readonly books: Pick<Books, 'isOver'>;
+  readonly log: Log;
+  /** As in production by default. */
+  readonly endMs?: number;
+}
 
 interface Following {
   readonly abort: AbortController;
+  /** Its container has ended: the rest is wanted now. */
+  readonly hurry: AbortController;
   readonly done: Promise<void>;
 }
 
 export class ContainerOutput {
-  readonly #runtime: ContainerRuntime;
-  readonly #logs: LogBuffer;
-  readonly #positions: LogPositions;
-  readonly #log: Log;
+  readonly #parts: OutputParts;
   readonly #following = new Map<string, Following>();
   /** Containers whose init said that there is no such program as ours. */
   readonly #noPython = new Set<string>();
 
-  constructor(parts: {
-    readonly runtime: ContainerRuntime;
-    readonly logs: LogBuffer;
-    readonly positions: LogPositions;
-    readonly log: Log;
-  }) {
-    this.#positions = parts.positions;
-    this.#runtime = parts.runtime;
-    this.#logs = parts.logs;
-    this.#log = parts.log;
+  constructor(parts: OutputParts) {
+    this.#parts = parts;
   }
 
   /** From its beginning (`start`), or from where an earlier agent came to. One that is followed already is let be. */
   follow(containerId: string, dockerId: string, from: 'start' | 'resume'): void {
     if (this.#following.has(containerId)) return;
+    const { positions } = this.#parts;
     // Of what an agent without such notes has told nothing is known: rather lost than told twice.
     const now = new Date().toISOString().replace('Z', '000000Z');
-    const since = from === 'start' ? '' : (this.#positions.resumeAt(containerId) ?? now);
-    this.#positions.follow(containerId);
+    const since = from === 'start' ? '' : (positions.resumeAt(containerId) ?? now);
+    positions.follow(containerId);
     const abort = new AbortController();
-    const done = this.#runtime
-      .followLogs(
-        dockerId,
-        since,
-        (stream, line, position) => {
-          if (NO_PYTHON.test(line)) this.#noPython.add(containerId);
-          this.#logs.add(containerId, { taskId: '', stream, line, timestampMs: Date.now(), position });
-        },
-        abort.signal,
-      )
-      .catch((error: unknown) => {
-        if (!abort.signal.aborted) this.#log.info({ containerId, err: error }, 'container log ended early');
-      });
-    this.#following.set(containerId, { abort, done });
+    const hurry = new AbortController();
+    const done = this.#followToEnd(containerId, dockerId, since, abort.signal, hurry.signal);
+    this.#following.set(containerId, { abort, hurry, done });
   }
 
   /** Waits for the end of an exited container's output, at most so long. */
   async settle(containerId: string, ms: number): Promise<void> {
     const following = this.#following.get(containerId);
     if (following === undefined) return;
+    following.hurry.abort();
     let timer: NodeJS.Timeout | undefined;
     await Promise.race([following.done, new Promise<void>((resolve) => (timer = setTimeout(resolve, ms)))]);
     clearTimeout(timer);
@@ -74,7 +79,7 @@ export class ContainerOutput {
     this.#following.get(containerId)?.abort.abort();
     this.#following.delete(containerId);
     this.#noPython.delete(containerId);
-    this.#positions.forget(containerId);
+    this.#parts.positions.forget(containerId);
   }
 
   /** Follows nothing any more; the containers go on. */
@@ -82,5 +87,42 @@ export class ContainerOutput {
     const following = [...this.#following.values()];
     for (const { abort } of following) abort.abort();
     await Promise.all(following.map(({ done }) => done));
+  }
+
+  async #followToEnd(
+    containerId: string,
+    dockerId: string,
+    since: string,
+    ends: AbortSignal,
+    hurry: AbortSignal,
+  ): Promise<void> {
+    const { runtime, logs, books, log, endMs = END_MS } = this.#parts;
+    let reached = since;
+    let breaks = 0;
+    while (!ends.aborted) {
+      const fromMs = performance.now();
+      let broken: unknown;
+      try {
+        await runtime.followLogs(
+          dockerId,
+          reached,
+          (stream, line, position) => {
+            reached = position;
+            if (NO_PYTHON.test(line)) this.#noPython.add(containerId);
+            logs.add(containerId, { taskId: '', stream, line, timestampMs: Date.now(), position });
+          },
+          ends,
+        );
+        if (!ends.aborted && !books.isOver(dockerId)) await sleep(endMs, AbortSignal.any([ends, hurry]));
+        if (books.isOver(dockerId)) return;
+      } catch (error) {
+        broken = error;
+      }
+      breaks = performance.now() - fromMs < STEADY_MS ? breaks + 1 : 1;
+      if (ends.aborted || (books.isOver(dockerId) && breaks > MOST_AT_THE_END)) return;
+      if (breaks === 1) log.info({ containerId, err: broken }, 'the log of a living container ended: followed again');
+      // Once its container has ended nobody waits long for the rest, and it is not asked for without a pause.
+      await sleep(hurry.aborted ? AGAIN.floorMs : backoffMs(breaks - 1, AGAIN), ends);
+    }
   }
 }

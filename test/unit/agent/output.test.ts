@@ -1,0 +1,106 @@
+// What a living container prints is followed for as long as it lives, however often the engine's stream of it breaks.
+import { expect, test } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { ContainerOutput } from '#agent/reconcile/output.ts';
+import type { OutputParts } from '#agent/reconcile/output.ts';
+
+/** Ends a stream of the engine: as one that is whole, or as one that broke. */
+type End = (error?: Error) => void;
+
+interface Stream {
+  readonly since: string;
+  say(line: string, position: string): void;
+  readonly end: End;
+}
+
+interface World {
+  readonly output: ContainerOutput;
+  readonly lines: string[];
+  readonly streams: readonly Stream[];
+  /** The container has ended. */
+  over: boolean;
+  /** The stream of that number, once it was asked for. */
+  stream(number: number): Promise<Stream>;
+}
+
+function aWorld(): World {
+  const lines: string[] = [];
+  const streams: Stream[] = [];
+  const waiting: (() => void)[] = [];
+  const followLogs: OutputParts['runtime']['followLogs'] = (_dockerId, since, onLine, signal) =>
+    new Promise((resolve, reject) => {
+      signal.addEventListener('abort', () => resolve());
+      const say = (line: string, position: string): void => onLine('stdout', line, position);
+      const end: End = (error) => (error === undefined ? resolve() : reject(error));
+      streams.push({ since, say, end });
+      for (const wake of waiting.splice(0)) wake();
+    });
+  const world: World = {
+    lines,
+    streams,
+    over: false,
+    output: new ContainerOutput({
+      runtime: { followLogs },
+      logs: { add: (_containerId, { line }) => void lines.push(line) },
+      positions: { follow: () => undefined, forget: () => undefined, resumeAt: () => undefined },
+      books: { isOver: () => world.over },
+      log: createLog({ name: 'test', level: 'silent' }),
+      endMs: 20,
+    }),
+    stream: async (number) => {
+      while (streams[number - 1] === undefined) await new Promise<void>((wake) => waiting.push(wake));
+      return streams[number - 1] as Stream;
+    },
+  };
+  world.output.follow('c', 'docker-c', 'start');
+  return world;
+}
+
+test('a stream that breaks under a living container is followed again from its last line', async () => {
+  const world = aWorld();
+  const first = await world.stream(1);
+  expect(first.since).toBe('');
+  first.say('one', 'T1');
+  first.say('two', 'T2');
+  first.end(new Error('the engine went away'));
+  const second = await world.stream(2);
+  expect(second.since).toBe('T2');
+  second.say('three', 'T3');
+  // An engine that is stopped in order ends its streams as if they were whole.
+  second.end();
+  const third = await world.stream(3);
+  expect(third.since).toBe('T3');
+  third.say('four', 'T4');
+  expect(world.lines).toEqual(['one', 'two', 'three', 'four']);
+  await world.output.close();
+  expect(world.streams).toHaveLength(3);
+});
+
+test('the output of a container that ends is whole at once, and not asked for again', async () => {
+  const world = aWorld();
+  const first = await world.stream(1);
+  first.say('last words', 'T1');
+  // The stream ends first, then the word comes that the container has.
+  first.end();
+  await Promise.resolve();
+  world.over = true;
+  await world.output.settle('c', 60_000);
+  world.output.forget('c');
+  expect(world.lines).toEqual(['last words']);
+  expect(world.streams).toHaveLength(1);
+});
+
+test('a container that ends while its stream is broken: the rest is asked for before it is removed', async () => {
+  const world = aWorld();
+  const first = await world.stream(1);
+  first.say('before', 'T1');
+  first.end(new Error('the engine went away'));
+  world.over = true;
+  const settled = world.output.settle('c', 60_000);
+  const second = await world.stream(2);
+  second.say('last words', 'T2');
+  second.end();
+  await settled;
+  expect(world.lines).toEqual(['before', 'last words']);
+  expect(world.streams).toHaveLength(2);
+});
