@@ -26,6 +26,8 @@ export interface ObservedEntry {
   /** Before UNKNOWN, as far as this scheduler knows. */
   readonly stateBefore: ContainerState | null;
   readonly startFailures: number;
+  /** Why it was told to stop. */
+  readonly reason?: string | null;
 }
 
 /**
@@ -39,7 +41,9 @@ export function stepsFor(entry: ObservedEntry, observed: ObservedContainer__Outp
     case 'exited':
       return whenExited(entry, observed);
     case 'removed':
-      return entry.state === 'STOPPING' ? [{ event: 'gone', change: endOf(observed) }] : whenExited(entry, observed);
+      return entry.state === 'STOPPING'
+        ? [{ event: 'gone', change: endAsTold(entry, observed) }]
+        : whenExited(entry, observed);
     case 'stopping':
       return entry.state === 'UNKNOWN' ? [{ event: 'stop', change: {} }] : [];
     default:
@@ -146,6 +150,10 @@ const unassigned = (startFailures: number): ContainerChange => ({
   assignmentId: null,
   startFailures: startFailures + 1,
 });
+
+/** An agent that was started again in the middle knows how it exited, and not that this was wanted. */
+const endAsTold = ({ reason }: ObservedEntry, observed: ObservedContainer__Output): ContainerChange =>
+  reason === undefined || reason === null || reason === '' ? endOf(observed) : { exitCode: observed.exitCode };
 
 function endOf(observed: ObservedContainer__Output): ContainerChange {
   return {

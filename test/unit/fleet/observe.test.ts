@@ -103,6 +103,16 @@ describe('whatever an agent says', () => {
   });
 });
 
+test('why a container was told to stop stays, whatever an agent that was started again meanwhile makes of its exit', () => {
+  const report = observed({ phase: 'removed', exitCode: 143, reason: 'user_error', message: 'process exited' });
+  expect(stepsFor(anEntry('STOPPING', { reason: 'scaled_in' }), report)).toEqual([
+    { event: 'gone', change: { exitCode: 143 } },
+  ]);
+  expect(stepsFor(anEntry('STOPPING', { reason: null }), report)).toMatchObject([
+    { event: 'gone', change: { reason: 'user_error' } },
+  ]);
+});
+
 describe('a start', () => {
   test('is over when its container runs, also when the acknowledgement was lost', () => {
     expect(see(anEntry('STARTING'), { phase: 'running' })).toBe('RUNNING');
