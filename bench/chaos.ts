@@ -30,7 +30,13 @@ async function main(args: readonly string[]): Promise<number> {
       const outcome = await killRounds(options, place, output);
       output.json('outcome', outcome);
       for (const text of outcome.findings) output.say(`FOUND ${text}`);
-      const { accepted, unanswered, runs, repeated, settledMs, findings } = outcome;
+      const { accepted, unanswered, runs, repeated, settledMs, findings, machine } = outcome;
+      if (machine !== undefined) {
+        const ends = Object.entries(machine.ends).map(([what, count]) => `${count} ${what}`);
+        output.say(
+          `the machine was looked at ${machine.looks} times: ${machine.containers} containers, ${machine.leases} of them with GPUs (${machine.gpus} devices given out); rows: ${ends.join(', ')}`,
+        );
+      }
       output.say(
         `${rounds} rounds of kill -9 of the ${kill} on ${stores} stores: ${accepted} tasks accepted, ${unanswered} requests not answered, ${runs} runs (${repeated} repeated); ` +
           `the last task ended ${(settledMs / 1000).toFixed(0)} s after the load. ${findings.length} findings. Written to ${options.jsonPath}.`,

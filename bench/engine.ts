@@ -1,5 +1,6 @@
 // The Docker Engine as the benchmarks use it: what the run makes bears its label, what the product makes bears its machine's, and both are removed by label.
 import Docker from 'dockerode';
+import { sleep } from '#shared/backoff.ts';
 import { connectionOptions } from '#agent/containers/docker-options.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
 
@@ -7,6 +8,8 @@ import { LABELS } from '#agent/containers/runtime.ts';
 export const BENCH_LABEL = 'io.longshore.bench';
 
 const CALL_MS = 30_000;
+const GONE_MS = 15_000;
+const POLL_MS = 100;
 /** An official image where there was a registry, else the one that set-up built. */
 const BASE_IMAGES = [
   { reference: 'python:3.11-slim', template: 'python:{version}-slim' },
@@ -76,7 +79,13 @@ export class BenchEngine {
       // No engine: nothing was made.
       return;
     }
-    for (const id of ids) await this.remove(id);
+    // What a killed agent had asked for may still be made, and what is being removed still has its place in the network.
+    const deadlineMs = performance.now() + GONE_MS;
+    while (ids.length > 0 && performance.now() < deadlineMs) {
+      for (const id of ids) await this.remove(id);
+      await sleep(POLL_MS);
+      ids = await this.#list();
+    }
     for (const label of this.#labels) {
       const { Volumes: volumes } = await this.client.listVolumes({ filters: { label: [label] } });
       for (const volume of volumes ?? []) await this.client.getVolume(volume.Name).remove().catch(ifGone);

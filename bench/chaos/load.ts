@@ -10,6 +10,8 @@ import { causes } from '../soak/actors.ts';
 import type { Caller, SoakAnswer } from '../soak/caller.ts';
 import { objectOf, textOf } from '../soak/caller.ts';
 import type { Intended, Ledger } from '../soak/ledger.ts';
+import { deployChurn } from './churn.ts';
+import type { Churn } from './churn.ts';
 import { resultOf } from './audit.ts';
 import type { Sent } from './audit.ts';
 import type { ChaosOptions } from './options.ts';
@@ -29,7 +31,17 @@ export interface ChaosApps {
   /** Handlers that fail at first; two retries. */
   readonly retried: SoakApp;
   readonly volumeId: string;
+  /** Deployments that nobody calls, while an agent is killed. */
+  readonly churn: Churn | undefined;
 }
+
+/** Those that are called. */
+export const calledApps = ({ calls, puts, coldPuts, retried }: ChaosApps): readonly SoakApp[] => [
+  calls,
+  puts,
+  ...coldPuts,
+  retried,
+];
 
 const APP = join(fileURLToPath(new URL('.', import.meta.url)), 'app');
 const RETRIES = 2;
@@ -38,13 +50,21 @@ const PUT_LANES = 3;
 /** Breath between two requests of a lane: puts come no faster than they are worked off. */
 const CALL_PAUSE_MS = 40;
 const PUT_PAUSE_MS = 250;
-/** Puts of so many deployments without keep-warm, and so far apart, that each finds its container gone. */
+/** Puts of so many deployments without keep-warm, and so far apart, that each finds its container gone. The first of them ask for a GPU. */
 const COLD_APPS = 6;
+const COLD_GPU_APPS = 4;
 const AGENT_PUT_PAUSE_MS = 1_200;
+/** What a call costs is left to starts and stops. */
+const AGENT_CALL_PAUSE_MS = 150;
 /** After one that was not answered. */
 const DOWN_PAUSE_MS = 250;
 
-export async function deployChaosApps(client: Client, caller: Caller, kill: ChaosOptions['kill']): Promise<ChaosApps> {
+export async function deployChaosApps(
+  client: Client,
+  caller: Caller,
+  ledger: Ledger,
+  kill: ChaosOptions['kill'],
+): Promise<ChaosApps> {
   const objectId = await uploadApp(client, APP);
   const made = await caller.gateway('/volumes', { body: { name: 'chaos' } });
   const volumeId = textOf(made['volume'] as Readonly<Record<string, unknown>>, 'id');
@@ -63,20 +83,30 @@ export async function deployChaosApps(client: Client, caller: Caller, kill: Chao
     puts: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-puts' }),
     coldPuts: await Promise.all(
       Array.from({ length: kill === 'agent' ? COLD_APPS : 1 }, (_, at) =>
-        deploySoakApp(caller, objectId, { ...queue, name: `chaos-cold-${at + 1}`, workers: 1, keepWarmSeconds: 0 }),
+        deploySoakApp(caller, objectId, {
+          ...queue,
+          name: `chaos-cold-${at + 1}`,
+          workers: 1,
+          keepWarmSeconds: 0,
+          ...(kill === 'agent' && at < COLD_GPU_APPS ? { gpu: 'H100', gpuCount: 1 } : {}),
+        }),
       ),
     ),
     retried: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-retried', retries: RETRIES }),
     volumeId,
+    churn: kill === 'agent' ? await deployChurn(caller, ledger, objectId) : undefined,
   };
 }
 
 /** Until the signal; what is under way is finished. */
 export async function work(stage: ChaosStage, apps: ChaosApps, signal: AbortSignal): Promise<void> {
   const lanes: Promise<void>[] = [];
-  const putPauseMs = stage.kill === 'agent' ? AGENT_PUT_PAUSE_MS : PUT_PAUSE_MS;
-  for (let lane = 0; lane < CALL_LANES; lane += 1) lanes.push(repeat(() => call(stage, apps), CALL_PAUSE_MS, signal));
+  const isAgent = stage.kill === 'agent';
+  const putPauseMs = isAgent ? AGENT_PUT_PAUSE_MS : PUT_PAUSE_MS;
+  const callPauseMs = isAgent ? AGENT_CALL_PAUSE_MS : CALL_PAUSE_MS;
+  for (let lane = 0; lane < CALL_LANES; lane += 1) lanes.push(repeat(() => call(stage, apps), callPauseMs, signal));
   for (let lane = 0; lane < PUT_LANES; lane += 1) lanes.push(repeat(() => put(stage, apps), putPauseMs, signal));
+  if (apps.churn !== undefined) lanes.push(apps.churn.run(signal));
   await Promise.all(lanes);
 }
 

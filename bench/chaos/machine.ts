@@ -1,103 +1,256 @@
-// What must be true of a machine whose agent is killed again and again: no container twice, no device with two, nothing of ours left over, nothing of others touched. It looks at
-// the engine alone, and trusts no agent.
-import { sleep } from '#shared/backoff.ts';
+/**
+ * The machine under an agent that is killed again and again: a host of its own with stand-ins for GPUs, and what must be true of it: no container twice, no device with two, every
+ * lease with its container, nothing of ours left over, nothing of others touched. It looks at the engine and at the agent's journal on disk, and trusts no running agent.
+ */
+import { mkdirSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type Docker from 'dockerode';
+import { repeat, sleep } from '#shared/backoff.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
-import { BENCH_LABEL } from '../engine.ts';
+import type { JournalEntry } from '#agent/reconcile/journal.ts';
+import { FakeNvidia, aGpu, gpuHost } from '../../test/helpers/gpus.ts';
+import { SimulatedNetwork, whyNoHosts } from '../../test/helpers/hosts/network.ts';
+import { UsageError } from '../options.ts';
+import { causes } from '../soak/actors.ts';
 import type { Workplace } from '../workplace.ts';
+import { Patience, contradictions, unpaired } from './leases.ts';
+import type { Lease, SeenContainer } from './leases.ts';
 
-/** A container of this machine as one look found it. */
-export interface SeenContainer {
-  readonly dockerId: string;
-  readonly containerId: string;
-  readonly running: boolean;
-  readonly gpus: readonly string[];
-}
-
-const LOOK_EVERY_MS = 500;
+/** Fewer than the containers that ask for one: each that is given back is wanted at once. */
+const GPUS = 5;
+/** Kept ready at every start of an agent, and strays for the next one. */
+const HOLDERS = 2;
+/** What nobody wants and nobody knows goes within the time that an audit waits. */
+const ORPHAN_S = 10;
+const LOOK_EVERY_MS = 250;
+const POLL_MS = 20;
+/** What a kill has cut off is put right by the next agent that lives long enough: kills may be seconds apart. */
+const PATIENCE_MS = 60_000;
 /** From the end of all work to a machine without a container of ours: keep-warm, stop ladders, the orphans' grace. */
 const EMPTY_MS = 90_000;
 
-export interface MachineWatch {
-  /** Stops looking; ends what it started. @returns what it found */
-  close(): Promise<{ readonly findings: readonly string[]; readonly looks: number; readonly containers: number }>;
+export interface GpuHost {
+  readonly engine: Docker;
+  /** Of the agent. */
+  readonly settings: Readonly<Record<string, string>>;
 }
 
-/** What one look says that must never be. Pure. */
-export function contradictions(seen: readonly SeenContainer[]): readonly string[] {
-  const found: string[] = [];
-  const running = seen.filter((one) => one.running);
-  for (const [id, all] of Map.groupBy(running, (one) => one.containerId))
-    if (all.length > 1) found.push(`container_twice: ${id} runs as ${all.map((one) => one.dockerId).join(', ')}`);
-  const holders = running.flatMap((one) => one.gpus.map((gpu) => ({ gpu, id: one.containerId })));
-  for (const [gpu, all] of Map.groupBy(holders, (one) => one.gpu))
-    if (all.length > 1) found.push(`device_twice: ${gpu} is with ${all.map((one) => one.id).join(' and ')}`);
-  return found;
-}
-
-/** Starts two containers that are not this agent's (nobody's, and another machine's) and looks at all of the machine's until closed. */
-export async function watchMachine(place: Workplace, machineId: string, image: string): Promise<MachineWatch> {
-  const { client } = place.engine;
-  const strangers: { readonly id: string; readonly what: string; readonly startedAt: string }[] = [];
-  for (const [what, labels] of [
-    ['nobody’s', {}],
-    [
-      'another machine’s',
-      { [LABELS.managed]: '1', [LABELS.machine]: 'ffffffff', [LABELS.container]: 'c', [LABELS.epoch]: '1' },
-    ],
-  ] as const) {
-    const made = await client.createContainer({
-      Image: image,
-      Cmd: ['sleep', '86400'],
-      Labels: { ...labels, [BENCH_LABEL]: place.runId },
-      HostConfig: { Init: true, NetworkMode: 'none' },
-    });
-    await made.start();
-    strangers.push({ id: made.id, what, startedAt: (await made.inspect()).State.StartedAt });
-  }
-  const findings = new Set<string>();
-  const everSeen = new Set<string>();
-  let looks = 0;
-  const look = async (): Promise<readonly SeenContainer[]> => {
-    const filters = { label: [`${LABELS.machine}=${machineId}`] };
-    const seen = (await client.listContainers({ all: true, filters }))
-      .filter(({ Labels }) => Labels[LABELS.container] !== undefined)
-      .map(({ Id, Labels, State }) => ({
-        dockerId: Id.slice(0, 12),
-        containerId: Labels[LABELS.container] ?? '',
-        running: State === 'running',
-        gpus: (Labels[LABELS.gpus] ?? '').split(',').filter((uuid) => uuid !== ''),
-      }));
-    looks += 1;
-    for (const { dockerId } of seen) everSeen.add(dockerId);
-    for (const text of contradictions(seen)) findings.add(text);
-    return seen;
-  };
-  const ends = new AbortController();
-  const looking = (async () => {
-    while (await sleep(LOOK_EVERY_MS, ends.signal)) await look();
-  })();
+/** A network namespace with an engine that passes GPUs; it goes with the workplace. @throws UsageError where there can be none */
+export async function startGpuHost(place: Workplace): Promise<GpuHost> {
+  if (whyNoHosts !== undefined) throw new UsageError(`--kill agent: ${whyNoHosts}`);
+  const { reference } = await place.engine.baseImage();
+  const network = await SimulatedNetwork.up(1, reference, () => gpuHost);
+  place.later(() => network.down());
+  const [host] = network.hosts;
+  if (host === undefined) throw new Error('there is no host');
+  const directory = join(host.directory, 'gpu');
+  mkdirSync(directory);
+  const nvidia = new FakeNvidia(directory, { gpus: Array.from({ length: GPUS }, (_, at) => aGpu(at)) });
   return {
-    close: async () => {
-      ends.abort();
-      await looking;
-      const deadlineMs = performance.now() + EMPTY_MS;
-      let left = await look();
-      while (left.length > 0 && performance.now() < deadlineMs) {
-        await sleep(LOOK_EVERY_MS);
-        left = await look();
-      }
-      for (const { dockerId, containerId } of left) findings.add(`orphan: ${containerId} (${dockerId}) is left`);
-      for (const { id, what, startedAt } of strangers) {
-        const state = await client
-          .getContainer(id)
-          .inspect()
-          .then(({ State }) => State)
-          .catch(() => undefined);
-        if (state?.Running !== true || state.StartedAt !== startedAt)
-          findings.add(`stranger_touched: a container that was ${what} does not run on as it did`);
-        await place.engine.remove(id);
-      }
-      return { findings: [...findings], looks, containers: everSeen.size };
+    engine: host.docker,
+    settings: {
+      DOCKER_HOST: `unix://${host.socket}`,
+      LONGSHORE_NVIDIA_SMI: nvidia.tool,
+      LONGSHORE_AGENT_HOLDERS: String(HOLDERS),
+      LONGSHORE_AGENT_ORPHAN_SECONDS: String(ORPHAN_S),
     },
   };
+}
+
+/** Whose machine is looked at. */
+export interface Watched {
+  readonly engine: Docker;
+  readonly image: string;
+  readonly machineId: string;
+  /** Of the agent's state. */
+  readonly journalPath: string;
+  readonly network: string;
+  /** How long what a kill has cut off may stay, and how long the machine may take to be empty; as in the kill rounds by default. */
+  readonly patienceMs?: number;
+  readonly emptyMs?: number;
+}
+
+interface Stranger {
+  readonly id: string;
+  readonly what: string;
+  readonly startedAt: string;
+}
+
+export class MachineWatch {
+  readonly #watched: Watched;
+  readonly #patience: Patience;
+  readonly #ends = new AbortController();
+  readonly #findings = new Set<string>();
+  readonly #devicesOf = new Map<string, readonly string[]>();
+  /** Names of the engine: how many devices each container was given. */
+  readonly #everSeen = new Map<string, number>();
+  readonly #strangers: Stranger[] = [];
+  #looking: Promise<void> = Promise.resolve();
+  #looks = 0;
+  #running: ReadonlySet<string> = new Set();
+  #turns = 0;
+
+  private constructor(watched: Watched) {
+    this.#watched = watched;
+    this.#patience = new Patience(watched.patienceMs ?? PATIENCE_MS);
+  }
+
+  /** Starts two containers that are not this agent's (nobody's, and another machine's) and looks at the machine until it ends. */
+  static async start(watched: Watched): Promise<MachineWatch> {
+    const watch = new MachineWatch(watched);
+    await watch.#addStrangers();
+    const failed = (error: unknown): void => void watch.#findings.add(`not_seen: ${causes(error)}`);
+    watch.#looking = repeat(LOOK_EVERY_MS, watch.#ends.signal, () => watch.look(), failed);
+    return watch;
+  }
+
+  get findings(): readonly string[] {
+    return [...this.#findings];
+  }
+
+  /** So far. */
+  get counts(): {
+    readonly looks: number;
+    readonly containers: number;
+    readonly leases: number;
+    readonly gpus: number;
+  } {
+    const given = [...this.#everSeen.values()];
+    const leases = given.filter((gpus) => gpus > 0).length;
+    return { looks: this.#looks, containers: given.length, leases, gpus: given.reduce((sum, one) => sum + one, 0) };
+  }
+
+  /** Resolves when so many more containers have begun or ended, or after so long. */
+  async untilTurns(count: number, withinMs: number, signal: AbortSignal): Promise<void> {
+    const wanted = this.#turns + count;
+    const deadlineMs = performance.now() + withinMs;
+    while (this.#turns < wanted && performance.now() < deadlineMs && (await sleep(POLL_MS, signal)));
+  }
+
+  /** One look now. @returns containers of the machine, in any state, and leases */
+  async look(): Promise<{ readonly seen: readonly SeenContainer[]; readonly leases: readonly Lease[] }> {
+    const before = await this.#readLeases();
+    const seen = await this.#list();
+    const after = await this.#readLeases();
+    this.#looks += 1;
+    const running = new Set(seen.filter((one) => one.running).map(({ dockerId }) => dockerId));
+    this.#turns += running.symmetricDifference(this.#running).size;
+    this.#running = running;
+    const look = { before, seen, after };
+    for (const text of contradictions(look)) this.#findings.add(text);
+    for (const text of this.#patience.overdue(unpaired(look), performance.now())) this.#findings.add(text);
+    return { seen, leases: after };
+  }
+
+  /** Stops looking: for whoever gives up before the end. */
+  async end(): Promise<void> {
+    this.#ends.abort();
+    await this.#looking;
+  }
+
+  /** Nothing is wanted any more: in the end nothing of the agent's may be there, and no device may be leased. */
+  async untilEmpty(): Promise<void> {
+    await this.end();
+    const deadlineMs = performance.now() + (this.#watched.emptyMs ?? EMPTY_MS);
+    let left = await this.look();
+    while (left.seen.length + left.leases.length > 0 && performance.now() < deadlineMs) {
+      await sleep(LOOK_EVERY_MS);
+      left = await this.look();
+    }
+    for (const { dockerId, containerId } of left.seen)
+      this.#findings.add(`orphan: ${containerId} (${dockerId}) is left`);
+    for (const { containerId, gpus } of left.leases)
+      this.#findings.add(`lease_left: ${containerId} is in the journal, with ${gpus.join(', ') || 'no GPU'}`);
+  }
+
+  /** The agent has ended with its containers: not even a holder, a volume or the network may be there. Then strangers are looked at, and removed. */
+  async untilGone(): Promise<void> {
+    const { engine, machineId, network } = this.#watched;
+    const label = [`${LABELS.machine}=${machineId}`];
+    for (const one of await engine.listContainers({ all: true, filters: { label } }))
+      this.#findings.add(`left_behind: ${one.Names.join()} (${one.State}) is there after the agent's end`);
+    for (const { Name } of (await engine.listVolumes({ filters: { label } })).Volumes ?? [])
+      this.#findings.add(`left_behind: volume ${Name}`);
+    for (const { Name } of await engine.listNetworks({ filters: { name: [network] } }))
+      if (Name === network) this.#findings.add(`left_behind: network ${Name}`);
+    for (const { id, what, startedAt } of this.#strangers) {
+      const container = engine.getContainer(id);
+      const state = (await ifThere(container.inspect()))?.State;
+      if (state?.Running !== true || state.StartedAt !== startedAt)
+        this.#findings.add(`stranger_touched: a container that was ${what} does not run on as it did`);
+      await ifThere(container.remove({ force: true, v: true }));
+    }
+  }
+
+  async #addStrangers(): Promise<void> {
+    const { engine, image } = this.#watched;
+    for (const [what, labels] of [
+      ['nobody’s', {}],
+      [
+        'another machine’s',
+        { [LABELS.managed]: '1', [LABELS.machine]: 'ffffffff', [LABELS.container]: 'c', [LABELS.epoch]: '1' },
+      ],
+    ] as const) {
+      const made = await engine.createContainer({
+        Image: image,
+        Cmd: ['sleep', '86400'],
+        Labels: labels,
+        HostConfig: { Init: true, NetworkMode: 'none' },
+      });
+      await made.start();
+      this.#strangers.push({ id: made.id, what, startedAt: (await made.inspect()).State.StartedAt });
+    }
+  }
+
+  async #list(): Promise<readonly SeenContainer[]> {
+    const { engine, machineId } = this.#watched;
+    const listed = await engine.listContainers({ all: true, filters: { label: [`${LABELS.machine}=${machineId}`] } });
+    const seen: SeenContainer[] = [];
+    for (const { Id, Labels, State } of listed) {
+      const containerId = Labels[LABELS.container];
+      if (containerId === undefined) continue;
+      const gpus = await this.#devices(Id);
+      if (gpus === undefined) continue;
+      this.#everSeen.set(Id, gpus.length);
+      const epoch = Number(Labels[LABELS.epoch]);
+      seen.push({ dockerId: Id.slice(0, 12), containerId, epoch, running: State === 'running', gpus });
+    }
+    return seen;
+  }
+
+  /** What the engine was asked to pass, which is for its whole life; undefined: it is gone by now. */
+  async #devices(id: string): Promise<readonly string[] | undefined> {
+    const known = this.#devicesOf.get(id);
+    if (known !== undefined) return known;
+    const facts = await ifThere(this.#watched.engine.getContainer(id).inspect());
+    if (facts === undefined) return undefined;
+    const gpus = (facts.HostConfig.DeviceRequests ?? []).flatMap(({ DeviceIDs }) => DeviceIDs ?? []);
+    this.#devicesOf.set(id, gpus);
+    return gpus;
+  }
+
+  async #readLeases(): Promise<readonly Lease[]> {
+    const { entries } = JSON.parse(await readFile(this.#watched.journalPath, 'utf8')) as {
+      readonly entries: readonly JournalEntry[];
+    };
+    return entries
+      .filter(({ stage }) => stage !== 'gone')
+      .map(({ containerId, epoch, stage, gpuUuids = [] }) => ({
+        containerId,
+        epoch,
+        started: stage === 'created',
+        gpus: gpuUuids,
+      }));
+  }
+}
+
+async function ifThere<T>(work: Promise<T>): Promise<T | undefined> {
+  try {
+    return await work;
+  } catch (error) {
+    const status = error instanceof Error && 'statusCode' in error ? error.statusCode : undefined;
+    if (status === 404) return undefined;
+    throw error;
+  }
 }

@@ -1,21 +1,24 @@
 // The kill rounds: a load, a kill at a random moment, a restart, again and again; then the books of all three parties are closed and compared.
-import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import { startProduct } from '../product.ts';
 import type { Product } from '../product.ts';
+import { writeBenchRelease } from '../release.ts';
 import { Caller, objectOf } from '../soak/caller.ts';
 import { Ledger } from '../soak/ledger.ts';
 import { readAll, settle } from '../soak/settle.ts';
 import { rowsOf } from '../soak/tasks.ts';
 import type { Workplace } from '../workplace.ts';
 import { audit, repeatedRuns } from './audit.ts';
-import type { Books, Kept, Run } from './audit.ts';
-import { deployChaosApps, work } from './load.ts';
+import type { Books, Kept } from './audit.ts';
+import { countEnds, readContainerEnds, wrongEnds } from './ends.ts';
+import { calledApps, deployChaosApps, work } from './load.ts';
 import type { ChaosApps, ChaosStage } from './load.ts';
 import type { ChaosOptions } from './options.ts';
-import { watchMachine } from './machine.ts';
-import type { MachineWatch } from './machine.ts';
+import { MachineWatch, startGpuHost } from './machine.ts';
+import type { GpuHost } from './machine.ts';
+import { HandlerRecords } from './runs.ts';
 import { openChaosStores } from './stores.ts';
 
 export interface ChaosOutcome {
@@ -27,10 +30,26 @@ export interface ChaosOutcome {
   readonly repeated: number;
   /** From the end of the load to the end of the last task. */
   readonly settledMs: number;
+  /** What was asked, and how it was answered: how often. */
+  readonly counts: Readonly<Record<string, number>>;
+  /** Of a killed agent. */
+  readonly machine: MachineOutcome | undefined;
+}
+
+export interface MachineOutcome {
+  readonly looks: number;
+  /** As the engine had them, and those of them with devices. */
+  readonly containers: number;
+  readonly leases: number;
+  /** Devices that were given out, each as often as it was. */
+  readonly gpus: number;
+  /** How the rows of containers ended: how often. */
+  readonly ends: Readonly<Record<string, number>>;
 }
 
 export interface ChaosReport {
   say(line: string): void;
+  json(kind: string, value: object): void;
 }
 
 /** Attempts that lost machines or containers may cost beside the user's; nothing here loses one, but an attempt may count as lost. */
@@ -42,56 +61,72 @@ const LOAD_MS = { least: 300, most: 4_000 };
 /** A scheduler is killed again before it is ready so often. */
 const KILL_IN_START = 0.25;
 const START_MS = 1_500;
-/** An agent is killed more often: what it must survive are starts and stops of containers, of which each second has some. */
-const AGENT_LOAD_MS = 1_500;
-/** What nobody wants and nobody knows goes within the time that an audit waits. */
-const AGENT_SETTINGS = { LONGSHORE_AGENT_ORPHAN_SECONDS: '10' };
+/** An agent that lives so briefly is killed while it takes things up. */
+const AGENT_BRIEF_MS = 1_000;
+/** What it must survive are starts and stops of containers: every third one is killed a moment after some, however long those take on this machine. */
+const AGENT_TURNS = { share: 1 / 3, most: 4, withinMs: 8_000, thenMs: 400 };
 
 /** @throws Error when the installation cannot be started, or does not come back */
 export async function killRounds(options: ChaosOptions, place: Workplace, report: ChaosReport): Promise<ChaosOutcome> {
   const stores = await openChaosStores(options.stores, place);
-  const product = await startProduct(place, undefined, stores.env, AGENT_SETTINGS);
+  const host = options.kill === 'agent' ? await startGpuHost(place) : undefined;
+  // Bundled, as an operator's: it is back at its work within a second, and is killed there and not on the way.
+  const release = host && (await writeBenchRelease(join(place.directory, 'release'), {}));
+  const product = await startProduct(place, undefined, stores.env, host?.settings, release);
   const caller = new Caller(product.client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();
   const stage: ChaosStage = { caller, ledger, kill: options.kill, sent: [] };
-  const apps = await deployChaosApps(product.client, caller, options.kill);
+  const apps = await deployChaosApps(product.client, caller, ledger, options.kill);
+  const records = new HandlerRecords(recordsOf(product, apps));
+  if (options.keepLogsIn !== undefined) {
+    const to = options.keepLogsIn;
+    place.later(async () => keep(place, records, to));
+  }
   const ends = new AbortController();
   const stop = AbortSignal.any([ends.signal, place.signal]);
-  const working = work(stage, apps, stop);
-  const following = follow(caller, ledger, stop);
-  await untilServed(ledger);
-  const watch = options.kill === 'agent' ? await watchMachine(place, product.machineId, product.image) : undefined;
+  const working = Promise.all([work(stage, apps, stop), follow(caller, ledger, stop)]);
+  let watch: MachineWatch | undefined;
   try {
+    await untilServed(ledger, place.signal);
+    if (host !== undefined) watch = await watchMachine(place, product, host);
     for (let round = 1; round <= options.rounds; round += 1) {
+      if (watch === undefined) await sleep(between(LOAD_MS.least, LOAD_MS.most), place.signal);
+      else await agentLives(watch, place.signal);
       place.signal.throwIfAborted();
-      await sleep(between(LOAD_MS.least, options.kill === 'agent' ? AGENT_LOAD_MS : LOAD_MS.most), place.signal);
       const startedAt = performance.now();
       if (options.kill === 'redis') await stores.killRedis(product.dataDir);
       else if (options.kill === 'agent') await killAgent(product);
       else await killScheduler(product);
       const tookMs = Math.round(performance.now() - startedAt);
+      await watch?.look();
+      const lost = records.lost();
+      if (lost !== undefined) ledger.fail(lost);
+      const found = ledger.failed + (watch?.findings.length ?? 0);
+      const there = watch === undefined ? '' : `, ${watch.counts.containers} containers so far`;
       report.say(
-        `round ${round}: killed the ${options.kill}, back after ${tookMs} ms; ${stage.sent.length} requests sent`,
+        `round ${round}: killed the ${options.kill}, back after ${tookMs} ms; ${stage.sent.length} requests sent${there}; ${found} findings`,
       );
+      report.json('kill', { round, tookMs, sent: stage.sent.length, found, ...watch?.counts });
     }
+  } catch (error) {
+    // Requests that wait for a machine that stays dead end with the workplace.
+    working.catch(() => undefined);
+    throw error;
   } finally {
     ends.abort();
-    await Promise.all([working, following]);
   }
+  await working;
   const loadEndedAt = performance.now();
-  await settle(caller, ledger, options.settleMs);
+  await settle(caller, ledger, options.settleMs, place.signal);
   const settledMs = performance.now() - loadEndedAt;
-  const books = await closeBooks(stage, product, apps);
-  if (options.keepLogsIn !== undefined) keep(place, product, apps, options.keepLogsIn);
-  const machine = await closeMachine(watch, caller, apps);
+  const books = await closeBooks(stage, apps, records);
+  const machine = watch && (await closeMachine(watch, caller, product, apps, stores.env['DATABASE_URL']));
   const findings = [
     ...ledger.failures,
     ...audit(books).map(({ fault, text }) => `${fault}: ${text}`),
     ...(machine?.findings ?? []),
   ];
-  if (machine !== undefined)
-    report.say(`the machine was looked at ${machine.looks} times; it had ${machine.containers} containers in all`);
   return {
     findings,
     accepted: ledger.settled.size + ledger.open.size,
@@ -99,7 +134,24 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
     runs: books.runs.length,
     repeated: repeatedRuns(books),
     settledMs,
+    counts: Object.fromEntries([...ledger.counts].toSorted(([a], [b]) => a.localeCompare(b))),
+    machine: machine?.outcome,
   };
+}
+
+async function watchMachine(place: Workplace, product: Product, { engine }: GpuHost): Promise<MachineWatch> {
+  const { machineId, image, network, dataDir } = product;
+  const journalPath = join(dataDir, 'agent', 'journal.json');
+  const watch = await MachineWatch.start({ engine, image, machineId, network, journalPath });
+  place.later(() => watch.end());
+  return watch;
+}
+
+async function agentLives(watch: MachineWatch, signal: AbortSignal): Promise<void> {
+  const { share, most, withinMs, thenMs } = AGENT_TURNS;
+  const isLong = Math.random() < share;
+  if (isLong) await watch.untilTurns(1 + Math.floor(Math.random() * most), withinMs, signal);
+  await sleep(between(0, isLong ? thenMs : AGENT_BRIEF_MS), signal);
 }
 
 async function killAgent(product: Product): Promise<void> {
@@ -122,22 +174,29 @@ async function killScheduler(product: Product): Promise<void> {
   await product.restartScheduler(true);
 }
 
-/** Nothing is wanted any more: then nothing may be there. */
+/** Nothing is wanted any more: then nothing may be there. Ends the product, so that nobody else has its books. */
 async function closeMachine(
-  watch: MachineWatch | undefined,
+  watch: MachineWatch,
   caller: Caller,
+  product: Product,
   apps: ChaosApps,
-): Promise<Awaited<ReturnType<MachineWatch['close']>> | undefined> {
-  if (watch === undefined) return undefined;
-  for (const { deploymentId } of [apps.calls, apps.puts, ...apps.coldPuts, apps.retried])
+  databaseUrl: string | undefined,
+): Promise<{ readonly findings: readonly string[]; readonly outcome: MachineOutcome }> {
+  for (const { deploymentId } of calledApps(apps))
     await caller.gateway(`/deployments/${deploymentId}/stop`, { body: {} });
-  return await watch.close();
+  await apps.churn?.stop();
+  await watch.untilEmpty();
+  await product.stop();
+  await watch.untilGone();
+  const ends = await readContainerEnds(product.dataDir, databaseUrl);
+  return { findings: [...watch.findings, ...wrongEnds(ends)], outcome: { ...watch.counts, ends: countEnds(ends) } };
 }
 
 /** The first containers take their time. */
-async function untilServed(ledger: Ledger): Promise<void> {
+async function untilServed(ledger: Ledger, signal: AbortSignal): Promise<void> {
   const deadlineMs = performance.now() + FIRST_CALLS_MS;
   while (!ledger.counts.has('call: 200')) {
+    signal.throwIfAborted();
     if (performance.now() > deadlineMs) throw new Error(`no call was served: ${ledger.failures.join('; ')}`);
     await sleep(50);
   }
@@ -154,11 +213,11 @@ async function follow(caller: Caller, ledger: Ledger, signal: AbortSignal): Prom
   }
 }
 
-async function closeBooks(stage: ChaosStage, product: Product, apps: ChaosApps): Promise<Books> {
+async function closeBooks(stage: ChaosStage, apps: ChaosApps, records: HandlerRecords): Promise<Books> {
   const { caller, ledger, sent } = stage;
   const kept = new Map<string, Kept>();
   const listed = new Map<string, string>();
-  for (const app of [apps.calls, apps.puts, ...apps.coldPuts, apps.retried])
+  for (const app of calledApps(apps))
     for (const row of await rowsOf(caller, app.stubId)) listed.set(String(row['id']), String(row['status']));
   for (const { taskId } of sent.filter((one) => one.taskId !== '')) {
     const answer = await caller.ask(`/api/v1/task/${caller.workspaceId}/${taskId}`);
@@ -168,7 +227,7 @@ async function closeBooks(stage: ChaosStage, product: Product, apps: ChaosApps):
     kept.set(taskId, { status, result: JSON.stringify(task['result']), listed: listed.get(taskId) });
   }
   const seen = new Map([...ledger.settled].map(([taskId, status]) => [taskId, [status, ...again(kept.get(taskId))]]));
-  return { sent, kept, seen, runs: runsIn(recordsOf(product, apps)), lossesAllowed: LOSSES };
+  return { sent, kept, seen, runs: records.read(), lossesAllowed: LOSSES };
 }
 
 const again = (kept: Kept | undefined): readonly string[] => (kept === undefined ? [] : [kept.status]);
@@ -176,20 +235,11 @@ const again = (kept: Kept | undefined): readonly string[] => (kept === undefined
 const recordsOf = (product: Product, apps: ChaosApps): string =>
   join(product.dataDir, 'volumes', product.client.context.workspaceId, apps.volumeId, 'runs.jsonl');
 
-function runsIn(path: string): readonly Run[] {
-  if (!existsSync(path)) throw new Error(`the handlers wrote nothing down: ${path} is not there`);
-  const lines = readFileSync(path, 'utf8').trimEnd().split('\n');
-  return lines
-    .map((line) => JSON.parse(line) as Run & { readonly event: string })
-    .filter(({ event }) => event === 'began');
-}
-
 const between = (least: number, most: number): number => least + Math.random() * (most - least);
 
-function keep(place: Workplace, product: Product, apps: ChaosApps, to: string): void {
+function keep(place: Workplace, records: HandlerRecords, to: string): void {
   mkdirSync(to, { recursive: true });
   for (const name of readdirSync(place.directory))
     if (name.endsWith('.log')) cpSync(join(place.directory, name), join(to, name));
-  const records = recordsOf(product, apps);
-  if (existsSync(records)) cpSync(records, join(to, 'runs.jsonl'));
+  if (existsSync(records.path)) cpSync(records.path, join(to, 'runs.jsonl'));
 }

@@ -21,10 +21,16 @@ export async function follow(caller: Caller, ledger: Ledger, signal: AbortSignal
   }
 }
 
-/** After the load: nothing may stay open, in our books or in the installation's. */
-export async function settle(caller: Caller, ledger: Ledger, withinMs = SETTLED_MS): Promise<void> {
+/** After the load: nothing may stay open, in our books or in the installation's. @throws the signal's reason */
+export async function settle(
+  caller: Caller,
+  ledger: Ledger,
+  withinMs = SETTLED_MS,
+  signal?: AbortSignal,
+): Promise<void> {
   const deadlineMs = performance.now() + withinMs;
   for (;;) {
+    signal?.throwIfAborted();
     await readAll(caller, ledger, [...ledger.open.keys()]);
     const left = await unfinished(caller);
     if (ledger.open.size === 0 && left.length === 0) break;
@@ -33,7 +39,7 @@ export async function settle(caller: Caller, ledger: Ledger, withinMs = SETTLED_
       for (const text of left) ledger.fail(`a task has not ended: ${text}`);
       break;
     }
-    await sleep(EVERY_MS);
+    await sleep(EVERY_MS, signal);
   }
   // Each again: the first final state is the only one.
   await readAll(caller, ledger, [...ledger.settled.keys()]);

@@ -2,8 +2,9 @@
 import { describe, expect, test } from 'vitest';
 import { audit, repeatedRuns, resultOf } from '../../../bench/chaos/audit.ts';
 import type { Books, Fault, Kept, Run, Sent } from '../../../bench/chaos/audit.ts';
-import { contradictions } from '../../../bench/chaos/machine.ts';
-import type { SeenContainer } from '../../../bench/chaos/machine.ts';
+import { wrongEnds } from '../../../bench/chaos/ends.ts';
+import { Patience, contradictions, unpaired } from '../../../bench/chaos/leases.ts';
+import type { Lease, Look, SeenContainer } from '../../../bench/chaos/leases.ts';
 import { parseChaosOptions } from '../../../bench/chaos/options.ts';
 
 const call = (n: number, fields: Partial<Sent> = {}): Sent => ({
@@ -165,18 +166,85 @@ test('the options of the kill rounds are words it knows', () => {
     expect(() => parseChaosOptions(bad)).toThrow(/^--(?:stores|kill|rounds|settle): /);
 });
 
-test('a machine on which a container runs twice, or a device has two, is found; one where an old one is still being removed is not', () => {
+describe('the audit of a machine whose agent is killed', () => {
   const one = (dockerId: string, facts: Partial<SeenContainer> = {}): SeenContainer => ({
     dockerId,
-    containerId: 'c-1',
+    containerId: `c-${dockerId}`,
+    epoch: 1,
     running: true,
     gpus: [],
     ...facts,
   });
-  expect(contradictions([one('a'), one('b', { containerId: 'c-2' })])).toEqual([]);
-  expect(contradictions([one('a'), one('b', { running: false, gpus: ['GPU-1'] })])).toEqual([]);
-  expect(contradictions([one('a'), one('b')])).toEqual(['container_twice: c-1 runs as a, b']);
-  expect(
-    contradictions([one('a', { gpus: ['GPU-1'] }), one('b', { containerId: 'c-2', gpus: ['GPU-2', 'GPU-1'] })]),
-  ).toEqual(['device_twice: GPU-1 is with c-1 and c-2']);
+  const leaseOf = ({ containerId, epoch, gpus }: SeenContainer, facts: Partial<Lease> = {}): Lease => ({
+    containerId,
+    epoch,
+    started: true,
+    gpus,
+    ...facts,
+  });
+  const looked = (
+    seen: readonly SeenContainer[],
+    leases: readonly Lease[] = seen.map((all) => leaseOf(all)),
+  ): Look => ({
+    before: leases,
+    seen,
+    after: leases,
+  });
+  const a = one('a', { gpus: ['GPU-1'] });
+  const b = one('b', { gpus: ['GPU-2', 'GPU-3'] });
+
+  test('is silent where every lease has its container, and one that is being removed has none any more', () => {
+    const look = looked([a, b, one('old', { running: false, gpus: ['GPU-1'] })], [leaseOf(a), leaseOf(b)]);
+    expect([...contradictions(look), ...unpaired(look)]).toEqual([]);
+  });
+
+  test('finds a container that runs twice', () => {
+    const twice = [a, one('z', { containerId: 'c-a', epoch: 2 })];
+    expect(contradictions(looked(twice))).toEqual(['container_twice: c-a runs as a, z']);
+  });
+
+  test('finds a device that two living containers have', () => {
+    const other = one('b', { gpus: ['GPU-2', 'GPU-1'] });
+    // Whatever the journal says.
+    expect(contradictions(looked([a, other], []))).toEqual(['device_twice: GPU-1 is with c-a and c-b']);
+  });
+
+  test('finds a device that is leased to two, before either runs', () => {
+    const leases = [leaseOf(a), leaseOf(b, { started: false, gpus: ['GPU-1'] })];
+    expect(contradictions(looked([], leases))).toEqual([
+      'lease_twice: GPU-1 is leased to c-a (epoch 1) and c-b (epoch 1)',
+    ]);
+  });
+
+  test('finds a container that has another device than was leased to it', () => {
+    expect(contradictions(looked([a], [leaseOf(a, { gpus: ['GPU-9'] })]))).toEqual([
+      'not_its_lease: c-a (epoch 1) has GPU-1, and GPU-9 is leased to it',
+    ]);
+  });
+
+  test('finds a container without a lease and a lease without a container, once they stay', () => {
+    expect(unpaired(looked([a], []))).toEqual(['orphan: c-a (epoch 1) (a) runs, and the journal does not know it']);
+    expect(unpaired(looked([], [leaseOf(a)]))).toEqual([
+      'lease_left: c-a (epoch 1) has GPU-1 by the journal, and is not there',
+    ]);
+    // Not created yet, or just now taken out of the books.
+    expect(unpaired(looked([], [leaseOf(a, { started: false })]))).toEqual([]);
+    expect(unpaired({ before: [leaseOf(a)], seen: [a], after: [] })).toEqual([]);
+    expect(unpaired({ before: [leaseOf(a)], seen: [], after: [] })).toEqual([]);
+
+    const patience = new Patience(1000);
+    expect(patience.overdue(['x'], 0)).toEqual([]);
+    expect(patience.overdue(['x', 'y'], 999)).toEqual([]);
+    expect(patience.overdue(['x', 'y'], 1000)).toEqual(['x']);
+    expect(patience.overdue(['y'], 1500)).toEqual([]);
+    expect(patience.overdue(['x', 'y'], 2000)).toEqual(['y']);
+  });
+
+  test('finds a container that nobody wanted to end', () => {
+    const end = { id: 'c-a', state: 'STOPPED', reason: 'scaled_in', message: '' };
+    expect(wrongEnds([end])).toEqual([]);
+    expect(wrongEnds([end, { ...end, state: 'FAILED', reason: 'killed', message: 'process exited' }])).toEqual([
+      'wrong_end: c-a is FAILED (killed) process exited',
+    ]);
+  });
 });

@@ -1,0 +1,95 @@
+// What one look at a machine says of its containers and devices: the engine's list between two readings of the agent's journal. Pure; the program of the agent is not asked anything.
+
+/** A container of this machine as the engine has it. */
+export interface SeenContainer {
+  readonly dockerId: string;
+  readonly containerId: string;
+  readonly epoch: number;
+  readonly running: boolean;
+  /** What the engine was asked to pass. */
+  readonly gpus: readonly string[];
+}
+
+/** An entry of the journal whose container is not gone. */
+export interface Lease {
+  readonly containerId: string;
+  readonly epoch: number;
+  /** The agent has started it. */
+  readonly started: boolean;
+  readonly gpus: readonly string[];
+}
+
+export interface Look {
+  /** Read before the list and after it: what is in both was true all the while. */
+  readonly before: readonly Lease[];
+  readonly seen: readonly SeenContainer[];
+  readonly after: readonly Lease[];
+}
+
+/** What must not be for a moment. */
+export function contradictions({ before, seen, after }: Look): readonly string[] {
+  const found: string[] = [];
+  const running = seen.filter((one) => one.running);
+  for (const [id, all] of Map.groupBy(running, (one) => one.containerId))
+    if (all.length > 1) found.push(`container_twice: ${id} runs as ${all.map((one) => one.dockerId).join(', ')}`);
+  for (const [gpu, all] of holdersOf(running, (one) => one.containerId))
+    if (all.length > 1) found.push(`device_twice: ${gpu} is with ${all.join(' and ')}`);
+  for (const [gpu, all] of holdersOf(after, keyOf))
+    if (all.length > 1) found.push(`lease_twice: ${gpu} is leased to ${all.join(' and ')}`);
+  for (const one of running) {
+    const leases = [before, after].map((entries) => entries.find((entry) => keyOf(entry) === keyOf(one)));
+    if (leases.every((lease) => lease !== undefined && !isSame(lease.gpus, one.gpus)))
+      found.push(
+        `not_its_lease: ${keyOf(one)} has ${listOf(one.gpus)}, and ${listOf(leases[1]?.gpus)} is leased to it`,
+      );
+  }
+  return found;
+}
+
+/** What may be for a while: something of a start or an end that a kill has cut off. */
+export function unpaired({ before, seen, after }: Look): readonly string[] {
+  const known = new Set([...before, ...after].map(keyOf));
+  const there = new Set(seen.map(keyOf));
+  const wasStarted = new Set(before.filter(({ started }) => started).map(keyOf));
+  return [
+    ...seen
+      .filter((one) => one.running && !known.has(keyOf(one)))
+      .map((one) => `orphan: ${keyOf(one)} (${one.dockerId}) runs, and the journal does not know it`),
+    ...after
+      .filter((lease) => lease.started && wasStarted.has(keyOf(lease)) && !there.has(keyOf(lease)))
+      .map((lease) => `lease_left: ${keyOf(lease)} has ${listOf(lease.gpus)} by the journal, and is not there`),
+  ];
+}
+
+/** Remembers since when something is said at every look. */
+export class Patience {
+  readonly #forMs: number;
+  #since = new Map<string, number>();
+
+  constructor(forMs: number) {
+    this.#forMs = forMs;
+  }
+
+  /** @returns what has been said for too long */
+  overdue(said: readonly string[], nowMs: number): readonly string[] {
+    this.#since = new Map(said.map((text) => [text, this.#since.get(text) ?? nowMs]));
+    return [...this.#since].flatMap(([text, sinceMs]) => (nowMs - sinceMs >= this.#forMs ? [text] : []));
+  }
+}
+
+const keyOf = ({ containerId, epoch }: { readonly containerId: string; readonly epoch: number }): string =>
+  `${containerId} (epoch ${epoch})`;
+
+const listOf = (gpus: readonly string[] = []): string => (gpus.length === 0 ? 'no GPU' : gpus.join(', '));
+
+const isSame = (some: readonly string[], others: readonly string[]): boolean =>
+  some.toSorted().join() === others.toSorted().join();
+
+function holdersOf<T extends { readonly gpus: readonly string[] }>(
+  all: readonly T[],
+  nameOf: (one: T) => string,
+): ReadonlyMap<string, readonly string[]> {
+  const holders = new Map<string, string[]>();
+  for (const one of all) for (const gpu of one.gpus) holders.set(gpu, [...(holders.get(gpu) ?? []), nameOf(one)]);
+  return holders;
+}
