@@ -66,6 +66,7 @@ import { Servable } from './placement/servable.ts';
 import { Presence } from './presence.ts';
 import { ALONE, RedisBus } from './replicas/bus.ts';
 import { Loads } from './replicas/loads.ts';
+import { Room } from './replicas/room.ts';
 import { takeOver } from './replicas/take-over.ts';
 import { openTaskQueues } from './queues/bullmq.ts';
 import { DueTimes } from './queues/due.ts';
@@ -153,7 +154,24 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
   const leases = new Leases(hot, keys);
   const inner = await openTaskQueues({ client: hot, log, prefix: keys.prefix });
   const isAlone = bus === ALONE;
-  const lanes = openLanes({ inner, client: hot, keys, leases, slots, log, isAlone, book: () => book });
+  const lanes = openLanes({
+    inner,
+    client: hot,
+    keys,
+    leases,
+    slots,
+    log,
+    isAlone,
+    book: () => book,
+    lending: {
+      instance,
+      bus,
+      channelOf: keys.loansChannel,
+      borrowerOf: (queue, lentTo) => room.borrowerOf(queue, lentTo),
+      jobOf: (taskId) => replies.get(taskId)?.job,
+    },
+    wakeHere: (queue, taskId) => dispatcher.wakeHere(queue, taskId),
+  });
   const { queues } = lanes;
   later('task queues', () => queues.close());
   const { records, drainer } = openRecords({ db, hot, general, keys, log, registry });
@@ -181,6 +199,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
       if (entry !== undefined) autoscaler.attemptEnded(entry.spec.queue, containerId);
     },
   });
+  const room: Room = new Room({ instance, book, machines: { get: (id) => machines.get(id) }, loads, presence, bus });
   const due = new DueTimes(clock, (queue) => {
     dispatcher.wake(queue);
     replicas.decisions.wanted(queue);
@@ -434,6 +453,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     links,
     slots,
     loads,
+    room,
     queues,
     leases,
     records,

@@ -10,10 +10,10 @@ import type { Replies } from '../dispatch/replies.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Links } from '../fleet/links.ts';
 import type { Machines } from '../fleet/machines.ts';
+import type { LaneQueues } from '../lane/queues.ts';
 import type { LeaderLease } from '../leader.ts';
 import type { Presence } from '../presence.ts';
 import type { Keys } from '../queues/keys.ts';
-import type { TaskQueues } from '../queues/task-queues.ts';
 import { Answers } from '../replicas/answers.ts';
 import type { Bus } from '../replicas/bus.ts';
 import { RedisBus } from '../replicas/bus.ts';
@@ -22,6 +22,7 @@ import { Decisions } from '../replicas/decisions.ts';
 import { Leaving } from '../replicas/leaving.ts';
 import type { Loads } from '../replicas/loads.ts';
 import { SharedState } from '../replicas/shared-state.ts';
+import type { Room } from '../replicas/room.ts';
 import { Wakes } from '../replicas/wakes.ts';
 import type { Db } from '../store/db.ts';
 import { openQueues } from '../store/queries/tasks.ts';
@@ -42,7 +43,8 @@ export interface ReplicasParts {
   readonly links: Links;
   readonly slots: SlotTable;
   readonly loads: Loads;
-  readonly queues: TaskQueues;
+  readonly room: Room;
+  readonly queues: LaneQueues;
   readonly leases: Leases;
   readonly records: TaskRecords;
   readonly replies: Replies;
@@ -89,7 +91,7 @@ export function joinReplicas(parts: ReplicasParts): Replicas {
     book,
     machines,
     presence,
-    loads,
+    room: parts.room,
     dispatcher: () => dispatcher,
   });
   const decisions = new Decisions(bus, keys.decideChannel, () => leader.isLeader(), autoscaler);
@@ -102,6 +104,7 @@ export function joinReplicas(parts: ReplicasParts): Replicas {
     ender: tasks.ender,
     records: parts.records,
     dispatcher,
+    onAnswered: (taskId) => queues.answered(taskId),
     log,
   });
   bus.on(keys.revokeChannel, (message) => {

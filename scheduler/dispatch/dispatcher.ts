@@ -18,6 +18,8 @@ export interface Claim {
   readonly token: AttemptToken;
   readonly lock: LockToken;
   readonly container: ReadyContainer;
+  /** Another replica's task, lent to this one. */
+  readonly isLent: boolean;
   /** When the fetch went out; monotonic milliseconds. */
   readonly askedAtMs: number;
 }
@@ -215,7 +217,8 @@ export class Dispatcher {
       if (container.inFlight === 0) this.#onIdle?.(container);
     } else {
       if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
-      this.#begin({ queue, job: fetched.job, starts: fetched.starts, token, lock, container, askedAtMs });
+      const { job, starts, isLent = false } = fetched;
+      this.#begin({ queue, job, starts, isLent, token, lock, container, askedAtMs });
     }
     this.#pump(queue, state);
   }

@@ -1,7 +1,8 @@
 // Lease keys: which attempt runs a task, written after the fetch and before the send, renewed while the attempt lives. Who adopts an attempt after a restart reads it here;
 // a fetch that finds one for a synchronous task does not run it again.
 import type { Redis } from 'ioredis';
-import type { ContainerId, LockToken, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { ContainerId, InstanceId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { lentMark } from '../lane/entries.ts';
 import type { Keys } from '../queues/keys.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import { defineScript } from '../queues/scripts.ts';
@@ -45,13 +46,17 @@ export class Leases {
   readonly #redis: Redis;
   readonly #keys: Keys;
   readonly #script: Script;
+  readonly #lentScript: Script;
   readonly #dropScript: Script;
   #batch: Batch | undefined;
+  /** Of tasks that other replicas lent. */
+  #lentBatch: Batch | undefined;
 
   constructor(redis: Redis, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
     this.#script = defineScript(redis, 'longshoreWriteLeases');
+    this.#lentScript = defineScript(redis, 'longshoreTakeLoans');
     this.#dropScript = defineScript(redis, 'longshoreDropLease');
   }
 
@@ -62,8 +67,26 @@ export class Leases {
    */
   async write(lease: Lease): Promise<boolean> {
     const { taskId } = lease.job;
-    this.#batch ??= this.#newBatch();
+    this.#batch ??= this.#newBatch((leases) => {
+      this.#batch = undefined;
+      return this.#inParts(leases, (some) => this.#writeSome(some));
+    });
     const { leases, refused } = this.#batch;
+    leases.set(taskId, lease);
+    return !(await refused).has(taskId);
+  }
+
+  /**
+   * The same for a task that another replica lent to this one; to be awaited before it is sent.
+   * @returns false: the loan does not stand any more, or another attempt has the task
+   */
+  async writeLent(lease: Lease, instance: InstanceId): Promise<boolean> {
+    const { taskId } = lease.job;
+    this.#lentBatch ??= this.#newBatch((leases) => {
+      this.#lentBatch = undefined;
+      return this.#inParts(leases, (some) => this.#writeSomeLent(some, instance));
+    });
+    const { leases, refused } = this.#lentBatch;
     leases.set(taskId, lease);
     return !(await refused).has(taskId);
   }
@@ -73,22 +96,21 @@ export class Leases {
     endTurnNow(this.#redis);
   }
 
-  #newBatch(): Batch {
+  /** @param write - answers with the tasks that may not be sent */
+  #newBatch(write: (leases: readonly Lease[]) => Promise<ReadonlySet<TaskId>>): Batch {
     const leases = new Map<TaskId, Lease>();
     const refused = new Promise<ReadonlySet<TaskId>>((resolve, reject) => {
-      atTurnEnd(this.#redis, () => {
-        this.#batch = undefined;
-        this.#writeAll([...leases.values()]).then(resolve, reject);
-      });
+      atTurnEnd(this.#redis, () => void write([...leases.values()]).then(resolve, reject));
     });
     return { leases, refused };
   }
 
-  async #writeAll(leases: readonly Lease[]): Promise<ReadonlySet<TaskId>> {
+  async #inParts(
+    leases: readonly Lease[],
+    write: (some: readonly Lease[]) => Promise<readonly TaskId[]>,
+  ): Promise<ReadonlySet<TaskId>> {
     const commands: Promise<readonly TaskId[]>[] = [];
-    for (let at = 0; at < leases.length; at += MOST_AT_ONCE) {
-      commands.push(this.#writeSome(leases.slice(at, at + MOST_AT_ONCE)));
-    }
+    for (let at = 0; at < leases.length; at += MOST_AT_ONCE) commands.push(write(leases.slice(at, at + MOST_AT_ONCE)));
     return new Set((await Promise.all(commands)).flat());
   }
 
@@ -98,6 +120,18 @@ export class Leases {
     const modes = leases.map((lease) => (lease.job.sync ? 'n' : 'o')).join('');
     const given = [LEASE_SECONDS, SYNC_LEASE_SECONDS, modes, BY_ANOTHER_RUNNER, ...leases.map(encode)];
     const places = (await this.#script.run(keys.length, ...keys, ...given)) as readonly number[];
+    return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
+  }
+
+  async #writeSomeLent(leases: readonly Lease[], instance: InstanceId): Promise<readonly TaskId[]> {
+    const mark = lentMark(instance);
+    const keys = leases.flatMap(({ job, queue }) => [
+      this.#keys.lease(job.taskId),
+      this.#keys.lane(queue as QueueName),
+    ]);
+    const given = leases.flatMap((lease) => [lease.job.taskId, mark, encode(lease)]);
+    const args = [SYNC_LEASE_SECONDS, BY_ANOTHER_RUNNER, ...given];
+    const places = (await this.#lentScript.run(keys.length, ...keys, ...args)) as readonly number[];
     return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
   }
 

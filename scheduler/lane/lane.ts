@@ -17,6 +17,13 @@ export interface LaneTask {
   knownAtMs: number;
   /** undefined: it is in. Never rejects without being handled by whoever entered it. */
   entering: Promise<Verdict> | undefined;
+  /** Of another replica's lane: sent only while that loan stands, and its lender's again when it cannot be. */
+  readonly isBorrowed: boolean;
+}
+
+export function laneTask(queue: QueueName, job: TaskJob, isBorrowed = false): LaneTask {
+  const knownAtMs = performance.now();
+  return { queue, job, starts: 0, lock: undefined, mayBeJob: false, knownAtMs, entering: undefined, isBorrowed };
 }
 
 /** In the order of their coming. The head is kept, because a new one would walk over all that left before it. */

@@ -1,8 +1,9 @@
 // The lane: a synchronous task whose caller waits on this replica, and which a container linked to this replica can serve, does not go through the queue. It waits in this process, bounded and in order,
-// and stands in Redis only with what counting it and ending it without us takes (store.ts): when this process dies its caller is gone, and the task must not run later anyway. To everybody else it is a
-// task of its queue: this file is the queues' own interface, and passes on what is not of the lane.
+// and stands in Redis only with what counting it and ending it without us takes (store.ts): when this process dies its caller is gone, and the task must not run later anyway. Where another replica has room
+// for it, it is lent to that one (loans.ts). To everybody else it is a task of its queue: this file is the queues' own interface, and passes on what is not of the lane; entrance.ts says what is.
 // What must stay true: a task enters only while no older job waits in the queue, and waits here only while no other replica could serve it (else it moves to the queue, spill); the attempt's lock fences
-// whoever ends it; its bound is judged where all replicas' tasks are counted; and what may have been ended for us, because this process stood still, is looked up before it is sent.
+// whoever ends it; its bound is judged where all replicas' tasks are counted; what may have been ended for us, because this process stood still, is looked up before it is sent; and what is borrowed is sent or
+// ended here only under a lease that its loan allowed.
 import type { Redis } from 'ioredis';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -12,13 +13,17 @@ import type { BullmqQueues } from '../queues/bullmq.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Added, Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from '../queues/task-queues.ts';
 import { turnWritten } from '../queues/turns.ts';
-import { Lane } from './lane.ts';
+import { Entrance } from './entrance.ts';
+import { Lane, laneTask } from './lane.ts';
 import type { LaneTask } from './lane.ts';
-import { KnownQueues } from './known.ts';
-import { mayEnter, mayStay } from './rules.ts';
+import { Loans } from './loans.ts';
+import type { LendingParts } from './loans.ts';
+import { mayBorrow, mayStay } from './rules.ts';
 import type { LaneFacts } from './rules.ts';
+import { Spill } from './spill.ts';
 import { isLetIn } from './store.ts';
-import type { LaneStore, Verdict } from './store.ts';
+import type { LaneStore } from './store.ts';
+import { LaneView } from './view.ts';
 
 export interface LaneQueuesParts {
   readonly inner: BullmqQueues;
@@ -29,14 +34,15 @@ export interface LaneQueuesParts {
   readonly isOursAlone: (queue: QueueName) => boolean;
   /** No other process can add to any queue. */
   readonly isAlone: boolean;
+  /** Absent: there are no other replicas, or nothing is lent to them. */
+  readonly lending?: LendingParts;
+  /** A container here may have room for a task that was borrowed. @returns false: none has */
+  readonly wakeHere: (queue: QueueName, taskId: TaskId) => boolean;
   readonly log: Log;
   /** Tests shorten it. */
   readonly knownForMs?: number;
 }
 
-/** A fetch that finds no job opens a queue at once; where each finds the one it came for, it is asked about again after this. */
-const CLOSED_MS = 100;
-const MOST_CLOSED = 10_000;
 /** Whoever is not heard of for 10 s counts as dead, and its tasks are ended: one that waited for longer than this is looked up before it is sent. */
 const KNOWN_FOR_MS = 5_000;
 
@@ -45,45 +51,54 @@ export class LaneQueues implements TaskQueues {
   readonly #inner: BullmqQueues;
   readonly #store: LaneStore;
   readonly #lane = new Lane();
-  /** Queues in which jobs waited a moment ago, and until when that counts (monotonic milliseconds): nothing enters, and Redis is not asked. Whether it may is said there. */
-  readonly #closed = new Map<QueueName, number>();
-  /** Queues to which the lane moves just now. */
-  readonly #spilling = new Map<QueueName, Promise<void>>();
-  readonly #known: KnownQueues;
-  #onSpilled: ((queue: QueueName) => void) | undefined;
+  readonly #entrance: Entrance;
+  readonly #loans: Loans | undefined;
+  readonly #spill: Spill;
+  readonly #view: LaneView;
+  #onWaiting: ((queue: QueueName) => void) | undefined;
 
   constructor(parts: LaneQueuesParts) {
     this.#parts = parts;
     this.#inner = parts.inner;
     this.#store = parts.store;
-    this.#known = new KnownQueues(parts.isAlone);
+    const { inner, store, lending, isAlone, log } = parts;
+    this.#loans =
+      lending &&
+      new Loans({
+        ...lending,
+        store,
+        log,
+        onBorrowed: (queue, job) => this.#borrow(queue, job),
+        isHere: (taskId) => this.#lane.get(taskId) !== undefined,
+        onBack: (task) => this.#takeIn(task),
+      });
+    this.#entrance = new Entrance({
+      inner,
+      store,
+      lane: this.#lane,
+      loans: this.#loans,
+      factsOf: (queue) => this.#facts(queue),
+      isSpilling: (queue) => this.#spill.isUnderWay(queue),
+      isAlone,
+      log,
+    });
+    this.#spill = new Spill({
+      lane: this.#lane,
+      store,
+      addAgain: (queue, job) => this.addAgain(queue, job),
+      returnLoan: (task) => this.#returnLoan(task),
+      onMoved: (queue) => this.#onWaiting?.(queue),
+      log,
+    });
+    this.#view = new LaneView(inner, store, this.#lane);
     // It may come back with other data.
-    parts.client.on('close', () => this.#known.forgetAll());
+    parts.client.on('close', () => this.#entrance.forgetAll());
   }
 
   // ---- in -------------------------------------------------------------------------------------------------------------------------
 
   add(name: QueueName, job: TaskJob, bound = Number.MAX_SAFE_INTEGER): Promise<Added> {
-    return this.#mayEnter(name, job) ? this.#enter(name, job, bound) : this.#addJob(name, job);
-  }
-
-  #mayEnter(name: QueueName, job: TaskJob): boolean {
-    if (!job.sync) return false;
-    const jobsWait = this.#isClosed(name) || this.#spilling.has(name);
-    return mayEnter({ sync: job.sync, jobsWait, ...this.#facts(name) });
-  }
-
-  #close(name: QueueName): void {
-    if (this.#closed.size >= MOST_CLOSED) this.#closed.clear();
-    this.#closed.set(name, performance.now() + CLOSED_MS);
-  }
-
-  #isClosed(name: QueueName): boolean {
-    const untilMs = this.#closed.get(name);
-    if (untilMs === undefined) return false;
-    if (performance.now() < untilMs) return true;
-    this.#closed.delete(name);
-    return false;
+    return this.#entrance.add(name, job, bound);
   }
 
   #facts(name: QueueName): Omit<LaneFacts, 'sync' | 'jobsWait'> {
@@ -107,75 +122,32 @@ export class LaneQueues implements TaskQueues {
     return free;
   }
 
-  async #enter(name: QueueName, job: TaskJob, bound: number): Promise<Added> {
-    const task: LaneTask = {
-      queue: name,
-      job,
-      starts: 0,
-      lock: undefined,
-      mayBeJob: false,
-      knownAtMs: performance.now(),
-      entering: undefined,
-    };
+  /** A task that another replica lends. @returns false: there is no room for it here */
+  #borrow(name: QueueName, job: TaskJob): boolean {
+    const waiting = this.#lane.waiting(name);
+    const freeSlots = this.#free(name, waiting + 1);
+    const isKnown = this.#lane.get(job.taskId) !== undefined;
+    if (isKnown || !mayBorrow({ hasReady: this.#parts.slots.hasReady(name), freeSlots, waiting })) return false;
+    const task = laneTask(name, job, true);
     this.#lane.push(task);
-    const surely = this.#known.depthWith(name, this.#lane.count(name));
-    if (surely !== undefined && surely <= bound && this.#store.isReady) {
-      void this.#stand(task, bound);
-      return { depth: surely, isIn: true };
-    }
-    task.entering = this.#verdictOn(task, bound);
-    const { kind, depth } = await task.entering;
-    switch (kind) {
-      case 'in':
-        return { depth, isIn: true };
-      case 'full':
-        return { depth, isIn: false };
-      case 'jobs_wait':
-        return await this.#addJob(name, job);
-    }
+    if (this.#parts.wakeHere(name, job.taskId)) return true;
+    this.#lane.drop(task);
+    return false;
   }
 
-  #addJob(name: QueueName, job: TaskJob): Promise<Added> {
-    this.#known.jobComes(name);
-    return this.#inner.add(name, job);
-  }
-
-  /** Nobody waits for the verdict on a task that is sure to be let in. One that does not come, or is another one (Redis has other data), leaves it where it is: it stands there again. */
-  async #stand(task: LaneTask, bound: number): Promise<void> {
+  /** One that was lent is this lane's again: it is served here, or moves to the queue. */
+  #takeIn(task: LaneTask): void {
     const { queue, job } = task;
-    try {
-      if ((await this.#asked(task, bound)).kind === 'in') return;
-    } catch (error) {
-      this.#parts.log.info({ err: error, taskId: job.taskId }, 'a task in the lane may not stand in Redis yet');
-    }
-    this.#known.forget(queue);
-    if (this.#lane.get(job.taskId) !== task) return;
-    await this.#store.restore(queue, [job]).catch((error: unknown) => {
-      this.#parts.log.warn({ err: error, taskId: job.taskId }, 'a task in the lane does not stand in Redis');
-    });
+    if (this.#lane.get(job.taskId) !== undefined) return;
+    this.#lane.push(task);
+    const spilling = this.#spill.underWay(queue);
+    if (spilling === undefined) this.#settle(queue);
+    else void spilling.then(() => this.#settle(queue));
   }
 
-  async #asked(task: LaneTask, bound: number): Promise<Verdict> {
-    const own = this.#lane.count(task.queue);
-    const moment = this.#known.moment;
-    const verdict = await this.#store.enter(task.queue, task.job, bound);
-    this.#known.learn(task.queue, moment, verdict, own);
-    return verdict;
-  }
-
-  /** Where it may not stay it leaves the lane before anybody hears of it. */
-  async #verdictOn(task: LaneTask, bound: number): Promise<Verdict> {
-    try {
-      const verdict = await this.#asked(task, bound);
-      if (verdict.kind !== 'in') this.#lane.drop(task);
-      if (verdict.kind === 'jobs_wait') this.#close(task.queue);
-      return verdict;
-    } catch (error) {
-      this.#lane.drop(task);
-      throw error;
-    } finally {
-      task.entering = undefined;
-    }
+  #settle(queue: QueueName): void {
+    this.look(queue);
+    if (!this.#spill.isUnderWay(queue)) this.#onWaiting?.(queue);
   }
 
   // ---- out ------------------------------------------------------------------------------------------------------------------------
@@ -192,12 +164,14 @@ export class LaneQueues implements TaskQueues {
           throw error;
         }
       }
+      // Whether the loan stands is said with its lease.
+      if (task.isBorrowed) return { job: task.job, starts: task.starts, nextDueMs: undefined, isLent: true };
       // To whoever takes it, one that may have been ended meanwhile comes like one that comes again.
       const starts = (await this.#isStanding(task)) ? task.starts : Math.max(2, task.starts);
       return { job: task.job, starts, nextDueMs: undefined };
     }
     const fetched = await this.#inner.fetch(name, lock);
-    if (fetched.job === undefined) this.#closed.delete(name);
+    if (fetched.job === undefined) this.#entrance.open(name);
     return fetched;
   }
 
@@ -269,10 +243,19 @@ export class LaneQueues implements TaskQueues {
     if (task === undefined) return await this.#giveBackOfAnother(name, taskId, lock, changed);
     requireLock(lock);
     if (task.lock !== lock) return { kind: task.lock === undefined ? 'expired' : 'superseded' };
+    if (task.isBorrowed) {
+      this.#returnLoan(task);
+      return { kind: 'done' };
+    }
     task.job = changed ?? task.job;
     this.#lane.giveBack(task);
     this.look(name);
     return { kind: 'done' };
+  }
+
+  #returnLoan(task: LaneTask): void {
+    this.#lane.drop(task);
+    this.#loans?.giveBack(task.queue, task.job);
   }
 
   /** Whose lane it was in did not send it, or is gone: it goes on as a job. */
@@ -292,11 +275,16 @@ export class LaneQueues implements TaskQueues {
 
   async remove(name: QueueName, taskId: TaskId): Promise<boolean> {
     const task = this.#lane.get(taskId);
-    if (task === undefined) {
+    if (task === undefined && this.#loans?.has(taskId) === true)
+      return await this.#removeLent(this.#loans, name, taskId);
+    // Its lender may have taken back what waits here: Redis says whether it may be had.
+    const isLoan = task?.isBorrowed === true && task.lock === undefined;
+    if (isLoan) this.#lane.drop(task);
+    if (task === undefined || isLoan) {
       return (await this.#inner.remove(name, taskId)) || (await this.#store.removeUnsent(name, taskId));
     }
     if (task.entering !== undefined && !(await isLetIn(task.entering))) return await this.remove(name, taskId);
-    const spilling = this.#spilling.get(name);
+    const spilling = this.#spill.underWay(name);
     if (spilling !== undefined) {
       await spilling;
       return await this.remove(name, taskId);
@@ -311,20 +299,40 @@ export class LaneQueues implements TaskQueues {
     return true;
   }
 
+  /** Whoever has it can send it no more once it is out. */
+  async #removeLent(loans: Loans, name: QueueName, taskId: TaskId): Promise<boolean> {
+    const entering = loans.get(taskId)?.entering;
+    if (entering !== undefined && !(await isLetIn(entering))) return await this.remove(name, taskId);
+    const returning = loans.returning(taskId);
+    if (returning !== undefined) {
+      await returning;
+      return await this.remove(name, taskId);
+    }
+    const removed = await this.#store.removeUnsent(name, taskId);
+    if (removed) loans.forget(taskId);
+    return removed;
+  }
+
   disown(_name: QueueName, taskId: TaskId): void {
     const task = this.#lane.get(taskId);
     if (task !== undefined) this.#lane.drop(task);
+    else this.#loans?.forget(taskId);
+  }
+
+  /** Another replica said how it ended: it does not wait here any more. */
+  answered(taskId: TaskId): void {
+    const task = this.#lane.get(taskId);
+    if (task !== undefined && task.lock === undefined) this.#lane.drop(task);
+    this.#loans?.forget(taskId);
   }
 
   // ---- from the lane to the queue -----------------------------------------------------------------------------------------------------
 
   /** Other replicas may be able to serve that queue now: what waits here moves to it. Asked when containers or links change, and now and then. */
   look(name: QueueName): void {
-    if (this.#lane.waiting(name) === 0 || this.#spilling.has(name)) return;
-    if (mayStay(this.#facts(name))) return;
-    this.#close(name);
-    const spilling = this.#spill(name).finally(() => this.#spilling.delete(name));
-    this.#spilling.set(name, spilling);
+    if (this.#spill.isUnderWay(name) || this.#lane.waiting(name) === 0 || mayStay(this.#facts(name))) return;
+    this.#entrance.close(name);
+    this.#spill.start(name);
   }
 
   /** Every queue in which something waits here. */
@@ -332,98 +340,37 @@ export class LaneQueues implements TaskQueues {
     for (const name of this.#lane.queues()) this.look(name);
   }
 
-  async #spill(name: QueueName): Promise<void> {
-    const moving = this.#lane.unlinkAll(name);
-    for (const [index, task] of moving.entries()) {
-      if (task.entering !== undefined && !(await isLetIn(task.entering))) continue;
-      if (this.#lane.get(task.job.taskId) !== task) continue;
-      try {
-        // Numbers of attempts never go back; and one that was added before may be over: whoever fetches it looks.
-        const attempts = task.job.attempts + task.starts + (task.mayBeJob ? 1 : 0);
-        task.mayBeJob = true;
-        await this.addAgain(name, { ...task.job, attempts });
-        this.#lane.drop(task);
-        await this.#store.remove(name, task.job.taskId);
-      } catch (error) {
-        this.#parts.log.warn({ err: error, queue: name }, 'tasks of the lane are not in their queue yet, trying again');
-        // In the order they had; the entry of one that is a job now is found unknown.
-        for (const left of moving.slice(index).toReversed()) {
-          if (this.#lane.get(left.job.taskId) === left) this.#lane.giveBack(left);
-        }
-        return;
-      }
-    }
-    this.#onSpilled?.(name);
-  }
-
-  /** Told when tasks moved to a queue: whoever has room for them may fetch. */
-  onSpilled(listener: (queue: QueueName) => void): void {
-    this.#onSpilled = listener;
+  /** Told when tasks moved to a queue, or came back into the lane: whoever has room for them may fetch. */
+  onWaiting(listener: (queue: QueueName) => void): void {
+    this.#onWaiting = listener;
   }
 
   // ---- what others ask ----------------------------------------------------------------------------------------------------------------
 
-  async lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {
-    const task = this.#lane.get(taskId);
-    if (task !== undefined) {
-      if (await this.#store.has(name, taskId)) return task.lock;
-      // Ended for us, or gone with the data of Redis.
-      this.#lane.drop(task);
-      return undefined;
-    }
-    const lock = await this.#inner.lockOf(name, taskId);
-    if (lock !== undefined || !(await this.#store.has(name, taskId))) return lock;
-    return (await this.#store.locks(name, [taskId])).get(taskId);
+  lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {
+    return this.#view.lockOf(name, taskId);
   }
-
-  async read(name: QueueName, taskId: TaskId): Promise<TaskJob | undefined> {
-    const job = this.#lane.get(taskId)?.job ?? (await this.#inner.read(name, taskId));
-    return job ?? (await this.#store.read(name, taskId));
+  read(name: QueueName, taskId: TaskId): Promise<TaskJob | undefined> {
+    return this.#view.read(name, taskId);
   }
-
-  async placeOf(name: QueueName, taskId: TaskId): Promise<JobPlace> {
-    const task = this.#lane.get(taskId);
-    if (task !== undefined) {
-      if (task.lock !== undefined) return { kind: 'active' };
-      const position = this.#lane.line(name).indexOf(task) + 1;
-      return { kind: 'waiting', position: position === 0 ? undefined : position };
-    }
-    const place = await this.#inner.placeOf(name, taskId);
-    if (place.kind !== 'gone' || !(await this.#store.has(name, taskId))) return place;
-    const isSent = (await this.#store.locks(name, [taskId])).has(taskId);
-    return isSent ? { kind: 'active' } : { kind: 'waiting', position: undefined };
+  placeOf(name: QueueName, taskId: TaskId): Promise<JobPlace> {
+    return this.#view.placeOf(name, taskId);
   }
-
-  async depth(name: QueueName): Promise<QueueDepth> {
-    return this.#split(name, await this.#inner.depth(name));
+  depth(name: QueueName): Promise<QueueDepth> {
+    return this.#view.depth(name);
   }
-
-  async depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
-    const depths = await this.#inner.depths(names);
-    return depths.map((depth, index) => this.#split(names[index], depth));
+  depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
+    return this.#view.depths(names);
   }
-
-  /** The queue's count has lanes among what is active; what waits here does not run. */
-  #split(name: QueueName | undefined, depth: QueueDepth): QueueDepth {
-    const waiting = name === undefined ? 0 : Math.min(this.#lane.waiting(name), depth.active);
-    return waiting === 0 ? depth : { ...depth, active: depth.active - waiting, waiting: depth.waiting + waiting };
+  renew(held: readonly HeldLock[], ms: number): Promise<readonly HeldLock[]> {
+    return this.#view.renew(held, ms);
   }
-
-  async renew(held: readonly HeldLock[], ms: number): Promise<readonly HeldLock[]> {
-    // What stands in a lane lapses with its replica, not by itself.
-    const queued = held.filter(({ taskId, lock }) => this.#lane.get(taskId)?.lock !== lock);
-    const lost = queued.length === 0 ? [] : await this.#inner.renew(queued, ms);
-    const inLane = await Promise.all(lost.map(({ queue, taskId }) => this.#store.has(queue, taskId)));
-    return lost.filter((_one, index) => inLane[index] !== true);
-  }
-
-  async held(name: QueueName, limit?: number): Promise<readonly HeldLock[]> {
-    const [held, locks] = await Promise.all([this.#inner.held(name, limit), this.#store.locks(name)]);
-    return [...held, ...[...locks].map(([taskId, lock]) => ({ queue: name, taskId, lock }))];
+  held(name: QueueName, limit?: number): Promise<readonly HeldLock[]> {
+    return this.#view.held(name, limit);
   }
 
   async reopenAll(): Promise<void> {
-    this.#known.forgetAll();
+    this.#entrance.forgetAll();
     await this.#inner.reopenAll();
     const byQueue = Map.groupBy(this.#lane.all(), ({ queue }) => queue);
     for (const [queue, tasks] of byQueue) {
@@ -436,25 +383,35 @@ export class LaneQueues implements TaskQueues {
   async obliterate(name: QueueName): Promise<void> {
     await this.#inner.obliterate(name);
     await this.#store.forget(name);
-    this.#closed.delete(name);
-    this.#known.forget(name);
+    this.#entrance.forget(name);
   }
 
-  /** Whether this lane has it. */
+  /** Whether this lane has it, its own or borrowed, or has lent it. */
   has(taskId: TaskId): boolean {
-    return this.#lane.get(taskId) !== undefined;
+    return this.#lane.get(taskId) !== undefined || this.#loans?.has(taskId) === true;
   }
 
-  /** Everything that waits in this lane. */
+  /** Whether this replica sees to it: what is borrowed is its lender's until it is sent. */
+  seesTo(taskId: TaskId): boolean {
+    return this.has(taskId) && this.#lane.get(taskId)?.isBorrowed !== true;
+  }
+
+  /** Everything that waits in this lane, and what is lent: of that, some may run. */
   waiting(): readonly LaneTask[] {
-    return this.#lane.queues().flatMap((queue) => this.#lane.line(queue));
+    const own = this.#lane.queues().flatMap((queue) => this.#lane.line(queue));
+    return [...own.filter(({ isBorrowed }) => !isBorrowed), ...(this.#loans?.all() ?? [])];
+  }
+
+  /** An entry of ours that nobody seems to have, and whose caller waits here, is in this lane again. @returns false: it was sent, or is nobody's */
+  async recover(name: QueueName, taskId: TaskId): Promise<boolean> {
+    return (await this.#loans?.recover(name, taskId)) ?? false;
   }
 
   open(name: QueueName): Promise<void> {
     return this.#inner.open(name);
   }
   addAgain(name: QueueName, job: TaskJob): Promise<void> {
-    this.#known.jobComes(name);
+    this.#entrance.jobComes(name);
     return this.#inner.addAgain(name, job);
   }
   activeIds(name: QueueName, limit?: number): Promise<readonly TaskId[]> {
@@ -467,6 +424,7 @@ export class LaneQueues implements TaskQueues {
     return this.#inner.scanStalled(name);
   }
   close(): Promise<void> {
+    this.#loans?.close();
     return this.#inner.close();
   }
 }

@@ -18,6 +18,24 @@ export function mayEnter({ sync, jobsWait, hasReady, isOursAlone, freeSlots, wai
   return sync && !jobsWait && hasReady && (isOursAlone || freeSlots > waiting);
 }
 
+/** Whether a task may be lent to a replica that has room for it, as far as is known: where none of the slots here is free for it. */
+export function mayLend({
+  sync,
+  jobsWait,
+  isOursAlone,
+}: Pick<LaneFacts, 'sync' | 'jobsWait' | 'isOursAlone'>): boolean {
+  return sync && !jobsWait && !isOursAlone;
+}
+
+/** A borrowed task takes a slot that is free, and does not wait: those that wait here are served first. */
+export function mayBorrow({
+  hasReady,
+  freeSlots,
+  waiting,
+}: Pick<LaneFacts, 'hasReady' | 'freeSlots' | 'waiting'>): boolean {
+  return hasReady && freeSlots > waiting;
+}
+
 /** Whether those that wait may go on waiting here; else they move to the queue. */
 export function mayStay({ hasReady, isOursAlone, freeSlots, waiting }: Omit<LaneFacts, 'sync' | 'jobsWait'>): boolean {
   return isOursAlone || (hasReady && freeSlots >= waiting);

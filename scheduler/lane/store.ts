@@ -1,15 +1,15 @@
 // What Redis knows of the lanes: one hash per queue, task → its job, which says whose lane it is in. It counts in the queue's depth, and it is what is left of a task whose replica died.
 // What must stay true: a task stands here from before its attempt is sent until the script that writes its final record takes it out (append-records.lua).
 import type { Redis } from 'ioredis';
-import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import { unavailable } from '../queues/answers.ts';
 import type { TaskJob } from '../queues/jobs.ts';
-import { encodeTaskJob, parseTaskJob } from '../queues/jobs.ts';
 import type { Keys } from '../queues/keys.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
 import { atTurnEnd } from '../queues/turns.ts';
+import { encodeEntry, parseEntry } from './entries.ts';
 
 /** `in`: it may be sent. `jobs_wait`: jobs are in the queue, and older. `full`: above its bound. It stands in Redis only when it is in. */
 export interface Verdict {
@@ -41,6 +41,7 @@ export interface LaneStoreParts {
 interface Entering {
   readonly job: TaskJob;
   readonly bound: number;
+  readonly lentTo: InstanceId | undefined;
 }
 /** Those of this turn of the event loop, for one queue. */
 interface Batch {
@@ -55,22 +56,28 @@ export class LaneStore {
   readonly #parts: LaneStoreParts;
   readonly #enter: Script;
   readonly #leave: Script;
+  readonly #return: Script;
   readonly #batches = new Map<QueueName, Batch>();
 
   constructor(parts: LaneStoreParts) {
     this.#parts = parts;
     this.#enter = defineScript(parts.client, 'longshoreEnterLane');
     this.#leave = defineScript(parts.client, 'longshoreLeaveLane');
+    this.#return = defineScript(parts.client, 'longshoreReturnLoan');
   }
 
   get isReady(): boolean {
     return this.#parts.client.status === 'ready';
   }
 
-  /** With the others of this turn, in one command. @throws AppError `queues_unavailable`: it may stand there all the same */
-  async enter(queue: QueueName, job: TaskJob, bound: number): Promise<Verdict> {
+  /**
+   * With the others of this turn, in one command.
+   * @param lentTo - a replica that is told of it in the same step, when it is let in
+   * @throws AppError `queues_unavailable`: it may stand there all the same
+   */
+  async enter(queue: QueueName, job: TaskJob, bound: number, lentTo?: InstanceId): Promise<Verdict> {
     const batch = this.#batches.get(queue) ?? this.#newBatch(queue);
-    const place = batch.tasks.push({ job, bound }) - 1;
+    const place = batch.tasks.push({ job, bound, lentTo }) - 1;
     let answers: readonly number[];
     try {
       answers = await batch.answers;
@@ -88,7 +95,10 @@ export class LaneStore {
     const answers = new Promise<readonly number[]>((resolve, reject) => {
       atTurnEnd(client, () => {
         this.#batches.delete(queue);
-        const given = tasks.flatMap(({ job, bound }) => [job.taskId, bound, encodeTaskJob(job)]);
+        const given = tasks.flatMap(({ job, bound, lentTo }) => {
+          const channel = lentTo === undefined ? '' : keys.loansChannel(lentTo);
+          return [job.taskId, bound, encodeEntry(job, lentTo), channel];
+        });
         const answered = this.#enter.run(...depthKeys(queue), keys.lanes, queue, ...given);
         answered.then((numbers) => resolve(numbers as readonly number[]), reject);
       });
@@ -112,6 +122,14 @@ export class LaneStore {
     return (await this.#asking(`take task ${taskId} out of its lane`, leaving)) === 1;
   }
 
+  /** A lent task is this lane's again. @returns false: an attempt of it was sent, or is about to be, or nobody has it any more */
+  async takeBack(queue: QueueName, job: TaskJob): Promise<boolean> {
+    const { keys } = this.#parts;
+    const { taskId } = job;
+    const returning = this.#return.run(keys.lane(queue), keys.lease(taskId), taskId, encodeEntry(job));
+    return (await this.#asking(`take task ${taskId} back`, returning)) === 1;
+  }
+
   async has(queue: QueueName, taskId: TaskId): Promise<boolean> {
     const { client, keys } = this.#parts;
     return (await this.#asking(`find task ${taskId}`, client.hexists(keys.lane(queue), taskId))) === 1;
@@ -120,7 +138,7 @@ export class LaneStore {
   async read(queue: QueueName, taskId: TaskId): Promise<TaskJob | undefined> {
     const { client, keys } = this.#parts;
     const text = await this.#asking(`read task ${taskId}`, client.hget(keys.lane(queue), taskId));
-    return text === null ? undefined : parseTaskJob(text);
+    return text === null ? undefined : parseEntry(text);
   }
 
   async ids(queue: QueueName): Promise<readonly TaskId[]> {
@@ -163,7 +181,7 @@ export class LaneStore {
     // All in this turn: what ends later is taken out behind it.
     const commands: Promise<number>[] = [client.sadd(keys.lanes, queue)];
     for (let at = 0; at < jobs.length; at += MOST_AT_ONCE) {
-      const fields = jobs.slice(at, at + MOST_AT_ONCE).flatMap((job) => [job.taskId, encodeTaskJob(job)]);
+      const fields = jobs.slice(at, at + MOST_AT_ONCE).flatMap((job) => [job.taskId, encodeEntry(job)]);
       commands.push(client.hset(keys.lane(queue), ...fields));
     }
     await this.#asking(`restore the lane of ${queue}`, Promise.all(commands));

@@ -31,7 +31,7 @@ const LOST: QueuedEnding = { ...SENT_BEFORE, text: SENT_BEFORE.errorText };
 type Head = Pick<TaskJob, 'taskId' | 'replica' | 'createdAtMs'>;
 
 export interface LaneSweepParts {
-  readonly lanes: Pick<LaneQueues, 'has' | 'waiting' | 'lookAll'>;
+  readonly lanes: Pick<LaneQueues, 'seesTo' | 'waiting' | 'recover' | 'lookAll'>;
   readonly store: LaneStore;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly ender: Pick<Ender, 'endQueued' | 'takeOut'>;
@@ -85,7 +85,7 @@ export class LaneSweep {
     this.#seen = new Map();
     for (const queue of await store.queues()) {
       for (const taskId of await store.ids(queue)) {
-        if (lanes.has(taskId)) continue;
+        if (lanes.seesTo(taskId)) continue;
         const head = before.has(taskId) ? (before.get(taskId) ?? (await this.#headOf(queue, taskId))) : undefined;
         this.#seen.set(taskId, head);
         if (head !== undefined && (await this.#look(queue, head))) seenTo += 1;
@@ -104,7 +104,7 @@ export class LaneSweep {
     const isOwn = replica === instance;
     const verdict = entryVerdict({
       isOwn,
-      isKnown: lanes.has(taskId),
+      isKnown: lanes.seesTo(taskId),
       isOld: clock.nowMs() - createdAtMs >= UNKNOWN_AFTER_MS,
       ownerLives: isOwn || (await isAlive(replica)),
       isLeader: isLeader(),
@@ -113,7 +113,11 @@ export class LaneSweep {
     if (verdict === 'leave' || (await store.locks(queue, [taskId])).size > 0) return false;
     const job = await store.read(queue, taskId);
     const known = await records.read(taskId);
-    if (job === undefined || !(await store.removeUnsent(queue, taskId))) return false;
+    if (job === undefined) return false;
+    // Lent, given back unsent, and nobody heard of it: its caller waits.
+    const isOver = known !== undefined && (isTerminalTask(known.status) || known.status === 'RUNNING');
+    if (verdict === 'drop' && !isOver && (await lanes.recover(queue, taskId))) return true;
+    if (!(await store.removeUnsent(queue, taskId))) return false;
     if (known !== undefined && isTerminalTask(known.status)) return true;
     // Nobody has a lease of it: what its record says runs was sent, and is lost.
     const wasSent = known?.status === 'RUNNING';

@@ -70,6 +70,11 @@ export function parseTaskJob(text: string): TaskJob {
   } catch (error) {
     throw new AppError('bad_job', 'a queued job is not JSON', { cause: error });
   }
+  return checkTaskJob(value);
+}
+
+/** The same, read already. @throws AppError `bad_job` */
+export function checkTaskJob(value: unknown): TaskJob {
   if (checked.Check(value)) return value;
   const first = checked.Errors(value)[0];
   throw new AppError(

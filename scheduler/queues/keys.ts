@@ -42,6 +42,8 @@ export interface Keys {
   readonly repliesChannel: (instance: InstanceId) => string;
   /** Wake-ups for containers on machines linked to that replica. */
   readonly linkChannel: (instance: InstanceId) => string;
+  /** Tasks lent to that replica, and those it gives back (scheduler/lane/). */
+  readonly loansChannel: (instance: InstanceId) => string;
   /** Attempts whose task another replica ended. */
   readonly revokeChannel: string;
   /** Rows of containers and machines that a replica wrote; the others read them. */
@@ -84,6 +86,7 @@ export function keysOf(prefix = 'ls'): Keys {
     pulls: (image: string) => `${prefix}:pulls:${image}`,
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
+    loansChannel: (instance: InstanceId) => `${prefix}:loans:${instance}`,
     revokeChannel: `${prefix}:revoke`,
     stateChannel: `${prefix}:state`,
     invalidateChannel: `${prefix}:invalidate`,

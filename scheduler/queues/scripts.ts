@@ -6,6 +6,8 @@ const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 5 },
   longshoreEnterLane: { file: 'enter-lane.lua', numberOfKeys: 6 },
   longshoreLeaveLane: { file: 'leave-lane.lua', numberOfKeys: 2 },
+  longshoreReturnLoan: { file: 'return-loan.lua', numberOfKeys: 2 },
+  longshoreTakeLoans: { file: 'take-loans.lua' },
   longshoreAppendRecords: { file: 'append-records.lua' },
   longshoreWriteLeases: { file: 'write-leases.lua' },
   longshoreDropLease: { file: 'drop-lease.lua', numberOfKeys: 1 },

@@ -36,6 +36,8 @@ export interface Fetched {
   readonly job: TaskJob | undefined;
   /** How often this job was fetched since it was added, this time included; the attempt's number is `job.attempts + starts`. 0 without a job. */
   readonly starts: number;
+  /** Lent by the replica that accepted it: its lease says whether it may be sent, and nothing is decided about it before that. Absent: it is not. */
+  readonly isLent?: true;
   /** Epoch milliseconds at which the queue's next delayed job is due; told only by an empty fetch. */
   readonly nextDueMs: number | undefined;
 }
@@ -45,6 +47,8 @@ export interface Added {
   readonly depth: number;
   /** False: it was refused, and is nowhere. */
   readonly isIn: boolean;
+  /** Another replica has room for it and was told: nobody needs to be woken. Absent: it waits for whoever fetches it. */
+  readonly isLent?: true;
 }
 
 /** Where a job lies: `position` 1 is the next one, undefined further back than is counted; `dueMs` in epoch milliseconds; gone: not in the queue. */

@@ -26,9 +26,11 @@ export interface AnswersParts {
   readonly instance: InstanceId;
   readonly replies: Replies;
   readonly attempts: Attempts;
-  readonly ender: Pick<Ender, 'answerFrom' | 'resultText'>;
+  readonly ender: Pick<Ender, 'answerFrom' | 'resultText' | 'revoke'>;
   readonly records: Pick<TaskRecords, 'read' | 'readHeld' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
+  /** That task ended at another replica. */
+  readonly onAnswered: (taskId: TaskId) => void;
   readonly log: Log;
   /** Tests shorten it. */
   readonly lookUpEveryMs?: number;
@@ -61,7 +63,8 @@ export class Answers {
   }
 
   async #heard([taskId, status, httpStatus, inline]: Answer): Promise<void> {
-    const { replies, records, dispatcher, log } = this.#parts;
+    const { replies, records, dispatcher, onAnswered, log } = this.#parts;
+    onAnswered(taskId);
     const waiting = replies.get(taskId);
     if (waiting === undefined) return;
     records.endedElsewhere(taskId);
@@ -70,9 +73,19 @@ export class Answers {
       const body = inline ?? (await this.#bodyOf(taskId));
       // Not there yet: the next look-up finds it.
       if (body !== undefined) replies.settle(taskId, { status, httpStatus, body });
+      if (status !== 'COMPLETE') this.#stop(taskId, httpStatus);
     } catch (error) {
       log.warn({ err: error, taskId }, 'the result of a task that ran at another replica is not readable yet');
     }
+  }
+
+  /** Ended there in the very moment in which it was sent here: its handler is told to stop. */
+  #stop(taskId: TaskId, httpStatus: number): void {
+    const { attempts, ender } = this.#parts;
+    const attempt = attempts.current(taskId);
+    if (attempt === undefined) return;
+    const ending = { status: 'CANCELLED', httpStatus, failureReason: 'request_cancelled' } as const;
+    void ender.revoke(attempt, 'cancelled', ending, 0);
   }
 
   async #bodyOf(taskId: TaskId): Promise<string | undefined> {

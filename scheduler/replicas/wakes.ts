@@ -1,13 +1,14 @@
 // A job for which this replica has no room: the replica that most likely has some is told, and passes it on when it has none either. One message and one fetch for a task that crosses; who was asked
 // travels along, so that a wake-up ends. A lost one is found by the sweep.
-import type { ContainerId, InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { BookChange, ContainerBook } from '../containers/book.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Presence } from '../presence.ts';
 import type { Bus } from './bus.ts';
-import type { Loads } from './loads.ts';
+import type { Room } from './room.ts';
+import { pickOf } from './room.ts';
 
 interface Wake {
   readonly queue: QueueName;
@@ -19,15 +20,13 @@ export interface WakesParts {
   readonly bus: Bus;
   readonly channelOf: (replica: InstanceId) => string;
   readonly instance: InstanceId;
-  readonly book: Pick<ContainerBook, 'ofQueue' | 'ofMachine' | 'onChange'>;
-  readonly machines: Pick<Machines, 'get' | 'onChange'>;
+  readonly book: Pick<ContainerBook, 'ofMachine' | 'onChange'>;
+  readonly machines: Pick<Machines, 'onChange'>;
   readonly presence: Pick<Presence, 'isAlive' | 'ask'>;
-  readonly loads: Pick<Loads, 'of' | 'isHere'>;
+  readonly room: Pick<Room, 'of'>;
   readonly dispatcher: () => Pick<Dispatcher, 'wakeHere'>;
 }
 
-/** Containers of a queue looked at for one wake-up; beyond them any of these will do. */
-const MOST_LOOKED_AT = 200;
 /** Queues remembered whose wake-up nobody could be told; those beyond are found by the sweep. */
 const MOST_UNTOLD = 10_000;
 
@@ -98,25 +97,13 @@ export class Wakes {
 
   /** By free slots, with some luck, so that a burst does not go to one replica; a full one only where none has room: its slots may have freed since. */
   #mostRoom(queue: QueueName, asked: readonly InstanceId[]): InstanceId | undefined {
-    const { book, machines, presence, instance } = this.#parts;
-    const room = new Map<InstanceId, number>();
-    let looked = 0;
-    for (const { row } of book.ofQueue(queue)) {
-      if (row.state !== 'RUNNING' || row.machineId === null || (looked += 1) > MOST_LOOKED_AT) continue;
-      const replica = machines.get(row.machineId)?.row.replica ?? null;
-      if (replica === null || replica === instance || asked.includes(replica)) continue;
-      if (!presence.isAlive(replica)) {
-        void this.#ask(replica);
-        continue;
-      }
-      room.set(replica, (room.get(replica) ?? 0.01) + this.#freeOf(row.id, row.slots));
+    const { room, presence } = this.#parts;
+    const weights = new Map<InstanceId, number>();
+    for (const [replica, { free }] of room.of(queue)) {
+      if (asked.includes(replica)) continue;
+      if (presence.isAlive(replica)) weights.set(replica, 0.01 + free);
+      else void this.#ask(replica);
     }
-    let left = Math.random() * [...room.values()].reduce((sum, free) => sum + free, 0);
-    for (const [replica, free] of room) if ((left -= free) <= 0) return replica;
-    return undefined;
-  }
-
-  #freeOf(containerId: ContainerId, slots: number): number {
-    return Math.max(0, slots - (this.#parts.loads.of(containerId)?.inFlight ?? 0));
+    return pickOf(weights, Math.random());
   }
 }

@@ -67,7 +67,9 @@ export class Sender {
     const callerWaits = typeof waits === 'boolean' ? waits : await waits;
     const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits, leaseSeen });
     if (verdict.kind === 'finish') {
-      await this.#finishFetched(claim, verdict);
+      // Of a lent task its lender decides, which may have taken it back.
+      if (claim.isLent) await this.#giveBack(claim, false);
+      else await this.#finishFetched(claim, verdict);
       return;
     }
     const input = await this.#inputOf(claim);
@@ -82,15 +84,13 @@ export class Sender {
       return;
     }
     const attempt = this.#attemptOf(claim, link.machineId);
-    const isFirst = claim.starts === 1 && this.#isFresh(claim.askedAtMs);
+    const isFirst = claim.starts === 1 && !claim.isLent && this.#isFresh(claim.askedAtMs);
     // Another attempt may have been sent: of a synchronous task one alone may be.
     const asks = job.sync && !isFirst;
-    if (asks && !(await leases.write(leaseOf(attempt)))) {
-      await this.#finishFetched(claim, SENT_BEFORE);
-      return;
-    }
+    const leasedAtMs = performance.now();
+    if (asks && !(await this.#mayLease(claim, attempt))) return;
     // What was read took a moment, in which it may have been stopped; and this process may have stood still.
-    const isSure = isFirst && job.inputObjectId === undefined;
+    const isSure = claim.isLent ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
       if (asks) await leases.dropOf(job.taskId, claim.lock);
       this.#tasks.dispatcher().release(container, clock.nowMs());
@@ -136,6 +136,21 @@ export class Sender {
     log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
     await queues.fail(claim.queue, claim.job.taskId, claim.lock, 'runs already');
     dispatcher().release(claim.container, clock.nowMs());
+  }
+
+  /** Its lease is written before it is sent, where the task may be somebody else's. @returns false: it is, and is seen to */
+  async #mayLease(claim: Claim, attempt: Attempt): Promise<boolean> {
+    const { leases, queues, dispatcher, instance, clock } = this.#tasks;
+    if (!claim.isLent) {
+      if (await leases.write(leaseOf(attempt))) return true;
+      await this.#finishFetched(claim, SENT_BEFORE);
+      return false;
+    }
+    if (await leases.writeLent(leaseOf(attempt), instance)) return true;
+    // Taken back by its lender, or ended.
+    queues.disown(claim.queue, claim.job.taskId);
+    dispatcher().release(claim.container, clock.nowMs());
+    return false;
   }
 
   #isFresh(sinceMs: number): boolean {
@@ -257,7 +272,8 @@ export class Sender {
     if (attempt !== undefined) this.#tasks.attempts.remove(attempt);
     if (pause) this.pause(container);
     const back = async (): Promise<void> => {
-      if (attempt !== undefined) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
+      // Of a loan it may have been written without an answer.
+      if (attempt !== undefined || claim.isLent) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
       await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
     };
     await untilGivenBack(job.taskId, back, this.#tasks);

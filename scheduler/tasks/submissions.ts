@@ -63,6 +63,7 @@ export class Submissions {
     const waiting: Waiting = { taskId, queue: target.queue, job };
     const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
     let depth: number;
+    let isLent = false;
     let undone = false;
     try {
       await queues.open(target.queue);
@@ -71,6 +72,7 @@ export class Submissions {
       if (target.sync) process.nextTick(() => this.#tasks.dispatcher().wakeHere(target.queue, taskId));
       const added = await adding;
       depth = added.depth;
+      isLent = added.isLent ?? false;
       if (depth > config.maxPendingTasks) undone = !added.isIn || (await queues.remove(target.queue, taskId));
     } catch (error) {
       this.#tasks.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
@@ -93,8 +95,9 @@ export class Submissions {
     this.#tasks.changes.accept(record, target.sync);
     if (!target.sync) this.#tasks.onAccepted?.(job, target.queue);
     this.#tasks.metrics.waiting.set(replies.size);
+    if (isLent) this.#tasks.dispatcher().forget(target.queue, taskId);
     // Again, in case that fetch was answered before the add was: it costs nothing while one is under way.
-    if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);
+    else if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);
     this.#tasks.onDepth(target, depth);
     return { kind: 'accepted', taskId, finished, callerLeft: () => this.#callers.left(waiting) };
   }

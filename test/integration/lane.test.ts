@@ -1,73 +1,12 @@
 // The lane on real Redis: what goes through it and what does not, its order and its bound, and what becomes of its tasks when callers, replicas, containers or Redis itself go at each step of the way.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
-import { systemClock } from '#shared/clock.ts';
-import type { ContainerId, InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import { LaneSweep } from '#scheduler/lane/sweep.ts';
+import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
 import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
-import { test as base, waitFor } from '../helpers/services.ts';
-import type { Process } from './tasks-fixture.ts';
-import { aProcess, aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
-
-type Options = NonNullable<Parameters<typeof aProcess>[1]>;
-const dead = new Set<InstanceId>();
-
-const test = base
-  .extend('start', async ({ redis }, { onCleanup }) => {
-    const processes: Process[] = [];
-    onCleanup(async () => {
-      for (const one of processes) await one.stop();
-    });
-    return async (options: Options = {}): Promise<Process> => {
-      const made = await aProcess(redis, { alive: (replica) => !dead.has(replica), ...options });
-      processes.push(made);
-      return made;
-    };
-  })
-  .extend('one', async ({ start }) => start());
-
-type Accepted = Extract<Submission, { kind: 'accepted' }>;
-
-async function submitted(one: Process, target = aTarget(), input = '{"x":1}'): Promise<Accepted> {
-  const submission = await one.tasks.submit(target, { input });
-  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
-  return submission;
-}
-const sent = (link: PlayedLink, count = 1) =>
-  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
-const inLane = (one: Process, queue: QueueName) => one.client.hkeys(one.keys.lane(queue));
-const jobs = async (one: Process, queue: QueueName) =>
-  Number(await one.client.llen(`${one.keys.prefix}:${queue}:wait`)) +
-  Number(await one.client.llen(`${one.keys.prefix}:${queue}:active`));
-const reaches = (one: Process, taskId: TaskId, status: string) =>
-  waitFor(async () => (await one.records.read(taskId))?.status === status, `the task is ${status}`);
-
-/** The part of every replica that sees to lanes. */
-const sweepOf = (one: Process): LaneSweep =>
-  new LaneSweep({
-    lanes: one.queues,
-    store: one.lanes,
-    records: one.records,
-    ender: one.tasks.ender,
-    instance: one.instance,
-    isAlive: (replica) => !dead.has(replica),
-    isLeader: () => true,
-    mayJudge: () => true,
-    clock: systemClock,
-    log: quiet,
-  });
-
-/** Two rounds: an entry is judged when it is still there at the second. @returns how many were seen to */
-async function swept(one: Process): Promise<number> {
-  const sweep = sweepOf(one);
-  return (await sweep.round()) + (await sweep.round());
-}
-
-/** As after kill -9: nothing of it reaches Redis any more, nobody takes it for alive. */
-function kill(one: Process): void {
-  dead.add(one.instance);
-  one.client.disconnect();
-}
+import { waitFor } from '../helpers/services.ts';
+import type { Accepted } from './lane-fixture.ts';
+import { dead, inLane, jobs, kill, reaches, sent, submitted, sweepOf, swept, test } from './lane-fixture.ts';
+import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
 describe('a synchronous task whose container is linked here', () => {
   test('goes through the lane: no job is made, it counts in the depth, and nothing is left of it', async ({ one }) => {

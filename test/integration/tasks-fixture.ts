@@ -23,7 +23,10 @@ import { Replies } from '#scheduler/dispatch/replies.ts';
 import type { ReadyContainer, RunOrder, TaskLink } from '#scheduler/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/dispatch/slots.ts';
 import { LaneQueues } from '#scheduler/lane/queues.ts';
+import type { LendingParts } from '#scheduler/lane/loans.ts';
 import { LaneStore } from '#scheduler/lane/store.ts';
+import { Answers } from '#scheduler/replicas/answers.ts';
+import { RedisBus } from '#scheduler/replicas/bus.ts';
 import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import type { Keys } from '#scheduler/queues/keys.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
@@ -178,6 +181,10 @@ export async function aProcess(
     readonly isAlone?: boolean;
     /** Whether no other replica serves that queue; absent: none does. */
     readonly isOursAlone?: (queue: QueueName) => boolean;
+    /** Whom tasks are lent to; given, this process hears what others say to it, and answers cross. */
+    readonly lendTo?: LendingParts['borrowerOf'];
+    /** How long nothing may be heard of a loan. */
+    readonly silentMs?: number;
     /** Where rows of asynchronous tasks are committed; absent: nowhere. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
     readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
@@ -201,6 +208,8 @@ export async function aProcess(
   const leases = new Leases(client, keys);
   const inner = await openTaskQueues({ client, log: quiet });
   const store = new LaneStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
+  const subscriber = options.lendTo && redis.connect({ maxRetriesPerRequest: null, retryStrategy: () => 20 });
+  const bus = subscriber && new RedisBus(client, subscriber, quiet);
   const real = new LaneQueues({
     inner,
     store,
@@ -208,10 +217,23 @@ export async function aProcess(
     slots: options.lane === false ? { of: () => [], hasReady: () => false } : slots,
     isOursAlone: options.isOursAlone ?? (() => true),
     isAlone: options.isAlone ?? false,
+    ...(bus === undefined || options.lendTo === undefined
+      ? {}
+      : {
+          lending: {
+            instance,
+            bus,
+            channelOf: keys.loansChannel,
+            borrowerOf: options.lendTo,
+            jobOf: (taskId: TaskId) => replies.get(taskId)?.job,
+            ...(options.silentMs === undefined ? {} : { silentMs: options.silentMs }),
+          },
+        }),
+    wakeHere: (queue, taskId) => dispatcher.wakeHere(queue, taskId),
     log: quiet,
     ...(options.knownForMs === undefined ? {} : { knownForMs: options.knownForMs }),
   });
-  real.onSpilled((queue) => dispatcher.wake(queue));
+  real.onWaiting((queue) => dispatcher.wake(queue));
   const queues = options.queues?.(real) ?? real;
   const loadFromDb = options.loadFromDb ?? (() => Promise.resolve(undefined));
   const records = new TaskRecords({ client, keys, log: quiet, loadFromDb });
@@ -256,6 +278,22 @@ export async function aProcess(
   });
   tasks.attach(dispatcher);
   tasks.start();
+  if (bus !== undefined) {
+    // Connected to the others by its construction.
+    void new Answers({
+      bus,
+      channelOf: keys.repliesChannel,
+      instance,
+      replies,
+      attempts: tasks.attempts,
+      ender: tasks.ender,
+      records,
+      dispatcher,
+      onAnswered: (taskId) => real.answered(taskId),
+      log: quiet,
+    });
+    await bus.start();
+  }
   return {
     instance,
     client,
@@ -294,6 +332,8 @@ export async function aProcess(
       tasks.stop();
       await records.close();
       await real.close();
+      bus?.stop();
+      subscriber?.disconnect();
       client.disconnect();
     },
   };

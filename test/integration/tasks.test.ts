@@ -650,7 +650,7 @@ describe('another scheduler process on the same Redis', () => {
       await one.client.set(`ls:${target.queue}:${taskId}:lock`, 'theirs');
       container.inFlight += 1;
       const askedAtMs = performance.now() - 120_000;
-      one.tasks.begin({ queue: target.queue, job, starts, token, lock, askedAtMs, container });
+      one.tasks.begin({ queue: target.queue, job, starts, isLent: false, token, lock, askedAtMs, container });
       await idle(container);
       expect(link.runs).toBe(0);
       expect(await one.client.get(`ls:lease:${taskId}`)).toBe(theirs);

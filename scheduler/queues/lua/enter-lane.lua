@@ -1,13 +1,14 @@
--- Lets tasks into the lane of one queue, in the order given, as far as its bound allows; none of them while jobs wait in the queue, which are older.
+-- Lets tasks into the lane of one queue, in the order given, as far as its bound allows; none of them while jobs wait in the queue, which are older. A replica that one is lent to is told here, behind its entry.
 -- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4 prioritized (sorted set)  5 lane (hash)  6 queues with lanes (set)
--- ARGV: 1 queue, then for each task: its id, most tasks the queue may have, its entry
+-- ARGV: 1 queue, then for each task: its id, most tasks the queue may have, its entry, the channel of the replica that it is lent to, else empty
 -- Answer: for each task: the depth with it; 0 when jobs wait; the depth it would have had, negative, when that is above the bound. Then how many jobs the queue has, and how many tasks the lanes
 local answers = {}
 local waiting = redis.call('LLEN', KEYS[1]) + redis.call('ZCARD', KEYS[4])
 local jobs = waiting + redis.call('LLEN', KEYS[2]) + redis.call('ZCARD', KEYS[3])
 local inLane = redis.call('HLEN', KEYS[5])
 local depth = jobs + inLane
-for at = 2, #ARGV, 3 do
+local channels, lent = {}, {}
+for at = 2, #ARGV, 4 do
   local answer = 0
   if waiting == 0 then
     if depth >= tonumber(ARGV[at + 1]) then
@@ -18,9 +19,20 @@ for at = 2, #ARGV, 3 do
       inLane = inLane + 1
       depth = depth + 1
       answer = depth
+      local channel = ARGV[at + 3]
+      if channel ~= '' then
+        if not lent[channel] then
+          lent[channel] = {}
+          channels[#channels + 1] = channel
+        end
+        table.insert(lent[channel], ARGV[at + 2])
+      end
     end
   end
   answers[#answers + 1] = answer
+end
+for _, channel in ipairs(channels) do
+  redis.call('PUBLISH', channel, '[{"queue":' .. cjson.encode(ARGV[1]) .. ',"lent":[' .. table.concat(lent[channel], ',') .. ']}]')
 end
 answers[#answers + 1] = jobs
 answers[#answers + 1] = inLane

@@ -44,6 +44,7 @@ function twoReplicas() {
           return Promise.resolve();
         },
         resultText: (record) => Promise.resolve(record.result),
+        revoke: () => Promise.resolve(true),
       },
       records: {
         read: (taskId) => Promise.resolve(records.get(taskId)),
@@ -51,6 +52,7 @@ function twoReplicas() {
         endedElsewhere: ended,
       },
       dispatcher: { forget: () => undefined },
+      onAnswered: () => undefined,
       log,
     });
     return { instance, replies, answers };

@@ -3,6 +3,8 @@ import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, InstanceId, MachineId, StubId, TaskId } from '#shared/domain/ids.ts';
 import type { BookChange, BookEntry } from '#scheduler/containers/book.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
+import type { Bus } from '#scheduler/replicas/bus.ts';
+import { Room } from '#scheduler/replicas/room.ts';
 import { Wakes } from '#scheduler/replicas/wakes.ts';
 
 const queue = queueNameOf('d' as DeploymentId, 's' as StubId);
@@ -18,35 +20,45 @@ class World {
   readonly alive = new Set<InstanceId>();
   readonly present = new Set<InstanceId>();
   readonly wakes: Wakes;
+  readonly room: Room;
   #entries: BookEntry[] = [];
   #machine: Machine | undefined;
   #onContainer: (change: BookChange) => void = () => undefined;
   #onMachine: (machine: Machine) => void = () => undefined;
 
   constructor() {
-    this.wakes = new Wakes({
-      bus: {
-        on: () => undefined,
-        onGap: () => undefined,
-        say: (channel, message) => void this.said.push({ channel, message }),
-        isLive: true,
+    const bus: Bus = {
+      on: () => undefined,
+      onGap: () => undefined,
+      say: (channel, message) => void this.said.push({ channel, message }),
+      isLive: true,
+    };
+    const presence = {
+      isAlive: (replica: InstanceId) => this.alive.has(replica),
+      ask: (replica: InstanceId) => {
+        if (this.present.has(replica)) this.alive.add(replica);
+        return Promise.resolve(this.alive.has(replica));
       },
+    };
+    this.room = new Room({
+      instance: this.here,
+      book: { ofQueue: () => this.#entries },
+      machines: { get: () => this.#machine },
+      loads: { of: () => undefined },
+      presence,
+      bus,
+    });
+    this.wakes = new Wakes({
+      bus,
       channelOf: (replica) => `links:${replica}`,
       instance: this.here,
       book: {
-        ofQueue: () => this.#entries,
         ofMachine: () => this.#entries,
         onChange: (listener) => void (this.#onContainer = listener),
       },
-      machines: { get: () => this.#machine, onChange: (listener) => void (this.#onMachine = listener) },
-      presence: {
-        isAlive: (replica) => this.alive.has(replica),
-        ask: (replica) => {
-          if (this.present.has(replica)) this.alive.add(replica);
-          return Promise.resolve(this.alive.has(replica));
-        },
-      },
-      loads: { of: () => undefined, isHere: () => false },
+      machines: { onChange: (listener) => void (this.#onMachine = listener) },
+      presence,
+      room: this.room,
       dispatcher: () => ({ wakeHere: () => false }),
     });
   }

@@ -1,0 +1,77 @@
+// Which other replicas have containers of a queue linked to them, and how much room these have: as rows and messages say, so a moment late.
+import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { Machines } from '../fleet/machines.ts';
+import type { Presence } from '../presence.ts';
+import type { Bus } from './bus.ts';
+import type { Loads } from './loads.ts';
+
+export interface RoomParts {
+  readonly instance: InstanceId;
+  readonly book: Pick<ContainerBook, 'ofQueue'>;
+  readonly machines: Pick<Machines, 'get'>;
+  readonly loads: Pick<Loads, 'of'>;
+  readonly presence: Pick<Presence, 'isAlive'>;
+  readonly bus: Pick<Bus, 'isLive'>;
+}
+
+export interface RoomAt {
+  /** Slots that were free when it was last said. */
+  free: number;
+  slots: number;
+}
+
+/** Containers of a queue looked at; beyond them any of these will do. */
+const MOST_LOOKED_AT = 200;
+
+export class Room {
+  readonly #parts: RoomParts;
+
+  constructor(parts: RoomParts) {
+    this.#parts = parts;
+  }
+
+  /** By replica; some may be gone by now. */
+  of(queue: QueueName): ReadonlyMap<InstanceId, RoomAt> {
+    const { book, machines, loads, instance } = this.#parts;
+    const found = new Map<InstanceId, RoomAt>();
+    let looked = 0;
+    for (const { row } of book.ofQueue(queue)) {
+      if (row.state !== 'RUNNING' || row.machineId === null || (looked += 1) > MOST_LOOKED_AT) continue;
+      const replica = machines.get(row.machineId)?.row.replica ?? null;
+      if (replica === null || replica === instance) continue;
+      let room = found.get(replica);
+      if (room === undefined) found.set(replica, (room = { free: 0, slots: 0 }));
+      room.free += Math.max(0, row.slots - (loads.of(row.id)?.inFlight ?? 0));
+      room.slots += row.slots;
+    }
+    return found;
+  }
+
+  /**
+   * Whoever a task of that queue may be lent to: by free slots, with some luck; never more than it has slots, because what is said of them may be old.
+   * @param lentTo - how many it has on loan; Infinity: it is to have none
+   */
+  borrowerOf(queue: QueueName, lentTo: (replica: InstanceId) => number): InstanceId | undefined {
+    const { presence, bus } = this.#parts;
+    // What it gives back would not be heard.
+    if (!bus.isLive) return undefined;
+    const weights = new Map<InstanceId, number>();
+    for (const [replica, { free, slots }] of this.of(queue)) {
+      const left = slots - lentTo(replica);
+      if (left > 0 && presence.isAlive(replica)) weights.set(replica, 0.01 + Math.min(free, left));
+    }
+    return pickOf(weights, Math.random());
+  }
+}
+
+/** One of them, as likely as it weighs. @param random - gives [0, 1) */
+export function pickOf<T>(weights: ReadonlyMap<T, number>, random: number): T | undefined {
+  let left = random * [...weights.values()].reduce((sum, weight) => sum + weight, 0);
+  let last: T | undefined;
+  for (const [one, weight] of weights) {
+    if ((left -= weight) < 0) return one;
+    last = one;
+  }
+  return last;
+}

@@ -1,0 +1,69 @@
+// Scheduler processes with lanes on one real Redis, which can die, and the part that sees to what they leave.
+import { systemClock } from '#shared/clock.ts';
+import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { LaneSweep } from '#scheduler/lane/sweep.ts';
+import type { Submission } from '#scheduler/tasks/task-service.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import type { PlayedLink, Process } from './tasks-fixture.ts';
+import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
+
+export type Options = NonNullable<Parameters<typeof aProcess>[1]>;
+/** Replicas that nobody takes for alive. */
+export const dead = new Set<InstanceId>();
+
+export const test = base
+  .extend('start', async ({ redis }, { onCleanup }) => {
+    const processes: Process[] = [];
+    onCleanup(async () => {
+      for (const one of processes) await one.stop();
+    });
+    return async (options: Options = {}): Promise<Process> => {
+      const made = await aProcess(redis, { alive: (replica) => !dead.has(replica), ...options });
+      processes.push(made);
+      return made;
+    };
+  })
+  .extend('one', async ({ start }) => start());
+
+export type Accepted = Extract<Submission, { kind: 'accepted' }>;
+
+export async function submitted(one: Process, target = aTarget(), input = '{"x":1}'): Promise<Accepted> {
+  const submission = await one.tasks.submit(target, { input });
+  if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
+  return submission;
+}
+export const sent = (link: PlayedLink, count = 1) =>
+  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
+export const inLane = (one: Process, queue: QueueName) => one.client.hkeys(one.keys.lane(queue));
+export const jobs = async (one: Process, queue: QueueName) =>
+  Number(await one.client.llen(`${one.keys.prefix}:${queue}:wait`)) +
+  Number(await one.client.llen(`${one.keys.prefix}:${queue}:active`));
+export const reaches = (one: Process, taskId: TaskId, status: string) =>
+  waitFor(async () => (await one.records.read(taskId))?.status === status, `the task is ${status}`);
+
+/** The part of every replica that sees to lanes. */
+export const sweepOf = (one: Process): LaneSweep =>
+  new LaneSweep({
+    lanes: one.queues,
+    store: one.lanes,
+    records: one.records,
+    ender: one.tasks.ender,
+    instance: one.instance,
+    isAlive: (replica) => !dead.has(replica),
+    isLeader: () => true,
+    mayJudge: () => true,
+    clock: systemClock,
+    log: quiet,
+  });
+
+/** Two rounds: an entry is judged when it is still there at the second. @returns how many were seen to */
+export async function swept(one: Process): Promise<number> {
+  const sweep = sweepOf(one);
+  return (await sweep.round()) + (await sweep.round());
+}
+
+/** As after kill -9: nothing of it reaches Redis any more, nobody takes it for alive. */
+export function kill(one: Process): void {
+  dead.add(one.instance);
+  one.client.disconnect();
+}
