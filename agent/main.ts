@@ -515,6 +515,8 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       const until = performance.now() + STOP_CONTAINERS_MS;
       while ([...journal.all()].some((entry) => entry.stage !== 'gone') && performance.now() < until) await sleep(20);
       await removeUnusedNfs(runtime, await runtime.listVolumes(ownLabels()));
+      // Also what the engine was still making for an agent that was killed.
+      await loop.sweep();
       await holders.close();
       await runtime.removeNetwork(config.LONGSHORE_AGENT_NETWORK);
     };

@@ -92,6 +92,25 @@ test('a restart keeps the holders of containers that run, and only those', async
   expect(await have(docker, 2)).not.toContain(used);
 });
 
+test('an agent that ends with its containers takes along what the engine was still making for a killed one, and the network', async ({
+  bare: world,
+  docker,
+}) => {
+  const network = world.env()['LONGSHORE_AGENT_NETWORK'] ?? '';
+  // As one that was asked for before the kill, and made after the next agent had looked.
+  await docker.run({
+    Image: 'longshore-holder:1',
+    Entrypoint: ['sleep', '600'],
+    Cmd: [],
+    Labels: { [LABELS.holder]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },
+    HostConfig: { NetworkMode: network, Init: true },
+  });
+  await world.agent.stop('stop');
+  expect(await holders(docker)).toEqual([]);
+  const networks = await docker.client.listNetworks({ filters: { name: [network] } });
+  expect(networks).toEqual([]);
+});
+
 test('holders that somebody removed are made anew when a container needs one', async ({ world, docker }) => {
   for (const id of await have(docker, 2)) await docker.client.getContainer(id).remove({ force: true });
   const assignment = await started(world);
