@@ -18,6 +18,7 @@ import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } fro
 import { schedulerFindings } from './scheduler.ts';
 
 const SMI_DEADLINE_MS = 10_000;
+const ASK_REGISTRY_MS = 8000;
 
 /** Everything, in the order in which it should be put right. Needs no agent, and disturbs none. */
 export async function checkMachine(env: Readonly<Record<string, string | undefined>>): Promise<Finding[]> {
@@ -69,7 +70,19 @@ async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Pr
 async function baseImage(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {
   const image = imageOf(config, '', '');
   const images = await runtime.listImages().catch((): string[] => []);
-  return [imageFinding(image, images.includes(image))];
+  const present = images.includes(image);
+  const noAnswer = present ? '' : await registrySays(runtime, image);
+  return [imageFinding(image, present, noAnswer)];
+}
+
+/** @returns why its registry does not give it; empty: it would */
+async function registrySays(runtime: ContainerRuntime, image: string): Promise<string> {
+  try {
+    await runtime.registryDigest(image, undefined, ASK_REGISTRY_MS);
+    return '';
+  } catch (error) {
+    return messageOf(error);
+  }
 }
 
 async function identityIn(stateDir: string): Promise<Identity | undefined> {

@@ -2,6 +2,7 @@
 import { access, constants, readFile, readdir, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
+import { registryOf } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import { splitAddress } from '../config.ts';
 import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
@@ -169,12 +170,21 @@ async function onPath(programs: readonly string[]): Promise<boolean> {
   return false;
 }
 
-/** Whether images come from somewhere: what the first container needs. */
-export const imageFinding = (image: string, present: boolean): Finding =>
-  present
-    ? ok('base image', image)
-    : warning(
-        'base image',
-        `${image} is not here yet`,
-        `it is pulled at the first start; to have it now: docker pull ${image}`,
-      );
+/**
+ * Whether images come from somewhere: what the first container needs.
+ * @param noAnswer - what its registry said instead of giving it, asked without credentials; empty: it would
+ */
+export function imageFinding(image: string, present: boolean, noAnswer: string): Finding {
+  if (present) return ok('base image', image);
+  if (noAnswer === '')
+    return warning(
+      'base image',
+      `${image} is not here yet`,
+      `it is pulled at the first start; to have it now: docker pull ${image}`,
+    );
+  return warning(
+    'base image',
+    `${image} is not here, and registry ${registryOf(image)} does not give it: ${noAnswer}`,
+    'set LONGSHORE_BASE_IMAGE to an image with a Python that this machine has or can pull ({version} in it stands for the version), or load this one: docker load',
+  );
+}

@@ -8,6 +8,7 @@ import type { ContainerRow } from '../store/queries/containers.ts';
 import { commonest, GIVE_UP_MS } from '../placement/waiting.ts';
 import type { Waiting } from './deployment.ts';
 import { NOTHING, placeSteps } from './deployment.ts';
+import { imageSteps } from './images.ts';
 import { countsOf } from './scaling.ts';
 import { conditionSteps, conditionTexts, rejectionStep, rejectionTexts } from './words.ts';
 
@@ -176,6 +177,10 @@ function stepsOf(
   rejections: Readonly<Record<string, number>>,
 ): string[] {
   if (row.state === 'PENDING') return own === undefined ? withoutLeader(rejections) : placeSteps([own]);
+  if (row.state === 'FAILED' && row.reason === 'image_error') {
+    const { wire } = row.spec as StoredSpec;
+    return [...imageSteps(row.message ?? '', wire?.image ?? '', row.machineId ?? '')];
+  }
   if (row.state === 'FAILED') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
   if (row.state === 'UNKNOWN') return ['bring its machine back, or delete it: `longshore machine list`'];
   return [];

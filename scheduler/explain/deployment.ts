@@ -157,14 +157,16 @@ function keepWarmTexts(all: readonly ExplainedContainer[]): string[] {
 function stepsOf(scaling: ExplainedScaling, name: string): string[] {
   const { breaker } = scaling;
   if (scaling.state === 'STOPPED') return [`\`longshore deployment start ${name}\` lets it run again`];
+  // One that never had its image wrote nothing.
+  const look =
+    breaker.last_reason === 'image_error'
+      ? `\`longshore explain ${breaker.last_container}\` says which machine could not get its image, and what to do`
+      : `\`longshore logs ${name}\` shows what its containers wrote`;
   if (breaker.phase !== 'closed') {
-    return [
-      `\`longshore logs ${name}\` shows what its containers wrote`,
-      `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`,
-    ];
+    return [look, `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`];
   }
   const steps = placeSteps(scaling.containers);
-  return breaker.failures > 0 ? [`\`longshore logs ${name}\` shows what its containers wrote`, ...steps] : steps;
+  return breaker.failures > 0 ? [look, ...steps] : steps;
 }
 
 /** What would give the PENDING ones a place. */

@@ -14,6 +14,7 @@ import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { LoopMetrics } from '../loop-metrics.ts';
 import type { Accounting } from './accounting.ts';
+import { FailedImages } from './failed-images.ts';
 import type { PlacementRequest } from './filter.ts';
 import type { Placement } from './place.ts';
 import type { Reservation, Reservations } from './reservations.ts';
@@ -69,6 +70,7 @@ export class Placer {
   readonly #parts: PlacementParts;
   readonly #facts: MachineFacts;
   readonly #returned = new Map<ContainerId, Returned>();
+  readonly #failedImages = new FailedImages();
   /** What was last written to a row about why it waits, and when. */
   readonly #noted = new Map<ContainerId, { readonly text: string; readonly atMs: number }>();
   #timer: NodeJS.Timeout | undefined;
@@ -87,6 +89,10 @@ export class Placer {
       if (to !== 'PENDING') this.#noted.delete(id);
       if (to === 'PENDING' && from !== null) this.#cameBack(id, machineBefore);
       else if (to === 'RUNNING' || isTerminalContainer(to)) this.#returned.delete(id);
+      const { machineId, reason } = entry.row;
+      if (machineId !== null && to === 'RUNNING') this.#failedImages.worked(entry, machineId);
+      if (machineId !== null && from !== null && to === 'FAILED' && reason === 'image_error')
+        this.#failedImages.failed(entry, machineId, parts.clock.monotonicMs());
       // A new one needs a place; one that went freed some.
       if (to === 'PENDING' || (from !== null && isTerminalContainer(to))) this.wake();
     });
@@ -312,13 +318,15 @@ export class Placer {
     return 'anti_affinity';
   }
 
-  /** Not where it was just refused, if it can go elsewhere. */
+  /** Not where it was just refused, nor where its image could not be had, if it can go elsewhere. */
   #choose(request: PlacementRequest, world: PlacementWorld, entry: BookEntry): Placement {
+    const nowMs = this.#parts.clock.monotonicMs();
+    const shunned = new Set(this.#failedImages.machinesOf(entry, nowMs));
     const returned = this.#returned.get(entry.row.id);
-    const from = returned?.from ?? null;
-    if (returned === undefined || from === null || this.#parts.clock.monotonicMs() - returned.atMs > AVOID_MS)
-      return world.place(request);
-    const elsewhere = world.place({ ...request, avoid: new Set([...request.avoid, from]) });
+    if (returned !== undefined && returned.from !== null && nowMs - returned.atMs <= AVOID_MS)
+      shunned.add(returned.from);
+    if (shunned.size === 0) return world.place(request);
+    const elsewhere = world.place({ ...request, avoid: shunned.union(request.avoid) });
     return elsewhere.kind === 'placed' ? elsewhere : world.place(request);
   }
 

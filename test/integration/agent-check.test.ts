@@ -80,6 +80,12 @@ test('each thing that is wrong is found, with what to do about it', async ({ wor
     'state',
   ]);
   await writeFile(join(world.dataDir, 'file'), '');
+  const away = await checkMachine(world.env({ LONGSHORE_BASE_IMAGE: '127.0.0.1:9/nobody-has:{version}' }));
+  expect(of(away, 'base image')).toMatchObject({
+    level: 'warning',
+    found: expect.stringContaining('127.0.0.1:9') as string,
+    remedy: expect.stringContaining('LONGSHORE_BASE_IMAGE') as string,
+  });
   const nowhere = await checkMachine(world.env({ LONGSHORE_DATA_DIR: join(world.dataDir, 'file', 'below') }));
   expect(of(nowhere, 'state')?.level).toBe('failed');
 });

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import type { EngineInfo } from '../../../agent/containers/runtime.ts';
 import { engineFailure, engineFindings } from '../../../agent/preflight/engine.ts';
 import { failed, findingsText, ok, warning } from '../../../agent/preflight/finding.ts';
+import { imageFinding } from '../../../agent/preflight/host.ts';
 import { clockJudged } from '../../../agent/preflight/scheduler.ts';
 
 const INFO: EngineInfo = {
@@ -43,6 +44,16 @@ test('a clock off by more than 5 s is warned of, by more than 30 s it fails', ()
   expect(clockJudged(-4_000).level).toBe('ok');
   expect(clockJudged(6_000)).toMatchObject({ level: 'warning', found: "6 s ahead of the scheduler's" });
   expect(clockJudged(-31_000)).toMatchObject({ level: 'failed', found: "31 s behind the scheduler's" });
+});
+
+test('a base image that its registry does not give is answered with the setting that names another one', () => {
+  expect(imageFinding('base:1', true, '').level).toBe('ok');
+  expect(imageFinding('base:1', false, '').remedy).toMatch(/docker pull base:1/);
+  expect(imageFinding('reg.test/base:1', false, 'no such host')).toMatchObject({
+    level: 'warning',
+    found: expect.stringMatching(/registry reg\.test .*no such host/) as string,
+    remedy: expect.stringContaining('LONGSHORE_BASE_IMAGE') as string,
+  });
 });
 
 test('the table has a line for each check, each remedy below its own, and a verdict', () => {

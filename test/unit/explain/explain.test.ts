@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { Value } from 'typebox/value';
 import { ExplainedScaling, Explanation } from '#shared/api/explain.ts';
-import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import { CONTAINER_STATES, TASK_STATUSES } from '#shared/domain/status.ts';
 import { CLOSED_BREAKER } from '#scheduler/autoscaler/breaker.ts';
 import type { ScaleContainer, ScaleInput } from '#scheduler/autoscaler/decide.ts';
@@ -288,6 +288,25 @@ describe('a container', () => {
       since: at(0),
       waits_for: '',
       container: { status: '', message: 'Killed' },
+    });
+  });
+
+  describe('that could not get its image', () => {
+    const failed = { state: 'FAILED', reason: 'image_error', endedAtMs: NOW, machineId: 'm1' as MachineId } as const;
+    const explain = (message: string, image: string) =>
+      explained({ ...failed, message, spec: { wire: { image } } as never }).next_steps.join('\n');
+
+    test('names the machine and the registry', () => {
+      const steps = explain('cannot pull image ghcr.io/a/b:1: denied', 'ghcr.io/a/b:1');
+      expect(steps).toMatch(/machine m1 .*registry ghcr\.io.*docker pull ghcr\.io\/a\/b:1/);
+      expect(steps).not.toMatch(/BASE_IMAGE/);
+    });
+
+    test('names the setting where the machine chose the image', () => {
+      const steps = explain('cannot pull image python:3.11-slim: i/o timeout (busy)', '');
+      expect(steps).toMatch(/machine m1 .*registry docker\.io.*docker pull python:3\.11-slim/);
+      expect(steps).toMatch(/LONGSHORE_BASE_IMAGE/);
+      expect(explain('image x has no python3', 'x')).toMatch(/python3 \(3\.8/);
     });
   });
 });
