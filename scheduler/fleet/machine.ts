@@ -75,6 +75,12 @@ export function publicMachineStatus(machine: Machine): MachineView['status'] {
   return machine.health === 'READY' ? 'available' : 'registered';
 }
 
+const MOST_CONDITIONS = 32;
+
+/** What an agent may call wrong: names, and few of them. Those of a newer agent are kept though they are not known here. */
+export const namedConditions = (names: readonly string[]): readonly string[] =>
+  names.filter((name) => /^[A-Za-z][A-Za-z0-9]{0,63}$/.test(name)).slice(0, MOST_CONDITIONS);
+
 export const strangersOf = (row: MachineRow): ReadonlyMap<ContainerId, Stranger> =>
   new Map((row.strangers as readonly Stranger[]).map((one) => [one.containerId, one]));
 

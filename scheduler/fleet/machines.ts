@@ -36,7 +36,7 @@ import { getOrCreatePool } from '../store/queries/pools.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import { capacityOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
-import { diskFreeOf, strangersOf, viewOf } from './machine.ts';
+import { diskFreeOf, namedConditions, strangersOf, viewOf } from './machine.ts';
 import type { Machine, Stranger } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { FleetMetrics } from './metrics.ts';
@@ -384,7 +384,7 @@ export class Machines implements MachineService {
       agentVersion: hello.version,
       hostname: hello.inventory?.hostname ?? '',
       inventory: hello.inventory ?? {},
-      conditions: hello.conditions?.names ?? null,
+      conditions: hello.conditions ? namedConditions(hello.conditions.names) : null,
       replica: this.#instance,
       agentInstance: hello.instanceId,
       hostDrainUntilMs: this.#untilOf(hello.hostDrain),
@@ -468,12 +468,13 @@ export class Machines implements MachineService {
     return true;
   }
 
-  heartbeat(machineId: MachineId, sessionId: string, conditions: readonly string[], diskFreeBytes = 0): void {
+  heartbeat(machineId: MachineId, sessionId: string, names: readonly string[], diskFreeBytes = 0): void {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId) return;
     if (diskFreeBytes > 0) machine.diskFreeBytes = diskFreeBytes;
     machine.lastSeenAtMs = this.#clock.nowMs();
     this.#seen.add(machineId);
+    const conditions = namedConditions(names);
     const isSame = (known: readonly string[]): boolean => known.join() === conditions.join();
     const changed = !isSame(machine.conditions);
     machine.conditions = conditions;

@@ -50,3 +50,45 @@ export function assignmentOf(entry: BookEntry, stopGraceMs: number): Assignment 
       return undefined;
   }
 }
+
+/** What a message has beside its assignments, and more. */
+const FRAME_BYTES = 1024;
+/** What an assignment has beside its spec: ids, devices, a reason. */
+const ASSIGNMENT_BYTES = 1024;
+const specBytes = new WeakMap<object, number>();
+
+/** At least what it takes on the wire: JSON repeats names that the wire has not. */
+function bytesOf({ spec }: BookEntry): number {
+  let bytes = specBytes.get(spec.wire);
+  if (bytes === undefined) specBytes.set(spec.wire, (bytes = Buffer.byteLength(JSON.stringify(spec.wire))));
+  return bytes + ASSIGNMENT_BYTES;
+}
+
+/**
+ * All that a machine is told in one message, which must not be larger than its agent takes: what it has already always stays in it, for what is missing from a snapshot is stopped;
+ * what is only assigned, and finds no room, is named, to be given back.
+ */
+export function ordersFor(
+  entries: Iterable<BookEntry>,
+  stopGraceMs: number,
+  mostBytes: number,
+): { readonly assignments: Assignment[]; readonly tooMany: readonly BookEntry[] } {
+  const all = [...entries];
+  let left = mostBytes - FRAME_BYTES;
+  for (const entry of all) if (entry.row.state !== 'ASSIGNED') left -= bytesOf(entry);
+  const assignments: Assignment[] = [];
+  const tooMany: BookEntry[] = [];
+  for (const entry of all) {
+    if (entry.row.state === 'ASSIGNED') {
+      const bytes = bytesOf(entry);
+      if (bytes > left) {
+        tooMany.push(entry);
+        continue;
+      }
+      left -= bytes;
+    }
+    const assignment = assignmentOf(entry, stopGraceMs);
+    if (assignment !== undefined) assignments.push(assignment);
+  }
+  return { assignments, tooMany };
+}

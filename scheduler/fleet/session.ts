@@ -5,10 +5,9 @@ import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
+import { MAX_MESSAGE_BYTES, PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type {
   Ack__Output,
-  Assignment,
   ControlFromAgent__Output,
   ControlToAgent,
   Hello__Output,
@@ -24,10 +23,11 @@ import type { SecretValues } from '../secrets/service.ts';
 import type { ImageOrders } from '../images/orders.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Stranger } from './machine.ts';
+import { Inbox } from './inbox.ts';
 import { isInService } from './machine.ts';
 import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
-import { assignmentOf } from './orders.ts';
+import { ordersFor } from './orders.ts';
 import { stepsAfterReboot, stepsFor, stepsWhenAbsent } from './observe.ts';
 
 export type ControlCall = ServerDuplexStream<ControlFromAgent__Output, ControlToAgent>;
@@ -67,6 +67,11 @@ export function paced(settings: SessionSettings, machines: number): SessionSetti
 const REPEAT_AFTER_MS = 5_000;
 /** Unsent control messages above this mean the agent does not read: the session ends. */
 const MAX_BUFFERED_MESSAGES = 1_000;
+
+/** Containers that an agent has and no row places there. What is said beyond them is not kept: no machine runs so many. */
+const MOST_STRANGERS = 1_000;
+/** Ours are shorter. */
+const MAX_ID_LENGTH = 200;
 
 export interface SessionParts {
   readonly machineId: MachineId;
@@ -111,11 +116,12 @@ export class Session {
   #greeted = false;
   #sendScheduled = false;
   #buffered = 0;
-  #tail: Promise<void> = Promise.resolve();
+  readonly #inbox: Inbox<ControlFromAgent__Output>;
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
     this.machineId = parts.machineId;
+    this.#inbox = new Inbox(parts.call, (message) => this.#take(message));
     this.#helloTimer = setTimeout(() => this.end('no_hello'), parts.settings.helloWithinMs);
     this.#helloTimer.unref();
     parts.call.on('data', (message: ControlFromAgent__Output) => this.#enqueue(message));
@@ -133,13 +139,18 @@ export class Session {
       this.#answered = Math.max(this.#answered, seq);
       return;
     }
-    this.#tail = this.#tail
-      .then(() => this.#handle(message))
-      .catch((error: unknown) => {
-        this.#parts.metrics.messages.inc({ type: message.message ?? 'unknown', result: 'failed' });
-        this.#parts.log.warn({ err: error, machineId: this.machineId, type: message.message }, 'agent message failed');
-        if (message.message === 'hello') this.end('hello_failed');
-      });
+    if (this.#inbox.add(message))
+      this.#parts.log.warn({ machineId: this.machineId }, 'agent says more than can be handled, it waits');
+  }
+
+  async #take(message: ControlFromAgent__Output): Promise<void> {
+    try {
+      await this.#handle(message);
+    } catch (error) {
+      this.#parts.metrics.messages.inc({ type: message.message ?? 'unknown', result: 'failed' });
+      this.#parts.log.warn({ err: error, machineId: this.machineId, type: message.message }, 'agent message failed');
+      if (message.message === 'hello') this.end('hello_failed');
+    }
   }
 
   async #handle(message: ControlFromAgent__Output): Promise<void> {
@@ -248,7 +259,7 @@ export class Session {
     const strangers = new Map(machines.get(this.machineId)?.strangers);
     for (const one of held) {
       const stranger = strangerOf(one);
-      if (stranger !== undefined) strangers.set(stranger.containerId, stranger);
+      if (stranger !== undefined && strangers.size < MOST_STRANGERS) strangers.set(stranger.containerId, stranger);
     }
     await machines.setStrangers(this.machineId, this.id, [...strangers.values()]);
   }
@@ -264,7 +275,7 @@ export class Session {
       const placedHere = row?.machineId === this.machineId && row.epoch === one.epoch;
       const stranger = placedHere ? undefined : strangerOf(one);
       if (stranger === undefined) strangers.delete(containerId);
-      else strangers.set(containerId, stranger);
+      else if (strangers.has(containerId) || strangers.size < MOST_STRANGERS) strangers.set(containerId, stranger);
     }
     if (strangers.size > 0 || before.size > 0)
       await machines.setStrangers(this.machineId, this.id, [...strangers.values()]);
@@ -358,11 +369,11 @@ export class Session {
 
   #sendDesired(): void {
     this.#revision += 1;
-    const assignments: Assignment[] = [];
-    for (const entry of this.#parts.book.ofMachine(this.machineId)) {
-      const assignment = assignmentOf(entry, this.#parts.settings.stopGraceMs);
-      if (assignment !== undefined) assignments.push(assignment);
-    }
+    const { assignments, tooMany } = ordersFor(
+      this.#parts.book.ofMachine(this.machineId),
+      this.#parts.settings.stopGraceMs,
+      MAX_MESSAGE_BYTES,
+    );
     this.#write({
       desired: {
         revision: this.#revision,
@@ -372,6 +383,23 @@ export class Session {
         revokedAttempts: [],
       },
     });
+    if (tooMany.length > 0) void this.#giveBack(tooMany);
+  }
+
+  /** They were never ordered: they go elsewhere, or wait. */
+  async #giveBack(entries: readonly BookEntry[]): Promise<void> {
+    const { book, log } = this.#parts;
+    const message = 'its machine has as many orders as one message to its agent can carry';
+    log.warn({ machineId: this.machineId, containers: entries.length }, message);
+    for (const { row } of entries) {
+      const change = { machineId: null, assignmentId: null, message };
+      try {
+        await book.transition(row.id, 'revoke', { epoch: row.epoch, change });
+      } catch (error) {
+        // The next snapshot leaves it out again.
+        log.warn({ err: error, containerId: row.id }, 'a container that was not ordered was not given back');
+      }
+    }
   }
 
   #ping(): void {
@@ -385,12 +413,15 @@ export class Session {
     this.#repeatUnacknowledged();
   }
 
-  /** After a stall of our own the answer may lie unread in the socket: the loop reads before it is judged. */
+  /** After a stall of our own the answer may lie unread in the socket: the loop reads before it is judged. So it may while we do not read. */
   #judge(seq: number): void {
     if (this.#answered >= seq) return;
     setImmediate(() =>
       setImmediate(() => {
-        if (this.#answered < seq) this.end('ping_unanswered');
+        if (this.#answered >= seq) return;
+        if (!this.#inbox.holds) return this.end('ping_unanswered');
+        this.#pongTimer = setTimeout(() => this.#judge(seq), this.#parts.settings.pongWithinMs);
+        this.#pongTimer.unref();
       }),
     );
   }
@@ -450,6 +481,7 @@ function strangerOf(observed: ObservedContainer__Output): Stranger | undefined {
   const { containerId, assignmentId, epoch, gpuUuids } = observed;
   const exited = observed.phase === 'exited';
   if (observed.phase === 'removed' || (exited && gpuUuids.length === 0)) return undefined;
+  if (containerId.length > MAX_ID_LENGTH || assignmentId.length > MAX_ID_LENGTH) return undefined;
   return {
     containerId: containerId as ContainerId,
     assignmentId,

@@ -185,6 +185,30 @@ describe('a container on its machine', () => {
     expect(control.messages.filter((message) => message.proceed)).toHaveLength(0);
   });
 
+  test('orders that one message cannot carry are given back with the reason, and the link stays', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    const { sessionId } = agent;
+    const target = await fleet.target();
+    const config = { ...target.config, env: [`BIG=${'x'.repeat(120_000)}`] };
+    const entries: BookEntry[] = [];
+    for (let at = 0; at < 12; at += 1) entries.push(await fleet.assigned({ ...target, config }, agent.machineId));
+    const back = () => entries.filter(({ row }) => row.state === 'PENDING');
+    await waitFor(() => back().length > 0, 'some are given back');
+    await waitFor(
+      () => control.messages.at(-1)?.desired?.assignments.length === entries.length - back().length,
+      'the others are ordered',
+    );
+    expect(back().length).toBeLessThan(6);
+    expect(back()[0]?.row.message).toMatch(/as many orders as one message/);
+    const largest = Math.max(...control.messages.map((message) => JSON.stringify(message.desired ?? '').length));
+    expect(largest).toBeLessThan(1024 * 1024);
+    expect([control.ended, fleet.machines.get(agent.machineId)?.sessionId]).toEqual([false, sessionId]);
+  });
+
   test('messages of an older epoch, or about another machine’s container, change nothing', async ({
     fleet,
     agents,
@@ -315,6 +339,30 @@ describe('a container on its machine', () => {
     );
     expect(rows.map((row) => row.line)).toEqual(['mine', 'last words', 'odd']);
     logs.stream.end();
+  });
+});
+
+describe('an agent that says more than can be handled', () => {
+  test.override('settings', { pingIntervalMs: 50, pongWithinMs: 250 });
+
+  test('is not read on, keeps its session though its pings lie unread, and every word counts', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    const { sessionId } = agent;
+    const stranger = (at: number) => ({ containerId: `c-${at}`, assignmentId: 'a', epoch: 1, phase: 'running' });
+    const words = 200;
+    // The database is busy for longer than a ping may take.
+    await fleet.db.transaction(async () => {
+      for (let at = 0; at < words; at += 1)
+        control.stream.write({ status: { seq: at, full: false, containers: [stranger(at)] } });
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    });
+    const known = () => fleet.machines.get(agent.machineId);
+    await waitFor(() => known()?.strangers.size === words, 'all that it said is known');
+    expect([known()?.sessionId, known()?.health, control.ended]).toEqual([sessionId, 'READY', false]);
   });
 });
 

@@ -294,7 +294,7 @@ describe('a container', () => {
   describe('that could not get its image', () => {
     const failed = { state: 'FAILED', reason: 'image_error', endedAtMs: NOW, machineId: 'm1' as MachineId } as const;
     const explain = (message: string, image: string) =>
-      explained({ ...failed, message, spec: { wire: { image } } as never }).next_steps.join('\n');
+      explained({ ...failed, message, spec: { wire: { image } } }).next_steps.join('\n');
 
     test('names the machine and the registry', () => {
       const steps = explain('cannot pull image ghcr.io/a/b:1: denied', 'ghcr.io/a/b:1');

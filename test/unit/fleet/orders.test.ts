@@ -3,7 +3,7 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
 import { CONTAINER_TRANSITIONS } from '#scheduler/containers/state.ts';
-import { assignmentOf, isNewOrder } from '#scheduler/fleet/orders.ts';
+import { assignmentOf, isNewOrder, ordersFor } from '#scheduler/fleet/orders.ts';
 import type { ContainerRow } from '#scheduler/store/queries/containers.ts';
 
 const STATES = Object.keys(CONTAINER_TRANSITIONS) as ContainerState[];
@@ -30,4 +30,24 @@ test('another machine, assignment or epoch is another order; so is a container t
   for (const changes of [{ machineId: 'n' as MachineId }, { assignmentId: 'b' }, { epoch: 2 }])
     expect(isNewOrder(row, rowIn('ASSIGNED', changes)), JSON.stringify(changes)).toBe(true);
   expect(isNewOrder(null, row)).toBe(true);
+});
+
+test('a snapshot has room for what its agent takes in one message: what runs is always in it, what was only assigned may be too much', () => {
+  const entryOf = (id: string, state: ContainerState, bytes: number): BookEntry => {
+    const row = { ...rowIn(state), id };
+    return { row, spec: { wire: { env: { BIG: 'x'.repeat(bytes) } } } } as unknown as BookEntry;
+  };
+  const entries = [
+    entryOf('a', 'ASSIGNED', 300_000),
+    entryOf('b', 'RUNNING', 500_000),
+    entryOf('c', 'ASSIGNED', 300_000),
+    entryOf('d', 'STOPPING', 10),
+    entryOf('e', 'ASSIGNED', 10),
+  ];
+  const { assignments, tooMany } = ordersFor(entries, 0, 1_000_000);
+  expect(assignments.map(({ containerId }) => containerId)).toEqual(['a', 'b', 'd', 'e']);
+  expect(tooMany.map(({ row }) => row.id)).toEqual(['c']);
+  expect(JSON.stringify(assignments).length).toBeLessThan(1_000_000);
+  // What is there is never left out, whatever it adds up to.
+  expect(ordersFor([entryOf('a', 'RUNNING', 2_000_000)], 0, 1_000_000).assignments).toHaveLength(1);
 });

@@ -1,0 +1,45 @@
+/** At which length of the line nothing more is read from the agent, and at which it is read on. */
+export const MOST_IN_LINE = 64;
+const READ_ON_AT = 16;
+/** Read on or not, for so long an agent is given no blame for a ping that lies unread. */
+const HELD_MS = 60_000;
+
+/**
+ * What an agent said, handled one after another. A line that grows is not read on: what follows stays with the agent, whose stream waits, so that no machine can fill
+ * the memory of a scheduler, however much it says. Nothing is lost or overtaken.
+ */
+export class Inbox<T> {
+  readonly #stream: { pause(): unknown; resume(): unknown };
+  readonly #handle: (message: T) => Promise<void>;
+  #tail: Promise<void> = Promise.resolve();
+  #inLine = 0;
+  #heldAtMs: number | undefined;
+
+  /** @param handle - never rejects */
+  constructor(stream: { pause(): unknown; resume(): unknown }, handle: (message: T) => Promise<void>) {
+    this.#stream = stream;
+    this.#handle = handle;
+  }
+
+  /** @returns true: the stream is not read on from here */
+  add(message: T): boolean {
+    this.#inLine += 1;
+    this.#tail = this.#tail.then(() => this.#handle(message)).then(() => this.#done());
+    if (this.#inLine < MOST_IN_LINE || this.#heldAtMs !== undefined) return false;
+    this.#heldAtMs = performance.now();
+    this.#stream.pause();
+    return true;
+  }
+
+  /** What the agent has answered meanwhile may lie unread, through no fault of its own. */
+  get holds(): boolean {
+    return this.#heldAtMs !== undefined && performance.now() - this.#heldAtMs < HELD_MS;
+  }
+
+  #done(): void {
+    this.#inLine -= 1;
+    if (this.#heldAtMs === undefined || this.#inLine > READ_ON_AT) return;
+    this.#heldAtMs = undefined;
+    this.#stream.resume();
+  }
+}
