@@ -207,7 +207,8 @@ export class Placer {
   ): Promise<Reservation | undefined> {
     // Whose volumes have a home, or get one with their first container, goes the longer way.
     if (volumesOf(entry).length > 0) return undefined;
-    const placement = world.place(world.request(entry, { avoid: new Set(), volumeHomes: new Set(), quota }));
+    const request = world.request(entry, { avoid: new Set(), volumeHomes: new Set(), quota });
+    const placement = this.#choose(request, world, entry);
     if (placement.kind === 'rejected') return undefined;
     const { machineId, gpuUuids } = placement;
     world.take(entry, machineId, gpuUuids);

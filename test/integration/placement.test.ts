@@ -193,42 +193,58 @@ describe('what has no place', () => {
 });
 
 describe('an image that a machine cannot get', () => {
-  test('is tried on another machine before it is tried there again; others go there as before', async ({ world }) => {
-    const { machines, link, target } = world;
-    const { machineId, joinToken } = await machines.create({ workspaceId: null }, 'default');
-    const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
-    await machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
-    const says = async (id: typeof machineId, images: readonly string[]): Promise<void> => {
-      const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images };
-      const hello = { machineId: id, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
-      await machines.hello(id, 's3', hello as unknown as Parameters<Machines['hello']>[2]);
-      await machines.reported(id, 's3');
-      machines.ready(id, 's3');
-    };
-    // What is said to be on a machine draws containers there, also when it is broken.
-    await says(link.machineId, ['registry.test/app:1', 'registry.test/other:1']);
-    await says(machineId, []);
-    world.placer.start();
-    const placedOn = async (imageId: string): Promise<BookEntry> => {
-      const entry = await world.book.create({ ...target, config: { ...target.config, imageId } });
-      await isAssigned(entry);
-      return entry;
-    };
-    const cannotPull = async (entry: BookEntry): Promise<void> => {
-      await world.book.transition(entry.row.id, 'ack');
-      await world.fails(entry.row.id, 'image_error');
-    };
-    const first = await placedOn('registry.test/app:1');
-    expect(first.row.machineId).toBe(link.machineId);
-    await cannotPull(first);
-    const second = await placedOn('registry.test/app:1');
-    expect(second.row.machineId).toBe(machineId);
-    const other = await placedOn('registry.test/other:1');
-    expect(other.row.machineId).toBe(link.machineId);
-    // Nobody else is left: it is not without a place for that.
-    await cannotPull(second);
-    expect((await placedOn('registry.test/app:1')).row.machineId).toBe(link.machineId);
-  });
+  test.for([
+    ['with its place from the first row on', true],
+    ['placed by a round', false],
+  ] as const)(
+    'is tried on another machine first, others go there as before: a container %s',
+    async ([, direct], { world }) => {
+      const { machines, link, target } = world;
+      const { machineId, joinToken } = await machines.create({ workspaceId: null }, 'default');
+      const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
+      await machines.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
+      const says = async (id: typeof machineId, images: readonly string[]): Promise<void> => {
+        const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images };
+        const hello = {
+          machineId: id,
+          bootId: 'b',
+          instanceId: 'i',
+          version: '0',
+          protocol: 1,
+          inventory,
+          observed: [],
+        };
+        await machines.hello(id, 's3', hello as unknown as Parameters<Machines['hello']>[2]);
+        await machines.reported(id, 's3');
+        machines.ready(id, 's3');
+      };
+      // What is said to be on a machine draws containers there, also when it is broken.
+      await says(link.machineId, ['registry.test/app:1', 'registry.test/other:1']);
+      await says(machineId, []);
+      world.placer.start();
+      const placedOn = async (imageId: string): Promise<BookEntry> => {
+        const wanted = { ...target, config: { ...target.config, imageId } };
+        const entry = direct ? (await world.placer.create(wanted, 1))[0] : await world.book.create(wanted);
+        if (entry === undefined) throw new Error('none was made');
+        await isAssigned(entry);
+        return entry;
+      };
+      const cannotPull = async (entry: BookEntry): Promise<void> => {
+        await world.book.transition(entry.row.id, 'ack');
+        await world.fails(entry.row.id, 'image_error');
+      };
+      const first = await placedOn('registry.test/app:1');
+      expect(first.row.machineId).toBe(link.machineId);
+      await cannotPull(first);
+      const second = await placedOn('registry.test/app:1');
+      expect(second.row.machineId).toBe(machineId);
+      const other = await placedOn('registry.test/other:1');
+      expect(other.row.machineId).toBe(link.machineId);
+      // Nobody else is left: it is not without a place for that.
+      await cannotPull(second);
+      expect((await placedOn('registry.test/app:1')).row.machineId).toBe(link.machineId);
+    },
+  );
 });
 
 describe('a container that has exited and is not removed', () => {
