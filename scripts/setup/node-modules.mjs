@@ -1,5 +1,5 @@
 /** `node_modules`: installed when absent or not what the lock file says; the pinned Node comes with it. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, lstatSync, readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { SetupError } from './log.mjs';
 import { nodeBinary, repositoryRoot } from './paths.mjs';
@@ -35,6 +35,14 @@ export function whyStale(locked, installed) {
   return unwanted === undefined ? undefined : `${unwanted} is no longer wanted`;
 }
 
+/** npm empties what `node_modules` leads to before it installs: where that is a link, the packages of somebody else. */
+export function whyNotToInstall(root = repositoryRoot) {
+  const path = join(root, 'node_modules');
+  if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() !== true) return undefined;
+  const target = existsSync(path) ? realpathSync(path) : 'nowhere';
+  return `${path} is a link to ${target}, where npm ci would take everybody's packages away: install there what package-lock.json says, or remove the link`;
+}
+
 function packagesOf(file) {
   try {
     return JSON.parse(readFileSync(file, 'utf8')).packages;
@@ -47,6 +55,8 @@ function packagesOf(file) {
 export async function ensureNodeModules(log) {
   const why = staleModules();
   if (why !== undefined) {
+    const refusal = whyNotToInstall();
+    if (refusal !== undefined) throw new SetupError(`${refusal} (${why}).`);
     const npm = process.env.npm_execpath;
     const [command, first] =
       npm !== undefined && existsSync(npm) && /npm-cli\.c?js$/.test(npm) ? [process.execPath, [npm]] : ['npm', []];

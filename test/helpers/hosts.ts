@@ -309,9 +309,9 @@ const RELEASES: string = join(ROOT, 'scripts', 'build', 'release.mjs');
 /** The release whose agent the hosts run. */
 const releaseIn = (directory: string): string => join(directory, 'release');
 
-/** Settings under which what takes minutes takes seconds, and a host holds one container of `onEach`. */
+/** Settings under which what takes minutes takes seconds, and a host holds one container of `onEach`. A machine is lost later than an agent may take to be back (15 s), as it is where 90 s are. */
 const QUICK: HostsOptions = {
-  settings: { LONGSHORE_MACHINE_LOST_SECONDS: '8', LONGSHORE_RESTART_GRACE_SECONDS: '0' },
+  settings: { LONGSHORE_MACHINE_LOST_SECONDS: '30', LONGSHORE_RESTART_GRACE_SECONDS: '0' },
   agentSettings: () => ({ LONGSHORE_AGENT_CPU: '1', LONGSHORE_AGENT_MEMORY: '2048' }),
 };
 

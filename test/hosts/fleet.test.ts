@@ -104,7 +104,7 @@ describe.skipIf(whyNoHosts !== undefined)('on simulated hosts', () => {
       const { member, taskId, key, container } = of(fleet.members[1]);
       const others = fleet.members.filter((one) => one !== member).map(of);
       await member.host.cut();
-      await waitFor(async () => (await fleet.inHealth('LOST')) === 1, 'it is LOST', 30_000);
+      await waitFor(async () => (await fleet.inHealth('LOST')) === 1, 'it is LOST', 120_000);
       expect((await fleet.containerSection(container)).machine_health).toBe('LOST');
       // Its task is anybody's again: it runs on another host when one of the two there is done.
       await letGo(fleet, others[0]?.container ?? '', others[0]?.key ?? '');

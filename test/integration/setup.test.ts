@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync } from 'node:fs';
+import { chmodSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -35,6 +35,24 @@ async function setUp(
 }
 
 describe('set-up that cannot go on', () => {
+  test('installs no packages through a link: npm would empty the directory that it leads to', async () => {
+    const { whyNotToInstall } = (await import(`${scripts}/node-modules.mjs`)) as {
+      whyNotToInstall: (root: string) => string | undefined;
+    };
+    const directory = tempDirectory('link');
+    const shared = join(directory.path, 'shared');
+    const linked = join(directory.path, 'node_modules');
+    expect(whyNotToInstall(directory.path)).toBeUndefined();
+    mkdirSync(shared);
+    symlinkSync(shared, linked);
+    expect(whyNotToInstall(directory.path)).toContain(`${linked} is a link to ${shared}`);
+    rmSync(shared, { recursive: true });
+    expect(whyNotToInstall(directory.path)).toContain('a link to nowhere');
+    rmSync(linked);
+    mkdirSync(linked);
+    expect(whyNotToInstall(directory.path)).toBeUndefined();
+  });
+
   test('names a DOCKER_HOST that does not answer, and the cure, and exits with 1', async () => {
     const { code, output } = await setUp('/nonexistent/docker.sock');
     expect(code).toBe(1);
