@@ -61,8 +61,9 @@ export class Holders {
   readonly #parts: HoldersParts;
   readonly #waiting: Kept[] = [];
   readonly #serving = new Map<string, Kept>();
-  /** Names of those that are being made or removed: no sweep takes them for strays. */
-  readonly #busy = new Set<string>();
+  /** Names of those that are being made, and ids of those that are being removed, until a listing lacks them: no sweep takes them for strays. */
+  readonly #making = new Set<string>();
+  readonly #leaving = new Set<string>();
   #gateways: readonly string[] = [];
   #timer: NodeJS.Timeout | undefined;
   #filling: Promise<void> | undefined;
@@ -158,13 +159,16 @@ export class Holders {
   tidy(containers: readonly RuntimeContainer[]): void {
     const running = new Set(containers.filter((one) => one.state === 'running').map((one) => one.dockerId));
     const joined = joinedHolders(containers);
+    const listed = new Set(containers.map((one) => one.dockerId));
+    for (const dockerId of this.#leaving) if (!listed.has(dockerId)) this.#leaving.delete(dockerId);
     const known = new Set([...this.#waiting, ...this.#serving.values()].map((one) => one.dockerId));
+    const isOurs = ({ dockerId, name }: RuntimeContainer): boolean =>
+      known.has(dockerId) || joined.has(dockerId) || this.#making.has(name) || this.#leaving.has(dockerId);
     for (const one of containers)
-      if (isHolder(one) && !known.has(one.dockerId) && !joined.has(one.dockerId) && !this.#busy.has(one.name)) {
+      if (isHolder(one) && !isOurs(one)) {
         this.#parts.log.warn({ holder: one.name }, 'stray holder removed');
         this.#remove({ dockerId: one.dockerId });
       }
-    const listed = new Set(containers.map((one) => one.dockerId));
     for (const one of containers) {
       const containerId = one.labels[LABELS.container];
       const holderId = holderIdOf(one);
@@ -218,7 +222,7 @@ export class Holders {
   async #makeOnce(rules: string, key: string): Promise<Kept> {
     const { runtime, labels, network } = this.#parts;
     const name = `h-${randomBytes(6).toString('hex')}`;
-    this.#busy.add(name);
+    this.#making.add(name);
     let dockerId: string | undefined;
     try {
       dockerId = await runtime.create({
@@ -242,7 +246,7 @@ export class Holders {
       if (dockerId !== undefined) this.#remove({ dockerId });
       throw error;
     } finally {
-      this.#busy.delete(name);
+      this.#making.delete(name);
     }
   }
 
@@ -271,10 +275,14 @@ export class Holders {
     return Number.isInteger(limit) ? Math.min(limit, MAX_OPEN_FILES) : MAX_OPEN_FILES;
   }
 
-  #remove(holder: { readonly dockerId: string }): void {
+  #remove({ dockerId }: { readonly dockerId: string }): void {
+    this.#leaving.add(dockerId);
     const removing = this.#parts.runtime
-      .remove(holder.dockerId)
-      .catch((error: unknown) => this.#parts.log.info({ err: error }, 'a holder could not be removed; the sweep will'))
+      .remove(dockerId)
+      .catch((error: unknown) => {
+        this.#leaving.delete(dockerId);
+        this.#parts.log.info({ err: error }, 'a holder could not be removed; the sweep will');
+      })
       .finally(() => this.#removing.delete(removing));
     this.#removing.add(removing);
   }

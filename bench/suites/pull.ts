@@ -3,6 +3,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
+import { sleep } from '#shared/backoff.ts';
 import { packFiles } from '#cli/deploy/archive.ts';
 import { uploadArchive } from '#cli/deploy/deploy.ts';
 import { collectFiles } from '#cli/deploy/files.ts';
@@ -21,6 +22,7 @@ const STARTS = 10;
 const FULL_PULLS = 3;
 const QUICK_PULLS = 2;
 const WAIT_MS = 60_000;
+const SETTLE_MS = 4000;
 
 /** A pull's time, and the blobs that the registry was asked for. */
 interface Pull {
@@ -46,6 +48,8 @@ export async function pull(context: SuiteContext): Promise<SuiteResult> {
   const counted = async (work: () => Promise<number>): Promise<Pull> => {
     place.signal.throwIfAborted();
     await image.remove();
+    // What the containers before it leave to be done, holders taken apart and made anew, is not this pull's.
+    await sleep(SETTLE_MS, place.signal);
     const before = registry.requests().length;
     const ms = await work();
     return {
@@ -60,9 +64,10 @@ export async function pull(context: SuiteContext): Promise<SuiteResult> {
   const ours = async (): Promise<Pull> => {
     const done = await counted(async () => {
       const fromMs = Date.now();
-      await scaled(context, product, app, STARTS);
+      await product.client.gateway('POST', `/deployments/${app.deploymentId}/scale`, { containers: STARTS });
       return (await pulledAtMs(product, image.reference, fromMs)) - fromMs;
     });
+    await scaled(context, product, app, STARTS);
     await scaled(context, product, app, 0);
     return done;
   };

@@ -154,6 +154,34 @@ test('a filter that cannot be set fails the start with the words of the tool, an
   expect(await holders(docker)).toEqual([]);
 });
 
+test('a listing from before takes a holder that is being removed for no stray', async ({ docker }) => {
+  const calls: string[] = [];
+  const runtime = new DockerRuntime(undefined, (operation) => calls.push(operation));
+  const network = `ls-test-leaving-${docker.label.replace('.', '-')}`;
+  const made = new Holders({
+    runtime,
+    log: createLog({ name: 'test', level: 'silent' }),
+    network,
+    size: 0,
+    labels: () => docker.labels,
+    addresses: () => ({ own: [], nameServers: [] }),
+    openAddresses: [],
+    onLost: () => undefined,
+  });
+  await made.open([]);
+  try {
+    await made.take('c1', 1, []);
+    const listed = await runtime.list(docker.labels);
+    expect(listed).toHaveLength(1);
+    made.release('c1', 1);
+    made.tidy(listed);
+  } finally {
+    await made.close();
+    await runtime.removeNetwork(network);
+  }
+  expect(calls.filter((operation) => operation === 'remove')).toHaveLength(1);
+});
+
 test('a network of that name that lets containers talk is refused at the start, with the cure', async ({ docker }) => {
   const name = `ls-test-open-${docker.label.replace('.', '-')}`;
   const network = await docker.client.createNetwork({ Name: name, Labels: docker.labels });
