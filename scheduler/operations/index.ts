@@ -21,8 +21,10 @@ import { checkpointContainer, listContainers, stopContainer } from './containers
 import { deleteDeployment, listDeployments, scaleDeployment, startDeployment, stopDeployment } from './deployments.ts';
 import { createMachine, deleteMachine, listMachines } from './machines.ts';
 import type { AgentUpstream } from './machines.ts';
+import { buildImage, verifyImageBuild } from './images.ts';
 import { createObject, headObject } from './objects.ts';
 import type { Operation } from './operation.ts';
+import { podOperations } from './pods.ts';
 import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
 import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
 import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
@@ -97,5 +99,8 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     toggleToken(parts.tokens),
     deleteToken(parts.tokens),
     exportWorkspaceConfig(),
+    verifyImageBuild(),
+    buildImage(),
+    ...podOperations(),
   ];
 }

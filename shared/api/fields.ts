@@ -10,6 +10,9 @@ export const Float = (options: Record<string, unknown> = {}) => Type.Number(opti
 export const Uint32 = (options: Record<string, unknown> = {}) =>
   Type.Integer({ minimum: 0, maximum: 4_294_967_295, ...options });
 
+export const Int32 = (options: Record<string, unknown> = {}) =>
+  Type.Integer({ minimum: -2_147_483_648, maximum: 2_147_483_647, ...options });
+
 /**
  * A decimal string on the wire, accepted as a string or a number; a number in code (values beyond 2^53 lose their last digits, which no field of
  * ours reaches).

@@ -52,6 +52,34 @@ const NO_DEPLOYMENT = refusedWith('Deployment not found');
 const UNSCALED = 'This type of deployment cannot be scaled directly.';
 const STUB = { stubType: 'endpoint/deployment', name: 'n', handler: 'app:handler', cpu: '100', memory: 64 };
 
+/** What published clients call of pods and sandboxes, and the fields that they read. */
+export const POD_ROUTES: readonly (readonly [string, string])[] = [
+  ['POST /pods', 'containerId stubId'],
+  ['POST /pods/{id}/connect', 'stubId'],
+  ['POST /pods/{id}/exec', 'pid done exitCode stdout stderr'],
+  ['GET /pods/{id}/status?pid=1', 'exitCode status'],
+  ['GET /pods/{id}/stdout?pid=1', 'stdout'],
+  ['GET /pods/{id}/stderr?pid=1', 'stderr'],
+  ['POST /pods/{id}/kill', ''],
+  ['GET /pods/{id}/processes', 'processes'],
+  ['POST /pods/{id}/files/upload', ''],
+  ['GET /pods/{id}/files/download/{path}', 'data'],
+  ['GET /pods/{id}/files/stat?containerPath=/a+b', 'fileInfo'],
+  ['GET /pods/{id}/files?containerPath=/', 'files'],
+  ['POST /pods/{id}/files/find', 'results'],
+  ['POST /pods/{id}/files/replace', 'results'],
+  ['DELETE /pods/{id}/files/{path}', ''],
+  ['POST /pods/{id}/directories', ''],
+  ['DELETE /pods/{id}/directories/{path}', ''],
+  ['POST /pods/{id}/ports/expose', 'url'],
+  ['GET /pods/{id}/urls', 'urls'],
+  ['POST /pods/{id}/ttl', ''],
+  ['PATCH /pods/{id}/ttl', ''],
+  ['POST /pods/{id}/network/update', ''],
+  ['POST /pods/{id}/snapshot-memory', 'checkpointId'],
+  ['POST /pods/{id}/create-image-from-filesystem', 'imageId'],
+];
+
 export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly GatewayVerb[] {
   const { unique, aTask, aStartedTask, statusOf } = kit;
   const deleted = async (): Promise<string> => {
@@ -281,8 +309,8 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       line: () => 'POST /stubs/deploy',
       body: (stubId) => ({ stubId, name: 'deployed' }),
       make: () => platform().stub({ forceCreate: true }),
-      // `errMsg` is ours.
-      fields: 'ok errMsg deploymentId version invokeUrl',
+      // `errMsg` and `warnMsg` are ours.
+      fields: 'ok errMsg warnMsg deploymentId version invokeUrl',
       ok: {
         ok: true,
         deploymentId: expect.stringMatching(/^[0-9a-f-]{36}$/),
@@ -644,7 +672,42 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       done: async (name) => !(await kit.list('/pools', 'pools')).some((pool) => pool['name'] === name),
     },
   ];
-  return [...identity, ...objects, ...stubs, ...deployments, ...tasks, ...fleet];
+  const image = { pythonVersion: 'python3.11', existingImageUri: 'registry.example/app:1', ignorePython: true };
+  const images: readonly GatewayVerb[] = [
+    {
+      name: 'VerifyImageBuild',
+      ours: true,
+      line: () => 'POST /images/verify-build',
+      body: () => ({ ...image, pythonPackages: [], commands: [], forceRebuild: false }),
+      fields: 'ok errMsg imageId valid exists',
+      ok: { ...done, imageId: 'registry.example/app:1', valid: true, exists: true },
+      malformed: { body: '{"commands": "make"}' },
+      failures: {
+        'with packages': {
+          body: () => ({ ...image, python_packages: ['numpy'] }),
+          answer: { ok: false, errMsg: expect.stringMatching(/^images are not built/), exists: false, imageId: '' },
+        },
+        'by its id': { body: () => ({ image_id: 'mine:1', commands: ['x'] }), answer: { ...done, imageId: 'mine:1' } },
+      },
+    },
+    {
+      name: 'BuildImage',
+      ours: true,
+      line: () => 'POST /images/build',
+      body: () => image,
+      fields: 'result',
+      records: { result: 'imageId msg done success pythonVersion warning' },
+      ok: { result: { imageId: 'registry.example/app:1', done: true, success: true, pythonVersion: 'python3.11' } },
+      malformed: { body: '{"env_vars": 1}' },
+      failures: {
+        'with commands': {
+          body: () => ({ ...image, commands: ['apt-get install x'] }),
+          answer: { result: { done: true, success: false, msg: expect.stringMatching(/^images are not built/) } },
+        },
+      },
+    },
+  ];
+  return [...images, ...identity, ...objects, ...stubs, ...deployments, ...tasks, ...fleet];
 }
 
 /** Whatever the answer is about is as the interface has it: these fields and no others. */

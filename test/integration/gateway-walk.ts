@@ -6,7 +6,7 @@ import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
-import { gatewayVerbs, hasFields } from './gateway-verbs.ts';
+import { POD_ROUTES, gatewayVerbs, hasFields } from './gateway-verbs.ts';
 import type { GatewayVerb } from './gateway-verbs.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Answer, Json, Platform, Sent, StoreKind } from './verbs-fixture.ts';
@@ -181,7 +181,7 @@ export function walkGateway(stores: StoreKind): void {
         const late = await send(id, { headers: { 'grpc-timeout': 'soon' } });
         meets(late, UNREADABLE);
         isRpcStatus(late, 400);
-        const other = await ask(verb.line(id).replace(/^\w+ /, 'PATCH '), undefined, {});
+        const other = await ask(verb.line(id).replace(/^\w+ /, 'PUT '), undefined, {});
         meets(other, { code: 12, message: 'Method Not Allowed' });
         isRpcStatus(other, 501);
         await isNotDone(id);
@@ -231,6 +231,17 @@ export function walkGateway(stores: StoreKind): void {
         });
       }
     }
+  });
+
+  test.each(POD_ROUTES)('%s says that there are no pods yet', async (route, fields) => {
+    const line = route.replace('{id}', 'pod-1').replace('{path}', '%2Fmnt%2Fa%20b');
+    const { status, json } = await platform.gateway(line, { stubId: '', unheardOf: 1 });
+    expect(status).toBe(200);
+    hasFields(json, { fields: `ok errorMsg ${fields}`.trim() });
+    expect(json).toMatchObject({ ok: false, errorMsg: 'pods and sandboxes are not available in this version' });
+    if (fields.includes('exitCode')) expect(json['exitCode']).toBe(-1);
+    expect((await platform.gateway(line, {}, { token: '' })).json).toEqual(NO_TOKEN);
+    walked += 1;
   });
 
   describe('filters', () => {

@@ -312,6 +312,9 @@ describe('SignPayload', () => {
 
 describe('who may call what', () => {
   const RESTRICTED_MAY = [
+    'BuildImage',
+    'CreatePod',
+    'VerifyImageBuild',
     'Authorize',
     'SignPayload',
     'ListDeployments',
@@ -343,7 +346,9 @@ describe('who may call what', () => {
     operations.filter((one) => refusalOf(one, { type, isAdmin: type === 'admin' }) === null).map((one) => one.name);
 
   test('a restricted token runs and inspects', () => {
-    expect(mayCall('workspace_restricted').toSorted(byText)).toEqual(RESTRICTED_MAY.toSorted(byText));
+    // Nobody has sandboxes yet; their routes say so to everybody.
+    const may = mayCall('workspace_restricted').filter((name) => !name.startsWith('Sandbox'));
+    expect(may.toSorted(byText)).toEqual(RESTRICTED_MAY.toSorted(byText));
   });
 
   test('a container’s token does what its own tasks need', () => {
@@ -358,7 +363,7 @@ describe('who may call what', () => {
     const silent = operations
       .filter((one) => !['errMsg', 'errorMsg', 'error'].some((field) => field in one.response.properties))
       .map((one) => one.name);
-    expect(silent.toSorted(byText)).toEqual(['EndTask', 'ExportWorkspaceConfig', 'StartTask']);
+    expect(silent.toSorted(byText)).toEqual(['BuildImage', 'EndTask', 'ExportWorkspaceConfig', 'StartTask']);
   });
 });
 

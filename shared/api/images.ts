@@ -1,0 +1,46 @@
+// Definitions of images. The interface document has no word for them; the names are those that published clients send and read.
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Anything, Flag, Text } from './fields.ts';
+
+const definition = {
+  pythonVersion: Text(),
+  pythonPackages: Type.Array(Text()),
+  commands: Type.Array(Text()),
+  existingImageUri: Text({ description: 'what it starts from; empty: the base image of the Python version' }),
+  buildSteps: Type.Array(Anything()),
+  envVars: Type.Array(Text()),
+  dockerfile: Text(),
+  buildCtxObject: Text(),
+  secrets: Type.Array(Text()),
+  gpu: Text(),
+  ignorePython: Flag(),
+};
+
+export const VerifyImageBuildRequest = Type.Object({ ...definition, forceRebuild: Flag(), imageId: Text() });
+export type VerifyImageBuildRequest = Static<typeof VerifyImageBuildRequest>;
+
+export const VerifyImageBuildResponse = Type.Object({
+  ok: Flag(),
+  errMsg: Text(),
+  imageId: Text({ description: 'for the imageId of stubs; empty: the base image' }),
+  valid: Flag(),
+  exists: Flag(),
+});
+export type VerifyImageBuildResponse = Static<typeof VerifyImageBuildResponse>;
+
+export const BuildImageRequest = Type.Object({ ...definition, existingImageCreds: Anything() });
+export type BuildImageRequest = Static<typeof BuildImageRequest>;
+
+/** One line of a build's answer. */
+export const BuildImageResponse = Type.Object({
+  result: Type.Object({
+    imageId: Text(),
+    msg: Text(),
+    done: Flag(),
+    success: Flag(),
+    pythonVersion: Text(),
+    warning: Flag(),
+  }),
+});
+export type BuildImageResponse = Static<typeof BuildImageResponse>;
