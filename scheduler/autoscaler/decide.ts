@@ -18,7 +18,7 @@ export interface ScaleContainer {
   readonly keepWarmMs: number;
   /** Asked for by a warm-up: spared until it is ready, then kept for its keep-warm like any other. */
   readonly warmUp: boolean;
-  /** It came back with its lost machine: too much as soon as it is idle, since another one may have taken its place. */
+  /** It came back with its lost machine and has served nothing since: too much as soon as it is idle, since another one may have taken its place. */
   readonly returned: boolean;
   /** On a lost machine, where its agent stops it by itself: until then it may run there, and must not run anywhere else. Absent: it may be replaced. */
   readonly heldUntilMs?: number;

@@ -37,13 +37,14 @@ export class Look {
   readonly #parts: LookParts;
   /** They serve on, and count as gone already. */
   leftOut: (id: ContainerId) => boolean = () => false;
-  /** They came back with a machine that was lost. */
-  readonly #returned = new Set<ContainerId>();
+  /** They came back with a machine that was lost; what they had completed then. */
+  readonly #returned = new Map<ContainerId, number>();
 
   constructor(parts: LookParts) {
     this.#parts = parts;
     parts.book.onChange(({ entry, from, to }) => {
-      if (from === 'UNKNOWN' && to === 'RUNNING') this.#returned.add(entry.row.id);
+      if (from === 'UNKNOWN' && to === 'RUNNING')
+        this.#returned.set(entry.row.id, parts.loads.of(entry.row.id)?.completed ?? 0);
       else this.#returned.delete(entry.row.id);
     });
   }
@@ -94,6 +95,7 @@ export class Look {
 
   #container(entry: BookEntry): ScaleContainer {
     const load = this.#parts.loads.of(entry.row.id);
+    const completedBefore = this.#returned.get(entry.row.id);
     return {
       id: entry.row.id,
       state: entry.row.state,
@@ -103,7 +105,7 @@ export class Look {
       createdAtMs: entry.row.createdAtMs,
       keepWarmMs: load?.keepWarmMs ?? 0,
       warmUp: entry.spec.warmUp === true,
-      returned: this.#returned.has(entry.row.id),
+      returned: completedBefore !== undefined && (load?.completed ?? 0) <= completedBefore,
       ...this.#held(entry),
     };
   }

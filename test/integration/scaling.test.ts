@@ -242,6 +242,32 @@ describe('scaling', () => {
     await world.decided('hold', 'busy_or_warm');
     expect([busy.row.state, unlinked.row.state]).toEqual(['RUNNING', 'RUNNING']);
   });
+
+  test('of those that came back with their lost machine, one that nobody needs goes at once, one that has served again is kept warm', async ({
+    world,
+  }) => {
+    world.target = { ...world.target, config: { ...world.target.config, keepWarmSeconds: 600 } };
+    world.waiting = 2;
+    world.start();
+    await waitFor(() => world.entries('ASSIGNED').length === 2, 'two are placed');
+    const [served, unneeded] = world.entries('ASSIGNED');
+    if (served === undefined || unneeded === undefined) throw new Error('not placed');
+    for (const entry of [served, unneeded]) await world.runs(entry);
+    world.sampleFails = true;
+    for (const { row } of [served, unneeded]) {
+      await world.book.transition(row.id, 'machine_lost');
+      await world.book.transition(row.id, 'back_running');
+    }
+    const working = world.slots.get(served.row.id);
+    if (working === undefined) throw new Error('it is not ready');
+    working.completed += 1;
+    world.waiting = 0;
+    world.sampleFails = false;
+    world.autoscaler.wake(world.target.queue);
+    await waitFor(() => unneeded.row.state === 'STOPPING', 'the one that nobody needs is stopping');
+    await world.decided('hold', 'busy_or_warm');
+    expect(served.row.state).toBe('RUNNING');
+  });
 });
 
 describe('a warm-up', () => {

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { chmodSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { tempDirectory } from '../helpers/services.ts';
 
 const scripts = resolve(import.meta.dirname, '../../scripts/setup');
@@ -40,6 +40,7 @@ describe('set-up that cannot go on', () => {
       whyNotToInstall: (root: string) => string | undefined;
     };
     const directory = tempDirectory('link');
+    onTestFinished(() => directory.remove());
     const shared = join(directory.path, 'shared');
     const linked = join(directory.path, 'node_modules');
     expect(whyNotToInstall(directory.path)).toBeUndefined();
