@@ -3,6 +3,7 @@
  * until Ctrl-C. Further arguments go to `longshore up`.
  */
 import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import { baseImageTemplate, DEFAULT_PYTHON } from './setup/base-image.mjs';
@@ -16,9 +17,10 @@ const EXAMPLE = 'examples/hello/app.py:handler';
 
 const signalsBack = endChildrenOnSignals();
 await main(async () => {
+  const given = process.argv.slice(2);
+  if (given.includes('--help') || given.includes('-h')) return help();
   const { baseImage } = await setUp('start', stepLog());
   signalsBack();
-  const given = process.argv.slice(2);
   const example = given.some((argument) => argument.startsWith('--example')) ? [] : ['--example', EXAMPLE];
   const args = [join(repositoryRoot, 'cli', 'main.ts'), 'up', '--first-run', ...example, ...given];
   const env = { ...pinnedEnv() };
@@ -28,6 +30,25 @@ await main(async () => {
   if (version !== undefined && version !== DEFAULT_PYTHON) env.LONGSHORE_DEFAULT_PYTHON ||= version;
   return handOver(nodeBinary() ?? process.execPath, args, env);
 });
+
+/** Before anything is set up. The flags of `longshore up` need what set-up installs. */
+function help() {
+  console.log(
+    [
+      'Usage: npm start -- [flags of `longshore up`]',
+      '',
+      'Installs what is missing, starts Redis, a scheduler and an agent on this machine, deploys an example and calls it,',
+      'and stays in the foreground until Ctrl-C.',
+      '',
+    ].join('\n'),
+  );
+  const node = nodeBinary();
+  if (node === undefined || !existsSync(join(repositoryRoot, 'node_modules', 'commander'))) {
+    console.log('Nothing is installed yet: `npm start` does that first; then this shows the flags.');
+    return 0;
+  }
+  return handOver(node, [join(repositoryRoot, 'cli', 'main.ts'), 'up', '--help'], pinnedEnv());
+}
 
 /** Runs a program on our terminal; resolves with the exit code that the shell would give. */
 function handOver(command, args, env) {

@@ -14,7 +14,7 @@ import type { Frame } from './frames.ts';
 import { RUNNER_PROTOCOL, numberOf, textOf } from './frames.ts';
 import { SocketListener } from './listener.ts';
 import { RunnerProcesses } from './processes.ts';
-import { OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './words.ts';
+import { failureText, OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './words.ts';
 
 /** A process whose connection ended has this long to dial again before its attempts count as gone with it. */
 const AWAY_MS = 1000;
@@ -310,9 +310,10 @@ export class ContainerSlots {
   }
 
   #onFailed(connection: RunnerConnection, frame: Frame): void {
-    const traceback = frame.body.toString('utf8').trimEnd().split('\n').slice(-20).join('\n');
-    const error = textOf(frame.header, 'error');
-    this.#events.onFailed(this.facts.containerId, traceback === '' ? error : `${error}\n${traceback}`);
+    this.#events.onFailed(
+      this.facts.containerId,
+      failureText(textOf(frame.header, 'error'), frame.body.toString('utf8')),
+    );
     connection.send('acked', {});
   }
 

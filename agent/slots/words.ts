@@ -39,3 +39,15 @@ export const partHeader = (task: RunTask__Output): object => ({
   part: task.part,
   last: task.last,
 });
+
+const LAST_LINES = 20;
+
+/** Of a start that failed: the end of its traceback, which closes with the error; the error alone without one, before it where it says something else. */
+export function failureText(error: string, traceback: string): string {
+  const lines = traceback.trimEnd().split('\n').slice(-LAST_LINES);
+  const trace = lines.join('\n');
+  if (trace === '') return error;
+  // A syntax error is told with its place in one and without it in the other.
+  const repeats = trace.endsWith(error) || error.startsWith(lines.at(-1) ?? '');
+  return repeats ? trace : `${error}\n${trace}`;
+}

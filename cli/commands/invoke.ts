@@ -10,6 +10,7 @@ import { CliError, usageError } from '../errors.ts';
 import { note, printBytes, printError, printJson } from '../print.ts';
 import type { InvokeFlags } from '../flags.ts';
 import { deploymentsNamed } from './deployment-reference.ts';
+import { sayWhatItWaitsFor } from './waiting.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
@@ -17,12 +18,16 @@ type Env = Readonly<Record<string, string | undefined>>;
 export async function runInvoke(name: string, flags: InvokeFlags, options: GlobalOptions, env: Env): Promise<number> {
   const body = await readInput(flags.data);
   const client = new Client(await resolveContext(options, env));
+  const answered = new AbortController();
+  const reference = `${flags.kind}/${name}${flags.version === undefined ? '' : `/v${flags.version}`}`;
+  void sayWhatItWaitsFor(client, reference, note, answered.signal);
   try {
     const answer = await invoke(client, {
       path: invokePath(flags.kind, name, flags.version),
       body,
       timeoutMs: flags.timeout * 1000,
     });
+    answered.abort();
     const taskId = answer.headers['x-task-id'] ?? '';
     if (options.json === true) {
       printJson({ status: answer.status, taskId, body: parsedOrText(answer.body) });
@@ -35,6 +40,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     }
     return answer.status < 300 ? 0 : 1;
   } finally {
+    answered.abort();
     await client.close();
   }
 }

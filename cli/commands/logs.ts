@@ -8,9 +8,11 @@ import { CliError, usageError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { print } from '../print.ts';
+import { fullId, SHORT } from './container.ts';
 import type { LogsFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
+type Filter = Readonly<Record<string, string>>;
 
 const POLL_MS = 500;
 const PAGE_LINES = 1000;
@@ -31,6 +33,7 @@ export async function runLogs(
     const workspaceId = await client.workspaceId();
     const filter = await filterOf(client, name, flags);
     let afterSeq = await show(client, workspaceId, new URLSearchParams({ ...filter, limit: String(flags.limit) }));
+    if (afterSeq === 0) await refuseUnknown(client, workspaceId, filter);
     while (flags.follow === true && signal?.aborted !== true) {
       await sleep(POLL_MS, signal);
       const query = new URLSearchParams({ ...filter, limit: String(PAGE_LINES), after_seq: String(afterSeq) });
@@ -47,17 +50,34 @@ export async function runLogs(
   }
 }
 
-async function filterOf(
-  client: Client,
-  name: string | undefined,
-  flags: LogsFlags,
-): Promise<Readonly<Record<string, string>>> {
-  if (flags.container !== undefined) return { container_id: flags.container };
+async function filterOf(client: Client, name: string | undefined, flags: LogsFlags): Promise<Filter> {
+  if (flags.container !== undefined) return { container_id: await wholeId(client, flags.container) };
   if (flags.task !== undefined) return { task_id: flags.task };
   if (name === undefined) return {};
   const deployment = await latestDeployment(client, name);
   if (deployment === undefined) throw new CliError(`no deployment is named ${name}: \`longshore status\` lists them`);
   return { object_type: 'deployment', object_id: deployment.id };
+}
+
+/** The last characters of an id, as lines show them, mean a container that runs; one that is gone has to be named in full. */
+const wholeId = async (client: Client, id: string): Promise<string> =>
+  SHORT.test(id) ? await fullId(client, id).catch(() => id) : id;
+
+/** No line: of one that wrote nothing, or of one that is not there? @throws CliError for the latter */
+async function refuseUnknown(client: Client, workspaceId: string, filter: Filter): Promise<void> {
+  const { task_id: task, container_id: container } = filter;
+  const id = task ?? container;
+  if (id === undefined) return;
+  await client.rest(`/explain/${workspaceId}/${encodeURIComponent(id)}`).catch((error: unknown) => {
+    if (!(error instanceof CliError) || error.status !== 404) return;
+    const what = task === undefined ? 'container' : 'task';
+    throw new CliError(
+      `there is no ${what} ${id}, and no line of one: \`longshore ${what} list\` shows those there are`,
+      {
+        cause: error,
+      },
+    );
+  });
 }
 
 function formatLine(line: JsonObject): string {

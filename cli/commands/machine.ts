@@ -35,16 +35,20 @@ export async function runMachineCreate(pool: string, invocation: Invocation): Pr
     );
     print('');
     print(`  ${install ?? agentLine(url, token)}`);
-    const address = hostOf(url);
-    if (/^(127\.|localhost|\[::1\])/.test(address)) {
-      note('');
-      note(`${address} can be dialled from this machine only. For others, start the scheduler with`);
-      const http = install === undefined ? '' : 'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994, ';
-      note(
-        `${http}LONGSHORE_AGENT_ADDRESS=0.0.0.0:1995, and LONGSHORE_EXTERNAL_AGENT_ADDRESS at the host:port that they dial.`,
-      );
-    }
+    const http = install === undefined ? '' : 'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994, ';
+    noteLoopback(
+      hostOf(url),
+      `${http}LONGSHORE_AGENT_ADDRESS=0.0.0.0:1995, and LONGSHORE_EXTERNAL_AGENT_ADDRESS at the host:port that they dial.`,
+    );
   });
+}
+
+/** What is printed holds an address that other machines do not reach. @param settings - of a scheduler that they do */
+function noteLoopback(address: string, settings: string): void {
+  if (!/^(127\.|localhost|\[::1\])/.test(address)) return;
+  note('');
+  note(`${address} can be dialled from this machine only. For others, start the scheduler with`);
+  note(settings);
 }
 
 /** Prints what upgrades the agent of a machine that has joined. */
@@ -59,6 +63,10 @@ export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
       print('Run this on each machine; its containers go on:');
       print('');
       print(`  ${line}`);
+      noteLoopback(
+        new URL(client.context.url).host,
+        'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994, and name it by its own address: longshore --url http://HOST:1994 machine upgrade',
+      );
     }
   });
 }

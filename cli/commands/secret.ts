@@ -46,7 +46,12 @@ export async function runSecretSet(name: string, flags: SecretSetFlags, invocati
 
 export async function runSecretDelete(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    await client.restCall('DELETE', `${await pathOf(client)}/${encodeURIComponent(name)}`);
+    await client.restCall('DELETE', `${await pathOf(client)}/${encodeURIComponent(name)}`).catch((error: unknown) => {
+      if (!(error instanceof CliError) || error.status !== 404) throw error;
+      throw new CliError(`there is no secret ${name} in this workspace: \`longshore secret list\` shows them`, {
+        cause: error,
+      });
+    });
     showDone(invocation, { name, done: 'deleted' }, [`deleted secret ${name}`]);
   });
 }

@@ -114,9 +114,27 @@ export async function runPoolCreate(name: string, invocation: Invocation): Promi
 
 export async function runPoolDelete(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    await client.gateway('DELETE', `/pools/${encodeURIComponent(name)}`);
+    await client.gateway('DELETE', `/pools/${encodeURIComponent(name)}`).catch(async (error: unknown) => {
+      if (!(error instanceof CliError) || !error.message.startsWith('pool must have no machines')) throw error;
+      const there = await machinesIn(client, name).catch(() => '');
+      throw new CliError(
+        `pool ${name} has machines${there === '' ? '' : `: ${there}`}. \`longshore machine delete ID\` takes each away (drain first what is in service)`,
+        { cause: error },
+      );
+    });
     showDone(invocation, { pool: name, done: 'deleted' }, [`deleted pool ${name}`]);
   });
+}
+
+/** Also those that were admitted and never came. */
+async function machinesIn(client: Client, pool: string): Promise<string> {
+  const answer = await client.gateway('GET', `/machines?poolName=${encodeURIComponent(pool)}`);
+  return listField(answer, 'machines')
+    .map((machine) => {
+      const status = textField(machine, 'status');
+      return `${textField(machine, 'id')} (${status === 'pending' ? 'admitted, never came' : status})`;
+    })
+    .join(', ');
 }
 
 export async function runPoolList(invocation: Invocation): Promise<void> {

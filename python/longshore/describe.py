@@ -77,7 +77,9 @@ def _import(module_name: str, path: str, directory: str) -> Any:
         raise _Problem('%s ends the program while it is imported (exit %s)' % (path, error.code)) from error
     except BaseException as error:
         traceback.print_exc()
-        text = '%s%s: %s: %s' % (path, _line(error, directory), type(error).__name__, error)
+        # A syntax error's own text ends in the place that stands before it here.
+        what = error.msg if isinstance(error, SyntaxError) and error.lineno else error
+        text = '%s%s: %s: %s' % (path, _line(error, directory), type(error).__name__, what)
         raise _Problem(text, _import_hint(error, directory)) from error
 
 

@@ -1,7 +1,7 @@
 // From what GetOrCreateStub was sent to the configuration that everything else works with: defaults, bounds and refusals per kind. Pure; the only place
 // that knows them.
 import { isIP } from 'node:net';
-import { ANY_GPU } from '#shared/domain/gpus.ts';
+import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { kindOf } from '#shared/domain/status.ts';
@@ -150,7 +150,8 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     autoscaler,
     extra: keptFields(request, extra),
   };
-  const warnMsg = unknown.length === 0 ? '' : `No known GPU model: ${unknown.join(', ')}.`;
+  const warnMsg =
+    unknown.length === 0 ? '' : `No known GPU model: ${unknown.join(', ')}. Known are ${GPU_MODELS.join(', ')}.`;
   return { kind: 'config', config, warnMsg, unsupportedGpus: unknown };
 }
 

@@ -385,6 +385,10 @@ describe('machines, workers and pools', () => {
       { id, poolName: 'quay', status: 'pending', registrationToken: '' },
     ]);
     expect((await line.run(['machine', 'list'])).stdout).toMatch(new RegExp(`^${id} +quay +pending .* never$`, 'm'));
+    expect(await line.run(['pool', 'delete', 'quay'])).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`pool quay has machines: ${id} (admitted, never came)`) as string,
+    });
     expect((await line.run(['machine', 'delete', id])).stdout).toBe(`deleted machine ${id}\n`);
     expect(await line.run(['machine', 'delete', id])).toMatchObject({
       code: 1,
@@ -471,6 +475,13 @@ test.for([
   [['worker', 'drain', '../x'], /there is no worker \.\.\/x/],
   [['token', 'toggle', NOWHERE], /there is no token \S+ to change: `longshore token list`/],
   [['token', 'delete', 'x'], /there is no token x to change/],
+  [['secret', 'delete', 'NOPE'], /there is no secret NOPE in this workspace: `longshore secret list`/],
+  [['logs', '--task', 'zzz'], /there is no task zzz, and no line of one: `longshore task list`/],
+  [['logs', '--task', NOWHERE], /there is no task 0f6b2a1e\S*, and no line of one/],
+  [
+    ['logs', '--container', 'ffffffff'],
+    /there is no container ffffffff, and no line of one: `longshore container list`/,
+  ],
 ] as const)('what is not there is said with what to do next: %j', async ([args, sentence], { line }) => {
   const ended = await line.run(args);
   expect(ended).toMatchObject({ code: 1, stdout: '' });

@@ -162,6 +162,11 @@ describe('deploy', () => {
     expect(seen).toEqual([]);
   });
 
+  test('of a file that is no Python says where, once', async () => {
+    const ended = await run(['deploy', anApp('import os\n\ndef f(:\n  pass\n')]);
+    expect(ended).toMatchObject({ code: 1, stderr: 'longshore: app.py, line 3: SyntaxError: invalid syntax\n' });
+  });
+
   test('of a file with two handlers asks for one of them', async () => {
     const two = ['a', 'b'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
     const file = anApp(`from longshore import endpoint\n\n${two}`);
@@ -249,6 +254,29 @@ test('status names the deployment of each container, and says ages as the lists 
   expect(stdout).toMatch(/^m-1 +default +available +2 +23\.5 GiB +-$/m);
   expect(stdout).toMatch(/^sum +v3 +yes +endpoint +3\ds$/m);
   expect(stdout).toMatch(/^c-1 +PENDING +sum v3 +- +-$/m);
+});
+
+test('`npm start -- --help` sets nothing up', async () => {
+  const script = resolve(import.meta.dirname, '..', '..', 'scripts', 'start.mjs');
+  const child = spawn(process.execPath, [script, '--help'], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const [stdout, stderr, [code]] = await Promise.all([
+    buffer(child.stdout),
+    buffer(child.stderr),
+    once(child, 'close'),
+  ]);
+  // Each step of a set-up is a line on stderr.
+  expect([code, stderr.toString()]).toEqual([0, '']);
+  expect(stdout.toString()).toMatch(/npm start -- .*[^]*--data-dir/);
+});
+
+test('the line that upgrades a machine says when other machines cannot use it', async () => {
+  reply = (route) => (route === 'GET /install/agent' ? { body: '#!/bin/sh' } : undefined);
+  const ended = await run(['machine', 'upgrade']);
+  expect(ended).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('install --from http://127.0.0.1') as string,
+  });
+  expect(ended.stderr).toMatch(/127\.0\.0\.1:\d+ can be dialled from this machine only/);
 });
 
 describe('logs', () => {

@@ -1,0 +1,19 @@
+import { expect, test } from 'vitest';
+import { failureText } from '../../../agent/slots/words.ts';
+
+test.each([
+  ['RuntimeError: no model', 'Traceback (most recent call last):\n  File "app.py", line 3\nRuntimeError: no model\n'],
+  [
+    'SyntaxError: invalid syntax (app.py, line 1)',
+    '  File "app.py", line 1\n    def f(:\nSyntaxError: invalid syntax\n',
+  ],
+  ['ValueError: two\nlines', 'Traceback (most recent call last):\nValueError: two\nlines\n'],
+])('a start that failed tells its error once: %j', (error, traceback) => {
+  expect(failureText(error, traceback)).toBe(traceback.trimEnd());
+});
+
+test('an error without a traceback, or with one that ends otherwise, is told', () => {
+  expect(failureText('no handler', '')).toBe('no handler');
+  expect(failureText('A: b', 'Traceback\nC: d')).toBe('A: b\nTraceback\nC: d');
+  expect(failureText('A: b', `${'line\n'.repeat(100)}A: b`).split('\n')).toHaveLength(20);
+});

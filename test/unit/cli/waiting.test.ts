@@ -1,0 +1,60 @@
+import { expect, test } from 'vitest';
+import type { Client } from '#cli/client.ts';
+import { sayWhatItWaitsFor } from '#cli/commands/waiting.ts';
+
+const SOON = { afterMs: 1, everyMs: 1 };
+const starts = 'container c-1 of hello/v3 starts on machine m1';
+
+/** An installation with one deployment, as far as its explanations go. */
+function anInstallation(containers: readonly object[]) {
+  const asked: string[] = [];
+  const client = {
+    gateway: () =>
+      Promise.resolve({ deployments: [{ id: 'd-1', name: 'hello', stubType: 'endpoint/deployment', version: 3 }] }),
+    workspaceId: () => Promise.resolve('w'),
+    rest: (path: string) => {
+      asked.push(path);
+      return Promise.resolve(
+        path === '/explain/w/d-1'
+          ? { summary: 'hello v3 is busy', details: ['in its queue: 3 waiting'], scaling: { containers } }
+          : { summary: starts, details: ['pulling image x: 1 of 5 layers'] },
+      );
+    },
+  };
+  return { client: client as unknown as Client, asked };
+}
+
+async function said(containers: readonly object[], reference = 'endpoint/hello'): Promise<string[]> {
+  const { client, asked } = anInstallation(containers);
+  const lines: string[] = [];
+  const over = new AbortController();
+  const talking = sayWhatItWaitsFor(client, reference, (line) => lines.push(line), over.signal, SOON);
+  await expect.poll(() => asked.length, { timeout: 10_000 }).toBeGreaterThan(6);
+  over.abort();
+  await talking;
+  return lines;
+}
+
+test('a call that waits for a container says once how that starts', async () => {
+  const containers = [
+    { container_id: 'c-0', state: 'RUNNING' },
+    { container_id: 'c-1', state: 'STARTING' },
+  ];
+  expect(await said(containers)).toEqual([`waiting: ${starts}; pulling image x: 1 of 5 layers`]);
+});
+
+test('one that waits for its turn says how long the line is', async () => {
+  expect(await said([])).toEqual(['waiting: hello v3 is busy; in its queue: 3 waiting']);
+});
+
+test('one that is answered at once, or that nobody can explain, says nothing', async () => {
+  const over = new AbortController();
+  const lines: string[] = [];
+  const talking = sayWhatItWaitsFor(anInstallation([]).client, 'hello', (line) => lines.push(line), over.signal);
+  over.abort();
+  await talking;
+  const away = { gateway: () => (over2.abort(), Promise.reject(new Error('away'))) } as unknown as Client;
+  const over2 = new AbortController();
+  await sayWhatItWaitsFor(away, 'hello', (line) => lines.push(line), over2.signal, SOON);
+  expect(lines).toEqual([]);
+});
