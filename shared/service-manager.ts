@@ -2,7 +2,6 @@
  * What systemd is told of a daemon: ready, a line of status, that it lives, that it stops. Node has no datagram sockets of the unix kind, so each message is a
  * short `systemd-notify`. Without systemd nothing is said and nothing runs. Must stay true: a daemon that stands still says nothing, whatever its timers do.
  */
-import { execa } from 'execa';
 import type { Log } from './log.ts';
 import { messageOf } from './errors.ts';
 
@@ -105,6 +104,7 @@ class Systemd implements ServiceManager {
   /** One after another: what is said last holds. */
   #say(...states: readonly string[]): Promise<void> {
     this.#last = this.#last.then(async () => {
+      const { execa } = await import('execa');
       const said = await execa('systemd-notify', [...states], {
         env: { NOTIFY_SOCKET: this.#socket },
         reject: false,

@@ -6,7 +6,6 @@ import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
-import { execa } from 'execa';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { hasCode } from '../durable.ts';
@@ -84,6 +83,7 @@ function recordOf(line: string): KernelLine | undefined {
 }
 
 async function followJournal(onLine: (line: KernelLine) => void, signal: AbortSignal, log: Log): Promise<void> {
+  const { execa } = await import('execa');
   const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
   for (let tries = 0; !signal.aborted; tries += 1) {
     const from = performance.now();

@@ -2,7 +2,9 @@
  * The GPU tool as a child with a deadline: a driver that hangs takes the child with it, never the agent. Its process group is killed; a child that even that does not end (it sleeps in the kernel) is
  * left behind, and no second one is started before it has gone.
  */
-import { execa } from 'execa';
+import { constants } from 'node:fs';
+import { access } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
 import { withDeadline } from '#shared/backoff.ts';
 import { hasCode } from '../durable.ts';
 import type { ComputeProcess, GpuField, Listing, MigSlice, ToolOutput } from './parse.ts';
@@ -74,6 +76,13 @@ export class NvidiaSmi {
 
   async #run(args: readonly string[]): Promise<Run> {
     if (this.#undead > 0) return { kind: 'timeout' };
+    // Most machines have none: they need nothing that starts programs.
+    const late = (): Error => new Error('no answer where programs lie');
+    const found = await withDeadline(isThere(this.#path), this.#deadlineMs, late).catch(() => true);
+    if (!found) return { kind: 'missing' };
+    const { execa } = await import('execa');
+    // Some were asked meanwhile.
+    if (this.#undead > 0) return { kind: 'timeout' };
     // The watchdog of systemd is the agent's to feed.
     const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
     const child = execa(this.#path, [...args], {
@@ -104,6 +113,15 @@ export class NvidiaSmi {
       return { kind: 'timeout' };
     }
   }
+}
+
+/** Whether some program of that name would be found. */
+async function isThere(name: string): Promise<boolean> {
+  const folders = name.includes('/') ? [''] : (process.env['PATH'] ?? '').split(delimiter);
+  const found = await Promise.allSettled(
+    folders.map((folder) => access(folder === '' ? name : join(folder, name), constants.X_OK)),
+  );
+  return found.some(({ status }) => status === 'fulfilled');
 }
 
 function killGroup(pid: number | undefined): void {

@@ -1,6 +1,5 @@
 // The one word that ends an agent for good: that its machine was deleted, signed by the installation it joined.
 import { createPublicKey } from 'node:crypto';
-import { jwtVerify } from 'jose';
 
 /**
  * @param statement - as the scheduler sent it
@@ -14,6 +13,7 @@ export async function isRevocation(
 ): Promise<boolean> {
   if (installationKey === undefined || installationKey === '') return false;
   try {
+    const { jwtVerify } = await import('jose');
     const key = createPublicKey({ key: Buffer.from(installationKey, 'base64'), format: 'der', type: 'spki' });
     // A deletion is for ever: when it was signed does not matter, nor what this machine's clock says.
     const { payload } = await jwtVerify(statement, key, {
