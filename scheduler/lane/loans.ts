@@ -73,6 +73,10 @@ export class Loans {
     parts.bus.on(parts.channelOf(parts.instance), (message) => this.#heard(message as Word));
   }
 
+  get #silentMs(): number {
+    return this.#parts.silentMs ?? SILENT_MS;
+  }
+
   // ---- lending --------------------------------------------------------------------------------------------------------------------
 
   /** Who may be lent that task; undefined: nobody. */
@@ -86,11 +90,11 @@ export class Loans {
 
   /** It is about to be let in, and its borrower told. */
   lend(task: LaneTask, to: InstanceId): void {
-    const dueMs = performance.now() + (this.#parts.silentMs ?? SILENT_MS);
+    const dueMs = performance.now() + this.#silentMs;
     this.#loans.set(task.job.taskId, { task, to, dueMs, returning: undefined });
     const key = keyOf(task.queue, to);
     this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
-    this.#timer ??= setInterval(() => this.#lookAtSilent(), LOOK_MS).unref();
+    this.#timer ??= setInterval(() => this.#lookAtSilent(), Math.min(LOOK_MS, this.#silentMs)).unref();
   }
 
   has(taskId: TaskId): boolean {
@@ -172,7 +176,7 @@ export class Loans {
     const { taskId } = loan.task.job;
     if (this.#loans.get(taskId) !== loan) return;
     loan.returning = undefined;
-    loan.dueMs = performance.now() + (this.#parts.silentMs ?? SILENT_MS);
+    loan.dueMs = performance.now() + this.#silentMs;
     this.#loans.delete(taskId);
     this.#loans.set(taskId, loan);
   }
