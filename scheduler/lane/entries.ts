@@ -3,8 +3,10 @@ import type { InstanceId } from '#shared/domain/ids.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import { checkTaskJob, encodeTaskJob, parseTaskJob } from '../queues/jobs.ts';
 
-/** How the entry of a task starts that is lent to that replica. */
-export const lentMark = (to: InstanceId): string => `{"lentTo":${JSON.stringify(to)},`;
+/** How the entry of a task starts that is lent to somebody. */
+export const LENT_MARK = '{"lentTo":';
+/** The same, to that replica. */
+export const lentMark = (to: InstanceId): string => `${LENT_MARK}${JSON.stringify(to)},`;
 
 export function encodeEntry(job: TaskJob, lentTo?: InstanceId): string {
   const text = encodeTaskJob(job);

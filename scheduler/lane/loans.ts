@@ -162,9 +162,9 @@ export class Loans {
     }
   }
 
-  async #isBack(task: LaneTask): Promise<boolean> {
+  async #isBack(task: LaneTask, mustBeLent = false): Promise<boolean> {
     const askedAtMs = performance.now();
-    if (!(await this.#parts.store.takeBack(task.queue, task.job))) return false;
+    if (!(await this.#parts.store.takeBack(task.queue, task.job, mustBeLent))) return false;
     task.knownAtMs = askedAtMs;
     // It was handed out, in a way: whoever takes it next looks whether it is over.
     task.starts += 1;
@@ -186,7 +186,8 @@ export class Loans {
     const job = this.#parts.jobOf(taskId);
     if (job === undefined || this.#loans.has(taskId) || this.#parts.isHere(taskId)) return false;
     const task = laneTask(queue, job);
-    if (!(await this.#isBack(task))) return false;
+    // One that is not lent is what was left behind on the way to the queue, and a job.
+    if (!(await this.#isBack(task, true))) return false;
     this.#parts.onBack(task);
     return true;
   }

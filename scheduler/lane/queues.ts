@@ -172,7 +172,14 @@ export class LaneQueues implements TaskQueues {
     }
     const fetched = await this.#inner.fetch(name, lock);
     if (fetched.job === undefined) this.#entrance.open(name);
+    else this.#dropOldLoan(fetched.job.taskId);
     return fetched;
+  }
+
+  /** It came as a job: what was borrowed of it was taken back long ago, and must not be taken for it. */
+  #dropOldLoan(taskId: TaskId): void {
+    const task = this.#lane.get(taskId);
+    if (task?.isBorrowed === true) this.#lane.drop(task);
   }
 
   /** Whoever ends a task takes its entry out: one that stands there was not ended. */
@@ -258,13 +265,15 @@ export class LaneQueues implements TaskQueues {
     this.#loans?.giveBack(task.queue, task.job);
   }
 
-  /** Whose lane it was in did not send it, or is gone: it goes on as a job. */
+  /**
+   * Whose lane it was in did not send it, or is gone: it goes on as a job. Taken out first, and only unsent: its lender may have taken it back meanwhile, and two would have it. One that is lost on this way
+   * is added again where its caller waits.
+   */
   async #giveBackOfAnother(name: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence> {
     const fence = await this.#inner.giveBack(name, taskId, lock, changed);
     const job = fence.kind === 'gone' ? await this.#store.read(name, taskId) : undefined;
-    if (job === undefined) return fence;
+    if (job === undefined || !(await this.#store.removeUnsent(name, taskId))) return fence;
     await this.addAgain(name, { ...(changed ?? job), attempts: job.attempts + 1 });
-    await this.#store.remove(name, taskId);
     return { kind: 'done' };
   }
 

@@ -9,7 +9,7 @@ import type { Keys } from '../queues/keys.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
 import { atTurnEnd } from '../queues/turns.ts';
-import { encodeEntry, parseEntry } from './entries.ts';
+import { encodeEntry, LENT_MARK, parseEntry } from './entries.ts';
 
 /** `in`: it may be sent. `jobs_wait`: jobs are in the queue, and older. `full`: above its bound. It stands in Redis only when it is in. */
 export interface Verdict {
@@ -122,11 +122,16 @@ export class LaneStore {
     return (await this.#asking(`take task ${taskId} out of its lane`, leaving)) === 1;
   }
 
-  /** A lent task is this lane's again. @returns false: an attempt of it was sent, or is about to be, or nobody has it any more */
-  async takeBack(queue: QueueName, job: TaskJob): Promise<boolean> {
+  /**
+   * A lent task is this lane's again.
+   * @param mustBeLent - only where its entry still says so: it was not taken back before, and did not go on as a job
+   * @returns false: an attempt of it was sent, or is about to be, or nobody has it any more
+   */
+  async takeBack(queue: QueueName, job: TaskJob, mustBeLent = false): Promise<boolean> {
     const { keys } = this.#parts;
     const { taskId } = job;
-    const returning = this.#return.run(keys.lane(queue), keys.lease(taskId), taskId, encodeEntry(job));
+    const mark = mustBeLent ? LENT_MARK : '';
+    const returning = this.#return.run(keys.lane(queue), keys.lease(taskId), taskId, encodeEntry(job), mark);
     return (await this.#asking(`take task ${taskId} back`, returning)) === 1;
   }
 

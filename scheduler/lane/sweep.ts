@@ -117,7 +117,8 @@ export class LaneSweep {
     // Lent, given back unsent, and nobody heard of it: its caller waits.
     const isOver = known !== undefined && (isTerminalTask(known.status) || known.status === 'RUNNING');
     if (verdict === 'drop' && !isOver && (await lanes.recover(queue, taskId))) return true;
-    if (!(await store.removeUnsent(queue, taskId))) return false;
+    // It may have come back while it was looked at.
+    if (lanes.seesTo(taskId) || !(await store.removeUnsent(queue, taskId))) return false;
     if (known !== undefined && isTerminalTask(known.status)) return true;
     // Nobody has a lease of it: what its record says runs was sent, and is lost.
     const wasSent = known?.status === 'RUNNING';

@@ -73,8 +73,9 @@ export class Rebuild {
   async #once(): Promise<void> {
     const { queues, tasks, presence, olderJobs, recentQueues, clock, isLeader, wakeAll, log } = this.#parts;
     await presence.redisLost();
-    await queues.reopenAll();
+    // What runs is said before what stands in a lane: whoever lent it takes back what stands there without a lease.
     await tasks.redisLost();
+    await queues.reopenAll();
     if (isLeader()) {
       for (const queue of await recentQueues(clock.nowMs() - RECENT_MS)) await olderJobs.sweep(queue);
     }

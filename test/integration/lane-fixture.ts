@@ -1,6 +1,7 @@
 // Scheduler processes with lanes on one real Redis, which can die, and the part that sees to what they leave.
 import { systemClock } from '#shared/clock.ts';
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { LaneSweepParts } from '#scheduler/lane/sweep.ts';
 import { LaneSweep } from '#scheduler/lane/sweep.ts';
 import type { Submission } from '#scheduler/tasks/task-service.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
@@ -42,7 +43,7 @@ export const reaches = (one: Process, taskId: TaskId, status: string) =>
   waitFor(async () => (await one.records.read(taskId))?.status === status, `the task is ${status}`);
 
 /** The part of every replica that sees to lanes. */
-export const sweepOf = (one: Process): LaneSweep =>
+export const sweepOf = (one: Process, parts: Partial<LaneSweepParts> = {}): LaneSweep =>
   new LaneSweep({
     lanes: one.queues,
     store: one.lanes,
@@ -54,6 +55,7 @@ export const sweepOf = (one: Process): LaneSweep =>
     mayJudge: () => true,
     clock: systemClock,
     log: quiet,
+    ...parts,
   });
 
 /** Two rounds: an entry is judged when it is still there at the second. @returns how many were seen to */

@@ -1,7 +1,9 @@
 -- A lent task is its lender's again, if nobody has a lease of it: it was not sent, and the replica it was lent to can send it no more. What a runner that is not ours left there is no lease; it cannot have the task.
 -- KEYS: 1 lane (hash)  2 lease (string, JSON when it is one of ours)
--- ARGV: 1 task  2 its entry from now on
--- Answer: 1 when it was taken back, 0 when it was sent or nobody has it any more
-if redis.call('GETRANGE', KEYS[2], 0, 0) == '{' or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+-- ARGV: 1 task  2 its entry from now on  3 how its entry must start, empty: any
+-- Answer: 1 when it was taken back, 0 when it was sent, is not as it must be, or nobody has it any more
+local entry = redis.call('HGET', KEYS[1], ARGV[1])
+if not entry or string.sub(entry, 1, #ARGV[3]) ~= ARGV[3] then return 0 end
+if redis.call('GETRANGE', KEYS[2], 0, 0) == '{' then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1
