@@ -1,7 +1,6 @@
 import type { Registry } from '#shared/metrics.ts';
 import { bounded, Counter, Gauge, LabelValues, Tally } from '#shared/metrics.ts';
 import type { ContainerBook } from '../containers/book.ts';
-import type { Autoscaler } from './loop.ts';
 
 const MOST_REASONS = 50;
 
@@ -38,7 +37,12 @@ export class AutoscalerMetrics {
 
 export interface ScaleGaugesParts {
   readonly registry: Registry;
-  readonly autoscaler: Pick<Autoscaler, 'wanted' | 'degraded'>;
+  readonly autoscaler: {
+    /** Containers that each queue asks for. */
+    wanted(): Iterable<{ readonly kind: string; readonly count: number }>;
+    /** Queues whose breaker is open. */
+    readonly degraded: number;
+  };
   readonly book: Pick<ContainerBook, 'all'>;
   readonly isLeader: () => boolean;
 }

@@ -1,6 +1,20 @@
-import type { Gpu__Output } from '#shared/protocol/generated/messages.ts';
+import type { Gpu__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { BookEntry } from '../containers/book.ts';
-import type { Machine } from './machine.ts';
+import type { MachineRow } from '../store/queries/machines.ts';
+
+/** A container that an agent has and the book does not know there: as far as it is in the way. */
+interface Holding {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly gpuUuids: readonly string[];
+}
+
+/** A machine as far as its capacity goes. */
+interface Counted {
+  readonly row: Pick<MachineRow, 'cpuOvercommit'>;
+  readonly inventory: Inventory__Output | null;
+  readonly strangers: ReadonlyMap<unknown, Holding>;
+}
 
 export interface Capacity {
   readonly totalCpuMillicores: number;
@@ -14,7 +28,7 @@ export interface Capacity {
 }
 
 /** What containers may use, less the host's reserve (5 % of memory, a tenth of the cores up to one), and what is left of it. Pure. */
-export function capacityOf(machine: Machine, placed: Iterable<BookEntry>): Capacity {
+export function capacityOf(machine: Counted, placed: Iterable<BookEntry>): Capacity {
   const cpu = machine.inventory?.cpuMillicores ?? 0;
   const totalCpuMillicores = Math.floor((cpu - Math.min(1000, cpu / 10)) * machine.row.cpuOvercommit);
   const totalMemoryBytes = Math.floor((machine.inventory?.memoryBytes ?? 0) * 0.95);
@@ -39,13 +53,13 @@ export function capacityOf(machine: Machine, placed: Iterable<BookEntry>): Capac
 }
 
 /** Its devices, in whatever state. */
-export const gpusOf = (machine: Machine): readonly Gpu__Output[] => machine.inventory?.gpus ?? [];
+export const gpusOf = (machine: Pick<Counted, 'inventory'>): readonly Gpu__Output[] => machine.inventory?.gpus ?? [];
 
 /** `2 H100, 1 T4` has the models H100 and T4. */
-export const gpuModelsOf = (machine: Machine): readonly string[] => [
+export const gpuModelsOf = (machine: Pick<Counted, 'inventory'>): readonly string[] => [
   ...new Set(gpusOf(machine).map((gpu) => gpu.model)),
 ];
 
 /** Devices that can be counted on: the healthy ones, and those that somebody has, which count when they are given back. */
-export const countedGpus = (machine: Machine, held: ReadonlySet<string>): number =>
+export const countedGpus = (machine: Pick<Counted, 'inventory'>, held: ReadonlySet<string>): number =>
   new Set([...held, ...gpusOf(machine).flatMap((gpu) => (gpu.unhealthy ? [] : [gpu.uuid]))]).size;

@@ -4,6 +4,18 @@ import type { TaskStatus } from '#shared/domain/status.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Lease } from '../dispatch/leases.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
+import type { AttemptOutcome } from './state.ts';
+
+/** What an agent says of an attempt's end. */
+export interface AttemptResult {
+  readonly taskId: TaskId;
+  readonly token: AttemptToken;
+  readonly containerId: ContainerId;
+  readonly outcome: AttemptOutcome;
+  readonly durationMs: number;
+  /** undefined: larger than a result may be. */
+  readonly body: Buffer | undefined;
+}
 
 export interface Attempt {
   readonly job: TaskJob;

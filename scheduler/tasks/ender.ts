@@ -4,21 +4,12 @@ import type { AttemptToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
-import type { Clock } from '#shared/clock.ts';
-import type { Log } from '#shared/log.ts';
-import type { Dispatcher } from '../dispatch/dispatcher.ts';
-import type { LastAttempts } from '../dispatch/last-attempts.ts';
-import type { Leases } from '../dispatch/leases.ts';
-import type { Replies } from '../dispatch/replies.ts';
-import type { DueTimes } from '../queues/due.ts';
 import type { TaskJob } from '../queues/jobs.ts';
-import type { Fence, TaskQueues } from '../queues/task-queues.ts';
-import type { Attempt, Attempts } from './attempts.ts';
-import type { Bodies } from './bodies.ts';
-import type { Changes } from './changes.ts';
-import type { TaskMetrics } from './metrics.ts';
+import type { Fence } from '../queues/task-queues.ts';
+import type { Attempt } from './attempts.ts';
+import type { EnderParts } from './ender-parts.ts';
 import { errorBody, finalOf } from './recording.ts';
-import type { TaskRecord, TaskRecords } from './records.ts';
+import type { TaskRecord } from './records.ts';
 import { Returning } from './returning.ts';
 import type { AttemptOutcome, Ending, FinalStatus } from './state.ts';
 import { ENDED_BY, verdictOf } from './state.ts';
@@ -29,26 +20,6 @@ export interface QueuedEnding {
   readonly httpStatus: number;
   readonly text: string;
   readonly failureReason: string;
-}
-
-export interface EnderParts {
-  readonly queues: TaskQueues;
-  readonly records: TaskRecords;
-  readonly leases: Leases;
-  readonly lastAttempts: LastAttempts;
-  readonly changes: Changes;
-  readonly bodies: Bodies;
-  readonly replies: Replies;
-  readonly attempts: Attempts;
-  readonly due: DueTimes;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: TaskMetrics;
-  readonly dispatcher: () => Dispatcher;
-  readonly signal: AbortSignal;
-  /** Keeps in its row what the queue entry of an asynchronous task has become. */
-  readonly keepJob: (job: TaskJob) => Promise<void>;
-  readonly onAttemptEnded: (attempt: Attempt) => void;
 }
 
 const RESULT_NOT_STORED: Ending = { status: 'ERROR', httpStatus: 500, failureReason: 'result_not_stored' };

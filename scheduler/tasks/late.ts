@@ -5,11 +5,11 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { LastAttempts } from '../dispatch/last-attempts.ts';
+import type { AttemptResult } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { TaskRecords } from './records.ts';
-import type { AttemptResult } from './reports.ts';
 import { RANK } from './state.ts';
 
 export interface LateParts {

@@ -8,26 +8,15 @@ import type { Log } from '#shared/log.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
-import type { Attempt, Attempts } from './attempts.ts';
+import type { Attempt, AttemptResult, Attempts } from './attempts.ts';
 import { attemptOf } from './attempts.ts';
 import type { Changes } from './changes.ts';
 import type { Ender } from './ender.ts';
+import type { TaskGraces } from './graces.ts';
 import type { LateResults } from './late.ts';
 import type { TaskMetrics } from './metrics.ts';
 import { recordOf } from './recording.ts';
-import type { AttemptOutcome } from './state.ts';
 import type { Unnamed } from './unnamed.ts';
-
-/** What an agent says of an attempt's end. */
-export interface AttemptResult {
-  readonly taskId: TaskId;
-  readonly token: AttemptToken;
-  readonly containerId: ContainerId;
-  readonly outcome: AttemptOutcome;
-  readonly durationMs: number;
-  /** undefined: larger than a result may be. */
-  readonly body: Buffer | undefined;
-}
 
 export interface LiveReport {
   readonly taskId: TaskId;
@@ -65,39 +54,6 @@ export interface ReportsParts {
   /** An adopted attempt's execution limit counts here too. */
   readonly armLimit: (attempt: Attempt) => void;
 }
-
-/** Times that tests shorten. */
-export interface TaskGraces {
-  /** Beyond the execution limit, before the scheduler ends the task by itself. */
-  readonly limitMs: number;
-  /** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
-  readonly reportMs: number;
-  readonly restartedAgentMs: number;
-  /** From the hand-over to the start; and how long an agent may take to say that a synchronous task never began. */
-  readonly claimMs: number;
-  readonly claimAnswerMs: number;
-  /** A machine that talks and does not name an attempt for so long has lost it: six heartbeats. */
-  readonly leaseMs: number;
-  /** After a start nothing is taken for lost: agents report first. */
-  readonly silentMs: number;
-  /**
-   * Whoever does not hear of this process for 10 s takes it for dead, and gives back what it has fetched and not sent: when a fetch lies this far back, the lock is looked at before the task is sent.
-   */
-  readonly freshMs: number;
-  /** A waiting caller's job that is not to be seen for so long is gone. */
-  readonly goneMs: number;
-}
-export const GRACES: TaskGraces = {
-  limitMs: 10_000,
-  reportMs: 2_000,
-  restartedAgentMs: 10_000,
-  claimMs: 15_000,
-  claimAnswerMs: 5_000,
-  leaseMs: 60_000,
-  silentMs: 120_000,
-  freshMs: 5_000,
-  goneMs: 60_000,
-};
 
 export class Reports {
   readonly #parts: ReportsParts;

@@ -3,7 +3,7 @@ import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Fence } from '../queues/task-queues.ts';
 import type { Attempt } from './attempts.ts';
-import type { EnderParts } from './ender.ts';
+import type { EnderParts } from './ender-parts.ts';
 import { untilGivenBack } from './give-back.ts';
 import { recordOf, withPast } from './recording.ts';
 import type { RecordRank } from './records.ts';

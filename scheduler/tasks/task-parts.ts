@@ -20,7 +20,7 @@ import type { Ender } from './ender.ts';
 import type { StubFacts } from './list-by-id.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { TaskRecord, TaskRecords } from './records.ts';
-import type { TaskGraces } from './reports.ts';
+import type { TaskGraces } from './graces.ts';
 import type { TaskFilter } from './task-service.ts';
 
 export interface TaskServiceParts {

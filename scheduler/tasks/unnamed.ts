@@ -12,7 +12,7 @@ import type { Attempts } from './attempts.ts';
 import { attemptOf } from './attempts.ts';
 import type { Ender } from './ender.ts';
 import type { TaskMetrics } from './metrics.ts';
-import type { TaskGraces } from './reports.ts';
+import type { TaskGraces } from './graces.ts';
 
 export interface UnnamedParts {
   /** Queues of which that machine has, or had, attempts. */

@@ -38,7 +38,7 @@ import type { ByteStore } from '#scheduler/tasks/bodies.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import type { TaskRecord } from '#scheduler/tasks/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records.ts';
-import type { TaskGraces } from '#scheduler/tasks/reports.ts';
+import type { TaskGraces } from '#scheduler/tasks/graces.ts';
 import { GroupCommit } from '#scheduler/tasks/accepting.ts';
 import { DueTimes } from '#scheduler/queues/due.ts';
 import { Tasks } from '#scheduler/tasks/service.ts';

@@ -1,0 +1,35 @@
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import type { LastAttempts } from '../dispatch/last-attempts.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Replies } from '../dispatch/replies.ts';
+import type { DueTimes } from '../queues/due.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Attempt, Attempts } from './attempts.ts';
+import type { Bodies } from './bodies.ts';
+import type { Changes } from './changes.ts';
+import type { TaskMetrics } from './metrics.ts';
+import type { TaskRecords } from './records.ts';
+
+/** What ends attempts is made of. */
+export interface EnderParts {
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly leases: Leases;
+  readonly lastAttempts: LastAttempts;
+  readonly changes: Changes;
+  readonly bodies: Bodies;
+  readonly replies: Replies;
+  readonly attempts: Attempts;
+  readonly due: DueTimes;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: TaskMetrics;
+  readonly dispatcher: () => Dispatcher;
+  readonly signal: AbortSignal;
+  /** Keeps in its row what the queue entry of an asynchronous task has become. */
+  readonly keepJob: (job: TaskJob) => Promise<void>;
+  readonly onAttemptEnded: (attempt: Attempt) => void;
+}
