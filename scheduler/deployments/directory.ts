@@ -1,14 +1,14 @@
 // What belongs to an id, for answers that show more than the record asked for: workspaces, stubs, deployments, objects. Reads only; callers have checked
 // that the id may be seen. A stub never changes, so stubs are kept, bounded.
 import { isUuid } from '#shared/domain/ids.ts';
-import type { StubId } from '#shared/domain/ids.ts';
+import type { AppId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../store/db.ts';
-import { pageOfApps } from '../store/queries/apps.ts';
+import { appById, pageOfApps } from '../store/queries/apps.ts';
 import type { AppRow } from '../store/queries/apps.ts';
-import { deploymentById } from '../store/queries/deployments.ts';
+import { deploymentById, latestDeploymentsOfApps } from '../store/queries/deployments.ts';
 import type { DeploymentRow } from '../store/queries/deployments.ts';
 import { objectById } from '../store/queries/objects.ts';
-import { stubById } from '../store/queries/stubs.ts';
+import { latestStubsOfApps, stubById } from '../store/queries/stubs.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
 import { workspaceById } from '../store/queries/workspaces.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
@@ -58,6 +58,25 @@ export class Directory {
 
   apps(filter: Parameters<typeof pageOfApps>[1]): Promise<readonly AppRow[]> {
     return pageOfApps(this.#db, filter);
+  }
+
+  app(workspaceId: WorkspaceId, id: string): Promise<AppRow | undefined> {
+    return appById(this.#db, workspaceId, id);
+  }
+
+  /** By app: the deployment that was made last and is not deleted. */
+  async latestDeployments(
+    workspaceId: WorkspaceId,
+    appIds: readonly AppId[],
+  ): Promise<ReadonlyMap<AppId, DeploymentRow>> {
+    const rows = await latestDeploymentsOfApps(this.#db, workspaceId, appIds);
+    return new Map(rows.map((row) => [row.appId, row]));
+  }
+
+  /** By app: the stub that was made last. */
+  async latestStubs(workspaceId: WorkspaceId, appIds: readonly AppId[]): Promise<ReadonlyMap<AppId, StubRow>> {
+    const rows = await latestStubsOfApps(this.#db, workspaceId, appIds);
+    return new Map(rows.map((row) => [row.appId, row]));
   }
 
   /** Those of the ids that are known and not deleted. */

@@ -46,7 +46,7 @@ import { registerInstall } from './ops/install.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
 import { registerUpload } from './ops/upload.ts';
 import { originReader } from './origin.ts';
-import { listApps } from './rest/apps.ts';
+import { appRoutes } from './rest/apps.ts';
 import { listContainers } from './rest/containers.ts';
 import { deploymentRoutes } from './rest/deployments.ts';
 import { explainRoute } from './rest/explain.ts';
@@ -208,7 +208,7 @@ function registerAll(
       listTasks(taskParts),
       cancelTasks(parts.taskActions),
       listContainers(parts.containers, directory),
-      listApps(directory),
+      ...appRoutes({ directory, containers, urls, originOf }),
       readLogs(parts.logs),
       explainRoute(parts.explains),
       ...secretRoutes(parts.secrets),

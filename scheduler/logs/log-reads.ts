@@ -20,6 +20,8 @@ export class LogReader implements LogReads {
       ...(filter.taskId === undefined ? {} : { taskId: filter.taskId }),
       ...(filter.stubId === undefined ? {} : { stubId: filter.stubId }),
       ...(filter.deploymentId === undefined ? {} : { deploymentId: filter.deploymentId }),
+      ...(filter.appId === undefined ? {} : { appId: filter.appId }),
+      ...(filter.machineId === undefined ? {} : { machineId: filter.machineId }),
       ...(filter.query === undefined ? {} : { contains: filter.query }),
       ...(filter.fromMs === undefined ? {} : { fromMs: filter.fromMs }),
       ...(filter.toMs === undefined ? {} : { toMs: filter.toMs }),

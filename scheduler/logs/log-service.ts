@@ -17,6 +17,8 @@ export interface LogFilter {
   readonly taskId?: string;
   readonly stubId?: string;
   readonly deploymentId?: string;
+  readonly appId?: string;
+  readonly machineId?: string;
   readonly query?: string;
   readonly fromMs?: number;
   /** Exclusive. */

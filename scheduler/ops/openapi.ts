@@ -35,6 +35,13 @@ const PLAIN_ROUTES: readonly PlainRoute[] = [
     query: ['name', 'limit', 'cursor'],
   },
   {
+    http: 'GET /api/v1/app/{ws}/latest',
+    tag: 'workspace',
+    summary: 'Apps with what was made last in each, latest activity first',
+    query: ['name', 'limit', 'cursor'],
+  },
+  { http: 'GET /api/v1/app/{ws}/{appId}', tag: 'workspace', summary: 'One app with what was made last in it' },
+  {
     http: 'GET /api/v1/container/{ws}',
     tag: 'workspace',
     summary: 'Live containers',
@@ -103,6 +110,8 @@ const PLAIN_ROUTES: readonly PlainRoute[] = [
       'task_id',
       'stub_id',
       'deployment_id',
+      'app_id',
+      'machine_id',
       'query',
       'limit',
       'page',

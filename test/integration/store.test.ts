@@ -611,7 +611,7 @@ describe.each(KINDS)('on %s', (kind) => {
     });
   });
 
-  test('log lines are read by container, task, stub or deployment, the last ones first cut, in order', async () => {
+  test('log lines are read by container, task, stub, deployment, app or machine, the last ones first cut, in order', async () => {
     const workspaceId = newId<WorkspaceId>();
     const containerId = aContainerId();
     const taskId = newId<TaskId>();
@@ -638,6 +638,24 @@ describe.each(KINDS)('on %s', (kind) => {
     const [first] = await readLogLines(db, { workspaceId, containerId, limit: 10 });
     expect(first).toMatchObject({ stream: 'stdout', atMs: 1_800_000_000_000, taskId });
     expect(await read({ containerId, afterId: first?.id ?? 0, limit: 2 })).toEqual(['Line 1', 'Line 2']);
+    // By what the stub and the container belong to.
+    expect([await read({ appId: newId<AppId>() }), await read({ machineId: 'm-1' })]).toEqual([[], []]);
+    const owner = await aWorkspace(db);
+    const stub = await aStub(db, owner.id);
+    const onMachine = aContainerId();
+    await db.query(
+      `insert into containers (id, workspace_id, stub_id, state, machine_id, spec, slots) values ($1, $2, $3, 'STOPPED', 'm-1', '{}', 1)`,
+      [onMachine, owner.id, stub.id],
+    );
+    const theirs = { ...lines[0], workspaceId: owner.id, stubId: stub.id, deploymentId: null, taskId: null };
+    await insertLogLines(db, [
+      { ...theirs, containerId: onMachine, stream: 'stdout', line: 'On it.', atMs: 1_900_000_000_000 },
+      { ...theirs, containerId: aContainerId(), stream: 'stdout', line: 'Other.', atMs: 1_900_000_000_001 },
+    ]);
+    const ofOwner = { workspaceId: owner.id };
+    expect(await read({ ...ofOwner, appId: stub.appId })).toEqual(['On it.', 'Other.']);
+    expect(await read({ ...ofOwner, machineId: 'm-1' })).toEqual(['On it.']);
+    expect(await read({ appId: stub.appId })).toEqual([]);
     expect(await deleteLogLinesBefore(db, 1_800_000_000_004, 100)).toBe(4);
     expect(await read({ containerId })).toHaveLength(6);
   });

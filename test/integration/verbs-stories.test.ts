@@ -420,6 +420,43 @@ describe('the lists of the REST API', () => {
     expect(paged.json['next']).not.toBe('');
   });
 
+  test('apps with what was made last in them', async () => {
+    const said = { stubType: 'taskqueue/deployment', appName: 'Latest App' };
+    const ws = platform.own.workspaceId;
+    const latest = async (): Promise<Json> => {
+      const { json } = await platform.call(`GET /api/v1/app/${ws}/latest?name=latest%20app`);
+      expect(json['data']).toHaveLength(1);
+      return (json['data'] as Json[])[0] ?? {};
+    };
+    const stubId = await platform.stub({ ...said, env: ['V=0'] });
+    expect(await latest()).toMatchObject({
+      deployment: null,
+      stub: { id: stubId },
+      invoke_url: expect.stringContaining(stubId),
+      pool_name: '',
+      running_containers: 0,
+      is_service: false,
+      serving: null,
+    });
+    await platform.deploy('latest-one', { ...said, env: ['V=1'] });
+    const second = await platform.deploy('latest-two', { ...said, env: ['V=2'], pool: { name: 'gpu' } });
+    const app = await latest();
+    expect(app).toMatchObject({
+      stub: null,
+      deployment: { id: second.id, stub_type: said.stubType },
+      pool_name: 'gpu',
+    });
+    const one = await platform.call(`GET /api/v1/app/${ws}/${String(app['id'])}`);
+    expect(one.json).toEqual(app);
+    expect((await platform.call(`GET /api/v1/app/${ws}/nothing`)).status).toBe(404);
+    await platform.gateway(`DELETE /deployments/${second.id}`);
+    expect((await latest())['deployment']).toMatchObject({ name: 'latest-one' });
+    const other = await platform.call(`GET /api/v1/app/${platform.other.workspaceId}/${String(app['id'])}`, undefined, {
+      token: platform.other.token,
+    });
+    expect(other.status).toBe(404);
+  });
+
   test('log lines between two times', async () => {
     const logs = `GET /api/v1/logs/${platform.own.workspaceId}`;
     const between = '?start_time=2030-01-01T00:00:00Z&end_time=2030-01-01T00:00:01.5Z';

@@ -52,6 +52,26 @@ const REST: readonly Verb[] = [
     malformed: thing === 'container' ? null : { line: `GET /${thing}/{ws}?limit=x` },
   })),
   {
+    name: 'GET /app/{ws}/latest',
+    line: (id) => `GET /app/${id}/latest`,
+    make: async () => platform.own.workspaceId,
+    ok: { status: 200 },
+    unknown: { status: 401 },
+    malformed: { line: 'GET /app/{ws}/latest?cursor=x' },
+  },
+  {
+    name: 'GET /app/{ws}/{id}',
+    line: (id) => `GET /app/{ws}/${id}`,
+    make: async () => {
+      const deployment = await platform.call(rest(`GET /api/v1/deployment/{ws}/${await aDeployment()}`));
+      return String(deployment.json['app_id']);
+    },
+    ok: { running_containers: 0, stub: null, deployment: expect.objectContaining({ version: 1 }) },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    ...READS_NOTHING,
+  },
+  {
     name: 'GET /deployment/{ws}/{id}',
     line: (id) => `GET /deployment/{ws}/${id}`,
     make: aDeployment,

@@ -1,25 +1,108 @@
+import { AppError } from '#shared/errors.ts';
+import { isUuid } from '#shared/domain/ids.ts';
+import type { ContainerReads } from '../../containers/container-view.ts';
+import { urlTargetOf } from '../../deployments/deployments.ts';
 import type { Directory } from '../../deployments/directory.ts';
+import { poolNameOf } from '../../containers/spec.ts';
+import { storedConfig } from '../../deployments/stub-config.ts';
+import type { UrlSettings } from '../../deployments/urls.ts';
+import { invokeUrl } from '../../deployments/urls.ts';
+import type { Origin } from '../../operations/operation.ts';
+import type { AppRow } from '../../store/queries/apps.ts';
+import type { DeploymentRow } from '../../store/queries/deployments.ts';
+import type { StubRow } from '../../store/queries/stubs.ts';
 import { cursorOf, pageLimit, pageOf } from './paging.ts';
-import { appRecord } from './records.ts';
+import { appRecord, deploymentRecord, stubRecord } from './records.ts';
 import { textQuery } from './rest.ts';
-import type { RestRoute } from './rest.ts';
+import type { RestRequest, RestRoute } from './rest.ts';
 
-/** Apps, latest activity first. */
-export function listApps(directory: Pick<Directory, 'apps'>): RestRoute {
-  return {
-    http: 'GET /app/{ws}',
-    handle: async ({ query, workspaceId }) => {
-      const limit = pageLimit(query);
-      const before = cursorOf(query);
-      const name = textQuery(query, 'name');
-      const rows = await directory.apps({
-        workspaceId,
-        limit: limit + 1,
-        ...(name === undefined ? {} : { nameContains: name }),
-        ...(before === undefined ? {} : { before: { updatedAtMs: before.atMs, id: before.id } }),
-      });
-      const { page, next } = pageOf(rows, limit, (row) => ({ atMs: row.updatedAtMs, id: row.id }));
-      return { data: page.map(appRecord), next };
-    },
+export interface AppRouteParts {
+  readonly directory: Pick<Directory, 'app' | 'apps' | 'latestDeployments' | 'latestStubs' | 'stubs' | 'workspace'>;
+  readonly containers: Pick<ContainerReads, 'list'>;
+  readonly urls: UrlSettings;
+  readonly originOf: (request: RestRequest['http']) => Origin;
+}
+
+/** Apps, latest activity first: bare, with what was made last in them, and one of them. */
+export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
+  const page = async ({ query, workspaceId }: RestRequest) => {
+    const limit = pageLimit(query);
+    const before = cursorOf(query);
+    const name = textQuery(query, 'name');
+    const rows = await parts.directory.apps({
+      workspaceId,
+      limit: limit + 1,
+      ...(name === undefined ? {} : { nameContains: name }),
+      ...(before === undefined ? {} : { before: { updatedAtMs: before.atMs, id: before.id } }),
+    });
+    return pageOf(rows, limit, (row) => ({ atMs: row.updatedAtMs, id: row.id }));
   };
+  return [
+    {
+      http: 'GET /app/{ws}',
+      handle: async (request) => {
+        const { page: rows, next } = await page(request);
+        return { data: rows.map(appRecord), next };
+      },
+    },
+    {
+      http: 'GET /app/{ws}/latest',
+      handle: async (request) => {
+        const { page: rows, next } = await page(request);
+        return { data: await withLatest(parts, request, rows, true), next };
+      },
+    },
+    {
+      http: 'GET /app/{ws}/{appId}',
+      handle: async (request) => {
+        const { params, workspaceId } = request;
+        const appId = params['appId']?.toLowerCase() ?? '';
+        const row = isUuid(appId) ? await parts.directory.app(workspaceId, appId) : undefined;
+        if (row === undefined) throw new AppError('not_found', 'app not found');
+        return (await withLatest(parts, request, [row], false))[0];
+      },
+    },
+  ];
+}
+
+/** @param counted - with the containers that run; else 0 */
+async function withLatest(parts: AppRouteParts, request: RestRequest, apps: readonly AppRow[], counted: boolean) {
+  const { workspaceId } = request;
+  const { directory, urls } = parts;
+  const ids = apps.map((app) => app.id);
+  const [deployments, stubs, workspace] = await Promise.all([
+    directory.latestDeployments(workspaceId, ids),
+    directory.latestStubs(workspaceId, ids),
+    directory.workspace(workspaceId),
+  ]);
+  const deployed = await directory.stubs([...deployments.values()].map((row) => row.stubId));
+  const running = counted ? runningOf(parts.containers.list(workspaceId)) : new Map<string, number>();
+  const { baseUrl } = parts.originOf(request.http);
+  return apps.map((app) => {
+    const deployment = deployments.get(app.id);
+    const stub = deployment === undefined ? stubs.get(app.id) : deployed.get(deployment.stubId);
+    const url = stub === undefined ? undefined : invokeUrl(baseUrl, urlTargetOf(stub, deployment ?? null), urls);
+    return {
+      ...appRecord(app),
+      deployment: shown(deployment, (row) => deploymentRecord(row, { stub, workspace, invokeUrl: url ?? '' })),
+      stub: deployment === undefined ? shown(stub, stubRecord) : null,
+      ...(url === undefined ? {} : { url, invoke_url: url }),
+      pool_name: stub === undefined ? '' : poolNameOf(storedConfig(stub.config).extra),
+      running_containers: stub === undefined ? 0 : (running.get(stub.id) ?? 0),
+      is_service: stub !== undefined && storedConfig(stub.config).extra['isService'] === true,
+      serving: null,
+    };
+  });
+}
+
+const shown = <Row extends DeploymentRow | StubRow, Record>(row: Row | undefined, show: (row: Row) => Record) =>
+  row === undefined ? null : show(row);
+
+/** Containers that run, by stub. */
+function runningOf(containers: ReturnType<ContainerReads['list']>): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const { stubId, status } of containers) {
+    if (status === 'RUNNING') counts.set(stubId, (counts.get(stubId) ?? 0) + 1);
+  }
+  return counts;
 }

@@ -41,23 +41,28 @@ export function readLogs(logs: LogReads): RestRoute {
   };
 }
 
-type Named = Pick<LogFilter, 'containerId' | 'taskId' | 'stubId' | 'deploymentId'>;
+type Named = Pick<LogFilter, 'containerId' | 'taskId' | 'stubId' | 'deploymentId' | 'appId' | 'machineId'>;
 
 function namedIds(query: Query): Named {
   const containerId = textQuery(query, 'container_id');
   const taskId = textQuery(query, 'task_id');
   const stubId = textQuery(query, 'stub_id');
   const deploymentId = textQuery(query, 'deployment_id');
+  const appId = textQuery(query, 'app_id');
+  // A machine offers one worker, by its own id.
+  const machineId = textQuery(query, 'machine_id') ?? textQuery(query, 'worker_id');
   return {
     ...(containerId === undefined ? {} : { containerId }),
     ...(taskId === undefined ? {} : { taskId }),
     ...(stubId === undefined ? {} : { stubId }),
     ...(deploymentId === undefined ? {} : { deploymentId }),
+    ...(appId === undefined ? {} : { appId }),
+    ...(machineId === undefined ? {} : { machineId }),
   };
 }
 
 const firstNamed = (named: Named): string | undefined =>
-  named.containerId ?? named.taskId ?? named.stubId ?? named.deploymentId;
+  named.containerId ?? named.taskId ?? named.stubId ?? named.deploymentId ?? named.appId ?? named.machineId;
 
 function textFilter(query: Query): Pick<LogFilter, 'query' | 'afterSeq'> {
   const text = textQuery(query, 'query');
@@ -99,8 +104,9 @@ function byObject(type: ObjectType, id: string): Named {
     case 'workspace':
       return {};
     case 'app':
+      return { appId: id };
     case 'machine':
-      throw new AppError('not_implemented', `logs by ${type} are not available in this version`);
+      return { machineId: id };
   }
 }
 

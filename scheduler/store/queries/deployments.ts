@@ -96,6 +96,22 @@ export function deploymentById(db: Queryable, id: string): Promise<DeploymentRow
   return maybeOne(db, `select ${COLUMNS} from deployments where id = $1 and deleted_at is null`, [id], map);
 }
 
+/** Of each of the apps the one that was made last, not deleted. */
+export function latestDeploymentsOfApps(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  appIds: readonly AppId[],
+): Promise<DeploymentRow[]> {
+  return many(
+    db,
+    `select distinct on (app_id) ${COLUMNS} from deployments
+     where workspace_id = $1 and app_id = any ($2::text[]) and deleted_at is null
+     order by app_id, created_at desc, id desc`,
+    [workspaceId, appIds],
+    map,
+  );
+}
+
 /**
  * The deployment that `/{kind}/{name}/v{n}` or `/{kind}/{name}` means, active or not.
  * @param stubKind - the part of the stub type before `/`; null: any

@@ -70,7 +70,7 @@ export async function insertLogLines(db: Queryable, lines: readonly NewLogLine[]
 }
 
 /**
- * Lines of a container, task, deployment or stub, oldest first: the last `limit` ones, or with `afterId` the first `limit` that came after it.
+ * Lines of a container, task, deployment, stub, app or machine, oldest first: the last `limit` ones, or with `afterId` the first `limit` that came after it.
  */
 export async function readLogLines(
   db: Queryable,
@@ -80,6 +80,9 @@ export async function readLogLines(
     readonly taskId?: string;
     readonly deploymentId?: string;
     readonly stubId?: string;
+    readonly appId?: string;
+    /** Where its container was last. */
+    readonly machineId?: string;
     /** Case-insensitive part of the line. */
     readonly contains?: string;
     readonly afterId?: number;
@@ -94,15 +97,18 @@ export async function readLogLines(
   // Only the conditions that are given: the planner then picks the one index that serves them.
   const params: unknown[] = [filter.workspaceId];
   const where = ['workspace_id = $1'];
-  const add = (condition: string, value: unknown): void => {
+  const add = (condition: string, value: unknown, end = ''): void => {
     if (value === undefined) return;
     params.push(value);
-    where.push(`${condition} $${params.length}`);
+    where.push(`${condition} $${params.length}${end}`);
   };
   add('container_id =', filter.containerId);
   add('task_id =', filter.taskId);
   add('deployment_id =', filter.deploymentId);
   add('stub_id =', filter.stubId);
+  add('stub_id in (select s.id from stubs s where s.workspace_id = $1 and s.app_id =', filter.appId, ')');
+  const onMachine = 'container_id in (select c.id from containers c where c.workspace_id = $1 and c.machine_id =';
+  add(onMachine, filter.machineId, ')');
   add('id >', filter.afterId);
   add('at >=', filter.fromMs === undefined ? undefined : new Date(filter.fromMs));
   add('at <', filter.toMs === undefined ? undefined : new Date(filter.toMs));

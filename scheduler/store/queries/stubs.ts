@@ -96,6 +96,21 @@ export function stubById(db: Queryable, id: string): Promise<StubRow | undefined
   return maybeOne(db, `select ${COLUMNS} from stubs where id = $1`, [id], map);
 }
 
+/** Of each of the apps the one that was made last. */
+export function latestStubsOfApps(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  appIds: readonly AppId[],
+): Promise<StubRow[]> {
+  return many(
+    db,
+    `select distinct on (app_id) ${COLUMNS} from stubs where workspace_id = $1 and app_id = any ($2::text[])
+     order by app_id, created_at desc, id desc`,
+    [workspaceId, appIds],
+    map,
+  );
+}
+
 export function listStubs(
   db: Queryable,
   workspaceId: WorkspaceId,
