@@ -11,7 +11,11 @@ const INSTALL_TIMEOUT_MS = 600_000;
 export function staleModules(root = repositoryRoot) {
   const locked = packagesOf(join(root, 'package-lock.json'));
   if (locked === undefined) throw new SetupError(`package-lock.json is missing or unreadable in ${root}.`);
-  const why = whyStale(locked, packagesOf(join(root, 'node_modules', '.package-lock.json')));
+  // Through a link, what is there counts: the record beside it follows another checkout's lock file.
+  const installed = isLink(root)
+    ? presentOf(locked, root)
+    : packagesOf(join(root, 'node_modules', '.package-lock.json'));
+  const why = whyStale(locked, installed);
   if (why !== undefined) return why;
   return nodeBinary() === undefined ? 'the pinned Node is missing' : undefined;
 }
@@ -38,9 +42,22 @@ export function whyStale(locked, installed) {
 /** npm empties what `node_modules` leads to before it installs: where that is a link, the packages of somebody else. */
 export function whyNotToInstall(root = repositoryRoot) {
   const path = join(root, 'node_modules');
-  if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() !== true) return undefined;
+  if (!isLink(root)) return undefined;
   const target = existsSync(path) ? realpathSync(path) : 'nowhere';
   return `${path} is a link to ${target}, where npm ci would take everybody's packages away: install there what package-lock.json says, or remove the link`;
+}
+
+const isLink = (root) => lstatSync(join(root, 'node_modules'), { throwIfNoEntry: false })?.isSymbolicLink() === true;
+
+/** Those of the locked packages that lie there, as their own manifests have them. */
+function presentOf(locked, root) {
+  const there = Object.entries(locked).filter(([path]) => path !== '' && existsSync(join(root, path, 'package.json')));
+  return Object.fromEntries(
+    there.map(([path, { integrity }]) => {
+      const { version } = JSON.parse(readFileSync(join(root, path, 'package.json'), 'utf8'));
+      return [path, integrity === undefined ? { version } : { version, integrity }];
+    }),
+  );
 }
 
 function packagesOf(file) {
