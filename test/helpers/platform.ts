@@ -25,7 +25,7 @@ import type { TestDocker } from './services.ts';
 export const ROOT = resolve(import.meta.dirname, '..', '..');
 export const MAIN = join(ROOT, 'cli', 'main.ts');
 const APPS = join(ROOT, 'test', 'fixtures', 'apps');
-const READY_MS = 60_000;
+const READY_MS = 120_000;
 const STOP_MS = 25_000;
 /** No call of a story takes longer; one that does names itself instead of its test's time limit. */
 const CALL_MS = 60_000;

@@ -63,6 +63,18 @@ function filesBelow(path: string): readonly string[] {
   });
 }
 
+/** What small files below it say; read anew when one was renamed meanwhile, as an agent's journal is. */
+const textsBelow = (path: string): Promise<readonly string[]> =>
+  waitFor(() => {
+    try {
+      const small = filesBelow(path).filter((one) => statSync(one).size < 1_000_000);
+      return small.map((one) => readFileSync(one, 'latin1'));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+      throw error;
+    }
+  }, `the files below ${path} are read`);
+
 describe('an image in a registry', () => {
   test('is pinned when it is deployed, pulled ahead with the credentials of the scheduler, and served from', async () => {
     await push('app:1', 'first');
@@ -94,9 +106,7 @@ describe('an image in a registry', () => {
       JSON.stringify(facts),
       platform.scheduler.log(),
       platform.agent.log(),
-      ...filesBelow(join(platform.dataDir, 'agent'))
-        .filter((path) => statSync(path).size < 1_000_000)
-        .map((path) => readFileSync(path, 'latin1')),
+      ...(await textsBelow(join(platform.dataDir, 'agent'))),
     ];
     for (const text of texts) for (const one of secret) expect(text).not.toContain(one);
     const explained = await platform.call(

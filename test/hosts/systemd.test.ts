@@ -2,6 +2,7 @@
 import { cpSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
+import { seedDatabase } from '../helpers/empty-database.ts';
 import { MAIN, Platform, ROOT, baseImageOf, jsonOf, plainEnv, test } from '../helpers/platform.ts';
 import type { Deployment } from '../helpers/platform.ts';
 import { docker, runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
@@ -65,7 +66,8 @@ beforeAll(async () => {
   built = join(work.path, 'built');
   mkdirSync(releases);
   platform = new Platform(engine, { LONGSHORE_RELEASES_DIR: releases });
-  await Promise.all([writeRelease(built).then(() => giveOut('9.0.1')), host.start(), platform.startScheduler()]);
+  const starting = seedDatabase(platform.dataDir).then(() => platform.startScheduler());
+  await Promise.all([writeRelease(built).then(() => giveOut('9.0.1')), host.start(), starting]);
   // One whole release was packed; of the others the Node, most of their bytes, stays where it is.
   writeFileSync(join(built, 'bin', 'node.new'), `#!/bin/sh\nexec '${NODE}' "$@"\n`, { mode: 0o755 });
   renameSync(join(built, 'bin', 'node.new'), join(built, 'bin', 'node'));
