@@ -243,6 +243,7 @@ describe('deployments', () => {
     expect(json).toEqual({
       ok: true,
       errMsg: '',
+      warnMsg: expect.any(String) as string,
       deploymentId,
       version: 1,
       invokeUrl: `http://${first.httpAddress}/endpoint/hello/v1`,
