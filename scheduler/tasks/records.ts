@@ -23,6 +23,7 @@ import { unavailable } from '../queues/answers.ts';
 import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
 import { atTurnEnd } from '../queues/turns.ts';
+import { RecentRecords } from './recent-records.ts';
 import { mayReplace } from './state.ts';
 
 /**
@@ -125,6 +126,9 @@ export class TaskRecords {
   /** Newest record of each task that is on its way to Redis: nobody knows yet whether it arrives. */
   readonly #sending = new Map<TaskId, TaskRecord>();
   readonly #underWay = new Set<Promise<void>>();
+  readonly #recent = new RecentRecords();
+  /** A process that starts does not know what Redis lost before. */
+  #lostAtMs = performance.now();
   #batch: Batch | undefined;
   #soon = new Map<TaskId, TaskRecord>();
   #older = new Map<TaskId, TaskRecord>();
@@ -213,11 +217,24 @@ export class TaskRecords {
       this.#log.debug({ err: error, taskId }, 'record not readable in Redis, asking the database');
     }
     const held = text === null ? undefined : parseTaskRecord(text);
-    const newest = held ?? (await this.#loadFromDb(taskId));
+    const newest = held === undefined ? await this.#loadFromDb(taskId) : await this.#orItsRow(held);
     if (here !== undefined && (newest === undefined || isNewer(here, newest))) return here;
     // It may be in Redis alone, on its way to the database: that nobody knows it cannot be said.
     if (newest === undefined && unread !== undefined) throw unavailable(`read the record of task ${taskId}`, unread);
     return newest;
+  }
+
+  /** A Redis that came back older has an older record, too, for as long as records live there. */
+  async #orItsRow(held: TaskRecord): Promise<TaskRecord> {
+    if (held.rank >= 3 || performance.now() - this.#lostAtMs > RECORD_TTL_S * 1000) return held;
+    const row = await this.#loadFromDb(held.taskId).catch(() => undefined);
+    return row !== undefined && isNewer(row, held) ? row : held;
+  }
+
+  /** Redis may have lost what it was told last: it is told again, and refuses what it has newer. Resolves when it was sent. */
+  async redisLost(): Promise<void> {
+    this.#lostAtMs = performance.now();
+    await Promise.all(this.#recent.all().map((text) => this.#send(parseTaskRecord(text))));
   }
 
   /** Of those that Redis does not have, as far as is known here. */
@@ -331,6 +348,7 @@ export class TaskRecords {
         characters = 0;
       }
       some.push(record);
+      this.#recent.note(record.taskId, text);
       characters += text.length;
       keys.push(this.#keys.task(record.taskId), this.#keys.lease(record.taskId), this.#keys.lane(record.queue));
       const isSmallEnd = record.rank >= 3 && text.length <= SMALL_RECORD;

@@ -107,9 +107,10 @@ export class Tasks implements TaskService {
     this.#parts.replies.settleAll({ status: 'CANCELLED', httpStatus: 503, body: errorBody('scheduler is stopping') });
   }
 
-  /** Redis lost its data: leases and records of what runs here are written again. */
-  redisLost(): Promise<void> {
-    return this.#renewal.restoreAll();
+  /** Redis lost its data: what ended a moment ago, and leases and records of what runs here, are written again. */
+  async redisLost(): Promise<void> {
+    await this.#parts.records.redisLost();
+    await this.#renewal.restoreAll();
   }
 
   submit(target: Target, call: Call): Promise<Submission> {

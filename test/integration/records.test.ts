@@ -403,3 +403,29 @@ describe('draining', () => {
     expect(table.rows.size).toBe(300);
   });
 });
+
+describe('a Redis that came back older', () => {
+  test('is told again what it was told last: the end of a task, on its way to the database, too', async ({ world }) => {
+    const { records, client, eye, keys, table, drainer } = world;
+    const waiting = aRecord();
+    await records.append(waiting);
+    const older = await eye.get(keys.task(waiting.taskId));
+    await records.append(complete(waiting));
+    await eye.set(keys.task(waiting.taskId), String(older));
+    await eye.del(keys.records);
+    await records.redisLost();
+    expect(await records.read(waiting.taskId)).toMatchObject({ status: 'COMPLETE' });
+    expect(await client.xlen(keys.records)).toBeGreaterThan(0);
+    await drainer.flush();
+    expect(table.rows.get(waiting.taskId)).toMatchObject({ status: 'COMPLETE' });
+  });
+
+  test('does not hide the end that the database has', async ({ world }) => {
+    const { records, eye, keys, table, make } = world;
+    const waiting = aRecord({ sync: false, status: 'RETRY', attempt: 1, rank: 0 });
+    await records.append(waiting);
+    table.rows.set(waiting.taskId, complete(waiting, 2));
+    expect(await make().read(waiting.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 2 });
+    expect(await eye.exists(keys.task(waiting.taskId))).toBe(1);
+  });
+});
