@@ -90,7 +90,21 @@ export class BenchEngine {
       const { Volumes: volumes } = await this.client.listVolumes({ filters: { label: [label] } });
       for (const volume of volumes ?? []) await this.client.getVolume(volume.Name).remove().catch(ifGone);
     }
-    if (this.#network !== undefined) await this.client.getNetwork(this.#network).remove().catch(ifGone);
+    for (let network = this.#network; network !== undefined; await sleep(POLL_MS)) {
+      const isGone = await this.#removeNetwork(network, performance.now() < deadlineMs);
+      if (isGone) network = undefined;
+    }
+  }
+
+  /** The engine counts the place of a container for a moment after it is gone. */
+  async #removeNetwork(name: string, mayBeInUse: boolean): Promise<boolean> {
+    try {
+      await this.client.getNetwork(name).remove();
+    } catch (error) {
+      if (mayBeInUse && statusOf(error) === 403) return false;
+      ifGone(error);
+    }
+    return true;
   }
 
   async remove(id: string): Promise<void> {
@@ -119,6 +133,9 @@ export class BenchEngine {
 
 /** 404: gone already; 409: somebody removes it at this moment. */
 function ifGone(error: unknown): void {
-  const status = error instanceof Error && 'statusCode' in error ? error.statusCode : undefined;
+  const status = statusOf(error);
   if (status !== 404 && status !== 409) throw error;
 }
+
+const statusOf = (error: unknown): unknown =>
+  error instanceof Error && 'statusCode' in error ? error.statusCode : undefined;

@@ -48,6 +48,8 @@ export function runVisibly(command, args, { env, cwd = repositoryRoot, timeoutMs
 
 /** More files than these fail for a reason of their own: they are not run again. */
 const REPEATED_FILES = 3;
+/** Nor is anything for which there is less time than it took, and this much: cut off in the middle it would leave things behind. */
+const REPEAT_SPARE_MS = 30_000;
 
 /**
  * Runs a project. A file with a failed test is run a second time, alone: what fails again is a failure; what passes then is
@@ -61,7 +63,12 @@ export async function runProject(project, options) {
   const first = await runOnce(project, project, options);
   const { failures, ...outcome } = first;
   const files = [...new Set(failures.map(({ file }) => file))];
-  const again = files.length > 0 && files.length <= REPEATED_FILES && outcome.problems.length === 0;
+  const tookMs = failures.reduce((most, failure) => Math.max(most, failure.fileMs), 0) * files.length;
+  const again =
+    files.length > 0 &&
+    files.length <= REPEATED_FILES &&
+    outcome.problems.length === 0 &&
+    Date.now() + tookMs + REPEAT_SPARE_MS < untilMs;
   const second = again
     ? await runOnce(project, `${project}-again`, {
         ...options,
@@ -104,7 +111,8 @@ async function runOnce(project, name, { node, env, filters, directory, timeoutMs
 /** Tests by outcome; a file that could not even be loaded is one failure. */
 function outcomeOf(report) {
   const outcome = { passed: 0, skipped: [], problems: [], failures: [] };
-  for (const { name: path, status, message, assertionResults = [] } of report.testResults ?? []) {
+  for (const { name: path, status, message, startTime, endTime, assertionResults = [] } of report.testResults ?? []) {
+    const fileMs = endTime - startTime;
     const file = path.replace(`${repositoryRoot}/`, '');
     const failed = assertionResults.filter((test) => test.status === 'failed');
     for (const test of assertionResults) {
@@ -112,9 +120,9 @@ function outcomeOf(report) {
       else if (test.status !== 'failed') outcome.skipped.push(`${file}: ${test.fullName}`);
     }
     for (const test of failed)
-      outcome.failures.push({ file, name: test.fullName, message: firstLine(test.failureMessages?.[0]) });
+      outcome.failures.push({ file, fileMs, name: test.fullName, message: firstLine(test.failureMessages?.[0]) });
     if (status === 'failed' && failed.length === 0)
-      outcome.failures.push({ file, name: 'the whole file', message: firstLine(message) });
+      outcome.failures.push({ file, fileMs, name: 'the whole file', message: firstLine(message) });
   }
   return outcome;
 }
