@@ -9,6 +9,7 @@ export const BENCH_LABEL = 'io.longshore.bench';
 
 const CALL_MS = 30_000;
 const GONE_MS = 15_000;
+const START_MS = 3_000;
 const POLL_MS = 100;
 /** An official image where there was a registry, else the one that set-up built. */
 const BASE_IMAGES = [
@@ -79,6 +80,9 @@ export class BenchEngine {
       // No engine: nothing was made.
       return;
     }
+    // An engine that removes what it is just starting keeps its place in the network for ever, so that starts are waited for.
+    const startedMs = performance.now() + START_MS;
+    while (performance.now() < startedMs && (await this.#list('created')).length > 0) await sleep(POLL_MS);
     // What a killed agent had asked for may still be made, and what is being removed still has its place in the network.
     const deadlineMs = performance.now() + GONE_MS;
     while (ids.length > 0 && performance.now() < deadlineMs) {
@@ -111,10 +115,11 @@ export class BenchEngine {
     await this.client.getContainer(id).remove({ force: true, v: true }).catch(ifGone);
   }
 
-  async #list(): Promise<readonly string[]> {
+  async #list(status?: 'created'): Promise<readonly string[]> {
     const ids: string[] = [];
     for (const label of this.#labels) {
-      const found = await this.client.listContainers({ all: true, filters: { label: [label] } });
+      const filters = { label: [label], ...(status === undefined ? {} : { status: [status] }) };
+      const found = await this.client.listContainers({ all: true, filters });
       ids.push(...found.map((container) => container.Id));
     }
     return ids;
