@@ -64,11 +64,12 @@ export class BenchEngine {
   }
 
   /** What bears the run's labels now, in any state. */
-  async countOwn(): Promise<{ readonly containers: number; readonly volumes: number }> {
+  async countOwn(): Promise<{ readonly containers: number; readonly holders: number; readonly volumes: number }> {
     let volumes = 0;
     for (const label of this.#labels)
       volumes += (await this.client.listVolumes({ filters: { label: [label] } })).Volumes?.length ?? 0;
-    return { containers: (await this.#list()).length, volumes };
+    const holders = (await this.#list({ label: [LABELS.holder] })).length;
+    return { containers: (await this.#list()).length - holders, holders, volumes };
   }
 
   /** Removes whatever bears the run's labels. @throws Error naming what is left */
@@ -82,7 +83,8 @@ export class BenchEngine {
     }
     // An engine that removes what it is just starting keeps its place in the network for ever, so that starts are waited for.
     const startedMs = performance.now() + START_MS;
-    while (performance.now() < startedMs && (await this.#list('created')).length > 0) await sleep(POLL_MS);
+    while (performance.now() < startedMs && (await this.#list({ status: ['created'] })).length > 0)
+      await sleep(POLL_MS);
     // What a killed agent had asked for may still be made, and what is being removed still has its place in the network.
     const deadlineMs = performance.now() + GONE_MS;
     while (ids.length > 0 && performance.now() < deadlineMs) {
@@ -115,10 +117,12 @@ export class BenchEngine {
     await this.client.getContainer(id).remove({ force: true, v: true }).catch(ifGone);
   }
 
-  async #list(status?: 'created'): Promise<readonly string[]> {
+  async #list(
+    more: { readonly label?: readonly string[]; readonly status?: string[] } = {},
+  ): Promise<readonly string[]> {
     const ids: string[] = [];
     for (const label of this.#labels) {
-      const filters = { label: [label], ...(status === undefined ? {} : { status: [status] }) };
+      const filters = { ...more, label: [label, ...(more.label ?? [])] };
       const found = await this.client.listContainers({ all: true, filters });
       ids.push(...found.map((container) => container.Id));
     }

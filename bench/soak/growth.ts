@@ -14,6 +14,8 @@ export interface Sample {
   readonly tasksWithoutEnd: number;
   readonly redisUsedBytes: number;
   readonly containers: number;
+  /** Network namespaces that wait for a container. */
+  readonly holders: number;
   readonly volumes: number;
   readonly diskBytes: number;
 }
@@ -59,6 +61,7 @@ export function growthRows(before: Sample, after: Sample): readonly GrowthRow[] 
   rows.push(
     row('  without an end', before.tasksWithoutEnd, after.tasksWithoutEnd, String, 'none', after.tasksWithoutEnd === 0),
     row('containers', before.containers, after.containers, String, 'none', after.containers === 0),
+    row('holders', before.holders, after.holders, String, '+0', after.holders <= before.holders),
     row('volumes', before.volumes, after.volumes, String, '+0', after.volumes <= before.volumes),
     row('data directory', before.diskBytes, after.diskBytes, mebibytes, '', undefined),
   );

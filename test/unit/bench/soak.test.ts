@@ -17,6 +17,7 @@ function aSample(fields: Partial<Sample> = {}): Sample {
     tasksWithoutEnd: 0,
     redisUsedBytes: MIB,
     containers: 0,
+    holders: 8,
     volumes: 1,
     diskBytes: MIB,
     ...fields,
@@ -42,6 +43,7 @@ describe('growth over a soak', () => {
     expect(beyond({ keys: { 'ls:leader': 1, 'ls:tq meta': 16, 'ls:task': 1 } })).toEqual(['redis: keys']);
     expect(beyond({ tasksWithoutEnd: 1 })).toEqual(['  without an end']);
     expect(beyond({ containers: 1 })).toEqual(['containers']);
+    expect(beyond({ holders: 9 })).toEqual(['holders']);
     expect(beyond({ volumes: 2 })).toEqual(['volumes']);
   });
 });
