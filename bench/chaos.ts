@@ -3,59 +3,34 @@
  * every result right, no synchronous task run twice, no asynchronous one beyond its attempts. It ends with 1 when anything is otherwise. docs/benchmarks.md says what the load is.
  */
 import { CHAOS_USAGE, parseChaosOptions } from './chaos/options.ts';
+import type { ChaosOptions } from './chaos/options.ts';
 import { killRounds } from './chaos/rounds.ts';
 import { machineFacts, machineText } from './machine.ts';
-import { UsageError } from './options.ts';
 import { Output } from './output.ts';
-import { causes } from './soak/actors.ts';
-import { openWorkplace } from './workplace.ts';
+import { runProgram } from './program.ts';
+import type { Workplace } from './workplace.ts';
 
-class Interrupted extends Error {}
+await runProgram({ name: 'chaos', usage: CHAOS_USAGE, parse: parseChaosOptions, work: chaos });
 
-process.exitCode = await main(process.argv.slice(2));
-
-async function main(args: readonly string[]): Promise<number> {
-  try {
-    const options = parseChaosOptions(args);
-    const stop = new AbortController();
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
-      process.on(signal, () => stop.abort(new Interrupted()));
-    const place = await openWorkplace(stop.signal);
-    try {
-      const output = new Output(options.jsonPath);
-      const facts = machineFacts(await place.engine.version());
-      output.say(machineText(facts));
-      const { rounds, stores, kill } = options;
-      output.json('run', { startedAt: new Date().toISOString(), machine: facts, rounds, stores, kill });
-      const outcome = await killRounds(options, place, output);
-      output.json('outcome', outcome);
-      for (const text of outcome.findings) output.say(`FOUND ${text}`);
-      const { accepted, unanswered, runs, repeated, settledMs, findings, machine } = outcome;
-      if (machine !== undefined) {
-        const ends = Object.entries(machine.ends).map(([what, count]) => `${count} ${what}`);
-        output.say(
-          `the machine was looked at ${machine.looks} times: ${machine.containers} containers, ${machine.leases} of them with GPUs (${machine.gpus} devices given out); rows: ${ends.join(', ')}`,
-        );
-      }
-      output.say(
-        `${rounds} rounds of kill -9 of the ${kill} on ${stores} stores: ${accepted} tasks accepted, ${unanswered} requests not answered, ${runs} runs (${repeated} repeated); ` +
-          `the last task ended ${(settledMs / 1000).toFixed(0)} s after the load. ${findings.length} findings. Written to ${options.jsonPath}.`,
-      );
-      return findings.length > 0 ? 1 : 0;
-    } finally {
-      const problems = await place.close();
-      for (const problem of problems) process.stderr.write(`chaos: not cleaned up: ${problem}\n`);
-    }
-  } catch (error) {
-    if (error instanceof UsageError) {
-      process.stderr.write(`chaos: ${error.message}\n${CHAOS_USAGE}\n`);
-      return 2;
-    }
-    if (error instanceof Interrupted) {
-      process.stderr.write('chaos: interrupted; everything it started has ended\n');
-      return 130;
-    }
-    process.stderr.write(`chaos: ${causes(error)}\n`);
-    return 1;
+async function chaos(options: ChaosOptions, place: Workplace): Promise<number> {
+  const output = new Output(options.jsonPath);
+  const facts = machineFacts(await place.engine.version());
+  output.say(machineText(facts));
+  const { rounds, stores, kill } = options;
+  output.json('run', { startedAt: new Date().toISOString(), machine: facts, rounds, stores, kill });
+  const outcome = await killRounds(options, place, output);
+  output.json('outcome', outcome);
+  for (const text of outcome.findings) output.say(`FOUND ${text}`);
+  const { accepted, unanswered, runs, repeated, settledMs, findings, machine } = outcome;
+  if (machine !== undefined) {
+    const ends = Object.entries(machine.ends).map(([what, count]) => `${count} ${what}`);
+    output.say(
+      `the machine was looked at ${machine.looks} times: ${machine.containers} containers, ${machine.leases} of them with GPUs (${machine.gpus} devices given out); rows: ${ends.join(', ')}`,
+    );
   }
+  output.say(
+    `${rounds} rounds of kill -9 of the ${kill} on ${stores} stores: ${accepted} tasks accepted, ${unanswered} requests not answered, ${runs} runs (${repeated} repeated); ` +
+      `the last task ended ${(settledMs / 1000).toFixed(0)} s after the load. ${findings.length} findings. Written to ${options.jsonPath}.`,
+  );
+  return findings.length > 0 ? 1 : 0;
 }

@@ -9,11 +9,12 @@ import { cpuText } from './cpu.ts';
 import { QUICK_SLACK } from './goals.ts';
 import { machineFacts, machineText } from './machine.ts';
 import type { Measure } from './measure.ts';
-import { UsageError, USAGE, parseOptions } from './options.ts';
+import { USAGE, parseOptions } from './options.ts';
 import type { BenchOptions, SuiteName } from './options.ts';
 import { Output } from './output.ts';
 import { startPostgres } from './control-plane.ts';
 import { startProduct } from './product.ts';
+import { runProgram } from './program.ts';
 import { writeBenchRelease } from './release.ts';
 import { runRounds } from './rounds.ts';
 import { agent } from './suites/agent.ts';
@@ -34,7 +35,6 @@ import { scale } from './suites/scale.ts';
 import { start } from './suites/start.ts';
 import type { Check, SuiteContext, SuiteResult } from './suites/suite.ts';
 import { resultTable } from './table.ts';
-import { openWorkplace } from './workplace.ts';
 import type { Workplace } from './workplace.ts';
 
 const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteResult>>> = {
@@ -60,41 +60,12 @@ const WORKER_CONCURRENCY = 64;
 /** What the agent is held against. */
 const FLOOR = 'bench/baselines/agent-modules.ts';
 
-class Interrupted extends Error {}
-
-process.exitCode = await main(process.argv.slice(2));
-
-async function main(args: readonly string[]): Promise<number> {
-  try {
-    if (args.includes('--help')) {
-      process.stdout.write(`${USAGE}\n`);
-      return 0;
-    }
-    const options = parseOptions(args);
-    const stop = new AbortController();
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
-      process.on(signal, () => stop.abort(new Interrupted()));
-    const place = await openWorkplace(stop.signal);
-    let problems: readonly string[] = [];
-    try {
-      return await bench(options, place, new Output(options.jsonPath));
-    } finally {
-      problems = await place.close();
-      for (const problem of problems) process.stderr.write(`bench: not cleaned up: ${problem}\n`);
-    }
-  } catch (error) {
-    if (error instanceof UsageError) {
-      process.stderr.write(`bench: ${error.message}\n${USAGE}\n`);
-      return 2;
-    }
-    if (error instanceof Interrupted) {
-      process.stderr.write('bench: interrupted; everything it started has ended\n');
-      return 130;
-    }
-    process.stderr.write(`bench: ${error instanceof Error ? causes(error) : String(error)}\n`);
-    return 1;
-  }
-}
+await runProgram({
+  name: 'bench',
+  usage: USAGE,
+  parse: parseOptions,
+  work: (options, place) => bench(options, place, new Output(options.jsonPath)),
+});
 
 async function bench(options: BenchOptions, place: Workplace, output: Output): Promise<number> {
   const facts = machineFacts(await place.engine.version());
@@ -175,9 +146,4 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
 function once<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined;
   return () => (made ??= make());
-}
-
-/** An error with what caused it, each on its line. */
-function causes(error: Error): string {
-  return error.cause instanceof Error ? `${error.message}\n  ${causes(error.cause)}` : error.message;
 }

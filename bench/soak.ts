@@ -7,12 +7,12 @@ import { cpSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import { machineFacts, machineText } from './machine.ts';
-import { UsageError } from './options.ts';
 import { Output } from './output.ts';
 import { startProduct } from './product.ts';
 import type { Product } from './product.ts';
+import { runProgram } from './program.ts';
 import { untilStored } from './records.ts';
-import { actorsOf, causes, perform } from './soak/actors.ts';
+import { actorsOf, perform } from './soak/actors.ts';
 import type { Stage } from './soak/actors.ts';
 import { uploadApp } from './soak/apps.ts';
 import { Caller } from './soak/caller.ts';
@@ -23,7 +23,6 @@ import type { SoakOptions } from './soak/options.ts';
 import { memoryNow, takeSample } from './soak/samples.ts';
 import { follow, settle } from './soak/settle.ts';
 import { alignColumns } from './table.ts';
-import { openWorkplace } from './workplace.ts';
 import type { Workplace } from './workplace.ts';
 
 /** Requests under way at a time, those of all actors together. */
@@ -33,36 +32,12 @@ const IDLE_MS = 60_000;
 const POLL_MS = 200;
 const TREND_EVERY_MS = 10_000;
 
-class Interrupted extends Error {}
-
-process.exitCode = await main(process.argv.slice(2));
-
-async function main(args: readonly string[]): Promise<number> {
-  try {
-    const options = parseSoakOptions(args);
-    const stop = new AbortController();
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
-      process.on(signal, () => stop.abort(new Interrupted()));
-    const place = await openWorkplace(stop.signal);
-    try {
-      return await soak(options, place, new Output(options.jsonPath));
-    } finally {
-      const problems = await place.close();
-      for (const problem of problems) process.stderr.write(`soak: not cleaned up: ${problem}\n`);
-    }
-  } catch (error) {
-    if (error instanceof UsageError) {
-      process.stderr.write(`soak: ${error.message}\n${SOAK_USAGE}\n`);
-      return 2;
-    }
-    if (error instanceof Interrupted) {
-      process.stderr.write('soak: interrupted; everything it started has ended\n');
-      return 130;
-    }
-    process.stderr.write(`soak: ${causes(error)}\n`);
-    return 1;
-  }
-}
+await runProgram({
+  name: 'soak',
+  usage: SOAK_USAGE,
+  parse: parseSoakOptions,
+  work: (options, place) => soak(options, place, new Output(options.jsonPath)),
+});
 
 async function soak(options: SoakOptions, place: Workplace, output: Output): Promise<number> {
   const facts = machineFacts(await place.engine.version());

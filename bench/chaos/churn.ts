@@ -1,7 +1,7 @@
 // Starts and stops around the kills of an agent: deployments that nobody calls, whose containers come and go by order alone. Each asks for GPUs, and together with the load for more
 // than there are, so that a device which is given back is given out again at once.
 import { sleep } from '#shared/backoff.ts';
-import { causes } from '../soak/actors.ts';
+import { causes } from '../program.ts';
 import { deploySoakApp } from '../soak/apps.ts';
 import type { AppFields, SoakApp } from '../soak/apps.ts';
 import type { Caller } from '../soak/caller.ts';

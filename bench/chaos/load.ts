@@ -6,7 +6,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { Client } from '#cli/client.ts';
 import { deploySoakApp, uploadApp } from '../soak/apps.ts';
 import type { SoakApp } from '../soak/apps.ts';
-import { causes } from '../soak/actors.ts';
+import { causes } from '../program.ts';
 import type { Caller, SoakAnswer } from '../soak/caller.ts';
 import { objectOf, textOf } from '../soak/caller.ts';
 import type { Intended, Ledger } from '../soak/ledger.ts';

@@ -12,7 +12,7 @@ import type { JournalEntry } from '#agent/reconcile/journal.ts';
 import { FakeNvidia, aGpu, gpuHost } from '../../test/helpers/gpus.ts';
 import { SimulatedNetwork, whyNoHosts } from '../../test/helpers/hosts/network.ts';
 import { UsageError } from '../options.ts';
-import { causes } from '../soak/actors.ts';
+import { causes } from '../program.ts';
 import type { Workplace } from '../workplace.ts';
 import { Patience, contradictions, unpaired } from './leases.ts';
 import type { Lease, SeenContainer } from './leases.ts';

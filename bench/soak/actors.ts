@@ -2,6 +2,7 @@
 // than the caller lets through. An actor that throws has found something: it is written down, and the actor goes on.
 import { sleep } from '#shared/backoff.ts';
 import type { BenchEngine } from '../engine.ts';
+import { causes } from '../program.ts';
 import { deploySoakApp } from './apps.ts';
 import type { AppFields, SoakApp } from './apps.ts';
 import { HungUp, objectOf, textOf } from './caller.ts';
@@ -311,10 +312,4 @@ async function gone(stage: Stage, app: SoakApp): Promise<void> {
       throw new Error(`${app.name} (${app.deploymentId}) still has a container after ${GONE_MS / 1000} s`);
     await sleep(POLL_MS);
   }
-}
-
-/** An error with what caused it. */
-export function causes(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  return error.cause === undefined ? error.message : `${error.message}: ${causes(error.cause)}`;
 }

@@ -1,6 +1,6 @@
 // Follows every accepted task to its final state, during the load and after it, and looks at the end whether a state that was final has changed since.
 import { sleep } from '#shared/backoff.ts';
-import { causes } from './actors.ts';
+import { causes } from '../program.ts';
 import type { Caller } from './caller.ts';
 import type { Ledger } from './ledger.ts';
 import { list, unfinished } from './tasks.ts';
