@@ -6,7 +6,6 @@ import type { StubId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 import { Lifecycle } from '#shared/lifecycle.ts';
-import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
 import { Breakers } from './autoscaler/breakers.ts';
@@ -18,7 +17,8 @@ import { openLanes, watchLanes } from './compose/lanes.ts';
 import { cpuPoolsOf, openPlacement, tellGivenUp } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
 import { joinReplicas } from './compose/replicas.ts';
-import { openStores } from './compose/stores.ts';
+import { beginStores } from './compose/stores.ts';
+import type { Opening } from './compose/stores.ts';
 import { openWorkers } from './compose/workers.ts';
 import { openTaskOwners } from './compose/task-owners.ts';
 import type { TaskOwners } from './compose/task-owners.ts';
@@ -104,31 +104,36 @@ const VERSION = '0.1.0';
 /** The local pool of `longshore up` runs many small containers on few cores. */
 const LOCAL_OVERCOMMIT = 8;
 
-/** @throws StartupError with the sentence and the cure when something it needs is missing */
-export async function startScheduler(settings: SchedulerSettings, log: Log): Promise<Scheduler> {
-  const started: Part[] = [];
+/**
+ * @param opening - its stores, when the caller has begun to open them while this file was loaded
+ * @throws StartupError with the sentence and the cure when something it needs is missing
+ */
+export async function startScheduler(
+  settings: SchedulerSettings,
+  log: Log,
+  opening: Opening = beginStores(settings, log),
+): Promise<Scheduler> {
   const undo = async (): Promise<void> => {
-    const lifecycle = new Lifecycle(started, log);
+    const lifecycle = new Lifecycle(opening.parts, log);
     await lifecycle.start();
     await lifecycle.stop();
   };
   try {
-    return await build(settings, log, started);
+    return await build(settings, log, opening);
   } catch (error) {
     await undo();
     throw error;
   }
 }
 
-async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Promise<Scheduler> {
+async function build(settings: SchedulerSettings, log: Log, opening: Opening): Promise<Scheduler> {
   const dataDir = settings.LONGSHORE_DATA_DIR;
   const clock = systemClock;
   const instance = newInstanceId();
   const keys = keysOf(settings.LONGSHORE_REDIS_PREFIX);
   const registry = new Registry();
-  const later = (name: string, stop: () => Promise<void> | void): void => void opened.push({ name, stop });
-
-  const { db, hot, general, subscriber } = await openStores(settings, log, later);
+  const { db, hot, general, subscriber } = await opening.stores;
+  const opened = opening.parts;
   const sealer = await openSealer({ keyFile: settings.LONGSHORE_SECRET_KEY_FILE, dataDir });
   const installation = await openInstallation(db, sealer);
 
@@ -173,7 +178,7 @@ async function build(settings: SchedulerSettings, log: Log, opened: Part[]): Pro
     wakeHere: (queue, taskId) => dispatcher.wakeHere(queue, taskId),
   });
   const { queues } = lanes;
-  later('task queues', () => queues.close());
+  opened.push({ name: 'task queues', stop: () => queues.close() });
   const { records, drainer } = openRecords({ db, hot, general, keys, log, registry });
   const leader = new LeaderLease({
     client: general,

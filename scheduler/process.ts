@@ -7,9 +7,9 @@ import type { Log } from '#shared/log.ts';
 import { createLog } from '#shared/log.ts';
 import { takeServiceManager } from '#shared/service-manager.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
+import { beginStores } from './compose/stores.ts';
 import { SchedulerSettings } from './config.ts';
 import type { Scheduler } from './main.ts';
-import { startScheduler } from './main.ts';
 
 /**
  * Runs the scheduler until a signal, or until its supervisor is gone. Over an IPC channel it says `ready` (or `failed`) and answers `ensureFirstWorkspace` and `createLocalMachine`.
@@ -26,7 +26,11 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
     process.once('disconnect', () => resolve());
   });
   manager.watch(() => true);
-  const scheduler = await startScheduler(settings, log);
+  // The stores come up on other cores while this one loads the code.
+  const opening = beginStores(settings, log);
+  await opening.begun;
+  const { startScheduler } = await import('./main.ts');
+  const scheduler = await startScheduler(settings, log, opening);
   manager.ready(`serving on ${scheduler.httpAddress}, agents dial ${scheduler.agentAddress}`);
   process.on('message', (message: unknown) => void answer(scheduler, message, log));
   process.send?.({

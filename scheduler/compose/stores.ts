@@ -1,8 +1,9 @@
-// Where everything is kept: the data directory, the database with its tables, and Redis, a server of ours or one that is named. What was opened is handed to `later` at once, so that a start
+// Where everything is kept: the data directory, the database with its tables, and Redis, a server of ours or one that is named. What was opened is a part at once, so that a start
 // that fails closes it again.
 import { mkdir } from 'node:fs/promises';
 import type { Redis } from 'ioredis';
 import { messageOf, StartupError } from '#shared/errors.ts';
+import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { SchedulerSettings } from '../config.ts';
 import { connectRedis } from '../embedded/connect.ts';
@@ -14,7 +15,17 @@ import { openDb } from '../store/db.ts';
 import { migrate } from '../store/migrate.ts';
 
 /** Takes what was opened, in order; it is closed in reverse. */
-export type Later = (name: string, stop: () => Promise<void> | void) => void;
+type Later = (name: string, stop: () => Promise<void> | void) => void;
+
+/** Stores that are being opened. */
+export interface Opening {
+  /** Rejects with a StartupError, its sentence and the cure when one of them cannot be used. */
+  readonly stores: Promise<Stores>;
+  /** Settles when others are at work, so that keeping this thread busy from here on delays nothing, or when the opening has failed. */
+  readonly begun: Promise<void>;
+  /** Closes what is open, in reverse, whatever became of the rest; grows until `stores` is settled. */
+  readonly parts: Part[];
+}
 
 export interface Stores {
   readonly db: Db;
@@ -24,13 +35,22 @@ export interface Stores {
   readonly subscriber: Redis;
 }
 
-/** @throws StartupError with the sentence and the cure when one of them cannot be used */
-export async function openStores(settings: SchedulerSettings, log: Log, later: Later): Promise<Stores> {
+/** Begins at once, so that a process can load its code meanwhile: the database's thread and Redis come up beside it. */
+export function beginStores(settings: SchedulerSettings, log: Log): Opening {
+  const parts: Part[] = [];
+  const { promise: begun, resolve: onBegun } = Promise.withResolvers<void>();
+  const stores = openStores(settings, log, (name, stop) => void parts.push({ name, stop }), onBegun);
+  // Whoever waits for them hears of it; nobody may wait yet.
+  stores.catch(() => onBegun());
+  return { stores, begun, parts };
+}
+
+async function openStores(settings: SchedulerSettings, log: Log, later: Later, onBegun: () => void): Promise<Stores> {
   const dataDir = settings.LONGSHORE_DATA_DIR;
   await makeDataDir(dataDir);
   // The database and Redis come up side by side.
   const [db, redisTarget] = await bothOrNeither(
-    openDb({ databaseUrl: settings.DATABASE_URL, dataDir, log }).then(async (database) => {
+    openDb({ databaseUrl: settings.DATABASE_URL, dataDir, log, onBegun }).then(async (database) => {
       later('database', () => database.close());
       await migrate(database, log);
       return database;

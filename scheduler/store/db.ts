@@ -2,8 +2,6 @@
 // are the only importers of their drivers. Knows no table. Called by main.ts to open and by `queries/` through Queryable. Both kinds answer the same rows for the same SQL.
 import type { Log } from '#shared/log.ts';
 import { AppError } from '#shared/errors.ts';
-import { openPglite } from './pglite.ts';
-import { openPostgres } from './postgres.ts';
 import type { Db } from './queryable.ts';
 
 export type { Db, Queryable, QueryResult, Transaction } from './queryable.ts';
@@ -13,13 +11,20 @@ export interface OpenDbOptions {
   readonly databaseUrl?: string | undefined;
   readonly dataDir: string;
   readonly log: Log;
+  /** Called once others do the work: PGlite's thread runs, or the server is asked. */
+  readonly onBegun?: (() => void) | undefined;
 }
 
 /** @throws StartupError `data_dir_in_use`, `data_dir_unusable`, `database_unreachable`, with the cure in the sentence */
-export function openDb(options: OpenDbOptions): Promise<Db> {
-  return options.databaseUrl === undefined
-    ? openPglite(options)
-    : openPostgres({ url: options.databaseUrl, log: options.log });
+export async function openDb(options: OpenDbOptions): Promise<Db> {
+  // Only the one that is used is loaded.
+  if (options.databaseUrl === undefined) {
+    const { openPglite } = await import('./pglite.ts');
+    return openPglite(options);
+  }
+  const { openPostgres } = await import('./postgres.ts');
+  options.onBegun?.();
+  return openPostgres({ url: options.databaseUrl, log: options.log });
 }
 
 /** A unique constraint or index that the statement ran into. */

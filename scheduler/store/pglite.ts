@@ -36,6 +36,7 @@ export async function openPglite(options: {
   readonly dataDir: string;
   readonly log: Log;
   readonly upkeepEveryMs?: number;
+  readonly onBegun?: (() => void) | undefined;
 }): Promise<Db> {
   const lock = await lockDataDir(options.dataDir);
   const directory = join(options.dataDir, 'pglite');
@@ -46,6 +47,7 @@ export async function openPglite(options: {
     stdout: true,
     stderr: true,
   });
+  options.onBegun?.();
   // What the engine prints is for nobody, and unread it would pile up.
   worker.stdout.resume();
   worker.stderr.resume();
