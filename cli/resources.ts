@@ -22,6 +22,7 @@ export function addResourceCommands(program: Command, invocation: () => Invocati
   addWorker(program, invocation);
   addWorkspace(program, invocation);
   addToken(program, invocation);
+  addKey(program, invocation);
   addSecret(program, invocation);
 }
 
@@ -247,7 +248,11 @@ function addToken(program: Command, invocation: () => Invocation): void {
   });
   examples(
     command(token, 'create', 'Make a token; its key is printed alone on stdout, once')
-      .option('--type <type>', 'workspace, or workspace_restricted (runs and looks, manages nothing)', 'workspace')
+      .option(
+        '--type <type>',
+        'workspace, or workspace_restricted (runs and looks, manages nothing); an administrator: admin',
+        'workspace',
+      )
       .option('--once', 'good for one use'),
     'token create > key.txt',
     'token create --type workspace_restricted --once',
@@ -272,6 +277,28 @@ function addToken(program: Command, invocation: () => Invocation): void {
   ).action(async (id: string, flags: TokenVerbFlags) => {
     const { runTokenDelete } = await import('./commands/token.ts');
     await runTokenDelete(id, flags, invocation());
+  });
+}
+
+function addKey(program: Command, invocation: () => Invocation): void {
+  const key = command(program, 'key', "The keys that tokens are signed with (the administrator's)");
+  examples(command(key, 'list', 'List them, and how many tokens each has signed'), 'key list').action(async () => {
+    const { runKeyList } = await import('./commands/key.ts');
+    await runKeyList(invocation());
+  });
+  examples(
+    command(key, 'rotate', 'Make a newer key, which signs from now on; tokens that others signed stay good'),
+    'key rotate',
+  ).action(async () => {
+    const { runKeyRotate } = await import('./commands/key.ts');
+    await runKeyRotate(invocation());
+  });
+  examples(
+    command(key, 'retire', 'End a key: every token that it signed is refused from now on, everywhere').argument('<id>'),
+    'key retire first',
+  ).action(async (id: string) => {
+    const { runKeyRetire } = await import('./commands/key.ts');
+    await runKeyRetire(id, invocation());
   });
 }
 

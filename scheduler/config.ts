@@ -27,8 +27,22 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_SECRET_KEY_FILE: Type.Optional(
     Text('32 bytes that seal secrets at rest; absent: made in the data directory'),
   ),
+  LONGSHORE_SECRET_KEY_FILE_PREVIOUS: Type.Optional(
+    Text(
+      'key file that still opens what the other does not: what it sealed is sealed anew at the start; for changing the key file, and with several schedulers first given to all of them',
+    ),
+  ),
   LONGSHORE_BOOTSTRAP_TOKEN: Type.Optional(Text('lets a caller elsewhere make the first workspace', { secret: true })),
   LONGSHORE_METRICS_TOKEN: Type.Optional(Text('bearer that may read /metrics from elsewhere', { secret: true })),
+  LONGSHORE_RATE_LIMITS: Type.Union([Type.Literal('on'), Type.Literal('off')], {
+    default: 'on',
+    description: 'off: nobody is told to wait for sending too much too fast; for tests',
+  }),
+  LONGSHORE_TRUSTED_PROXIES: Type.Optional(
+    Text(
+      'addresses or ranges of proxies in front, with commas between them: what their X-Forwarded-For says is the address that refused tokens are counted for',
+    ),
+  ),
   LONGSHORE_MAX_OBJECT_BYTES: Count('largest code archive', 4 * 1024 ** 3),
   LONGSHORE_MAX_INVOKE_BODY_BYTES: Count('largest body of a JSON invocation', 16 * 1024 ** 2),
   LONGSHORE_MAX_RESULT_BYTES: Count('largest result of a task', 64 * 1024 ** 2),

@@ -51,6 +51,8 @@ import { ensureFirstWorkspace } from './identity/bootstrap.ts';
 import { openInstallation } from './identity/installation.ts';
 import { createInvalidation } from './identity/invalidation.ts';
 import { machineSigner } from './identity/machine-credentials.ts';
+import { IdentityMetrics } from './identity/metrics.ts';
+import { Refusals } from './identity/refusals.ts';
 import { Tenants } from './identity/tenants.ts';
 import { createTokens } from './identity/tokens.ts';
 import { signingKeyOf } from './identity/workspaces.ts';
@@ -72,6 +74,7 @@ import { openTaskQueues } from './queues/bullmq.ts';
 import { DueTimes } from './queues/due.ts';
 import { keysOf } from './queues/keys.ts';
 import { totalOf } from './queues/task-queues.ts';
+import { sealAnew } from './identity/seal-anew.ts';
 import { openSealer } from './secrets/seal.ts';
 import { Secrets } from './secrets/service.ts';
 import { containerById } from './store/queries/containers.ts';
@@ -104,6 +107,12 @@ const VERSION = '0.1.0';
 /** The local pool of `longshore up` runs many small containers on few cores. */
 const LOCAL_OVERCOMMIT = 8;
 
+const listOf = (text: string | undefined): readonly string[] =>
+  (text ?? '')
+    .split(',')
+    .map((one) => one.trim())
+    .filter((one) => one !== '');
+
 /**
  * @param opening - its stores, when the caller has begun to open them while this file was loaded
  * @throws StartupError with the sentence and the cure when something it needs is missing
@@ -134,7 +143,12 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const registry = new Registry();
   const { db, hot, general, subscriber } = await opening.stores;
   const opened = opening.parts;
-  const sealer = await openSealer({ keyFile: settings.LONGSHORE_SECRET_KEY_FILE, dataDir });
+  const sealer = await openSealer({
+    keyFile: settings.LONGSHORE_SECRET_KEY_FILE,
+    previousKeyFile: settings.LONGSHORE_SECRET_KEY_FILE_PREVIOUS,
+    dataDir,
+  });
+  if (settings.LONGSHORE_SECRET_KEY_FILE_PREVIOUS !== undefined) await sealAnew(db, sealer, log);
   const installation = await openInstallation(db, sealer);
 
   // Embedded records have one owner at a time: there is nobody else to talk to.
@@ -142,6 +156,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
 
   // Identity and what can be invoked.
   const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
+  installation.ring.attach(invalidation);
+  const identityMetrics = new IdentityMetrics(registry);
   const tokens = createTokens({ db, installation, invalidation, clock });
   const targets = new Targets({ db, log, invalidation });
   const directory = new Directory(db);
@@ -510,6 +526,10 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     log,
     registry,
     tokens,
+    ...(settings.LONGSHORE_RATE_LIMITS === 'off'
+      ? {}
+      : { refusals: new Refusals(clock, () => identityMetrics.rateLimited.inc({ limit: 'refused_tokens' })) }),
+    signingKeys: installation.ring,
     tenants: new Tenants(db, sealer, installation, clock),
     limitsOf: () => ({ ...DEFAULT_LIMITS, maxContainers: settings.LONGSHORE_MAX_CONTAINERS }),
     objects,
@@ -526,6 +546,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,
       volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
       maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
+      trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),
       metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,
       version: VERSION,
     },

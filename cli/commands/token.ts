@@ -8,7 +8,8 @@ import { note, print, printJson } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-const TYPES = ['workspace', 'workspace_restricted'];
+/** `admin`: by an administrator. */
+const TYPES = ['workspace', 'workspace_restricted', 'admin'];
 
 export async function runTokenList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {

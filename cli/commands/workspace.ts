@@ -51,10 +51,11 @@ function inner(made: JsonObject): JsonObject {
   return typeof workspace === 'object' && workspace !== null ? (workspace as JsonObject) : made;
 }
 
-function onlyAdmin(error: unknown): never {
+/** What a refusal of the token means here. */
+export function onlyAdmin(error: unknown): never {
   if (error instanceof CliError && /does not accept the token|unauthori[sz]ed/i.test(error.message)) {
     throw new CliError(
-      `${error.message}; workspaces need the installation's admin token, which \`longshore up\` keeps in the context file`,
+      `${error.message}; this needs the installation's admin token, which \`longshore up\` keeps in the context file`,
       {
         cause: error,
       },

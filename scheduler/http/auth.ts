@@ -5,6 +5,24 @@ import type { Caller } from '../identity/caller.ts';
 /** Finds the caller of a token; null: none, unknown, switched off or used up. Answers at once when it knows, so that the invoke path waits for nothing. */
 export interface Authenticator {
   authenticate(token: string): Caller | null | Promise<Caller | null>;
+  /** Called with the sender's address for each token that was refused; absent: nobody counts. @throws AppError `rate_limited` */
+  refused?(address: string): void;
+  /** Before a secret of the operator's is compared: whoever had too many tokens refused may not go on guessing. @throws AppError `rate_limited` */
+  mayGuess?(address: string): void;
+}
+
+/** The callers of tokens, and a bound on how many from one address are refused before it is told to wait; `refusals` undefined: no bound. */
+export function boundedAuthenticator(
+  tokens: Pick<Authenticator, 'authenticate'>,
+  refusals: { refused(address: string): void; check(address: string): void } | undefined,
+): Authenticator {
+  const authenticate = (token: string): Caller | null | Promise<Caller | null> => tokens.authenticate(token);
+  if (refusals === undefined) return { authenticate };
+  return {
+    authenticate,
+    refused: (address) => refusals.refused(address),
+    mayGuess: (address) => refusals.check(address),
+  };
 }
 
 /** The token of `Authorization: Bearer …` (a bare one passes), else of `?auth_token=` where the surface takes that; null: none. */

@@ -14,7 +14,7 @@ import type { Authenticator } from './auth.ts';
 import { compileDecoder, compileQueryReader, DecodeError } from './decode.ts';
 import type { Query } from './decode.ts';
 import { compileEncoder } from './encode.ts';
-import { problemOf, RPC_STATUS, rpcCodeOf } from './error-map.ts';
+import { problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
 import type { RpcCode } from './error-map.ts';
 
 export const GATEWAY_BASE = '/api/v1/gateway';
@@ -76,10 +76,17 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     const message = decode(merge(operation, request, readQuery));
     const origin = parts.originOf(request);
     const caller = origin.bearer === null ? null : await parts.authenticator.authenticate(origin.bearer);
-    if (caller === null && operation.scope !== 'open') throw new RpcError(16, 'invalid or missing token');
+    const isRefused = caller === null && origin.bearer !== null;
+    if (caller === null && operation.scope !== 'open') {
+      if (isRefused) parts.authenticator.refused?.(request.ip);
+      throw new RpcError(16, 'invalid or missing token');
+    }
+    // An open operation may compare the bearer with a secret of the operator's.
+    if (isRefused) parts.authenticator.mayGuess?.(request.ip);
     const refusal = caller === null ? null : refusalOf(operation, caller);
     const answer =
       refusal === null ? await run(operation, caller, message, origin, deadlineMs, refuse) : refuse(refusal);
+    if (isRefused && (answer as { readonly ok?: unknown }).ok === false) parts.authenticator.refused?.(request.ip);
     return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));
   };
 }
@@ -165,7 +172,7 @@ function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply,
   if (problem.status >= 500) {
     log.error({ err: error, requestId: request.id, method: request.method, path: pathOf(request) }, 'request failed');
   }
-  return sendRpc(reply, rpcCodeOf(problem), problem.message);
+  return sendRpc(withRetryAfter(reply, problem), rpcCodeOf(problem), problem.message);
 }
 
 function sendRpc(reply: FastifyReply, code: RpcCode, message: string): FastifyReply {

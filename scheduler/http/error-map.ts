@@ -18,12 +18,15 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   pool_not_found: 404,
   object_not_found: 404,
   secret_not_found: 404,
+  signing_key_not_found: 404,
   release_not_found: 404,
   upload_refused: 403,
   method_not_allowed: 405,
   secret_exists: 409,
+  signing_key_in_use: 409,
   body_too_large: 413,
   invalid_body: 422,
+  rate_limited: 429,
   not_implemented: 501,
   database_unavailable: 503,
   database_timeout: 503,
@@ -40,6 +43,8 @@ export interface Problem {
   readonly status: number;
   readonly code: string;
   readonly message: string;
+  /** Sent as Retry-After. */
+  readonly retryAfterSeconds?: number;
 }
 
 export const INTERNAL: Problem = { status: 500, code: 'internal', message: 'Internal Server Error' };
@@ -48,8 +53,9 @@ export const INTERNAL: Problem = { status: 500, code: 'internal', message: 'Inte
 export function problemOf(error: unknown): Problem {
   const status = error instanceof AppError ? HTTP_STATUS[error.code] : undefined;
   if (status !== undefined) {
-    const { code, message } = error as AppError;
-    return { status, code, message };
+    const { code, message, details } = error as AppError;
+    const { retryAfterSeconds } = details;
+    return { status, code, message, ...(typeof retryAfterSeconds === 'number' ? { retryAfterSeconds } : {}) };
   }
   const http = frameworkProblem(error);
   return http ?? INTERNAL;
@@ -65,9 +71,15 @@ function frameworkProblem(error: unknown): Problem | null {
   return { status: statusCode, code: 'bad_request', message: error.message };
 }
 
+export function withRetryAfter(reply: FastifyReply, problem: Problem): FastifyReply {
+  return problem.retryAfterSeconds === undefined
+    ? reply
+    : reply.header('retry-after', String(problem.retryAfterSeconds));
+}
+
 /** The error body of the workspace REST API and of everything that has no shape of its own. */
 export function sendProblem(reply: FastifyReply, requestId: string, problem: Problem): FastifyReply {
-  return reply
+  return withRetryAfter(reply, problem)
     .code(problem.status)
     .header('content-type', 'application/json')
     .send(JSON.stringify({ message: problem.message, code: problem.code, request_id: requestId }));

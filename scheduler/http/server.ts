@@ -3,6 +3,7 @@
 // them by its own rules; once stopping, answers ask the client to close, new work is refused by readiness first.
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import { isIP } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { fastify } from 'fastify';
 import type { FastifyInstance, FastifyReply } from 'fastify';
@@ -17,6 +18,8 @@ export interface HttpServerParts {
   readonly register: (app: FastifyInstance, server: ServerState) => void;
   /** The URL to route by, from the Host header and the URL as sent. Absent: as sent. */
   readonly rewriteUrl?: (host: string | undefined, url: string) => string;
+  /** Addresses and ranges of proxies whose X-Forwarded-For is believed; empty: nobody's. */
+  readonly trustedProxies?: readonly string[];
 }
 
 /** What surfaces may know of the server they run in. */
@@ -43,6 +46,21 @@ export interface HttpServer {
   readonly address: string;
 }
 
+/** @throws StartupError `bad_config` */
+function proxies(trusted: readonly string[]): false | string[] {
+  for (const range of trusted) {
+    const [address = '', bits, more] = range.split('/');
+    const version = isIP(address);
+    const isRange = bits === undefined || (/^[0-9]{1,3}$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128));
+    if (version !== 0 && isRange && more === undefined) continue;
+    throw new StartupError(
+      'bad_config',
+      `LONGSHORE_TRUSTED_PROXIES: ${JSON.stringify(range)} is neither an address nor a range such as 10.0.0.0/8`,
+    );
+  }
+  return trusted.length === 0 ? false : [...trusted];
+}
+
 /** Uploads are large; everything else is bounded by its size and its handler's deadline. */
 const WHOLE_REQUEST_MS = 3_600_000;
 const DEFAULT_BODY_LIMIT = 16 * 1024 * 1024;
@@ -59,6 +77,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     bodyLimit: DEFAULT_BODY_LIMIT,
     requestTimeout: WHOLE_REQUEST_MS,
     return503OnClosing: false,
+    trustProxy: proxies(parts.trustedProxies ?? []),
     forceCloseConnections: 'idle',
     rewriteUrl: (request: IncomingMessage) => {
       const url = request.url ?? '/';

@@ -19,6 +19,8 @@ import type { MachineService, MachineView } from '../fleet/machine-service.ts';
 import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Usage } from '../fleet/usage.ts';
 import type { Caller } from '../identity/caller.ts';
+import type { KeyRing } from '../identity/key-ring.ts';
+import type { Refusals } from '../identity/refusals.ts';
 import type { Tenants } from '../identity/tenants.ts';
 import type { Tokens } from '../identity/tokens.ts';
 import type { ImageOrders } from '../images/orders.ts';
@@ -36,6 +38,7 @@ import type { Db } from '../store/db.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
+import { boundedAuthenticator } from './auth.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { registerInvoke } from './invoke/invoke.ts';
@@ -51,6 +54,7 @@ import { listContainers } from './rest/containers.ts';
 import { deploymentRoutes } from './rest/deployments.ts';
 import { explainRoute } from './rest/explain.ts';
 import type { Explains } from './rest/explain.ts';
+import { signingKeyRoutes } from './rest/keys.ts';
 import { readLogs } from './rest/logs.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { secretRoutes } from './rest/secrets.ts';
@@ -70,6 +74,8 @@ export interface SurfaceSettings {
   readonly metricsToken: string | null;
   /** `LONGSHORE_VOLUME_DRIVER` */
   readonly volumeDriver: VolumeDriverName;
+  /** `LONGSHORE_TRUSTED_PROXIES` */
+  readonly trustedProxies?: readonly string[];
   /** The release, for the API description. */
   readonly version: string;
 }
@@ -83,7 +89,10 @@ export interface SurfaceParts {
   readonly db: Db;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly tokens: Tokens;
+  /** Absent: refused tokens are not counted. */
+  readonly refusals?: Refusals;
   readonly tenants: Tenants;
+  readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
   readonly bootstrap: Bootstrap;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;
@@ -141,6 +150,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   const deployments = new Deployments({ db, stubs, targets, effects, images: parts.images, ...limits });
   const server = createHttpServer({
     log: parts.log,
+    trustedProxies: parts.settings.trustedProxies ?? [],
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
     register: (app, state) => registerAll(app, state, parts, stubs, deployments),
   });
@@ -166,7 +176,8 @@ function registerAll(
   stubs: Stubs,
   deployments: Deployments,
 ): void {
-  const { settings, db, directory, log, tokens: authenticator } = parts;
+  const { settings, db, directory, log } = parts;
+  const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
   const originOf = originReader({ externalUrl: settings.externalUrl, listenUrl: state.listenUrl });
 
@@ -203,6 +214,7 @@ function registerAll(
     const taskParts = { directory, tasks, containers, queueDepth };
     const routes = [
       ...workspaceRoutes(parts.tenants),
+      ...signingKeyRoutes(parts.signingKeys),
       currentWorkspace({ directory, signingKeyOf: parts.signingKeyOf }),
       readTask(taskParts),
       listTasks(taskParts),

@@ -1,39 +1,49 @@
 // What makes an installation itself: the key its tokens are signed with and its private CA. Rows of the database, sealed, made once under a unique row, so that every replica
 // has the same. Opened by main.ts right after the migration; everything else in identity/ takes it as an argument.
-import { createPrivateKey, createPublicKey, generateKeyPairSync, hkdfSync } from 'node:crypto';
+import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
+import type { Clock } from '#shared/clock.ts';
 import { StartupError } from '#shared/errors.ts';
 import type { Sealer } from '../secrets/seal.ts';
 import type { Queryable } from '../store/db.ts';
 import { insertInstallation, readInstallation } from '../store/queries/installation.ts';
 import { fingerprintOf, issueServerCertificate, makeCertificateAuthority } from './certificates.ts';
 import type { ServerCertificate } from './certificates.ts';
+import { KeyRing } from './key-ring.ts';
 
 export interface Installation {
-  /** Ed25519: signs tokens, machine credentials and revocations. */
+  /** Ed25519, the first key: what agents know the installation by, so it signs revocations for ever, and tokens until there is a newer one. */
   readonly signingKey: KeyObject;
   readonly publicKey: KeyObject;
+  /** What tokens and machine credentials are signed with and believed by. */
+  readonly ring: KeyRing;
   readonly caCertPem: string;
   /** sha256 of the CA's DER, hex: the middle part of a join token. */
   readonly caFingerprint: string;
   /** For the agent port; new at every start. */
   readonly server: ServerCertificate;
-  /** 32 bytes for one purpose (`object-upload`), the same in every replica. */
-  deriveKey(purpose: string): Uint8Array;
+  /** 32 bytes for one purpose (`object-upload`) from every key in use, the same in every replica: the first signs, all are believed. */
+  deriveKeys(purpose: string): readonly [Uint8Array, ...Uint8Array[]];
 }
 
-const SIGNING_KEY = 'installation.signing_key';
-const CA_KEY = 'installation.ca_key';
+/** What sealed values are, for the seal. */
+export const SIGNING_KEY = 'installation.signing_key';
+export const CA_KEY = 'installation.ca_key';
 
 /** @throws StartupError `secret_key_mismatch` when the key file does not open what the database holds */
 export async function openInstallation(
   db: Queryable,
   sealer: Sealer,
   nowMs: number = Date.now(),
+  clock?: Pick<Clock, 'monotonicMs'>,
 ): Promise<Installation> {
   const row = (await readInstallation(db)) ?? (await make(db, sealer, nowMs));
   const signingKeyDer = unseal(sealer, row.signingKey, SIGNING_KEY);
   const caKey = unseal(sealer, row.caKey, CA_KEY);
+  const ring = await KeyRing.open(db, sealer, {
+    firstContext: SIGNING_KEY,
+    ...(clock === undefined ? {} : { clock }),
+  });
   const signingKey = createPrivateKey({ key: Buffer.from(signingKeyDer), format: 'der', type: 'pkcs8' });
   return {
     signingKey,
@@ -41,7 +51,8 @@ export async function openInstallation(
     caCertPem: row.caCert,
     caFingerprint: fingerprintOf(row.caCert),
     server: await issueServerCertificate({ certPem: row.caCert, privateKey: caKey }, nowMs),
-    deriveKey: (purpose) => new Uint8Array(hkdfSync('sha256', signingKeyDer, '', `longshore ${purpose}`, 32)),
+    ring,
+    deriveKeys: (purpose) => ring.derive(purpose),
   };
 }
 

@@ -1,12 +1,21 @@
 // The installation's signed texts: API tokens, container tokens, machine credentials. A signature says only that we wrote it; whether it still counts is asked elsewhere.
-import { SignJWT, jwtVerify } from 'jose';
+import type { KeyObject } from 'node:crypto';
+import { decodeProtectedHeader, errors, SignJWT, jwtVerify } from 'jose';
 import type { JWTPayload } from 'jose';
+import { AppError } from '#shared/errors.ts';
 import type { Installation } from './installation.ts';
+import type { KeyRing } from './key-ring.ts';
 
 const ALGORITHM = 'EdDSA';
 const ISSUER = 'longshore';
 
-export type SigningKeys = Pick<Installation, 'signingKey' | 'publicKey'>;
+/** Clocks of replicas differ by less. */
+export const CLOCK_TOLERANCE_S = 30;
+
+/** Without a ring: one key, which texts do not name. */
+export type SigningKeys = Pick<Installation, 'signingKey' | 'publicKey'> & {
+  readonly ring?: Pick<KeyRing, 'newest' | 'publicKeyOf'>;
+};
 
 export function signClaims(
   keys: SigningKeys,
@@ -14,14 +23,28 @@ export function signClaims(
   options: { readonly id: string; readonly subject?: string; readonly nowMs: number; readonly lifeMs?: number },
 ): Promise<string> {
   const issuedAt = Math.floor(options.nowMs / 1000);
+  const signer = signerOf(keys);
   const jwt = new SignJWT({ ...claims })
-    .setProtectedHeader({ alg: ALGORITHM, typ: 'JWT' })
+    .setProtectedHeader({ alg: ALGORITHM, typ: 'JWT', ...(signer.id === null ? {} : { kid: signer.id }) })
     .setIssuer(ISSUER)
     .setJti(options.id)
     .setIssuedAt(issuedAt);
   if (options.subject !== undefined) jwt.setSubject(options.subject);
   if (options.lifeMs !== undefined) jwt.setExpirationTime(issuedAt + Math.ceil(options.lifeMs / 1000));
-  return jwt.sign(keys.signingKey);
+  return jwt.sign(signer.key);
+}
+
+/** What texts are signed with now. */
+export const signerOf = (keys: SigningKeys): KeyRing['newest'] =>
+  keys.ring?.newest ?? { id: null, key: keys.signingKey };
+
+/** The key that a text says it was signed with: `null` when it names none; undefined: it is no signed text. */
+export function keyIdOf(text: string): string | null | undefined {
+  try {
+    return decodeProtectedHeader(text).kid ?? null;
+  } catch {
+    return undefined;
+  }
 }
 
 /** null: not ours, altered, or past its time. */
@@ -29,14 +52,23 @@ export async function verifiedClaims(keys: SigningKeys, text: string, nowMs: num
   // Two dots and a sane length before any arithmetic on what strangers send.
   if (text.length > 4_096 || text.split('.').length !== 3) return null;
   try {
-    const { payload } = await jwtVerify(text, keys.publicKey, {
+    const { payload } = await jwtVerify(text, ({ kid }) => publicKeyOf(keys, kid ?? null), {
       algorithms: [ALGORITHM],
       issuer: ISSUER,
       currentDate: new Date(nowMs),
+      clockTolerance: CLOCK_TOLERANCE_S,
     });
     return payload;
-  } catch {
-    // Every failure means the same to a caller: this is no token of ours.
+  } catch (error) {
+    // A database that is away says nothing about a token.
+    if (error instanceof AppError) throw error;
+    // Every other failure means the same to a caller: this is no token of ours.
     return null;
   }
+}
+
+async function publicKeyOf(keys: SigningKeys, kid: string | null): Promise<KeyObject> {
+  const key = keys.ring === undefined ? (kid === null ? keys.publicKey : undefined) : await keys.ring.publicKeyOf(kid);
+  if (key === undefined) throw new errors.JWKSNoMatchingKey();
+  return key;
 }

@@ -63,7 +63,12 @@ export function machineSigner(keys: SigningKeys): MachineSigner {
       return claims?.['typ'] === 'challenge' && claims.sub === machineId;
     },
     revoke: (machineId) =>
-      signClaims(keys, { typ: 'revoked' }, { id: randomUUID(), subject: machineId, nowMs: Date.now() }),
+      // By the first key, which agents were given when they joined.
+      signClaims(
+        { signingKey: keys.signingKey, publicKey: keys.publicKey },
+        { typ: 'revoked' },
+        { id: randomUUID(), subject: machineId, nowMs: Date.now() },
+      ),
     publicKey: keys.publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
   };
 }

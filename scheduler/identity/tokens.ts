@@ -10,7 +10,7 @@ import { deleteToken, insertToken, listTokens, spendToken, toggleToken, tokenByH
 import type { TokenRow, TokenType } from '../store/queries/tokens.ts';
 import type { Caller } from './caller.ts';
 import type { Invalidation } from './invalidation.ts';
-import { signClaims, verifiedClaims } from './jwt.ts';
+import { signClaims, signerOf, verifiedClaims } from './jwt.ts';
 import type { SigningKeys } from './jwt.ts';
 import { TokenCache } from './token-cache.ts';
 import type { Known } from './token-cache.ts';
@@ -84,6 +84,8 @@ export async function issueToken(
   options: { readonly reusable?: boolean; readonly nowMs: number },
 ): Promise<IssuedToken> {
   const id = newId<TokenId>();
+  // Read where it signs: the row says the same key.
+  const keyId = signerOf(keys).id;
   const token = await signClaims(keys, { ws: owner.workspaceId, typ: type }, { id, nowMs: options.nowMs });
   const row = await insertToken(db, {
     id,
@@ -92,6 +94,7 @@ export async function issueToken(
     hint: token.slice(-4),
     type,
     reusable: options.reusable ?? true,
+    keyId,
   });
   return { token, row };
 }
@@ -111,6 +114,7 @@ class CachedTokens implements Tokens {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
     options.invalidation?.on('token', (id) => this.invalidate(id));
+    options.invalidation?.on('signing_key', () => this.invalidateAll());
     options.invalidation?.onReset(() => this.invalidateAll());
   }
 

@@ -6,7 +6,8 @@ import type { Queryable } from '../store/db.ts';
 import { insertWorkspace } from '../store/queries/workspaces.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 
-const SIGNING_KEY = 'workspaces.signing_key';
+/** What it is sealed as. */
+export const SIGNING_KEY = 'workspaces.signing_key';
 
 /** A workspace with a signing key of its own; `name` absent: a short random one. */
 export function createWorkspace(

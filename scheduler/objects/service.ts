@@ -62,7 +62,7 @@ export interface ObjectOwner {
 export interface ObjectsOptions {
   readonly db: Queryable;
   readonly backend: ObjectBackend;
-  readonly installation: Pick<Installation, 'deriveKey'>;
+  readonly installation: Pick<Installation, 'deriveKeys'>;
   /** LONGSHORE_MAX_OBJECT_BYTES */
   readonly maxObjectBytes?: number;
   readonly clock?: Clock;
@@ -75,14 +75,14 @@ export function createObjects(options: ObjectsOptions): Objects {
 class ObjectService implements Objects {
   readonly #db: Queryable;
   readonly #backend: ObjectBackend;
-  readonly #uploadKey: Uint8Array;
+  readonly #uploadKeys: () => readonly [Uint8Array, ...Uint8Array[]];
   readonly #maxBytes: number;
   readonly #clock: Clock;
 
   constructor(options: ObjectsOptions) {
     this.#db = options.db;
     this.#backend = options.backend;
-    this.#uploadKey = options.installation.deriveKey('object-upload');
+    this.#uploadKeys = () => options.installation.deriveKeys('object-upload');
     this.#maxBytes = options.maxObjectBytes ?? DEFAULT_MAX_OBJECT_BYTES;
     this.#clock = options.clock ?? systemClock;
   }
@@ -122,9 +122,12 @@ class ObjectService implements Objects {
     const { expires, signature } = query;
     if (!isUuid(objectId) || expires === undefined || signature === undefined || !/^\d{1,15}$/.test(expires))
       return false;
-    const expected = Buffer.from(this.#signatureOf(objectId, expires));
     const given = Buffer.from(signature);
-    if (given.length !== expected.length || !timingSafeEqual(given, expected)) return false;
+    const isOurs = this.#uploadKeys().some((key) => {
+      const expected = Buffer.from(signatureOf(key, objectId, expires));
+      return given.length === expected.length && timingSafeEqual(given, expected);
+    });
+    if (!isOurs) return false;
     return Number(expires) * 1000 > this.#clock.nowMs();
   }
 
@@ -183,13 +186,12 @@ class ObjectService implements Objects {
 
   #signUpload(objectId: ObjectId): string {
     const expires = String(Math.floor((this.#clock.nowMs() + UPLOAD_LIFE_MS) / 1000));
-    return `${UPLOAD_PATH}${objectId}?expires=${expires}&signature=${this.#signatureOf(objectId, expires)}`;
-  }
-
-  #signatureOf(objectId: string, expires: string): string {
-    return createHmac('sha256', this.#uploadKey).update(`put\n${objectId}\n${expires}`).digest('hex');
+    return `${UPLOAD_PATH}${objectId}?expires=${expires}&signature=${signatureOf(this.#uploadKeys()[0], objectId, expires)}`;
   }
 }
+
+const signatureOf = (key: Uint8Array, objectId: string, expires: string): string =>
+  createHmac('sha256', key).update(`put\n${objectId}\n${expires}`).digest('hex');
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;

@@ -29,8 +29,9 @@ export function listTokens(tokens: Pick<Tokens, 'list'>): Operation {
   });
 }
 
-/** What a caller may make; the others come into being with what they belong to. */
+/** What a caller may make; an administrator another administrator's, too. The others come into being with what they belong to. */
 const TYPES = ['workspace', 'workspace_restricted'] as const;
+const ADMIN_TYPES = [...TYPES, 'admin'] as const;
 
 export function createToken(tokens: Pick<Tokens, 'issue'>): Operation {
   return operation({
@@ -40,8 +41,9 @@ export function createToken(tokens: Pick<Tokens, 'issue'>): Operation {
     request: CreateTokenRequest,
     response: TokenResponse,
     handle: async (caller, request) => {
-      const type = request.tokenType === '' ? 'workspace' : TYPES.find((name) => name === request.tokenType);
-      if (type === undefined) return { ok: false, errMsg: `tokenType must be one of ${TYPES.join(', ')}`, token: null };
+      const types = caller.isAdmin ? ADMIN_TYPES : TYPES;
+      const type = request.tokenType === '' ? 'workspace' : types.find((name) => name === request.tokenType);
+      if (type === undefined) return { ok: false, errMsg: `tokenType must be one of ${types.join(', ')}`, token: null };
       const { token, row } = await tokens.issue(caller, type, { reusable: request.reusable !== false });
       return { ok: true, errMsg: '', token: tokenRecord(row, token) };
     },

@@ -29,6 +29,21 @@ const PLAIN_ROUTES: readonly PlainRoute[] = [
     summary: 'Make a workspace; the answer holds its first token, this once (administrator)',
   },
   {
+    http: 'GET /api/v1/signing-key',
+    tag: 'installation',
+    summary: 'The keys that tokens are signed with (administrator)',
+  },
+  {
+    http: 'POST /api/v1/signing-key',
+    tag: 'installation',
+    summary: 'Make a newer one, which signs from now on (administrator)',
+  },
+  {
+    http: 'DELETE /api/v1/signing-key/{keyId}',
+    tag: 'installation',
+    summary: 'End a key and every token that it signed (administrator)',
+  },
+  {
     http: 'GET /api/v1/app/{ws}',
     tag: 'workspace',
     summary: 'Apps, latest activity first',

@@ -10,15 +10,40 @@ export interface Sealer {
   seal(plain: Uint8Array, context: string): Uint8Array;
   /** @throws AppError `sealed_value_unreadable`: another key, another context, or damaged */
   open(sealed: Uint8Array, context: string): Uint8Array;
+  /** Another envelope for what only the previous key opens; undefined: the present one does. @throws AppError `sealed_value_unreadable` */
+  renewed(sealed: Uint8Array, context: string): Uint8Array | undefined;
 }
 
+const SETTING = 'LONGSHORE_SECRET_KEY_FILE';
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 /** First byte of an envelope: AES-256-GCM, nonce, tag, ciphertext. */
 const VERSION = 1;
 
-export function createSealer(key: Uint8Array): Sealer {
+/** @param previous - opens what `key` does not, and seals nothing */
+export function createSealer(key: Uint8Array, previous?: Uint8Array): Sealer {
+  const present = sealerOf(key);
+  if (previous === undefined) return { ...present, renewed: (sealed, context) => void present.open(sealed, context) };
+  const before = sealerOf(previous);
+  const opened = (sealed: Uint8Array, context: string): { readonly plain: Uint8Array; readonly isOld: boolean } => {
+    try {
+      return { plain: present.open(sealed, context), isOld: false };
+    } catch {
+      return { plain: before.open(sealed, context), isOld: true };
+    }
+  };
+  return {
+    seal: (plain, context) => present.seal(plain, context),
+    open: (sealed, context) => opened(sealed, context).plain,
+    renewed: (sealed, context) => {
+      const { plain, isOld } = opened(sealed, context);
+      return isOld ? present.seal(plain, context) : undefined;
+    },
+  };
+}
+
+function sealerOf(key: Uint8Array): Pick<Sealer, 'seal' | 'open'> {
   if (key.length !== KEY_BYTES) throw new RangeError(`a sealing key has ${KEY_BYTES} bytes`);
   return {
     seal(plain, context) {
@@ -53,22 +78,30 @@ const unreadable = (context: string, cause?: unknown): AppError =>
  */
 export async function openSealer(options: {
   readonly keyFile?: string | undefined;
+  /** Still opens, seals nothing any more. */
+  readonly previousKeyFile?: string | undefined;
   readonly dataDir: string;
 }): Promise<Sealer> {
   const path = options.keyFile ?? join(options.dataDir, 'secret.key');
   const made = options.keyFile === undefined ? await makeKeyFile(path) : undefined;
-  return createSealer(made ?? (await readKeyFile(path)));
+  const previous =
+    options.previousKeyFile === undefined
+      ? undefined
+      : await readKeyFile(options.previousKeyFile, 'LONGSHORE_SECRET_KEY_FILE_PREVIOUS');
+  return createSealer(made ?? (await readKeyFile(path)), previous);
 }
 
-async function readKeyFile(path: string): Promise<Uint8Array> {
+async function readKeyFile(path: string, setting: string = SETTING): Promise<Uint8Array> {
   let text: string;
   try {
     text = (await readFile(path, 'utf8')).trim();
   } catch (error) {
-    throw unusable(path, messageOf(error), error);
+    throw unusable(path, messageOf(error), error, setting);
   }
   const key = /^[0-9a-f]{64}$/i.test(text) ? Buffer.from(text, 'hex') : Buffer.from(text, 'base64');
-  if (key.length !== KEY_BYTES) throw unusable(path, 'it must hold 32 bytes as base64 or as 64 hex characters');
+  if (key.length !== KEY_BYTES) {
+    throw unusable(path, 'it must hold 32 bytes as base64 or as 64 hex characters', undefined, setting);
+  }
   return key;
 }
 
@@ -97,10 +130,10 @@ async function makeKeyFile(path: string): Promise<Uint8Array | undefined> {
   }
 }
 
-function unusable(path: string, reason: string, cause?: unknown): StartupError {
+function unusable(path: string, reason: string, cause?: unknown, setting: string = SETTING): StartupError {
   return new StartupError(
     'secret_key_unusable',
-    `cannot use the secret key file ${path} (${reason}): LONGSHORE_SECRET_KEY_FILE must name a readable key file`,
+    `cannot use the secret key file ${path} (${reason}): ${setting} must name a readable key file`,
     { cause },
   );
 }

@@ -95,7 +95,8 @@ export class Secrets {
   }
 }
 
-const contextOf = (workspaceId: WorkspaceId, name: string): string => `secret.${workspaceId}.${name}`;
+/** What a secret is sealed as. */
+export const contextOf = (workspaceId: WorkspaceId, name: string): string => `secret.${workspaceId}.${name}`;
 const invalid = (text: string): AppError => new AppError('invalid_body', text);
 const notFound = (): AppError =>
   new AppError('secret_not_found', 'there is no secret of that name: `longshore secret list` shows them');

@@ -224,6 +224,7 @@ export class Platform {
     this.scheduler = new Daemon('scheduler', join(made.path, 'scheduler.log'), () => ({
       ...common(),
       LONGSHORE_HTTP_ADDRESS: this.httpAddress,
+      LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_AGENT_ADDRESS: this.agentAddress,
     }));
     this.agent = new Daemon('agent', join(made.path, 'agent.log'), () => ({

@@ -64,8 +64,8 @@ export class ReplicaSet {
       REDIS_URL: redis.url,
       LONGSHORE_REDIS_PREFIX: this.prefix,
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
-      LONGSHORE_RATE_LIMITS: undefined,
       ...settings,
     });
   }

@@ -42,6 +42,7 @@ beforeAll(async () => {
       {
         LONGSHORE_DATA_DIR: join(directory.path, name),
         LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+        LONGSHORE_RATE_LIMITS: 'off',
         LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
         DATABASE_URL: postgres.url,
         REDIS_URL: redis.url,

@@ -37,7 +37,7 @@ describe('objects', () => {
     objects = createObjects({
       db: opened.db,
       backend: await openFileObjects(directory),
-      installation: { deriveKey: () => new Uint8Array(32) },
+      installation: { deriveKeys: () => [new Uint8Array(32)] },
       maxObjectBytes: 1_000_000,
     });
     owner = { workspaceId: (await aWorkspace(opened.db)).id };

@@ -70,6 +70,8 @@ export async function aPlatform(
       LONGSHORE_DATA_DIR: join(directory.path, 'data'),
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+      // Bad tokens are what the tests are made of.
+      LONGSHORE_RATE_LIMITS: 'off',
       // Not what this checkout may have built.
       LONGSHORE_RELEASES_DIR: join(directory.path, 'releases'),
       ...(servers === undefined ? {} : { DATABASE_URL: servers[0].url, REDIS_URL: servers[1].url }),

@@ -27,6 +27,16 @@ const aSecret = async (): Promise<string> => {
   return name;
 };
 
+const asAdmin = () => ({ token: platform.admin.token });
+const signingKeys = async (): Promise<Json[]> =>
+  (await platform.call('GET /api/v1/signing-key', undefined, asAdmin())).json['data'] as Json[];
+/** One that signs no more, and has signed nothing. */
+const aSigningKey = async (): Promise<string> => {
+  const { json } = await platform.call('POST /api/v1/signing-key', undefined, asAdmin());
+  await platform.call('POST /api/v1/signing-key', undefined, asAdmin());
+  return String(json['id']);
+};
+
 const REST: readonly Verb[] = [
   { name: 'GET /workspace/current', line: () => 'GET /workspace/current', ok: { status: 200 }, ...READS_NOTHING },
   {
@@ -42,6 +52,18 @@ const REST: readonly Verb[] = [
     body: () => ({ name: 'third' }),
     ok: { status: 201 },
     byAdmin: true,
+  },
+  { name: 'GET /signing-key', line: () => 'GET /signing-key', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
+  { name: 'POST /signing-key', line: () => 'POST /signing-key', ok: { status: 201 }, byAdmin: true },
+  {
+    name: 'DELETE /signing-key/{id}',
+    line: (id) => `DELETE /signing-key/${id}`,
+    make: aSigningKey,
+    ok: { status: 200 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    byAdmin: true,
+    done: async (id) => (await signingKeys()).find((key) => key['id'] === id)?.['retired_at'] !== null,
   },
   ...['app', 'container', 'deployment', 'task', 'logs'].map((thing): Verb => ({
     name: `GET /${thing}/{ws}`,

@@ -12,7 +12,7 @@ import type { Caller } from '../../identity/caller.ts';
 import type { Finished, Submission, TaskService } from '../../tasks/task-service.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
-import { problemOf } from '../error-map.ts';
+import { problemOf, withRetryAfter } from '../error-map.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 
 export interface InvokeParts {
@@ -186,15 +186,25 @@ function resolving(
     const token = tokenOf(request.headers.authorization, request.query as Readonly<Record<string, unknown>>);
     if (token === null) return resolve(null);
     const caller = parts.authenticator.authenticate(token);
-    if (caller instanceof Promise) caller.then((known) => checked(known, reply, resolve), fail);
-    else checked(caller, reply, resolve);
+    const authenticated = (known: Caller | null): void => {
+      // A token that is presented must be good, even where none is needed.
+      if (known === null) refuseToken(request, reply, parts);
+      else resolve(known);
+    };
+    if (caller instanceof Promise) caller.then(authenticated, fail);
+    else authenticated(caller);
   };
 }
 
-/** A token that is presented must be good, even where none is needed. */
-function checked(caller: Caller | null, reply: FastifyReply, resolve: (caller: Caller) => void): void {
-  if (caller === null) sendRefusal(reply, UNAUTHORIZED);
-  else resolve(caller);
+/** 401; 429 where too many were refused. */
+function refuseToken(request: FastifyRequest, reply: FastifyReply, parts: InvokeParts): void {
+  try {
+    parts.authenticator.refused?.(request.ip);
+  } catch (error) {
+    const problem = problemOf(error);
+    return send(withRetryAfter(reply, problem), problem.status, JSON.stringify({ message: problem.message }));
+  }
+  sendRefusal(reply, UNAUTHORIZED);
 }
 
 function answer(submission: Submission, target: Target, reply: FastifyReply, fail: (error: unknown) => void): void {

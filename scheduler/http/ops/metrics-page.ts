@@ -28,8 +28,12 @@ export async function mayReadMetrics(
   if (isLoopback(request)) return true;
   const token = tokenOf(request.headers.authorization);
   if (token === null) return false;
+  const caller = await parts.authenticator.authenticate(token);
+  if (caller !== null) return caller.isAdmin;
+  parts.authenticator.mayGuess?.(request.ip);
   if (parts.metricsToken !== null && parts.metricsToken !== '' && isSame(token, parts.metricsToken)) return true;
-  return (await parts.authenticator.authenticate(token))?.isAdmin === true;
+  parts.authenticator.refused?.(request.ip);
+  return false;
 }
 
 /** In the same time whatever differs. */

@@ -98,6 +98,7 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
   const params = request.params as Readonly<Record<string, string>>;
   const token = tokenOf(request.headers.authorization, query);
   const caller = token === null ? null : await parts.authenticator.authenticate(token);
+  if (caller === null && token !== null) parts.authenticator.refused?.(request.ip);
   if (caller === null || !mayCall(caller, route)) throw unauthorized();
   const named = params['ws']?.toLowerCase();
   if (named !== undefined && named !== caller.workspaceId) {

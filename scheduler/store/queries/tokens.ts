@@ -56,12 +56,15 @@ const map = (row: Raw): TokenRow => ({
 
 export function insertToken(
   db: Queryable,
-  token: Pick<TokenRow, 'id' | 'workspaceId' | 'hash' | 'hint' | 'type' | 'reusable'>,
+  token: Pick<TokenRow, 'id' | 'workspaceId' | 'hash' | 'hint' | 'type' | 'reusable'> & {
+    /** The signing key, by its id; null: the installation's first. */
+    readonly keyId?: string | null;
+  },
 ): Promise<TokenRow> {
   return one(
     db,
-    `insert into tokens as t (id, workspace_id, hash, hint, type, reusable) values ($1, $2, $3, $4, $5, $6) returning ${COLUMNS}`,
-    [token.id, token.workspaceId, token.hash, token.hint, token.type, token.reusable],
+    `insert into tokens as t (id, workspace_id, hash, hint, type, reusable, key_id) values ($1, $2, $3, $4, $5, $6, $7) returning ${COLUMNS}`,
+    [token.id, token.workspaceId, token.hash, token.hint, token.type, token.reusable, token.keyId ?? null],
     map,
   );
 }

@@ -8,6 +8,7 @@ import { AgentMetrics } from '#agent/telemetry/metrics.ts';
 import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
 import { registerGauges } from '#scheduler/compose/gauges.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { IdentityMetrics } from '#scheduler/identity/metrics.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { anIdleInstallation } from '../../helpers/idle-installation.ts';
@@ -38,6 +39,7 @@ function schedulerRegistry(): Registry {
   new TaskMetrics(registry);
   new AutoscalerMetrics(registry);
   new LoopMetrics(registry, systemClock);
+  new IdentityMetrics(registry);
   registerGauges({ ...anIdleInstallation(), registry, fleetMetrics: new FleetMetrics(registry) });
   return registry;
 }
@@ -67,6 +69,7 @@ const SCHEDULER = `
   agent_messages_total{type,result}
   join_attempts_total{result}
   quota_throttles_total{resource}
+  rate_limited_total{limit}
   redis_up{}
   redis_command_duration_seconds{class} fast`;
 const AUTOSCALER = `

@@ -36,7 +36,7 @@ const service = (fill = 1, maxObjectBytes = 100) =>
   createObjects({
     db: emptyDb,
     backend: nothingStored,
-    installation: { deriveKey: () => new Uint8Array(32).fill(fill) },
+    installation: { deriveKeys: () => [new Uint8Array(32).fill(fill)] },
     maxObjectBytes,
     clock,
   });

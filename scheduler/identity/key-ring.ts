@@ -1,0 +1,207 @@
+// The keys that tokens are signed with: the newest signs, every one that is not retired is believed. Owns their rows and this replica's copy; asked at each token that no cache knows. Must stay
+// true: a retired key counts nowhere from the moment its retirement is answered, and a key that another replica made is found by its name.
+import { createPrivateKey, createPublicKey, generateKeyPairSync, hkdfSync, randomBytes } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
+import { systemClock } from '#shared/clock.ts';
+import type { Clock } from '#shared/clock.ts';
+import { AppError } from '#shared/errors.ts';
+import type { Sealer } from '../secrets/seal.ts';
+import type { Queryable } from '../store/db.ts';
+import { insertSigningKey, retireSigningKey, signingKeys } from '../store/queries/signing-keys.ts';
+import type { SigningKeyRow } from '../store/queries/signing-keys.ts';
+import type { Invalidation } from './invalidation.ts';
+
+/** What the installation's first key is called by people; tokens do not name it. */
+export const FIRST_KEY = 'first';
+/** What keys are sealed as, but for the first, which is the installation's own. */
+export const SIGNING_KEYS_CONTEXT = 'signing_keys.private_key';
+/** Names that nobody knows make us look once in so long; so does a silent Redis. */
+const LOOK_AGAIN_MS = 1_000;
+
+const NAME = /^[0-9a-f]{12}$/;
+
+interface Key {
+  readonly id: string | null;
+  readonly privateDer: Uint8Array;
+  readonly privateKey: KeyObject;
+  readonly publicKey: KeyObject;
+}
+
+/** A key as people see it. */
+export interface SigningKeyInfo extends Pick<SigningKeyRow, 'createdAtMs' | 'retiredAtMs' | 'activeTokens'> {
+  readonly id: string;
+  /** New tokens are signed with it. */
+  readonly signs: boolean;
+}
+
+export class KeyRing {
+  readonly #db: Queryable;
+  readonly #sealer: Sealer;
+  readonly #firstContext: string;
+  readonly #clock: Pick<Clock, 'monotonicMs'>;
+  /** In use, oldest first; never empty. */
+  #keys: readonly Key[];
+  #readAtMs: number;
+  #reading: Promise<void> | undefined;
+  #invalidation: Invalidation | undefined;
+  /** Grows with every change that is heard of: what was read before one may be stale. */
+  #generation = 0;
+
+  private constructor(
+    db: Queryable,
+    sealer: Sealer,
+    options: { readonly firstContext: string; readonly clock: Pick<Clock, 'monotonicMs'> },
+    rows: readonly SigningKeyRow[],
+  ) {
+    this.#db = db;
+    this.#sealer = sealer;
+    this.#firstContext = options.firstContext;
+    this.#clock = options.clock;
+    this.#keys = this.#opened(rows);
+    this.#readAtMs = options.clock.monotonicMs();
+  }
+
+  /** @param firstContext - what the installation's first key is sealed as; @throws AppError `sealed_value_unreadable` */
+  static async open(
+    db: Queryable,
+    sealer: Sealer,
+    options: { readonly firstContext: string; readonly clock?: Pick<Clock, 'monotonicMs'> },
+  ): Promise<KeyRing> {
+    return new KeyRing(db, sealer, { clock: systemClock, ...options }, await signingKeys(db));
+  }
+
+  /** From now on other replicas are told, and heard. */
+  attach(invalidation: Invalidation): void {
+    this.#invalidation = invalidation;
+    invalidation.on('signing_key', (id) => this.#dropKey(id));
+    invalidation.onReset(() => this.#lookAgain());
+  }
+
+  /** What new texts are signed with. */
+  get newest(): { readonly id: string | null; readonly key: KeyObject } {
+    const { id, privateKey } = this.#newest();
+    return { id, key: privateKey };
+  }
+
+  /** undefined: retired, or none of ours. @param id - null: a text that names no key */
+  publicKeyOf(id: string | null): KeyObject | undefined | Promise<KeyObject | undefined> {
+    const known = this.#keys.find((key) => key.id === id)?.publicKey;
+    const ageMs = this.#clock.monotonicMs() - this.#readAtMs;
+    // While messages arrive, what is known is true; what is not known may be somebody's new key.
+    const isSure = known !== undefined && ageMs !== Infinity && (this.#invalidation?.isLive ?? true);
+    if (isSure || ageMs < LOOK_AGAIN_MS) return known;
+    return this.#read().then(() => this.#keys.find((key) => key.id === id)?.publicKey);
+  }
+
+  /** 32 bytes for one purpose from every key in use, the one to sign with first; the same in every replica. */
+  derive(purpose: string): readonly [Uint8Array, ...Uint8Array[]] {
+    const of = (key: Key): Uint8Array =>
+      new Uint8Array(hkdfSync('sha256', key.privateDer, '', `longshore ${purpose}`, 32));
+    return [of(this.#newest()), ...this.#keys.slice(0, -1).toReversed().map(of)];
+  }
+
+  /** Oldest first. */
+  async list(): Promise<readonly SigningKeyInfo[]> {
+    const rows = await signingKeys(this.#db);
+    return rows.map(({ id, createdAtMs, retiredAtMs, activeTokens }, index) => ({
+      id: id ?? FIRST_KEY,
+      createdAtMs,
+      retiredAtMs,
+      activeTokens,
+      signs: index === rows.length - 1,
+    }));
+  }
+
+  /** A new key, which signs from now on; what others signed stays good. */
+  async rotate(): Promise<SigningKeyInfo> {
+    const { privateKey } = generateKeyPairSync('ed25519');
+    const id = randomBytes(6).toString('hex');
+    const der = privateKey.export({ format: 'der', type: 'pkcs8' });
+    await insertSigningKey(this.#db, { id, privateKey: this.#sealer.seal(der, SIGNING_KEYS_CONTEXT) });
+    // The others look before this one signs with it.
+    await this.#invalidation?.publish('signing_key', `made ${id}`);
+    this.#lookAgain();
+    await this.#read();
+    return this.#info(id);
+  }
+
+  /**
+   * Whatever was signed with it counts no more, on any replica.
+   * @throws AppError `signing_key_not_found`, `signing_key_in_use`: the newest one signs
+   */
+  async retire(id: string): Promise<SigningKeyInfo> {
+    const isName = id === FIRST_KEY || NAME.test(id);
+    const isRetired = isName && (await retireSigningKey(this.#db, id === FIRST_KEY ? null : id));
+    if (!isRetired) {
+      const isKnown = (await this.list()).some((key) => key.id === id);
+      if (!isKnown)
+        throw new AppError(
+          'signing_key_not_found',
+          'there is no signing key of that id: `longshore key list` shows them',
+        );
+      throw new AppError(
+        'signing_key_in_use',
+        'this key signs new tokens: make a newer one first (`longshore key rotate`)',
+      );
+    }
+    this.#dropKey(id);
+    await this.#invalidation?.publish('signing_key', id);
+    return this.#info(id);
+  }
+
+  async #info(id: string): Promise<SigningKeyInfo> {
+    const found = (await this.list()).find((key) => key.id === id);
+    if (found === undefined) throw new Error('a signing key is missing right after it was written');
+    return found;
+  }
+
+  /** Retired, if it is one of ours; what else is said means that there is something to read. */
+  #dropKey(said: string): void {
+    const id = said === FIRST_KEY ? null : said;
+    const left = this.#keys.filter((key) => key.id !== id);
+    if (left.length > 0) this.#keys = left;
+    this.#lookAgain();
+  }
+
+  #lookAgain(): void {
+    this.#generation++;
+    this.#readAtMs = -Infinity;
+    // For what is signed from now on. Should it fail, the next token that comes reads again, and says why it cannot.
+    this.#read().catch(() => undefined);
+  }
+
+  #newest(): Key {
+    const newest = this.#keys.at(-1);
+    if (newest === undefined) throw new Error('an installation without a signing key');
+    return newest;
+  }
+
+  /** One at a time. */
+  #read(): Promise<void> {
+    this.#reading ??= this.#readNow().finally(() => {
+      this.#reading = undefined;
+    });
+    return this.#reading;
+  }
+
+  async #readNow(): Promise<void> {
+    for (let isStale = true; isStale;) {
+      const startedMs = this.#clock.monotonicMs();
+      const generation = this.#generation;
+      this.#keys = this.#opened(await signingKeys(this.#db));
+      isStale = generation !== this.#generation;
+      if (!isStale) this.#readAtMs = startedMs;
+    }
+  }
+
+  #opened(rows: readonly SigningKeyRow[]): readonly Key[] {
+    return rows
+      .filter((row) => row.retiredAtMs === null)
+      .map((row) => {
+        const context = row.id === null ? this.#firstContext : SIGNING_KEYS_CONTEXT;
+        const privateDer = this.#sealer.open(row.privateKey, context);
+        const privateKey = createPrivateKey({ key: Buffer.from(privateDer), format: 'der', type: 'pkcs8' });
+        return { id: row.id, privateDer, privateKey, publicKey: createPublicKey(privateKey) };
+      });
+  }
+}

@@ -1,0 +1,16 @@
+import type { Registry } from '#shared/metrics.ts';
+import { Counter } from '#shared/metrics.ts';
+
+/** Requests that were answered "wait", by the limit they ran into. */
+export class IdentityMetrics {
+  readonly rateLimited: Counter<'limit'>;
+
+  constructor(registry: Registry) {
+    this.rateLimited = new Counter({
+      name: 'longshore_scheduler_rate_limited_total',
+      help: 'Requests answered 429 for coming too fast: `refused_tokens` of one address, or a rate of a workspace (`rest`, `invoke`).',
+      labelNames: ['limit'],
+      registers: [registry],
+    });
+  }
+}

@@ -1,0 +1,77 @@
+// Refused tokens, counted by where they come from: an address that presents too many is told to wait. Owns the counts of this process; asked by every surface when it has refused a token, and
+// before a secret is compared that an operator chose. Must stay true: a good token is never refused for what others behind its address did; memory is bounded.
+import { isIP } from 'node:net';
+import { AppError } from '#shared/errors.ts';
+import type { Clock } from '#shared/clock.ts';
+import { BoundedMap } from '../deployments/bounded-map.ts';
+
+/** At once, and then so many a minute. */
+export const REFUSALS_PER_MINUTE = 60;
+const PER_MS = REFUSALS_PER_MINUTE / 60_000;
+const MAX_ADDRESSES = 10_000;
+
+interface Allowance {
+  /** Refusals that are still answered as such; grows with time up to {@link REFUSALS_PER_MINUTE}. */
+  readonly left: number;
+  readonly atMs: number;
+}
+
+export class Refusals {
+  readonly #clock: Pick<Clock, 'monotonicMs'>;
+  readonly #onThrottled: () => void;
+  readonly #known = new BoundedMap<string, Allowance>(MAX_ADDRESSES);
+
+  constructor(clock: Pick<Clock, 'monotonicMs'>, onThrottled: () => void = () => undefined) {
+    this.#clock = clock;
+    this.#onThrottled = onThrottled;
+  }
+
+  /** A token from there was refused. @throws AppError `rate_limited` (`details.retryAfterSeconds`) when too many were */
+  refused(address: string): void {
+    const source = sourceOf(address);
+    const left = this.#leftOf(source);
+    if (left < 1) throw this.#throttled(left);
+    this.#known.set(source, { left: left - 1, atMs: this.#clock.monotonicMs() });
+  }
+
+  /** Before a secret is compared that somebody may guess. @throws AppError `rate_limited` */
+  check(address: string): void {
+    const left = this.#leftOf(sourceOf(address));
+    if (left < 1) throw this.#throttled(left);
+  }
+
+  get size(): number {
+    return this.#known.size;
+  }
+
+  #leftOf(source: string): number {
+    const known = this.#known.get(source);
+    if (known === undefined) return REFUSALS_PER_MINUTE;
+    return Math.min(REFUSALS_PER_MINUTE, known.left + (this.#clock.monotonicMs() - known.atMs) * PER_MS);
+  }
+
+  #throttled(left: number): AppError {
+    this.#onThrottled();
+    const retryAfterSeconds = Math.max(1, Math.ceil((1 - left) / PER_MS / 1000));
+    return new AppError('rate_limited', `too many refused tokens from your address: wait ${retryAfterSeconds} s`, {
+      details: { retryAfterSeconds },
+    });
+  }
+}
+
+/** Whom refusals are counted for: an IPv4 address, or the /64 of an IPv6 one, which is what one customer of a provider has. */
+export function sourceOf(address: string): string {
+  const mapped = /^::ffff:([0-9.]+)$/i.exec(address)?.[1];
+  if (mapped !== undefined && isIP(mapped) === 4) return mapped;
+  if (isIP(address) !== 6) return address;
+  const [head = '', tail] = (address.split('%', 1)[0] ?? '').split('::');
+  const before = head === '' ? [] : head.split(':');
+  const after = tail === undefined || tail === '' ? [] : tail.split(':');
+  // An embedded IPv4 address stands for two groups; it is never among the first four, but counts for how many are left out.
+  const width = (groups: readonly string[]): number =>
+    groups.reduce((sum, one) => sum + (one.includes('.') ? 2 : 1), 0);
+  const zeros = tail === undefined ? 0 : 8 - width(before) - width(after);
+  const groups = [...before, ...Array.from({ length: Math.max(0, zeros) }, () => '0'), ...after];
+  const network = groups.slice(0, 4).map((group) => Number.parseInt(group, 16).toString(16));
+  return `${network.join(':')}::/64`;
+}
