@@ -58,7 +58,9 @@ function chooseHandler(handlers: unknown, target: string): HandlerDefinition {
   const found = Array.isArray(handlers) ? handlers.filter(isDefinition) : [];
   const [only] = found;
   if (only === undefined)
-    throw new CliError(`${target} defines no handler: decorate a function with @endpoint(...) or @task_queue(...)`);
+    throw new CliError(
+      `${target} defines no handler: decorate a function with @endpoint(...), @task_queue(...), @function(...) or @schedule(...)`,
+    );
   if (found.length > 1) {
     const names = found.map((handler) => textField(handler, 'handler').split(':').at(-1)).join(', ');
     throw usageError(

@@ -6,7 +6,8 @@
     def handler(name: str = 'world'):
         return {'hello': name}
 
-`task_queue` in its place makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room.
+`task_queue` in its place makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room. `function`
+gives each call a container: `handler.remote(name='you')` waits for what it returns. `schedule(when='@hourly')` runs it by itself.
 
 On your machine the decorator records what was asked for, and the function stays callable. In a container it checks nothing. The
 names are loaded when they are first used, because the runner imports this package on every cold start.
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from .checks import DefinitionError
     from .client import GatewayError
     from .definitions import Image, PythonVersion, QueueDepthAutoscaler, Volume
+    from .functions import Function, Schedule, function, schedule
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
+    from .results import TaskError
     from .task_context import Context, context
 
 __version__ = '0.1.0'
@@ -29,13 +32,18 @@ __version__ = '0.1.0'
 _HOMES = {
     'DefinitionError': 'checks',
     'Endpoint': 'handlers',
+    'Function': 'functions',
     'GatewayError': 'client',
     'Image': 'definitions',
     'PythonVersion': 'definitions',
     'QueueDepthAutoscaler': 'definitions',
+    'Schedule': 'functions',
+    'TaskError': 'results',
     'TaskQueue': 'handlers',
     'Volume': 'definitions',
     'endpoint': 'handlers',
+    'function': 'functions',
+    'schedule': 'functions',
     'task_queue': 'handlers',
     'Context': 'task_context',
     'context': 'task_context',
@@ -45,14 +53,19 @@ __all__ = [
     'Context',
     'DefinitionError',
     'Endpoint',
+    'Function',
     'GatewayError',
     'Image',
     'PythonVersion',
     'QueueDepthAutoscaler',
+    'Schedule',
+    'TaskError',
     'TaskQueue',
     'Volume',
     'context',
     'endpoint',
+    'function',
+    'schedule',
     'task_queue',
 ]
 

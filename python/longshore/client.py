@@ -1,14 +1,16 @@
-"""What app code calls of an installation from outside: `task_queue.put`. Standard library only; loaded when it is used."""
+"""What app code calls of an installation from outside: `task_queue.put`, `function.remote`. Standard library only; loaded when it is used."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 from urllib import error, parse, request
 
 _TIMEOUT_SECONDS = 30
 _MAX_ANSWER_BYTES = 1 << 20
+#: A task with its result.
+_MAX_RESULT_BYTES = 1 << 30
 
 
 class GatewayError(RuntimeError):
@@ -19,33 +21,43 @@ class GatewayError(RuntimeError):
         self.status = status
 
 
-def put(name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
+#: What a deployment of that kind is called, and what putting a task there is.
+_KINDS = {'taskqueue': ('task queue', 'put a task in'), 'function': ('function', 'call'), 'schedule': ('schedule', 'call')}
+
+
+def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
     """Queues one task of the deployment `name` and gives its id."""
-    what = 'cannot put a task in %s' % name
-    url, token = installation()
+    noun, verb = _KINDS[kind]
+    what = 'cannot %s %s' % (verb, name)
     try:
         body = json.dumps({'args': args, 'kwargs': kwargs}, allow_nan=False).encode('utf-8')
     except (TypeError, ValueError) as problem:
         raise GatewayError('%s: its inputs are not JSON: %s' % (what, problem)) from None
-    call = request.Request(
-        '%s/taskqueue/%s' % (url, parse.quote(name, safe='')),
+    found = call('/%s/%s' % (kind, parse.quote(name, safe='')), what, body, 'no %s is deployed as %s' % (noun, name))
+    task_id = found.get('task_id')
+    if not isinstance(task_id, str) or not task_id:
+        raise GatewayError('%s: the answer of %s has no task_id' % (what, installation()[0]))
+    return task_id
+
+
+def call(path: str, what: str, body: Optional[bytes] = None, unknown: str = '') -> Dict[str, Any]:
+    """One request, a POST where there is a body. what: how its errors begin. unknown: what `Invalid deployment` means here."""
+    url, token = installation()
+    asked = request.Request(
+        url + path,
         data=body,
         headers={'Authorization': 'Bearer ' + token, 'Content-Type': 'application/json'},
-        method='POST',
+        method='GET' if body is None else 'POST',
     )
     try:
-        with _opener(url).open(call, timeout=_TIMEOUT_SECONDS) as answer:
-            found = _object(answer.read(_MAX_ANSWER_BYTES))
+        with _opener(url).open(asked, timeout=_TIMEOUT_SECONDS) as answer:
+            return _object(answer.read(_MAX_ANSWER_BYTES if body is not None else _MAX_RESULT_BYTES))
     except error.HTTPError as refused:
         with refused:
-            raise GatewayError('%s: %s' % (what, _sentence(refused.code, name, refused.read(_MAX_ANSWER_BYTES))), refused.code) from None
+            raise GatewayError('%s: %s' % (what, _sentence(refused.code, unknown, refused.read(_MAX_ANSWER_BYTES))), refused.code) from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, 'reason', problem)
         raise GatewayError('%s: %s does not answer (%s)' % (what, url, reason)) from problem
-    task_id = found.get('task_id')
-    if not isinstance(task_id, str) or not task_id:
-        raise GatewayError('%s: the answer of %s has no task_id' % (what, url))
-    return task_id
 
 
 def installation() -> Tuple[str, str]:
@@ -97,11 +109,11 @@ def _object(data: bytes) -> Dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _sentence(status: int, name: str, data: bytes) -> str:
+def _sentence(status: int, unknown: str, data: bytes) -> str:
     found = _object(data)
     text = str(found.get('error') or found.get('message') or 'it was answered %d' % status)
     if status == 401:
         return '%s: the token is not accepted; choose another with LONGSHORE_TOKEN or `longshore context use`' % text
     if text == 'Invalid deployment':
-        return '%s: no task queue is deployed as %s; deploy it with `longshore deploy`' % (text, name)
+        return '%s: %s; deploy it with `longshore deploy`' % (text, unknown)
     return text

@@ -17,7 +17,7 @@ from .checks import DefinitionError
 from .handlers import Handler
 
 _USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
-_DECORATE = 'Decorate a function with @endpoint(…) or @task_queue(…) from longshore.'
+_DECORATE = 'Decorate a function with @endpoint(…), @task_queue(…), @function(…) or @schedule(…) from longshore.'
 _LIBRARY_HINT = (
     '%s is not installed here. Install it on this machine, or import it inside the handler or in on_start, which run in the container.'
 )
@@ -40,7 +40,7 @@ def describe(target: str, directory: str) -> List[Dict[str, Any]]:
     if wanted:
         found = getattr(module, wanted, None)
         if not isinstance(found, Handler):
-            what = 'has no %s' % wanted if found is None else '%s is not decorated with @endpoint or @task_queue' % wanted
+            what = 'has no %s' % wanted if found is None else '%s is not decorated with @endpoint, @task_queue, @function or @schedule' % wanted
             raise _Problem('%s: %s' % (path, what), _names_hint(module))
         return [_describe(found, module_name, wanted)]
     seen: Dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""The decorators of an app file, `endpoint` and `task_queue`. `longshore deploy` reads what they were given through `describe`.
+"""The decorators `endpoint` and `task_queue` of an app file (`function` and `schedule` are in `functions`). `longshore deploy` reads what they were given through `describe`.
 
 Bad values raise DefinitionError and name the parameter. Inside a container (CONTAINER_ID is set) they check nothing of what the scheduler
 has, and record only what the runner and `put` need.
@@ -76,7 +76,7 @@ class TaskQueue(Handler):
         """
         from .client import put  # not paid on a cold start
 
-        return put(self.deployment_name, list(args), kwargs)
+        return put('taskqueue', self.deployment_name, list(args), kwargs)
 
 
 def endpoint(
@@ -118,8 +118,8 @@ def endpoint(
     (60 to 86400), and another takes its place a minute later, not before: for what must not run twice. Otherwise containers run on.
     """
     # Its parameters by their names: the list above is the only place that has them all.
-    options = _options(dict(locals(), retries=0), {})
-    return _decorated(function, lambda decorated: Endpoint(decorated, options))
+    options = stub_options(dict(locals(), retries=0), {}, QueueDepthAutoscaler())
+    return decorate(function, lambda decorated: Endpoint(decorated, options))
 
 
 def task_queue(
@@ -158,16 +158,16 @@ def task_queue(
     """
     given = dict(locals())
     classes = _exceptions(retry_for)
-    options = _options(given, {'retryFor': [one.__name__ for one in classes]} if classes else {})
-    return _decorated(function, lambda decorated: TaskQueue(decorated, options, classes))
+    options = stub_options(given, {'retryFor': [one.__name__ for one in classes]} if classes else {}, QueueDepthAutoscaler())
+    return decorate(function, lambda decorated: TaskQueue(decorated, options, classes))
 
 
-def _decorated(function: Optional[Callable[..., Any]], make: Callable[[Callable[..., Any]], Handler]) -> Any:
+def decorate(function: Optional[Callable[..., Any]], make: Callable[[Callable[..., Any]], Handler]) -> Any:
     return make if function is None else make(function)
 
 
-def _options(given: Dict[str, Any], extra: Dict[str, Any]) -> Dict[str, Any]:
-    """The fields of a stub request for a decorator's parameters."""
+def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional[QueueDepthAutoscaler] = None) -> Dict[str, Any]:
+    """The fields of a stub request for a decorator's parameters. default: the autoscaler where none is given; None: the kind's own."""
     if os.environ.get('CONTAINER_ID'):
         return {'name': given['name'] or ''}
     options: Dict[str, Any] = {
@@ -180,16 +180,16 @@ def _options(given: Dict[str, Any], extra: Dict[str, Any]) -> Dict[str, Any]:
         'image': instance('image', given['image'] or Image(), Image).described(),
         'onStartFunction': start_function(given['on_start']),
         'workers': whole('workers', given['workers'], 1),
-        'concurrentRequests': whole('concurrent_requests', given['concurrent_requests'], 1),
+        'concurrentRequests': whole('concurrent_requests', given.get('concurrent_requests', 1), 1),
         'keepWarmSeconds': number('keep_warm_seconds', given['keep_warm_seconds']),
         'maxPendingTasks': whole('max_pending_tasks', given['max_pending_tasks'], 1),
         'timeout': number('timeout', 0 if given['timeout'] is None else given['timeout']),
         'retries': whole('retries', given['retries'], 0),
-        'autoscaler': instance('autoscaler', given['autoscaler'] or QueueDepthAutoscaler(), QueueDepthAutoscaler).described(),
+        'autoscaler': _autoscaler(given['autoscaler'], default),
         'env': variables(given['env']),
         'secrets': [{'name': secret} for secret in texts('secrets', given['secrets'] or ())],
         'volumes': _volumes(given['volumes']),
-        'authorized': flag('authorized', given['authorized']),
+        'authorized': flag('authorized', given.get('authorized', True)),
         'callbackUrl': text('callback_url', given['callback_url'] or ''),
     }
     options['pythonVersion'] = options['image']['pythonVersion']
@@ -201,6 +201,11 @@ def _options(given: Dict[str, Any], extra: Dict[str, Any]) -> Dict[str, Any]:
         extra = dict(extra, stopAfterDisconnect=True if silence is True else whole('stop_after_disconnect', silence, 60))
     options['extra'] = json.dumps(extra, separators=(',', ':'))
     return options
+
+
+def _autoscaler(value: Any, default: Optional[QueueDepthAutoscaler]) -> Optional[Dict[str, Any]]:
+    chosen = value or default
+    return None if chosen is None else instance('autoscaler', chosen, QueueDepthAutoscaler).described()
 
 
 def _volumes(value: Any) -> List[Dict[str, Any]]:

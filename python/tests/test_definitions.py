@@ -15,7 +15,7 @@ from unittest import mock
 import beam
 import beta9
 import longshore
-from longshore import DefinitionError, Image, QueueDepthAutoscaler, Volume, endpoint, task_queue
+from longshore import DefinitionError, Image, QueueDepthAutoscaler, Volume, endpoint, function, schedule, task_queue
 
 PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(longshore.__file__)))
 
@@ -273,10 +273,44 @@ def handler(): ...
         self.assertEqual(json.loads(found['extra']), {'retryFor': ['OSError', 'KeyError'], 'tracebacks': True})
         self.assertEqual(found['volumes'], [{'name': 'models', 'mountPath': '/models'}])
 
+    def test_a_function_gets_a_container_for_each_call_unless_it_says_otherwise(self) -> None:
+        self.write('app.py', 'from longshore import QueueDepthAutoscaler, function\n@function\ndef add(): ...\n')
+        _, answer, _, _ = self.describe('app.py')
+        found = answer['handlers'][0]
+        wanted = {'stubType': 'function', 'handler': 'app:add', 'cpu': 125, 'memory': 128, 'timeout': 3600, 'retries': 3}
+        wanted.update({'keepWarmSeconds': 0, 'autoscaler': None, 'authorized': True, 'extra': '{}'})
+        self.assertEqual({key: found[key] for key in wanted}, wanted)
+        text = 'from longshore import QueueDepthAutoscaler, function\n@function(autoscaler=QueueDepthAutoscaler(max_containers=2))\ndef add(): ...\n'
+        self.write('app.py', text)
+        _, answer, _, _ = self.describe('app.py')
+        self.assertEqual(answer['handlers'][0]['autoscaler']['maxContainers'], 2)
+
+    def test_a_schedule_says_when_it_runs(self) -> None:
+        self.write('app.py', "from longshore import schedule\n@schedule(when=' 0 3 * * * ', timezone='Europe/Berlin')\ndef night(): ...\n")
+        _, answer, _, _ = self.describe('app.py')
+        found = answer['handlers'][0]
+        self.assertEqual((found['stubType'], found['name']), ('schedule', 'night'))
+        self.assertEqual(json.loads(found['extra']), {'when': '0 3 * * *', 'timezone': 'Europe/Berlin'})
+        self.write('app.py', "from longshore import schedule\n@schedule(when='@hourly')\ndef h(): ...\n")
+        _, answer, _, _ = self.describe('app.py')
+        self.assertEqual(json.loads(answer['handlers'][0]['extra']), {'when': '@hourly', 'timezone': 'UTC'})
+        self.write('app.py', 'from longshore import schedule\n@schedule()\ndef h(): ...\n')
+        self.assertIn('when: must say when it runs', self.refused('app.py')[0])
+        self.write('app.py', "from longshore import schedule\n@schedule(when='@hourly', timezone=5)\ndef h(): ...\n")
+        self.assertIn('timezone: must be text', self.refused('app.py')[0])
+
+    def test_in_a_container_a_schedule_does_not_look_at_its_times(self) -> None:
+        with mock.patch.dict(os.environ, {'CONTAINER_ID': 'c'}):
+            made = schedule(when=None)(lambda: 5)
+        self.assertEqual(made(), 5)
+
     def test_an_endpoint_and_a_task_queue_take_the_same_but_for_retries(self) -> None:
         parameters = [set(inspect.signature(one).parameters) for one in (endpoint, task_queue)]
         self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for'})
         self.assertEqual(parameters[0] - parameters[1], set())
+        parameters = [set(inspect.signature(one).parameters) for one in (task_queue, function, schedule)]
+        self.assertEqual(parameters[0] - parameters[1], {'retry_for', 'concurrent_requests', 'authorized'})
+        self.assertEqual(parameters[2] - parameters[1], {'when', 'timezone'})
 
     def test_all_handlers_of_a_file_or_the_one_that_is_named(self) -> None:
         self.write('other.py', 'from longshore import endpoint\n@endpoint()\ndef elsewhere(): ...\n')
@@ -287,7 +321,7 @@ def handler(): ...
         _, answer, _, _ = self.describe('pkg/app.py:two')
         self.assertEqual([found['handler'] for found in answer['handlers']], ['pkg.app:two'])
         self.assertEqual(self.refused('pkg/app.py:none')[0], 'pkg/app.py: has no none')
-        self.assertEqual(self.refused('pkg/app.py:plain')[0], 'pkg/app.py: plain is not decorated with @endpoint or @task_queue')
+        self.assertEqual(self.refused('pkg/app.py:plain')[0], 'pkg/app.py: plain is not decorated with @endpoint, @task_queue, @function or @schedule')
 
     def test_prints_go_to_stderr_and_threads_do_not_hold_the_end(self) -> None:
         self.write(
@@ -337,7 +371,7 @@ def handler(): ...
 
     def test_the_examples_can_be_deployed(self) -> None:
         examples = os.path.join(os.path.dirname(PACKAGES), 'examples')
-        for folder, name in (('hello', 'hello'), ('on_start', 'primes'), ('slow', 'slow')):
+        for folder, name in (('hello', 'hello'), ('on_start', 'primes'), ('slow', 'slow'), ('add', 'add'), ('clock', 'clock')):
             self.directory = os.path.join(examples, folder)
             _, answer, _, _ = self.describe('app.py:handler')
             self.assertEqual([found['name'] for found in answer['handlers']], [name])

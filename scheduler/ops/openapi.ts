@@ -166,6 +166,12 @@ const PLAIN_ROUTES: readonly PlainRoute[] = [
   { http: 'POST /taskqueue/{name}/{version}', tag: 'invoke', summary: 'Put a task to version v{n}' },
   { http: 'POST /taskqueue/id/{stubId}', tag: 'invoke', summary: 'Put a task to a stub' },
   { http: 'POST /taskqueue/public/{stubId}', tag: 'invoke', summary: 'Put a task to a public stub', open: true },
+  ...['function', 'schedule'].flatMap((kind): PlainRoute[] => [
+    { http: `POST /${kind}/{name}`, tag: 'invoke', summary: "Run the newest version; answers with the task's id" },
+    { http: `POST /${kind}/{name}/latest`, tag: 'invoke', summary: 'Run the newest version' },
+    { http: `POST /${kind}/{name}/{version}`, tag: 'invoke', summary: 'Run version v{n}' },
+    { http: `POST /${kind}/id/{stubId}`, tag: 'invoke', summary: 'Run a stub' },
+  ]),
   { http: 'GET /metrics', tag: 'operations', summary: 'Prometheus metrics' },
   { http: 'GET /api/v1/health', tag: 'operations', summary: 'Ready for traffic', open: true },
   { http: 'GET /api/v1/health/live', tag: 'operations', summary: 'Alive', open: true },

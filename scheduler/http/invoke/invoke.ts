@@ -25,9 +25,23 @@ export interface InvokeParts {
   readonly maxBodyBytes: number;
 }
 
-/** The kinds invoked with a JSON body and answered with JSON (an asynchronous one with its task's id), and the methods they take. */
-const KINDS: Readonly<Record<string, readonly Method[]>> = { endpoint: ['GET', 'POST'], taskqueue: ['POST'] };
 type Method = 'GET' | 'POST';
+interface InvokedKind {
+  readonly methods: readonly Method[];
+  /** It may be called without a token, where its stub says so. */
+  readonly mayBePublic: boolean;
+  /** A container of it can be asked for without a task. */
+  readonly warmsUp: boolean;
+}
+/** A container for each call: there is nothing to keep warm. */
+const PER_CALL: InvokedKind = { methods: ['POST'], mayBePublic: false, warmsUp: false };
+/** The kinds invoked with a JSON body and answered with JSON (an asynchronous one with its task's id). */
+const KINDS: Readonly<Record<string, InvokedKind>> = {
+  endpoint: { methods: ['GET', 'POST'], mayBePublic: true, warmsUp: true },
+  taskqueue: { methods: ['POST'], mayBePublic: true, warmsUp: true },
+  function: PER_CALL,
+  schedule: PER_CALL,
+};
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
@@ -63,19 +77,20 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
     const others = METHODS.filter((method) => !(methods as readonly string[]).includes(method));
     scope.route({ method: others, url, handler: (_request, reply) => sendRefusal(reply, WRONG_METHOD) });
   };
-  const addBoth = (path: string, methods: readonly Method[], find: Find): void => {
+  const addBoth = (path: string, { methods, warmsUp }: Omit<InvokedKind, 'mayBePublic'>, find: Find): void => {
     add(path, methods, invokeHandler(find, parts));
-    add(`${path}/warmup`, ['POST'], warmUpHandler(find, parts));
+    if (warmsUp) add(`${path}/warmup`, ['POST'], warmUpHandler(find, parts));
   };
-  for (const [kind, methods] of Object.entries(KINDS)) {
-    addBoth(`/${kind}/:name`, methods, byName(parts, kind, latest));
-    addBoth(`/${kind}/:name/latest`, methods, byName(parts, kind, latest));
-    addBoth(`/${kind}/:name/:version`, methods, byName(parts, kind, versionParam));
-    addBoth(`/${kind}/id/:stubId`, methods, byStub(parts, kind, ownOrPublic));
-    add(`/${kind}/public/:stubId`, methods, invokeHandler(byStub(parts, kind, publicOnly), parts));
+  for (const [kind, invoked] of Object.entries(KINDS)) {
+    addBoth(`/${kind}/:name`, invoked, byName(parts, kind, latest));
+    addBoth(`/${kind}/:name/latest`, invoked, byName(parts, kind, latest));
+    addBoth(`/${kind}/:name/:version`, invoked, byName(parts, kind, versionParam));
+    addBoth(`/${kind}/id/:stubId`, invoked, byStub(parts, kind, ownOrPublic));
+    if (invoked.mayBePublic)
+      add(`/${kind}/public/:stubId`, invoked.methods, invokeHandler(byStub(parts, kind, publicOnly), parts));
   }
-  // Which methods a host takes is known once its deployment is.
-  addBoth(`${HOST_BASE}/:label`, ['GET', 'POST'], byHost(parts));
+  // What a host takes is known once its deployment is.
+  addBoth(`${HOST_BASE}/:label`, { methods: ['GET', 'POST'], warmsUp: true }, byHost(parts));
   scope.all(`${HOST_BASE}/:label/*`, (_request, reply) => sendRefusal(reply, NOT_FOUND));
 }
 
@@ -153,7 +168,8 @@ type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 function invokeHandler(find: Find, parts: InvokeParts): Handler {
   return resolving(find, parts, (target, request, reply, fail) => {
     // By host the method is checked here; by path the router has done it.
-    if (KINDS[target.kind]?.includes(request.method as Method) !== true) return sendRefusal(reply, WRONG_METHOD);
+    if (KINDS[target.kind]?.methods.includes(request.method as Method) !== true)
+      return sendRefusal(reply, WRONG_METHOD);
     const input = inputOf(request.body);
     if (input === null) return sendRefusal(reply, BAD_PAYLOAD);
     const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
@@ -165,6 +181,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
 /** Starts a container without a task; nothing to say when it is under way. */
 function warmUpHandler(find: Find, parts: InvokeParts): Handler {
   return resolving(find, parts, (target, _request, reply, fail) => {
+    if (KINDS[target.kind]?.warmsUp !== true) return sendRefusal(reply, NOT_FOUND);
     parts.containers.warmUp(target).then(() => void reply.code(200).send(), fail);
   });
 }

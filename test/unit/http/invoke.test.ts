@@ -80,7 +80,7 @@ beforeEach(() => {
           targets: {
             byName: (workspaceId, kind, name, version) =>
               workspaceId === 'w' &&
-              kind === 'endpoint' &&
+              kind === target?.kind &&
               name === 'hello' &&
               (version ?? 1) === 1 &&
               target !== undefined
@@ -147,6 +147,21 @@ describe('a call that is served', () => {
     expect((await call('/endpoint/hello?a=1', '', 'w', 'GET')).status).toBe(200);
     expect(tasks.calls).toEqual([{ input: '', query: { a: ['1'] } }]);
   });
+
+  test.each(['function', 'schedule'])(
+    'a %s is asked for by POST, never without a token, and gives a task id',
+    async (kind) => {
+      target = aTarget({ kind });
+      for (const path of ['hello', 'hello/latest', 'hello/v1', `id/${STUB}`]) {
+        const answer = await call(`/${kind}/${path}`);
+        expect([answer.status, answer.text]).toEqual([200, '{"task_id":"task-1"}']);
+      }
+      expect((await call(`/${kind}/hello`, '', 'w', 'GET')).status).toBe(405);
+      expect((await call(`/${kind}/public/${STUB}`, '{}', '')).status).toBe(401);
+      expect((await call(`/${kind}/hello/warmup`)).text).toBe('{"message":"Invalid deployment version"}');
+      expect((await call(`/${kind}/id/${STUB}/warmup`)).status).toBe(404);
+    },
+  );
 
   test('a token that has to be looked up first works the same', async () => {
     expect((await call('/endpoint/hello', '{}', 'late')).status).toBe(200);

@@ -1,0 +1,129 @@
+"""The decorators `function` and `schedule`: what runs in a container of its own, when it is called or when its time has come."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union
+
+from .checks import DefinitionError, text
+from .definitions import Image, QueueDepthAutoscaler, Volume
+from .handlers import Handler, decorate, stub_options
+
+
+class Function(Handler):
+    """What `@function` makes of a function: `remote` runs it in a container and gives what it returned."""
+
+    stub_type = 'function'
+    decorator = 'function'
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """
+        Runs one call with these inputs, which must be JSON, in a container, and waits for what it returns. The latest deployment of this
+        name is called, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context. Raises TaskError when the
+        task did not complete, and GatewayError when it could not be put or asked about.
+        """
+        from .results import wait  # not paid on a cold start
+
+        return wait(self.put(*args, **kwargs))
+
+    def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
+        """`remote` with each of the inputs, several of them at a time; what they return comes in the order of the inputs. Raises as `remote` does."""
+        from .results import in_order  # not paid on a cold start
+
+        return in_order(self.put, inputs)
+
+    def put(self, *args: Any, **kwargs: Any) -> str:
+        """Like `remote`, but returns the task's id at once and waits for nothing."""
+        from .client import put  # not paid on a cold start
+
+        return put(self.stub_type, self.deployment_name, list(args), kwargs)
+
+
+class Schedule(Function):
+    """What `@schedule` makes of a function: it runs whenever its time has come, and when it is called."""
+
+    stub_type = 'schedule'
+    decorator = 'schedule'
+
+
+def function(
+    function: Optional[Callable[..., Any]] = None,
+    *,
+    name: Optional[str] = None,
+    app: str = '',
+    cpu: Union[int, float, str] = 0.125,
+    memory: Union[int, float, str] = 128,
+    gpu: Union[str, Sequence[str], None] = '',
+    gpu_count: int = 0,
+    image: Optional[Image] = None,
+    on_start: Union[Callable[..., Any], str, None] = None,
+    workers: int = 1,
+    keep_warm_seconds: float = 0,
+    max_pending_tasks: int = 100,
+    timeout: Optional[int] = 3600,
+    retries: int = 3,
+    autoscaler: Optional[QueueDepthAutoscaler] = None,
+    env: Optional[Mapping[str, str]] = None,
+    secrets: Optional[Sequence[str]] = None,
+    volumes: Optional[Sequence[Volume]] = None,
+    callback_url: Optional[str] = '',
+    tracebacks: bool = False,
+    stop_after_disconnect: Union[bool, int] = False,
+) -> Any:
+    """
+    A function that runs in a container of its own: `remote` waits for what it returns, `put` (or a request) gives a task's id at once.
+    Parameters as `endpoint`'s, and:
+
+    timeout: seconds that one try may take; None: as long as it takes.
+    retries: how often a call is tried again (at most 5) when its process exits or runs out of memory. One whose handler raises is not.
+    autoscaler: None gives each call that waits a container, up to the installation's cap.
+    """
+    options = stub_options(dict(locals()), {})
+    return decorate(function, lambda decorated: Function(decorated, options))
+
+
+def schedule(
+    function: Optional[Callable[..., Any]] = None,
+    *,
+    when: str = '',
+    timezone: str = 'UTC',
+    name: Optional[str] = None,
+    app: str = '',
+    cpu: Union[int, float, str] = 0.125,
+    memory: Union[int, float, str] = 128,
+    gpu: Union[str, Sequence[str], None] = '',
+    gpu_count: int = 0,
+    image: Optional[Image] = None,
+    on_start: Union[Callable[..., Any], str, None] = None,
+    workers: int = 1,
+    keep_warm_seconds: float = 0,
+    max_pending_tasks: int = 100,
+    timeout: Optional[int] = 3600,
+    retries: int = 3,
+    autoscaler: Optional[QueueDepthAutoscaler] = None,
+    env: Optional[Mapping[str, str]] = None,
+    secrets: Optional[Sequence[str]] = None,
+    volumes: Optional[Sequence[Volume]] = None,
+    callback_url: Optional[str] = '',
+    tracebacks: bool = False,
+    stop_after_disconnect: Union[bool, int] = False,
+) -> Any:
+    """
+    A function that runs by itself, without inputs, once at every time that `when` names, while its deployment is active; a new version
+    takes the place of the one before. Parameters as `function`'s, and:
+
+    when: a cron expression of five fields (minute, hour, day of the month, month, day of the week) or six (seconds first), or a name such
+    as '@hourly' or '@daily'. Checked when it is deployed.
+    timezone: whose local time `when` means, such as 'Europe/Berlin'. Where clocks go forward, a time that is left out runs as much later;
+    where they go back, one that comes twice runs the first time. What runs every hour runs every hour.
+    """
+    options = stub_options(dict(locals()), _times(when, timezone))
+    return decorate(function, lambda decorated: Schedule(decorated, options))
+
+
+def _times(when: Any, timezone: Any) -> Dict[str, Any]:
+    if os.environ.get('CONTAINER_ID'):
+        return {}
+    if not text('when', when).strip():
+        raise DefinitionError("when: must say when it runs, such as '0 3 * * *' or '@hourly'")
+    return {'when': when.strip(), 'timezone': text('timezone', timezone).strip() or 'UTC'}

@@ -1,0 +1,77 @@
+"""What became of tasks that were put: waiting for their ends, and their results. Loaded when it is used."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, Optional
+from urllib import parse
+
+from .client import GatewayError, call
+
+_FIRST_WAIT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 2.0
+#: A scheduler that starts anew is gone for so long, or less.
+_SILENT_SECONDS = 60.0
+#: Calls of one `map` that wait or run at a time.
+_AT_A_TIME = 32
+_OVER = ('COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT', 'EXPIRED')
+
+
+class TaskError(RuntimeError):
+    """A task that ended otherwise than COMPLETE; `status` says how, `task_id` which one."""
+
+    def __init__(self, text: str, status: str, task_id: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.task_id = task_id
+
+
+def wait(task_id: str) -> Any:
+    """What the task's handler returned, once it has ended. Every task ends, at the latest by its time to live."""
+    what = 'cannot read task %s' % task_id
+    pause = _FIRST_WAIT_SECONDS
+    workspace = ''
+    silent_since: Optional[float] = None
+    while True:
+        try:
+            workspace = workspace or str(call('/api/v1/workspace/current', what).get('external_id') or '')
+            task = call('/api/v1/task/%s/%s' % (parse.quote(workspace, safe=''), parse.quote(task_id, safe='')), what)
+            silent_since = None
+            if task.get('status') in _OVER:
+                return _result(task, task_id)
+        except GatewayError as problem:
+            # Refused is refused; one that does not answer may be on its way back.
+            if 400 <= problem.status < 500 and problem.status != 429:
+                raise
+            silent_since = silent_since or time.monotonic()
+            if time.monotonic() - silent_since > _SILENT_SECONDS:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_WAIT_SECONDS)
+
+
+def in_order(put: Callable[[Any], str], inputs: Iterable[Any]) -> Iterator[Any]:
+    """Results of one task for each input; a full queue is waited for while tasks of ours are in it."""
+    under_way: Deque[str] = deque()
+    for one in inputs:
+        while True:
+            if len(under_way) < _AT_A_TIME:
+                try:
+                    under_way.append(put(one))
+                    break
+                except GatewayError as problem:
+                    if problem.status != 429 or not under_way:
+                        raise
+            yield wait(under_way.popleft())
+    while under_way:
+        yield wait(under_way.popleft())
+
+
+def _result(task: Dict[str, Any], task_id: str) -> Any:
+    status, result = str(task.get('status')), task.get('result')
+    if status == 'COMPLETE':
+        return result
+    said = result.get('error') if isinstance(result, dict) else None
+    reason = said or task.get('failure_reason') or 'nothing is known of why'
+    raise TaskError('task %s ended as %s: %s' % (task_id, status, reason), status, task_id)
