@@ -17,6 +17,7 @@ import { openLanes, watchLanes } from './compose/lanes.ts';
 import { cpuPoolsOf, openPlacement, tellGivenUp } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
 import { joinReplicas } from './compose/replicas.ts';
+import { openSchedules } from './compose/schedules.ts';
 import { beginStores } from './compose/stores.ts';
 import type { Opening } from './compose/stores.ts';
 import { openWorkers } from './compose/workers.ts';
@@ -495,6 +496,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     autoscaler.leads();
     void accounting.recount().then(() => placer.wake());
   });
+  const schedules = openSchedules({ db, general, keys, targets, queues, tasks, leader, clock, log, registry });
   const explains = openExplain({
     bus,
     channel: keys.explainChannel,
@@ -605,6 +607,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
       ...owners.afterTasks,
       ...replicas.running,
+      schedules,
       {
         name: 'http',
         start: async () => {

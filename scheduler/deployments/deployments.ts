@@ -16,8 +16,9 @@ import {
   setDeploymentActive,
   setDeploymentScale,
 } from '../store/queries/deployments.ts';
-import type { DeploymentRow } from '../store/queries/deployments.ts';
+import type { DeploymentRow, NewDeployment } from '../store/queries/deployments.ts';
 import { objectById } from '../store/queries/objects.ts';
+import { stopVersionsBefore } from '../store/queries/schedules.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
 import { DEFAULT_LIMITS } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
@@ -89,7 +90,7 @@ export class Deployments {
     this.#parts = parts;
   }
 
-  /** Makes the next version of `name`; older ones stay active. */
+  /** Makes the next version of `name`; older ones stay active, but for a schedule's, which it takes the place of. */
   async deploy(caller: Caller, stubId: string, name: string): Promise<DeployOutcome> {
     const { db, stubs, targets } = this.#parts;
     const stub = await stubs.find(caller, stubId);
@@ -101,7 +102,7 @@ export class Deployments {
     }
     const image = await this.#parts.images.resolve(caller.workspaceId, storedConfig(stub.config));
     if (image.kind === 'refused') return { kind: 'refused', why: 'image', text: image.text };
-    const deployment = await insertDeployment(db, {
+    const made = {
       id: newId<DeploymentId>(),
       workspaceId: caller.workspaceId,
       appId: stub.appId,
@@ -110,9 +111,28 @@ export class Deployments {
       stubType: stub.type,
       subdomain: subdomainOf(name, stub.type, caller.workspaceDbId),
       imageDigest: image.digest,
-    });
+    };
+    if (kindOf(stub.type) === 'schedule') {
+      return { kind: 'deployed', deployment: await this.#replace(made), stub, warning: image.warning };
+    }
+    const deployment = await insertDeployment(db, made);
     await targets.changed(deployment.id);
     return { kind: 'deployed', deployment, stub, warning: image.warning };
+  }
+
+  /** A new version in place of those before it: no tick is both's, and none is nobody's. */
+  async #replace(made: NewDeployment): Promise<DeploymentRow> {
+    const { db, targets, effects } = this.#parts;
+    const { deployment, stopped } = await db.transaction(async (tx) => {
+      const row = await insertDeployment(tx, made);
+      return { deployment: row, stopped: await stopVersionsBefore(tx, row) };
+    });
+    await targets.changed(deployment.id);
+    for (const { id, stubId } of stopped) {
+      await targets.changed(id);
+      await effects.stopped(queueNameOf(id, stubId), stubId);
+    }
+    return deployment;
   }
 
   async find(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<DeploymentRow | undefined> {

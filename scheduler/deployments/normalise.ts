@@ -5,6 +5,7 @@ import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { kindOf } from '#shared/domain/status.ts';
+import { readWhen } from '../schedules/ticks.ts';
 import { parseGpus } from './gpus.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from './stub-config.ts';
 
@@ -73,14 +74,16 @@ interface KindRules {
   readonly keepWarmSeconds: number;
   /** A Python function is served: `handler` names it. */
   readonly handler: boolean;
+  /** A container for each call up to the cap, and never without a token. */
+  readonly perCall: boolean;
 }
-const OTHER: KindRules = { sync: false, ttlSeconds: 0, keepWarmSeconds: 0, handler: false };
+const OTHER: KindRules = { sync: false, ttlSeconds: 0, keepWarmSeconds: 0, handler: false, perCall: false };
 const RULES: Readonly<Record<string, KindRules>> = {
-  endpoint: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true },
-  asgi: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true },
-  taskqueue: { sync: false, ttlSeconds: 7_200, keepWarmSeconds: 10, handler: true },
-  function: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true },
-  schedule: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true },
+  endpoint: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true, perCall: false },
+  asgi: { sync: true, ttlSeconds: 600, keepWarmSeconds: 180, handler: true, perCall: false },
+  taskqueue: { sync: false, ttlSeconds: 7_200, keepWarmSeconds: 10, handler: true, perCall: false },
+  function: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
+  schedule: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
 };
 const MAX_SYNC_TIMEOUT_S = 600;
 const MAX_TTL_S = 86_400;
@@ -106,15 +109,23 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const { gpus, unknown } = parseGpus(request.gpu);
   const gpuCount = gpus.length > 0 ? Math.max(1, request.gpuCount) : request.gpuCount;
   const extra = parseExtra(request.extra);
-  const autoscaler = normaliseAutoscaler(request, kind, limits);
+  const autoscaler = normaliseAutoscaler(request, rules, limits);
   const volumes = normaliseVolumes(request);
+  const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
   const refusal =
     refuseNames(request, rules) ??
     refuseResources(request, gpuCount, limits) ??
     refuseRunning(request, extra) ??
     (typeof volumes === 'string' ? volumes : null) ??
+    (typeof when === 'string' ? when : null) ??
     (typeof autoscaler === 'string' ? autoscaler : null);
-  if (refusal !== null || typeof autoscaler === 'string' || typeof volumes === 'string' || extra === null) {
+  if (
+    refusal !== null ||
+    typeof autoscaler === 'string' ||
+    typeof volumes === 'string' ||
+    typeof when === 'string' ||
+    extra === null
+  ) {
     return { kind: 'refused', errMsg: refusal ?? 'the stub cannot be read' };
   }
   const policy = request.taskPolicy;
@@ -138,7 +149,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     timeoutSeconds: timeoutSeconds(timeout, rules),
     ttlSeconds: Math.min(ttl, MAX_TTL_S),
     retries: rules.sync ? 0 : Math.min(retries, MAX_RETRIES),
-    authorized: request.authorized !== false,
+    authorized: rules.perCall || request.authorized !== false,
     env: request.env,
     secrets: request.secrets.map((secret) => secret.name),
     volumes,
@@ -148,6 +159,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     tracebacks: extra['tracebacks'] === true,
     ...disconnectField(extra),
     autoscaler,
+    ...(when === undefined ? {} : { schedule: when }),
     extra: keptFields(request, extra),
   };
   const warnMsg =
@@ -266,12 +278,11 @@ const MAX_WINDOW_SECONDS = 3600;
 /** A text is a refusal. */
 function normaliseAutoscaler(
   request: GetOrCreateStubRequest,
-  kind: string,
+  { perCall }: KindRules,
   limits: StubLimits,
 ): AutoscalerConfig | string {
   const asked = request.autoscaler;
   const isPodDeployment = request.stubType === 'pod/deployment';
-  const perCall = kind === 'function' || kind === 'schedule';
   if (asked === null || asked.type === '') {
     // A function gets a container per call up to the cap when nobody says otherwise.
     const minContainers = isPodDeployment && (request.keepWarmSeconds ?? 0) < 0 ? 1 : 0;

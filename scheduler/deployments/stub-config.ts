@@ -1,5 +1,6 @@
 import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { When } from '../schedules/ticks.ts';
 
 /** When containers of a stub start and stop. Zeros on the wire become 1 (`minContainers`: 0). */
 export interface AutoscalerConfig {
@@ -59,6 +60,8 @@ export interface StubConfig {
   /** Its containers stop when their machine has not heard from the scheduler for so long, and only then others replace them. Absent: they run on, and are replaced when the machine is lost. */
   readonly stopAfterDisconnectSeconds?: number;
   readonly autoscaler: AutoscalerConfig;
+  /** When a schedule runs. Absent: another kind. */
+  readonly schedule?: When;
   /** What the request said beyond the above, kept as it came. */
   readonly extra: Readonly<Record<string, unknown>>;
 }

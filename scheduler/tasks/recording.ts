@@ -1,8 +1,9 @@
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
+import { encodeTaskJob } from '../queues/jobs.ts';
 import type { TaskJob } from '../queues/jobs.ts';
-import type { TaskRow } from '../store/queries/tasks.ts';
+import type { AcceptedTask, TaskRow } from '../store/queries/tasks.ts';
 import type { Attempt } from './attempts.ts';
 import type { RecordRank, TaskRecord } from './records.ts';
 import { RANK } from './state.ts';
@@ -36,6 +37,12 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
     ...(job.past === undefined ? {} : { past: job.past }),
   };
 }
+
+/** The row of an asynchronous task that is accepted now. */
+export const acceptedTaskOf = (job: TaskJob, queue: QueueName): AcceptedTask => ({
+  record: recordOf(job, queue, 'PENDING', 0),
+  job: encodeTaskJob(job),
+});
 
 const MOST_PAST = 12;
 

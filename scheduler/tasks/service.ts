@@ -6,6 +6,7 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Claim, Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Waiting } from '../dispatch/replies.ts';
+import type { TaskJob } from '../queues/jobs.ts';
 import type { ReadyContainer } from '../dispatch/slots.ts';
 import { Attempts } from './attempts.ts';
 import { Claims } from './claims.ts';
@@ -115,6 +116,16 @@ export class Tasks implements TaskService {
 
   submit(target: Target, call: Call): Promise<Submission> {
     return this.#submissions.submit(target, call);
+  }
+
+  /** A task that nobody calls for, not accepted yet: `acceptedTaskOf` gives its row. */
+  newJob(target: Target, taskId: TaskId): TaskJob {
+    return this.#submissions.jobOf(target, taskId, this.#parts.clock.nowMs());
+  }
+
+  /** Queues one whose row is committed. @throws AppError `queues_unavailable`: it is queued later */
+  queue(target: Target, job: TaskJob): Promise<void> {
+    return this.#submissions.queue(target, job);
   }
 
   /** The wait limit of a caller ran out: TIMEOUT when no container has the task; else its execution limit decides. Asked again every few seconds until it is answered. */

@@ -42,22 +42,9 @@ export class Submissions {
     }
     const { config } = target;
     const job: TaskJob = {
-      v: 1,
-      taskId,
-      workspaceId: target.workspaceId,
-      stubId: target.stubId,
-      deploymentId: target.deploymentId,
-      kind: target.kind as StubKind,
-      sync: target.sync,
-      replica: this.#tasks.instance,
+      ...this.jobOf(target, taskId, nowMs),
       ...stored,
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
-      timeoutMs: config.timeoutSeconds * 1000,
-      deadlineMs: nowMs + config.ttlSeconds * 1000,
-      createdAtMs: nowMs,
-      attempts: 0,
-      retries: target.sync ? 0 : config.retries,
-      retriesUsed: 0,
     };
     // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
     const waiting: Waiting = { taskId, queue: target.queue, job };
@@ -100,6 +87,44 @@ export class Submissions {
     else if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);
     this.#tasks.onDepth(target, depth);
     return { kind: 'accepted', taskId, finished, callerLeft: () => this.#callers.left(waiting) };
+  }
+
+  /** A new task's job, without inputs. */
+  jobOf(target: Target, taskId: TaskId, nowMs: number): TaskJob {
+    const { config } = target;
+    return {
+      v: 1,
+      taskId,
+      workspaceId: target.workspaceId,
+      stubId: target.stubId,
+      deploymentId: target.deploymentId,
+      kind: target.kind as StubKind,
+      sync: target.sync,
+      replica: this.#tasks.instance,
+      timeoutMs: config.timeoutSeconds * 1000,
+      deadlineMs: nowMs + config.ttlSeconds * 1000,
+      createdAtMs: nowMs,
+      attempts: 0,
+      retries: target.sync ? 0 : config.retries,
+      retriesUsed: 0,
+    };
+  }
+
+  /**
+   * Queues a task whose row is committed, for whoever commits rows by himself. One that was added before, or is over by now, is left alone. When this throws the task is queued by the sweep of rows without a job.
+   * @throws AppError `queues_unavailable`
+   */
+  async queue(target: Target, job: TaskJob): Promise<void> {
+    const { queues, records } = this.#tasks;
+    await queues.open(target.queue);
+    const { depth } = await queues.add(target.queue, job);
+    this.#tasks.changes.accept(recordOf(job, target.queue, 'PENDING', 0), false);
+    // Its deployment may have been deleted since the row was committed, and its tasks with it.
+    const known = await records.read(job.taskId);
+    if (known !== undefined && known.rank >= 3 && (await queues.remove(target.queue, job.taskId))) return;
+    this.#tasks.onAccepted?.(job, target.queue);
+    this.#tasks.dispatcher().wake(target.queue, job.taskId);
+    this.#tasks.onDepth(target, depth);
   }
 
   /** An asynchronous task's row, before its id is returned: from then on nothing loses it. */

@@ -1,5 +1,5 @@
 // Branded ids, so that one cannot stand where another belongs. Public ids are UUIDs unless said otherwise.
-import { hash, randomBytes, randomUUID } from 'node:crypto';
+import { createHash, hash, randomBytes, randomUUID } from 'node:crypto';
 
 declare const brand: unique symbol;
 type Id<Name extends string> = string & { readonly [brand]: Name };
@@ -25,6 +25,16 @@ export type LockToken = Id<'LockToken'>;
 export type InstanceId = Id<'InstanceId'>;
 
 export const newId = <T extends Id<string>>(): T => randomUUID() as string as T;
+/** The task of one tick of a schedule (epoch milliseconds), the same whoever asks and however often: a UUID v5 whose namespace is the deployment. */
+export const tickTaskId = (deploymentId: DeploymentId, tickMs: number): TaskId => {
+  const bytes = createHash('sha1')
+    .update(Buffer.from(deploymentId.replaceAll('-', ''), 'hex'))
+    .update(String(tickMs));
+  const hex = bytes.digest('hex').slice(0, 32);
+  const variant = ((Number.parseInt(hex.charAt(16), 16) & 0x3) | 0x8).toString(16);
+  const named = `${hex.slice(0, 12)}5${hex.slice(13, 16)}${variant}${hex.slice(17)}`;
+  return named.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5') as TaskId;
+};
 export const newContainerId = (kind: string, stubId: StubId): ContainerId =>
   `${kind}-${stubId}-${randomBytes(4).toString('hex')}` as ContainerId;
 /** Two random UUIDs without dashes (244 random bits): they come from a pool, a call to the system per task does not. */

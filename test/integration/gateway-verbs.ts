@@ -430,7 +430,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
           answer: refusedWith(UNSCALED),
         },
         'a schedule': {
-          make: () => kit.aDeployment({ stubType: 'schedule/deployment' }),
+          make: () => kit.aDeployment({ stubType: 'schedule/deployment', extra: '{"when": "@yearly"}' }),
           answer: refusedWith(UNSCALED),
         },
       },

@@ -149,6 +149,105 @@ describe('by host', () => {
   });
 });
 
+describe('a function', () => {
+  test('takes calls of every form it has, and none without a token, whatever its stub says', async () => {
+    const said = { stubType: 'function/deployment', authorized: false, extra: '{"f":1}' };
+    const { stubId } = await platform.deploy('adds', said);
+    const serve = await platform.stub({ stubType: 'function/serve' });
+    for (const path of ['adds', 'adds/v1', `id/${stubId}`, `id/${serve}`]) {
+      expect((await answerOf(`POST /function/${path}`))[0]).toBe(200);
+      expect((await answerOf(`POST /function/${path}`, {}, { token: '' }))[0]).toBe(401);
+      expect((await answerOf(`POST /function/${path}`, {}, { token: platform.other.token }))[0]).not.toBe(200);
+    }
+    expect((await answerOf(`POST /function/public/${stubId}`))[0]).not.toBe(200);
+    const { json } = await platform.gateway(`GET /stubs/${stubId}/url`, undefined, { token: platform.other.token });
+    expect(json).toMatchObject({ ok: false, errMsg: 'Invalid stub ID' });
+    const own = (await platform.gateway(`GET /stubs/${stubId}/url`)).json;
+    expect(own['url']).toMatch(new RegExp(`/function/id/${stubId}$`));
+  });
+
+  test('wants a container for every call that waits, where nobody says otherwise', async () => {
+    const { stubId } = await platform.deploy('wide', { stubType: 'function/deployment', extra: '{"f":2}' });
+    for (let n = 0; n < 5; n += 1) await platform.call('POST /function/wide', { n });
+    await waitFor(async () => (await containersOf(stubId)).length === 5, 'one for each');
+    const [one] = await containersOf(stubId);
+    expect(one?.['containerId']).toMatch(new RegExp(`^function-${stubId}-[0-9a-f]{8}$`));
+  });
+
+  test('is not scaled by hand', async () => {
+    for (const said of [{ stubType: 'function/deployment' }, { stubType: 'schedule/deployment', ...YEARLY }]) {
+      const { id } = await platform.deploy('by-hand', said);
+      expect((await platform.gateway(`POST /deployments/${id}/scale`, { containers: 1 })).json).toEqual({
+        ok: false,
+        errMsg: 'This type of deployment cannot be scaled directly.',
+      });
+    }
+  });
+});
+
+const YEARLY = { extra: '{"when": "@yearly"}' };
+
+describe('a schedule', () => {
+  const every = { stubType: 'schedule/deployment', extra: '{"when": "* * * * * *"}', maxPendingTasks: 1000 };
+  const countOf = async (stubId: string): Promise<number> => (await tasksOf(stubId)).length;
+
+  test('ticks by itself from its deploy on, until it is stopped, and again when it is started', async () => {
+    const { id, stubId } = await platform.deploy('ticking', every);
+    await waitFor(async () => (await countOf(stubId)) >= 2, 'two ticks');
+    await platform.gateway(`POST /deployments/${id}/stop`);
+    const stopped = await countOf(stubId);
+    const { stubId: witness } = await platform.deploy('witness', { ...every, env: ['WITNESS=1'] });
+    await waitFor(async () => (await countOf(witness)) >= 2, 'another one ticks on');
+    expect(await countOf(stubId)).toBe(stopped);
+    await platform.gateway(`POST /deployments/${id}/start`);
+    await waitFor(async () => (await countOf(stubId)) >= stopped + 2, 'it ticks again');
+    const missed = (await tasksOf(stubId)).length - stopped;
+    expect(missed).toBeLessThan(6);
+    expect((await tasksOf(stubId)).every((task) => task['status'] === 'PENDING')).toBe(true);
+    await platform.gateway(`DELETE /deployments/${id}`);
+    await waitFor(
+      async () => (await tasksOf(stubId)).every((task) => task['status'] === 'CANCELLED'),
+      'its tasks are cancelled',
+    );
+  });
+
+  test('is one version at a time: a new one stops those before it, and only those of its name', async () => {
+    const version = (n: number, name = 'nightly') =>
+      platform.deploy(name, { stubType: 'schedule/deployment', ...YEARLY, env: [`V=${n}`] });
+    const [first, other, second] = [await version(1), await version(1, 'nightly-too'), await version(2)];
+    expect(await answerOf('POST /schedule/nightly/v1')).toEqual(INACTIVE);
+    for (const path of ['nightly', 'nightly/v2', 'nightly-too']) {
+      expect((await answerOf(`POST /schedule/${path}`))[0]).toBe(200);
+    }
+    const { deployments } = (await platform.gateway('GET /deployments?limit=1000')).json as { deployments: Json[] };
+    const active = (made: { readonly id: string }) => deployments.find((row) => row['id'] === made.id)?.['active'];
+    expect([active(first), active(other), active(second)]).toEqual([false, true, true]);
+    // Whoever starts the old one wants both.
+    await platform.gateway(`POST /deployments/${first.id}/start`);
+    expect((await answerOf('POST /schedule/nightly/v1'))[0]).toBe(200);
+    expect((await answerOf('POST /schedule/nightly/v2'))[0]).toBe(200);
+  });
+
+  test('whose time cannot be read is refused where its stub is made, by the name of the field', async () => {
+    for (const [extra, text] of [
+      ['{}', /^extra\.when must say when/],
+      ['{"when": "* * *"}', /^extra\.when "\* \* \*" has 3 fields/],
+      ['{"when": "@daily", "timezone": "Berlin"}', /^extra\.timezone "Berlin" is not a time zone/],
+    ] as const) {
+      const body = {
+        stubType: 'schedule/deployment',
+        name: 'bad',
+        handler: 'app:handler',
+        cpu: 100,
+        memory: 64,
+        extra,
+      };
+      const { json } = await platform.gateway('POST /stubs', body);
+      expect(json).toMatchObject({ ok: false, stubId: '', errMsg: expect.stringMatching(text) });
+    }
+  });
+});
+
 describe('a public stub', () => {
   test('needs no token by any of its own URLs; a bad one is refused all the same', async () => {
     const { id, stubId } = await platform.deploy('open', { stubType: 'taskqueue/deployment', authorized: false });

@@ -207,30 +207,37 @@ const REST: readonly Verb[] = [
 const UNAUTHORIZED: Expected = { status: 401, text: '{"message":"Unauthorized"}' };
 const aName = async (said: Json = {}): Promise<string> => {
   const name = unique('invoked');
-  await platform.deploy(name, { stubType: 'taskqueue/deployment', ...said });
+  await platform.deploy(name, said);
   return name;
 };
+/** Once a year, so that nothing but what is called runs. */
+const YEARLY = { extra: '{"when": "@yearly"}' };
 const INVOKE: readonly Verb[] = [
-  ...['', '/latest', '/v1'].map((suffix): Verb => ({
-    name: `POST /taskqueue/{name}${suffix}`,
-    line: (name) => `POST /taskqueue/${name}${suffix}`,
-    make: aName,
-    body: () => ({ n: 1 }),
-    ok: { task_id: expect.stringMatching(/^[0-9a-f-]{36}$/) },
-    unknown: { status: 400, text: '{"message":"Invalid deployment"}' },
-    refused: UNAUTHORIZED,
-    malformed: { answer: { status: 400, text: '{"error":"invalid request payload"}' } },
-  })),
-  {
-    name: 'POST /taskqueue/id/{stubId}',
-    line: (id) => `POST /taskqueue/id/${id}`,
-    make: () => platform.stub({ stubType: 'taskqueue/deployment' }),
-    ok: { task_id: expect.any(String) },
-    unknown: { status: 400, text: '{"message":"Invalid stub"}' },
-    foreign: { status: 401, text: '{"message":"Invalid token"}' },
-    refused: UNAUTHORIZED,
-    malformed: { body: '[1]', answer: { status: 400, text: '{"error":"invalid request payload"}' } },
-  },
+  ...['taskqueue', 'function', 'schedule'].flatMap((kind): Verb[] => {
+    const said = { stubType: `${kind}/deployment`, ...(kind === 'schedule' ? YEARLY : {}) };
+    return [
+      ...['', '/latest', '/v1'].map((suffix): Verb => ({
+        name: `POST /${kind}/{name}${suffix}`,
+        line: (name) => `POST /${kind}/${name}${suffix}`,
+        make: () => aName(said),
+        body: () => ({ n: 1 }),
+        ok: { task_id: expect.stringMatching(/^[0-9a-f-]{36}$/) },
+        unknown: { status: 400, text: '{"message":"Invalid deployment"}' },
+        refused: UNAUTHORIZED,
+        malformed: { answer: { status: 400, text: '{"error":"invalid request payload"}' } },
+      })),
+      {
+        name: `POST /${kind}/id/{stubId}`,
+        line: (id) => `POST /${kind}/id/${id}`,
+        make: () => platform.stub(said),
+        ok: { task_id: expect.any(String) },
+        unknown: { status: 400, text: '{"message":"Invalid stub"}' },
+        foreign: { status: 401, text: '{"message":"Invalid token"}' },
+        refused: UNAUTHORIZED,
+        malformed: { body: '[1]', answer: { status: 400, text: '{"error":"invalid request payload"}' } },
+      },
+    ];
+  }),
   {
     name: 'POST /endpoint/{name}/warmup',
     line: (name) => `POST /endpoint/${name}/warmup`,

@@ -225,6 +225,7 @@ export function listActiveDeployments(db: Queryable): Promise<DeploymentRow[]> {
   return many(db, `select ${COLUMNS} from deployments where active and deleted_at is null`, [], map);
 }
 
+/** One that is started ticks from now on: what it missed while it was stopped is not made up for. */
 export function setDeploymentActive(
   db: Queryable,
   workspaceId: WorkspaceId,
@@ -233,7 +234,8 @@ export function setDeploymentActive(
 ): Promise<DeploymentRow | undefined> {
   return maybeOne(
     db,
-    `update deployments set active = $3, updated_at = now()
+    `update deployments set active = $3, updated_at = now(),
+       ticked_to = case when $3 and not active then now() else ticked_to end
      where workspace_id = $1 and id = $2 and deleted_at is null returning ${COLUMNS}`,
     [workspaceId, id, active],
     map,

@@ -58,6 +58,12 @@ describe('refusals', () => {
     [{ extra: '{"stopAfterDisconnect":90.5}' }, /got 90.5/],
     [{ extra: '{"stopAfterDisconnect":"5m"}' }, /got "5m"/],
     [{ name: 'x'.repeat(300) }, /name must have at most/],
+    [{ stubType: 'schedule' }, /^extra\.when must say when/],
+    [{ stubType: 'schedule/deployment', extra: '{"when": "soon"}' }, /^extra\.when "soon" has 1 fields/],
+    [
+      { stubType: 'schedule/deployment', extra: '{"when": "@daily", "timezone": "Mars"}' },
+      /^extra\.timezone "Mars" is not a time zone/,
+    ],
     [
       {
         stubType: 'pod/deployment',
@@ -94,7 +100,12 @@ describe('defaults per kind', () => {
     ['asgi/deployment', { timeout: -1 }, { timeoutSeconds: 600, ttlSeconds: 600, keepWarmSeconds: 180 }],
     ['taskqueue', { retries: 9 }, { timeoutSeconds: 0, ttlSeconds: 7200, keepWarmSeconds: 10, retries: 5 }],
     ['function', { retries: 2, timeout: 3600 }, { timeoutSeconds: 3600, ttlSeconds: 43_200, retries: 2 }],
-    ['schedule/deployment', {}, { ttlSeconds: 43_200, retries: 0 }],
+    ['function', { authorized: false }, { authorized: true, keepWarmSeconds: 0 }],
+    [
+      'schedule/deployment',
+      { extra: '{"when": "@hourly", "timezone": "Europe/Berlin"}', authorized: false },
+      { ttlSeconds: 43_200, retries: 0, authorized: true, schedule: { when: '@hourly', timezone: 'Europe/Berlin' } },
+    ],
     ['endpoint', { keepWarmSeconds: 0 }, { keepWarmSeconds: 0 }],
     ['endpoint', { keepWarmSeconds: -1 }, { keepWarmSeconds: -1 }],
     ['endpoint', { keepWarmSeconds: 3 }, { keepWarmSeconds: 3 }],

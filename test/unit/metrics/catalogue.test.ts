@@ -10,6 +10,7 @@ import { registerGauges } from '#scheduler/compose/gauges.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { IdentityMetrics } from '#scheduler/identity/metrics.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
+import { ScheduleMetrics } from '#scheduler/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { anIdleInstallation } from '../../helpers/idle-installation.ts';
 
@@ -40,6 +41,7 @@ function schedulerRegistry(): Registry {
   new AutoscalerMetrics(registry);
   new LoopMetrics(registry, systemClock);
   new IdentityMetrics(registry);
+  new ScheduleMetrics(registry);
   registerGauges({ ...anIdleInstallation(), registry, fleetMetrics: new FleetMetrics(registry) });
   return registry;
 }

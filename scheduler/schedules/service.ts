@@ -1,0 +1,95 @@
+// Ticks become tasks here. Whoever learns that the time of a schedule may have come (an alarm on any replica, the leader's look every second) calls `look`: it reads how far the schedule has come, and commits the rows of all
+// ticks since then together with that. What must stay true: a tick has exactly one task, whose id follows from deployment and tick; a stopped deployment makes none from the moment its stop is committed; what is
+// committed here and never queued, because this process died, is queued by the sweep of rows without a job.
+import type { Clock } from '#shared/clock.ts';
+import { tickTaskId } from '#shared/domain/ids.ts';
+import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { TaskJob } from '../queues/jobs.ts';
+import type { Db } from '../store/db.ts';
+import { advanceSchedule, scheduleById } from '../store/queries/schedules.ts';
+import { insertAcceptedTasks } from '../store/queries/tasks.ts';
+import { acceptedTaskOf } from '../tasks/recording.ts';
+import type { Tasks } from '../tasks/service.ts';
+import { decideTicks, MOST_AT_ONCE } from './decide.ts';
+import type { ScheduleMetrics } from './metrics.ts';
+import { Ticks } from './ticks.ts';
+
+export interface TickerParts {
+  readonly db: Db;
+  readonly tasks: Pick<Tasks, 'newJob' | 'queue'>;
+  readonly targetOf: (deploymentId: DeploymentId) => Target | undefined | Promise<Target | undefined>;
+  /** Tasks that wait, are put off or run. */
+  readonly depthOf: (queue: QueueName) => Promise<number>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: ScheduleMetrics;
+}
+
+/** `nextMs`: when to look again; null: it is no active schedule (any more). */
+export type Looked = { readonly nextMs: number | null };
+
+export class Ticker {
+  readonly #parts: TickerParts;
+  /** One look of a schedule at a time. */
+  readonly #underWay = new Map<DeploymentId, Promise<Looked>>();
+
+  constructor(parts: TickerParts) {
+    this.#parts = parts;
+  }
+
+  /** Makes the tasks of all ticks up to now. @throws when a store does not answer: nothing was made, or it is seen by the next look */
+  look(deploymentId: DeploymentId): Promise<Looked> {
+    const underWay = this.#underWay.get(deploymentId);
+    if (underWay !== undefined) return underWay;
+    const look = this.#look(deploymentId).finally(() => this.#underWay.delete(deploymentId));
+    this.#underWay.set(deploymentId, look);
+    return look;
+  }
+
+  async #look(deploymentId: DeploymentId): Promise<Looked> {
+    const { db, clock, log, metrics, tasks } = this.#parts;
+    const row = await scheduleById(db, deploymentId);
+    if (row === undefined) return { nextMs: null };
+    const ticks = new Ticks(row);
+    const nowMs = clock.nowMs();
+    const next = (afterMs: number): Looked => ({ nextMs: ticks.next(afterMs) ?? null });
+    const due = ticks.between(row.tickedToMs, nowMs, MOST_AT_ONCE);
+    if (due.ticks.length === 0) return next(Math.max(nowMs, row.tickedToMs));
+    const target = await this.#parts.targetOf(deploymentId);
+    if (target === undefined) return { nextMs: null };
+    const room = target.config.maxPendingTasks - (await this.#parts.depthOf(target.queue));
+    const decision = decideTicks(due, room);
+    if (decision.kind === 'nothing_due') return next(nowMs);
+    const jobs = decision.ticks.map((tickMs) => tasks.newJob(target, tickTaskId(deploymentId, tickMs)));
+    const made = await db.transaction(async (tx) => {
+      if (!(await advanceSchedule(tx, deploymentId, row.tickedToMs, decision.tickedToMs))) return false;
+      await insertAcceptedTasks(
+        tx,
+        jobs.map((job) => acceptedTaskOf(job, target.queue)),
+      );
+      return true;
+    });
+    // Another replica was faster, or it was stopped: the next look knows.
+    if (!made) return next(row.tickedToMs);
+    for (const tickMs of decision.ticks) metrics.lag.observe(Math.max(0, clock.nowMs() - tickMs) / 1000);
+    metrics.ticks.inc({ result: 'task' }, jobs.length);
+    const { tooOld, queueFull } = decision;
+    if (tooOld + queueFull > 0) {
+      metrics.ticks.inc({ result: 'too_old' }, tooOld);
+      metrics.ticks.inc({ result: 'queue_full' }, queueFull);
+      log.warn({ deploymentId, tooOld, queueFull }, 'ticks of a schedule were skipped');
+    }
+    for (const job of jobs) await this.#queue(target, job);
+    return next(nowMs);
+  }
+
+  async #queue(target: Target, job: TaskJob): Promise<void> {
+    try {
+      await this.#parts.tasks.queue(target, job);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, taskId: job.taskId }, 'a tick was not queued yet; the sweep will');
+    }
+  }
+}

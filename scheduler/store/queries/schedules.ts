@@ -1,0 +1,71 @@
+import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne, msOf } from '../rows.ts';
+import type { DeploymentRow } from './deployments.ts';
+
+/** An active deployment that runs by itself. */
+export interface ScheduleRow {
+  readonly deploymentId: DeploymentId;
+  /** As its stub's configuration has it. */
+  readonly when: string;
+  readonly timezone: string;
+  /** Ticks up to here have their tasks, or were skipped. */
+  readonly tickedToMs: number;
+}
+
+interface Raw {
+  id: string;
+  schedule: { when: string; timezone: string };
+  ticked_to: Date;
+}
+const map = (row: Raw): ScheduleRow => ({
+  deploymentId: row.id as DeploymentId,
+  when: row.schedule.when,
+  timezone: row.schedule.timezone,
+  tickedToMs: msOf(row.ticked_to),
+});
+const ACTIVE = `select d.id, s.config->'schedule' as schedule, d.ticked_to from deployments d join stubs s on s.id = d.stub_id
+  where d.active and d.deleted_at is null and d.stub_type in ('schedule', 'schedule/deployment') and s.config ? 'schedule'`;
+
+/** Of every workspace. */
+export function listSchedules(db: Queryable): Promise<ScheduleRow[]> {
+  return many(db, `${ACTIVE} order by d.id`, [], map);
+}
+
+/** undefined: it is stopped or deleted, or no schedule. */
+export function scheduleById(db: Queryable, deploymentId: DeploymentId): Promise<ScheduleRow | undefined> {
+  return maybeOne(db, `${ACTIVE} and d.id = $1`, [deploymentId], map);
+}
+
+/**
+ * Says that no tick up to that moment is looked at again. In a transaction with the tasks of those ticks: whoever stops the deployment comes before it or after it.
+ * @param fromMs - as it was read
+ * @returns false: somebody else was faster, or it is not active any more
+ */
+export async function advanceSchedule(
+  db: Queryable,
+  deploymentId: DeploymentId,
+  fromMs: number,
+  toMs: number,
+): Promise<boolean> {
+  const { rowCount } = await db.query(
+    `update deployments set ticked_to = $3
+     where id = $1 and active and deleted_at is null and date_trunc('milliseconds', ticked_to) = $2`,
+    [deploymentId, new Date(fromMs), new Date(toMs)],
+  );
+  return rowCount > 0;
+}
+
+/** Stops the active versions before this one; they tick no more from the commit on. */
+export async function stopVersionsBefore(
+  db: Queryable,
+  deployment: Pick<DeploymentRow, 'workspaceId' | 'name' | 'stubType' | 'version'>,
+): Promise<{ readonly id: DeploymentId; readonly stubId: StubId }[]> {
+  const { rows } = await db.query<{ id: string; stub_id: string }>(
+    `update deployments set active = false, updated_at = now()
+     where workspace_id = $1 and name = $2 and stub_type = $3 and version < $4 and active and deleted_at is null
+     returning id, stub_id`,
+    [deployment.workspaceId, deployment.name, deployment.stubType, deployment.version],
+  );
+  return rows.map((row) => ({ id: row.id as DeploymentId, stubId: row.stub_id as StubId }));
+}

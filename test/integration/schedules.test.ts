@@ -1,0 +1,277 @@
+// Schedules on a real database and a real Redis, with a clock that the test sets: what is missed, doubled, stopped, lost half-way; and alarms, which are only hints.
+import { describe, expect } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
+import { newId, queueNameOf, tickTaskId } from '#shared/domain/ids.ts';
+import type { DeploymentId, StubId, TaskId } from '#shared/domain/ids.ts';
+import { Registry } from '#shared/metrics.ts';
+import type { Target } from '#scheduler/deployments/stub-config.ts';
+import { Alarms } from '#scheduler/queues/alarms.ts';
+import { totalOf } from '#scheduler/queues/task-queues.ts';
+import { ScheduleMetrics } from '#scheduler/schedules/metrics.ts';
+import { Ticker } from '#scheduler/schedules/service.ts';
+import { Ticks } from '#scheduler/schedules/ticks.ts';
+import { deleteDeployment, insertDeployment, setDeploymentActive } from '#scheduler/store/queries/deployments.ts';
+import { listSchedules, stopVersionsBefore } from '#scheduler/store/queries/schedules.ts';
+import { insertStub } from '#scheduler/store/queries/stubs.ts';
+import { listTasks, taskById } from '#scheduler/store/queries/tasks.ts';
+import { waitFor } from '../helpers/services.ts';
+import { aStub, aWorkspace } from './store-fixture.ts';
+import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
+import { age, drained, sent, test } from './tasks-world.ts';
+import type { World } from './tasks-world.ts';
+
+const EVERY_SECOND = { when: '* * * * * *', timezone: 'UTC' };
+/** A whole second, long ago, so that no clock of this machine comes into it. */
+const T0 = Date.UTC(2026, 0, 10, 12);
+
+interface Scheduled {
+  readonly id: DeploymentId;
+  readonly target: Target;
+  /** Ids of its tasks, as the database has them. */
+  taskIds(): Promise<readonly TaskId[]>;
+  tickedTo(ms: number): Promise<void>;
+}
+
+/** A deployed schedule that has ticked up to T0. */
+async function aSchedule(one: World, changes: Partial<Target['config']> = {}): Promise<Scheduled> {
+  const { db } = one;
+  const workspace = await aWorkspace(db);
+  const plain = await aStub(db, workspace.id);
+  const stub = await insertStub(db, {
+    id: newId<StubId>(),
+    workspaceId: workspace.id,
+    appId: plain.appId,
+    name: 'night',
+    type: 'schedule/deployment',
+    objectId: null,
+    config: { schedule: EVERY_SECOND },
+    configHash: 'c',
+    public: false,
+  });
+  const id = newId<DeploymentId>();
+  await insertDeployment(db, {
+    id,
+    workspaceId: workspace.id,
+    appId: plain.appId,
+    stubId: stub.id,
+    name: 'night',
+    stubType: stub.type,
+    subdomain: 'night',
+  });
+  const tickedTo = async (ms: number): Promise<void> => {
+    await db.query('update deployments set ticked_to = $2 where id = $1', [id, new Date(ms)]);
+  };
+  await tickedTo(T0);
+  const target: Target = {
+    ...aTarget({ schedule: EVERY_SECOND, ...changes }),
+    workspaceId: workspace.id,
+    stubId: stub.id,
+    deploymentId: id,
+    kind: 'schedule',
+    sync: false,
+    queue: queueNameOf(id, stub.id),
+  };
+  const taskIds = async (): Promise<readonly TaskId[]> =>
+    (await listTasks(db, { workspaceId: workspace.id, limit: 5_000 })).map((row) => row.taskId).toSorted();
+  return { id, target, taskIds, tickedTo };
+}
+
+/** A replica's ticker, at a moment that the test says. */
+function aTicker(
+  one: World,
+  { target }: Scheduled,
+  over: Partial<Pick<World['tasks'], 'queue'>> = {},
+): { readonly ticker: Ticker; readonly registry: Registry; readonly at: (ms: number) => Promise<unknown> } {
+  const registry = new Registry();
+  let nowMs = T0;
+  const ticker = new Ticker({
+    db: one.db,
+    tasks: {
+      newJob: (...given) => one.tasks.newJob(...given),
+      queue: over.queue ?? ((...given) => one.tasks.queue(...given)),
+    },
+    targetOf: () => target,
+    depthOf: async (queue) => totalOf(await one.queues.depth(queue)),
+    clock: { ...systemClock, nowMs: () => nowMs },
+    log: quiet,
+    metrics: new ScheduleMetrics(registry),
+  });
+  return {
+    ticker,
+    registry,
+    at: (ms) => {
+      nowMs = ms;
+      return ticker.look(target.deploymentId ?? ('' as DeploymentId));
+    },
+  };
+}
+
+/** Tasks of the ticks from one second after T0 to another. */
+const idsOf = (id: DeploymentId, first: number, last: number): readonly TaskId[] =>
+  Array.from({ length: last - first + 1 }, (_, index) => tickTaskId(id, T0 + (first + index) * 1000)).toSorted();
+
+describe('the ticks of a schedule', () => {
+  test('have one task each, however often and by how many replicas they are looked at', async ({ start }) => {
+    const [one, two] = [await start(), await start()];
+    const made = await aSchedule(one);
+    const [here, there] = [aTicker(one, made), aTicker(two, made)];
+    expect(await here.at(T0 + 900)).toEqual({ nextMs: T0 + 1000 });
+    expect(await made.taskIds()).toEqual([]);
+    expect(await here.at(T0 + 3_500)).toEqual({ nextMs: T0 + 4_000 });
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 3));
+    await Promise.all([here.at(T0 + 8_000), there.at(T0 + 8_000), here.at(T0 + 8_000), there.at(T0 + 8_000)]);
+    // Whoever lost the race looks again.
+    await there.at(T0 + 8_100);
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 8));
+    expect(totalOf(await one.queues.depth(made.target.queue))).toBe(8);
+    // One whose clock is behind makes nothing anew.
+    expect(await there.at(T0 + 2_000)).toEqual({ nextMs: T0 + 9_000 });
+    expect(await made.taskIds()).toHaveLength(8);
+  });
+
+  test('that nobody was there for are made up for: the newest hundred, the others are counted', async ({ one }) => {
+    const made = await aSchedule(one);
+    const { at, registry } = aTicker(one, made);
+    await at(T0 + 160_000);
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 61, 160));
+    expect(await registry.metrics()).toMatch(/schedule_ticks_total\{result="too_old"\} 60\n/);
+    await at(T0 + 161_000);
+    expect(await made.taskIds()).toHaveLength(101);
+  });
+
+  test('are skipped where the queue has no room for them, the oldest first', async ({ one }) => {
+    const made = await aSchedule(one, { maxPendingTasks: 3 });
+    const { at, registry } = aTicker(one, made);
+    await at(T0 + 5_000);
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 3, 5));
+    await at(T0 + 6_000);
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 3, 5));
+    expect(await registry.metrics()).toMatch(/schedule_ticks_total\{result="queue_full"\} 3\n/);
+  });
+
+  test('run without inputs, and end in the database', async ({ one }) => {
+    const made = await aSchedule(one);
+    const link = new PlayedLink();
+    one.container(made.target.queue, link);
+    await aTicker(one, made).at(T0 + 1_000);
+    const order = await sent(link);
+    expect(order).toMatchObject({ taskId: tickTaskId(made.id, T0 + 1_000), input: '' });
+    expect(await one.result(order, '"done"')).toBe(true);
+    await drained(one);
+    expect(await taskById(one.db, order.taskId)).toMatchObject({ status: 'COMPLETE', kind: 'schedule', attempt: 1 });
+  });
+
+  test('whose process died between row and queue are queued by the sweep, once', async ({ one }) => {
+    const made = await aSchedule(one);
+    const died = aTicker(one, made, { queue: () => Promise.reject(new Error('killed')) });
+    await died.at(T0 + 2_000);
+    expect(totalOf(await one.queues.depth(made.target.queue))).toBe(0);
+    await age(one, 120);
+    await one.sweep.round();
+    await one.sweep.round();
+    expect((await one.queues.waitingIds(made.target.queue)).toSorted()).toEqual(idsOf(made.id, 1, 2));
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 2));
+  });
+
+  test('of which nothing was written when the database refused are all there at the next look', async ({ one }) => {
+    const made = await aSchedule(one);
+    const { at } = aTicker(one, made);
+    await one.db.query(`alter table tasks add constraint away check (kind <> 'schedule') not valid`);
+    try {
+      await expect(at(T0 + 2_000)).rejects.toThrow();
+    } finally {
+      await one.db.query('alter table tasks drop constraint away');
+    }
+    await at(T0 + 3_000);
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 3));
+  });
+});
+
+describe('a schedule that is', () => {
+  test('stopped makes no task; started again it ticks from then on', async ({ one }) => {
+    const made = await aSchedule(one);
+    const { at, ticker } = aTicker(one, made);
+    const { workspaceId } = made.target;
+    await setDeploymentActive(one.db, workspaceId, made.id, false);
+    expect(await at(T0 + 5_000)).toEqual({ nextMs: null });
+    expect(await listSchedules(one.db)).not.toContainEqual(expect.objectContaining({ deploymentId: made.id }));
+    const beforeMs = Date.now();
+    await setDeploymentActive(one.db, workspaceId, made.id, true);
+    const [row] = (await listSchedules(one.db)).filter(({ deploymentId }) => deploymentId === made.id);
+    expect(row?.tickedToMs).toBeGreaterThanOrEqual(beforeMs - 1000);
+    // Started once more while it is active: what is due stays due.
+    await made.tickedTo(T0);
+    await setDeploymentActive(one.db, workspaceId, made.id, true);
+    await at(T0 + 2_000);
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 2));
+    await deleteDeployment(one.db, workspaceId, made.id);
+    expect(await ticker.look(made.id)).toEqual({ nextMs: null });
+  });
+
+  test('stopped in the very moment makes all of its ticks or none', async ({ one }) => {
+    for (let round = 0; round < 5; round += 1) {
+      const made = await aSchedule(one);
+      const { at } = aTicker(one, made);
+      await Promise.all([at(T0 + 3_000), setDeploymentActive(one.db, made.target.workspaceId, made.id, false)]);
+      expect([0, 3]).toContain((await made.taskIds()).length);
+      await at(T0 + 9_000);
+      expect([0, 3]).toContain((await made.taskIds()).length);
+    }
+  });
+
+  test('superseded by a newer version is stopped with it', async ({ one }) => {
+    const made = await aSchedule(one);
+    const { workspaceId, stubId } = made.target;
+    const [old] = (await listSchedules(one.db)).filter(({ deploymentId }) => deploymentId === made.id);
+    expect(old).toBeDefined();
+    const stopped = await stopVersionsBefore(one.db, {
+      workspaceId,
+      name: 'night',
+      stubType: 'schedule/deployment',
+      version: 2,
+    });
+    expect(stopped).toEqual([{ id: made.id, stubId }]);
+    expect(await aTicker(one, made).at(T0 + 5_000)).toEqual({ nextMs: null });
+    expect(await made.taskIds()).toEqual([]);
+  });
+});
+
+describe('alarms', () => {
+  const open = (redis: { connect(): World['client'] }, heard: string[]) =>
+    new Alarms({
+      client: redis.connect(),
+      prefix: 'ls',
+      log: quiet,
+      next: (when, timezone, afterMs) => new Ticks({ when, timezone }).next(afterMs),
+      onAlarm: (id) => {
+        heard.push(id);
+        return Promise.resolve();
+      },
+    });
+  const every = (id: string) => ({ id, pattern: EVERY_SECOND.when, timezone: EVERY_SECOND.timezone });
+
+  test('are heard by one replica each, until they are not wanted; and again after Redis lost them', async ({
+    redis,
+  }) => {
+    const heard: string[] = [];
+    const [one, two] = [open(redis, heard), open(redis, heard)];
+    const client = redis.connect();
+    try {
+      two.listen();
+      await one.setAll([every('a'), every('b')]);
+      await waitFor(() => heard.filter((id) => id === 'a').length >= 2 && heard.includes('b'), 'alarms are heard');
+      await one.setAll([every('b')]);
+      heard.length = 0;
+      await waitFor(() => heard.length >= 2, 'the other one is heard on');
+      expect(heard).not.toContain('a');
+      await client.flushall();
+      await one.setAll([every('a')]);
+      heard.length = 0;
+      await waitFor(() => heard.includes('a'), 'it is heard again');
+    } finally {
+      await one.close();
+      await two.close();
+      client.disconnect();
+    }
+  });
+});
