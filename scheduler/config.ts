@@ -85,6 +85,11 @@ export const SchedulerSettings = Type.Object({
       "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull",
     ),
   ),
+  LONGSHORE_WEBHOOK_ALLOW: Text(
+    'networks, with commas between them, that callbacks may be sent to although they are not public, such as 10.1.0.0/16; what they name must be meant for every workspace',
+    { default: '' },
+  ),
+  LONGSHORE_DELIVERY_DAYS: Count('days for which what became of callbacks is kept', 7),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [
       Type.Literal('trace'),

@@ -20,6 +20,7 @@ import { joinReplicas } from './compose/replicas.ts';
 import { openSchedules } from './compose/schedules.ts';
 import { beginStores } from './compose/stores.ts';
 import type { Opening } from './compose/stores.ts';
+import { openWebhooks } from './compose/webhooks.ts';
 import { openWorkers } from './compose/workers.ts';
 import { openTaskOwners } from './compose/task-owners.ts';
 import type { TaskOwners } from './compose/task-owners.ts';
@@ -79,7 +80,8 @@ import { sealAnew } from './identity/seal-anew.ts';
 import { openSealer } from './secrets/seal.ts';
 import { Secrets } from './secrets/service.ts';
 import { containerById } from './store/queries/containers.ts';
-import { listWorkspaces } from './store/queries/workspaces.ts';
+import type { NewDelivery } from './store/queries/deliveries.ts';
+import { listWorkspaces, workspaceById } from './store/queries/workspaces.ts';
 import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, runningTasksOn, taskById } from './store/queries/tasks.ts';
 import { Bodies } from './tasks/bodies.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
@@ -196,7 +198,27 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   });
   const { queues } = lanes;
   opened.push({ name: 'task queues', stop: () => queues.close() });
-  const { records, drainer } = openRecords({ db, hot, general, keys, log, registry });
+  const bodies = new Bodies(objects, {
+    maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
+    maxInputBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
+  });
+  const webhooks = openWebhooks({
+    db,
+    general,
+    keys,
+    clock,
+    log,
+    registry,
+    settings,
+    isLeader: () => leader.isLeader(),
+    signingKeyOf: async (workspaceId) => {
+      const workspace = await workspaceById(db, workspaceId);
+      return workspace === undefined ? undefined : signingKeyOf(workspace, sealer);
+    },
+    loadResult: (id) => bodies.loadResult(id),
+  });
+  const onCallbacks = (deliveries: readonly NewDelivery[]): void => webhooks.deliveries.announce(deliveries);
+  const { records, drainer } = openRecords({ db, hot, general, keys, log, registry, onCallbacks });
   const leader = new LeaderLease({
     client: general,
     keys,
@@ -232,10 +254,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     leases,
     lastAttempts: new LastAttempts(general, keys),
     slots,
-    bodies: new Bodies(objects, {
-      maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
-      maxInputBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
-    }),
+    bodies,
     accepting: new GroupCommit((batch) => insertAcceptedTasks(db, batch)),
     keepJob: keptJobs(db),
     due,
@@ -260,7 +279,6 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;
       return machines.get(row.machineId)?.health === 'READY';
     },
-    cancel: (taskId, ending) => actions.cancel(taskId, ending),
     onAccepted: (job, queue) => owners.accepted(job, queue),
     onDepth: (target, depth) => autoscaler.depthSeen(target, depth, (queue) => replicas.decisions.wanted(queue)),
     onAttemptEnded: (queue, containerId) => {
@@ -443,7 +461,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     startGraceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
   });
   const stops = new ContainerStops(book, slots);
-  const actions: Actions = new Actions({
+  const actions = new Actions({
     foreign: owners.foreign,
     attempts: tasks.attempts,
     ender: tasks.ender,
@@ -535,6 +553,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     signingKeys: installation.ring,
     tenants: new Tenants(db, sealer, installation, clock),
     limitsOf: () => ({ ...DEFAULT_LIMITS, maxContainers: settings.LONGSHORE_MAX_CONTAINERS }),
+    callbackProblem: webhooks.urlProblem,
     objects,
     secrets,
     directory,
@@ -589,6 +608,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       { name: 'containers', start: () => book.load() },
       leader,
       recordsPart(records, drainer, leader),
+      webhooks.deliveries,
       ...owners.beforeTasks,
       { name: 'tasks', start: () => tasks.start(), stop: () => tasks.stop() },
       {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import sys
@@ -12,7 +11,7 @@ from typing import Any, Callable, List, Tuple
 
 from longshore import endpoint, task_queue
 from longshore.runner import logs
-from longshore.runner.call import Application, ResultError, encode_result, load, run_async, run_sync
+from longshore.runner.call import Application, ResultError, encode_result, load, run_sync
 from longshore.runner.connection import MAX_LINE_BYTES
 from longshore.runner.settings import Settings, SettingsError, split_reference
 from longshore.runner.task import Task
@@ -28,18 +27,6 @@ def call(function: Callable[..., Any], body: bytes = b'', **environ: str) -> Any
     task.sink = Lines()
     outcome, answer = run_sync(application(function, **environ), task, lambda _task, _item: None)
     return outcome, json.loads(answer), task.sink.lines
-
-
-def items(function: Any, **environ: str) -> Tuple[List[bytes], bytes]:
-    """What a generator's call sends while it runs, and its result."""
-    task = Task('task-1', 'token', None, 0)
-    task.sink = Lines()
-    sent: List[bytes] = []
-    found = application(function, **environ)
-    keep: Any = lambda _task, item: sent.append(item)
-    outcome, body = asyncio.run(run_async(found, task, keep)) if found.is_async else run_sync(found, task, keep)
-    assert outcome == 'ok', (outcome, body)
-    return sent, body
 
 
 class Lines:
@@ -91,6 +78,35 @@ class Shape(unittest.TestCase):
                 self.assertEqual((found.is_async, found.wants_context), (is_async, wants_context))
 
 
+class CallbackUrl(unittest.TestCase):
+    def test_a_handler_that_has_no_use_for_it_is_not_given_it(self) -> None:
+        body = b'{"n": 1, "callback_url": "https://example.com/"}'
+
+        def without(n: int) -> int:
+            return n
+
+        @functools.wraps(without)
+        def wrapped(*args: Any, **kwargs: Any) -> int:
+            return without(*args, **kwargs)
+
+        for function in (without, wrapped):
+            with self.subTest(function=function):
+                self.assertEqual(call(function, body)[:2], ('ok', 1))
+
+    def test_a_handler_that_takes_it_is(self) -> None:
+        body = b'{"callback_url": "https://example.com/"}'
+
+        def named(callback_url: str) -> str:
+            return callback_url
+
+        def any_keyword(**kwargs: str) -> str:
+            return kwargs['callback_url']
+
+        for function in (named, any_keyword):
+            with self.subTest(function=function):
+                self.assertEqual(call(function, body)[:2], ('ok', 'https://example.com/'))
+
+
 class Loading(unittest.TestCase):
     def test_a_reference_is_module_and_function(self) -> None:
         self.assertEqual(split_reference('app:handler', 'HANDLER'), ('app', 'handler'))
@@ -111,23 +127,6 @@ class Loading(unittest.TestCase):
         self.assertIs(application(load('decorated_app:handler', 'HANDLER')).function, handler)
         with self.assertRaisesRegex(SettingsError, 'decorated_app has no other'):
             load('decorated_app:other', 'HANDLER')
-
-
-class Generators(unittest.TestCase):
-    def test_items_are_events_as_they_come_and_objects_as_they_are(self) -> None:
-        def plain() -> Any:
-            yield {'word': 'a\nb'}
-            yield 2
-
-        async def asynchronous() -> Any:
-            yield {'word': 'a\nb'}
-            yield 2
-
-        events = [b'data: {"word":"a\\nb"}\n\n', b'data: {"data":2}\n\n']
-        for function in (plain, asynchronous):
-            with self.subTest(function=function):
-                self.assertEqual(items(function), (events, b''))
-                self.assertEqual(items(function, STUB_TYPE='taskqueue/deployment'), ([], b'[{"word":"a\\nb"},2]'))
 
 
 class Outcomes(unittest.TestCase):

@@ -7,10 +7,12 @@ import type { Registry } from '#shared/metrics.ts';
 import type { LeaderLease } from '../leader.ts';
 import type { Keys } from '../queues/keys.ts';
 import type { Db } from '../store/db.ts';
-import { taskById, upsertTaskRecords } from '../store/queries/tasks.ts';
+import type { NewDelivery } from '../store/queries/deliveries.ts';
+import { taskById } from '../store/queries/tasks.ts';
 import { Drainer } from '../tasks/drainer.ts';
 import { recordOfRow } from '../tasks/recording.ts';
 import { TaskRecords } from '../tasks/records.ts';
+import { writeWithCallbacks } from '../webhooks/callbacks.ts';
 
 export interface RecordsParts {
   readonly db: Db;
@@ -19,10 +21,12 @@ export interface RecordsParts {
   readonly keys: Keys;
   readonly log: Log;
   readonly registry: Registry;
+  /** Callbacks that are to be sent, committed. */
+  readonly onCallbacks: (deliveries: readonly NewDelivery[]) => void;
 }
 
 export function openRecords(parts: RecordsParts): { readonly records: TaskRecords; readonly drainer: Drainer } {
-  const { db, hot, general, keys, log, registry } = parts;
+  const { db, hot, general, keys, log, registry, onCallbacks } = parts;
   const records = new TaskRecords({
     client: hot,
     keys,
@@ -38,7 +42,10 @@ export function openRecords(parts: RecordsParts): { readonly records: TaskRecord
     keys,
     log,
     registry,
-    write: (batch) => upsertTaskRecords(db, batch),
+    write: async (batch) => {
+      const deliveries = await writeWithCallbacks(db, batch);
+      if (deliveries.length > 0) onCallbacks(deliveries);
+    },
     onDrained: (left) => records.drained(left),
   });
   return { records, drainer };

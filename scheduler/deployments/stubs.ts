@@ -33,6 +33,8 @@ export interface StubsParts {
   readonly db: Db;
   readonly volumes: Pick<Volumes, 'drivers'>;
   readonly secrets: Pick<Secrets, 'firstUnknown'>;
+  /** Why no callback can be sent to that URL; undefined: it may be tried. */
+  readonly callbackProblem: (url: string) => string | undefined;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
   /** Machines that a workspace's containers may run on. */
   readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
@@ -51,6 +53,8 @@ export class Stubs {
     if (normalised.kind === 'refused') return normalised;
     const { unsupportedGpus } = normalised;
     let { config, warnMsg } = normalised;
+    const callbackProblem = config.callbackUrl === '' ? undefined : this.#parts.callbackProblem(config.callbackUrl);
+    if (callbackProblem !== undefined) return { kind: 'refused', errMsg: `callbackUrl ${callbackProblem}` };
     const supply = await this.#supply(caller, config);
     if (supply !== undefined && supply.status !== 'available') {
       const asked = config.gpu.join(', ');

@@ -21,6 +21,7 @@ import type { Loads } from '../replicas/loads.ts';
 import type { Queryable } from '../store/db.ts';
 import { containerById } from '../store/queries/containers.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
+import { deliveriesOfSubject } from '../store/queries/deliveries.ts';
 import { deploymentById, deploymentByName } from '../store/queries/deployments.ts';
 import type { DeploymentRow } from '../store/queries/deployments.ts';
 import type { TaskRecord } from '../tasks/records.ts';
@@ -50,6 +51,7 @@ export interface ExplainParts {
 }
 
 const MAX_SERVERS = 100;
+const MAX_CALLBACKS = 4;
 
 export class Explain {
   readonly #parts: ExplainParts;
@@ -134,15 +136,17 @@ export class Explain {
     const { queue, taskId } = record;
     const ended = isTerminalTask(record.status);
     const gone: JobPlace = { kind: 'gone' };
-    const [job, place, depth, target, scaling, deploymentName] = await Promise.all([
+    const [job, place, depth, target, scaling, deploymentName, callbacks] = await Promise.all([
       ended ? undefined : queues.read(queue, taskId),
       ended ? gone : queues.placeOf(queue, taskId),
       ended ? undefined : queues.depth(queue),
       targets.byQueue(queue),
       ended ? null : this.#parts.scaling(queue),
       this.#nameOf(record.deploymentId),
+      ended ? deliveriesOfSubject(this.#parts.db, record.workspaceId, taskId, MAX_CALLBACKS) : [],
     ]);
     return explainTask({
+      callbacks,
       record,
       job,
       place,

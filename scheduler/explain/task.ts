@@ -4,9 +4,11 @@ import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation }
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { JobPlace } from '../queues/task-queues.ts';
+import type { DeliveryRow } from '../store/queries/deliveries.ts';
 import type { TaskRecord } from '../tasks/records.ts';
 import type { Waiting } from './deployment.ts';
 import { NOTHING, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
+import { hostOf } from '../webhooks/deliveries.ts';
 import { containers, counted } from './words.ts';
 
 export interface TaskFacts {
@@ -24,6 +26,8 @@ export interface TaskFacts {
   readonly servers: readonly ExplainedServer[];
   readonly scaling: ExplainedScaling | null;
   readonly leaderAnswered: boolean;
+  /** What was told of its end, the newest first. */
+  readonly callbacks: readonly DeliveryRow[];
 }
 
 export function explainTask(facts: TaskFacts): Explanation {
@@ -146,8 +150,21 @@ function detailsOf(facts: TaskFacts): string[] {
     details.push(`${counted(job?.losses ?? 0, 'attempt')} lost by causes of the infrastructure`);
   const known = attemptsOf(facts).length;
   if (known < record.attempt) details.push(`of ${record.attempt} attempts ${known} are remembered`);
+  details.push(...facts.callbacks.map(callbackText));
   if (!facts.leaderAnswered) details.push('the leader did not answer, so what it knows is missing');
   return details;
+}
+
+const tries = (count: number): string => (count === 1 ? '1 try' : `${count} tries`);
+
+/** The address may carry secrets: only its host is shown. */
+function callbackText({ url, event, state, attempts, outcome, httpStatus, dueAtMs }: DeliveryRow): string {
+  const what = `its callback to ${hostOf(url)} (${event})`;
+  const last = outcome === '' ? '' : `, ${outcome}${httpStatus === null ? '' : ` with ${httpStatus}`}`;
+  if (state === 'waiting')
+    return `${what} waits to be sent until ${timestampOf(dueAtMs)}, after ${tries(attempts)}${last}`;
+  if (state === 'superseded') return `${what} was not sent: a newer one took its place`;
+  return `${what} ${state === 'delivered' ? 'was delivered' : 'was not delivered'} after ${tries(attempts)}${last}`;
 }
 
 function stepsOf({ record, scaling, deploymentName }: TaskFacts): string[] {

@@ -97,6 +97,8 @@ export interface SurfaceParts {
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;
   readonly secrets: Secrets;
+  /** Why no callback can be sent to that URL; undefined: it may be tried. */
+  readonly callbackProblem: (url: string) => string | undefined;
   readonly directory: Directory;
   readonly targets: Targets;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
@@ -135,6 +137,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     db,
     volumes: new Volumes(db, parts.settings.volumeDriver),
     secrets: parts.secrets,
+    callbackProblem: parts.callbackProblem,
     gpuMachines: async (workspaceId) => {
       const [shared, own] = await Promise.all([
         parts.machines.list({ workspaceId: null }),
@@ -236,6 +239,7 @@ function registerAll(
       targets: parts.targets,
       tasks: parts.tasks,
       containers: parts.containerActions,
+      callbackProblem: parts.callbackProblem,
       log,
       maxBodyBytes: settings.maxInvokeBodyBytes,
     });

@@ -1,8 +1,9 @@
-import { createHmac, timingSafeEqual } from 'node:crypto';
+import { timingSafeEqual } from 'node:crypto';
 import { AuthorizeRequest, AuthorizeResponse, SignPayloadRequest, SignPayloadResponse } from '#shared/api/auth.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { FirstWorkspace } from '../identity/bootstrap.ts';
+import { signatureOf } from '../identity/signatures.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
@@ -61,10 +62,4 @@ export function signPayload(signingKeyOf: SigningKeyReader, clock: Pick<Clock, '
       return { ok: true, signature: signatureOf(key, payload, timestamp), timestamp, errorMsg: '' };
     },
   });
-}
-
-/** Lower-case hex of the HMAC-SHA256 of base64(payload) + ':' + unix seconds. */
-export function signatureOf(key: string, payload: Uint8Array, timestamp: number): string {
-  const message = `${Buffer.from(payload).toString('base64')}:${timestamp}`;
-  return createHmac('sha256', key).update(message).digest('hex');
 }

@@ -42,6 +42,8 @@ export const TaskJob = Type.Object({
   losses: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Containers that died on it, each once. Absent: none. */
   diedOn: Type.Optional(Type.Array(Type.String({ maxLength: 128 }), { maxItems: 8 })),
+  /** Where its end is told. Absent: nowhere. */
+  callbackUrl: Type.Optional(Type.String({ maxLength: 2048 })),
   /** Earlier attempts that ended without ending the task, oldest first. Absent: none. */
   past: Type.Optional(
     Type.Array(

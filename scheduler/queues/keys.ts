@@ -19,6 +19,8 @@ export interface Keys {
   readonly lease: (task: TaskId) => string;
   /** The last attempt of a task that ended without its agent's word. */
   readonly lastAttempt: (task: TaskId) => string;
+  /** Name of the queue of messages to addresses that people named. */
+  readonly deliveriesQueue: string;
   /** Set once; gone, or another one: Redis lost its data. */
   readonly dataMarker: string;
   /** The leader's lease (`<instance>`) and the fencing number, which only grows. */
@@ -73,6 +75,7 @@ export function keysOf(prefix = 'ls'): Keys {
     lanes: `${prefix}:lanes`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
+    deliveriesQueue: 'deliveries',
     dataMarker: `${prefix}:data`,
     leader: `${prefix}:leader`,
     leaderFence: `${prefix}:leader-fence`,

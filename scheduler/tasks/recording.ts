@@ -35,6 +35,7 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
     deadlineMs: job.deadlineMs,
     ...(job.sync ? { replica: job.replica } : {}),
     ...(job.past === undefined ? {} : { past: job.past }),
+    ...(job.callbackUrl === undefined ? {} : { callbackUrl: job.callbackUrl }),
   };
 }
 
@@ -73,7 +74,7 @@ export function finalOf(
 
 /** A row of the database as a record. */
 export function recordOfRow(row: TaskRow): TaskRecord {
-  const { result, resultObjectId } = row;
+  const { result, resultObjectId, callbackUrl } = row;
   return {
     taskId: row.taskId,
     workspaceId: row.workspaceId,
@@ -94,5 +95,6 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     deadlineMs: row.deadlineMs ?? 0,
     ...(result === undefined ? {} : { result }),
     ...(resultObjectId === undefined ? {} : { resultObjectId }),
+    ...(callbackUrl === undefined ? {} : { callbackUrl }),
   };
 }

@@ -56,6 +56,8 @@ export interface TaskRecord {
   readonly result?: string;
   readonly resultObjectId?: ObjectId;
   readonly deadlineMs: number;
+  /** Where its end is told. Absent: nowhere. */
+  readonly callbackUrl?: string;
   /** Where the caller of a synchronous task waits; only in Redis, never in the database. */
   readonly replica?: InstanceId;
   /** Earlier attempts, as the job has them; only in Redis, never in the database. */

@@ -45,10 +45,10 @@ export class Submissions {
       ...this.jobOf(target, taskId, nowMs),
       ...stored,
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
+      ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
     };
     // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
-    const { onItem } = call;
-    const waiting: Waiting = { taskId, queue: target.queue, job, ...(onItem === undefined ? {} : { onItem }) };
+    const waiting: Waiting = { taskId, queue: target.queue, job };
     const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
     let depth: number;
     let isLent = false;
@@ -108,6 +108,7 @@ export class Submissions {
       attempts: 0,
       retries: target.sync ? 0 : config.retries,
       retriesUsed: 0,
+      ...(config.callbackUrl === '' ? {} : { callbackUrl: config.callbackUrl }),
     };
   }
 

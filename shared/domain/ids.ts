@@ -10,6 +10,8 @@ export type AppId = Id<'AppId'>;
 export type DeploymentId = Id<'DeploymentId'>;
 export type TaskId = Id<'TaskId'>;
 export type ObjectId = Id<'ObjectId'>;
+/** Of one message to an address that somebody named. */
+export type DeliveryId = Id<'DeliveryId'>;
 export type TokenId = Id<'TokenId'>;
 /** `{kind}-{stubId}-{8 hex}` */
 export type ContainerId = Id<'ContainerId'>;

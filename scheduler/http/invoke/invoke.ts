@@ -3,18 +3,16 @@
 // writes a body anew, or awaits what is already there.
 import { isUtf8 } from 'node:buffer';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { isEventStream } from '#shared/domain/event-stream.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerActions } from '../../containers/container-actions.ts';
 import type { Target } from '../../deployments/stub-config.ts';
 import type { Targets } from '../../deployments/targets.ts';
 import type { Caller } from '../../identity/caller.ts';
-import type { Finished, Submission, TaskService } from '../../tasks/task-service.ts';
+import type { Call, Finished, Submission, TaskService } from '../../tasks/task-service.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { problemOf, withRetryAfter } from '../error-map.ts';
-import { EVENT_STREAM, EventStream, headersOf } from './event-stream.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 
 export interface InvokeParts {
@@ -22,6 +20,8 @@ export interface InvokeParts {
   readonly targets: Pick<Targets, 'byName' | 'byStub' | 'bySubdomain'>;
   readonly tasks: Pick<TaskService, 'submit'>;
   readonly containers: Pick<ContainerActions, 'warmUp'>;
+  /** Why no callback can be sent to that URL; undefined: it may be tried. */
+  readonly callbackProblem: (url: string) => string | undefined;
   readonly log: Log;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxBodyBytes: number;
@@ -67,6 +67,7 @@ const INACTIVE = new Refusal(400, 'message', 'Deployment is not active');
 const NO_STUB = new Refusal(400, 'message', 'Invalid stub');
 const NOT_PUBLIC = new Refusal(400, 'error', 'invalid stub id');
 const BAD_PAYLOAD = new Refusal(400, 'error', 'invalid request payload');
+const CALLBACK_OF_NOBODY = new Refusal(401, 'error', 'callback_url needs a token of the workspace');
 const WRONG_METHOD = new Refusal(405, 'message', 'Method Not Allowed');
 const NOT_FOUND = new Refusal(404, 'message', 'Not Found');
 const INTERNAL = new Refusal(500, 'error', 'Internal server error');
@@ -168,21 +169,28 @@ function publicOnly(_caller: Caller | null, target: Target): Found {
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
 function invokeHandler(find: Find, parts: InvokeParts): Handler {
-  return resolving(find, parts, (target, request, reply, fail) => {
+  return resolving(find, parts, (target, request, reply, fail, caller) => {
     // By host the method is checked here; by path the router has done it.
     if (KINDS[target.kind]?.methods.includes(request.method as Method) !== true)
       return sendRefusal(reply, WRONG_METHOD);
-    const input = inputOf(request.body);
-    if (input === null) return sendRefusal(reply, BAD_PAYLOAD);
+    const given = inputOf(request.body);
+    if (given === null) return sendRefusal(reply, BAD_PAYLOAD);
+    const input = given.text;
     const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
-    const events = new EventStream(reply);
-    const submitted = parts.tasks.submit(target, {
-      input,
-      ...(query === undefined ? {} : { query }),
-      ...(target.sync ? { onItem: (taskId, event) => events.item(taskId, event) } : {}),
-    });
-    submitted.then((submission) => answer(submission, target, reply, events, fail), fail);
+    const call = query === undefined ? { input } : { input, query };
+    const callbackUrl = query?.['callback_url']?.[0] ?? given.callbackUrl;
+    if (callbackUrl === undefined || callbackUrl === null) return submit(target, call, reply, fail);
+    // What is signed in a workspace's name and sent where somebody says is for that workspace to ask for.
+    if (caller?.workspaceId !== target.workspaceId) return sendRefusal(reply, CALLBACK_OF_NOBODY);
+    const problem = typeof callbackUrl === 'string' ? parts.callbackProblem(callbackUrl) : 'must be a text';
+    if (problem !== undefined) return sendRefusal(reply, new Refusal(400, 'error', `callback_url ${problem}`));
+    submit(target, { ...call, callbackUrl: callbackUrl as string }, reply, fail);
   });
+
+  function submit(target: Target, call: Call, reply: FastifyReply, fail: (error: unknown) => void): void {
+    const submitted = parts.tasks.submit(target, call);
+    submitted.then((submission) => answer(submission, target, reply, fail), fail);
+  }
 }
 
 /** Starts a container without a task; nothing to say when it is under way. */
@@ -196,13 +204,19 @@ function warmUpHandler(find: Find, parts: InvokeParts): Handler {
 function resolving(
   find: Find,
   parts: InvokeParts,
-  act: (target: Target, request: FastifyRequest, reply: FastifyReply, fail: (error: unknown) => void) => void,
+  act: (
+    target: Target,
+    request: FastifyRequest,
+    reply: FastifyReply,
+    fail: (error: unknown) => void,
+    caller: Caller | null,
+  ) => void,
 ): Handler {
   return (request, reply) => {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
-    const go = (found: Found): void =>
-      found instanceof Refusal ? sendRefusal(reply, found) : act(found, request, reply, fail);
     const resolve = (caller: Caller | null): void => {
+      const go = (found: Found): void =>
+        found instanceof Refusal ? sendRefusal(reply, found) : act(found, request, reply, fail, caller);
       const found = find(caller, request.params as Params);
       if (found instanceof Promise) found.then(go, fail);
       else go(found);
@@ -231,16 +245,10 @@ function refuseToken(request: FastifyRequest, reply: FastifyReply, parts: Invoke
   sendRefusal(reply, UNAUTHORIZED);
 }
 
-function answer(
-  submission: Submission,
-  target: Target,
-  reply: FastifyReply,
-  events: EventStream,
-  fail: (error: unknown) => void,
-): void {
+function answer(submission: Submission, target: Target, reply: FastifyReply, fail: (error: unknown) => void): void {
   switch (submission.kind) {
     case 'accepted': {
-      reply.headers(headersOf(submission.taskId));
+      reply.header('x-task-id', submission.taskId).header('access-control-expose-headers', 'X-Task-Id');
       if (!target.sync) return send(reply, 200, JSON.stringify({ task_id: submission.taskId }));
       const { raw } = reply;
       const left = (): void => {
@@ -250,15 +258,11 @@ function answer(
       submission.finished.then(
         (finished: Finished) => {
           raw.off('close', left);
-          if (events.hasBegun) events.end(finished);
-          else if (finished.status === 'COMPLETE' && isEventStream(finished.body))
-            void reply.code(200).headers(EVENT_STREAM).send(finished.body);
-          else send(reply, finished.httpStatus, finished.body);
+          send(reply, finished.httpStatus, finished.body);
         },
         (error: unknown) => {
           raw.off('close', left);
-          if (events.hasBegun) events.cut();
-          else fail(error);
+          fail(error);
         },
       );
       // Who hung up before this line will not send another event.
@@ -278,18 +282,29 @@ function send(reply: FastifyReply, status: number, body: string): void {
 
 const sendRefusal = (reply: FastifyReply, refusal: Refusal): void => send(reply, refusal.status, refusal.body);
 
-/** The body's text when it is a JSON object or nothing at all; null otherwise. */
-export function inputOf(body: unknown): string | null {
-  if (!Buffer.isBuffer(body) || body.length === 0) return '';
+export interface Input {
+  /** As it came. */
+  readonly text: string;
+  /** The input of that name, whatever it is: where the task's end is to be told. */
+  readonly callbackUrl?: unknown;
+}
+const NO_INPUT: Input = { text: '' };
+
+/** The body when it is a JSON object or nothing at all; null otherwise. */
+export function inputOf(body: unknown): Input | null {
+  if (!Buffer.isBuffer(body) || body.length === 0) return NO_INPUT;
   if (!isUtf8(body)) return null;
   const text = body.toString('utf8');
   const first = firstCharacter(text);
-  if (first === '') return '';
+  if (first === '') return NO_INPUT;
   if (first !== '{') return null;
   try {
-    // For the check only: the text goes on as it came. What begins with a brace and parses is an object.
-    JSON.parse(text);
-    return text;
+    // For the look only: the text goes on as it came. What begins with a brace and parses is an object.
+    const given = JSON.parse(text) as { readonly kwargs?: unknown; readonly callback_url?: unknown };
+    const { kwargs } = given;
+    // An object of that name alone gives the keywords.
+    const isObject = typeof kwargs === 'object' && kwargs !== null && !Array.isArray(kwargs);
+    return { text, callbackUrl: (isObject ? (kwargs as typeof given) : given).callback_url };
   } catch {
     return null;
   }

@@ -34,6 +34,7 @@ export interface TaskRecordRow {
   readonly result?: string | undefined;
   readonly resultObjectId?: ObjectId | undefined;
   readonly deadlineMs: number | null;
+  readonly callbackUrl?: string | undefined;
 }
 
 export interface TaskRow extends TaskRecordRow {
@@ -69,9 +70,10 @@ interface Raw {
   stub_type: string | null;
   deployment_name: string | null;
   deployment_version: number | null;
+  callback_url: string | null;
 }
 const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
-  t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id,
+  t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id, t.callback_url,
   s.name as stub_name, s.type as stub_type, d.name as deployment_name, d.version as deployment_version`;
 const JOINS = 'left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id';
 const map = (row: Raw): TaskRow => ({
@@ -94,6 +96,7 @@ const map = (row: Raw): TaskRow => ({
   ...(row.result === null ? {} : { result: row.result }),
   ...(row.result_object_id === null ? {} : { resultObjectId: row.result_object_id as ObjectId }),
   deadlineMs: msOrNull(row.deadline_at),
+  ...(row.callback_url === null ? {} : { callbackUrl: row.callback_url }),
   stubName: row.stub_name ?? '',
   stubType: row.stub_type ?? '',
   deploymentName: row.deployment_name,
@@ -126,16 +129,17 @@ const encode = (record: TaskRecordRow, job: string | null): Record<string, unkno
   ended_s: secondsOrNull(record.endedAtMs),
   deadline_s: secondsOrNull(record.deadlineMs),
   duration_ms: record.durationMs,
+  callback_url: record.callbackUrl === undefined ? null : storableText(record.callbackUrl),
 });
 const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
-    failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms)
+    failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
-    to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms
+    to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url
   from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
     sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
     result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
-    deadline_s double precision, duration_ms double precision)`;
+    deadline_s double precision, duration_ms double precision, callback_url text)`;
 
 /**
  * Writes what is now known of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless: (attempt, rank) never goes backwards, and a final status is replaced
@@ -143,9 +147,26 @@ const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, que
  * within a batch (one row cannot be written twice by one statement).
  */
 export async function upsertTaskRecords(db: Queryable, records: readonly TaskRecordRow[]): Promise<void> {
-  if (records.length === 0) return;
+  await upsert(db, records, '');
+}
+
+/** The same. @returns the tasks whose row is now as given: those that were told too late, or again, are not among them once they are final */
+export async function upsertTaskRecordsSaying(
+  db: Queryable,
+  records: readonly TaskRecordRow[],
+): Promise<ReadonlySet<TaskId>> {
+  const rows = await upsert(db, records, 'returning tasks.id');
+  return new Set(rows.map((row) => row.id as TaskId));
+}
+
+async function upsert(
+  db: Queryable,
+  records: readonly TaskRecordRow[],
+  returning: string,
+): Promise<readonly { readonly id: string }[]> {
+  if (records.length === 0) return [];
   if (records.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} task records at a time`);
-  await db.query(
+  const { rows } = await db.query<{ id: string }>(
     `${INSERT}
      on conflict (id) do update set status = excluded.status, attempt = excluded.attempt, rank = excluded.rank,
        container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
@@ -153,9 +174,10 @@ export async function upsertTaskRecords(db: Queryable, records: readonly TaskRec
        deadline_at = excluded.deadline_at, duration_ms = excluded.duration_ms, updated_at = now(),
        job = case when excluded.rank >= 3 then null else tasks.job end
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
-       else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end`,
+       else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
     [JSON.stringify(records.map((record) => encode(record, null)))],
   );
+  return rows;
 }
 
 /** An asynchronous task with the queue entry it can be rebuilt from. */

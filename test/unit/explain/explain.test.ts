@@ -344,6 +344,7 @@ describe('a task', () => {
       servers: [],
       scaling: null,
       leaderAnswered: true,
+      callbacks: [],
       ...changes,
     });
     expect([...Value.Errors(Explanation, found)]).toEqual([]);

@@ -45,8 +45,7 @@ const tasks = {
   left: 0,
   answer: (): Promise<Submission> => Promise.reject(new Error('no answer set')),
   submit(_target: Target, call: Call): Promise<Submission> {
-    const { onItem: _, ...given } = call;
-    this.calls.push(given);
+    this.calls.push(call);
     return this.answer();
   },
 };
@@ -95,6 +94,7 @@ beforeEach(() => {
           },
           tasks,
           containers: { warmUp: async () => void warmed++ },
+          callbackProblem: (url) => (url.startsWith('https://') ? undefined : 'must be better'),
           log,
           maxBodyBytes: 1000,
         });
@@ -285,9 +285,9 @@ test('a caller that hangs up is told to the task, one that was answered is not',
 });
 
 test('the text of a body is passed on as it came', () => {
-  expect(inputOf(Buffer.from(' {"a" : 1.0}\n'))).toBe(' {"a" : 1.0}\n');
-  expect(inputOf(Buffer.from(' \n'))).toBe('');
-  expect(inputOf(undefined)).toBe('');
+  expect(inputOf(Buffer.from(' {"a" : 1.0}\n'))?.text).toBe(' {"a" : 1.0}\n');
+  expect(inputOf(Buffer.from(' \n'))?.text).toBe('');
+  expect(inputOf(undefined)?.text).toBe('');
 });
 
 describe('the host form', () => {
@@ -389,5 +389,42 @@ describe('warm-up', () => {
   test('works by host too', async () => {
     expect((await call('/warmup', '', 'w', 'POST', 'hello-1a2b3c4-v1.localhost')).status).toBe(200);
     expect(warmed).toBe(1);
+  });
+});
+
+describe('where the end of a task is told', () => {
+  test.each([
+    ['among the inputs', '/endpoint/hello', '{"callback_url":"https://a.example/"}'],
+    ['among the keywords', '/endpoint/hello', '{"kwargs":{"callback_url":"https://a.example/"},"callback_url":1}'],
+    ['in the query', '/endpoint/hello?callback_url=https://a.example/', '{"callback_url":"https://b.example/"}'],
+  ])('is an input %s, and stays one', async (_, path, body) => {
+    expect((await call(path, body)).status).toBe(200);
+    expect(tasks.calls).toEqual([expect.objectContaining({ input: body, callbackUrl: 'https://a.example/' })]);
+  });
+
+  test.each(['{}', '{"callback_url":null}', '{"args":["https://a.example/"]}'])('is nowhere with %s', async (body) => {
+    expect((await call('/endpoint/hello', body)).status).toBe(200);
+    expect(tasks.calls).toEqual([{ input: body }]);
+  });
+
+  test.each([
+    ['{"callback_url":"http://10.0.0.1/"}', 'callback_url must be better'],
+    ['{"callback_url":""}', 'callback_url must be better'],
+    ['{"callback_url":["https://a.example/"]}', 'callback_url must be a text'],
+  ])('is refused by its name with %s, and nothing runs', async (body, error) => {
+    expect(await call('/endpoint/hello', body)).toMatchObject({ status: 400, text: JSON.stringify({ error }) });
+    expect(tasks.calls).toEqual([]);
+  });
+
+  test('is for the workspace to say: not for anybody who may call a public handler', async () => {
+    target = aTarget({ authorized: false });
+    const path = `/endpoint/public/${STUB}`;
+    const error = 'callback_url needs a token of the workspace';
+    for (const token of ['', 'other']) {
+      const body = '{"callback_url":"https://a.example/"}';
+      expect(await call(path, body, token)).toMatchObject({ status: 401, text: JSON.stringify({ error }) });
+    }
+    expect(tasks.calls).toEqual([]);
+    expect((await call(path, '{}', '')).status).toBe(200);
   });
 });

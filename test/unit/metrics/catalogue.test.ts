@@ -12,6 +12,7 @@ import { IdentityMetrics } from '#scheduler/identity/metrics.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
 import { ScheduleMetrics } from '#scheduler/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
+import { DeliveryMetrics } from '#scheduler/webhooks/metrics.ts';
 import { anIdleInstallation } from '../../helpers/idle-installation.ts';
 
 const docs = readFileSync(join(resolve(import.meta.dirname, '..', '..', '..'), 'docs', 'metrics.md'), 'utf8');
@@ -38,6 +39,7 @@ const registered = (registry: Registry): readonly Registered[] =>
 function schedulerRegistry(): Registry {
   const registry = new Registry();
   new TaskMetrics(registry);
+  new DeliveryMetrics(registry);
   new AutoscalerMetrics(registry);
   new LoopMetrics(registry, systemClock);
   new IdentityMetrics(registry);
@@ -71,6 +73,10 @@ const SCHEDULER = `
   agent_messages_total{type,result}
   join_attempts_total{result}
   quota_throttles_total{resource}
+  deliveries_total{kind,result}
+  deliveries_waiting{}
+  delivery_tries_total{kind,outcome}
+  delivery_duration_seconds{kind} slow
   rate_limited_total{limit}
   redis_up{}
   redis_command_duration_seconds{class} fast`;

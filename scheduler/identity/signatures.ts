@@ -1,0 +1,8 @@
+// How a workspace signs what is sent in its name: SignPayload and task callbacks are one scheme.
+import { createHmac } from 'node:crypto';
+
+/** Lower-case hex of the HMAC-SHA256 of base64(payload) + ':' + unix seconds. */
+export function signatureOf(key: string, payload: Uint8Array, timestamp: number): string {
+  const message = `${Buffer.from(payload).toString('base64')}:${timestamp}`;
+  return createHmac('sha256', key).update(message).digest('hex');
+}

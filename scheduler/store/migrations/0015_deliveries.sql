@@ -1,0 +1,24 @@
+-- What is sent to addresses that people named: a row for each message until some days after it was over; and where a task's callback goes.
+-- Code of the version before does not know of them: tasks that it ends have no callback.
+
+alter table tasks add column callback_url text;   -- null: nobody wants one
+
+create table deliveries (
+  id text primary key,
+  workspace_id text not null,
+  kind text not null,                    -- task_callback
+  subject text not null,                 -- what it is about: the task
+  event text not null,                   -- what is told of it: the status it ended with
+  url text not null,
+  state text not null default 'waiting', -- waiting, delivered, failed, superseded
+  claim integer not null default 0,      -- grows with each try that begins; who holds an older one changes nothing
+  attempts integer not null default 0,   -- tries that ended
+  due_at timestamptz,                    -- the next try, or when one that began is given up; null: over
+  outcome text not null default '',      -- of the last try
+  http_status integer,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now()
+);
+create index deliveries_due on deliveries (due_at) where due_at is not null;
+create index deliveries_by_subject on deliveries (subject);
+create index deliveries_over on deliveries (updated_at) where due_at is null;

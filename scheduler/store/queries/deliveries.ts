@@ -1,0 +1,154 @@
+import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { many, maybeOne, msOf, msOrNull } from '../rows.ts';
+
+export type DeliveryState = 'waiting' | 'delivered' | 'failed' | 'superseded';
+
+/** A message to an address that somebody named. */
+export interface DeliveryRow {
+  readonly id: DeliveryId;
+  readonly workspaceId: WorkspaceId;
+  readonly kind: string;
+  readonly subject: string;
+  readonly event: string;
+  readonly url: string;
+  readonly state: DeliveryState;
+  readonly claim: number;
+  readonly attempts: number;
+  readonly dueAtMs: number | null;
+  readonly outcome: string;
+  readonly httpStatus: number | null;
+  readonly createdAtMs: number;
+  readonly updatedAtMs: number;
+}
+
+export type NewDelivery = Pick<DeliveryRow, 'id' | 'workspaceId' | 'kind' | 'subject' | 'event' | 'url'>;
+
+interface Raw {
+  id: string;
+  workspace_id: string;
+  kind: string;
+  subject: string;
+  event: string;
+  url: string;
+  state: string;
+  claim: number;
+  attempts: number;
+  due_at: Date | null;
+  outcome: string;
+  http_status: number | null;
+  created_at: Date;
+  updated_at: Date;
+}
+const COLUMNS =
+  'id, workspace_id, kind, subject, event, url, state, claim, attempts, due_at, outcome, http_status, created_at, updated_at';
+const map = (row: Raw): DeliveryRow => ({
+  id: row.id as DeliveryId,
+  workspaceId: row.workspace_id as WorkspaceId,
+  kind: row.kind,
+  subject: row.subject,
+  event: row.event,
+  url: row.url,
+  state: row.state as DeliveryState,
+  claim: row.claim,
+  attempts: row.attempts,
+  dueAtMs: msOrNull(row.due_at),
+  outcome: row.outcome,
+  httpStatus: row.http_status,
+  createdAtMs: msOf(row.created_at),
+  updatedAtMs: msOf(row.updated_at),
+});
+
+/** Due at once. */
+export async function insertDeliveries(db: Queryable, deliveries: readonly NewDelivery[]): Promise<void> {
+  if (deliveries.length === 0) return;
+  const rows = deliveries.map(({ workspaceId, ...rest }) => ({ ...rest, workspace_id: workspaceId }));
+  await db.query(
+    `insert into deliveries (id, workspace_id, kind, subject, event, url, due_at)
+     select r.id, r.workspace_id, r.kind, r.subject, r.event, r.url, now()
+     from json_to_recordset($1::json) as r (id text, workspace_id text, kind text, subject text, event text, url text)
+     on conflict (id) do nothing`,
+    [JSON.stringify(rows)],
+  );
+}
+
+/** Begins a try. @param claim - the number of the last one that began @returns undefined: it is over, or somebody began another */
+export function claimDelivery(
+  db: Queryable,
+  id: DeliveryId,
+  claim: number,
+  leaseMs: number,
+): Promise<DeliveryRow | undefined> {
+  return maybeOne(
+    db,
+    `update deliveries set claim = claim + 1, due_at = now() + $3 * interval '1 millisecond', updated_at = now()
+     where id = $1 and claim = $2 and due_at is not null returning ${COLUMNS}`,
+    [id, claim, leaseMs],
+    map,
+  );
+}
+
+/** What a try came to. */
+export interface TryEnded {
+  readonly state: DeliveryState;
+  /** Counted, unless it never left the house. */
+  readonly counts: boolean;
+  readonly outcome: string;
+  readonly httpStatus: number | null;
+  /** The next one; absent: it is over. */
+  readonly againMs?: number;
+}
+
+/** @param claim - of the try that ended @returns false: another one began meanwhile, and nothing was changed */
+export async function settleDelivery(db: Queryable, id: DeliveryId, claim: number, ended: TryEnded): Promise<boolean> {
+  const { rowCount } = await db.query(
+    `update deliveries set state = $3, attempts = attempts + $4, outcome = $5, http_status = $6,
+       due_at = now() + $7::double precision * interval '1 millisecond', updated_at = now()
+     where id = $1 and claim = $2 and due_at is not null`,
+    [id, claim, ended.state, ended.counts ? 1 : 0, ended.outcome, ended.httpStatus, ended.againMs ?? null],
+  );
+  return rowCount === 1;
+}
+
+/** Due for longer than that, the longest first. */
+export function overdueDeliveries(db: Queryable, lateMs: number, limit: number): Promise<DeliveryRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from deliveries where due_at < now() - $1 * interval '1 millisecond' order by due_at limit $2`,
+    [lateMs, limit],
+    map,
+  );
+}
+
+/** Not over; counted no further than `most`. */
+export async function countWaitingDeliveries(db: Queryable, most: number): Promise<number> {
+  const { rows } = await db.query<{ count: number }>(
+    'select count(*)::int as count from (select 1 from deliveries where due_at is not null limit $1) as waiting',
+    [most],
+  );
+  return rows[0]?.count ?? 0;
+}
+
+/** What was told of something, the newest first. */
+export function deliveriesOfSubject(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  subject: string,
+  limit: number,
+): Promise<DeliveryRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from deliveries where subject = $2 and workspace_id = $1 order by created_at desc, id limit $3`,
+    [workspaceId, subject, limit],
+    map,
+  );
+}
+
+/** Retention: at most `limit` that were over before. @returns how many went */
+export async function deleteDeliveriesOverBefore(db: Queryable, beforeMs: number, limit: number): Promise<number> {
+  const { rowCount } = await db.query(
+    'delete from deliveries where id in (select id from deliveries where due_at is null and updated_at < $1 limit $2)',
+    [new Date(beforeMs), limit],
+  );
+  return rowCount;
+}

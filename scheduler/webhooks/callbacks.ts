@@ -1,0 +1,122 @@
+// The callback of a task: its end, told to the address that its stub or its caller named, signed with the workspace's key. Source: interface, gateway 7.4; the guard and the order of things are deliveries.ts's.
+import type { Clock } from '#shared/clock.ts';
+import type { DeliveryId, ObjectId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { signatureOf } from '../identity/signatures.ts';
+import type { Db } from '../store/db.ts';
+import { insertDeliveries } from '../store/queries/deliveries.ts';
+import type { DeliveryRow, NewDelivery } from '../store/queries/deliveries.ts';
+import { taskById, upsertTaskRecords, upsertTaskRecordsSaying } from '../store/queries/tasks.ts';
+import type { TaskRow } from '../store/queries/tasks.ts';
+import { errorBody } from '../tasks/recording.ts';
+import type { TaskRecord } from '../tasks/records.ts';
+import type { Policy } from './decide.ts';
+import type { DeliveryKind, Prepared } from './deliveries.ts';
+import { Places } from './places.ts';
+import type { Message } from './post.ts';
+
+export const TASK_CALLBACK = 'task_callback';
+const DAY_MS = 24 * 3600_000;
+/** Results that are kept as objects may have many MiB, and are held until their receiver has read them. */
+const LARGE_AT_ONCE = 2;
+const LARGE_WAIT_MS = 30_000;
+const POLICY: Policy = { attempts: 3, baseMs: 500, lifeMs: DAY_MS };
+
+/**
+ * Writes what became of tasks and, in the same step, a delivery for each that is over now and has a callback: whoever dies after it has left either both or none. A batch without callbacks is the one statement it was.
+ * @returns the deliveries, committed
+ */
+export async function writeWithCallbacks(db: Db, records: readonly TaskRecord[]): Promise<readonly NewDelivery[]> {
+  const ended = records.filter((record) => record.callbackUrl !== undefined && isTerminalTask(record.status));
+  if (ended.length === 0) {
+    await upsertTaskRecords(db, records);
+    return [];
+  }
+  return await db.transaction(async (tx) => {
+    const written = await upsertTaskRecordsSaying(tx, records);
+    const deliveries = ended.filter(({ taskId }) => written.has(taskId)).map(deliveryOf);
+    await insertDeliveries(tx, deliveries);
+    return deliveries;
+  });
+}
+
+const deliveryOf = (record: TaskRecord): NewDelivery => ({
+  id: newId<DeliveryId>(),
+  workspaceId: record.workspaceId,
+  kind: TASK_CALLBACK,
+  subject: record.taskId,
+  event: record.status,
+  url: record.callbackUrl ?? '',
+});
+
+export interface CallbackParts {
+  readonly db: Db;
+  readonly clock: Clock;
+  /** undefined: there is no such workspace. */
+  readonly signingKeyOf: (workspaceId: WorkspaceId) => Promise<string | undefined>;
+  /** A result that is kept outside its row; undefined: it is gone. */
+  readonly loadResult: (id: ObjectId) => Promise<string | undefined>;
+}
+
+export function taskCallbacks(parts: CallbackParts): DeliveryKind {
+  const large = new Places(LARGE_AT_ONCE);
+  return { policy: POLICY, prepare: (row) => prepare(parts, large, row) };
+}
+
+async function prepare(parts: CallbackParts, large: Places, row: DeliveryRow): Promise<Prepared> {
+  const task = await taskById(parts.db, row.subject);
+  if (task === undefined || task.workspaceId !== row.workspaceId) return { kind: 'impossible', why: 'task_gone' };
+  // A late COMPLETE took the place of what was to be told; it has a delivery of its own.
+  if (task.status !== row.event) return { kind: 'superseded' };
+  const key = await parts.signingKeyOf(row.workspaceId);
+  if (key === undefined) return { kind: 'impossible', why: 'workspace_gone' };
+  const signed = (resultJson: string): Message => {
+    const body = Buffer.from(callbackBody(resultJson));
+    return { headers: callbackHeaders(task, key, body, Math.floor(parts.clock.nowMs() / 1000)), body };
+  };
+  if (task.resultObjectId === undefined) return { kind: 'message', message: signed(smallResult(task)) };
+  const done = await large.take(LARGE_WAIT_MS);
+  try {
+    const kept = await parts.loadResult(task.resultObjectId);
+    return { kind: 'message', message: signed(kept ?? smallResult(task)), done };
+  } catch (error) {
+    done();
+    throw error;
+  }
+}
+
+/** Those that no handler answered have no result: what callers are told instead. */
+function smallResult({ result, failureReason, status }: TaskRow): string {
+  return result === undefined
+    ? errorBody(failureReason === '' ? status.toLowerCase() : failureReason)
+    : jsonText(result);
+}
+
+/** A runner that is not ours may end its task with any bytes. */
+function jsonText(text: string): string {
+  try {
+    JSON.parse(text);
+    return text;
+  } catch {
+    return JSON.stringify(text);
+  }
+}
+
+/** The result's own bytes, not written anew. */
+export const callbackBody = (resultJson: string): string => `{"data":${resultJson}}`;
+
+export function callbackHeaders(
+  task: { readonly taskId: TaskId; readonly status: string },
+  key: string,
+  body: Uint8Array,
+  timestamp: number,
+): Readonly<Record<string, string>> {
+  return {
+    'Content-Type': 'application/json',
+    'X-Task-ID': task.taskId,
+    'X-Task-Status': task.status,
+    'X-Task-Timestamp': String(timestamp),
+    'X-Task-Signature': signatureOf(key, body, timestamp),
+  };
+}

@@ -1,0 +1,56 @@
+// What follows one try to deliver a message. Pure; deliveries.ts carries it out.
+
+/** How a try ended. */
+export type Outcome =
+  | { readonly kind: 'answered'; readonly status: number }
+  /** Nothing was heard: no connection, or one that broke. */
+  | { readonly kind: 'connection_failed' }
+  /** Connected, and no answer in time: the receiver may be at work on it. */
+  | { readonly kind: 'timed_out' }
+  /** The guard refused every address of the host. */
+  | { readonly kind: 'blocked' };
+
+/** How often and how long a kind of message is tried. */
+export interface Policy {
+  readonly attempts: number;
+  /** The wait after the first try; doubled after each. */
+  readonly baseMs: number;
+  /** Given up after so long, whatever is left of the tries. */
+  readonly lifeMs: number;
+}
+
+export type Verdict =
+  | { readonly kind: 'delivered' }
+  | { readonly kind: 'retry'; readonly afterMs: number }
+  | { readonly kind: 'failed' };
+
+/** Statuses below 500 that say "later". */
+const LATER = [408, 425, 429];
+
+/** @param attempts - tries that ended, this one included */
+export function afterTry(outcome: Outcome, attempts: number, policy: Policy): Verdict {
+  if (outcome.kind === 'answered' && outcome.status >= 200 && outcome.status < 300) return { kind: 'delivered' };
+  if (!mayHelp(outcome) || attempts >= policy.attempts) return { kind: 'failed' };
+  return { kind: 'retry', afterMs: policy.baseMs * 2 ** (attempts - 1) };
+}
+
+function mayHelp(outcome: Outcome): boolean {
+  switch (outcome.kind) {
+    case 'answered':
+      return outcome.status >= 500 || LATER.includes(outcome.status);
+    case 'connection_failed':
+      return true;
+    case 'timed_out':
+    case 'blocked':
+      return false;
+  }
+}
+
+/** For metrics, logs and the row: a few words. */
+export function wordOf(outcome: Outcome): string {
+  if (outcome.kind !== 'answered') return outcome.kind;
+  const { status } = outcome;
+  if (status < 300) return 'accepted';
+  if (status < 400) return 'redirected';
+  return status < 500 ? 'refused' : 'server_error';
+}

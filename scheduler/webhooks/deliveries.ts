@@ -1,0 +1,252 @@
+// Delivers messages to addresses that people named, whatever they are about: a row per message is the truth, a job in the queue is only its alarm, and a kind (callbacks.ts is one) says what is sent and how often it is
+// tried. Must stay true: a try begins only with a claim that nobody else has; a message is over only when its row says so; what a killed process or a lost Redis left is found by the leader's sweep; a receiver may
+// get one twice, and none is lost before its tries are used up.
+import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
+import { repeat } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { PlatformJob } from '../queues/platform-queue.ts';
+import type { Db } from '../store/db.ts';
+import {
+  claimDelivery,
+  countWaitingDeliveries,
+  deleteDeliveriesOverBefore,
+  overdueDeliveries,
+  settleDelivery,
+} from '../store/queries/deliveries.ts';
+import type { DeliveryRow, NewDelivery, TryEnded } from '../store/queries/deliveries.ts';
+import type { Outcome, Policy } from './decide.ts';
+import { afterTry, wordOf } from './decide.ts';
+import type { DeliveryMetrics } from './metrics.ts';
+import type { Message, Poster } from './post.ts';
+
+export type Prepared =
+  /** `done` is called when nothing of it is needed any more. */
+  | { readonly kind: 'message'; readonly message: Message; readonly done?: () => void }
+  /** Something newer is told about the same. */
+  | { readonly kind: 'superseded' }
+  /** It cannot be told any more: what it is about is gone. */
+  | { readonly kind: 'impossible'; readonly why: string };
+
+/** What is told, and how. */
+export interface DeliveryKind {
+  readonly policy: Policy;
+  /** The message as it is sent now. @throws when a store does not answer: tried again later, and no try is counted */
+  prepare(row: DeliveryRow): Promise<Prepared>;
+}
+
+export interface DeliveryJob extends Readonly<Record<string, string | number>> {
+  readonly id: DeliveryId;
+  /** Of the last try that began. */
+  readonly claim: number;
+  readonly workspaceId: WorkspaceId;
+}
+
+export interface DeliveriesParts {
+  readonly db: Db;
+  readonly queue: {
+    add(jobs: readonly PlatformJob<DeliveryJob>[]): Promise<number>;
+    start(): void;
+    stop(): Promise<void>;
+  };
+  readonly poster: Pick<Poster, 'post' | 'close'>;
+  readonly kinds: Readonly<Record<string, DeliveryKind>>;
+  readonly metrics: DeliveryMetrics;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly isLeader: () => boolean;
+  /** Rows of what is over are kept so long. */
+  readonly keptMs: number;
+  readonly sweepEveryMs?: number;
+}
+
+/** Under way here at once; of one workspace, whose receivers may all be slow, a quarter. */
+export const DELIVERIES_AT_ONCE = 32;
+const OF_ONE_WORKSPACE = 8;
+/** A try that began and was not heard of for so long died with its process: longer than any may take. */
+const CLAIM_MS = 120_000;
+/** Messages that could not even be made, and processes that died at it. */
+const MOST_CLAIMS = 30;
+const NOT_PREPARED_AGAIN_MS = 30_000;
+const NO_ROOM_AGAIN_MS = 1_000;
+const SWEEP_EVERY_MS = 5_000;
+/** A job has so long to come before the sweep makes another. */
+const LATE_MS = 2_000;
+const SWEEP_LIMIT = 500;
+const PRUNE_EVERY_MS = 3600_000;
+const PRUNE_LIMIT = 5_000;
+const MOST_COUNTED = 100_000;
+
+export class Deliveries {
+  readonly name = 'deliveries';
+  readonly #parts: DeliveriesParts;
+  readonly #abort = new AbortController();
+  readonly #underWay = new Map<WorkspaceId, number>();
+  readonly #running = new Set<Promise<unknown>>();
+  #prunedAtMs = -Infinity;
+
+  constructor(parts: DeliveriesParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#parts.queue.start();
+    void repeat(
+      this.#parts.sweepEveryMs ?? SWEEP_EVERY_MS,
+      this.#abort.signal,
+      () => (this.#parts.isLeader() ? this.sweep() : this.#parts.metrics.waiting.reset()),
+      (error) => this.#parts.log.warn({ err: error }, 'deliveries not looked through, trying again'),
+    );
+  }
+
+  /** What is under way is cut off and given back: another process, or the next one, sends it again. */
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    await Promise.allSettled(this.#running);
+    await this.#parts.queue.stop();
+    await this.#parts.poster.close();
+  }
+
+  /** Their rows are committed: they are sent now. Where Redis does not take the jobs, or is full of them, the sweep finds the rows. */
+  announce(deliveries: readonly NewDelivery[]): void {
+    const jobs = deliveries.map(({ id, workspaceId }) => jobOf({ id, workspaceId, claim: 0 }));
+    this.#parts.queue.add(jobs).catch((error: unknown) => {
+      this.#parts.log.info({ err: error, deliveries: jobs.length }, 'deliveries wait for the next sweep');
+    });
+  }
+
+  /** The leader's: alarms for rows whose own was lost, and the end of old rows. @returns how many were found late */
+  async sweep(): Promise<number> {
+    const { db, queue, metrics, clock, log } = this.#parts;
+    const late = await overdueDeliveries(db, LATE_MS, SWEEP_LIMIT);
+    await queue.add(late.map((row) => jobOf(row)));
+    metrics.waiting.set(late.length === 0 ? 0 : await countWaitingDeliveries(db, MOST_COUNTED));
+    if (clock.nowMs() - this.#prunedAtMs >= PRUNE_EVERY_MS) {
+      const gone = await deleteDeliveriesOverBefore(db, clock.nowMs() - this.#parts.keptMs, PRUNE_LIMIT);
+      // More of them are there: the next sweep goes on.
+      if (gone < PRUNE_LIMIT) this.#prunedAtMs = clock.nowMs();
+      if (gone > 0) log.info({ deliveries: gone }, 'old deliveries were deleted');
+    }
+    return late.length;
+  }
+
+  /** A job of the queue. @returns milliseconds after which it is to come again; undefined: it is dealt with */
+  async process(job: DeliveryJob): Promise<number | undefined> {
+    if (this.#abort.signal.aborted) return NO_ROOM_AGAIN_MS;
+    const { workspaceId } = job;
+    const before = this.#underWay.get(workspaceId) ?? 0;
+    if (before >= OF_ONE_WORKSPACE) return NO_ROOM_AGAIN_MS;
+    this.#underWay.set(workspaceId, before + 1);
+    const running = this.#try(job);
+    this.#running.add(running);
+    try {
+      await running;
+    } finally {
+      this.#running.delete(running);
+      const left = (this.#underWay.get(workspaceId) ?? 1) - 1;
+      if (left > 0) this.#underWay.set(workspaceId, left);
+      else this.#underWay.delete(workspaceId);
+    }
+    return undefined;
+  }
+
+  async #try(job: DeliveryJob): Promise<void> {
+    const { db, kinds, clock } = this.#parts;
+    const row = await claimDelivery(db, job.id, job.claim, CLAIM_MS);
+    // Over, or somebody else is at it.
+    if (row === undefined) return;
+    const kind = kinds[row.kind];
+    if (kind === undefined) return await this.#end(row, 'failed', 'unknown_kind');
+    const isOld = clock.nowMs() - row.createdAtMs > kind.policy.lifeMs;
+    if (isOld || row.claim > MOST_CLAIMS) return await this.#end(row, 'failed', isOld ? 'too_old' : 'not_sent');
+    let prepared: Prepared;
+    try {
+      prepared = await kind.prepare(row);
+    } catch (error) {
+      this.#parts.log.info({ err: error, deliveryId: row.id }, 'a message could not be made, trying again');
+      return await this.#again(row, NOT_PREPARED_AGAIN_MS);
+    }
+    if (prepared.kind === 'superseded') return await this.#end(row, 'superseded', '');
+    if (prepared.kind === 'impossible') return await this.#end(row, 'failed', prepared.why);
+    let outcome: Outcome;
+    try {
+      outcome = await this.#parts.poster.post(row.url, prepared.message, this.#abort.signal);
+    } catch {
+      return await this.#again(row, 0);
+    } finally {
+      prepared.done?.();
+    }
+    await this.#tried(row, outcome, kind.policy);
+  }
+
+  async #tried(row: DeliveryRow, outcome: Outcome, policy: Policy): Promise<void> {
+    const { metrics, log } = this.#parts;
+    const attempts = row.attempts + 1;
+    const verdict = afterTry(outcome, attempts, policy);
+    const word = wordOf(outcome);
+    const httpStatus = outcome.kind === 'answered' ? outcome.status : null;
+    metrics.tries.inc({ kind: row.kind, outcome: word });
+    const facts = {
+      deliveryId: row.id,
+      subject: row.subject,
+      host: hostOf(row.url),
+      outcome: word,
+      httpStatus,
+      attempts,
+    };
+    if (verdict.kind === 'retry') {
+      log.info({ ...facts, afterMs: verdict.afterMs }, 'not delivered, trying again');
+      const ended = { state: 'waiting', counts: true, outcome: word, httpStatus, againMs: verdict.afterMs } as const;
+      if (await this.#settle(row, ended)) this.#alarm(row, verdict.afterMs);
+      return;
+    }
+    log[verdict.kind === 'delivered' ? 'info' : 'warn'](
+      facts,
+      verdict.kind === 'delivered' ? 'delivered' : 'not delivered',
+    );
+    await this.#end(row, verdict.kind, word, { counts: true, httpStatus });
+  }
+
+  async #end(
+    row: DeliveryRow,
+    state: 'delivered' | 'failed' | 'superseded',
+    outcome: string,
+    extra: Pick<TryEnded, 'counts' | 'httpStatus'> = { counts: false, httpStatus: null },
+  ): Promise<void> {
+    if (!(await this.#settle(row, { state, outcome, ...extra }))) return;
+    const { metrics, clock, log } = this.#parts;
+    metrics.ended.inc({ kind: row.kind, result: state });
+    if (state === 'delivered') metrics.duration.observe({ kind: row.kind }, (clock.nowMs() - row.createdAtMs) / 1000);
+    else if (!extra.counts) log.info({ deliveryId: row.id, subject: row.subject, state, outcome }, 'not sent');
+  }
+
+  /** Without a try being counted. */
+  async #again(row: DeliveryRow, againMs: number): Promise<void> {
+    const ended = {
+      state: 'waiting',
+      counts: false,
+      outcome: row.outcome,
+      httpStatus: row.httpStatus,
+      againMs,
+    } as const;
+    if (await this.#settle(row, ended)) this.#alarm(row, againMs);
+  }
+
+  /** @returns false: another try has begun, which says what becomes of it */
+  async #settle(row: DeliveryRow, ended: TryEnded): Promise<boolean> {
+    return await settleDelivery(this.#parts.db, row.id, row.claim, ended);
+  }
+
+  /** Lost alarms are the sweep's. */
+  #alarm(row: DeliveryRow, delayMs: number): void {
+    this.#parts.queue.add([jobOf(row, delayMs)]).catch(() => undefined);
+  }
+}
+
+function jobOf(row: Pick<DeliveryRow, 'id' | 'workspaceId' | 'claim'>, delayMs = 0): PlatformJob<DeliveryJob> {
+  const { id, workspaceId, claim } = row;
+  return { id: `${id}-${claim}`, facts: { id, workspaceId, claim }, ...(delayMs > 0 ? { delayMs } : {}) };
+}
+
+/** Of an address that may carry secrets only this is written down. */
+export const hostOf = (url: string): string => URL.parse(url)?.host ?? '';

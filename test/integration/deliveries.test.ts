@@ -1,0 +1,312 @@
+// Messages to addresses that people named, with a real queue, a real database and real receivers: what is tried again, what is not, and what is left of a process that died.
+// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+/* oxlint-disable no-empty-pattern */
+import { createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import { expect } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
+import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import { Registry } from '#shared/metrics.ts';
+import { PlatformQueue } from '#scheduler/queues/platform-queue.ts';
+import type { Db } from '#scheduler/store/db.ts';
+import { claimDelivery, deliveriesOfSubject, insertDeliveries } from '#scheduler/store/queries/deliveries.ts';
+import type { DeliveryRow, NewDelivery } from '#scheduler/store/queries/deliveries.ts';
+import { upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
+import { writeWithCallbacks } from '#scheduler/webhooks/callbacks.ts';
+import { AddressRules } from '#scheduler/webhooks/addresses.ts';
+import { Deliveries } from '#scheduler/webhooks/deliveries.ts';
+import type { DeliveryJob, Prepared } from '#scheduler/webhooks/deliveries.ts';
+import { DeliveryMetrics } from '#scheduler/webhooks/metrics.ts';
+import { Poster } from '#scheduler/webhooks/post.ts';
+import type { TaskRecord } from '#scheduler/tasks/records.ts';
+import { Receiver } from '../helpers/receiver.ts';
+import type { PrivateRedis } from '../helpers/services.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+import { aDb, aRecord } from './store-fixture.ts';
+
+const quiet = createLog({ name: 'test', level: 'silent' });
+const WORKSPACE = newId<WorkspaceId>();
+const DEADLINES = { answerMs: 300, wholeMs: 2_000 };
+
+interface World {
+  readonly db: Db;
+  readonly redis: PrivateRedis;
+  readonly receiver: Receiver;
+  /** One scheduler process, as far as deliveries go; `allow`: what the operator named. */
+  process(options?: { readonly allow?: string; readonly prepare?: (row: DeliveryRow) => Promise<Prepared> }): Process;
+  /** A committed delivery. */
+  row(url: string): Promise<NewDelivery>;
+  /** As it stands, once it is over. */
+  over(delivery: NewDelivery): Promise<DeliveryRow>;
+}
+interface Process {
+  readonly deliveries: Deliveries;
+  /** Takes jobs from now on. */
+  start(): this;
+  stop(): Promise<void>;
+}
+
+const MESSAGE: Prepared = {
+  kind: 'message',
+  message: { headers: { 'Content-Type': 'application/json', 'X-Test': '1' }, body: Buffer.from('{"data":1}') },
+};
+
+const test = base
+  .extend('world', { scope: 'file' }, async ({ redis }, { onCleanup }): Promise<World> => {
+    const opened = await aDb('pglite');
+    const receiver = await new Receiver().start();
+    const processes: Process[] = [];
+    onCleanup(async () => {
+      for (const one of processes) await one.stop();
+      await receiver.stop();
+      await opened.stop();
+    });
+    const { db } = opened;
+    return {
+      db,
+      redis,
+      receiver,
+      process: ({ allow = '127.0.0.0/8', prepare = () => Promise.resolve(MESSAGE) } = {}) => {
+        const rules = AddressRules.read(allow);
+        if (!(rules instanceof AddressRules)) throw new Error(rules.wrong);
+        const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false });
+        const deliveries: Deliveries = new Deliveries({
+          db,
+          queue: new PlatformQueue<DeliveryJob>({
+            name: 'deliveries',
+            prefix: 'ls',
+            client,
+            log: quiet,
+            concurrency: 8,
+            mostJobs: 1_000,
+            process: (job) => deliveries.process(job),
+          }),
+          poster: new Poster(rules, DEADLINES),
+          kinds: { task_callback: { policy: { attempts: 3, baseMs: 20, lifeMs: 3600_000 }, prepare } },
+          metrics: new DeliveryMetrics(new Registry()),
+          clock: systemClock,
+          log: quiet,
+          isLeader: () => false,
+          keptMs: 1_000,
+        });
+        let stopped: Promise<void> | undefined;
+        const one: Process = {
+          deliveries,
+          start: () => {
+            deliveries.start();
+            return one;
+          },
+          stop: () => (stopped ??= deliveries.stop()),
+        };
+        processes.push(one);
+        return one;
+      },
+      row: async (url) => {
+        const delivery: NewDelivery = {
+          id: newId<DeliveryId>(),
+          workspaceId: WORKSPACE,
+          kind: 'task_callback',
+          subject: newId(),
+          event: 'COMPLETE',
+          url,
+        };
+        await insertDeliveries(db, [delivery]);
+        return delivery;
+      },
+      over: (delivery) =>
+        waitFor(async () => {
+          const [row] = await deliveriesOfSubject(db, WORKSPACE, delivery.subject, 1);
+          return row?.dueAtMs === null ? row : undefined;
+        }, 'the delivery is over'),
+    };
+  })
+  .extend('running', async ({ world }, { onCleanup }): Promise<Deliveries> => {
+    const one = world.process().start();
+    onCleanup(() => one.stop());
+    return one.deliveries;
+  });
+
+test('a message is sent once, as it was made, and its row says so', async ({ world, running }) => {
+  const { receiver } = world;
+  const delivery = await world.row(receiver.url('/once'));
+  running.announce([delivery]);
+  // A second alarm for the same message is for nobody.
+  running.announce([delivery]);
+  expect(await world.over(delivery)).toMatchObject({ state: 'delivered', attempts: 1, httpStatus: 200 });
+  running.announce([delivery]);
+  const last = await world.row(receiver.url('/last'));
+  running.announce([last]);
+  await world.over(last);
+  const [request, ...more] = receiver.at('/once');
+  expect(more).toEqual([]);
+  expect(request?.body).toBe('{"data":1}');
+  expect(request?.rawHeaders).toContain('X-Test');
+});
+
+test('a receiver that fails is asked again, three times in all, and no more', async ({ world, running }) => {
+  const { receiver } = world;
+  receiver.replies.set('/recovers', [500, 429, 204]);
+  receiver.replies.set('/broken', [503]);
+  const rows = await Promise.all(['/recovers', '/broken'].map((path) => world.row(receiver.url(path))));
+  running.announce(rows);
+  const [recovers, broken] = await Promise.all(rows.map((row) => world.over(row)));
+  expect(recovers).toMatchObject({ state: 'delivered', attempts: 3, httpStatus: 204 });
+  expect(broken).toMatchObject({ state: 'failed', attempts: 3, outcome: 'server_error', httpStatus: 503 });
+  expect(receiver.at('/broken')).toHaveLength(3);
+});
+
+test('a redirect is not followed, a refusal is final', async ({ world, running }) => {
+  const { receiver } = world;
+  receiver.replies.set('/moved', [{ status: 307, location: receiver.url('/elsewhere') }]);
+  receiver.replies.set('/gone', [410]);
+  const rows = await Promise.all(['/moved', '/gone'].map((path) => world.row(receiver.url(path))));
+  running.announce(rows);
+  const [moved, gone] = await Promise.all(rows.map((row) => world.over(row)));
+  expect(moved).toMatchObject({ state: 'failed', attempts: 1, outcome: 'redirected', httpStatus: 307 });
+  expect(gone).toMatchObject({ state: 'failed', attempts: 1, outcome: 'refused' });
+  expect(receiver.at('/elsewhere')).toEqual([]);
+});
+
+test('a receiver that never answers is not asked again, one whose answer never ends has answered', async ({
+  world,
+  running,
+}) => {
+  const { receiver } = world;
+  receiver.replies.set('/silent', ['never']);
+  receiver.replies.set('/endless', ['endless']);
+  const rows = await Promise.all(['/silent', '/endless'].map((path) => world.row(receiver.url(path))));
+  running.announce(rows);
+  const [silent, endless] = await Promise.all(rows.map((row) => world.over(row)));
+  expect(silent).toMatchObject({ state: 'failed', attempts: 1, outcome: 'timed_out', httpStatus: null });
+  expect(endless).toMatchObject({ state: 'delivered', attempts: 1 });
+  expect(receiver.at('/silent')).toHaveLength(1);
+});
+
+test('nothing listens there: tried again, then given up', async ({ world, running }) => {
+  const closed = createServer().listen(0, '127.0.0.1');
+  await new Promise((resolve) => closed.once('listening', resolve));
+  const { port } = closed.address() as AddressInfo;
+  await new Promise((resolve) => closed.close(resolve));
+  const row = await world.row(`http://127.0.0.1:${port}/`);
+  running.announce([row]);
+  expect(await world.over(row)).toMatchObject({ state: 'failed', attempts: 3, outcome: 'connection_failed' });
+});
+
+test('an address that is not permitted is not even dialled, under whatever name', async ({ world }) => {
+  let dialled = 0;
+  const sockets: Socket[] = [];
+  const trap = createServer((socket) => {
+    dialled += 1;
+    sockets.push(socket);
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => trap.once('listening', resolve));
+  const { port } = trap.address() as AddressInfo;
+  const one = world.process({ allow: '10.0.0.0/8' }).start();
+  const rows = await Promise.all(
+    ['127.0.0.1', 'localhost', '[::ffff:127.0.0.1]', '[::1]', '2130706433'].map((host) =>
+      world.row(`http://${host}:${port}/`),
+    ),
+  );
+  // TLS begins with a connection, too.
+  rows.push(await world.row(`https://localhost:${port}/`));
+  one.deliveries.announce(rows);
+  for (const row of rows) expect(await world.over(row), row.url).toMatchObject({ state: 'failed', outcome: 'blocked' });
+  expect(dialled).toBe(0);
+  await one.stop();
+  for (const socket of sockets) socket.destroy();
+  await new Promise((resolve) => trap.close(resolve));
+});
+
+test('what a process that was killed had begun, and what Redis lost, is found by the sweep', async ({ world }) => {
+  const { db, receiver, redis } = world;
+  const [begun, unheard] = [await world.row(receiver.url('/begun')), await world.row(receiver.url('/unheard'))];
+  // Its process died in the middle of the first try: its claim runs out, no job is left.
+  await claimDelivery(db, begun.id, 0, -5_000);
+  await db.query("update deliveries set due_at = now() - interval '5 seconds' where id = $1", [unheard.id]);
+  await redis.connect().flushall();
+  const one = world.process().start();
+  expect(await one.deliveries.sweep()).toBe(2);
+  for (const row of [begun, unheard]) expect(await world.over(row)).toMatchObject({ state: 'delivered', attempts: 1 });
+  expect(await one.deliveries.sweep()).toBe(0);
+  await one.stop();
+});
+
+test('a process that stops gives back what it was sending, and no try is counted', async ({ world }) => {
+  const { receiver } = world;
+  receiver.replies.set('/held', ['never', 200]);
+  const delivery = await world.row(receiver.url('/held'));
+  const first = world.process().start();
+  first.deliveries.announce([delivery]);
+  await receiver.until('/held');
+  await first.stop();
+  const second = world.process().start();
+  await waitFor(async () => (await second.deliveries.sweep()) > 0 || receiver.at('/held').length > 1, 'it is found');
+  expect(await world.over(delivery)).toMatchObject({ state: 'delivered', attempts: 1 });
+  expect(receiver.at('/held')).toHaveLength(2);
+  await second.stop();
+});
+
+test('one workspace with slow receivers does not hold up the others', async ({ world }) => {
+  const { receiver, db } = world;
+  const held: (() => void)[] = [];
+  const slow = new Set<string>();
+  const one = world.process({
+    prepare: async (row) => {
+      if (slow.has(row.id)) await new Promise<void>((resolve) => held.push(resolve));
+      return MESSAGE;
+    },
+  });
+  const [busy, other] = [newId<WorkspaceId>(), newId<WorkspaceId>()];
+  const many = await Promise.all(Array.from({ length: 12 }, () => world.row(receiver.url('/slow'))));
+  for (const row of many) slow.add(row.id);
+  const jobs = many.map((row) => one.deliveries.process({ id: row.id, claim: 0, workspaceId: busy }));
+  await waitFor(() => held.length === 8, 'eight of them are under way');
+  expect(await Promise.all(jobs.slice(8))).toEqual([1_000, 1_000, 1_000, 1_000]);
+  const quick = await world.row(receiver.url('/quick'));
+  expect(await one.deliveries.process({ id: quick.id, claim: 0, workspaceId: other })).toBeUndefined();
+  expect(receiver.at('/quick')).toHaveLength(1);
+  for (const go of held) go();
+  await Promise.all(jobs);
+  await db.query('delete from deliveries where due_at is not null');
+  await one.stop();
+});
+
+test('what is over is deleted after its time', async ({ world }) => {
+  const { db, receiver } = world;
+  const [old, young] = [await world.row(receiver.url('/old')), await world.row(receiver.url('/young'))];
+  await db.query("update deliveries set due_at = null, state = 'failed', updated_at = now() - interval '1 hour'");
+  await db.query("update deliveries set due_at = now() + interval '1 hour' where id = $1", [young.id]);
+  await world.process().deliveries.sweep();
+  expect(await deliveriesOfSubject(db, WORKSPACE, old.subject, 1)).toEqual([]);
+  expect(await deliveriesOfSubject(db, WORKSPACE, young.subject, 1)).toHaveLength(1);
+  await db.query('delete from deliveries');
+});
+
+test('the end of a task and its callback are written together, once, however often they are told', async ({
+  world,
+}) => {
+  const { db } = world;
+  const record = (status: 'RUNNING' | 'ERROR' | 'COMPLETE', rank: 1 | 3 | 4, more: object = {}): TaskRecord =>
+    ({ ...pending, status, rank, attempt: 1, ...more }) as TaskRecord;
+  const pending = aRecord({ callbackUrl: 'https://example.com/' });
+  expect(await writeWithCallbacks(db, [record('RUNNING', 1)])).toEqual([]);
+  const ended = record('ERROR', 3, { failureReason: 'handler_error' });
+  const [first, ...none] = await writeWithCallbacks(db, [ended, aRecord() as TaskRecord]);
+  expect(none).toEqual([]);
+  expect(first).toMatchObject({ subject: pending.taskId, event: 'ERROR', url: 'https://example.com/' });
+  // Drained again after a crash; told too late.
+  expect(await writeWithCallbacks(db, [ended])).toEqual([]);
+  expect(await writeWithCallbacks(db, [{ ...ended, attempt: 0 }])).toEqual([]);
+  // A late COMPLETE is news.
+  const [late] = await writeWithCallbacks(db, [record('COMPLETE', 4)]);
+  expect(late).toMatchObject({ event: 'COMPLETE' });
+  const rows = await deliveriesOfSubject(db, pending.workspaceId, pending.taskId, 10);
+  expect(rows.map(({ event }) => event).toSorted()).toEqual(['COMPLETE', 'ERROR']);
+  // Another workspace asks for the same task.
+  expect(await deliveriesOfSubject(db, newId<WorkspaceId>(), pending.taskId, 10)).toEqual([]);
+  const without = aRecord({ status: 'COMPLETE', rank: 4 });
+  await upsertTaskRecords(db, [without]);
+  expect(await deliveriesOfSubject(db, without.workspaceId, without.taskId, 10)).toEqual([]);
+});

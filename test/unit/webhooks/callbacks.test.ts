@@ -1,0 +1,42 @@
+import { describe, expect, test } from 'vitest';
+import type { TaskId } from '#shared/domain/ids.ts';
+import { callbackBody, callbackHeaders } from '#scheduler/webhooks/callbacks.ts';
+import { Places } from '#scheduler/webhooks/places.ts';
+
+test('the body holds the bytes of the result, and the headers sign exactly it', () => {
+  const body = Buffer.from(callbackBody('{"n": 1.0, "text":"é"}'));
+  expect(body.toString()).toBe('{"data":{"n": 1.0, "text":"é"}}');
+  // Made with: printf '%s:1700000000' "$(printf '%s' "$body" | base64 -w0)" | openssl dgst -sha256 -hmac sk_test
+  expect(callbackHeaders({ taskId: 't-1' as TaskId, status: 'COMPLETE' }, 'sk_test', body, 1_700_000_000)).toEqual({
+    'Content-Type': 'application/json',
+    'X-Task-ID': 't-1',
+    'X-Task-Status': 'COMPLETE',
+    'X-Task-Timestamp': '1700000000',
+    'X-Task-Signature': '0587d062f67387866eda2b5630ad279f6dd7e768fae23c0af93f297bc4843a94',
+  });
+});
+
+describe('places', () => {
+  test('are few; who waits gets the one that is given back, in order', async () => {
+    const places = new Places(1);
+    const leave = await places.take(1_000);
+    const order: number[] = [];
+    const second = places.take(1_000).then((give) => (order.push(2), give));
+    const third = places.take(1_000).then((give) => (order.push(3), give));
+    expect(order).toEqual([]);
+    leave();
+    leave();
+    (await second)();
+    (await third)();
+    expect(order).toEqual([2, 3]);
+    (await places.take(0))();
+  });
+
+  test('are not waited for longer than is said', async () => {
+    const places = new Places(1);
+    const leave = await places.take(1_000);
+    await expect(places.take(1)).rejects.toThrow('no place became free');
+    leave();
+    (await places.take(0))();
+  });
+});
