@@ -15,13 +15,15 @@ export interface RawAnswer {
   readonly body: Buffer;
 }
 
-interface CallOptions {
+export interface CallOptions {
   readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly body?: Buffer | string | Readable;
   readonly contentType?: string;
   /** Of a stream, whose length is not known otherwise. */
   readonly contentLength?: number;
   readonly timeoutMs?: number;
+  /** Takes the parts of an event stream as they come; the answer's body has them all again. */
+  readonly onEvents?: (part: Uint8Array) => void;
   /** No bearer: signed URLs carry their own right. */
   readonly anonymous?: boolean;
 }
@@ -64,7 +66,9 @@ export class Client {
         },
         ...(options.body === undefined ? {} : { body: options.body }),
       });
-      return { status: answer.statusCode, headers: plainHeaders(answer.headers), body: await readBounded(answer.body) };
+      const headers = plainHeaders(answer.headers);
+      const onPart = isEventStream(headers) ? options.onEvents : undefined;
+      return { status: answer.statusCode, headers, body: await readBounded(answer.body, onPart) };
     } catch (error) {
       throw unreachable(url, error, timeoutMs);
     }
@@ -162,13 +166,17 @@ export function unreachable(url: string, error: unknown, timeoutMs: number): Cli
   });
 }
 
-async function readBounded(body: AsyncIterable<Uint8Array>): Promise<Buffer> {
+export const isEventStream = (headers: RawAnswer['headers']): boolean =>
+  headers['content-type']?.startsWith('text/event-stream') === true;
+
+async function readBounded(body: AsyncIterable<Uint8Array>, onPart?: (part: Uint8Array) => void): Promise<Buffer> {
   const parts: Uint8Array[] = [];
   let size = 0;
   for await (const part of body) {
     size += part.byteLength;
     if (size > MAX_ANSWER_BYTES) throw new CliError(`the answer is larger than ${MAX_ANSWER_BYTES / 1024 ** 2} MiB`);
     parts.push(part);
+    onPart?.(part);
   }
   return Buffer.concat(parts, size);
 }

@@ -279,6 +279,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;
       return machines.get(row.machineId)?.health === 'READY';
     },
+    cancel: (taskId, ending) => actions.cancel(taskId, ending),
     onAccepted: (job, queue) => owners.accepted(job, queue),
     onDepth: (target, depth) => autoscaler.depthSeen(target, depth, (queue) => replicas.decisions.wanted(queue)),
     onAttemptEnded: (queue, containerId) => {
@@ -461,7 +462,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     startGraceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
   });
   const stops = new ContainerStops(book, slots);
-  const actions = new Actions({
+  const actions: Actions = new Actions({
     foreign: owners.foreign,
     attempts: tasks.attempts,
     ender: tasks.ender,

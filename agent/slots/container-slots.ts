@@ -345,7 +345,10 @@ export class ContainerSlots {
       return;
     }
     attempt.started = true;
-    this.#attempts.finish(attempt, outcomeOf(textOf(header, 'outcome')), durationMs, Buffer.from(frame.body));
+    const outcome = outcomeOf(textOf(header, 'outcome'));
+    // What a generator had said before it failed has gone out; its result is the failure alone.
+    if (outcome !== 'ok' && numberOf(header, 'items') > 0) this.#attempts.discardChunks(attempt);
+    this.#attempts.finish(attempt, outcome, durationMs, Buffer.from(frame.body));
   }
 
   /** The first process says that another one has ended. */

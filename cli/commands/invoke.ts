@@ -2,8 +2,8 @@
 import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { messageOf } from '#shared/errors.ts';
-import { Client } from '../client.ts';
-import type { RawAnswer } from '../client.ts';
+import { Client, isEventStream } from '../client.ts';
+import type { CallOptions, RawAnswer } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { CliError, usageError } from '../errors.ts';
@@ -13,6 +13,9 @@ import { deploymentsNamed } from './deployment-reference.ts';
 import { sayWhatItWaitsFor } from './waiting.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
+
+/** Begins the event that a generator's failure is; an item's own text has no line ends. */
+const FAILED_EVENT = '\nevent: error\n';
 
 /** Prints the answer; an error status prints its text on stderr and gives exit code 1. */
 export async function runInvoke(name: string, flags: InvokeFlags, options: GlobalOptions, env: Env): Promise<number> {
@@ -26,11 +29,17 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       path: invokePath(flags.kind, name, flags.version),
       body,
       timeoutMs: flags.timeout * 1000,
+      ...(options.json === true ? {} : { onEvents: printBytes }),
     });
     answered.abort();
     const taskId = answer.headers['x-task-id'] ?? '';
     if (options.json === true) {
       printJson({ status: answer.status, taskId, body: parsedOrText(answer.body) });
+    } else if (isEventStream(answer.headers)) {
+      // They are printed; a generator that failed says so in the last.
+      if (!answer.body.includes(FAILED_EVENT)) return 0;
+      note(taskHint(answer.status, taskId));
+      return 1;
     } else if (answer.status < 300) {
       printBytes(answer.body);
     } else {
@@ -76,9 +85,10 @@ export function invokePath(kind: string, name: string, version?: number): string
 /** Calls a handler with JSON bytes. */
 export function invoke(
   client: Client,
-  call: { readonly path: string; readonly body: Buffer; readonly timeoutMs: number },
+  call: { readonly path: string } & Pick<CallOptions, 'body' | 'timeoutMs' | 'onEvents'>,
 ): Promise<RawAnswer> {
-  return client.call(call.path, { method: 'POST', body: call.body, timeoutMs: call.timeoutMs });
+  const { path, ...rest } = call;
+  return client.call(path, { method: 'POST', ...rest });
 }
 
 /** The text of an invocation that failed, out of `{error}`, `{message}` or whatever came. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import sys
@@ -11,7 +12,7 @@ from typing import Any, Callable, List, Tuple
 
 from longshore import endpoint, task_queue
 from longshore.runner import logs
-from longshore.runner.call import Application, ResultError, encode_result, load, run_sync
+from longshore.runner.call import Application, ResultError, encode_result, load, run_async, run_sync
 from longshore.runner.connection import MAX_LINE_BYTES
 from longshore.runner.settings import Settings, SettingsError, split_reference
 from longshore.runner.task import Task
@@ -27,6 +28,18 @@ def call(function: Callable[..., Any], body: bytes = b'', **environ: str) -> Any
     task.sink = Lines()
     outcome, answer = run_sync(application(function, **environ), task, lambda _task, _item: None)
     return outcome, json.loads(answer), task.sink.lines
+
+
+def items(function: Any, **environ: str) -> Tuple[List[bytes], bytes]:
+    """What a generator's call sends while it runs, and its result."""
+    task = Task('task-1', 'token', None, 0)
+    task.sink = Lines()
+    sent: List[bytes] = []
+    found = application(function, **environ)
+    keep: Any = lambda _task, item: sent.append(item)
+    outcome, body = asyncio.run(run_async(found, task, keep)) if found.is_async else run_sync(found, task, keep)
+    assert outcome == 'ok', (outcome, body)
+    return sent, body
 
 
 class Lines:
@@ -127,6 +140,23 @@ class Loading(unittest.TestCase):
         self.assertIs(application(load('decorated_app:handler', 'HANDLER')).function, handler)
         with self.assertRaisesRegex(SettingsError, 'decorated_app has no other'):
             load('decorated_app:other', 'HANDLER')
+
+
+class Generators(unittest.TestCase):
+    def test_items_are_events_as_they_come_and_objects_as_they_are(self) -> None:
+        def plain() -> Any:
+            yield {'word': 'a\nb'}
+            yield 2
+
+        async def asynchronous() -> Any:
+            yield {'word': 'a\nb'}
+            yield 2
+
+        events = [b'data: {"word":"a\\nb"}\n\n', b'data: {"data":2}\n\n']
+        for function in (plain, asynchronous):
+            with self.subTest(function=function):
+                self.assertEqual(items(function), (events, b''))
+                self.assertEqual(items(function, STUB_TYPE='taskqueue/deployment'), ([], b'[{"word":"a\\nb"},2]'))
 
 
 class Outcomes(unittest.TestCase):

@@ -7,12 +7,22 @@ export interface Waiting {
   readonly taskId: TaskId;
   readonly queue: QueueName;
   readonly job: TaskJob;
+  /** Takes a generator's items while it runs, in order and without a gap; how it ended comes after them. */
+  readonly onItem?: (taskId: TaskId, event: string) => void;
+}
+
+/** How other replicas are told of what their callers wait for. */
+export interface ToReplicas {
+  readonly finished: (replica: InstanceId, taskId: TaskId, finished: Finished) => void;
+  readonly item: (replica: InstanceId, taskId: TaskId, seq: number, event: string) => void;
 }
 
 interface Entry extends Waiting {
   /** Monotonic. */
   readonly sinceMs: number;
   readonly resolve: (finished: Finished) => void;
+  /** Items that its caller has. */
+  items: number;
   timer: NodeJS.Timeout;
 }
 
@@ -22,14 +32,14 @@ const LOOK_AGAIN_MS = 5_000;
 export class Replies {
   readonly #entries = new Map<TaskId, Entry>();
   readonly #onWaitLimit: (waiting: Waiting) => void;
-  #elsewhere: ((replica: InstanceId, taskId: TaskId, finished: Finished) => void) | undefined;
+  #elsewhere: ToReplicas | undefined;
 
   constructor(onWaitLimit: (waiting: Waiting) => void) {
     this.#onWaitLimit = onWaitLimit;
   }
 
   /** Where answers for callers of other replicas go. */
-  connect(elsewhere: (replica: InstanceId, taskId: TaskId, finished: Finished) => void): void {
+  connect(elsewhere: ToReplicas): void {
     this.#elsewhere = elsewhere;
   }
 
@@ -40,6 +50,7 @@ export class Replies {
         ...waiting,
         sinceMs: performance.now(),
         resolve,
+        items: 0,
         timer: setTimeout(() => this.#limit(entry, waiting), waitMs),
       };
       this.#entries.set(waiting.taskId, entry);
@@ -72,7 +83,23 @@ export class Replies {
 
   /** To whoever waits, here or at that replica. */
   deliver(replica: InstanceId, taskId: TaskId, finished: Finished): void {
-    if (!this.settle(taskId, finished)) this.#elsewhere?.(replica, taskId, finished);
+    if (!this.settle(taskId, finished)) this.#elsewhere?.finished(replica, taskId, finished);
+  }
+
+  /** An item for whoever waits, here or at that replica. One that is not the next is left to the result, which has them all. */
+  item(replica: InstanceId, taskId: TaskId, seq: number, event: string): void {
+    const entry = this.#entries.get(taskId);
+    if (entry === undefined) {
+      this.#elsewhere?.item(replica, taskId, seq, event);
+    } else if (seq === entry.items && entry.onItem !== undefined) {
+      entry.items += 1;
+      entry.onItem(taskId, event);
+    }
+  }
+
+  /** Whether its caller has part of the answer already. */
+  hasBegun(taskId: TaskId): boolean {
+    return (this.#entries.get(taskId)?.items ?? 0) > 0;
   }
 
   /** Who has waited for at least so long. */

@@ -1,6 +1,7 @@
 // One task stream of one machine's agent, bound to its control session: run, cancel and acknowledgements down; report, starts, chunks and results up.
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { AttemptToken, ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import { beginsEventStream } from '#shared/domain/event-stream.ts';
 import type { Log } from '#shared/log.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
 import type {
@@ -33,6 +34,8 @@ interface Parts {
   readonly chunks: Buffer[];
   bytes: number;
   tooLarge: boolean;
+  /** Each is an event that a caller gets as it comes. */
+  readonly areItems: boolean;
 }
 
 const OUTCOMES: ReadonlySet<string> = new Set(['ok', 'error', 'retry', 'timeout', 'cancelled', 'exited', 'lost']);
@@ -205,16 +208,20 @@ export class TaskStream implements TaskLink {
   #keep(chunk: TaskChunk__Output): void {
     if (chunk.seq === 0) this.#drop(chunk.token);
     let parts = this.#parts.get(chunk.token);
-    if (parts === undefined) this.#parts.set(chunk.token, (parts = { chunks: [], bytes: 0, tooLarge: false }));
+    if (parts === undefined) {
+      parts = { chunks: [], bytes: 0, tooLarge: false, areItems: chunk.seq === 0 && beginsEventStream(chunk.data) };
+      this.#parts.set(chunk.token, parts);
+    }
     if (parts.tooLarge || chunk.seq !== parts.chunks.length) return;
     if (parts.bytes + chunk.data.length > this.#tasks.maxResultBytes || this.#heldBytes > MAX_HELD_BYTES) {
       this.#drop(chunk.token);
-      this.#parts.set(chunk.token, { chunks: [], bytes: 0, tooLarge: true });
+      this.#parts.set(chunk.token, { chunks: [], bytes: 0, tooLarge: true, areItems: false });
       return;
     }
     parts.chunks.push(chunk.data);
     parts.bytes += chunk.data.length;
     this.#heldBytes += chunk.data.length;
+    if (parts.areItems) this.#tasks.item(chunk.taskId as TaskId, chunk.token as AttemptToken, chunk.seq, chunk.data);
   }
 
   /** The result with its parts; undefined: too large. */

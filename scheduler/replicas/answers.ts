@@ -19,6 +19,8 @@ const LOOK_UP_BATCH = 500;
 
 /** Task, status, HTTP status, body; null: too large, it stands in the record. */
 type Answer = readonly [TaskId, Finished['status'], number, string | null];
+/** Task, the item's place among the generator's, its event. */
+type Item = readonly [TaskId, 'item', number, string];
 
 export interface AnswersParts {
   readonly bus: Bus;
@@ -45,12 +47,23 @@ export class Answers {
   constructor(parts: AnswersParts) {
     this.#parts = parts;
     const { bus, channelOf, instance, replies } = parts;
-    replies.connect((replica, taskId, { status, httpStatus, body }) => {
-      if (replica === instance) return;
-      const inline = body.length <= MOST_INLINE ? body : null;
-      bus.say(channelOf(replica), [taskId, status, httpStatus, inline] satisfies Answer);
+    replies.connect({
+      finished: (replica, taskId, { status, httpStatus, body }) => {
+        if (replica === instance) return;
+        const inline = body.length <= MOST_INLINE ? body : null;
+        bus.say(channelOf(replica), [taskId, status, httpStatus, inline] satisfies Answer);
+      },
+      item: (replica, taskId, seq, event) => {
+        // A large one, and those behind it, are had at the end.
+        if (replica === instance || event.length > MOST_INLINE) return;
+        bus.say(channelOf(replica), [taskId, 'item', seq, event] satisfies Item);
+      },
     });
-    bus.on(channelOf(instance), (message) => void this.#heard(message as Answer));
+    bus.on(channelOf(instance), (message) => {
+      const said = message as Answer | Item;
+      if (said[1] === 'item') replies.item(instance, said[0], said[2], said[3]);
+      else void this.#heard(said);
+    });
     bus.onGap(() => void this.lookUp(0));
   }
 

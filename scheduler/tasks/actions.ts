@@ -153,6 +153,12 @@ export class Actions implements TaskActions, DeploymentEffects {
     return { kind: 'stopped' };
   }
 
+  /** One whose caller has gone, wherever it is. */
+  async cancel(taskId: TaskId, ending: QueuedEnding): Promise<void> {
+    const record = await this.#parts.records.read(taskId);
+    if (record !== undefined && !isTerminalTask(record.status)) await this.#cancel(record, ending);
+  }
+
   /** Waiting: taken out. Running here: revoked, and its handler told to stop. Held elsewhere: ended with the token that holds it. */
   async #cancel(record: TaskRecord, ending: QueuedEnding): Promise<boolean> {
     const { queues, attempts, ender, records, changes } = this.#parts;

@@ -37,8 +37,10 @@ export class Callers {
   async #left(waiting: Waiting): Promise<void> {
     try {
       if (!this.#tasks.replies.has(waiting.taskId)) return;
+      // Nobody reads what a generator goes on to say.
+      if (this.#tasks.replies.hasBegun(waiting.taskId)) await this.#tasks.cancel?.(waiting.taskId, CALLER_LEFT);
       // Not taken out: a container has it, it runs on and is recorded.
-      await this.#tasks.ender.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
+      else await this.#tasks.ender.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
     } catch (error) {
       this.#tasks.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
     }

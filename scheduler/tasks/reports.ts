@@ -6,6 +6,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Leases } from '../dispatch/leases.ts';
+import type { Replies } from '../dispatch/replies.ts';
 import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Attempt, AttemptResult, Attempts } from './attempts.ts';
@@ -43,6 +44,7 @@ export interface ReportsParts {
   readonly unnamed: Unnamed;
   readonly queues: TaskQueues;
   readonly slots: SlotTable;
+  readonly replies: Replies;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: TaskMetrics;
@@ -65,6 +67,14 @@ export class Reports {
   started(taskId: TaskId, token: AttemptToken): void {
     const attempt = this.#parts.attempts.find(taskId, token);
     if (attempt !== undefined) attempt.startedAtMs = this.#parts.clock.nowMs();
+  }
+
+  /** An item of a generator's, which its caller has as it comes; one that is lost on the way is in the result. */
+  item(taskId: TaskId, token: AttemptToken, seq: number, event: Buffer): void {
+    const { attempts, replies } = this.#parts;
+    const attempt = attempts.find(taskId, token);
+    if (attempt === undefined || attempt.ending !== undefined || !attempt.job.sync) return;
+    replies.item(attempt.job.replica, taskId, seq, event.toString('utf8'));
   }
 
   /** True once the agent may forget the result. */

@@ -154,6 +154,11 @@ export class Tasks implements TaskService {
     this.#reports.started(taskId, token);
   }
 
+  /** An item of a generator's, for its caller, while it runs. */
+  item(taskId: TaskId, token: AttemptToken, seq: number, event: Buffer): void {
+    this.#reports.item(taskId, token, seq, event);
+  }
+
   get maxResultBytes(): number {
     return this.#parts.bodies.maxResultBytes;
   }

@@ -48,7 +48,8 @@ export class Submissions {
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
     };
     // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
-    const waiting: Waiting = { taskId, queue: target.queue, job };
+    const { onItem } = call;
+    const waiting: Waiting = { taskId, queue: target.queue, job, ...(onItem === undefined ? {} : { onItem }) };
     const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
     let depth: number;
     let isLent = false;

@@ -16,7 +16,7 @@ import type { GroupCommit } from './accepting.ts';
 import type { Attempts } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';
-import type { Ender } from './ender.ts';
+import type { Ender, QueuedEnding } from './ender.ts';
 import type { StubFacts } from './list-by-id.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { TaskRecord, TaskRecords } from './records.ts';
@@ -49,6 +49,8 @@ export interface TaskServiceParts {
   readonly refusalOf?: (target: Target) => string | undefined;
   /** A task's row is committed; the leader's heap of deadlines may want it. */
   readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
+  /** Ends a task wherever it is. Absent: nobody can. */
+  readonly cancel?: (taskId: TaskId, ending: QueuedEnding) => Promise<void>;
   /** The task as its row has it, whatever Redis says. */
   readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
   /** Queues of which that machine has, or had, attempts. */

@@ -9,11 +9,13 @@ export interface Call {
   readonly input: string;
   /** Query parameters; absent: none. */
   readonly query?: Readonly<Record<string, readonly string[]>>;
+  /** Takes what a generator yields while it runs; `finished` has all of it. */
+  readonly onItem?: (taskId: TaskId, event: string) => void;
   /** Where the task's end is told, instead of where its stub says. */
   readonly callbackUrl?: string;
 }
 
-/** How a synchronous task ended, ready for the invoke surface. `body` is JSON text, passed on as bytes. */
+/** How a synchronous task ended, ready for the invoke surface. `body` is JSON text, or a generator's events (`isEventStream`), passed on as bytes. */
 export interface Finished {
   readonly status: TaskStatus;
   readonly httpStatus: number;
@@ -26,7 +28,7 @@ export type Submission =
       readonly taskId: TaskId;
       /** Settles exactly once, for synchronous kinds; asynchronous ones never settle it. */
       readonly finished: Promise<Finished>;
-      /** The caller hung up: still queued becomes CANCELLED, dispatched runs on. */
+      /** The caller hung up: still queued becomes CANCELLED, dispatched runs on; a generator whose items went out is cancelled. */
       readonly callerLeft: () => void;
     }
   /** Depth above the bound: nothing was left behind. */

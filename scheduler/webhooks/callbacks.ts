@@ -2,6 +2,7 @@
 import type { Clock } from '#shared/clock.ts';
 import type { DeliveryId, ObjectId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
+import { isEventStream, itemsText } from '#shared/domain/event-stream.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { signatureOf } from '../identity/signatures.ts';
 import type { Db } from '../store/db.ts';
@@ -79,7 +80,11 @@ async function prepare(parts: CallbackParts, large: Places, row: DeliveryRow): P
   const done = await large.take(LARGE_WAIT_MS);
   try {
     const kept = await parts.loadResult(task.resultObjectId);
-    return { kind: 'message', message: signed(kept ?? smallResult(task)), done };
+    return {
+      kind: 'message',
+      message: signed(kept === undefined ? smallResult(task) : isEventStream(kept) ? itemsText(kept) : kept),
+      done,
+    };
   } catch (error) {
     done();
     throw error;
@@ -93,8 +98,9 @@ function smallResult({ result, failureReason, status }: TaskRow): string {
     : jsonText(result);
 }
 
-/** A runner that is not ours may end its task with any bytes. */
+/** A generator's result is the list of its items. A runner that is not ours may end its task with any bytes. */
 function jsonText(text: string): string {
+  if (isEventStream(text)) return itemsText(text);
   try {
     JSON.parse(text);
     return text;

@@ -85,6 +85,26 @@ describe('with curl alone', () => {
     expect(await platform.logSays(`task_id=${taskId}`, 'greeting')).toBe('greeting Ada');
   });
 
+  test('what a generator yields is read while it runs, and what it raises comes last', async ({ platform }) => {
+    const app = await platform.deploy({ app: 'streaming.py', handler: 'either', name: 'streaming', workers: 2 });
+    const headers = { authorization: `Bearer ${platform.token}` };
+    const body = JSON.stringify({ wait: true });
+    const answer = await fetch(app.url, { method: 'POST', headers, body, signal: AbortSignal.timeout(60_000) });
+    expect(answer.headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
+    let text = '';
+    const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+    while (!text.endsWith('\n\n')) text += (await reader?.read())?.value ?? '';
+    expect(text).toBe('data: {"word":"first"}\n\n');
+    // It goes on when this call has been served, so the first word was not kept back.
+    expect(await platform.invoke(app, { open_gate: true })).toMatchObject({ status: 200 });
+    for (let part = await reader?.read(); part?.done === false; part = await reader?.read()) text += part.value;
+    expect(text).toBe('data: {"word":"first"}\n\ndata: {"data":"second"}\n\n');
+
+    const failed = await platform.invoke(app, { fail: true });
+    expect(failed.text).toBe('data: {"word":"first"}\n\nevent: error\ndata: {"error": "KeyError: \'second\'"}\n\n');
+    await platform.taskIs(failed.taskId, 'ERROR');
+  });
+
   test('steps in the wrong order are refused with what is missing', async ({ platform }) => {
     const nowhere = '00000000-0000-4000-8000-000000000000';
     const recipe = { stubType: 'endpoint/deployment', name: 'late', handler: 'app:greet', cpu: 500, memory: 128 };

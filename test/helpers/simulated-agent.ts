@@ -31,6 +31,8 @@ export interface SimulatedTask {
   readonly machineId: string;
   /** Aborted when the scheduler cancels the task. */
   readonly signal: AbortSignal;
+  /** Sends an item of a generator; its result is empty. */
+  readonly item: (value: unknown) => void;
 }
 
 /** The handler of every simulated container: the result's JSON text. A throw is a handler that raises. */
@@ -60,6 +62,7 @@ interface Attempt {
   readonly containerId: string;
   readonly stop: AbortController;
   parts: Buffer[];
+  items: number;
   /** Kept until it is acknowledged. */
   result: TaskFromAgent | undefined;
 }
@@ -74,10 +77,19 @@ export interface Creation {
 const HELLO_AFTER_MS = 50;
 const STARTED_AFTER_MS = 50;
 
-/** Sleeps as long as the input's `sleepMs` says and gives the input back, with where it ran. */
-export const echo: SimulatedHandler = async ({ input, containerId, machineId, signal }) => {
-  const { sleepMs = 0, ...rest } = JSON.parse(input === '' ? '{}' : input) as { sleepMs?: number };
+/** Yields as many items as the input's `items` says, sleeps as long as its `sleepMs` does, and, unless it yielded, gives the input back with where it ran. */
+export const echo: SimulatedHandler = async ({ input, containerId, machineId, signal, item }) => {
+  const {
+    sleepMs = 0,
+    items = 0,
+    ...rest
+  } = JSON.parse(input === '' ? '{}' : input) as {
+    sleepMs?: number;
+    items?: number;
+  };
+  for (let n = 0; n < items; n += 1) item({ n });
   if (sleepMs > 0) await sleep(sleepMs, signal);
+  if (items > 0) return '';
   return JSON.stringify({ ...rest, containerId, machineId });
 };
 
@@ -361,7 +373,7 @@ export class SimulatedAgent {
     let attempt = this.#attempts.get(token);
     if (attempt === undefined) {
       if (part !== 0) return;
-      attempt = { taskId, token, containerId, stop: new AbortController(), parts: [], result: undefined };
+      attempt = { taskId, token, containerId, stop: new AbortController(), parts: [], items: 0, result: undefined };
       this.#attempts.set(token, attempt);
     }
     attempt.parts.push(Buffer.from(input));
@@ -375,7 +387,12 @@ export class SimulatedAgent {
     try {
       const handle = this.#options.handle ?? echo;
       const input = Buffer.concat(attempt.parts).toString();
-      const body = await handle({ taskId, input, containerId, machineId: this.machineId, signal: stop.signal });
+      const item = (value: unknown): void => {
+        const data = Buffer.from(`data: ${JSON.stringify(value)}\n\n`);
+        this.#send({ chunk: { taskId, token, seq: attempt.items++, data } });
+      };
+      const { machineId } = this;
+      const body = await handle({ taskId, input, containerId, machineId, signal: stop.signal, item });
       this.#finish(attempt, stop.signal.aborted ? 'cancelled' : 'ok', body);
     } catch (error) {
       const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
@@ -390,7 +407,16 @@ export class SimulatedAgent {
     const { taskId, token, containerId } = attempt;
     attempt.parts = [];
     attempt.result = {
-      result: { taskId, token, containerId, outcome, durationMs: 1, chunks: 0, body: Buffer.from(body), started: true },
+      result: {
+        taskId,
+        token,
+        containerId,
+        outcome,
+        durationMs: 1,
+        chunks: attempt.items,
+        body: Buffer.from(body),
+        started: true,
+      },
     };
     this.#send(attempt.result);
   }

@@ -242,6 +242,19 @@ test('a large result goes up in parts, numbered from zero', async ({ world }) =>
   expect(whole.toString()).toBe('x'.repeat(700_000) + 'y'.repeat(300_000));
 });
 
+test('items of a generator go up as they come, and are no part of the failure it ends with', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  runner.send('chunk', { ...named('t1'), seq: 0, item: true }, 'data: {"data":1}\n\n');
+  await until('an item', () => world.sink.sent.some(({ chunk }) => chunk?.data?.toString() === 'data: {"data":1}\n\n'));
+  runner.send('result', { ...named('t1'), outcome: 'error', chunks: 1, items: 1 }, '{"error":"KeyError: 1"}');
+  const result = await world.sink.result('t1');
+  expect(result).toMatchObject({ outcome: 'error', chunks: 0 });
+  expect(String(result.body)).toBe('{"error":"KeyError: 1"}');
+});
+
 test('past its execution limit a task is cancelled in its runner', async ({ world }) => {
   await world.add();
   const runner = await world.single();

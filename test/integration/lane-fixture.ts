@@ -69,3 +69,11 @@ export function kill(one: Process): void {
   dead.add(one.instance);
   one.client.disconnect();
 }
+
+/** What a caller of `other`'s waits for at `one` is answered there. */
+export function answersOf(other: Process, one: Process): void {
+  other.replies.connect({
+    finished: (_replica, taskId, finished) => void one.replies.settle(taskId, finished),
+    item: (replica, taskId, seq, event) => one.replies.item(replica, taskId, seq, event),
+  });
+}

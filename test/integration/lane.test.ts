@@ -5,7 +5,7 @@ import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
 import type { Finished, Submission } from '#scheduler/tasks/task-service.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from './lane-fixture.ts';
-import { dead, inLane, jobs, kill, reaches, sent, submitted, sweepOf, swept, test } from './lane-fixture.ts';
+import { answersOf, dead, inLane, jobs, kill, reaches, sent, submitted, sweepOf, swept, test } from './lane-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
 describe('a synchronous task whose container is linked here', () => {
@@ -262,7 +262,7 @@ test('a move to the queue whose answer is lost does not run a task twice', async
   let isAlone = true;
   const one = await start({ isOursAlone: () => isAlone, knownForMs: 60_000 });
   const other = await start({ isOursAlone: () => false, alive: () => true });
-  other.replies.connect((_replica, taskId, finished) => void one.replies.settle(taskId, finished));
+  answersOf(other, one);
   const target = aTarget();
   const [here, there] = [new PlayedLink(), new PlayedLink('m-2' as typeof MACHINE)];
   one.container(target.queue, here);
@@ -372,7 +372,7 @@ describe('ended before it was sent', () => {
 
   test('by another replica: it is CANCELLED, its caller is answered, and it is not sent', async ({ start }) => {
     const [one, other] = [await start(), await start()];
-    other.replies.connect((_replica, taskId, finished) => void one.replies.settle(taskId, finished));
+    answersOf(other, one);
     const target = aTarget();
     const link = new PlayedLink();
     one.container(target.queue, link);

@@ -42,6 +42,33 @@ test('a call at one replica runs on a machine linked to another, and is answered
   }, 'the task is COMPLETE in the records');
 });
 
+test('what a generator yields crosses replicas as it comes, all of it, and a caller who hangs up ends it', async ({
+  two,
+}) => {
+  const { set, far } = two;
+  const app = await set.deploy(far, 'yielding');
+  const whole = await set.call(far, app.path, { body: { items: 3 } });
+  expect(whole).toMatchObject({ status: 200, text: 'data: {"n":0}\n\ndata: {"n":1}\n\ndata: {"n":2}\n\n' });
+  const task = jsonOf(await set.call(far, `/api/v1/task/${set.workspaceId}/${whole.taskId}`));
+  expect(task).toMatchObject({ status: 'COMPLETE', result: [{ n: 0 }, { n: 1 }, { n: 2 }] });
+
+  const leaving = new AbortController();
+  const begun = await fetch(`${far.url}${app.path}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${set.token}` },
+    body: JSON.stringify({ items: 1, sleepMs: 60_000 }),
+    signal: leaving.signal,
+  });
+  const first = await begun.body?.getReader().read();
+  expect(Buffer.from(first?.value ?? []).toString()).toBe('data: {"n":0}\n\n');
+  leaving.abort();
+  const taskId = begun.headers.get('x-task-id') ?? '';
+  await waitFor(async () => {
+    const read = await set.call(far, `/api/v1/task/${set.workspaceId}/${taskId}`);
+    return jsonOf(read)['status'] === 'CANCELLED';
+  }, 'the generator nobody reads is CANCELLED');
+});
+
 /** Redis commands that carry one of these texts, or go to a replica's own channel, while `work` runs. */
 async function commandsDuring(set: ReplicaSet, about: readonly string[], work: () => Promise<void>): Promise<string[]> {
   const monitor = await set.redis.monitor();

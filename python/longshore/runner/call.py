@@ -37,7 +37,10 @@ class Application:
         #: The user's own: a decorated function is an inert wrapper here, and knows what it is retried for.
         self.function: Callable[..., Any] = undecorated(handler)
         self.settings = settings
-        self.retries = settings.stub_type.partition('/')[0] == 'taskqueue'
+        kind = settings.stub_type.partition('/')[0]
+        self.retries = kind == 'taskqueue'
+        #: Somebody waits for the answer: a generator's items go out as they come. Else they are a list.
+        self.streams = kind in ('endpoint', '')
         self.retry_for: Tuple[Any, ...] = getattr(handler, 'retry_for', ()) if self.function is not handler else ()
         self.on_start_value: Any = None
         flags, names, takes_any = _shape(self.function)
@@ -122,6 +125,11 @@ def _shape(function: Any) -> Tuple[int, Tuple[str, ...], bool]:
     return flags, (), True
 
 
+def encode_event(item: Any) -> bytes:
+    """One item of a generator, as the caller reads it: an event whose data is a JSON object."""
+    return b'data: ' + encode_result(item if isinstance(item, dict) else {'data': item}) + b'\n\n'
+
+
 def encode_result(value: Any) -> bytes:
     """The result as JSON bytes."""
     try:
@@ -171,12 +179,14 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
             task.open()
             positional, keywords = application.arguments(task)
             value = application.function(*positional, **keywords)
-            if isinstance(value, types.GeneratorType):
+            if not isinstance(value, types.GeneratorType):
+                body = encode_result(_settled(value))
+            elif application.streams:
                 for item in value:
-                    send_chunk(task, encode_result(item))
+                    send_chunk(task, encode_event(item))
                 body = b''
             else:
-                body = encode_result(_settled(value))
+                body = encode_result(list(value))
             task.close()
         except TaskCancelled:
             raise
@@ -222,12 +232,14 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
     try:
         positional, keywords = application.arguments(task)
         value = application.function(*positional, **keywords)
-        if hasattr(value, '__aiter__'):
+        if not hasattr(value, '__aiter__'):
+            body = encode_result(await value if hasattr(value, '__await__') else value)
+        elif application.streams:
             async for item in value:
-                send_chunk(task, encode_result(item))
+                send_chunk(task, encode_event(item))
             body = b''
         else:
-            body = encode_result(await value if hasattr(value, '__await__') else value)
+            body = encode_result([item async for item in value])
         return cancelled(task) if task.cancel_reason else ('ok', body)
     except asyncio.CancelledError as error:
         return cancelled(task) if task.cancel_reason else failed(application, task, error)

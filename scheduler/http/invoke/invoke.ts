@@ -3,6 +3,7 @@
 // writes a body anew, or awaits what is already there.
 import { isUtf8 } from 'node:buffer';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { isEventStream } from '#shared/domain/event-stream.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerActions } from '../../containers/container-actions.ts';
@@ -13,6 +14,7 @@ import type { Call, Finished, Submission, TaskService } from '../../tasks/task-s
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { problemOf, withRetryAfter } from '../error-map.ts';
+import { EVENT_STREAM, EventStream, headersOf } from './event-stream.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 
 export interface InvokeParts {
@@ -188,8 +190,12 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
   });
 
   function submit(target: Target, call: Call, reply: FastifyReply, fail: (error: unknown) => void): void {
-    const submitted = parts.tasks.submit(target, call);
-    submitted.then((submission) => answer(submission, target, reply, fail), fail);
+    const events = new EventStream(reply);
+    const submitted = parts.tasks.submit(target, {
+      ...call,
+      ...(target.sync ? { onItem: (taskId, event) => events.item(taskId, event) } : {}),
+    });
+    submitted.then((submission) => answer(submission, target, reply, events, fail), fail);
   }
 }
 
@@ -245,10 +251,16 @@ function refuseToken(request: FastifyRequest, reply: FastifyReply, parts: Invoke
   sendRefusal(reply, UNAUTHORIZED);
 }
 
-function answer(submission: Submission, target: Target, reply: FastifyReply, fail: (error: unknown) => void): void {
+function answer(
+  submission: Submission,
+  target: Target,
+  reply: FastifyReply,
+  events: EventStream,
+  fail: (error: unknown) => void,
+): void {
   switch (submission.kind) {
     case 'accepted': {
-      reply.header('x-task-id', submission.taskId).header('access-control-expose-headers', 'X-Task-Id');
+      reply.headers(headersOf(submission.taskId));
       if (!target.sync) return send(reply, 200, JSON.stringify({ task_id: submission.taskId }));
       const { raw } = reply;
       const left = (): void => {
@@ -258,11 +270,15 @@ function answer(submission: Submission, target: Target, reply: FastifyReply, fai
       submission.finished.then(
         (finished: Finished) => {
           raw.off('close', left);
-          send(reply, finished.httpStatus, finished.body);
+          if (events.hasBegun) events.end(finished);
+          else if (finished.status === 'COMPLETE' && isEventStream(finished.body))
+            void reply.code(200).headers(EVENT_STREAM).send(finished.body);
+          else send(reply, finished.httpStatus, finished.body);
         },
         (error: unknown) => {
           raw.off('close', left);
-          fail(error);
+          if (events.hasBegun) events.cut();
+          else fail(error);
         },
       );
       // Who hung up before this line will not send another event.

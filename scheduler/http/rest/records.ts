@@ -1,5 +1,6 @@
 // The records of the REST API as JSON: snake_case, with the gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
+import { isEventStream, itemsOf } from '#shared/domain/event-stream.ts';
 import type { ContainerView } from '../../containers/container-view.ts';
 import { storedConfig } from '../../deployments/stub-config.ts';
 import type { StubConfig } from '../../deployments/stub-config.ts';
@@ -161,11 +162,11 @@ export function taskRecord(record: TaskRecord, related: TaskRelated) {
   };
 }
 
-/** JSON as it is; what is no JSON as base64 of its bytes. */
+/** JSON as it is; a generator's events as the list of its items; what is neither as base64 of its bytes. */
 export function parsedResult(text: string | undefined): unknown {
   if (text === undefined) return null;
   try {
-    return JSON.parse(text) as unknown;
+    return isEventStream(text) ? itemsOf(text) : (JSON.parse(text) as unknown);
   } catch {
     return { base64: Buffer.from(text, 'utf8').toString('base64') };
   }

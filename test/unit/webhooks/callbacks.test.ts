@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { itemsText } from '#shared/domain/event-stream.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
 import { callbackBody, callbackHeaders } from '#scheduler/webhooks/callbacks.ts';
 import { Places } from '#scheduler/webhooks/places.ts';
@@ -14,6 +15,12 @@ test('the body holds the bytes of the result, and the headers sign exactly it', 
     'X-Task-Timestamp': '1700000000',
     'X-Task-Signature': '0587d062f67387866eda2b5630ad279f6dd7e768fae23c0af93f297bc4843a94',
   });
+});
+
+test("a generator's result is the list of its items, each as it was written", () => {
+  const events = 'data: {"data":1.0}\n\ndata: {"text":"a\\n\\nb"}\n\n';
+  expect(itemsText(events)).toBe('[{"data":1.0},{"text":"a\\n\\nb"}]');
+  expect(itemsText('')).toBe('[]');
 });
 
 describe('places', () => {

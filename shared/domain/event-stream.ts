@@ -1,0 +1,29 @@
+// A generator's answer: its items as events of a `text/event-stream`, each `data: <json>` and a blank line. No JSON text begins like one, so a result's text itself says which it is.
+// Source: interface, invoking deployments (generator handler).
+
+const EVENT = 'data: ';
+const END = '\n\n';
+
+/** Whether a result's text (or its first bytes) is that of a generator; one without items is empty, as no JSON is. */
+export const isEventStream = (text: string): boolean => text === '' || text.startsWith(EVENT);
+
+/** The same of bytes that came first. */
+export const beginsEventStream = (bytes: Uint8Array): boolean =>
+  bytes.length >= EVENT.length &&
+  Buffer.from(bytes.buffer, bytes.byteOffset, EVENT.length).toString('latin1') === EVENT;
+
+/** The items of such a text, each parsed. @throws SyntaxError when it is none */
+export function itemsOf(text: string): unknown[] {
+  return text
+    .split(END)
+    .filter((event) => event !== '')
+    .map((event) => JSON.parse(event.slice(EVENT.length)) as unknown);
+}
+
+/** The same as one JSON text, a list of the items' own texts, not parsed. */
+export const itemsText = (text: string): string =>
+  `[${text
+    .split(END)
+    .filter((event) => event !== '')
+    .map((event) => event.slice(EVENT.length))
+    .join(',')}]`;
