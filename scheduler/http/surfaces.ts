@@ -1,7 +1,7 @@
 // Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. main.ts
 // calls createSurfaces with the services and gets a server to start and stop.
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Clock } from '#shared/clock.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -32,6 +32,7 @@ import type { AgentUpstream } from '../operations/machines.ts';
 import type { Releases } from '../ops/releases.ts';
 import { Readiness } from '../ops/health.ts';
 import type { HealthChecks } from '../ops/health.ts';
+import { apiPage } from '../ops/api-page.ts';
 import { openApiDocument } from '../ops/openapi.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Db } from '../store/db.ts';
@@ -259,15 +260,23 @@ function registerAll(
   const readers = { authenticator, metricsToken: settings.metricsToken };
   registerMetrics(app, { ...readers, registry: parts.registry });
   registerDiscovery(app, { ...readers, ...parts.discovery, baseUrlOf: (request) => originOf(request).baseUrl });
-  registerOpenApi(app, settings.version);
+  registerOpenApi(app, settings.version, originOf);
 }
 
-function registerOpenApi(app: FastifyInstance, version: string): void {
-  let text: string | undefined;
-  app.get('/openapi.json', (_request, reply) => {
-    text ??= JSON.stringify(openApiDocument(version));
-    return reply.header('content-type', 'application/json').send(text);
-  });
+/** For programs, and as a page for people. */
+function registerOpenApi(
+  app: FastifyInstance,
+  version: string,
+  originOf: (request: FastifyRequest) => { readonly baseUrl: string },
+): void {
+  let document: Record<string, unknown> | undefined;
+  app.get('/openapi.json', (_request, reply) => reply.send((document ??= openApiDocument(version))));
+  app.get('/docs', (request, reply) =>
+    reply
+      .type('text/html; charset=utf-8')
+      .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'")
+      .send(apiPage((document ??= openApiDocument(version)), originOf(request).baseUrl)),
+  );
 }
 
 /** Each surface in a plugin of its own: its error shape and body rules end at its border. */

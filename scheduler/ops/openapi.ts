@@ -4,6 +4,7 @@ import { Explanation } from '#shared/api/explain.ts';
 import { allOperations } from '../operations/index.ts';
 import type { OperationParts } from '../operations/index.ts';
 import type { Operation } from '../operations/operation.ts';
+import { isToCome, summaryOf } from './summaries.ts';
 
 interface PlainRoute {
   readonly http: string;
@@ -176,6 +177,7 @@ const PLAIN_ROUTES: readonly PlainRoute[] = [
   { http: 'GET /api/v1/health', tag: 'operations', summary: 'Ready for traffic', open: true },
   { http: 'GET /api/v1/health/live', tag: 'operations', summary: 'Alive', open: true },
   { http: 'GET /openapi.json', tag: 'operations', summary: 'This description', open: true },
+  { http: 'GET /docs', tag: 'operations', summary: 'The same as a page', open: true },
 ];
 
 /** All operations without anything behind them: enough to describe them. */
@@ -230,7 +232,8 @@ function describeOperation(operation: Operation): Record<string, unknown> {
   const hasBody = operation.method !== 'GET' && operation.method !== 'DELETE' && rest.length > 0;
   return {
     operationId: operation.name,
-    tags: ['gateway'],
+    summary: summaryOf(operation.name),
+    tags: [isToCome(operation.name) ? 'pods' : 'gateway'],
     ...(operation.scope === 'open' ? { security: [{}, { bearer: [] }] } : {}),
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(hasBody ? { requestBody: jsonContent(bodySchema(operation.request, inPath)) } : {}),

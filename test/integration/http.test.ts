@@ -484,7 +484,7 @@ describe('tokens', () => {
 
 describe('what operators read', () => {
   test('health, liveness and the API description are open', async () => {
-    for (const path of ['/api/v1/health', '/api/v1/health/live', '/openapi.json']) {
+    for (const path of ['/api/v1/health', '/api/v1/health/live', '/openapi.json', '/docs']) {
       expect((await call(`GET ${path}`, undefined, { token: '' })).status).toBe(200);
     }
   });
