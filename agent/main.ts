@@ -36,6 +36,7 @@ import { hasCode, lockStateDir, prepareStateDir } from './durable.ts';
 import { Gpus } from './devices/gpus.ts';
 import { KMSG } from './devices/kernel-log.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from './devices/nvidia-smi.ts';
+import { GatewaySockets } from './gateway/sockets.ts';
 import { HostDrain } from './host-drain.ts';
 import { checkEngine } from './preflight/check.ts';
 import { Books } from './reconcile/books.ts';
@@ -228,6 +229,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       },
       log,
     );
+    const gateway = new GatewaySockets({ open: (deadlineMs) => link.callGateway(deadlineMs), metrics, log });
     const archives = new Archives(
       joinPath(stateDir, 'code'),
       (objectId, signal) => link.fetchCode(objectId, signal),
@@ -340,6 +342,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       views,
       volumes,
       slots,
+      gateway,
       books,
       positions,
       logs,
@@ -447,8 +450,8 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
         books.want(desired.assignments, desired.full);
         loop.wake();
       },
-      onProceed: (assignmentId, secrets) => {
-        books.proceeded.set(assignmentId, secrets);
+      onProceed: (assignmentId, { secrets, containerToken }) => {
+        books.proceeded.set(assignmentId, { secrets, containerToken });
         loop.wake();
       },
       onDisconnected: () => manager.status('not connected to the scheduler; containers go on'),
@@ -470,6 +473,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     await rebuildJournal(runtime, journal, machineIds(), log);
     await removeLeftovers(runtime, journal, views, holders, stateDir, ownLabels());
     stop.push(() => slots.close());
+    stop.push(() => gateway.close());
     stop.push(() => executor.close());
     stop.push(() => loop.stop());
     // Devices before containers: whatever ends there asks whose they are.

@@ -27,6 +27,7 @@ import type { TaskOwners } from './compose/task-owners.ts';
 import type { SchedulerSettings } from './config.ts';
 import { ContainerStops } from './containers/actions.ts';
 import { ContainerBook } from './containers/book.ts';
+import { ContainerCredentials } from './containers/credentials.ts';
 import { LeaderBook } from './containers/leader-book.ts';
 import { DEFAULT_LIMITS } from './deployments/normalise.ts';
 import { RegistryCredentials } from './images/credentials.ts';
@@ -48,6 +49,7 @@ import { Machines } from './fleet/machines.ts';
 import { FleetMetrics } from './fleet/metrics.ts';
 import { SESSION_SETTINGS } from './fleet/session.ts';
 import { StallDetector } from './fleet/stall.ts';
+import { ContainerCalls } from './http/container-calls.ts';
 import { createSurfaces } from './http/surfaces.ts';
 import { ensureFirstWorkspace } from './identity/bootstrap.ts';
 import { openInstallation } from './identity/installation.ts';
@@ -161,7 +163,13 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
   installation.ring.attach(invalidation);
   const identityMetrics = new IdentityMetrics(registry);
-  const tokens = createTokens({ db, installation, invalidation, clock });
+  const tokens = createTokens({
+    db,
+    installation,
+    invalidation,
+    clock,
+    isContainerLive: (id, epoch) => containerCredentials.isLive(id, epoch),
+  });
   const targets = new Targets({ db, log, invalidation });
   const directory = new Directory(db);
   const secrets = new Secrets(db, sealer);
@@ -317,6 +325,14 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     isAlive: (replica) => presence.isAlive(replica),
   });
   machines.attach(book);
+  const containerCredentials = new ContainerCredentials({
+    db,
+    book,
+    tokens,
+    invalidation,
+    isAlone,
+    hasMachine: (id) => machines.get(id) !== undefined,
+  });
   const servable = new Servable(machines);
   const breakers = new Breakers({ db, clock, log, fence: () => leader.fence() });
   const autoscaler: Autoscaler = new Autoscaler({
@@ -382,6 +398,13 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     cpuWorkAllowed: cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS),
     log,
   });
+  const containerCalls = new ContainerCalls({
+    book,
+    tokenOf: (row) => containerCredentials.tokenOf(row),
+    server: () => surfaces.server.app.server,
+    metrics: fleetMetrics,
+    log,
+  });
   const links: Links = new Links({
     usage,
     pages,
@@ -392,6 +415,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     logs: new LogSink(db, book),
     credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log }),
     secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
+    tokenOf: (row) => containerCredentials.tokenOf(row),
+    serveCall: (machineId, call) => containerCalls.serve(machineId, call),
     images,
     openObject: async (objectId) => (await objects.open(objectId))?.stream,
     server: installation.server,
@@ -461,7 +486,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     lostAfterMs: settings.LONGSHORE_MACHINE_LOST_SECONDS * 1000,
     startGraceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
   });
-  const stops = new ContainerStops(book, slots);
+  const stops = new ContainerStops(book, slots, (id) => containerCredentials.ended([id]));
   const actions: Actions = new Actions({
     foreign: owners.foreign,
     attempts: tasks.attempts,
@@ -509,7 +534,19 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     // Said by the leader; whoever sent its attempts ends them.
     if (machine.health === 'LOST' && !isLeader()) void tasks.machineLost(machine.row.id);
   });
-  const workers = openWorkers({ db, machines, book, leaderBook, slots, loads, autoscaler, clock, log, fence });
+  const workers = openWorkers({
+    db,
+    machines,
+    book,
+    tellEnded: (ids) => containerCredentials.ended(ids),
+    leaderBook,
+    slots,
+    loads,
+    autoscaler,
+    clock,
+    log,
+    fence,
+  });
   // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
   leader.onChange((now) => {
     if (now.kind !== 'leading') return;

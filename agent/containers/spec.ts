@@ -132,6 +132,7 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     CONTAINER_ID: containerId,
     CONTAINER_HOSTNAME: host.hostname,
     LONGSHORE_AGENT_SOCKET: '/run/longshore/agent.sock',
+    LONGSHORE_GATEWAY_SOCKET: '/run/longshore/gateway.sock',
     LONGSHORE_TRACEBACKS: spec.tracebacks ? '1' : '0',
     LONGSHORE_GPU: spec.gpuUuids.length > 0 ? '1' : '0',
     [TOKEN_NAME]: spec.containerToken,

@@ -23,6 +23,12 @@ interface SeenFacts extends Seen {
   readonly learntMs: number;
 }
 
+/** What comes with the word that a container may be created: in memory alone, and only until it is gone. */
+export interface Permission {
+  readonly secrets: Readonly<Record<string, string>>;
+  readonly containerToken: string;
+}
+
 export type Note = { readonly reason: string; readonly message: string };
 
 export class Books {
@@ -35,8 +41,8 @@ export class Books {
   readonly #removed = new Map<string, number>();
   readonly attended = new Set<string>();
   readonly acked = new Set<string>();
-  /** Assignments whose container may be created, with the secrets it gets: these are in memory alone, and only until it is gone. */
-  readonly proceeded = new Map<string, Readonly<Record<string, string>>>();
+  /** Assignments whose container may be created. */
+  readonly proceeded = new Map<string, Permission>();
   readonly refused = new Set<string>();
   readonly busy = new Map<string, { readonly work: Work; readonly abort: AbortController }>();
   readonly ending = new Map<string, { readonly graceMs: number; readonly reason: string }>();

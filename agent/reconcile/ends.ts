@@ -44,7 +44,7 @@ export class Ends {
   }
 
   async finish(action: Extract<Action, { kind: 'finish' }>): Promise<void> {
-    const { runtime, books, slots, log } = this.#parts;
+    const { runtime, books, slots, gateway, log } = this.#parts;
     const { containerId } = action;
     const entry = books.journal.get(containerId);
     const seen = books.seenOf(containerId, action.epoch);
@@ -77,6 +77,7 @@ export class Ends {
     await books.journal.change(containerId, { exit });
     books.changed(containerId);
     const kind = exitFacts.ending === undefined && !rebooted ? 'exited' : 'stopped';
+    gateway.end(containerId);
     await slots.end(containerId, { kind, exitCode: seen.exitCode, oomKilled: seen.oomKilled });
     await this.#bench.output.settle(containerId, LOG_END_MS);
     await runtime.remove(seen.dockerId);
@@ -153,7 +154,7 @@ export class Ends {
 
   /** Removes what is left of a container, and notes and reports that nothing is. */
   async gone(entry: JournalEntry, exit: NonNullable<JournalEntry['exit']>): Promise<void> {
-    const { books, slots, archives, runtime, views, holders, logs, metrics, stateDir, log } = this.#parts;
+    const { books, slots, gateway, archives, runtime, views, holders, logs, metrics, stateDir, log } = this.#parts;
     const { containerId, shortId } = entry;
     const key = `${containerId} ${entry.epoch}`;
     await this.#bench.preparing.get(key)?.catch(() => undefined);
@@ -161,6 +162,7 @@ export class Ends {
     this.#bench.disarm(containerId);
     this.#bench.output.forget(containerId);
     this.#bench.clock.forget(containerId);
+    gateway.end(containerId);
     await slots.end(containerId, { kind: 'stopped', exitCode: exit.exitCode, oomKilled: exit.oomKilled });
     books.attended.delete(containerId);
     holders.release(containerId, entry.epoch);

@@ -10,6 +10,7 @@ import { Limiter } from '../containers/limiter.ts';
 import type { CreateContainer, RuntimeContainer } from '../containers/runtime.ts';
 import { EngineError, LABELS } from '../containers/runtime.ts';
 import { checkAssignment, createContainerOf, shortIdOf } from '../containers/spec.ts';
+import type { Permission } from './books.ts';
 import type { Ends } from './ends.ts';
 import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
@@ -98,7 +99,7 @@ export class Starts {
     const key = `${containerId} ${epoch}`;
     const running = this.#bench.preparing.get(key);
     if (running !== undefined) return running;
-    const { archives, images, books, slots, imageOf, stateDir } = this.#parts;
+    const { archives, images, books, slots, gateway, imageOf, stateDir } = this.#parts;
     const shortId = shortIdOf(containerId, epoch);
     const image = pinnedTo(imageOf(spec?.image ?? '', spec?.pythonVersion ?? ''), spec?.imageDigest ?? '');
     const prepared = Promise.all([
@@ -121,6 +122,7 @@ export class Starts {
         socketPath: join(stateDir, 's', shortId, 'agent.sock'),
         ready: undefined,
       }),
+      gateway.add({ containerId, epoch }, join(stateDir, 's', shortId, 'gateway.sock')),
     ]).then(([lower]) => ({ lower }));
     this.#bench.preparing.set(key, prepared);
     return prepared;
@@ -138,6 +140,8 @@ export class Starts {
     const assignment = books.assignmentOf(containerId);
     const entry = books.journal.get(containerId);
     if (assignment?.epoch !== action.epoch || entry === undefined) return;
+    // Now: a session that ends while an image is pulled takes its permissions with it.
+    const permission = books.proceeded.get(entry.assignmentId);
     try {
       this.#bench.clock.mark(containerId, 'proceed');
       // What waits for an image takes no place from what could start.
@@ -147,7 +151,7 @@ export class Starts {
       ]);
       if (prepared === undefined || signal.aborted) return;
       this.#bench.clock.mark(containerId, 'prepare');
-      await this.#starts.run(() => this.#startNow(assignment, entry, prepared, signal));
+      await this.#starts.run(() => this.#startNow(assignment, entry, prepared, permission, signal));
     } catch (error) {
       if (signal.aborted) return;
       const note = startFailure(error);
@@ -167,6 +171,7 @@ export class Starts {
     assignment: Assignment__Output,
     entry: JournalEntry,
     prepared: Prepared,
+    permission: Permission | undefined,
     signal: AbortSignal,
   ): Promise<void> {
     const { books, views, volumes, host, stateDir, log } = this.#parts;
@@ -175,11 +180,12 @@ export class Starts {
     const { spec } = assignment;
     if (spec === null) throw new Error('spec is missing');
     if (signal.aborted) return;
-    const secrets = books.proceeded.get(entry.assignmentId) ?? {};
+    const secrets = permission?.secrets ?? {};
+    const containerToken = permission?.containerToken ?? '';
     clock.mark(containerId, 'turn');
     const takeHolder = async (): Promise<Holder | undefined> =>
       spec.blockNetwork ? undefined : this.#parts.holders.take(containerId, entry.epoch, spec.allowList);
-    this.#parts.logs.hide(containerId, [...Object.values(secrets), spec.containerToken]);
+    this.#parts.logs.hide(containerId, [...Object.values(secrets), containerToken]);
     let holder = await takeHolder();
     clock.mark(containerId, 'holder');
     const build = async (): Promise<CreateContainer> => {
@@ -191,7 +197,7 @@ export class Starts {
       clock.mark(containerId, 'mounts');
       return createContainerOf(
         entry,
-        { ...spec, env: { ...spec.env, ...secrets } },
+        { ...spec, containerToken, env: { ...spec.env, ...secrets } },
         entry.image,
         host(),
         paths,
@@ -291,7 +297,7 @@ export class Starts {
   }
 
   async adopt(action: Extract<Action, { kind: 'adopt' }>): Promise<void> {
-    const { books, slots, archives, stateDir, log, bootId, imageOf } = this.#parts;
+    const { books, slots, gateway, archives, stateDir, log, bootId, imageOf } = this.#parts;
     const { containerId, epoch, dockerId } = action;
     let entry = books.journal.get(containerId);
     if (entry === undefined || entry.stage !== 'created') {
@@ -334,6 +340,7 @@ export class Starts {
       socketPath: join(stateDir, 's', entry.shortId, 'agent.sock'),
       ready: entry.ready,
     });
+    await gateway.add({ containerId, epoch: entry.epoch }, join(stateDir, 's', entry.shortId, 'gateway.sock'));
     books.attended.add(containerId);
     if (entry.ready === undefined)
       this.#bench.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);

@@ -14,6 +14,7 @@ import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { HostFacts } from '../containers/spec.ts';
 import { TOKEN_NAME } from '../containers/spec.ts';
 import type { Gpus } from '../devices/gpus.ts';
+import type { GatewaySockets } from '../gateway/sockets.ts';
 import type { SlotTable } from '../slots/slots.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
@@ -31,6 +32,7 @@ export interface ExecutorParts {
   readonly views: Views;
   readonly volumes: Volumes;
   readonly slots: SlotTable;
+  readonly gateway: Pick<GatewaySockets, 'add' | 'end'>;
   readonly books: Books;
   readonly logs: LogBuffer;
   readonly positions: LogPositions;

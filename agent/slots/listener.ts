@@ -6,15 +6,16 @@ import { dirname } from 'node:path';
 /** A container has one connection per runner process and a control connection; anything far above that is a fault in it. */
 const MAX_CONNECTIONS = 512;
 
-/** The unix socket of one container: a directory of its own (0711) with `agent.sock` (0666) in it, so that any user of the image can connect and none can list. */
+/** A unix socket of one container: a directory of its own (0711) with `agent.sock` and `gateway.sock` (0666) in it, so that any user of the image can connect and none can list. */
 export class SocketListener {
   readonly path: string;
-  readonly #onConnection: (socket: Socket) => void;
+  readonly #made: Server;
   #server: Server | undefined;
 
-  constructor(path: string, onConnection: (socket: Socket) => void) {
+  /** @param to - what takes connections, or a server that does; it listens once */
+  constructor(path: string, to: ((socket: Socket) => void) | Server) {
     this.path = path;
-    this.#onConnection = onConnection;
+    this.#made = typeof to === 'function' ? createServer({ noDelay: true }, to) : to;
   }
 
   /** Listens, in the place of whatever an earlier agent left there. */
@@ -23,7 +24,7 @@ export class SocketListener {
     await mkdir(folder, { recursive: true, mode: 0o711 });
     await chmod(folder, 0o711);
     await rm(this.path, { force: true });
-    const server = createServer({ noDelay: true }, this.#onConnection);
+    const server = this.#made;
     server.maxConnections = MAX_CONNECTIONS;
     await new Promise<void>((resolve, reject) => {
       server.once('error', reject);

@@ -171,6 +171,19 @@ export class AgentMetrics {
     ['reason'],
   );
 
+  readonly gatewayCalls = this.#counter(
+    'gateway_calls_total',
+    'Calls of containers through their sockets, when they end: answered (whatever the answer was), refused (not on the allow-list), busy (too many under way), away (no scheduler), cut_off (the container hung up), failed',
+    ['result'],
+  );
+  readonly gatewayCallsActive = this.#gauge('gateway_calls_active', 'Calls of containers under way');
+  readonly gatewayCallDuration = this.#histogram(
+    'gateway_call_duration_seconds',
+    'Calls of containers that were carried to the scheduler, synchronous tasks with all their waiting',
+    [],
+    SLOW_BUCKETS,
+  );
+
   /** Called when the page is asked for, to call `setGpus`. */
   onCollectGpus(collect: () => void): void {
     this.#collectGpus = collect;

@@ -21,6 +21,8 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import { MAX_MESSAGE_BYTES, PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
+import type { UpstreamCall } from '../gateway/relay.ts';
+import type { Permission } from '../reconcile/books.ts';
 import type { SlotTable } from '../slots/slots.ts';
 import type { ClockWatch } from '../telemetry/clock.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
@@ -28,6 +30,7 @@ import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { bearer, isRefusal } from './channel.ts';
 import type { Contact } from './contact.ts';
 import { Dialler } from './dialler.ts';
+import { GatewayChannel } from './gateway-channel.ts';
 import type { Identity, IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
 import { hasNewToken, join, prove, renew } from './join.ts';
@@ -74,7 +77,7 @@ export interface LinkParts {
   /** The session ended; the next one is dialled by itself. */
   readonly onDisconnected: () => void;
   readonly onDesired: (desired: Desired__Output) => void;
-  readonly onProceed: (assignmentId: string, secrets: Readonly<Record<string, string>>) => void;
+  readonly onProceed: (assignmentId: string, permission: Permission) => void;
   readonly onFirstConnected: () => void;
   /** The scheduler has shown that this machine was deleted. */
   readonly onRevoked: () => void;
@@ -99,11 +102,13 @@ export class Link {
   #reconnectWindowMs = RECONNECT_MS;
   #everConnected = false;
   readonly #dialler: Dialler;
+  readonly #gateway: GatewayChannel;
   #refusals = 0;
 
   constructor(parts: LinkParts) {
     this.#parts = parts;
     this.#dialler = new Dialler(parts.joinFacts);
+    this.#gateway = new GatewayChannel(this.#dialler);
   }
 
   start(): void {
@@ -122,6 +127,7 @@ export class Link {
     await this.#session?.close({
       goodbye: { reason: this.#parts.hostDrain() === undefined ? 'restarting' : 'shutdown' },
     });
+    this.#gateway.close();
     this.#ended?.();
     await this.#dialling;
   }
@@ -161,6 +167,14 @@ export class Link {
         },
       );
     });
+  }
+
+  /** A call of a container; undefined: no scheduler is there. */
+  callGateway(deadlineMs: number): UpstreamCall | undefined {
+    const sessionId = this.#session?.welcome?.sessionId;
+    const identity = this.#parts.identity.current;
+    if (sessionId === undefined || identity === undefined) return undefined;
+    return this.#gateway.open(identity, sessionId, deadlineMs);
   }
 
   /** The bytes of a code archive. */
@@ -400,7 +414,7 @@ export class Link {
         return;
       case 'proceed':
         if (message.proceed !== null && message.proceed !== undefined)
-          this.#parts.onProceed(message.proceed.assignmentId, message.proceed.secrets);
+          this.#parts.onProceed(message.proceed.assignmentId, message.proceed);
         return;
       case 'prepareImage':
         if (message.prepareImage !== null && message.prepareImage !== undefined)

@@ -8,6 +8,7 @@
 
 `task_queue` in its place makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room. `function`
 gives each call a container: `handler.remote(name='you')` waits for what it returns. `schedule(when='@hourly')` runs it by itself.
+`put`, `remote`, `invoke` and `get_task` work in a handler as they do on your machine: a container calls its own installation.
 
 On your machine the decorator records what was asked for, and the function stays callable. In a container it checks nothing. The
 names are loaded when they are first used, because the runner imports this package on every cold start.
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, List
 
     from .checks import DefinitionError
-    from .client import GatewayError
+    from .client import GatewayError, get_task
     from .definitions import Image, PythonVersion, QueueDepthAutoscaler, Volume
     from .functions import Function, Schedule, function, schedule
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
@@ -34,6 +35,7 @@ _HOMES = {
     'Endpoint': 'handlers',
     'Function': 'functions',
     'GatewayError': 'client',
+    'get_task': 'client',
     'Image': 'definitions',
     'PythonVersion': 'definitions',
     'QueueDepthAutoscaler': 'definitions',
@@ -65,6 +67,7 @@ __all__ = [
     'context',
     'endpoint',
     'function',
+    'get_task',
     'schedule',
     'task_queue',
 ]

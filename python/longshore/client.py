@@ -1,4 +1,10 @@
-"""What app code calls of an installation from outside: `task_queue.put`, `function.remote`. Standard library only; loaded when it is used."""
+"""
+What app code calls of an installation: `task_queue.put`, `function.remote`, `endpoint.invoke`, `get_task`. Standard library only; loaded
+when it is used.
+
+From outside it goes to a URL with a token. In a container it goes through the socket that the agent gives it, on any network and on none,
+with the container's own credential: neither has to be known here.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +14,14 @@ from typing import Any, Dict, List, Optional, Tuple
 from urllib import error, parse, request
 
 _TIMEOUT_SECONDS = 30
-_MAX_ANSWER_BYTES = 1 << 20
+#: A synchronous call waits for a container, and then for the handler: ten minutes each at the most.
+_ANSWER_SECONDS = 1260
 #: A task with its result.
-_MAX_RESULT_BYTES = 1 << 30
+_MAX_ANSWER_BYTES = 1 << 30
+#: So long a call that was not sent, because no scheduler was there, is tried again.
+_AWAY_SECONDS = 15.0
+#: Beside a URL that is nobody's: the path is what counts.
+_SOCKET_HOST = 'gateway.longshore.internal'
 
 
 class GatewayError(RuntimeError):
@@ -29,35 +40,37 @@ def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
     """Queues one task of the deployment `name` and gives its id."""
     noun, verb = _KINDS[kind]
     what = 'cannot %s %s' % (verb, name)
-    try:
-        body = json.dumps({'args': args, 'kwargs': kwargs}, allow_nan=False).encode('utf-8')
-    except (TypeError, ValueError) as problem:
-        raise GatewayError('%s: its inputs are not JSON: %s' % (what, problem)) from None
-    found = call('/%s/%s' % (kind, parse.quote(name, safe='')), what, body, 'no %s is deployed as %s' % (noun, name))
+    found = call(_path(kind, name), what, _inputs(what, args, kwargs), 'no %s is deployed as %s' % (noun, name))
     task_id = found.get('task_id')
     if not isinstance(task_id, str) or not task_id:
-        raise GatewayError('%s: the answer of %s has no task_id' % (what, installation()[0]))
+        raise GatewayError('%s: the answer has no task_id' % what)
     return task_id
+
+
+def invoke(name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
+    """Calls the endpoint that is deployed as `name` and gives what it returned."""
+    what = 'cannot invoke %s' % name
+    body = _inputs(what, args, kwargs)
+    data = _asked(_path('endpoint', name), what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS)
+    try:
+        return json.loads(data.decode('utf-8'))
+    except ValueError:
+        raise GatewayError('%s: the answer is not JSON' % what) from None
+
+
+def get_task(task_id: str) -> Dict[str, Any]:
+    """
+    The task as it stands: `status`, `result` and more, as `GET /api/v1/task/{workspace}/{task}` answers. In a container: a task that it
+    or another container of its stub has put, or one of its own stub.
+    """
+    what = 'cannot read task %s' % task_id
+    workspace = str(call('/api/v1/workspace/current', what).get('external_id') or '')
+    return call('/api/v1/task/%s/%s' % (parse.quote(workspace, safe=''), parse.quote(str(task_id), safe='')), what)
 
 
 def call(path: str, what: str, body: Optional[bytes] = None, unknown: str = '') -> Dict[str, Any]:
     """One request, a POST where there is a body. what: how its errors begin. unknown: what `Invalid deployment` means here."""
-    url, token = installation()
-    asked = request.Request(
-        url + path,
-        data=body,
-        headers={'Authorization': 'Bearer ' + token, 'Content-Type': 'application/json'},
-        method='GET' if body is None else 'POST',
-    )
-    try:
-        with _opener(url).open(asked, timeout=_TIMEOUT_SECONDS) as answer:
-            return _object(answer.read(_MAX_ANSWER_BYTES if body is not None else _MAX_RESULT_BYTES))
-    except error.HTTPError as refused:
-        with refused:
-            raise GatewayError('%s: %s' % (what, _sentence(refused.code, unknown, refused.read(_MAX_ANSWER_BYTES))), refused.code) from None
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, 'reason', problem)
-        raise GatewayError('%s: %s does not answer (%s)' % (what, url, reason)) from problem
+    return _object(_asked(path, what, body, unknown))
 
 
 def installation() -> Tuple[str, str]:
@@ -65,16 +78,89 @@ def installation() -> Tuple[str, str]:
     url = os.environ.get('LONGSHORE_URL', '')
     token = os.environ.get('LONGSHORE_TOKEN', '')
     if os.environ.get('CONTAINER_ID') and not url:
-        raise GatewayError('put: a container has no way to the gateway in this version, unless its LONGSHORE_URL names one')
+        raise GatewayError('this container has no way to the gateway: the agent of its machine is older than this module')
     if not url or not token:
         stored = _current_context()
         url = url or str(stored.get('url') or '')
         token = token or str(stored.get('token') or '')
     if not url or not token:
-        raise GatewayError('put: no installation is known; set LONGSHORE_URL and LONGSHORE_TOKEN, or start one with `longshore up`')
+        raise GatewayError('no installation is known; set LONGSHORE_URL and LONGSHORE_TOKEN, or start one with `longshore up`')
     if not url.startswith(('http://', 'https://')):
-        raise GatewayError('put: %r is not a URL; it must start with http:// or https://' % url)
+        raise GatewayError('%r is not a URL; it must start with http:// or https://' % url)
     return url.rstrip('/'), token
+
+
+def _path(kind: str, name: str) -> str:
+    return '/%s/%s' % (kind, parse.quote(name, safe=''))
+
+
+def _asked(path: str, what: str, body: Optional[bytes], unknown: str, seconds: float = _TIMEOUT_SECONDS) -> bytes:
+    """The body of a good answer."""
+    method = 'GET' if body is None else 'POST'
+    socket_path = os.environ.get('LONGSHORE_GATEWAY_SOCKET', '')
+    try:
+        if socket_path and os.environ.get('CONTAINER_ID'):
+            status, data = _by_socket(socket_path, method, path, body, seconds)
+        else:
+            status, data = _by_url(method, path, body, seconds)
+    except GatewayError as problem:
+        raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
+    if status != 200:
+        raise GatewayError('%s: %s' % (what, _sentence(status, unknown, data)), status)
+    return data
+
+
+def _by_url(method: str, path: str, body: Optional[bytes], seconds: float) -> Tuple[int, bytes]:
+    url, token = installation()
+    headers = {'Authorization': 'Bearer ' + token, 'Content-Type': 'application/json'}
+    call = request.Request(url + path, data=body, headers=headers, method=method)
+    try:
+        with _opener(url).open(call, timeout=seconds) as answer:
+            return answer.status, answer.read(_MAX_ANSWER_BYTES)
+    except error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read(_MAX_ANSWER_BYTES)
+    except (OSError, ValueError) as problem:
+        raise GatewayError('%s does not answer (%s)' % (url, getattr(problem, 'reason', problem))) from problem
+
+
+def _by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], seconds: float) -> Tuple[int, bytes]:
+    import time
+
+    until = time.monotonic() + _AWAY_SECONDS
+    pause = 0.1
+    while True:
+        status, data = _once_by_socket(socket_path, method, path, body, seconds)
+        # The agent's own word that nothing was sent; whatever else failed may have been carried out.
+        if status != 503 or _object(data).get('code') != 'scheduler_away' or time.monotonic() + pause > until:
+            return status, data
+        time.sleep(pause)
+        pause = min(pause * 2, 1.0)
+
+
+def _once_by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], seconds: float) -> Tuple[int, bytes]:
+    import http.client
+    import socket
+
+    connection = http.client.HTTPConnection(_SOCKET_HOST, timeout=seconds)
+    try:
+        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.sock.settimeout(seconds)
+        connection.sock.connect(socket_path)
+        connection.request(method, path, body=body, headers={'Content-Type': 'application/json', 'Connection': 'close'})
+        answer = connection.getresponse()
+        return answer.status, answer.read(_MAX_ANSWER_BYTES)
+    except (OSError, http.client.HTTPException) as problem:
+        raise GatewayError('the agent of this machine does not answer (%s)' % (problem or type(problem).__name__)) from problem
+    finally:
+        connection.close()
+
+
+def _inputs(what: str, args: List[Any], kwargs: Dict[str, Any]) -> bytes:
+    try:
+        return json.dumps({'args': args, 'kwargs': kwargs}, allow_nan=False).encode('utf-8')
+    except (TypeError, ValueError) as problem:
+        raise GatewayError('%s: its inputs are not JSON: %s' % (what, problem)) from None
 
 
 def _current_context() -> Dict[str, Any]:
@@ -88,7 +174,7 @@ def _current_context() -> Dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as problem:
-        raise GatewayError('put: cannot read the context file %s: %s' % (path, problem.strerror)) from None
+        raise GatewayError('cannot read the context file %s: %s' % (path, problem.strerror)) from None
     every = contexts.get('contexts')
     found = every.get(contexts.get('current')) if isinstance(every, dict) else None
     return found if isinstance(found, dict) else {}
@@ -112,7 +198,7 @@ def _object(data: bytes) -> Dict[str, Any]:
 def _sentence(status: int, unknown: str, data: bytes) -> str:
     found = _object(data)
     text = str(found.get('error') or found.get('message') or 'it was answered %d' % status)
-    if status == 401:
+    if status == 401 and not os.environ.get('CONTAINER_ID'):
         return '%s: the token is not accepted; choose another with LONGSHORE_TOKEN or `longshore context use`' % text
     if text == 'Invalid deployment':
         return '%s: %s; deploy it with `longshore deploy`' % (text, unknown)

@@ -69,6 +69,8 @@ def function(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
+    block_network: bool = False,
+    allow_list: Optional[Sequence[str]] = None,
 ) -> Any:
     """
     A function that runs in a container of its own: `remote` waits for what it returns, `put` (or a request) gives a task's id at once.
@@ -107,6 +109,8 @@ def schedule(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
+    block_network: bool = False,
+    allow_list: Optional[Sequence[str]] = None,
 ) -> Any:
     """
     A function that runs by itself, without inputs, once at every time that `when` names, while its deployment is active; a new version

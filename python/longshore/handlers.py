@@ -57,6 +57,15 @@ class Endpoint(Handler):
     stub_type = 'endpoint'
     decorator = 'endpoint'
 
+    def invoke(self, *args: Any, **kwargs: Any) -> Any:
+        """
+        Calls the latest deployment of this name with these inputs, which must be JSON, waits for its answer, and returns it. As `put` finds an
+        installation; in another handler's container, its own. Raises GatewayError, also when the handler raised.
+        """
+        from .client import invoke  # not paid on a cold start
+
+        return invoke(self.deployment_name, list(args), kwargs)
+
 
 class TaskQueue(Handler):
     """What `@task_queue` makes of a function: `put` runs it later, in a container."""
@@ -72,7 +81,8 @@ class TaskQueue(Handler):
     def put(self, *args: Any, **kwargs: Any) -> str:
         """
         Queues one call with these inputs, which must be JSON, and returns the task's id at once. The latest deployment of this name is
-        called, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context. Raises GatewayError.
+        called, in the installation of LONGSHORE_URL and LONGSHORE_TOKEN, else of the current context; in a handler's container, in its own,
+        with nothing set. Raises GatewayError.
         """
         from .client import put  # not paid on a cold start
 
@@ -103,6 +113,8 @@ def endpoint(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
+    block_network: bool = False,
+    allow_list: Optional[Sequence[str]] = None,
 ) -> Any:
     """
     An HTTP endpoint: a request is a JSON object of keyword inputs, the answer is what the function returns.
@@ -116,6 +128,8 @@ def endpoint(
     timeout: seconds that a task may take. tracebacks: callers see the handler's tracebacks.
     stop_after_disconnect: a container stops when its machine has not heard from the scheduler for five minutes (True) or so many seconds
     (60 to 86400), and another takes its place a minute later, not before: for what must not run twice. Otherwise containers run on.
+    block_network: containers reach nothing but the platform itself (`put`, `invoke`). allow_list: they reach these ranges alone
+    (`'10.0.0.0/8'`, at most ten).
     """
     # Its parameters by their names: the list above is the only place that has them all.
     options = stub_options(dict(locals(), retries=0), {}, QueueDepthAutoscaler())
@@ -148,6 +162,8 @@ def task_queue(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
+    block_network: bool = False,
+    allow_list: Optional[Sequence[str]] = None,
 ) -> Any:
     """
     A queue of tasks: `put` (or a request) gives a task's id at once, and the function runs when there is room. Parameters as `endpoint`'s, and:
@@ -192,6 +208,10 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
         'authorized': flag('authorized', given.get('authorized', True)),
         'callbackUrl': text('callback_url', given['callback_url'] or ''),
     }
+    if flag('block_network', given.get('block_network', False)):
+        options['blockNetwork'] = True
+    if given.get('allow_list'):
+        options['allowList'] = texts('allow_list', given['allow_list'])
     options['pythonVersion'] = options['image']['pythonVersion']
     options['imageId'] = options['image']['baseImage']
     if flag('tracebacks', given['tracebacks']):

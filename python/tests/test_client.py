@@ -1,9 +1,10 @@
-"""`task_queue.put` against a small real HTTP server, and where it learns which installation to call."""
+"""`put`, `invoke` and `get_task` against a small real HTTP server, on a port and on a socket, and where they learn what to call."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 import threading
 import unittest
@@ -11,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Dict, List, Tuple
 from unittest import mock
 
-from longshore import GatewayError, task_queue
+from longshore import GatewayError, endpoint, get_task, task_queue
 from longshore.client import installation
 
 
@@ -21,20 +22,46 @@ class Server(HTTPServer):
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Handler)
         self.seen: List[Tuple[str, str, Any]] = []
-        self.answer: Tuple[int, Any] = (200, {'task_id': 't-1'})
+        #: One answer for all, or a list of one for each.
+        self.answer: Any = (200, {'task_id': 't-1'})
 
     @property
     def url(self) -> str:
         return 'http://127.0.0.1:%d' % self.server_address[1]
 
 
+class SocketServer(Server):
+    """The same on a unix socket, as an agent listens."""
+
+    address_family = socket.AF_UNIX
+
+    def __init__(self, path: str) -> None:
+        HTTPServer.__init__(self, path, Handler)  # type: ignore[arg-type]
+        self.seen = []
+        self.answer = (200, {'task_id': 't-1'})
+
+    def server_bind(self) -> None:
+        self.socket.bind(self.server_address)
+
+    def get_request(self) -> Any:
+        request, _ = self.socket.accept()
+        return request, ('agent', 0)
+
+
 class Handler(BaseHTTPRequestHandler):
     server: Server
+
+    def do_GET(self) -> None:
+        self.server.seen.append((self.path, self.headers['Authorization'], None))
+        self.reply()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers['Content-Length']))
         self.server.seen.append((self.path, self.headers['Authorization'], json.loads(body)))
-        status, answer = self.server.answer
+        self.reply()
+
+    def reply(self) -> None:
+        status, answer = self.server.answer.pop(0) if isinstance(self.server.answer, list) else self.server.answer
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header('Content-Length', str(len(data)))
@@ -103,6 +130,61 @@ class Put(unittest.TestCase):
     def test_nobody_there_is_said_with_the_address(self) -> None:
         self.environment(LONGSHORE_URL='http://127.0.0.1:9', LONGSHORE_TOKEN='key')
         self.assertIn('http://127.0.0.1:9 does not answer', str(self.refused('x')))
+
+
+@endpoint(name='adder')  # type: ignore[untyped-decorator]
+def adder(a: int, b: int) -> int:
+    return a + b
+
+
+class InAContainer(unittest.TestCase):
+    """Nothing is set but what an agent sets."""
+
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        path = os.path.join(directory.name, 'gateway.sock')
+        self.server = SocketServer(path)
+        thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        environ = {'CONTAINER_ID': 'c', 'LONGSHORE_GATEWAY_SOCKET': path, 'LONGSHORE_TOKEN': 'its own', 'http_proxy': 'http://127.0.0.1:9'}
+        patch = mock.patch.dict(os.environ, environ, clear=True)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_a_task_is_put_through_the_socket_without_a_credential(self) -> None:
+        self.assertEqual(resize.put('a.png', width=3), 't-1')
+        self.assertEqual(self.server.seen, [('/taskqueue/re%20size', None, {'args': ['a.png'], 'kwargs': {'width': 3}})])
+
+    def test_an_endpoint_is_invoked_and_its_answer_comes_back(self) -> None:
+        self.server.answer = (200, 3)
+        self.assertEqual(adder.invoke(1, b=2), 3)
+        self.assertEqual(self.server.seen, [('/endpoint/adder', None, {'args': [1], 'kwargs': {'b': 2}})])
+        self.server.answer = (500, {'error': "KeyError: 'x'"})
+        with self.assertRaisesRegex(GatewayError, "cannot invoke adder: KeyError: 'x'") as caught:
+            adder.invoke()
+        self.assertEqual(caught.exception.status, 500)
+
+    def test_a_task_is_read_in_the_workspace_of_the_container(self) -> None:
+        self.server.answer = [(200, {'external_id': 'w-1'}), (200, {'id': 't-1', 'status': 'COMPLETE'})]
+        self.assertEqual(get_task('t-1')['status'], 'COMPLETE')
+        self.assertEqual([path for path, _, _ in self.server.seen], ['/api/v1/workspace/current', '/api/v1/task/w-1/t-1'])
+
+    def test_what_was_not_sent_because_nobody_was_there_is_tried_again_and_nothing_else_is(self) -> None:
+        away = (503, {'code': 'scheduler_away', 'message': 'the scheduler cannot be reached now'})
+        self.server.answer = [away, away, (200, {'task_id': 't-9'})]
+        self.assertEqual(resize.put('x'), 't-9')
+        self.server.answer = [(502, {'code': 'call_lost', 'message': 'not known'}), (200, {'task_id': 't-10'})]
+        with self.assertRaisesRegex(GatewayError, 'not known'):
+            resize.put('x')
+
+    def test_no_agent_is_said(self) -> None:
+        os.environ['LONGSHORE_GATEWAY_SOCKET'] += '.gone'
+        with self.assertRaisesRegex(GatewayError, 'the agent of this machine does not answer'):
+            resize.put('x')
 
 
 class Installation(unittest.TestCase):

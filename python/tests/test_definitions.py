@@ -88,6 +88,8 @@ class Decorator(unittest.TestCase):
             'app': 5,
             'tracebacks': 1,
             'stop_after_disconnect': 59,
+            'block_network': 1,
+            'allow_list': '10.0.0.0/8',
         }
         for name, value in cases.items():
             with self.subTest(name), self.assertRaisesRegex(DefinitionError, '^%s: ' % name):
@@ -248,6 +250,13 @@ def handler(): ...
             self.write('app.py', 'from longshore import endpoint\n@endpoint(stop_after_disconnect=%s)\ndef handler(): ...\n' % said)
             _, answer, _, _ = self.describe('app.py:handler')
             self.assertEqual(json.loads(answer['handlers'][0]['extra']), extra)
+
+    def test_what_containers_may_reach_is_said_where_it_is_not_everything(self) -> None:
+        for said, wanted in (('', {}), ('block_network=True', {'blockNetwork': True}), ("allow_list=['10.0.0.0/8']", {'allowList': ['10.0.0.0/8']})):
+            self.write('app.py', 'from longshore import task_queue\n@task_queue(%s)\ndef work(): ...\n' % said)
+            _, answer, _, _ = self.describe('app.py')
+            found = answer['handlers'][0]
+            self.assertEqual({key: found[key] for key in ('blockNetwork', 'allowList') if key in found}, wanted)
 
     def test_a_base_image_is_the_image_of_its_containers(self) -> None:
         self.write('app.py', "from longshore import Image, endpoint\n@endpoint(image=Image(base_image='r.example/i:1'))\ndef handler(): ...\n")

@@ -9,12 +9,14 @@ import { Workers } from '../fleet/workers.ts';
 import type { Loads } from '../replicas/loads.ts';
 import type { Db } from '../store/db.ts';
 import type { Clock } from '#shared/clock.ts';
+import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 
 export function openWorkers(parts: {
   readonly db: Db;
   readonly machines: Machines;
   readonly book: ContainerBook;
+  readonly tellEnded: (ids: readonly ContainerId[]) => Promise<void>;
   readonly leaderBook: LeaderBook;
   readonly slots: SlotTable;
   readonly loads: Loads;

@@ -10,11 +10,14 @@ const COUNTED: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING',
 export class ContainerStops implements ContainerActions {
   readonly #book: ContainerBook;
   readonly #slots: SlotTable;
+  readonly #tellEnded: (id: ContainerId) => Promise<void>;
   readonly #warming = new Map<QueueName, Promise<unknown>>();
 
-  constructor(book: ContainerBook, slots: SlotTable) {
+  /** @param tellEnded - has every replica refuse the credential of one that is told to end */
+  constructor(book: ContainerBook, slots: SlotTable, tellEnded: (id: ContainerId) => Promise<void> = async () => {}) {
     this.#book = book;
     this.#slots = slots;
+    this.#tellEnded = tellEnded;
   }
 
   async stopContainer(workspaceId: WorkspaceId | null, containerId: string): Promise<boolean> {
@@ -51,6 +54,7 @@ export class ContainerStops implements ContainerActions {
       // It moved on meanwhile (an acknowledgement came): the other way to say the same.
       if (moved === 'refused')
         await this.#book.transition(id, event === 'stop' ? 'abandon' : 'stop', { change: { reason } });
+      await this.#tellEnded(id);
     } catch (error) {
       // Not written: it runs on, and whoever asked is told so.
       this.#slots.stay(id);

@@ -6,14 +6,18 @@ import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { Db } from '../store/db.ts';
-import { getOrCreateApp } from '../store/queries/apps.ts';
+import { ownObjectsOf } from '../objects/service.ts';
+import { appById, getOrCreateApp } from '../store/queries/apps.ts';
 import { objectById } from '../store/queries/objects.ts';
 import { insertStub, reuseStub, stubById } from '../store/queries/stubs.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
+import { withinOwnStub } from './container-stubs.ts';
+import type { Limited } from './container-stubs.ts';
 import { gpuSupply } from './gpu-supply.ts';
 import type { GpuMachine, GpuSupply } from './gpu-supply.ts';
 import { normaliseStub } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
+import { storedConfig } from './stub-config.ts';
 import type { StubConfig, StubVolumeMount } from './stub-config.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Volumes } from './volumes.ts';
@@ -27,7 +31,7 @@ export type StubOutcome =
       /** What there is of the GPUs that it asks for; absent: it asks for none. */
       readonly supply?: GpuSupply;
     }
-  | { readonly kind: 'refused'; readonly errMsg: string };
+  | { readonly kind: 'refused'; readonly errMsg: string; readonly warnMsg?: string };
 
 export interface StubsParts {
   readonly db: Db;
@@ -47,8 +51,11 @@ export class Stubs {
     this.#parts = parts;
   }
 
-  async getOrCreate(caller: Caller, request: GetOrCreateStubRequest): Promise<StubOutcome> {
+  async getOrCreate(caller: Caller, asked: GetOrCreateStubRequest): Promise<StubOutcome> {
     const { db } = this.#parts;
+    const limited = await this.#limited(caller, asked);
+    if (limited.kind === 'refused') return { kind: 'refused', errMsg: 'Unauthorized Access', warnMsg: limited.why };
+    const { request } = limited;
     const normalised = normaliseStub(request, await this.#parts.limitsOf?.(caller));
     if (normalised.kind === 'refused') return normalised;
     const { unsupportedGpus } = normalised;
@@ -103,6 +110,23 @@ export class Stubs {
       unsupportedGpus: unsupported,
       ...(supply === undefined ? {} : { supply }),
     };
+  }
+
+  /** A container asks for no more than it has itself. */
+  async #limited(caller: Caller, request: GetOrCreateStubRequest): Promise<Limited> {
+    if (caller.container === undefined) return { kind: 'request', request };
+    const { db } = this.#parts;
+    const { stubId } = caller.container;
+    const stub = await stubById(db, stubId);
+    const app = stub === undefined ? undefined : await appById(db, caller.workspaceId, stub.appId);
+    if (stub === undefined || app === undefined) return { kind: 'refused', why: 'the app of this container is gone' };
+    const { objectId } = request;
+    if (objectId !== '' && objectId.toLowerCase() !== stub.objectId) {
+      const object = isUuid(objectId) ? await objectById(db, objectId.toLowerCase()) : undefined;
+      const isOwn = object?.workspaceId === caller.workspaceId && object.hash.startsWith(ownObjectsOf(stubId));
+      if (!isOwn) return { kind: 'refused', why: 'objectId is not of an object of this container' };
+    }
+    return withinOwnStub({ appName: app.name, config: storedConfig(stub.config) }, request);
   }
 
   async #supply(caller: Caller, config: StubConfig): Promise<GpuSupply | undefined> {

@@ -58,6 +58,13 @@ export class Volumes {
     return { kind: 'volume', volume };
   }
 
+  /** One of those ids by its name; refused: none of them has it. For a container: it has what its stub mounts. */
+  async among(caller: Pick<Caller, 'workspaceId'>, ids: readonly string[], name: string): Promise<VolumeOutcome> {
+    const rows = await volumesByIds(this.#db, caller.workspaceId, ids);
+    const volume = rows.find((row) => row.name === name);
+    return volume === undefined ? { kind: 'refused', text: 'Unauthorized Access' } : { kind: 'volume', volume };
+  }
+
   /** @returns the drivers of those that are volumes of this workspace */
   async drivers(
     caller: Pick<Caller, 'workspaceId'>,

@@ -13,6 +13,8 @@ import type {
   ChallengeResponse,
   Delivered,
   FetchCodeRequest__Output,
+  GatewayRequest__Output,
+  GatewayResponse,
   JoinRequest__Output,
   JoinResponse,
   LogAck,
@@ -49,6 +51,9 @@ export interface LinksParts {
   readonly logs: LogSink;
   readonly credentials: MachineCredentials;
   readonly secretsOf: SessionParts['secretsOf'];
+  readonly tokenOf: SessionParts['tokenOf'];
+  /** A call of one of that machine's containers. */
+  readonly serveCall: (machineId: MachineId, call: ContainerCall) => Promise<void>;
   readonly usage: Usage;
   readonly pages: { delivered(machineId: MachineId, requestId: string, page: Uint8Array): boolean };
   readonly images: Pick<ImageOrders, 'pull' | 'prepared'>;
@@ -64,6 +69,8 @@ export interface LinksParts {
   /** A container takes tasks now, or a machine came back: the queue may be served. */
   readonly onServable: (queues: Iterable<BookEntry['spec']['queue']>) => void;
 }
+
+export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayResponse>;
 
 interface Connection {
   readonly session: Session;
@@ -110,6 +117,7 @@ export class Links {
         done: sendUnaryData<PullImageResponse>,
       ) => void answer(this.#pullImage(call), done),
       FetchCode: (call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>) => void this.#fetchCode(call),
+      CallGateway: (call: ContainerCall) => void this.#containerCall(call),
     });
   }
 
@@ -211,6 +219,7 @@ export class Links {
       onHeartbeat: (live) => this.#parts.tasks.heartbeat(live),
       installationKey: this.#parts.credentials.publicKey,
       secretsOf: this.#parts.secretsOf,
+      tokenOf: this.#parts.tokenOf,
       images: this.#parts.images,
       onPing: (ms) => metrics.ping.observe(ms / 1000),
       onEnd: (ended, reason) => this.#sessionEnded(ended, reason),
@@ -361,6 +370,16 @@ export class Links {
         }
       }
       call.end();
+    } catch (error) {
+      call.emit('error', grpcError(error));
+    }
+  }
+
+  async #containerCall(call: ContainerCall): Promise<void> {
+    call.pause();
+    try {
+      const machineId = await this.#parts.credentials.authenticate(call.metadata);
+      if (!call.cancelled) await this.#parts.serveCall(machineId, call);
     } catch (error) {
       call.emit('error', grpcError(error));
     }

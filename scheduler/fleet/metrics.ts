@@ -23,6 +23,7 @@ export class FleetMetrics {
   readonly drift: Counter<'resource'>;
   readonly guard: Gauge<'pool'>;
   readonly ping: Histogram;
+  readonly containerCalls: Counter<'result'>;
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -39,6 +40,12 @@ export class FleetMetrics {
       name: name('agent_ping_duration_seconds'),
       help: 'From a ping on a control stream to its answer.',
       buckets: FAST_BUCKETS,
+      registers,
+    });
+    this.containerCalls = new Counter({
+      name: name('container_calls_total'),
+      help: 'Calls of containers through their sockets, when they end: answered (whatever the answer was), refused (not theirs to make), busy (too many under way), cut_off (either side went away), failed.',
+      labelNames: ['result'],
       registers,
     });
     this.messages = bounded(

@@ -21,6 +21,7 @@ import type {
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import type { SecretValues } from '../secrets/service.ts';
 import type { ImageOrders } from '../images/orders.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Stranger } from './machine.ts';
 import { Inbox } from './inbox.ts';
@@ -91,6 +92,8 @@ export interface SessionParts {
   readonly onHeartbeat: (live: readonly LiveReport[]) => void;
   /** A workspace's secrets in the clear, for a container that may now be created. */
   readonly secretsOf: (workspaceId: WorkspaceId, names: readonly string[]) => Promise<SecretValues>;
+  /** The credential of a container, likewise. */
+  readonly tokenOf: (row: ContainerRow) => Promise<string>;
   readonly images: Pick<ImageOrders, 'prepared'>;
   /** A ping was answered after so long. */
   readonly onPing: (ms: number) => void;
@@ -307,7 +310,10 @@ export class Session {
       return;
     }
     const secrets = await this.#parts.secretsOf(entry.row.workspaceId, entry.spec.wire.secretNames ?? []);
-    const moved = await book.transition(entry.row.id, 'ack', { epoch: ack.epoch });
+    const [moved, containerToken] = await Promise.all([
+      book.transition(entry.row.id, 'ack', { epoch: ack.epoch }),
+      this.#parts.tokenOf(entry.row),
+    ]);
     if (moved !== 'moved' && moved !== 'already') return;
     if (secrets.kind !== 'values') {
       const message =
@@ -318,7 +324,7 @@ export class Session {
       return;
     }
     const { assignmentId, containerId, epoch } = ack;
-    this.#write({ proceed: { assignmentId, containerId, epoch, secrets: { ...secrets.values } } });
+    this.#write({ proceed: { assignmentId, containerId, epoch, secrets: { ...secrets.values }, containerToken } });
   }
 
   prepareImage(order: PrepareImage): void {

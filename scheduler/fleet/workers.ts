@@ -1,6 +1,7 @@
 // Workers and pools as operators handle them: list, cordon, uncordon, drain, delete. Intent is written to the machine's row and survives everything; what drains is carried on by the leader,
 // woken by each attempt that ends and each container that goes. A drained machine is one without a live container.
-import type { MachineId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { endOnDeleted } from '../containers/deleted-machine.ts';
@@ -30,6 +31,8 @@ export interface WorkersParts {
   readonly db: Db;
   readonly machines: Machines;
   readonly book: ContainerBook;
+  /** Has every replica refuse the credentials of containers that ended. */
+  readonly tellEnded?: (ids: readonly ContainerId[]) => Promise<void>;
   readonly drains: Drains;
   readonly clock: Clock;
   readonly log: Log;
@@ -193,10 +196,12 @@ export class Workers implements WorkerService {
 
   async #delete(machine: Machine): Promise<boolean> {
     if (!(await deleteMachine(this.#parts.db, machine.row.id))) return false;
-    for (const entry of [...this.#parts.book.ofMachine(machine.row.id)]) {
-      await endOnDeleted(this.#parts.book, entry.row);
-    }
+    const entries = [...this.#parts.book.ofMachine(machine.row.id)];
+    for (const { row } of entries) await endOnDeleted(this.#parts.book, row);
     this.#parts.machines.deleted(machine.row.id);
+    // What had not been taken there lives on elsewhere, under another epoch.
+    const ended = entries.filter(({ row }) => isTerminalContainer(row.state));
+    await this.#parts.tellEnded?.(ended.map(({ row }) => row.id));
     this.#parts.log.info({ machineId: machine.row.id }, 'machine deleted');
     return true;
   }

@@ -14,6 +14,7 @@ export interface Caller {
   /** Only for type `container`: whose credential it is. */
   readonly container?: {
     readonly containerId: ContainerId;
+    readonly epoch: number;
     readonly stubId: StubId;
     readonly deploymentId: DeploymentId | null;
   };

@@ -6,7 +6,7 @@ import type { Redis } from 'ioredis';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 
-export type InvalidationKind = 'token' | 'deployment' | 'workspace' | 'signing_key';
+export type InvalidationKind = 'token' | 'deployment' | 'workspace' | 'signing_key' | 'container';
 
 export interface Invalidation {
   /**
@@ -14,7 +14,7 @@ export interface Invalidation {
    * @returns resolves when every replica that listens has heard, after a second in any case
    */
   publish(kind: InvalidationKind, id: string): Promise<void>;
-  /** `id`: token: sha256 hex of the token; deployment: deployment or stub id; workspace: workspace id; signing_key: the id of one that was retired, else what was done. */
+  /** `id`: token: sha256 hex of the token; deployment: deployment or stub id; workspace: workspace id; signing_key: the id of one that was retired, else what was done; container: the id of one that ends. */
   on(kind: InvalidationKind, handler: (id: string) => void): void;
   /** Everything cached may be stale. */
   onReset(handler: () => void): void;

@@ -27,10 +27,13 @@ export interface IssuedToken {
 
 export interface ContainerTokenFor {
   readonly containerId: ContainerId;
+  /** Of its placement: what an earlier one was given is worth nothing in a later one. */
+  readonly epoch: number;
   readonly stubId: StubId;
   readonly deploymentId: DeploymentId | null;
   readonly workspaceId: WorkspaceId;
-  readonly workspaceDbId: number;
+  /** When it was placed. */
+  readonly sinceMs: number;
 }
 
 export interface Tokens {
@@ -44,7 +47,7 @@ export interface Tokens {
   toggle(owner: TokenOwner, id: string): Promise<TokenRow | undefined>;
   /** Removes it, everywhere at once; false: no such token in the workspace. */
   remove(owner: TokenOwner, id: string): Promise<boolean>;
-  /** Signed, no row: it counts for as long as `isContainerLive` says so. */
+  /** Signed, no row: it counts for as long as `isContainerLive` says so. The same for the same placement, whichever replica is asked. */
   issueContainerToken(container: ContainerTokenFor): Promise<string>;
   /** Called by the invalidation message. */
   invalidate(hashHex: string): void;
@@ -56,8 +59,8 @@ export interface TokensOptions {
   readonly installation: SigningKeys;
   /** Absent in tools without Redis: changes are then seen by this process alone. */
   readonly invalidation?: Invalidation;
-  /** Whether a container token still counts; asked at every use, so it answers from memory. Absent: none counts. */
-  readonly isContainerLive?: (id: ContainerId) => boolean | Promise<boolean>;
+  /** Whether the token of that placement still counts; asked at every use, so it answers from memory where it can. Absent: none counts. */
+  readonly isContainerLive?: (id: ContainerId, epoch: number) => boolean | Promise<boolean>;
   readonly clock?: Clock;
 }
 
@@ -132,7 +135,7 @@ class CachedTokens implements Tokens {
     const known = this.#known(key);
     if (known === null) return null;
     if (known === undefined) return this.#askOnce(key, bearer);
-    return known.container === undefined ? known : this.#whileContainerLives(known, known.container.containerId);
+    return known.container === undefined ? known : this.#whileContainerLives(known, known.container);
   }
 
   list(owner: TokenOwner, limit: number = MAX_LISTED): Promise<TokenRow[]> {
@@ -157,11 +160,16 @@ class CachedTokens implements Tokens {
       {
         typ: 'container',
         ws: container.workspaceId,
-        wsn: container.workspaceDbId,
         stub: container.stubId,
         dep: container.deploymentId,
+        epoch: container.epoch,
       },
-      { id: newId<TokenId>(), subject: container.containerId, nowMs: this.#clock.nowMs() },
+      // Nothing of chance and no clock of ours: Ed25519 then signs the same text each time.
+      {
+        id: `${container.containerId}.${container.epoch}`,
+        subject: container.containerId,
+        nowMs: container.sinceMs,
+      },
     );
   }
 
@@ -199,7 +207,7 @@ class CachedTokens implements Tokens {
     const found = await asking;
     if (found.caller === null) return null;
     if (found.caller.container !== undefined) {
-      return this.#whileContainerLives(found.caller, found.caller.container.containerId);
+      return this.#whileContainerLives(found.caller, found.caller.container);
     }
     if (found.reusable) return found.caller;
     // Used up by whoever gets there first, also among callers that shared the look-up; no cache ever knows it.
@@ -234,25 +242,30 @@ class CachedTokens implements Tokens {
     return { caller, reusable: row.reusable };
   }
 
-  #whileContainerLives(caller: Caller, id: ContainerId): Caller | null | Promise<Caller | null> {
-    const live = this.#options.isContainerLive?.(id) ?? false;
+  #whileContainerLives(
+    caller: Caller,
+    { containerId, epoch }: NonNullable<Caller['container']>,
+  ): Caller | null | Promise<Caller | null> {
+    const live = this.#options.isContainerLive?.(containerId, epoch) ?? false;
     if (typeof live === 'boolean') return live ? caller : null;
     return live.then((isLive) => (isLive ? caller : null));
   }
 }
 
 function containerCaller(claims: Readonly<Record<string, unknown>>): Caller | null {
-  const { jti, sub, ws, wsn, stub, dep } = claims;
+  const { jti, sub, ws, stub, dep, epoch } = claims;
   if (typeof jti !== 'string' || typeof sub !== 'string' || typeof ws !== 'string') return null;
-  if (typeof stub !== 'string' || typeof wsn !== 'number') return null;
+  if (typeof stub !== 'string' || typeof epoch !== 'number') return null;
   return {
     workspaceId: ws as WorkspaceId,
-    workspaceDbId: wsn,
+    // Shown in records of tokens, and it has none.
+    workspaceDbId: 0,
     tokenId: jti as TokenId,
     type: 'container',
     isAdmin: false,
     container: {
       containerId: sub as ContainerId,
+      epoch,
       stubId: stub as StubId,
       deploymentId: typeof dep === 'string' ? (dep as DeploymentId) : null,
     },

@@ -6,7 +6,7 @@ import { AppError } from '#shared/errors.ts';
 import { systemClock } from '#shared/clock.ts';
 import type { Clock } from '#shared/clock.ts';
 import { isUuid, newId } from '#shared/domain/ids.ts';
-import type { ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../store/db.ts';
 import { getOrCreateObject, markObjectUploaded, objectByHash, objectById } from '../store/queries/objects.ts';
 import type { ObjectRow } from '../store/queries/objects.ts';
@@ -57,7 +57,15 @@ export interface Objects {
 
 export interface ObjectOwner {
   readonly workspaceId: WorkspaceId;
+  /** Present: only objects that containers of that stub made; what it calls them is no other's hash. */
+  readonly container?: { readonly stubId: StubId };
 }
+
+/** What the stored hashes of objects begin with that containers of the stub made. */
+export const ownObjectsOf = (stubId: StubId): string => `container:${stubId}:`;
+
+const storedHash = ({ container }: ObjectOwner, hash: string): string =>
+  container === undefined ? hash : `${ownObjectsOf(container.stubId)}${hash}`;
 
 export interface ObjectsOptions {
   readonly db: Queryable;
@@ -89,10 +97,10 @@ class ObjectService implements Objects {
 
   async head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined> {
     if (hash === '' || hash.length > MAX_HASH_LENGTH) return undefined;
-    const row = await objectByHash(this.#db, owner.workspaceId, hash);
+    const row = await objectByHash(this.#db, owner.workspaceId, storedHash(owner, hash));
     if (row === undefined || row.sha256 === null) return undefined;
     // No call says that an upload ended well, and a directory can be lost: the bytes themselves are asked.
-    return (await this.#backend.exists(row.id)) ? row : undefined;
+    return (await this.#backend.exists(row.id)) ? { ...row, hash } : undefined;
   }
 
   async create(
@@ -109,7 +117,7 @@ class ObjectService implements Objects {
     const row = await getOrCreateObject(this.#db, {
       newId: newId<ObjectId>(),
       workspaceId: owner.workspaceId,
-      hash: object.hash,
+      hash: storedHash(owner, object.hash),
       size: object.size,
     });
     // A known hash whose bytes never arrived is uploaded again, whatever the client thinks of overwriting.

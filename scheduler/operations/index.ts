@@ -55,7 +55,7 @@ export interface OperationParts {
   readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
   readonly workers: WorkerService;
   readonly tokens: Pick<Tokens, 'list' | 'issue' | 'toggle' | 'remove'>;
-  readonly volumes: Pick<Volumes, 'getOrCreate'>;
+  readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
   readonly signingKeyOf: SigningKeyReader;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly directory: Directory;

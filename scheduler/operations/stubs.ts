@@ -21,13 +21,14 @@ export function getOrCreateStub(stubs: Stubs): Operation {
     name: 'GetOrCreateStub',
     http: 'POST /stubs',
     scope: 'any',
+    containers: true,
     request: GetOrCreateStubRequest,
     response: GetOrCreateStubResponse,
     handle: async (caller, request) => {
       const outcome = await stubs.getOrCreate(caller, request);
       if (outcome.kind === 'refused') {
         const none = { capacityStatus: '', unsupportedGpus: [], matchedPrivatePool: '' };
-        return { ok: false, stubId: '', errMsg: outcome.errMsg, warnMsg: '', ...none };
+        return { ok: false, stubId: '', errMsg: outcome.errMsg, warnMsg: outcome.warnMsg ?? '', ...none };
       }
       const { stub, warnMsg, unsupportedGpus, supply } = outcome;
       return {

@@ -1,19 +1,27 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import { GetOrCreateVolumeRequest, GetOrCreateVolumeResponse } from '#shared/api/volumes.ts';
+import type { StubId } from '#shared/domain/ids.ts';
 import type { Directory } from '../deployments/directory.ts';
+import { storedConfig } from '../deployments/stub-config.ts';
 import type { Volumes } from '../deployments/volumes.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-export function getOrCreateVolume(volumes: Pick<Volumes, 'getOrCreate'>, directory: Directory): Operation {
+/** A container is given those that its own stub mounts, and makes none. */
+export function getOrCreateVolume(volumes: Pick<Volumes, 'getOrCreate' | 'among'>, directory: Directory): Operation {
   return operation({
     name: 'GetOrCreateVolume',
     http: 'POST /volumes',
     scope: 'any',
+    containers: true,
     request: GetOrCreateVolumeRequest,
     response: GetOrCreateVolumeResponse,
     handle: async (caller, request) => {
-      const outcome = await volumes.getOrCreate(caller, request.name, request.driver);
+      const { container } = caller;
+      const outcome =
+        container === undefined
+          ? await volumes.getOrCreate(caller, request.name, request.driver)
+          : await volumes.among(caller, await mountedBy(directory, container.stubId), request.name);
       if (outcome.kind === 'refused') return { ok: false, volume: null, error: outcome.text };
       const { volume } = outcome;
       return {
@@ -30,4 +38,9 @@ export function getOrCreateVolume(volumes: Pick<Volumes, 'getOrCreate'>, directo
       };
     },
   });
+}
+
+async function mountedBy(directory: Directory, stubId: StubId): Promise<readonly string[]> {
+  const stub = await directory.stub(stubId);
+  return stub === undefined ? [] : storedConfig(stub.config).volumes.map(({ volumeId }) => volumeId);
 }

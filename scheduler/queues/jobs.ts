@@ -28,6 +28,8 @@ export const TaskJob = Type.Object({
   inputObjectId: Type.Optional(Id<ObjectId>()),
   /** Query parameters of the invoke, each with its values in order. */
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
+  /** The stub whose container put it, and may read it. Absent: nobody's container did. */
+  putBy: Type.Optional(Id<StubId>()),
   /** Execution limit of one attempt; 0: none. */
   timeoutMs: Type.Integer({ minimum: 0 }),
   /** Epoch milliseconds after which a task still waiting is not run any more. */

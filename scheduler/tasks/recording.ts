@@ -36,6 +36,7 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
     ...(job.sync ? { replica: job.replica } : {}),
     ...(job.past === undefined ? {} : { past: job.past }),
     ...(job.callbackUrl === undefined ? {} : { callbackUrl: job.callbackUrl }),
+    ...(job.putBy === undefined ? {} : { putBy: job.putBy }),
   };
 }
 
@@ -74,7 +75,7 @@ export function finalOf(
 
 /** A row of the database as a record. */
 export function recordOfRow(row: TaskRow): TaskRecord {
-  const { result, resultObjectId, callbackUrl } = row;
+  const { result, resultObjectId, callbackUrl, putBy } = row;
   return {
     taskId: row.taskId,
     workspaceId: row.workspaceId,
@@ -96,5 +97,6 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     ...(result === undefined ? {} : { result }),
     ...(resultObjectId === undefined ? {} : { resultObjectId }),
     ...(callbackUrl === undefined ? {} : { callbackUrl }),
+    ...(putBy === undefined ? {} : { putBy }),
   };
 }

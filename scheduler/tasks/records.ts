@@ -58,6 +58,8 @@ export interface TaskRecord {
   readonly deadlineMs: number;
   /** Where its end is told. Absent: nowhere. */
   readonly callbackUrl?: string;
+  /** The stub whose container put it. */
+  readonly putBy?: StubId;
   /** Where the caller of a synchronous task waits; only in Redis, never in the database. */
   readonly replica?: InstanceId;
   /** Earlier attempts, as the job has them; only in Redis, never in the database. */

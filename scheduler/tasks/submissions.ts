@@ -46,6 +46,7 @@ export class Submissions {
       ...stored,
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
+      ...(call.putBy === undefined ? {} : { putBy: call.putBy }),
     };
     // The caller waits before the job can be seen: somebody's fetch may bring it back before our own add is answered.
     const { onItem } = call;

@@ -1,5 +1,5 @@
 // What the surfaces may ask of tasks. The implementation is service.ts; this file is the door.
-import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { TaskRecord } from './records.ts';
@@ -13,6 +13,8 @@ export interface Call {
   readonly onItem?: (taskId: TaskId, event: string) => void;
   /** Where the task's end is told, instead of where its stub says. */
   readonly callbackUrl?: string;
+  /** The stub whose container calls; absent: nobody's container does. */
+  readonly putBy?: StubId;
 }
 
 /** How a synchronous task ended, ready for the invoke surface. `body` is JSON text, or a generator's events (`isEventStream`), passed on as bytes. */

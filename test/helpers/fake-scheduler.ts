@@ -71,6 +71,8 @@ export class FakeScheduler {
   autoProceed = true;
   /** Values that go with every permission. */
   secrets: Record<string, string> = {};
+  /** The credential that goes with every permission. */
+  containerToken = 'container-token';
   /** Every session is told again what was desired last. */
   remembers = false;
   autoAck = true;
@@ -339,7 +341,8 @@ export class FakeScheduler {
       if (message.heartbeat && this.answersHeartbeats)
         call.write({ heartbeatAck: { sentAtMs: message.heartbeat.sentAtMs, serverTimeMs: Date.now() } });
       if (message.status) for (const one of message.status.containers) this.#observe(one);
-      if (message.ack && this.autoProceed) call.write({ proceed: { ...message.ack, secrets: this.secrets } });
+      const { secrets, containerToken } = this;
+      if (message.ack && this.autoProceed) call.write({ proceed: { ...message.ack, secrets, containerToken } });
     });
     call.on('close', () => clearInterval(timer));
     call.on('end', () => {

@@ -80,6 +80,7 @@ test('values of secrets and the token of the container are hidden wherever they 
 }) => {
   const { scheduler } = world;
   scheduler.secrets = { API_KEY: 'very-secret-value', PEM: 'first line of it\nsecond line of it' };
+  scheduler.containerToken = 'token-of-the-container';
   const containerId = await started(
     world,
     `
@@ -89,7 +90,7 @@ def handler(word):
     os.write(1, (word + " " + os.environ["PEM"] + "\\n").encode())
     return 1
 `,
-    { secretNames: ['API_KEY', 'PEM'], containerToken: 'token-of-the-container' },
+    { secretNames: ['API_KEY', 'PEM'] },
   );
   const saidAfter = async (word: string): Promise<string[]> => {
     scheduler.run(word, containerId, JSON.stringify({ word }));

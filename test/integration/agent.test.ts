@@ -430,19 +430,19 @@ test('the journal holds neither environment values nor credentials, and machine.
   world.scheduler.autoProceed = false;
   const assignment = await deploy(HELLO, {
     env: { PASSWORD: 'hush-hush', API_KEY: 'the stub’s own' },
-    containerToken: 'very-secret',
     secretNames: ['API_KEY'],
   });
   world.scheduler.desire([assignment]);
   await until('the ack', () => world.scheduler.heard.some((message) => message.ack));
   const { assignmentId, containerId } = assignment;
   const secrets = { API_KEY: 'most-secret', HANDLER: 'of another' };
-  world.scheduler.control?.write({ proceed: { assignmentId, containerId, epoch: 1, secrets } });
+  const containerToken = 'very-secret';
+  world.scheduler.control?.write({ proceed: { assignmentId, containerId, epoch: 1, secrets, containerToken } });
   await world.scheduler.phase(containerId, 'running');
   const label = `io.longshore.container=${containerId}`;
   const [listed] = await docker.client.listContainers({ filters: { label: [label] } });
   const { Config } = await docker.client.getContainer(listed?.Id ?? '').inspect();
-  expect(Config.Env).toContain('API_KEY=most-secret');
+  expect(Config.Env).toEqual(expect.arrayContaining(['API_KEY=most-secret', 'LONGSHORE_TOKEN=very-secret']));
   expect(Config.Env).not.toContain('HANDLER=of another');
   expect(JSON.stringify([Config.Labels, Config.Cmd, Config.Entrypoint])).not.toMatch(/hush-hush|-secret/);
   const state = join(world.dataDir, 'agent');

@@ -119,6 +119,8 @@ export const test = base
       logs: new LogSink(db, book),
       credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log: quiet }),
       secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
+      tokenOf: (row) => Promise.resolve(`token of ${row.id}`),
+      serveCall: () => Promise.reject(new Error('nobody answers here')),
       images,
       openObject: (objectId) => {
         const bytes = objects.get(objectId);

@@ -235,25 +235,34 @@ describe('tokens', () => {
 
   test('a container token counts for as long as its container lives', async () => {
     const live = new Set<string>();
-    const tokens = createTokens({ db: counted, installation, isContainerLive: (id) => live.has(id) });
+    const tokens = createTokens({
+      db: counted,
+      installation,
+      isContainerLive: (id, epoch) => live.has(`${id} ${epoch}`),
+    });
     const container = {
       containerId: 'endpoint-s-1' as ContainerId,
       stubId: newId<StubId>(),
       deploymentId: null,
       workspaceId: workspace.id,
-      workspaceDbId: workspace.number,
+      epoch: 2,
+      sinceMs: 1_700_000_000_000,
     };
     const token = await tokens.issueContainerToken(container);
+    // Any replica gives the same, whenever it is asked.
+    expect(await createTokens({ db: opened.db, installation }).issueContainerToken(container)).toBe(token);
     asked = 0;
     expect(await tokens.authenticate(token)).toBeNull();
-    live.add(container.containerId);
+    live.add(`${container.containerId} 1`);
+    expect(await tokens.authenticate(token)).toBeNull();
+    live.add(`${container.containerId} 2`);
     expect(await tokens.authenticate(token)).toMatchObject({
       type: 'container',
       isAdmin: false,
       workspaceId: workspace.id,
-      container: { containerId: container.containerId, stubId: container.stubId, deploymentId: null },
+      container: { containerId: container.containerId, epoch: 2, stubId: container.stubId, deploymentId: null },
     });
-    live.delete(container.containerId);
+    live.delete(`${container.containerId} 2`);
     expect(await tokens.authenticate(token)).toBeNull();
     expect(asked).toBe(0);
     expect(await createTokens({ db: opened.db, installation }).authenticate(token)).toBeNull();

@@ -457,7 +457,7 @@ describe('StartTask and EndTask of runners that are not ours', () => {
 
   test('a container’s credential speaks for that container alone', async ({ one }) => {
     const target = aQueueTarget();
-    const own = { containerId: 'c-1' as ContainerId, stubId: target.stubId, deploymentId: null };
+    const own = { containerId: 'c-1' as ContainerId, epoch: 1, stubId: target.stubId, deploymentId: null };
     const taskId = await put(one, target);
     expect(await one.actions.startTask(callerOf(target, own), taskId, 'c-2')).toBe('refused');
     expect(await one.actions.startTask(callerOf(target, { ...own, stubId: 's' as StubId }), taskId, 'c-1')).toBe(

@@ -179,7 +179,12 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     if (given === null) return sendRefusal(reply, BAD_PAYLOAD);
     const input = given.text;
     const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
-    const call = query === undefined ? { input } : { input, query };
+    const putBy = caller?.container?.stubId;
+    const call: Call = {
+      input,
+      ...(query === undefined ? {} : { query }),
+      ...(putBy === undefined ? {} : { putBy }),
+    };
     const callbackUrl = query?.['callback_url']?.[0] ?? given.callbackUrl;
     if (callbackUrl === undefined || callbackUrl === null) return submit(target, call, reply, fail);
     // What is signed in a workspace's name and sent where somebody says is for that workspace to ask for.
@@ -201,8 +206,10 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
 
 /** Starts a container without a task; nothing to say when it is under way. */
 function warmUpHandler(find: Find, parts: InvokeParts): Handler {
-  return resolving(find, parts, (target, _request, reply, fail) => {
+  return resolving(find, parts, (target, _request, reply, fail, caller) => {
     if (KINDS[target.kind]?.warmsUp !== true) return sendRefusal(reply, NOT_FOUND);
+    // A container may put tasks; what is kept warm for whom is not its business.
+    if (caller?.type === 'container') return sendRefusal(reply, UNAUTHORIZED);
     parts.containers.warmUp(target).then(() => void reply.code(200).send(), fail);
   });
 }

@@ -3,6 +3,7 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../containers/container-view.ts';
 import type { Directory } from '../../deployments/directory.ts';
+import type { Caller } from '../../identity/caller.ts';
 import type { TaskActions } from '../../tasks/task-actions.ts';
 import type { TaskRecord } from '../../tasks/records.ts';
 import type { TaskFilter, TaskService } from '../../tasks/task-service.ts';
@@ -34,7 +35,7 @@ export function readTask(parts: TaskRouteParts): RestRoute {
       if (!isUuid(taskId)) throw notFound();
       const record = await parts.tasks.read(workspaceId, taskId);
       if (record === undefined) throw notFound();
-      if (caller.container !== undefined && caller.container.stubId !== record.stubId) throw notFound();
+      if (!mayRead(caller, record)) throw notFound();
       const [stub, workspace, deployment, queueDepth, resultText] = await Promise.all([
         parts.directory.stub(record.stubId),
         parts.directory.workspace(workspaceId),
@@ -51,6 +52,11 @@ export function readTask(parts: TaskRouteParts): RestRoute {
       });
     },
   };
+}
+
+/** A container reads its own stub's tasks, and those that its stub's containers put. */
+function mayRead({ container }: Caller, record: TaskRecord): boolean {
+  return container === undefined || container.stubId === record.stubId || container.stubId === record.putBy;
 }
 
 /** Tasks, newest first; without results, and with `skip_details` without counts. */

@@ -35,6 +35,8 @@ export interface TaskRecordRow {
   readonly resultObjectId?: ObjectId | undefined;
   readonly deadlineMs: number | null;
   readonly callbackUrl?: string | undefined;
+  /** The stub whose container put it. */
+  readonly putBy?: StubId | undefined;
 }
 
 export interface TaskRow extends TaskRecordRow {
@@ -66,6 +68,7 @@ interface Raw {
   updated_at: Date;
   deadline_at: Date | null;
   duration_ms: number | null;
+  put_by: string | null;
   stub_name: string | null;
   stub_type: string | null;
   deployment_name: string | null;
@@ -74,6 +77,7 @@ interface Raw {
 }
 const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
   t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id, t.callback_url,
+  t.put_by,
   s.name as stub_name, s.type as stub_type, d.name as deployment_name, d.version as deployment_version`;
 const JOINS = 'left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id';
 const map = (row: Raw): TaskRow => ({
@@ -97,6 +101,7 @@ const map = (row: Raw): TaskRow => ({
   ...(row.result_object_id === null ? {} : { resultObjectId: row.result_object_id as ObjectId }),
   deadlineMs: msOrNull(row.deadline_at),
   ...(row.callback_url === null ? {} : { callbackUrl: row.callback_url }),
+  ...(row.put_by === null ? {} : { putBy: row.put_by as StubId }),
   stubName: row.stub_name ?? '',
   stubType: row.stub_type ?? '',
   deploymentName: row.deployment_name,
@@ -130,16 +135,17 @@ const encode = (record: TaskRecordRow, job: string | null): Record<string, unkno
   deadline_s: secondsOrNull(record.deadlineMs),
   duration_ms: record.durationMs,
   callback_url: record.callbackUrl === undefined ? null : storableText(record.callbackUrl),
+  put_by: record.putBy ?? null,
 });
 const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
-    failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url)
+    failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
-    to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url
+    to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by
   from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
     sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
     result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
-    deadline_s double precision, duration_ms double precision, callback_url text)`;
+    deadline_s double precision, duration_ms double precision, callback_url text, put_by text)`;
 
 /**
  * Writes what is now known of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless: (attempt, rank) never goes backwards, and a final status is replaced

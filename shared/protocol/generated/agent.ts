@@ -21,12 +21,17 @@ import type { Desired as _longshore_agent_v1_Desired, Desired__Output as _longsh
 import type { DeviceReport as _longshore_agent_v1_DeviceReport, DeviceReport__Output as _longshore_agent_v1_DeviceReport__Output } from './longshore/agent/v1/DeviceReport.ts';
 import type { FetchCodeRequest as _longshore_agent_v1_FetchCodeRequest, FetchCodeRequest__Output as _longshore_agent_v1_FetchCodeRequest__Output } from './longshore/agent/v1/FetchCodeRequest.ts';
 import type { FetchMetrics as _longshore_agent_v1_FetchMetrics, FetchMetrics__Output as _longshore_agent_v1_FetchMetrics__Output } from './longshore/agent/v1/FetchMetrics.ts';
+import type { GatewayRequest as _longshore_agent_v1_GatewayRequest, GatewayRequest__Output as _longshore_agent_v1_GatewayRequest__Output } from './longshore/agent/v1/GatewayRequest.ts';
+import type { GatewayRequestHead as _longshore_agent_v1_GatewayRequestHead, GatewayRequestHead__Output as _longshore_agent_v1_GatewayRequestHead__Output } from './longshore/agent/v1/GatewayRequestHead.ts';
+import type { GatewayResponse as _longshore_agent_v1_GatewayResponse, GatewayResponse__Output as _longshore_agent_v1_GatewayResponse__Output } from './longshore/agent/v1/GatewayResponse.ts';
+import type { GatewayResponseHead as _longshore_agent_v1_GatewayResponseHead, GatewayResponseHead__Output as _longshore_agent_v1_GatewayResponseHead__Output } from './longshore/agent/v1/GatewayResponseHead.ts';
 import type { Goodbye as _longshore_agent_v1_Goodbye, Goodbye__Output as _longshore_agent_v1_Goodbye__Output } from './longshore/agent/v1/Goodbye.ts';
 import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1_Gpu__Output } from './longshore/agent/v1/Gpu.ts';
 import type { Heartbeat as _longshore_agent_v1_Heartbeat, Heartbeat__Output as _longshore_agent_v1_Heartbeat__Output } from './longshore/agent/v1/Heartbeat.ts';
 import type { HeartbeatAck as _longshore_agent_v1_HeartbeatAck, HeartbeatAck__Output as _longshore_agent_v1_HeartbeatAck__Output } from './longshore/agent/v1/HeartbeatAck.ts';
 import type { Hello as _longshore_agent_v1_Hello, Hello__Output as _longshore_agent_v1_Hello__Output } from './longshore/agent/v1/Hello.ts';
 import type { HostDrain as _longshore_agent_v1_HostDrain, HostDrain__Output as _longshore_agent_v1_HostDrain__Output } from './longshore/agent/v1/HostDrain.ts';
+import type { HttpHeader as _longshore_agent_v1_HttpHeader, HttpHeader__Output as _longshore_agent_v1_HttpHeader__Output } from './longshore/agent/v1/HttpHeader.ts';
 import type { ImagePrepared as _longshore_agent_v1_ImagePrepared, ImagePrepared__Output as _longshore_agent_v1_ImagePrepared__Output } from './longshore/agent/v1/ImagePrepared.ts';
 import type { Inventory as _longshore_agent_v1_Inventory, Inventory__Output as _longshore_agent_v1_Inventory__Output } from './longshore/agent/v1/Inventory.ts';
 import type { JoinRequest as _longshore_agent_v1_JoinRequest, JoinRequest__Output as _longshore_agent_v1_JoinRequest__Output } from './longshore/agent/v1/JoinRequest.ts';
@@ -95,12 +100,17 @@ export interface ProtoGrpcType {
         DeviceReport: MessageTypeDefinition<_longshore_agent_v1_DeviceReport, _longshore_agent_v1_DeviceReport__Output>
         FetchCodeRequest: MessageTypeDefinition<_longshore_agent_v1_FetchCodeRequest, _longshore_agent_v1_FetchCodeRequest__Output>
         FetchMetrics: MessageTypeDefinition<_longshore_agent_v1_FetchMetrics, _longshore_agent_v1_FetchMetrics__Output>
+        GatewayRequest: MessageTypeDefinition<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayRequest__Output>
+        GatewayRequestHead: MessageTypeDefinition<_longshore_agent_v1_GatewayRequestHead, _longshore_agent_v1_GatewayRequestHead__Output>
+        GatewayResponse: MessageTypeDefinition<_longshore_agent_v1_GatewayResponse, _longshore_agent_v1_GatewayResponse__Output>
+        GatewayResponseHead: MessageTypeDefinition<_longshore_agent_v1_GatewayResponseHead, _longshore_agent_v1_GatewayResponseHead__Output>
         Goodbye: MessageTypeDefinition<_longshore_agent_v1_Goodbye, _longshore_agent_v1_Goodbye__Output>
         Gpu: MessageTypeDefinition<_longshore_agent_v1_Gpu, _longshore_agent_v1_Gpu__Output>
         Heartbeat: MessageTypeDefinition<_longshore_agent_v1_Heartbeat, _longshore_agent_v1_Heartbeat__Output>
         HeartbeatAck: MessageTypeDefinition<_longshore_agent_v1_HeartbeatAck, _longshore_agent_v1_HeartbeatAck__Output>
         Hello: MessageTypeDefinition<_longshore_agent_v1_Hello, _longshore_agent_v1_Hello__Output>
         HostDrain: MessageTypeDefinition<_longshore_agent_v1_HostDrain, _longshore_agent_v1_HostDrain__Output>
+        HttpHeader: MessageTypeDefinition<_longshore_agent_v1_HttpHeader, _longshore_agent_v1_HttpHeader__Output>
         ImagePrepared: MessageTypeDefinition<_longshore_agent_v1_ImagePrepared, _longshore_agent_v1_ImagePrepared__Output>
         Inventory: MessageTypeDefinition<_longshore_agent_v1_Inventory, _longshore_agent_v1_Inventory__Output>
         JoinRequest: MessageTypeDefinition<_longshore_agent_v1_JoinRequest, _longshore_agent_v1_JoinRequest__Output>

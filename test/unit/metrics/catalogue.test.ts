@@ -71,6 +71,7 @@ const SCHEDULER = `
   mass_disconnect_guard_active{pool}
   agent_sessions{protocol}
   agent_messages_total{type,result}
+  container_calls_total{result}
   join_attempts_total{result}
   quota_throttles_total{resource}
   deliveries_total{kind,result}

@@ -9,6 +9,8 @@ import type { ControlFromAgent as _longshore_agent_v1_ControlFromAgent, ControlF
 import type { ControlToAgent as _longshore_agent_v1_ControlToAgent, ControlToAgent__Output as _longshore_agent_v1_ControlToAgent__Output } from '../../../longshore/agent/v1/ControlToAgent.ts';
 import type { Delivered as _longshore_agent_v1_Delivered, Delivered__Output as _longshore_agent_v1_Delivered__Output } from '../../../longshore/agent/v1/Delivered.ts';
 import type { FetchCodeRequest as _longshore_agent_v1_FetchCodeRequest, FetchCodeRequest__Output as _longshore_agent_v1_FetchCodeRequest__Output } from '../../../longshore/agent/v1/FetchCodeRequest.ts';
+import type { GatewayRequest as _longshore_agent_v1_GatewayRequest, GatewayRequest__Output as _longshore_agent_v1_GatewayRequest__Output } from '../../../longshore/agent/v1/GatewayRequest.ts';
+import type { GatewayResponse as _longshore_agent_v1_GatewayResponse, GatewayResponse__Output as _longshore_agent_v1_GatewayResponse__Output } from '../../../longshore/agent/v1/GatewayResponse.ts';
 import type { JoinRequest as _longshore_agent_v1_JoinRequest, JoinRequest__Output as _longshore_agent_v1_JoinRequest__Output } from '../../../longshore/agent/v1/JoinRequest.ts';
 import type { JoinResponse as _longshore_agent_v1_JoinResponse, JoinResponse__Output as _longshore_agent_v1_JoinResponse__Output } from '../../../longshore/agent/v1/JoinResponse.ts';
 import type { LogAck as _longshore_agent_v1_LogAck, LogAck__Output as _longshore_agent_v1_LogAck__Output } from '../../../longshore/agent/v1/LogAck.ts';
@@ -24,6 +26,11 @@ import type { TaskFromAgent as _longshore_agent_v1_TaskFromAgent, TaskFromAgent_
 import type { TaskToAgent as _longshore_agent_v1_TaskToAgent, TaskToAgent__Output as _longshore_agent_v1_TaskToAgent__Output } from '../../../longshore/agent/v1/TaskToAgent.ts';
 
 export interface AgentLinkClient extends grpc.Client {
+  CallGateway(metadata: grpc.Metadata, options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse__Output>;
+  CallGateway(options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse__Output>;
+  callGateway(metadata: grpc.Metadata, options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse__Output>;
+  callGateway(options?: grpc.CallOptions): grpc.ClientDuplexStream<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse__Output>;
+  
   Challenge(argument: _longshore_agent_v1_ChallengeRequest, metadata: grpc.Metadata, options: grpc.CallOptions, callback: grpc.requestCallback<_longshore_agent_v1_ChallengeResponse__Output>): grpc.ClientUnaryCall;
   Challenge(argument: _longshore_agent_v1_ChallengeRequest, metadata: grpc.Metadata, callback: grpc.requestCallback<_longshore_agent_v1_ChallengeResponse__Output>): grpc.ClientUnaryCall;
   Challenge(argument: _longshore_agent_v1_ChallengeRequest, options: grpc.CallOptions, callback: grpc.requestCallback<_longshore_agent_v1_ChallengeResponse__Output>): grpc.ClientUnaryCall;
@@ -101,6 +108,8 @@ export interface AgentLinkClient extends grpc.Client {
 }
 
 export interface AgentLinkHandlers extends grpc.UntypedServiceImplementation {
+  CallGateway: grpc.handleBidiStreamingCall<_longshore_agent_v1_GatewayRequest__Output, _longshore_agent_v1_GatewayResponse>;
+  
   Challenge: grpc.handleUnaryCall<_longshore_agent_v1_ChallengeRequest__Output, _longshore_agent_v1_ChallengeResponse>;
   
   Control: grpc.handleBidiStreamingCall<_longshore_agent_v1_ControlFromAgent__Output, _longshore_agent_v1_ControlToAgent>;
@@ -124,6 +133,7 @@ export interface AgentLinkHandlers extends grpc.UntypedServiceImplementation {
 }
 
 export interface AgentLinkDefinition extends grpc.ServiceDefinition {
+  CallGateway: MethodDefinition<_longshore_agent_v1_GatewayRequest, _longshore_agent_v1_GatewayResponse, _longshore_agent_v1_GatewayRequest__Output, _longshore_agent_v1_GatewayResponse__Output>
   Challenge: MethodDefinition<_longshore_agent_v1_ChallengeRequest, _longshore_agent_v1_ChallengeResponse, _longshore_agent_v1_ChallengeRequest__Output, _longshore_agent_v1_ChallengeResponse__Output>
   Control: MethodDefinition<_longshore_agent_v1_ControlFromAgent, _longshore_agent_v1_ControlToAgent, _longshore_agent_v1_ControlFromAgent__Output, _longshore_agent_v1_ControlToAgent__Output>
   DeliverMetrics: MethodDefinition<_longshore_agent_v1_MetricsPage, _longshore_agent_v1_Delivered, _longshore_agent_v1_MetricsPage__Output, _longshore_agent_v1_Delivered__Output>

@@ -7,6 +7,7 @@ export interface Proceed {
   'containerId'?: (string);
   'epoch'?: (number | string | Long);
   'secrets'?: ({[key: string]: string});
+  'containerToken'?: (string);
 }
 
 export interface Proceed__Output {
@@ -14,4 +15,5 @@ export interface Proceed__Output {
   'containerId': (string);
   'epoch': (number);
   'secrets': ({[key: string]: string});
+  'containerToken': (string);
 }

@@ -1,0 +1,108 @@
+/**
+ * One call of a container: an HTTP request on its socket, carried over the agent link as a stream and answered from it. Pieces go on as they come, each side waits for the other, and either one's end ends the
+ * other. Called by sockets.ts for what the allow-list lets pass.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { status as GrpcStatus } from '@grpc/grpc-js';
+import type { ClientDuplexStream } from '@grpc/grpc-js';
+import { headersToPass } from '#shared/domain/container-calls.ts';
+import type { GatewayRequest, GatewayResponse__Output } from '#shared/protocol/generated/messages.ts';
+import { grpcCode } from '../upstream/channel.ts';
+
+export type UpstreamCall = ClientDuplexStream<GatewayRequest, GatewayResponse__Output>;
+/** answered: whatever the answer was · cut_off: the container hung up · failed: the scheduler did, or never answered. */
+export type Relayed = 'answered' | 'cut_off' | 'failed';
+
+/** Whose socket a call came by. */
+export interface Caller {
+  readonly containerId: string;
+  readonly epoch: number;
+}
+
+/** Sends an answer of the agent's own, in the field that each kind of client reads. */
+export function answerItself(response: ServerResponse, status: number, code: string, message: string): void {
+  if (response.headersSent || response.destroyed) return;
+  response.writeHead(status, {
+    'content-type': 'application/json',
+    // What is still coming of the request will not be read.
+    connection: 'close',
+    ...(status === 503 || status === 429 ? { 'retry-after': '1' } : {}),
+  });
+  response.end(JSON.stringify({ ok: false, errMsg: message, errorMsg: message, message, code }));
+}
+
+/** Resolves at the call's end, whichever way it came. */
+export function relay(
+  caller: Caller,
+  request: IncomingMessage,
+  response: ServerResponse,
+  call: UpstreamCall,
+): Promise<Relayed> {
+  return new Promise((resolve) => {
+    let isOver = false;
+    const end = (result: Relayed): void => {
+      if (isOver) return;
+      isOver = true;
+      if (result !== 'answered') call.cancel();
+      resolve(result);
+    };
+    response.on('close', () => end(response.writableFinished ? 'answered' : 'cut_off'));
+    call.on('error', (error: Error) => {
+      if (isOver) return;
+      if (response.headersSent) response.destroy();
+      else answerItself(response, ...failureOf(error));
+      end('failed');
+    });
+    call.on('data', ({ head, data }: GatewayResponse__Output) => {
+      if (isOver) return;
+      if (head !== null && head !== undefined) {
+        response.writeHead(
+          head.status,
+          head.headers.flatMap(({ name, value }) => [name, value]),
+        );
+      }
+      if (data.length > 0 && !response.write(data)) {
+        call.pause();
+        response.once('drain', () => call.resume());
+      }
+    });
+    call.on('end', () => {
+      if (response.headersSent) response.end();
+    });
+    call.write({
+      head: {
+        ...caller,
+        method: request.method ?? 'GET',
+        path: request.url ?? '/',
+        headers: headersToPass(request.rawHeaders),
+      },
+    });
+    request.on('data', (data: Buffer) => {
+      if (isOver || call.write({ data })) return;
+      request.pause();
+      call.once('drain', () => request.resume());
+    });
+    request.on('end', () => call.end());
+    request.on('error', () => end('cut_off'));
+  });
+}
+
+const LOST = 'the scheduler went away while it had this call: whether it was carried out is not known';
+
+function failureOf(error: Error): [status: number, code: string, message: string] {
+  switch (grpcCode(error)) {
+    case GrpcStatus.UNIMPLEMENTED:
+      return [
+        501,
+        'not_implemented',
+        'the scheduler is older than the agent of this machine, and takes no calls of containers yet',
+      ];
+    case GrpcStatus.DEADLINE_EXCEEDED:
+      return [504, 'deadline_exceeded', 'the call had no answer in time'];
+    case GrpcStatus.UNAUTHENTICATED:
+    case GrpcStatus.PERMISSION_DENIED:
+      return [503, 'scheduler_away', 'the scheduler does not take this machine’s calls now: try again soon'];
+    default:
+      return [502, 'call_lost', LOST];
+  }
+}

@@ -1,0 +1,117 @@
+/**
+ * `gateway.sock`: the way of each container to the platform, on any network and on none. A listener per container in the directory that is mounted into it, beside the one that its runner dials, so that who
+ * calls is known by where the call came in. Made with the container's other socket, at its start and again by an agent that adopts it; gone with the container. Must stay true: what is not on the allow-list
+ * never leaves the machine; a container has so many calls under way and no more.
+ */
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { isContainerCall } from '#shared/domain/container-calls.ts';
+import type { Log } from '#shared/log.ts';
+import { SocketListener } from '../slots/listener.ts';
+import type { AgentMetrics } from '../telemetry/metrics.ts';
+import { answerItself, relay } from './relay.ts';
+import type { Caller, UpstreamCall } from './relay.ts';
+
+// Imported as a module, it would load Node's fetch and WebSocket with all its other names.
+const { createServer } = process.getBuiltinModule('node:http');
+
+/** Of one container, and of all of them. */
+const MOST_CALLS = 64;
+const MOST_CALLS_OF_ALL = 512;
+const HEADERS_WITHIN_MS = 15_000;
+/** An upload may be large, and a synchronous task long. */
+const WHOLE_CALL_MS = 3_600_000;
+const IDLE_MS = 60_000;
+
+export interface GatewaySocketsParts {
+  /** A call over the link; undefined: nobody is there. */
+  readonly open: (deadlineMs: number) => UpstreamCall | undefined;
+  readonly metrics: Pick<AgentMetrics, 'gatewayCalls' | 'gatewayCallsActive' | 'gatewayCallDuration'>;
+  readonly log: Log;
+}
+
+interface Door {
+  readonly caller: Caller;
+  readonly server: Server;
+  readonly listener: SocketListener;
+  calls: number;
+}
+
+export class GatewaySockets {
+  readonly #parts: GatewaySocketsParts;
+  readonly #doors = new Map<string, Door>();
+  #calls = 0;
+
+  constructor(parts: GatewaySocketsParts) {
+    this.#parts = parts;
+  }
+
+  /** Listens for a container's calls, in the place of whatever listened there before. */
+  async add(caller: Caller, path: string): Promise<void> {
+    this.end(caller.containerId);
+    const server = createServer({
+      headersTimeout: HEADERS_WITHIN_MS,
+      requestTimeout: WHOLE_CALL_MS,
+      keepAliveTimeout: IDLE_MS,
+      noDelay: true,
+    });
+    const door: Door = { caller, server, listener: new SocketListener(path, server), calls: 0 };
+    server.on('request', (request, response) => void this.#serve(door, request, response));
+    this.#doors.set(caller.containerId, door);
+    await door.listener.listen();
+  }
+
+  /** The container has ended: whatever is still calling is cut off. */
+  end(containerId: string): void {
+    const door = this.#doors.get(containerId);
+    if (door === undefined) return;
+    this.#doors.delete(containerId);
+    door.listener.close();
+    door.server.closeAllConnections();
+  }
+
+  close(): void {
+    for (const containerId of [...this.#doors.keys()]) this.end(containerId);
+  }
+
+  async #serve(door: Door, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { metrics, log } = this.#parts;
+    const [path = ''] = (request.url ?? '').split('?', 1);
+    if (!isContainerCall(request.method ?? '', path)) {
+      metrics.gatewayCalls.inc({ result: 'refused' });
+      return answerItself(response, 403, 'not_allowed', 'Unauthorized Access');
+    }
+    if (door.calls >= MOST_CALLS || this.#calls >= MOST_CALLS_OF_ALL) {
+      metrics.gatewayCalls.inc({ result: 'busy' });
+      const whose = door.calls >= MOST_CALLS ? `this container has ${MOST_CALLS}` : `this machine has ${this.#calls}`;
+      return answerItself(response, 429, 'too_many_calls', `${whose} calls under way: wait for one of them`);
+    }
+    const call = this.#parts.open(WHOLE_CALL_MS);
+    if (call === undefined) {
+      metrics.gatewayCalls.inc({ result: 'away' });
+      return answerItself(
+        response,
+        503,
+        'scheduler_away',
+        'the scheduler cannot be reached now, and nothing was sent: try again soon',
+      );
+    }
+    door.calls += 1;
+    this.#calls += 1;
+    metrics.gatewayCallsActive.set(this.#calls);
+    const from = performance.now();
+    try {
+      const result = await relay(door.caller, request, response, call);
+      metrics.gatewayCalls.inc({ result });
+    } catch (error) {
+      metrics.gatewayCalls.inc({ result: 'failed' });
+      log.warn({ err: error, containerId: door.caller.containerId }, 'a call of a container failed');
+      call.cancel();
+      response.destroy();
+    } finally {
+      door.calls -= 1;
+      this.#calls -= 1;
+      metrics.gatewayCallsActive.set(this.#calls);
+      metrics.gatewayCallDuration.observe((performance.now() - from) / 1000);
+    }
+  }
+}

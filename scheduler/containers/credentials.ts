@@ -1,0 +1,84 @@
+// The credential of a container: a text that the installation's key has signed over its id, placement, stub and workspace. It has no row and no end of its own; it counts for as long as the
+// container's row says that what was started under that epoch lives. Asked at every use of such a token, so it answers from the book where that can be believed, and reads the row where not.
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import type { ContainerState } from '#shared/domain/status.ts';
+import type { Invalidation } from '../identity/invalidation.ts';
+import type { Tokens } from '../identity/tokens.ts';
+import type { Queryable } from '../store/db.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
+import { containerById } from '../store/queries/containers.ts';
+import type { ContainerBook } from './book.ts';
+
+/** Acknowledged by its machine, and not told to stop. */
+const LIVING: ReadonlySet<ContainerState> = new Set(['STARTING', 'RUNNING', 'DRAINING']);
+/** Not there yet: another replica's word that it is may be on its way. */
+const COMING: ReadonlySet<ContainerState> = new Set(['PENDING', 'ASSIGNED']);
+const MOST_ENDED = 10_000;
+
+/** Whether what was started under that epoch lives. One whose machine is not heard of does: losing the scheduler ends no container. Pure. */
+export function isLiving(row: Pick<ContainerRow, 'state' | 'stateBefore' | 'epoch'>, epoch: number): boolean {
+  const state = row.state === 'UNKNOWN' ? row.stateBefore : row.state;
+  return row.epoch === epoch && state !== null && LIVING.has(state);
+}
+
+export interface ContainerCredentialsParts {
+  readonly db: Queryable;
+  readonly book: Pick<ContainerBook, 'get'>;
+  readonly tokens: Pick<Tokens, 'issueContainerToken'>;
+  readonly invalidation: Pick<Invalidation, 'publish' | 'on' | 'isLive'>;
+  /** No other process writes these rows. */
+  readonly isAlone: boolean;
+  readonly hasMachine: (id: MachineId) => boolean;
+}
+
+export class ContainerCredentials {
+  readonly #parts: ContainerCredentialsParts;
+  /** Told to end, here or elsewhere, perhaps before their rows were read here. None of them lives again. */
+  readonly #ended = new Set<ContainerId>();
+
+  constructor(parts: ContainerCredentialsParts) {
+    this.#parts = parts;
+    parts.invalidation.on('container', (id) => this.#end(id as ContainerId));
+  }
+
+  /** @param row - as it was placed */
+  tokenOf(row: ContainerRow): Promise<string> {
+    return this.#parts.tokens.issueContainerToken({
+      containerId: row.id,
+      epoch: row.epoch,
+      stubId: row.stubId,
+      deploymentId: row.deploymentId,
+      workspaceId: row.workspaceId,
+      sinceMs: row.scheduledAtMs ?? row.createdAtMs,
+    });
+  }
+
+  isLive(id: ContainerId, epoch: number): boolean | Promise<boolean> {
+    if (this.#ended.has(id)) return false;
+    const { book, invalidation, isAlone, hasMachine } = this.#parts;
+    const row = book.get(id)?.row;
+    // While messages do not arrive another replica may have ended it.
+    if (row === undefined || !(isAlone || invalidation.isLive)) return this.#read(id, epoch);
+    if (isLiving(row, epoch)) return row.machineId !== null && hasMachine(row.machineId);
+    return row.epoch <= epoch && COMING.has(row.state) ? this.#read(id, epoch) : false;
+  }
+
+  /** They were told to end. Resolves when their credentials are worth nothing at any replica that listens. */
+  async ended(ids: readonly ContainerId[]): Promise<void> {
+    await Promise.all(ids.map((id) => this.#parts.invalidation.publish('container', id)));
+  }
+
+  #end(id: ContainerId): void {
+    this.#ended.add(id);
+    if (this.#ended.size <= MOST_ENDED) return;
+    for (const oldest of this.#ended) {
+      this.#ended.delete(oldest);
+      return;
+    }
+  }
+
+  async #read(id: ContainerId, epoch: number): Promise<boolean> {
+    const row = await containerById(this.#parts.db, id);
+    return row !== undefined && isLiving(row, epoch);
+  }
+}

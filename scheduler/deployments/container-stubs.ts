@@ -1,0 +1,59 @@
+// What a container may have a stub made of with its own credential: one of its own app, and with nothing that its own stub has not. Pure. Source: interface, gateway 2.2; decision 0058.
+import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import type { StubConfig } from './stub-config.ts';
+
+export interface OwnStub {
+  readonly appName: string;
+  readonly config: StubConfig;
+}
+
+export type Limited =
+  | { readonly kind: 'request'; readonly request: GetOrCreateStubRequest }
+  /** `why` names the field. */
+  | { readonly kind: 'refused'; readonly why: string };
+
+const refused = (why: string): Limited => ({ kind: 'refused', why });
+
+/** What is not said is as in its own stub, where anything else would be more. */
+export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Limited {
+  const { config } = own;
+  if (request.appName !== '' && request.appName !== own.appName)
+    return refused(`appName must be ${JSON.stringify(own.appName)}, the app of this container`);
+  const secret = request.secrets.find(({ name }) => !config.secrets.includes(name));
+  if (secret !== undefined) return refused(`secrets: ${quoted(secret.name)} is not one of this container's`);
+  const volumeIds = new Set(config.volumes.map(({ volumeId }) => volumeId));
+  const volume = request.volumes.find(({ id }) => !volumeIds.has(id.toLowerCase()));
+  if (volume !== undefined) return refused(`volumes: ${quoted(volume.id)} is not one of this container's`);
+  const ownPool = poolName(config.extra['pool']);
+  const pool = poolName(request.pool);
+  if (pool !== '' && pool !== ownPool) return refused(`pool: ${quoted(pool)} is not this container's`);
+  if (request.authorized === false && config.authorized)
+    return refused('authorized must be true, as it is of this container’s stub');
+  return {
+    kind: 'request',
+    request: {
+      ...request,
+      appName: own.appName,
+      ...(pool === '' && ownPool !== '' ? { pool: config.extra['pool'] } : {}),
+      ...network(config, request),
+    },
+  };
+}
+
+/** No way out that its own stub has not. */
+function network(
+  own: Pick<StubConfig, 'blockNetwork' | 'allowList'>,
+  asked: Pick<GetOrCreateStubRequest, 'blockNetwork' | 'allowList'>,
+): Partial<Pick<GetOrCreateStubRequest, 'blockNetwork' | 'allowList'>> {
+  if (own.blockNetwork) return { blockNetwork: true, allowList: [] };
+  if (own.allowList.length === 0 || asked.blockNetwork) return {};
+  const within = asked.allowList.length > 0 && asked.allowList.every((range) => own.allowList.includes(range));
+  return within ? {} : { allowList: [...own.allowList] };
+}
+
+function poolName(pool: unknown): string {
+  const name: unknown = typeof pool === 'object' && pool !== null ? Reflect.get(pool, 'name') : undefined;
+  return typeof name === 'string' ? name : '';
+}
+
+const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);

@@ -1,0 +1,206 @@
+/**
+ * Calls of containers that come over the agent link: an agent names the container by whose socket a call came, its machine's credential says that it may, and the call goes through the HTTP surfaces as a
+ * request with that container's credential. Must stay true: a machine speaks for its own containers only, each by the placement it has there; a container never uses another credential than its own; nothing
+ * of a body is kept beyond what is under way.
+ */
+import { once } from 'node:events';
+import type { ClientRequest, IncomingMessage, Server } from 'node:http';
+import { status as GrpcStatus } from '@grpc/grpc-js';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import { headersToPass, isContainerCall } from '#shared/domain/container-calls.ts';
+import type { HttpHeader } from '#shared/domain/container-calls.ts';
+import type { Log } from '#shared/log.ts';
+import { PART_BYTES } from '#shared/protocol/link.ts';
+import type { GatewayRequest__Output, GatewayRequestHead__Output } from '#shared/protocol/generated/messages.ts';
+import type { ContainerBook } from '../containers/book.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
+import type { ContainerCall } from '../fleet/links.ts';
+import type { FleetMetrics } from '../fleet/metrics.ts';
+import { tokenOf as bearerOf } from './auth.ts';
+import { requestWithin } from './within.ts';
+
+export interface ContainerCallsParts {
+  readonly book: Pick<ContainerBook, 'get' | 'readAgain'>;
+  readonly tokenOf: (row: ContainerRow) => Promise<string>;
+  /** The scheduler's own HTTP server. */
+  readonly server: () => Server;
+  readonly metrics: Pick<FleetMetrics, 'containerCalls'>;
+  readonly log: Log;
+}
+
+/** What URLs in answers begin with, where no external URL is set: nobody's name, so that it is used through the socket only. */
+const HOST = 'gateway.longshore.internal';
+/** Of one machine, under way at once. */
+const MOST_AT_ONCE = 512;
+const HEAD_WITHIN_MS = 10_000;
+
+export class ContainerCalls {
+  readonly #parts: ContainerCallsParts;
+  readonly #underWay = new Map<MachineId, number>();
+
+  constructor(parts: ContainerCallsParts) {
+    this.#parts = parts;
+  }
+
+  /** @param call - paused, of that machine's agent */
+  async serve(machineId: MachineId, call: ContainerCall): Promise<void> {
+    const { containerCalls } = this.#parts.metrics;
+    call.on('error', () => undefined);
+    const underWay = this.#underWay.get(machineId) ?? 0;
+    if (underWay >= MOST_AT_ONCE) {
+      containerCalls.inc({ result: 'busy' });
+      return refuse(call, 503, 'too_many_calls', `the containers of this machine have ${MOST_AT_ONCE} calls under way`);
+    }
+    this.#underWay.set(machineId, underWay + 1);
+    try {
+      containerCalls.inc({ result: await this.#serve(machineId, call) });
+    } catch (error) {
+      containerCalls.inc({ result: 'failed' });
+      this.#parts.log.warn({ err: error, machineId }, 'a call of a container failed');
+      cutOff(call);
+    } finally {
+      const left = (this.#underWay.get(machineId) ?? 1) - 1;
+      if (left > 0) this.#underWay.set(machineId, left);
+      else this.#underWay.delete(machineId);
+    }
+  }
+
+  async #serve(machineId: MachineId, call: ContainerCall): Promise<'answered' | 'refused' | 'cut_off'> {
+    // Its answer goes on when its request has been read to the end.
+    const parts = call.iterator({ destroyOnReturn: false }) as AsyncIterator<GatewayRequest__Output>;
+    const head = await headOf(parts);
+    if (head === undefined) {
+      cutOff(call);
+      return 'cut_off';
+    }
+    const row = await this.#placedThere(machineId, head);
+    const [path = ''] = head.path.split('?', 1);
+    if (row === undefined || !isContainerCall(head.method, path)) {
+      refuse(call, 401, 'unauthorized', 'Unauthorized');
+      return 'refused';
+    }
+    const token = await this.#parts.tokenOf(row);
+    const presented = bearerOf(valueOf(head.headers, 'authorization'));
+    if (presented !== null && presented !== token) {
+      refuse(
+        call,
+        401,
+        'unauthorized',
+        'the token is not that of this container: leave it out, or send LONGSHORE_TOKEN',
+      );
+      return 'refused';
+    }
+    const request = requestWithin(this.#parts.server(), {
+      method: head.method,
+      path: head.path,
+      headers: { ...grouped(head.headers), host: HOST, authorization: `Bearer ${token}` },
+    });
+    call.on('cancelled', () => request.destroy());
+    if (call.cancelled) request.destroy();
+    return passOn(call, parts, request);
+  }
+
+  async #placedThere(machineId: MachineId, head: GatewayRequestHead__Output): Promise<ContainerRow | undefined> {
+    const { book } = this.#parts;
+    const id = head.containerId as ContainerId;
+    const isThere = (row: ContainerRow | undefined): row is ContainerRow =>
+      row?.machineId === machineId && row.epoch === head.epoch;
+    if (!isThere(book.get(id)?.row)) await book.readAgain([id]);
+    const row = book.get(id)?.row;
+    return isThere(row) ? row : undefined;
+  }
+}
+
+async function passOn(
+  call: ContainerCall,
+  parts: AsyncIterator<GatewayRequest__Output>,
+  request: ClientRequest,
+): Promise<'answered' | 'cut_off'> {
+  const answered = new Promise<IncomingMessage | undefined>((resolve) => {
+    request.once('response', resolve);
+    request.on('error', () => resolve(undefined));
+    request.once('close', () => resolve(undefined));
+  });
+  // Beside the answer: a server may refuse a body before it has come.
+  const sending = sendBody(parts, request);
+  const answer = await answered;
+  if (answer === undefined) {
+    cutOff(call);
+    return 'cut_off';
+  }
+  const headers = headersToPass(answer.rawHeaders);
+  call.write({ head: { status: answer.statusCode ?? 502, headers } });
+  try {
+    for await (const chunk of answer) {
+      const bytes = chunk as Buffer;
+      for (let at = 0; at < bytes.length; at += PART_BYTES) {
+        if (!call.write({ data: bytes.subarray(at, at + PART_BYTES) }) && !call.cancelled) await drained(call);
+      }
+    }
+  } catch {
+    cutOff(call);
+    return 'cut_off';
+  }
+  call.end();
+  request.destroy();
+  await sending;
+  return 'answered';
+}
+
+async function sendBody(parts: AsyncIterator<GatewayRequest__Output>, request: ClientRequest): Promise<void> {
+  try {
+    for (let next = await parts.next(); next.done !== true; next = await parts.next()) {
+      if (request.destroyed) return;
+      const { data } = next.value;
+      if (data.length > 0 && !request.write(data)) await Promise.race([once(request, 'drain'), once(request, 'close')]);
+    }
+    request.end();
+  } catch {
+    // The agent went away, or the server did: the other half of the call says so.
+    request.destroy();
+  }
+}
+
+function drained(call: ContainerCall): Promise<void> {
+  return new Promise((resolve) => {
+    const events = ['drain', 'cancelled', 'close'];
+    const done = (): void => {
+      for (const event of events) call.off(event, done);
+      resolve();
+    };
+    for (const event of events) call.on(event, done);
+  });
+}
+
+function refuse(call: ContainerCall, status: number, code: string, message: string): void {
+  const body = { ok: false, errMsg: message, errorMsg: message, message, code };
+  call.write({ head: { status, headers: [{ name: 'content-type', value: 'application/json' }] } });
+  call.write({ data: Buffer.from(JSON.stringify(body)) });
+  call.end();
+}
+
+const valueOf = (headers: readonly HttpHeader[], name: string): string | undefined =>
+  headers.find((header) => header.name.toLowerCase() === name)?.value;
+
+function grouped(headers: readonly HttpHeader[]): Record<string, string[]> {
+  const out: Record<string, string[]> = {};
+  for (const { name, value } of headersToPass(headers.flatMap((header) => [header.name, header.value])))
+    (out[name] ??= []).push(value);
+  return out;
+}
+
+/** undefined: it did not come in time, or something else did. */
+async function headOf(parts: AsyncIterator<GatewayRequest__Output>): Promise<GatewayRequestHead__Output | undefined> {
+  const late = Promise.withResolvers<undefined>();
+  const timer = setTimeout(() => late.resolve(undefined), HEAD_WITHIN_MS);
+  const first = parts.next().catch(() => undefined);
+  const next = await Promise.race([first, late.promise]);
+  clearTimeout(timer);
+  return next === undefined || next.done === true ? undefined : (next.value.head ?? undefined);
+}
+
+/** Whoever reads must not take what came for the whole. */
+function cutOff(call: ContainerCall): void {
+  const details = 'the call was cut off';
+  call.emit('error', { name: 'Error', code: GrpcStatus.UNAVAILABLE, details, message: details });
+}

@@ -1,0 +1,62 @@
+// What a container may call of the platform through its socket: method and path, before anybody asks whose container it is. The agent lets nothing else pass, and the scheduler looks again; what its
+// credential may do with a call that passes is the surfaces' to say.
+
+const NAME = '[^/]+';
+const TASK_KINDS = 'endpoint|taskqueue|function|schedule';
+
+const CALLS: readonly (readonly [methods: readonly string[], path: RegExp])[] = [
+  [['POST'], /^\/api\/v1\/gateway\/auth\/(authorize|sign)$/],
+  [['GET'], /^\/api\/v1\/gateway\/tasks$/],
+  [['POST'], /^\/api\/v1\/gateway\/tasks\/(start|end)$/],
+  [['POST'], /^\/api\/v1\/gateway\/(objects|stubs|volumes)$/],
+  [['GET'], new RegExp(`^/api/v1/gateway/objects/${NAME}$`)],
+  [['PUT'], new RegExp(`^/api/v1/gateway/objects/upload/${NAME}$`)],
+  [['GET'], /^\/api\/v1\/workspace\/current$/],
+  [['GET'], new RegExp(`^/api/v1/task/${NAME}/${NAME}(/subscribe)?$`)],
+  // By name (its latest version, or one), or by the id of a stub.
+  [['GET', 'POST'], new RegExp(`^/(${TASK_KINDS})/${NAME}(/(latest|v[0-9]{1,9}))?$`)],
+  [['GET', 'POST'], new RegExp(`^/(${TASK_KINDS})/(id|public)/${NAME}$`)],
+];
+
+/** @param path - without its query. Pure. */
+export function isContainerCall(method: string, path: string): boolean {
+  // Servers take a slash at the end for nothing; what climbs is nobody's path.
+  const plain = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
+  if (plain.split('/').some((part) => part === '.' || part === '..')) return false;
+  return CALLS.some(([methods, pattern]) => methods.includes(method) && pattern.test(plain));
+}
+
+/** Of one connection, or of whoever stands between: never passed on. */
+const NOT_PASSED_ON: ReadonlySet<string> = new Set([
+  'connection',
+  'expect',
+  'forwarded',
+  'host',
+  'http2-settings',
+  'keep-alive',
+  'origin',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'via',
+]);
+
+export interface HttpHeader {
+  readonly name: string;
+  readonly value: string;
+}
+
+/** The headers of a request or an answer that go with it. Pure. @param raw - names and values by turns, as Node has them */
+export function headersToPass(raw: readonly string[]): HttpHeader[] {
+  const passed: HttpHeader[] = [];
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const name = (raw[at] ?? '').toLowerCase();
+    if (NOT_PASSED_ON.has(name) || name.startsWith('x-forwarded-')) continue;
+    passed.push({ name, value: raw[at + 1] ?? '' });
+  }
+  return passed;
+}
