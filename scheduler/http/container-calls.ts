@@ -3,7 +3,7 @@
  * request with that container's credential. Must stay true: a machine speaks for its own containers only, each by the placement it has there; a container never uses another credential than its own; nothing
  * of a body is kept beyond what is under way.
  */
-import { once } from 'node:events';
+import type { EventEmitter } from 'node:events';
 import type { ClientRequest, IncomingMessage, Server } from 'node:http';
 import { status as GrpcStatus } from '@grpc/grpc-js';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
@@ -17,11 +17,13 @@ import type { ContainerRow } from '../store/queries/containers.ts';
 import type { ContainerCall } from '../fleet/links.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import { tokenOf as bearerOf } from './auth.ts';
+import type { Authenticator } from './auth.ts';
 import { requestWithin } from './within.ts';
 
 export interface ContainerCallsParts {
   readonly book: Pick<ContainerBook, 'get' | 'readAgain'>;
   readonly tokenOf: (row: ContainerRow) => Promise<string>;
+  readonly authenticator: Authenticator;
   /** The scheduler's own HTTP server. */
   readonly server: () => Server;
   readonly metrics: Pick<FleetMetrics, 'containerCalls'>;
@@ -79,9 +81,8 @@ export class ContainerCalls {
       refuse(call, 401, 'unauthorized', 'Unauthorized');
       return 'refused';
     }
-    const token = await this.#parts.tokenOf(row);
     const presented = bearerOf(valueOf(head.headers, 'authorization'));
-    if (presented !== null && presented !== token) {
+    if (presented !== null && !(await this.#isOwn(presented, row))) {
       refuse(
         call,
         401,
@@ -93,11 +94,21 @@ export class ContainerCalls {
     const request = requestWithin(this.#parts.server(), {
       method: head.method,
       path: head.path,
-      headers: { ...grouped(head.headers), host: HOST, authorization: `Bearer ${token}` },
+      headers: {
+        ...grouped(head.headers),
+        host: HOST,
+        authorization: `Bearer ${presented ?? (await this.#parts.tokenOf(row))}`,
+      },
     });
     call.on('cancelled', () => request.destroy());
     if (call.cancelled) request.destroy();
     return passOn(call, parts, request);
+  }
+
+  /** By what it says: a newer key would sign it otherwise. */
+  async #isOwn(presented: string, { id, epoch }: ContainerRow): Promise<boolean> {
+    const caller = await this.#parts.authenticator.authenticate(presented);
+    return caller?.container?.containerId === id && caller.container.epoch === epoch;
   }
 
   async #placedThere(machineId: MachineId, head: GatewayRequestHead__Output): Promise<ContainerRow | undefined> {
@@ -134,7 +145,8 @@ async function passOn(
     for await (const chunk of answer) {
       const bytes = chunk as Buffer;
       for (let at = 0; at < bytes.length; at += PART_BYTES) {
-        if (!call.write({ data: bytes.subarray(at, at + PART_BYTES) }) && !call.cancelled) await drained(call);
+        if (!call.write({ data: bytes.subarray(at, at + PART_BYTES) }) && !call.cancelled)
+          await anyOf(call, 'drain', 'cancelled', 'close');
       }
     }
   } catch {
@@ -152,7 +164,7 @@ async function sendBody(parts: AsyncIterator<GatewayRequest__Output>, request: C
     for (let next = await parts.next(); next.done !== true; next = await parts.next()) {
       if (request.destroyed) return;
       const { data } = next.value;
-      if (data.length > 0 && !request.write(data)) await Promise.race([once(request, 'drain'), once(request, 'close')]);
+      if (data.length > 0 && !request.write(data)) await anyOf(request, 'drain', 'close');
     }
     request.end();
   } catch {
@@ -161,14 +173,13 @@ async function sendBody(parts: AsyncIterator<GatewayRequest__Output>, request: C
   }
 }
 
-function drained(call: ContainerCall): Promise<void> {
+function anyOf(emitter: EventEmitter, ...events: readonly string[]): Promise<void> {
   return new Promise((resolve) => {
-    const events = ['drain', 'cancelled', 'close'];
     const done = (): void => {
-      for (const event of events) call.off(event, done);
+      for (const event of events) emitter.off(event, done);
       resolve();
     };
-    for (const event of events) call.on(event, done);
+    for (const event of events) emitter.on(event, done);
   });
 }
 

@@ -8,13 +8,14 @@ import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { bearer, openChannel } from '#agent/upstream/channel.ts';
 import { readTrustedCa } from '#agent/upstream/trust.ts';
 import { sleep } from '#shared/backoff.ts';
-import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
+import { PART_BYTES, PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type {
   AgentLinkClient,
   Assignment__Output,
   ControlFromAgent,
   ControlToAgent__Output,
   Desired__Output,
+  GatewayResponse__Output,
   Hello,
   JoinResponse__Output,
   ObservedContainer,
@@ -98,6 +99,8 @@ export class SimulatedAgent {
   /** Every run of every task, in order. */
   readonly runs: { readonly taskId: string; readonly containerId: string }[] = [];
   readonly creations: Creation[] = [];
+  /** The credential that each container was given, by its id. */
+  readonly tokens = new Map<string, string>();
   readonly #options: SimulatedAgentOptions;
   readonly #instanceId = randomBytes(8).toString('hex');
   readonly #bootId = randomUUID();
@@ -217,8 +220,10 @@ export class SimulatedAgent {
       control.on('data', (message: ControlToAgent__Output) => {
         if (message.ping) control.write({ pong: { seq: message.ping.seq } });
         else if (message.desired) this.#obey(message.desired);
-        else if (message.proceed) this.#create(message.proceed.containerId, message.proceed.epoch);
-        else if (message.superseded) end();
+        else if (message.proceed) {
+          this.tokens.set(message.proceed.containerId, message.proceed.containerToken);
+          this.#create(message.proceed.containerId, message.proceed.epoch);
+        } else if (message.superseded) end();
         else if (message.welcome) {
           this.#openTasks(client, message.welcome.sessionId, end, onLinked);
           heartbeat = setInterval(() => this.#heartbeat(), message.welcome.heartbeatIntervalMs);
@@ -258,6 +263,33 @@ export class SimulatedAgent {
       containerId,
     }));
     this.#control?.write({ heartbeat: { sentAtMs: Date.now(), liveAttempts, conditions: [], diskFreeBytes: 400e9 } });
+  }
+
+  /** As the agent of a container does when something is sent to its socket, whatever it is. */
+  async call(
+    containerId: string,
+    line: string,
+    body?: unknown,
+    sent: { readonly headers?: Readonly<Record<string, string>>; readonly epoch?: number } = {},
+  ): Promise<{ readonly status: number; readonly text: string }> {
+    const client = this.#client;
+    if (client === undefined) throw new Error('not linked');
+    const [method = 'GET', path = '/'] = line.split(' ');
+    const epoch = sent.epoch ?? this.#containers.get(containerId)?.assignment.epoch ?? 0;
+    const headers = Object.entries(sent.headers ?? {}).map(([name, value]) => ({ name, value }));
+    const call = client.callGateway(bearer(this.#credential), { deadline: Date.now() + 30_000 });
+    call.write({ head: { containerId, epoch, method, path, headers } });
+    const bytes = Buffer.from(body === undefined ? '' : typeof body === 'string' ? body : JSON.stringify(body));
+    for (let at = 0; at < bytes.length; at += PART_BYTES) call.write({ data: bytes.subarray(at, at + PART_BYTES) });
+    call.end();
+    let status = 0;
+    const parts: Buffer[] = [];
+    for await (const message of call) {
+      const { head, data } = message as GatewayResponse__Output;
+      if (head !== null) status = head.status;
+      parts.push(data);
+    }
+    return { status, text: Buffer.concat(parts).toString() };
   }
 
   // ---- containers -----------------------------------------------------------------------------------------------------------------
@@ -323,6 +355,11 @@ export class SimulatedAgent {
       container.startedAtMs = Date.now();
       this.#report(id);
     });
+  }
+
+  /** Its process ends by itself. */
+  exit(id: string): void {
+    this.#end(id);
   }
 
   /** TERM: what it works on is cut off. */

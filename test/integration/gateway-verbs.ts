@@ -24,6 +24,8 @@ export interface GatewayVerb extends Verb {
   readonly records?: Readonly<Record<string, string>>;
   /** What a restricted token is told; absent: it may call. */
   readonly restricted?: Json;
+  /** What a container's credential is told; absent: as a restricted token, or that it may not. */
+  readonly container?: Json;
   /** Fields of the body that are int64. */
   readonly int64?: readonly string[];
   readonly failures?: Readonly<Record<string, Failure>>;
@@ -102,6 +104,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
   const identity: readonly GatewayVerb[] = [
     {
       name: 'Authorize',
+      container: { ok: true, newToken: '', errorMsg: '' },
       line: () => 'POST /auth/authorize',
       fields: 'ok workspaceId newToken errorMsg',
       ok: { ok: true, newToken: '', errorMsg: '' },
@@ -109,6 +112,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
     },
     {
       name: 'SignPayload',
+      container: { ok: true, errorMsg: '' },
       line: () => 'POST /auth/sign',
       body: () => ({ payload: 'aGVsbG8=' }),
       fields: 'ok signature timestamp errorMsg',
@@ -181,6 +185,8 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
   const objects: readonly GatewayVerb[] = [
     {
       name: 'HeadObject',
+      // The workspace's, and not its own.
+      container: { ok: true, exists: false, objectId: '' },
       line: (id) => `GET /objects/${id}`,
       make: async () => (await kit.anObject('zip')).hash,
       fields: 'ok exists objectId objectMetadata errorMsg useWorkspaceStorage',
@@ -203,6 +209,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
     },
     {
       name: 'CreateObject',
+      container: { ok: true, errorMsg: '', presignedUrl: expect.stringContaining('/objects/upload/') },
       line: () => 'POST /objects',
       body: () => ({ objectMetadata: { name: 'h', size: '3' }, hash: unique('h'), size: '3', overwrite: true }),
       fields: 'ok objectId presignedUrl errorMsg',
@@ -229,6 +236,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
     },
     {
       name: 'GetOrCreateVolume',
+      container: { ok: false, volume: null, error: 'Unauthorized Access' },
       ours: true,
       line: () => 'POST /volumes',
       body: () => ({ name: 'data', mountPath: './data' }),
@@ -247,6 +255,8 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
   const stubs: readonly GatewayVerb[] = [
     {
       name: 'GetOrCreateStub',
+      // Of another app; what it may: container-calls.test.ts.
+      container: { ok: false, stubId: '', errMsg: 'Unauthorized Access' },
       line: () => 'POST /stubs',
       body: (id) => ({
         ...STUB,
@@ -451,6 +461,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
   const tasks: readonly GatewayVerb[] = [
     {
       name: 'ListTasks',
+      container: { ok: true, errMsg: '', tasks: [], total: 0 },
       line: () => 'GET /tasks?limit=3',
       make: aTask,
       fields: 'ok errMsg tasks total',
@@ -467,6 +478,8 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
     },
     {
       name: 'StartTask',
+      // The task is of another stub.
+      container: { ok: false },
       line: () => 'POST /tasks/start',
       body: (taskId) => ({ taskId, containerId: '' }),
       make: () => aTask(),
@@ -486,6 +499,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
     },
     {
       name: 'EndTask',
+      container: { ok: false },
       line: () => 'POST /tasks/end',
       body: (taskId) => ({
         taskId,
@@ -692,6 +706,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
     },
     {
       name: 'BuildImage',
+      container: { result: expect.objectContaining({ success: false, imageId: '' }) },
       ours: true,
       line: () => 'POST /images/build',
       body: () => image,

@@ -8,6 +8,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import { POD_ROUTES, gatewayVerbs, hasFields } from './gateway-verbs.ts';
 import type { GatewayVerb } from './gateway-verbs.ts';
+import { aContained } from './contained.ts';
+import type { Contained } from './contained.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Answer, Json, Platform, Sent, StoreKind } from './verbs-fixture.ts';
 import { kitOf, meets } from './verbs-kit.ts';
@@ -54,6 +56,12 @@ function lineInSnakeCase(line: string): string {
   return query === undefined ? path : `${path}?${query.replace(/[A-Za-z]+(?==)/g, snake)}`;
 }
 
+/** What callers are told who may not, in the field that the answer has for it. */
+function refusalIn(fields: string): Json {
+  const name = ['errMsg', 'errorMsg', 'error'].find((field) => fields.split(' ').includes(field));
+  return name === undefined ? { ok: false } : { ok: false, [name]: 'Unauthorized Access' };
+}
+
 /** The same with that field changed; `path` is dotted. */
 function changed(value: Json, path: string, change: (old: unknown) => unknown): Json {
   const [name = '', ...rest] = path.split('.');
@@ -73,10 +81,18 @@ export function walkGateway(stores: StoreKind): void {
       walked += 1;
     });
 
+  let contained: Promise<Contained> | undefined;
+  /** Of a container of the own workspace, which lives as long as the walk. */
+  const containerToken = async (): Promise<string> => (await (contained ??= aContained(platform))).token;
+  let byContainers = 0;
+
   beforeAll(async () => {
     platform = await aPlatform({}, stores);
   });
-  afterAll(() => platform.stop());
+  afterAll(async () => {
+    await (await contained)?.stop();
+    await platform.stop();
+  });
 
   describe.each(verbs)('$name', (verb) => {
     const made = async (): Promise<string> => (await verb.make?.()) ?? NOBODY;
@@ -125,7 +141,8 @@ export function walkGateway(stores: StoreKind): void {
       });
     }
 
-    function refusals({ unknown, noId, foreign, refused, restricted, ok, malformed }: GatewayVerb): void {
+    function refusals(of: GatewayVerb): void {
+      const { unknown, noId, foreign, refused, restricted, ok, malformed, container, fields } = of;
       if (unknown !== undefined) {
         each('an id of nobody’s, and one that is none', async () => {
           answers(await send(NOBODY), unknown);
@@ -151,6 +168,12 @@ export function walkGateway(stores: StoreKind): void {
         const id = await (restricted === undefined ? made() : untouched());
         answers(await send(id, { token: platform.restricted }), restricted ?? ok);
         await (restricted === undefined ? isDone(id) : isNotDone(id));
+      });
+      each('a container’s credential', async () => {
+        const id = await untouched();
+        answers(await send(id, { token: await containerToken() }), container ?? restricted ?? refusalIn(fields));
+        await isNotDone(id);
+        byContainers += 1;
       });
       if (malformed !== null) {
         each('what cannot be read, whoever sends it', async () => {
@@ -359,8 +382,9 @@ export function walkGateway(stores: StoreKind): void {
   test(`${OPERATIONS} operations were walked`, () => {
     const theirs = verbs.filter((verb) => verb.ours !== true);
     process.stdout.write(
-      `gateway on ${stores}: ${theirs.length} operations, ${verbs.length} with ours, ${walked} cases\n`,
+      `gateway on ${stores}: ${theirs.length} operations, ${verbs.length} with ours, ${walked} cases, ${byContainers} with a container’s credential\n`,
     );
+    expect(byContainers).toBe(verbs.length);
     expect(theirs).toHaveLength(OPERATIONS);
     const described = new Set([...bodies.keys()]);
     expect(verbs.filter(({ name }) => !described.has(name))).toEqual([]);

@@ -69,6 +69,27 @@ test('what a generator yields crosses replicas as it comes, all of it, and a cal
   }, 'the generator nobody reads is CANCELLED');
 });
 
+test('a container’s credential is good at every replica, and at none as soon as its end is ordered at any', async ({
+  two,
+}) => {
+  const { set, far, near } = two;
+  for (const [replica, other] of [
+    [far, near],
+    [near, far],
+  ] as const) {
+    const app = await set.deploy(replica, `credential-${replica.name}`);
+    const answer = await set.call(replica, app.path, { body: {} });
+    const { containerId } = jsonOf<{ readonly containerId: string }>(answer);
+    const token = set.agents.map((agent) => agent.tokens.get(containerId)).find((one) => one !== undefined) ?? '';
+    const ask = async (at: Replica): Promise<number> =>
+      (await set.call(at, '/api/v1/workspace/current', { token })).status;
+    // The moment in which the other one has not heard of it is bridged by the row.
+    expect([await ask(other), await ask(replica)]).toEqual([200, 200]);
+    await set.gateway(replica, `/containers/${containerId}/stop`, {});
+    expect([await ask(other), await ask(replica)]).toEqual([401, 401]);
+  }
+});
+
 /** Redis commands that carry one of these texts, or go to a replica's own channel, while `work` runs. */
 async function commandsDuring(set: ReplicaSet, about: readonly string[], work: () => Promise<void>): Promise<string[]> {
   const monitor = await set.redis.monitor();
