@@ -16,8 +16,10 @@ export function explainDeployment(
   scaling: ExplainedScaling | null,
   /** Why its calls are refused; empty: they are not. */
   refusal: string,
+  schedule?: NextTick,
 ): Explanation {
   const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
+  const tick = row.active ? schedule : undefined;
   return {
     kind: 'deployment',
     id: row.id,
@@ -25,8 +27,9 @@ export function explainDeployment(
     state,
     since: scaling?.state_since ?? null,
     summary: `${row.name} v${row.version} is ${state}${scaling === null ? '' : `: ${summaryOf(scaling)}`}`,
-    ...(scaling === null ? NOTHING : waitingOf(scaling)),
+    ...orTick(scaling === null ? NOTHING : waitingOf(scaling), tick),
     details: [
+      ...(tick === undefined ? [] : [tickText(tick)]),
       ...(refusal === '' ? [] : [`calls are refused: ${refusal}`]),
       ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling)),
     ],
@@ -47,6 +50,21 @@ export function explainDeployment(
     scaling,
   };
 }
+
+/** When a schedule's time comes. `nextAt`: null: never. */
+export interface NextTick {
+  readonly when: string;
+  readonly timezone: string;
+  readonly nextAt: string | null;
+}
+
+const tickText = ({ when, timezone, nextAt }: NextTick): string =>
+  `its times are ${JSON.stringify(when)} in ${timezone}; ${nextAt === null ? 'none comes any more' : `the next is ${nextAt}`}`;
+
+const orTick = (waiting: Waiting, tick: NextTick | undefined): Waiting =>
+  waiting.waits_for !== '' || tick === undefined || tick.nextAt === null
+    ? waiting
+    : { waits_for: 'its next time', until: tick.nextAt };
 
 const REFUSED_STEP =
   'ask for what a machine has (`longshore machine list`), or admit one that has it: `longshore machine create`';

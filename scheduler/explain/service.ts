@@ -2,6 +2,7 @@
 // Must stay true: what belongs to another workspace is not found.
 import type { ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { timestampOf } from '#shared/api/fields.ts';
 import { isUuid, queueNameOf } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -18,6 +19,7 @@ import type { Placer } from '../placement/commit.ts';
 import type { JobPlace, TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
 import type { Loads } from '../replicas/loads.ts';
+import { Ticks } from '../schedules/ticks.ts';
 import type { Queryable } from '../store/db.ts';
 import { containerById } from '../store/queries/containers.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
@@ -28,6 +30,7 @@ import type { TaskRecord } from '../tasks/records.ts';
 import type { TaskService } from '../tasks/task-service.ts';
 import { explainContainer } from './container.ts';
 import { explainDeployment } from './deployment.ts';
+import type { NextTick } from './deployment.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { explainTask } from './task.ts';
@@ -107,7 +110,14 @@ export class Explain {
     const queue = queueNameOf(row.id, row.stubId);
     const [target, scaling] = await Promise.all([this.#parts.targets.byQueue(queue), this.#parts.scaling(queue)]);
     const refusal = target === undefined ? undefined : this.#parts.refusalOf(target);
-    return explainDeployment(row, target?.config.keepWarmSeconds ?? 0, scaling, refusal ?? '');
+    const keepWarmSeconds = target?.config.keepWarmSeconds ?? 0;
+    return explainDeployment(row, keepWarmSeconds, scaling, refusal ?? '', this.#nextTick(target));
+  }
+
+  #nextTick(target: Target | undefined): NextTick | undefined {
+    const schedule = target?.config.schedule;
+    if (schedule === undefined) return undefined;
+    return { ...schedule, nextAt: timestampOf(new Ticks(schedule).next(this.#parts.clock.nowMs()) ?? null) };
   }
 
   async #container(row: ContainerRow): Promise<Explanation> {

@@ -27,6 +27,23 @@ const ROW = { id: 'd', workspaceId: 'w', name: 'hello', version: 3, stubType: 'e
 const deploymentOf = (scaling: ExplainedScaling | null, refusal = ''): Explanation =>
   explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, refusal);
 
+test('a schedule says when its next time is, and waits for nothing else', () => {
+  const [when, timezone] = ['0 3 * * *', 'Europe/Berlin'];
+  const said = (active: boolean, nextAt: string | null, scaling = scalingOf({ active })): Explanation =>
+    explainDeployment({ ...ROW, active } as Parameters<typeof explainDeployment>[0], 0, scaling, '', {
+      when,
+      timezone,
+      nextAt,
+    });
+  const quiet = said(true, at(7_200_000));
+  expect([quiet.waits_for, quiet.until]).toEqual(['its next time', at(7_200_000)]);
+  expect(quiet.details[0]).toBe(`its times are "0 3 * * *" in Europe/Berlin; the next is ${at(7_200_000)}`);
+  expect(said(true, null).details[0]).toBe('its times are "0 3 * * *" in Europe/Berlin; none comes any more');
+  const stopped = said(false, at(7_200_000));
+  expect(stopped.waits_for).toBe('');
+  expect(stopped.details.join()).not.toContain('its times');
+});
+
 function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
   const times = { idleSinceMs: NOW - 4000, createdAtMs: NOW - 60_000 };
   const id = 'c-1' as ContainerId;

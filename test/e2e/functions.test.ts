@@ -1,0 +1,70 @@
+// Functions and schedules as people use them: the command line deploys a file, Python calls it, containers run it, and nobody calls what runs by itself.
+import { copyFileSync, mkdirSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { describe, expect } from 'vitest';
+import { test } from '../helpers/platform.ts';
+import type { Platform } from '../helpers/platform.ts';
+import { runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
+
+const ROOT = resolve(import.meta.dirname, '..', '..');
+
+/** A folder with the app in it, and what runs there against the installation. */
+function anApp(platform: Platform): {
+  readonly remove: () => void;
+  readonly longshore: (...args: readonly string[]) => Promise<string>;
+  readonly python: () => Promise<Readonly<Record<string, unknown>>>;
+} {
+  const folder = tempDirectory('functions');
+  const cwd = join(folder.path, 'app');
+  mkdirSync(cwd);
+  copyFileSync(join(ROOT, 'test', 'fixtures', 'apps', 'functions.py'), join(cwd, 'app.py'));
+  const env = {
+    PATH: process.env['PATH'],
+    HOME: folder.path,
+    LONGSHORE_URL: platform.url,
+    LONGSHORE_TOKEN: platform.token,
+    PYTHONPATH: join(ROOT, 'python'),
+    PYTHONDONTWRITEBYTECODE: '1',
+  };
+  const options = { cwd, env };
+  return {
+    remove: () => folder.remove(),
+    longshore: (...args) => runProgram(process.execPath, [join(ROOT, 'cli', 'main.ts'), ...args], options),
+    python: async () => JSON.parse(await runProgram('python3', ['app.py'], options)) as Record<string, unknown>,
+  };
+}
+
+describe('a file with a function and a schedule', () => {
+  test('is deployed by the command line, called from Python, and runs by itself', async ({ platform }) => {
+    const app = anApp(platform);
+    try {
+      const said = await app.longshore('deploy', 'app.py:add');
+      expect(said).toMatch(/adding version 1 is deployed: .*\/function\/adding\/v1/);
+      expect(said).toContain('invoke adding --kind function');
+      const called = await app.python();
+      expect(called).toMatchObject({
+        remote: { sum: 3, type: 'function/deployment', container: expect.stringMatching(/^function-/) },
+        map: [10, 20, 30],
+        // A handler that raises is not tried again.
+        error: ['ERROR', "KeyError: 'a'"],
+      });
+      const put = await platform.taskIs(String(called['put']), 'COMPLETE', 30_000);
+      expect(put).toMatchObject({ result: { sum: 5 } });
+      expect(await app.longshore('invoke', 'adding', '--kind', 'function', '--data', '{"a": 1}')).toContain('task_id');
+
+      await app.longshore('deploy', 'app.py:tick');
+      const ended = async () => {
+        const listed = await app.longshore('task', 'list', '--deployment', 'every-second', '--json');
+        return (JSON.parse(listed) as { id: string; status: string }[]).filter((task) => task.status === 'COMPLETE');
+      };
+      const [first] = await waitFor(async () => (await ended()).length >= 3 && (await ended()), 'it has run', 60_000);
+      expect(await platform.task(first?.id ?? '')).toMatchObject({ result: { args: [], kwargs: {} } });
+      expect(await app.longshore('explain', 'every-second')).toMatch(
+        /its times are "\* \* \* \* \* \*" in UTC; the next is/,
+      );
+      await app.longshore('deployment', 'delete', 'every-second');
+    } finally {
+      app.remove();
+    }
+  });
+});
