@@ -44,6 +44,13 @@ export const SchedulerSettings = Type.Object({
     ),
   ),
   LONGSHORE_MAX_OBJECT_BYTES: Count('largest code archive', 4 * 1024 ** 3),
+  LONGSHORE_OBJECT_GRACE_HOURS: Type.Integer({
+    minimum: 25,
+    maximum: 87_600,
+    default: 72,
+    description:
+      'an uploaded archive that no stub names is deleted when nobody has uploaded or asked for it for so long; longer than an upload address lives (24 hours)',
+  }),
   LONGSHORE_MAX_INVOKE_BODY_BYTES: Count('largest body of a JSON invocation', 16 * 1024 ** 2),
   LONGSHORE_MAX_RESULT_BYTES: Count('largest result of a task', 64 * 1024 ** 2),
   LONGSHORE_MAX_CONTAINERS: Count('most containers of one deployment', 100),

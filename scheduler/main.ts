@@ -64,6 +64,7 @@ import { LeaderLease } from './leader.ts';
 import { LoopMetrics } from './loop-metrics.ts';
 import { LogReader } from './logs/log-reads.ts';
 import { LogSink } from './logs/log-sink.ts';
+import { ObjectCollector, ObjectMetrics } from './objects/collector.ts';
 import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
 import { Releases } from './ops/releases.ts';
@@ -85,7 +86,7 @@ import { containerById } from './store/queries/containers.ts';
 import type { NewDelivery } from './store/queries/deliveries.ts';
 import { listWorkspaces, workspaceById } from './store/queries/workspaces.ts';
 import { insertAcceptedTasks, listTasks, openTaskIdsOfQueue, runningTasksOn, taskById } from './store/queries/tasks.ts';
-import { Bodies } from './tasks/bodies.ts';
+import { Bodies, taskOfInputKey } from './tasks/bodies.ts';
 import { TaskMetrics } from './tasks/metrics.ts';
 import { GroupCommit, keptJobs } from './tasks/accepting.ts';
 import { Actions } from './tasks/actions.ts';
@@ -206,6 +207,17 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   });
   const { queues } = lanes;
   opened.push({ name: 'task queues', stop: () => queues.close() });
+  const collector = new ObjectCollector({
+    db,
+    kept: () => objects.keptBytes(),
+    remove: (key) => objects.removeBytes(key),
+    isOthers: (key) => taskOfInputKey(key) !== undefined,
+    metrics: new ObjectMetrics(registry),
+    clock,
+    log,
+    isLeader: () => leader.isLeader(),
+    graceMs: settings.LONGSHORE_OBJECT_GRACE_HOURS * 3_600_000,
+  });
   const bodies = new Bodies(objects, {
     maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
     maxInputBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
@@ -666,6 +678,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       health,
       { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
       ...owners.afterTasks,
+      collector,
       ...replicas.running,
       schedules,
       {

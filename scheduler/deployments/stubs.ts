@@ -8,7 +8,6 @@ import type { Caller } from '../identity/caller.ts';
 import type { Db } from '../store/db.ts';
 import { ownObjectsOf } from '../objects/service.ts';
 import { appById, getOrCreateApp } from '../store/queries/apps.ts';
-import { objectById } from '../store/queries/objects.ts';
 import { insertStub, reuseStub, stubById } from '../store/queries/stubs.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
 import { withinOwnStub } from './container-stubs.ts';
@@ -19,6 +18,7 @@ import { normaliseStub } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
 import { storedConfig } from './stub-config.ts';
 import type { StubConfig, StubVolumeMount } from './stub-config.ts';
+import type { Objects } from '../objects/service.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Volumes } from './volumes.ts';
 
@@ -37,6 +37,7 @@ export interface StubsParts {
   readonly db: Db;
   readonly volumes: Pick<Volumes, 'drivers'>;
   readonly secrets: Pick<Secrets, 'firstUnknown'>;
+  readonly objects: Pick<Objects, 'use'>;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
@@ -122,7 +123,7 @@ export class Stubs {
     if (stub === undefined || app === undefined) return { kind: 'refused', why: 'the app of this container is gone' };
     const { objectId } = request;
     if (objectId !== '' && objectId.toLowerCase() !== stub.objectId) {
-      const object = isUuid(objectId) ? await objectById(db, objectId.toLowerCase()) : undefined;
+      const object = isUuid(objectId) ? await this.#parts.objects.use(objectId.toLowerCase()) : undefined;
       const isOwn = object?.workspaceId === caller.workspaceId && object.hash.startsWith(ownObjectsOf(stubId));
       if (!isOwn) return { kind: 'refused', why: 'objectId is not of an object of this container' };
     }
@@ -157,7 +158,7 @@ export class Stubs {
   > {
     // No object: the canonical empty archive.
     if (objectId === '') return { kind: 'object', objectId: null };
-    const row = isUuid(objectId) ? await objectById(this.#parts.db, objectId.toLowerCase()) : undefined;
+    const row = isUuid(objectId) ? await this.#parts.objects.use(objectId.toLowerCase()) : undefined;
     if (row?.workspaceId !== caller.workspaceId) {
       return {
         kind: 'refused',

@@ -138,6 +138,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     db,
     volumes: new Volumes(db, parts.settings.volumeDriver),
     secrets: parts.secrets,
+    objects: parts.objects,
     callbackProblem: parts.callbackProblem,
     gpuMachines: async (workspaceId) => {
       const [shared, own] = await Promise.all([

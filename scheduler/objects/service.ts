@@ -8,7 +8,13 @@ import type { Clock } from '#shared/clock.ts';
 import { isUuid, newId } from '#shared/domain/ids.ts';
 import type { ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../store/db.ts';
-import { getOrCreateObject, markObjectUploaded, objectByHash, objectById } from '../store/queries/objects.ts';
+import {
+  getOrCreateObject,
+  markObjectUploaded,
+  objectById,
+  useObject,
+  useObjectByHash,
+} from '../store/queries/objects.ts';
 import type { ObjectRow } from '../store/queries/objects.ts';
 import type { Installation } from '../identity/installation.ts';
 import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
@@ -42,6 +48,8 @@ export interface Objects {
    * @throws AppError `object_not_found`, `body_too_large`, `upload_incomplete`, `disk_full`, `disk_read_only`, `object_store_failed`; nothing is left behind
    */
   receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes>;
+  /** The row of an object that a stub is about to name, uploaded or not; of any workspace, callers compare it. It is kept for a whole grace from now. */
+  use(objectId: string): Promise<ObjectRow | undefined>;
   /** The row of the workspace's object, uploaded or not. */
   find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined>;
   /** For agents, which have been told the id: of any workspace. undefined: unknown, not uploaded, or its bytes are gone. */
@@ -97,7 +105,7 @@ class ObjectService implements Objects {
 
   async head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined> {
     if (hash === '' || hash.length > MAX_HASH_LENGTH) return undefined;
-    const row = await objectByHash(this.#db, owner.workspaceId, storedHash(owner, hash));
+    const row = await useObjectByHash(this.#db, owner.workspaceId, storedHash(owner, hash));
     if (row === undefined || row.sha256 === null) return undefined;
     // No call says that an upload ended well, and a directory can be lost: the bytes themselves are asked.
     return (await this.#backend.exists(row.id)) ? { ...row, hash } : undefined;
@@ -141,7 +149,7 @@ class ObjectService implements Objects {
 
   async receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes> {
     if (contentLength !== undefined && contentLength > this.#maxBytes) throw tooLarge(this.#maxBytes);
-    const row = await objectById(this.#db, objectId);
+    const row = await useObject(this.#db, objectId);
     if (row === undefined) throw notFound();
     const whole = contentLength === undefined ? source : exactly(source, contentLength);
     const stored = await this.#backend.put(row.id, whole, this.#maxBytes);
@@ -150,6 +158,10 @@ class ObjectService implements Objects {
     // The workspace went while the bytes came.
     await this.#backend.remove(row.id);
     throw notFound();
+  }
+
+  use(objectId: string): Promise<ObjectRow | undefined> {
+    return useObject(this.#db, objectId);
   }
 
   async find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined> {

@@ -35,13 +35,68 @@ const map = (row: Raw): ObjectRow => ({
   createdAtMs: msOf(row.created_at),
 });
 
-export function objectByHash(db: Queryable, workspaceId: WorkspaceId, hash: string): Promise<ObjectRow | undefined> {
+/** Said more than once in so long it counts once: far shorter than anything is kept unused. */
+const TOUCH_EVERY = "interval '1 hour'";
+
+/**
+ * The workspace's object of that hash, which somebody is about to use: it is not collected for a whole grace from now. Two statements: one that waited for the row to be deleted must not find it
+ * again in what it saw before.
+ */
+export async function useObjectByHash(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  hash: string,
+): Promise<ObjectRow | undefined> {
+  const touched = await maybeOne(
+    db,
+    `update objects set touched_at = now() where workspace_id = $1 and hash = $2 and touched_at < now() - ${TOUCH_EVERY} returning ${COLUMNS}`,
+    [workspaceId, hash],
+    map,
+  );
+  if (touched !== undefined) return touched;
   return maybeOne(db, `select ${COLUMNS} from objects where workspace_id = $1 and hash = $2`, [workspaceId, hash], map);
+}
+
+/** The same by id; of any workspace, callers compare it. */
+export async function useObject(db: Queryable, id: string): Promise<ObjectRow | undefined> {
+  const touched = await maybeOne(
+    db,
+    `update objects set touched_at = now() where id = $1 and touched_at < now() - ${TOUCH_EVERY} returning ${COLUMNS}`,
+    [id],
+    map,
+  );
+  return touched ?? objectById(db, id);
 }
 
 /** Of any workspace: for agents and signed uploads. Callers with a workspace compare it. */
 export function objectById(db: Queryable, id: string): Promise<ObjectRow | undefined> {
   return maybeOne(db, `select ${COLUMNS} from objects where id = $1`, [id], map);
+}
+
+/**
+ * Deletes rows that no stub refers to and nobody has used since, those longest unused first. One that somebody uses in this moment is left for the next round. @returns their ids: the bytes are nobody's now
+ * @throws AppError `database_error` when a stub took one in this very moment: nothing was deleted
+ */
+export async function deleteUnusedObjects(db: Queryable, unusedSinceMs: number, limit: number): Promise<ObjectId[]> {
+  const { rows } = await db.query<{ id: string }>(
+    `delete from objects where id in (
+       select o.id from objects o
+       where o.touched_at < $1 and not exists (select 1 from stubs s where s.object_id = o.id)
+       order by o.touched_at limit $2 for update skip locked
+     ) returning id`,
+    [new Date(unusedSinceMs), limit],
+  );
+  return rows.map((row) => row.id as ObjectId);
+}
+
+/** Those of the keys that are neither an object nor the result of a task. */
+export async function unknownObjectKeys(db: Queryable, keys: readonly string[]): Promise<string[]> {
+  const { rows } = await db.query<{ key: string }>(
+    `select k as key from unnest($1::text[]) as k
+     where not exists (select 1 from objects where id = k) and not exists (select 1 from tasks where result_object_id = k)`,
+    [keys],
+  );
+  return rows.map((row) => row.key);
 }
 
 /** The row of that hash, made with `newId` when there is none; an existing row keeps what it has. */
@@ -52,7 +107,7 @@ export function getOrCreateObject(
   return one(
     db,
     `insert into objects (id, workspace_id, hash, size) values ($1, $2, $3, $4)
-     on conflict (workspace_id, hash) do update set hash = excluded.hash returning ${COLUMNS}`,
+     on conflict (workspace_id, hash) do update set touched_at = now() returning ${COLUMNS}`,
     [object.newId, object.workspaceId, object.hash, object.size],
     map,
   );
@@ -65,7 +120,7 @@ export function markObjectUploaded(
 ): Promise<ObjectRow | undefined> {
   return maybeOne(
     db,
-    `update objects set size = $2, sha256 = $3, uploaded_at = now() where id = $1 returning ${COLUMNS}`,
+    `update objects set size = $2, sha256 = $3, uploaded_at = now(), touched_at = now() where id = $1 returning ${COLUMNS}`,
     [id, received.size, received.sha256],
     map,
   );

@@ -9,6 +9,7 @@ import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
 import { registerGauges } from '#scheduler/compose/gauges.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { IdentityMetrics } from '#scheduler/identity/metrics.ts';
+import { ObjectMetrics } from '#scheduler/objects/collector.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
 import { ScheduleMetrics } from '#scheduler/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
@@ -40,6 +41,7 @@ function schedulerRegistry(): Registry {
   const registry = new Registry();
   new TaskMetrics(registry);
   new DeliveryMetrics(registry);
+  new ObjectMetrics(registry);
   new AutoscalerMetrics(registry);
   new LoopMetrics(registry, systemClock);
   new IdentityMetrics(registry);
@@ -75,6 +77,7 @@ const SCHEDULER = `
   join_attempts_total{result}
   quota_throttles_total{resource}
   deliveries_total{kind,result}
+  objects_collected_total{kind}
   deliveries_waiting{}
   delivery_tries_total{kind,outcome}
   delivery_duration_seconds{kind} slow

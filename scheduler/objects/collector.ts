@@ -1,0 +1,140 @@
+// Takes away objects that nothing refers to: rows that no stub names and nobody has uploaded, asked for or named for the grace, and then bytes that neither a row nor a task knows. The leader runs it. Must stay true: the row
+// goes first, by a statement that sees whoever uses it in that moment; the grace is longer than an upload address lives; bytes younger than the grace are never looked at; a round is bounded.
+import { repeat } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { ObjectId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
+import { Counter } from '#shared/metrics.ts';
+import type { Db } from '../store/db.ts';
+import { sqlStateOf } from '../store/db.ts';
+import { deleteUnusedObjects, unknownObjectKeys } from '../store/queries/objects.ts';
+import type { KeptObject } from './backend.ts';
+
+export interface ObjectCollectorParts {
+  readonly db: Db;
+  readonly kept: () => AsyncIterable<KeptObject>;
+  readonly remove: (key: ObjectId) => Promise<void>;
+  /** Keys that somebody else looks after: inputs of tasks. */
+  readonly isOthers: (key: string) => boolean;
+  readonly metrics: ObjectMetrics;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly isLeader: () => boolean;
+  /** Longer than an upload address lives. */
+  readonly graceMs: number;
+  readonly everyMs?: number;
+  /** Of one round: rows and bytes that go, and bytes that are looked at. */
+  readonly mostRemoved?: number;
+  readonly mostLookedAt?: number;
+}
+
+const EVERY_MS = 3600_000;
+const MOST_REMOVED = 1_000;
+const MOST_LOOKED_AT = 20_000;
+const ASKED_AT_ONCE = 500;
+
+export class ObjectMetrics {
+  readonly collected: Counter<'kind'>;
+
+  constructor(registry: Registry) {
+    this.collected = new Counter({
+      name: 'longshore_scheduler_objects_collected_total',
+      help: 'Objects deleted because nothing referred to them: object (with its row), or bytes (nobody knew them).',
+      labelNames: ['kind'],
+      registers: [registry],
+    });
+  }
+}
+
+export class ObjectCollector {
+  readonly name = 'object collector';
+  readonly #parts: ObjectCollectorParts;
+  readonly #abort = new AbortController();
+  /** Where the last round stopped looking. */
+  #looking: AsyncIterator<KeptObject> | undefined;
+
+  constructor(parts: ObjectCollectorParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    const { isLeader, log, everyMs = EVERY_MS } = this.#parts;
+    void repeat(
+      everyMs,
+      this.#abort.signal,
+      () => isLeader() && this.round(),
+      (error) => log.warn({ err: error }, 'unused objects were not collected, trying again'),
+    );
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  /** @throws when a store does not answer */
+  async round(): Promise<{ readonly objects: number; readonly bytes: number }> {
+    const beforeMs = this.#parts.clock.nowMs() - this.#parts.graceMs;
+    const objects = await this.#objects(beforeMs);
+    const bytes = await this.#bytes(beforeMs);
+    if (objects + bytes > 0) this.#parts.log.info({ objects, bytes }, 'objects that nothing refers to were deleted');
+    return { objects, bytes };
+  }
+
+  async #objects(beforeMs: number): Promise<number> {
+    const { db, remove, metrics, mostRemoved = MOST_REMOVED } = this.#parts;
+    let ids: ObjectId[];
+    try {
+      ids = await deleteUnusedObjects(db, beforeMs, mostRemoved);
+    } catch (error) {
+      // A stub took one of them between the look and the deletion.
+      if (sqlStateOf(error) === '23503') return 0;
+      throw error;
+    }
+    metrics.collected.inc({ kind: 'object' }, ids.length);
+    // What fails here is found as bytes that nobody knows.
+    for (const id of ids) await remove(id);
+    return ids.length;
+  }
+
+  async #bytes(beforeMs: number): Promise<number> {
+    const { isOthers, mostRemoved = MOST_REMOVED, mostLookedAt = MOST_LOOKED_AT } = this.#parts;
+    let removed = 0;
+    let keys: ObjectId[] = [];
+    for (let looked = 0; looked < mostLookedAt && removed < mostRemoved && !this.#abort.signal.aborted; looked += 1) {
+      const kept = await this.#next();
+      if (kept === undefined) break;
+      if (kept.writtenAtMs >= beforeMs || isOthers(kept.key)) continue;
+      keys.push(kept.key as ObjectId);
+      if (keys.length < ASKED_AT_ONCE) continue;
+      removed += await this.#removeUnknown(keys);
+      keys = [];
+    }
+    return removed + (await this.#removeUnknown(keys));
+  }
+
+  async #removeUnknown(keys: readonly ObjectId[]): Promise<number> {
+    if (keys.length === 0) return 0;
+    const { db, remove, metrics } = this.#parts;
+    const unknown = await unknownObjectKeys(db, keys);
+    for (const key of unknown) {
+      await remove(key as ObjectId);
+      metrics.collected.inc({ kind: 'bytes' });
+    }
+    return unknown.length;
+  }
+
+  /** undefined: all were seen; the next one begins anew. */
+  async #next(): Promise<KeptObject | undefined> {
+    this.#looking ??= this.#parts.kept()[Symbol.asyncIterator]();
+    try {
+      const next = await this.#looking.next();
+      if (next.done !== true) return next.value;
+    } catch (error) {
+      this.#looking = undefined;
+      throw error;
+    }
+    this.#looking = undefined;
+    return undefined;
+  }
+}
