@@ -70,6 +70,7 @@ export class ControlPlane {
       ...settings,
       LONGSHORE_DATA_DIR: dataDir,
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
       LONGSHORE_LOG_LEVEL: 'warn',
       DATABASE_URL: await postgres.createDatabase(name),

@@ -71,6 +71,7 @@ export async function startProduct(
     ...common,
     ...settings,
     LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+    LONGSHORE_RATE_LIMITS: 'off',
     LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
   };
   let scheduler = startScheduler(place, env);

@@ -60,3 +60,7 @@ export interface TokenVerbFlags {
 export interface SecretSetFlags {
   readonly file?: string;
 }
+
+export interface WorkspaceLimitsFlags {
+  readonly set?: readonly string[];
+}

@@ -10,6 +10,7 @@ import type {
   TaskListFlags,
   TokenCreateFlags,
   TokenVerbFlags,
+  WorkspaceLimitsFlags,
 } from './flags.ts';
 import { command, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
 
@@ -226,7 +227,7 @@ function addWorker(program: Command, invocation: () => Invocation): void {
 }
 
 function addWorkspace(program: Command, invocation: () => Invocation): void {
-  const workspace = command(program, 'workspace', "Make and list workspaces (the administrator's)");
+  const workspace = command(program, 'workspace', "Make and list workspaces (the administrator's); look at limits");
   examples(
     command(workspace, 'create', 'Make a workspace; prints its token, once').argument('<name>'),
     'workspace create team-a',
@@ -234,9 +235,23 @@ function addWorkspace(program: Command, invocation: () => Invocation): void {
     const { runWorkspaceCreate } = await import('./commands/workspace.ts');
     await runWorkspaceCreate(name, invocation());
   });
+  addWorkspaceLimits(workspace, invocation);
   examples(command(workspace, 'list', 'List the workspaces'), 'workspace list').action(async () => {
     const { runWorkspaceList } = await import('./commands/workspace.ts');
     await runWorkspaceList(invocation());
+  });
+}
+
+function addWorkspaceLimits(workspace: Command, invocation: () => Invocation): void {
+  examples(
+    command(workspace, 'limits', 'Show what a workspace may have, and has; an administrator changes it with --set')
+      .argument('[workspace]', "its id or name (else the token's own)")
+      .option('--set <limit=value...>', 'such as concurrency.gpu_limit=4; `default` as value puts a limit back'),
+    'workspace limits',
+    'workspace limits team-a --set concurrency.gpu_limit=4 stub.max_replicas=default',
+  ).action(async (reference: string | undefined, flags: WorkspaceLimitsFlags) => {
+    const { runWorkspaceLimits } = await import('./commands/workspace-limits.ts');
+    await runWorkspaceLimits(reference, flags, invocation());
   });
 }
 

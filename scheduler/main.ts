@@ -29,7 +29,6 @@ import { ContainerStops } from './containers/actions.ts';
 import { ContainerBook } from './containers/book.ts';
 import { ContainerCredentials } from './containers/credentials.ts';
 import { LeaderBook } from './containers/leader-book.ts';
-import { DEFAULT_LIMITS } from './deployments/normalise.ts';
 import { RegistryCredentials } from './images/credentials.ts';
 import { ImageOrders } from './images/orders.ts';
 import { PullPlaces } from './images/places.ts';
@@ -56,9 +55,11 @@ import { openInstallation } from './identity/installation.ts';
 import { createInvalidation } from './identity/invalidation.ts';
 import { machineSigner } from './identity/machine-credentials.ts';
 import { IdentityMetrics } from './identity/metrics.ts';
+import { Rates } from './identity/rates.ts';
 import { Refusals } from './identity/refusals.ts';
 import { Tenants } from './identity/tenants.ts';
 import { createTokens } from './identity/tokens.ts';
+import { Limits } from './identity/workspace-limits.ts';
 import { signingKeyOf } from './identity/workspaces.ts';
 import { LeaderLease } from './leader.ts';
 import { LoopMetrics } from './loop-metrics.ts';
@@ -69,6 +70,7 @@ import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
 import { Releases } from './ops/releases.ts';
 import { hostAddress, reachableAt } from './ops/host-address.ts';
+import { useOf } from './placement/world.ts';
 import { Servable } from './placement/servable.ts';
 import { Presence } from './presence.ts';
 import { ALONE, RedisBus } from './replicas/bus.ts';
@@ -171,6 +173,16 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     clock,
     isContainerLive: (id, epoch) => containerCredentials.isLive(id, epoch),
   });
+  const limits = new Limits({ db, clock, invalidation, maxContainers: settings.LONGSHORE_MAX_CONTAINERS });
+  const rates =
+    settings.LONGSHORE_RATE_LIMITS === 'off'
+      ? undefined
+      : new Rates({
+          redis: general,
+          keys,
+          clock,
+          onLimited: (limit) => identityMetrics.rateLimited.inc({ limit }),
+        });
   const targets = new Targets({ db, log, invalidation });
   const directory = new Directory(db);
   const secrets = new Secrets(db, sealer);
@@ -285,6 +297,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     metrics: new TaskMetrics(registry),
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     refusalOf: (target) => servable.refusal(target),
+    limitsOf: (workspaceId) => limits.of(workspaceId),
+    ...(rates === undefined ? {} : { rates }),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
     rowOf: async (taskId) => {
       const row = await taskById(db, taskId);
@@ -361,14 +375,14 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     loops,
     due,
     isLeader,
-    maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
+    maxContainers: (workspaceId) => limits.peek(workspaceId).stub.max_replicas,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     silentSinceMs: (id) => machines.get(id)?.suspectSinceMs ?? null,
     isGuarded: (queue) => health.isGuarded(queue),
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
   const fence = (): number | undefined => leader.fence();
-  const { accounting, placer } = openPlacement({
+  const { accounting, placer, quotas } = openPlacement({
     db,
     general,
     keys,
@@ -380,6 +394,11 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     loops,
     fence,
     cpuPools: settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS,
+  });
+  limits.onChange((workspaceId) => {
+    quotas.forget(workspaceId);
+    placer.wake();
+    autoscaler.sweep();
   });
   const gauges = registerGauges({
     registry,
@@ -603,8 +622,10 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       : { refusals: new Refusals(clock, () => identityMetrics.rateLimited.inc({ limit: 'refused_tokens' })) }),
     signingKeys: installation.ring,
     tenants: new Tenants(db, sealer, installation, clock),
-    limitsOf: () => ({ ...DEFAULT_LIMITS, maxContainers: settings.LONGSHORE_MAX_CONTAINERS }),
     callbackProblem: webhooks.urlProblem,
+    limits,
+    ...(rates === undefined ? {} : { rates }),
+    usageOf: (workspaceId) => useOf(book, workspaceId),
     objects,
     secrets,
     directory,

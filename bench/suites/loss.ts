@@ -153,6 +153,7 @@ class Machine {
       ...place.env,
       LONGSHORE_DATA_DIR: join(place.directory, 'l'),
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_AGENT_ADDRESS: `${gateway}:0`,
     });
     const ready = await scheduler.ready();

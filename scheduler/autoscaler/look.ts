@@ -1,5 +1,5 @@
 // What one queue looks like to the scaling loop: its bounds, its sample and its containers as decide.ts wants them. Reads only; the loop acts on it, and whoever asks why is shown the same.
-import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
 import { replaceableAfterMs } from '../containers/spec.ts';
@@ -23,8 +23,8 @@ export interface LookParts {
   readonly clock: Clock;
   readonly due: DueTimes;
   readonly breakers: Breakers;
-  /** Cap on containers of one deployment. */
-  readonly maxContainers: number;
+  /** Cap on containers of one deployment of the workspace. */
+  readonly maxContainers: (workspaceId: WorkspaceId) => number;
   /** Since when a machine is silent; null: it talks, or is not known. */
   readonly silentSinceMs: (id: MachineId) => number | null;
 }
@@ -52,7 +52,7 @@ export class Look {
   bounds(target: Target | undefined): ScaleBounds {
     if (target === undefined) return GONE;
     const { autoscaler } = target.config;
-    const cap = this.#parts.maxContainers;
+    const cap = this.#parts.maxContainers(target.workspaceId);
     const scale = target.scale ?? autoscaler;
     return {
       active: target.active,

@@ -1,7 +1,7 @@
 // The scaling loop of the leader: looks at the queues that changed, reads their depth, lets decide.ts decide, and asks the book for containers or tells some to go. Woken by change
 // (coalesced for a few milliseconds), by the next keep-warm or window that runs out, and by a slow sweep. What must stay true: a bad sample changes nothing; a container with an attempt never
 // goes; right after a start nothing goes.
-import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookChange, BookEntry, Moved } from '../containers/book.ts';
@@ -41,8 +41,8 @@ export interface AutoscalerParts {
   readonly loops: LoopMetrics;
   readonly due: DueTimes;
   readonly isLeader: () => boolean;
-  /** Cap on containers of one deployment. */
-  readonly maxContainers: number;
+  /** Cap on containers of one deployment of the workspace. */
+  readonly maxContainers: (workspaceId: WorkspaceId) => number;
   /** Since when a machine is silent; null: it talks, or is not known. */
   readonly silentSinceMs: (id: MachineId) => number | null;
   /** After a start of this process, containers that it found are not stopped for want of work for so long; 120 s when absent. */

@@ -35,6 +35,7 @@ export function openPlacement(parts: OpenPlacement): {
   readonly accounting: Accounting;
   readonly placer: Placer;
   readonly reservations: Reservations;
+  readonly quotas: Quotas;
 } {
   const { db, general, keys, book, machines, clock, log, metrics, loops, fence } = parts;
   const reservations = new Reservations({ client: general, keys });
@@ -58,7 +59,7 @@ export function openPlacement(parts: OpenPlacement): {
     bindVolumes: (ids, machineId) => bindVolumes(db, ids, machineId),
     quotas: (workspaces) => quotas.of(workspaces),
   });
-  return { accounting, placer, reservations };
+  return { accounting, placer, reservations, quotas };
 }
 
 /** A container that nobody gave a place has failed: whoever waits at this replica is told, where no other container serves the queue. */

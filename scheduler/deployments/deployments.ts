@@ -9,6 +9,7 @@ import type { ImageOrders } from '../images/orders.ts';
 import type { Db } from '../store/db.ts';
 import { deleteBreaker } from '../store/queries/breakers.ts';
 import {
+  countDeployments,
   deleteDeployment,
   deploymentById,
   insertDeployment,
@@ -39,8 +40,8 @@ export type DeployOutcome =
       readonly warning: string;
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
-  /** No registry has its image, or not for us. */
-  | { readonly kind: 'refused'; readonly why: 'image'; readonly text: string };
+  /** No registry has its image, or not for us; or the workspace has as many deployments as it may. */
+  | { readonly kind: 'refused'; readonly why: 'image' | 'limit'; readonly text: string };
 
 /** What became of a verb on a deployment; a refusal's text is the gateway's. */
 export type ChangeOutcome =
@@ -99,6 +100,11 @@ export class Deployments {
     if (stub.objectId !== null) {
       const object = await objectById(db, stub.objectId);
       if (object === undefined || object.sha256 === null) return { kind: 'refused', why: 'no_code' };
+    }
+    const { maxDeployments } = (await this.#parts.limitsOf?.(caller)) ?? DEFAULT_LIMITS;
+    if (maxDeployments !== null && (await countDeployments(db, caller.workspaceId, maxDeployments)) >= maxDeployments) {
+      const text = `this workspace may have ${maxDeployments} deployments: delete versions that nobody calls`;
+      return { kind: 'refused', why: 'limit', text };
     }
     const image = await this.#parts.images.resolve(caller.workspaceId, storedConfig(stub.config));
     if (image.kind === 'refused') return { kind: 'refused', why: 'image', text: image.text };

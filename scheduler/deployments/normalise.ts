@@ -49,13 +49,29 @@ export interface StubLimits {
   readonly maxContainers: number;
   /** 0 refuses every GPU; null: no limit. */
   readonly gpuConcurrency: number | null;
+  readonly maxRetries: number;
+  readonly maxTtlSeconds: number;
+  /** null: no limit. */
+  readonly maxPendingTasks: number | null;
+  /** Of stubs that ask for none. */
+  readonly maxPendingTasksDefault: number;
+  /** Of the workspace, deleted ones not counted; null: no limit. */
+  readonly maxDeployments: number | null;
 }
+const MAX_TTL_S = 86_400;
+const MAX_RETRIES = 5;
+const DEFAULT_PENDING = 100;
 export const DEFAULT_LIMITS: StubLimits = {
   maxCpuMillicores: 128_000,
   maxMemoryMib: 32_768,
   maxGpuCount: 2,
   maxContainers: 100,
   gpuConcurrency: null,
+  maxRetries: MAX_RETRIES,
+  maxTtlSeconds: MAX_TTL_S,
+  maxPendingTasks: null,
+  maxPendingTasksDefault: DEFAULT_PENDING,
+  maxDeployments: null,
 };
 
 export type Normalised =
@@ -86,9 +102,6 @@ const RULES: Readonly<Record<string, KindRules>> = {
   schedule: { sync: false, ttlSeconds: 43_200, keepWarmSeconds: 0, handler: true, perCall: true },
 };
 const MAX_SYNC_TIMEOUT_S = 600;
-const MAX_TTL_S = 86_400;
-const MAX_RETRIES = 5;
-const DEFAULT_PENDING = 100;
 const MAX_WORKERS = 128;
 const MAX_CONCURRENT = 1_000;
 const MAX_ALLOW_LIST = 10;
@@ -145,10 +158,10 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     workers: Math.max(1, request.workers),
     concurrentRequests: request.concurrentRequests,
     keepWarmSeconds: request.keepWarmSeconds ?? rules.keepWarmSeconds,
-    maxPendingTasks: request.maxPendingTasks === 0 ? DEFAULT_PENDING : request.maxPendingTasks,
+    maxPendingTasks: request.maxPendingTasks === 0 ? limits.maxPendingTasksDefault : request.maxPendingTasks,
     timeoutSeconds: timeoutSeconds(timeout, rules),
-    ttlSeconds: Math.min(ttl, MAX_TTL_S),
-    retries: rules.sync ? 0 : Math.min(retries, MAX_RETRIES),
+    ttlSeconds: Math.min(ttl, MAX_TTL_S, limits.maxTtlSeconds),
+    retries: rules.sync ? 0 : Math.min(retries, MAX_RETRIES, limits.maxRetries),
     authorized: rules.perCall || request.authorized !== false,
     env: request.env,
     secrets: request.secrets.map((secret) => secret.name),
@@ -215,6 +228,10 @@ function refuseResources(request: GetOrCreateStubRequest, gpuCount: number, limi
   if (request.memory > limits.maxMemoryMib) return `Memory must be ${round(limits.maxMemoryMib / 1024)}GiB or less.`;
   if (gpuCount > 0 && limits.gpuConcurrency === 0) return 'GPU concurrency limit is 0.';
   if (gpuCount > limits.maxGpuCount) return `GPU count must be ${limits.maxGpuCount} or less.`;
+  const { maxPendingTasks } = limits;
+  if (maxPendingTasks !== null && request.maxPendingTasks > maxPendingTasks) {
+    return `maxPendingTasks must be ${maxPendingTasks} or less`;
+  }
   return null;
 }
 

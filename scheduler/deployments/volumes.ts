@@ -3,6 +3,7 @@
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import { VOLUME_DRIVERS, isVolumeDriver } from '#shared/domain/volume-drivers.ts';
 import { isUuid } from '#shared/domain/ids.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { randomUUID } from 'node:crypto';
 import type { Caller } from '../identity/caller.ts';
 import type { Queryable } from '../store/db.ts';
@@ -11,7 +12,7 @@ import type { VolumeRow } from '../store/queries/volumes.ts';
 
 /** One path segment, as it becomes a directory's name. */
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
-/** Of one workspace. */
+/** Of one workspace whose limits say nothing. */
 const MAX_VOLUMES = 1_000;
 
 export type VolumeOutcome =
@@ -21,11 +22,20 @@ export type VolumeOutcome =
 export class Volumes {
   readonly #db: Queryable;
   readonly #driver: VolumeDriverName;
+  readonly #mostOf: (workspaceId: WorkspaceId) => number | Promise<number>;
 
-  /** @param driver - `LONGSHORE_VOLUME_DRIVER`: of volumes that name none */
-  constructor(db: Queryable, driver: VolumeDriverName) {
+  /**
+   * @param driver - `LONGSHORE_VOLUME_DRIVER`: of volumes that name none
+   * @param mostOf - how many a workspace may have
+   */
+  constructor(
+    db: Queryable,
+    driver: VolumeDriverName,
+    mostOf: (workspaceId: WorkspaceId) => number | Promise<number> = () => MAX_VOLUMES,
+  ) {
     this.#db = db;
     this.#driver = driver;
+    this.#mostOf = mostOf;
   }
 
   /**
@@ -42,14 +52,15 @@ export class Volumes {
     if (driver !== '' && !isVolumeDriver(driver))
       return { kind: 'refused', text: `driver must be one of ${VOLUME_DRIVERS.join(', ')}` };
     const { workspaceId } = caller;
+    const most = await this.#mostOf(workspaceId);
     const volume = await getOrCreateVolume(this.#db, {
       newId: randomUUID(),
       workspaceId,
       name,
       driver: driver === '' ? this.#driver : driver,
-      most: MAX_VOLUMES,
+      most,
     });
-    if (volume === undefined) return { kind: 'refused', text: `a workspace may have ${MAX_VOLUMES} volumes` };
+    if (volume === undefined) return { kind: 'refused', text: `a workspace may have ${most} volumes` };
     if (driver !== '' && volume.driver !== driver)
       return {
         kind: 'refused',

@@ -3,7 +3,7 @@
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Clock } from '#shared/clock.ts';
-import type { QueueName } from '#shared/domain/ids.ts';
+import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { ContainerActions, DeploymentEffects } from '../containers/container-actions.ts';
@@ -11,7 +11,6 @@ import type { ContainerReads } from '../containers/container-view.ts';
 import { Deployments } from '../deployments/deployments.ts';
 import type { Directory } from '../deployments/directory.ts';
 import type { GpuMachine } from '../deployments/gpu-supply.ts';
-import type { StubLimits } from '../deployments/normalise.ts';
 import { Stubs } from '../deployments/stubs.ts';
 import type { Targets } from '../deployments/targets.ts';
 import { Volumes } from '../deployments/volumes.ts';
@@ -20,9 +19,11 @@ import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Usage } from '../fleet/usage.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { KeyRing } from '../identity/key-ring.ts';
+import type { Rates } from '../identity/rates.ts';
 import type { Refusals } from '../identity/refusals.ts';
 import type { Tenants } from '../identity/tenants.ts';
 import type { Tokens } from '../identity/tokens.ts';
+import type { Limits } from '../identity/workspace-limits.ts';
 import type { ImageOrders } from '../images/orders.ts';
 import type { LogReads } from '../logs/log-service.ts';
 import type { Objects } from '../objects/service.ts';
@@ -56,6 +57,8 @@ import { deploymentRoutes } from './rest/deployments.ts';
 import { explainRoute } from './rest/explain.ts';
 import type { Explains } from './rest/explain.ts';
 import { signingKeyRoutes } from './rest/keys.ts';
+import { limitRoutes, restRate } from './rest/limits.ts';
+import type { WorkspaceUsage } from './rest/limits.ts';
 import { readLogs } from './rest/logs.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { secretRoutes } from './rest/secrets.ts';
@@ -102,7 +105,10 @@ export interface SurfaceParts {
   readonly callbackProblem: (url: string) => string | undefined;
   readonly directory: Directory;
   readonly targets: Targets;
-  readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
+  readonly limits: Limits;
+  /** Absent: nobody asks too often. */
+  readonly rates?: Rates;
+  readonly usageOf: (workspaceId: WorkspaceId) => WorkspaceUsage;
   readonly tasks: TaskService;
   readonly taskActions: TaskActions;
   /** Tasks in a queue that have not ended. */
@@ -133,10 +139,15 @@ export interface Surfaces {
 
 export function createSurfaces(parts: SurfaceParts): Surfaces {
   const { db, targets, deploymentEffects: effects } = parts;
-  const limits = parts.limitsOf === undefined ? {} : { limitsOf: parts.limitsOf };
+  const limits = { limitsOf: (caller: Caller) => parts.limits.stubLimits(caller.workspaceId) };
+  const volumes = new Volumes(
+    db,
+    parts.settings.volumeDriver,
+    async (id) => (await parts.limits.of(id)).counts.volumes,
+  );
   const stubs = new Stubs({
     db,
-    volumes: new Volumes(db, parts.settings.volumeDriver),
+    volumes,
     secrets: parts.secrets,
     objects: parts.objects,
     callbackProblem: parts.callbackProblem,
@@ -157,7 +168,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
-    register: (app, state) => registerAll(app, state, parts, stubs, deployments),
+    register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes }),
   });
   return { server, stubs, deployments };
 }
@@ -178,10 +189,10 @@ function registerAll(
   app: FastifyInstance,
   state: ServerState,
   parts: SurfaceParts,
-  stubs: Stubs,
-  deployments: Deployments,
+  made: { readonly stubs: Stubs; readonly deployments: Deployments; readonly volumes: Volumes },
 ): void {
-  const { settings, db, directory, log } = parts;
+  const { stubs, deployments, volumes } = made;
+  const { settings, directory, log } = parts;
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
   const originOf = originReader({ externalUrl: settings.externalUrl, listenUrl: state.listenUrl });
@@ -202,7 +213,8 @@ function registerAll(
       usage: parts.usage,
       workers: parts.workers,
       tokens: parts.tokens,
-      volumes: new Volumes(db, settings.volumeDriver),
+      mostTokensOf: async (id) => (await parts.limits.of(id)).counts.tokens,
+      volumes,
       signingKeyOf: async (workspaceId) => {
         const workspace = await directory.workspace(workspaceId);
         return workspace === undefined ? undefined : parts.signingKeyOf(workspace);
@@ -219,6 +231,11 @@ function registerAll(
     const taskParts = { directory, tasks, containers, queueDepth };
     const routes = [
       ...workspaceRoutes(parts.tenants),
+      ...limitRoutes({
+        limits: parts.limits,
+        usageOf: parts.usageOf,
+        maxInvokeBodyBytes: settings.maxInvokeBodyBytes,
+      }),
       ...signingKeyRoutes(parts.signingKeys),
       currentWorkspace({ directory, signingKeyOf: parts.signingKeyOf }),
       readTask(taskParts),
@@ -232,7 +249,12 @@ function registerAll(
       ...deploymentRoutes({ directory, deployments, urls, originOf }),
     ];
     const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
-    bindRest(scope, routes, { authenticator, workspaceExists, log });
+    bindRest(scope, routes, {
+      authenticator,
+      workspaceExists,
+      log,
+      ...(parts.rates === undefined ? {} : { mayAsk: restRate(parts.limits, parts.rates) }),
+    });
   });
 
   plugin(app, '', (scope) => {

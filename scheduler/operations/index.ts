@@ -1,5 +1,6 @@
 // The list of operations: one entry each, and every door (HTTP now) binds the same list.
 import type { Clock } from '#shared/clock.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerActions } from '../containers/container-actions.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
@@ -55,6 +56,8 @@ export interface OperationParts {
   readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
   readonly workers: WorkerService;
   readonly tokens: Pick<Tokens, 'list' | 'issue' | 'toggle' | 'remove'>;
+  /** How many a workspace may have. */
+  readonly mostTokensOf: (workspaceId: WorkspaceId) => Promise<number>;
   readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
   readonly signingKeyOf: SigningKeyReader;
   readonly clock: Pick<Clock, 'nowMs'>;
@@ -95,7 +98,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     createPool(parts.workers),
     deletePool(parts.workers),
     listTokens(parts.tokens),
-    createToken(parts.tokens),
+    createToken(parts.tokens, parts.mostTokensOf),
     toggleToken(parts.tokens),
     deleteToken(parts.tokens),
     exportWorkspaceConfig(),

@@ -55,6 +55,7 @@ function refusalText(refused: Refused): string {
     case 'no_code':
       return 'the code of the stub was not uploaded: put its object again';
     case 'image':
+    case 'limit':
       return refused.text;
   }
 }

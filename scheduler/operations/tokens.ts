@@ -8,6 +8,7 @@ import {
 } from '#shared/api/tokens.ts';
 import type { Token } from '#shared/api/tokens.ts';
 import { isUuid } from '#shared/domain/ids.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { maskedToken } from '../identity/tokens.ts';
 import type { IssuedToken, Tokens } from '../identity/tokens.ts';
 import { operation } from './operation.ts';
@@ -33,7 +34,11 @@ export function listTokens(tokens: Pick<Tokens, 'list'>): Operation {
 const TYPES = ['workspace', 'workspace_restricted'] as const;
 const ADMIN_TYPES = [...TYPES, 'admin'] as const;
 
-export function createToken(tokens: Pick<Tokens, 'issue'>): Operation {
+/** @param mostOf - how many tokens a workspace may have */
+export function createToken(
+  tokens: Pick<Tokens, 'issue' | 'list'>,
+  mostOf: (workspaceId: WorkspaceId) => Promise<number>,
+): Operation {
   return operation({
     name: 'CreateToken',
     http: 'POST /tokens',
@@ -44,6 +49,10 @@ export function createToken(tokens: Pick<Tokens, 'issue'>): Operation {
       const types = caller.isAdmin ? ADMIN_TYPES : TYPES;
       const type = request.tokenType === '' ? 'workspace' : types.find((name) => name === request.tokenType);
       if (type === undefined) return { ok: false, errMsg: `tokenType must be one of ${types.join(', ')}`, token: null };
+      const most = await mostOf(caller.workspaceId);
+      if ((await tokens.list(caller, most)).length >= most) {
+        return { ok: false, errMsg: `a workspace may have ${most} tokens: delete those that nobody uses`, token: null };
+      }
       const { token, row } = await tokens.issue(caller, type, { reusable: request.reusable !== false });
       return { ok: true, errMsg: '', token: tokenRecord(row, token) };
     },

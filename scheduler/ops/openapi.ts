@@ -29,6 +29,12 @@ const PLAIN_ROUTES: readonly PlainRoute[] = [
     tag: 'workspace',
     summary: 'Make a workspace; the answer holds its first token, this once (administrator)',
   },
+  { http: 'GET /api/v1/workspace/{ws}/limits', tag: 'workspace', summary: 'What a workspace may have, and has' },
+  {
+    http: 'PUT /api/v1/workspace/{ws}/limits',
+    tag: 'workspace',
+    summary: 'Change limits by group and name; null: the default again (administrator)',
+  },
   {
     http: 'GET /api/v1/signing-key',
     tag: 'installation',

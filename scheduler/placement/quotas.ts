@@ -9,23 +9,34 @@ import type { Quota } from './world.ts';
 const FRESH_MS = 10_000;
 const MAX_WORKSPACES = 10_000;
 
-/** What workspaces may have at once, as their rows say; kept for ten seconds. */
+/** What workspaces may have at once, as their rows say; kept for ten seconds, or until they are changed. */
 export class Quotas {
   readonly #db: Queryable;
   readonly #clock: Clock;
   readonly #known = new BoundedMap<WorkspaceId, { readonly quota: Quota; readonly readAtMs: number }>(MAX_WORKSPACES);
+
+  #generation = 0;
 
   constructor(db: Queryable, clock: Clock) {
     this.#db = db;
     this.#clock = clock;
   }
 
+  /** Its limits were changed. */
+  forget(id: WorkspaceId): void {
+    this.#generation++;
+    this.#known.delete(id);
+  }
+
   async of(workspaces: ReadonlySet<WorkspaceId>): Promise<ReadonlyMap<WorkspaceId, Quota>> {
     const nowMs = this.#clock.monotonicMs();
     const stale = [...workspaces].filter((id) => nowMs - (this.#known.get(id)?.readAtMs ?? -Infinity) > FRESH_MS);
     if (stale.length > 0) {
+      const generation = this.#generation;
+      // What was read before a change is good for this round at most.
+      const readAtMs = (): number => (generation === this.#generation ? nowMs : -Infinity);
       for (const { id, ...quota } of await workspaceConcurrency(this.#db, stale))
-        this.#known.set(id, { quota, readAtMs: nowMs });
+        this.#known.set(id, { quota, readAtMs: readAtMs() });
     }
     const quotas = new Map<WorkspaceId, Quota>();
     for (const id of workspaces) {

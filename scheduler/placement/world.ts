@@ -69,12 +69,18 @@ export class MachineFacts {
 export interface Quota {
   readonly gpus: number | null;
   readonly cpuMillicores: number | null;
+  readonly memoryMib?: number | null;
+  readonly containers?: number | null;
 }
 
 interface Use {
   gpus: number;
   cpuMillicores: number;
+  memoryBytes: number;
+  containers: number;
 }
+const NOTHING: Use = { gpus: 0, cpuMillicores: 0, memoryBytes: 0, containers: 0 };
+const MIB = 1024 * 1024;
 
 /** One round's view. */
 export class PlacementWorld {
@@ -133,10 +139,13 @@ export class PlacementWorld {
   }
 
   #isOver({ row, spec }: BookEntry, quota: Quota): boolean {
-    if (quota.gpus === null && quota.cpuMillicores === null) return false;
+    const { gpus, cpuMillicores, memoryMib = null, containers = null } = quota;
+    if (gpus === null && cpuMillicores === null && memoryMib === null && containers === null) return false;
     const used = this.#usedBy(row.workspaceId);
-    if (quota.gpus !== null && spec.gpuCount > 0 && used.gpus + spec.gpuCount > quota.gpus) return true;
-    return quota.cpuMillicores !== null && used.cpuMillicores + spec.cpuMillicores > quota.cpuMillicores;
+    if (gpus !== null && spec.gpuCount > 0 && used.gpus + spec.gpuCount > gpus) return true;
+    if (cpuMillicores !== null && used.cpuMillicores + spec.cpuMillicores > cpuMillicores) return true;
+    if (memoryMib !== null && used.memoryBytes + spec.memoryBytes > memoryMib * MIB) return true;
+    return containers !== null && used.containers + 1 > containers;
   }
 
   #usedBy(workspaceId: WorkspaceId): Use {
@@ -144,7 +153,7 @@ export class PlacementWorld {
       for (const { row, spec } of this.#book.all())
         if (row.state !== 'PENDING') addUse(this.#used, row.workspaceId, spec);
     }
-    return this.#used.get(workspaceId) ?? { gpus: 0, cpuMillicores: 0 };
+    return this.#used.get(workspaceId) ?? NOTHING;
   }
 
   /** Placed there: the rest of the round sees what is left. */
@@ -169,11 +178,25 @@ export class PlacementWorld {
   }
 }
 
+/** What the workspace's containers have, those that wait for a machine not counted. */
+export function useOf(
+  book: Pick<Book, 'all'>,
+  workspaceId: WorkspaceId,
+): { readonly gpu: number; readonly cpu_millicores: number; readonly memory_mib: number; readonly containers: number } {
+  const used = new Map<WorkspaceId, Use>();
+  for (const { row, spec } of book.all())
+    if (row.workspaceId === workspaceId && row.state !== 'PENDING') addUse(used, workspaceId, spec);
+  const { gpus, cpuMillicores, memoryBytes, containers } = used.get(workspaceId) ?? NOTHING;
+  return { gpu: gpus, cpu_millicores: cpuMillicores, memory_mib: Math.round(memoryBytes / MIB), containers };
+}
+
 function addUse(used: Map<WorkspaceId, Use>, workspaceId: WorkspaceId, spec: BookEntry['spec']): void {
-  const before = used.get(workspaceId) ?? { gpus: 0, cpuMillicores: 0 };
+  const before = used.get(workspaceId) ?? NOTHING;
   used.set(workspaceId, {
     gpus: before.gpus + spec.gpuCount,
     cpuMillicores: before.cpuMillicores + spec.cpuMillicores,
+    memoryBytes: before.memoryBytes + spec.memoryBytes,
+    containers: before.containers + 1,
   });
 }
 

@@ -1,5 +1,5 @@
 // Every Redis key and channel that is ours. BullMQ's own keys are `<prefix>:tq-…`; nothing here collides with them, because no name below starts with `tq-`.
-import type { InstanceId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 
 /** Keys and channels under one prefix; tests give each file its own. */
 export interface Keys {
@@ -58,6 +58,8 @@ export interface Keys {
   readonly explainChannel: string;
   /** Metrics pages of machines that are linked to another replica. */
   readonly pagesChannel: string;
+  /** Requests of a workspace in one minute; lapses by itself. */
+  readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
   /** What the containers of a machine use; lapses by itself. */
   readonly usage: (machineId: MachineId) => string;
 }
@@ -96,6 +98,7 @@ export function keysOf(prefix = 'ls'): Keys {
     decideChannel: `${prefix}:decide`,
     explainChannel: `${prefix}:explain`,
     pagesChannel: `${prefix}:pages`,
+    rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
     usage: (machineId: MachineId) => `${prefix}:usage:${machineId}`,
   });
 }

@@ -1,9 +1,10 @@
 // How a task is accepted: its job is added, its depth judged, its row committed where it was promised, and only then its id is told. Whatever fails on the way leaves nothing behind that runs unseen.
-import type { QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Waiting } from '../dispatch/replies.ts';
+import type { WorkspaceLimits } from '../identity/limits.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import { encodeTaskJob } from '../queues/jobs.ts';
 import type { Callers } from './callers.ts';
@@ -32,6 +33,12 @@ export class Submissions {
     if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
     const refusal = this.#tasks.refusalOf?.(target);
     if (refusal !== undefined) return { kind: 'unavailable', text: refusal };
+    const asked = this.#tasks.limitsOf?.(target.workspaceId);
+    // Limits that nobody can read hold nobody up.
+    const limits = asked instanceof Promise ? await asked.catch(() => undefined) : asked;
+    const counted = this.#tooOften(target.workspaceId, limits);
+    const waitSeconds = counted === undefined ? undefined : await counted;
+    if (waitSeconds !== undefined) return { kind: 'rate_limited', retryAfterSeconds: waitSeconds };
     const nowMs = clock.nowMs();
     const taskId = newId<TaskId>();
     const stored = await this.#tasks.bodies.storeInput(call.input, taskId);
@@ -41,6 +48,7 @@ export class Submissions {
       return { kind: 'unavailable', text: 'deployment stopped' };
     }
     const { config } = target;
+    const maxPendingTasks = Math.min(config.maxPendingTasks, limits?.tasks.max_pending_tasks ?? Infinity);
     const job: TaskJob = {
       ...this.jobOf(target, taskId, nowMs),
       ...stored,
@@ -57,13 +65,13 @@ export class Submissions {
     let undone = false;
     try {
       await queues.open(target.queue);
-      const adding = queues.add(target.queue, job, config.maxPendingTasks);
+      const adding = queues.add(target.queue, job, maxPendingTasks);
       // Where a slot is free the fetch leaves with the add, right behind it: one round trip less. Above the bound it finds an older task, or this one runs already.
       if (target.sync) process.nextTick(() => this.#tasks.dispatcher().wakeHere(target.queue, taskId));
       const added = await adding;
       depth = added.depth;
       isLent = added.isLent ?? false;
-      if (depth > config.maxPendingTasks) undone = !added.isIn || (await queues.remove(target.queue, taskId));
+      if (depth > maxPendingTasks) undone = !added.isIn || (await queues.remove(target.queue, taskId));
     } catch (error) {
       this.#tasks.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
@@ -76,7 +84,7 @@ export class Submissions {
       this.#tasks.dispatcher().forget(target.queue, taskId);
       this.#tasks.ender.dropInput(job);
       this.#tasks.metrics.throttled.inc({ resource: 'pending_tasks' });
-      return { kind: 'queue_full', maxPendingTasks: config.maxPendingTasks };
+      return { kind: 'queue_full', maxPendingTasks };
     }
     const record = recordOf(job, target.queue, 'PENDING', 0);
     if (!target.sync && !(await this.#commit(target.queue, job, record))) {
@@ -129,6 +137,12 @@ export class Submissions {
     this.#tasks.onAccepted?.(job, target.queue);
     this.#tasks.dispatcher().wake(target.queue, job.taskId);
     this.#tasks.onDepth(target, depth);
+  }
+
+  /** undefined: it may go on, at once where there is no such limit. */
+  #tooOften(workspaceId: WorkspaceId, limits: WorkspaceLimits | undefined): undefined | Promise<number | undefined> {
+    const perMinute = limits?.rate.invoke_per_minute ?? null;
+    return perMinute === null ? undefined : this.#tasks.rates?.take(workspaceId, 'invoke', perMinute);
   }
 
   /** An asynchronous task's row, before its id is returned: from then on nothing loses it. */

@@ -9,6 +9,8 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { DueTimes } from '../queues/due.ts';
+import type { WorkspaceLimits } from '../identity/limits.ts';
+import type { Rates } from '../identity/rates.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { AcceptedTask } from '../store/queries/tasks.ts';
@@ -47,6 +49,10 @@ export interface TaskServiceParts {
   readonly isActive: (target: Target) => boolean | Promise<boolean>;
   /** Why no machine can ever serve it: the call is refused with that sentence. Absent: nothing is refused. */
   readonly refusalOf?: (target: Target) => string | undefined;
+  /** What the workspace may have, at once when it is known. Absent: no more than what its stubs say. */
+  readonly limitsOf?: (workspaceId: WorkspaceId) => WorkspaceLimits | Promise<WorkspaceLimits>;
+  /** Counts a call; absent: nobody calls too often. */
+  readonly rates?: Pick<Rates, 'take'>;
   /** A task's row is committed; the leader's heap of deadlines may want it. */
   readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
   /** Ends a task wherever it is. Absent: nobody can. */

@@ -35,6 +35,8 @@ export type Submission =
     }
   /** Depth above the bound: nothing was left behind. */
   | { readonly kind: 'queue_full'; readonly maxPendingTasks: number }
+  /** The workspace calls more often than it may: nothing was left behind. */
+  | { readonly kind: 'rate_limited'; readonly retryAfterSeconds: number }
   /** Redis does not answer, or the records cannot be written: 503. */
   | { readonly kind: 'unavailable'; readonly text: string };
 

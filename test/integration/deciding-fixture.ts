@@ -21,6 +21,7 @@ import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
 import type { Accounting } from '#scheduler/placement/accounting.ts';
 import type { Placer } from '#scheduler/placement/commit.ts';
+import type { Quotas } from '#scheduler/placement/quotas.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
 import { DueTimes } from '#scheduler/queues/due.ts';
 import type { QueueDepth, TaskQueues } from '#scheduler/queues/task-queues.ts';
@@ -39,6 +40,7 @@ export class World {
   readonly machines: Machines;
   readonly autoscaler: Autoscaler;
   readonly placer: Placer;
+  readonly quotas: Quotas;
   readonly accounting: Accounting;
   readonly redis: Redis;
   readonly guardMetric: FleetMetrics['guard'];
@@ -100,7 +102,7 @@ export class World {
       loops,
       due: new DueTimes(clock, () => undefined),
       isLeader,
-      maxContainers: 10,
+      maxContainers: () => 10,
       onStartFailed: (_queue, lines) => void this.startFailures.push(lines),
     });
     this.redis = redis;
@@ -110,8 +112,9 @@ export class World {
     const keys = keysOf(`t-${machineId}`);
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);
     const placement = { db, general: redis, keys, book, machines, clock, log: quiet, metrics, loops, fence };
-    const { placer, accounting } = openPlacement({ ...placement, cpuPools: '*' });
+    const { placer, accounting, quotas } = openPlacement({ ...placement, cpuPools: '*' });
     this.placer = placer;
+    this.quotas = quotas;
     this.accounting = accounting;
     this.book.onChange(({ entry, from, to }) => {
       this.moves.push(`${from ?? 'new'} ${to}`);

@@ -6,6 +6,8 @@ import { queueNameOf } from '#shared/domain/ids.ts';
 import type { StubId } from '#shared/domain/ids.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
+import { Limits } from '#scheduler/identity/workspace-limits.ts';
+import { useOf } from '#scheduler/placement/world.ts';
 import type { Reservation } from '#scheduler/placement/reservations.ts';
 import { Reservations } from '#scheduler/placement/reservations.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
@@ -114,6 +116,41 @@ describe('GPUs', () => {
     expect(waiting.row.gpuUuids).toEqual(first.row.gpuUuids);
     expect((await devices(world))[first.row.gpuUuids[0] ?? '']).toBe(ownerOf(waiting));
   });
+});
+
+describe('what a workspace may have at once', () => {
+  test.for([
+    ['containers', { container_limit: 1 }, { container_limit: 2 }],
+    ['memory', { memory_mib_limit: 100 }, { memory_mib_limit: 200 }],
+    ['CPU', { cpu_millicore_limit: 150 }, { cpu_millicore_limit: null }],
+    ['GPUs', { gpu_limit: 1 }, { gpu_limit: 2 }],
+  ] as const)(
+    'holds the next one back, and lets it go as soon as it is raised: %s',
+    async ([, low, high], { world, db }) => {
+      await withGpus(world, 2);
+      const limits = new Limits({ db, clock: world.clock, maxContainers: 10 });
+      limits.onChange((id) => {
+        world.quotas.forget(id);
+        world.placer.wake();
+      });
+      const { workspaceId } = world.target;
+      const one = (): Promise<BookEntry> =>
+        world.book.create({
+          ...world.target,
+          config: { ...world.target.config, gpu: ['A10G'], gpuCount: 1, cpuMillicores: 100, memoryMib: 64 },
+        });
+      await limits.change(workspaceId, { concurrency: low });
+      world.placer.start();
+      const first = await one();
+      await isAssigned(first);
+      const second = await one();
+      await waitFor(() => second.rejections?.['quota'] === 1, 'it says that its workspace has what it may have');
+      expect(second.row.state).toBe('PENDING');
+      expect(useOf(world.book, workspaceId)).toEqual({ gpu: 1, cpu_millicores: 100, memory_mib: 64, containers: 1 });
+      await limits.change(workspaceId, { concurrency: high });
+      await isAssigned(second);
+    },
+  );
 });
 
 describe('what has no place', () => {

@@ -1,9 +1,9 @@
-/** Who sends too much too fast is told to wait, on every surface in its own shape, and nobody else is. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+/** What a workspace, or an address, may have or send, and what happens to who asks for more. Who sends too much too fast is told to wait, on every surface in its own shape, and nobody else is. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { request } from 'undici';
 import { REFUSALS_PER_MINUTE } from '../../scheduler/identity/refusals.ts';
 import { aPlatform } from './verbs-fixture.ts';
-import type { Platform } from './verbs-fixture.ts';
+import type { Json, Person, Platform } from './verbs-fixture.ts';
 
 let platform: Platform;
 beforeAll(async () => {
@@ -28,6 +28,15 @@ async function from(forwardedFor: string, line: string, token: string) {
   return { status: answer.statusCode, headers: answer.headers, json: await answer.body.json().catch(() => undefined) };
 }
 
+/** Asks until it is told to wait: a token is forgiven every second. */
+async function toldToWait(address: string, line: string, token = platform.revoked) {
+  for (let count = 0; count < 2 * REFUSALS_PER_MINUTE; count++) {
+    const answer = await from(address, line, token);
+    if (answer.status === 429) return answer;
+  }
+  throw new Error(`${line} told nobody to wait`);
+}
+
 /** Until the address is told to wait; how many were refused before. */
 async function exhaust(address: string): Promise<number> {
   for (let count = 0; count < 2 * REFUSALS_PER_MINUTE; count++) {
@@ -40,23 +49,17 @@ async function exhaust(address: string): Promise<number> {
 
 test('an address whose tokens are refused too often is told to wait in the shape of the surface it asks', async () => {
   expect(await exhaust('192.0.2.1')).toBeGreaterThanOrEqual(REFUSALS_PER_MINUTE);
-  const bad = platform.revoked;
-  const rest = await from('192.0.2.1', 'GET /api/v1/workspace/current', bad);
-  expect([rest.status, rest.json]).toMatchObject([
-    429,
-    { code: 'rate_limited', message: expect.stringContaining('wait') },
-  ]);
-  const gateway = await from('192.0.2.1', 'GET /api/v1/gateway/deployments', bad);
-  expect([gateway.status, gateway.json]).toMatchObject([
-    429,
-    { code: 8, message: expect.stringContaining('wait'), details: [] },
-  ]);
-  const open = await from('192.0.2.1', 'POST /api/v1/gateway/auth/authorize', bad);
-  expect([open.status, open.json]).toMatchObject([429, { code: 8 }]);
-  const invoke = await from('192.0.2.1', 'POST /endpoint/any', bad);
-  expect(invoke).toMatchObject({ status: 429, json: { message: expect.stringContaining('wait') } });
-  const metrics = await from('192.0.2.1', 'GET /metrics', bad);
-  expect(metrics).toMatchObject({ status: 429, json: { code: 'rate_limited' } });
+  const rest = await toldToWait('192.0.2.1', 'GET /api/v1/workspace/current');
+  expect(rest.json).toMatchObject({ code: 'rate_limited', message: expect.stringContaining('wait') as string });
+  const status = { code: 8, message: expect.stringContaining('wait') as string, details: [] };
+  const gateway = await toldToWait('192.0.2.1', 'GET /api/v1/gateway/deployments');
+  expect(gateway.json).toEqual(status);
+  const open = await toldToWait('192.0.2.1', 'POST /api/v1/gateway/auth/authorize');
+  expect(open.json).toEqual(status);
+  const invoke = await toldToWait('192.0.2.1', 'POST /endpoint/any');
+  expect(invoke.json).toEqual({ message: expect.stringContaining('wait') as string });
+  const metrics = await toldToWait('192.0.2.1', 'GET /metrics');
+  expect(metrics.json).toMatchObject({ code: 'rate_limited' });
   for (const answer of [rest, gateway, open, invoke, metrics]) {
     expect(Number(answer.headers['retry-after'])).toBeGreaterThanOrEqual(1);
   }
@@ -69,13 +72,18 @@ test('a good token behind the same address works on, a secret that may be guesse
   for (const { token } of [platform.own, platform.other, platform.admin]) {
     expect((await from('192.0.2.2', 'GET /api/v1/workspace/current', token)).status).toBe(200);
   }
-  expect((await from('192.0.2.2', 'GET /metrics', 'guessable')).status).toBe(429);
+  // A guess is not judged, and costs nothing: bad tokens are what keeps the address waiting.
+  await exhaust('192.0.2.2');
+  const guesses = await Promise.all(
+    Array.from({ length: 20 }, () => from('192.0.2.2', 'GET /metrics', 'guessable').then(({ status }) => status)),
+  );
+  expect(guesses).toContain(429);
   expect((await from('192.0.2.3', 'GET /metrics', 'guessable')).status).toBe(200);
 });
 
 test('another address is asked for nothing, and no token at all is no refused one', async () => {
   await exhaust('2001:db8:0:1::1');
-  expect((await from('2001:db8:0:1::2', 'GET /api/v1/workspace/current', platform.revoked)).status).toBe(429);
+  await toldToWait('2001:db8:0:1::2', 'GET /api/v1/workspace/current');
   expect((await from('2001:db8:0:2::1', 'GET /api/v1/workspace/current', platform.revoked)).status).toBe(401);
   for (let count = 0; count < 2 * REFUSALS_PER_MINUTE; count++) {
     const { status } = await platform.call('GET /api/v1/workspace/current', undefined, {
@@ -84,4 +92,123 @@ test('another address is asked for nothing, and no token at all is no refused on
     });
     expect(status).toBe(401);
   }
+});
+
+describe('limits of a workspace', () => {
+  const limits = (who: Person): string => `/api/v1/workspace/${who.workspaceId}/limits`;
+  const change = async (who: Person, body: Json) => {
+    const answer = await platform.call(`PUT ${limits(who)}`, body, { token: platform.admin.token });
+    expect([answer.status, answer.json['message']]).toEqual([200, undefined]);
+    return answer.json;
+  };
+  const asOther = () => ({ token: platform.other.token });
+  const aStub = async (said: Json): Promise<Json> => {
+    const asked = { stubType: 'taskqueue/deployment', name: 'q', handler: 'app:f', cpu: 2_000, memory: 256, ...said };
+    return (await platform.gateway('POST /stubs', asked, asOther())).json;
+  };
+
+  test('hold for the next request, for stubs that are too large, too many deployments and too many tokens', async () => {
+    expect((await aStub({}))['ok']).toBe(true);
+    await change(platform.other, {
+      stub: { cpu_millicores: 1_000, max_replicas: 3 },
+      tasks: { max_pending_tasks: 2 },
+      counts: { deployments: 1, tokens: 2 },
+    });
+    expect(await aStub({})).toMatchObject({ ok: false, errMsg: 'CPU must be 1000 or less.' });
+    expect(await aStub({ cpu: 100, maxPendingTasks: 3 })).toMatchObject({
+      errMsg: 'maxPendingTasks must be 2 or less',
+    });
+    // The other workspaces have what they had.
+    expect(
+      (await platform.gateway('POST /stubs', { stubType: 'endpoint', handler: 'a:b', cpu: 2_000, memory: 64 })).json[
+        'ok'
+      ],
+    ).toBe(true);
+
+    const { stubId } = await aStub({ cpu: 100 });
+    const deploy = () => platform.gateway('POST /stubs/deploy', { stubId, name: 'bounded' }, asOther());
+    const { deploymentId } = (await deploy()).json;
+    expect((await deploy()).json).toMatchObject({
+      ok: false,
+      errMsg: expect.stringContaining('1 deployments') as string,
+    });
+    const scaled = await platform.gateway(
+      `POST /deployments/${String(deploymentId)}/scale`,
+      { containers: 4 },
+      asOther(),
+    );
+    expect(scaled.json).toMatchObject({ ok: false, errMsg: 'replicas must be 3 or less' });
+
+    expect((await platform.gateway('POST /tokens', undefined, asOther())).json['ok']).toBe(true);
+    expect((await platform.gateway('POST /tokens', undefined, asOther())).json).toMatchObject({
+      ok: false,
+      errMsg: expect.stringContaining('2 tokens') as string,
+    });
+
+    const call = () => platform.call('POST /taskqueue/bounded', {}, asOther());
+    expect([(await call()).status, (await call()).status]).toEqual([200, 200]);
+    expect(await call()).toMatchObject({ status: 429, json: { error: 'exceeded max pending tasks: 2' } });
+    await change(platform.other, { tasks: { max_pending_tasks: 3 } });
+    expect((await call()).status).toBe(200);
+    await change(platform.other, { tasks: { max_pending_tasks: null } });
+    expect((await call()).status).toBe(200);
+
+    const shown = (await platform.call(`GET ${limits(platform.other)}`, undefined, asOther())).json;
+    expect(shown).toMatchObject({
+      workspace_id: platform.other.workspaceId,
+      stub: { cpu_millicores: 1_000, memory_mib: 32_768, max_replicas: 3 },
+      tasks: { max_pending_tasks: null },
+      counts: { deployments: { used: 1, limit: 1 }, tokens: { used: 2, limit: 2 }, volumes: { used: 0, limit: 1_000 } },
+    });
+  });
+
+  test('that cannot be are refused by their name, and nothing changes', async () => {
+    const before = (await platform.call(`GET ${limits(platform.own)}`)).text;
+    const asAdmin = { token: platform.admin.token };
+    const refused = await platform.call(
+      `PUT ${limits(platform.own)}`,
+      { counts: { tokens: 7 }, stub: { max_replicas: -1 } },
+      asAdmin,
+    );
+    expect([refused.status, refused.json]).toMatchObject([
+      422,
+      { code: 'invalid_body', message: expect.stringContaining('stub.max_replicas') as string },
+    ]);
+    expect((await platform.call(`GET ${limits(platform.own)}`)).text).toBe(before);
+  });
+
+  test('hold requests a minute: of REST, of invoking, and not of the administrator', async () => {
+    await change(platform.own, { rate: { rest_per_minute: 5, invoke_per_minute: 5 } });
+    await platform.deploy('often', { stubType: 'taskqueue/deployment' });
+    for (const line of [`GET ${limits(platform.own)}`, 'POST /taskqueue/often']) {
+      const answers = [];
+      // A minute may end in between, once.
+      for (let count = 0; count < 11; count++) {
+        const method = line.startsWith('GET') ? 'GET' : 'POST';
+        const answer = await request(`http://${platform.address}${line.split(' ')[1]}`, {
+          method,
+          headers: { authorization: `Bearer ${platform.own.token}` },
+        });
+        answers.push({
+          status: answer.statusCode,
+          after: answer.headers['retry-after'],
+          text: await answer.body.text(),
+        });
+      }
+      const [ok, waiting] = [
+        answers.filter(({ status }) => status === 200),
+        answers.filter(({ status }) => status === 429),
+      ];
+      expect(ok.length).toBeGreaterThanOrEqual(1);
+      expect(ok.length).toBeLessThanOrEqual(10);
+      expect(ok.length + waiting.length).toBe(11);
+      expect(Number(waiting[0]?.after)).toBeGreaterThanOrEqual(1);
+      expect(waiting[0]?.text).toContain('wait');
+    }
+    for (let count = 0; count < 11; count++) {
+      const answer = await platform.call(`GET ${limits(platform.own)}`, undefined, { token: platform.admin.token });
+      expect(answer.status).toBe(200);
+    }
+    expect((await platform.call('GET /metrics')).text).toMatch(/rate_limited_total\{limit="rest"\} [1-9]/);
+  });
 });

@@ -27,6 +27,10 @@ const aSecret = async (): Promise<string> => {
   return name;
 };
 
+const tokenLimit = async (): Promise<unknown> => {
+  const counts = (await platform.call(rest('GET /api/v1/workspace/{ws}/limits'))).json['counts'] as Json;
+  return (counts['tokens'] as Json)['limit'];
+};
 const asAdmin = () => ({ token: platform.admin.token });
 const signingKeys = async (): Promise<Json[]> =>
   (await platform.call('GET /api/v1/signing-key', undefined, asAdmin())).json['data'] as Json[];
@@ -52,6 +56,25 @@ const REST: readonly Verb[] = [
     body: () => ({ name: 'third' }),
     ok: { status: 201 },
     byAdmin: true,
+  },
+  {
+    name: 'GET /workspace/{ws}/limits',
+    line: (id) => `GET /workspace/${id}/limits`,
+    make: async () => platform.own.workspaceId,
+    ok: { usage: { gpu: 0, cpu_millicores: 0, memory_mib: 0, containers: 0 }, rate: { rest_per_minute: 600 } },
+    unknown: { status: 401 },
+    ...READS_NOTHING,
+  },
+  {
+    name: 'PUT /workspace/{ws}/limits',
+    line: (id) => `PUT /workspace/${id}/limits`,
+    body: () => ({ counts: { tokens: 99 } }),
+    make: async () => platform.own.workspaceId,
+    ok: { counts: expect.objectContaining({ tokens: { used: expect.any(Number), limit: 99 } }) },
+    unknown: { status: 400 },
+    foreign: { status: 401 },
+    byAdmin: true,
+    done: async () => (await tokenLimit()) === 99,
   },
   { name: 'GET /signing-key', line: () => 'GET /signing-key', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
   { name: 'POST /signing-key', line: () => 'POST /signing-key', ok: { status: 201 }, byAdmin: true },

@@ -294,6 +294,15 @@ function answer(
     }
     case 'queue_full':
       return send(reply, 429, JSON.stringify({ error: `exceeded max pending tasks: ${submission.maxPendingTasks}` }));
+    case 'rate_limited': {
+      const seconds = submission.retryAfterSeconds;
+      void reply.header('retry-after', String(seconds));
+      return send(
+        reply,
+        429,
+        JSON.stringify({ error: `this workspace calls more often than it may: wait ${seconds} s` }),
+      );
+    }
     case 'unavailable':
       return send(reply, 503, JSON.stringify({ error: submission.text }));
   }

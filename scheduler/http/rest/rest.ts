@@ -40,11 +40,14 @@ export interface RestRoute {
 
 export interface RestParts {
   readonly authenticator: Authenticator;
+  /** Before anything is done for a caller. Absent: nobody asks too often. @throws AppError `rate_limited` */
+  readonly mayAsk?: (caller: Caller) => Promise<void>;
   readonly workspaceExists: (id: WorkspaceId) => Promise<boolean>;
   readonly log: Log;
 }
 
 export const REST_BASE = '/api/v1';
+export const REST_BODY_LIMIT = 1024 * 1024;
 const HANDLER_DEADLINE_MS = 30_000;
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
@@ -70,6 +73,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
     scope.route({
       method,
       url,
+      bodyLimit: REST_BODY_LIMIT,
       handler: async (request, reply) => {
         const checked = await check(request, route, parts);
         const body = await withDeadline(
@@ -100,6 +104,7 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
   const caller = token === null ? null : await parts.authenticator.authenticate(token);
   if (caller === null && token !== null) parts.authenticator.refused?.(request.ip);
   if (caller === null || !mayCall(caller, route)) throw unauthorized();
+  await parts.mayAsk?.(caller);
   const named = params['ws']?.toLowerCase();
   if (named !== undefined && named !== caller.workspaceId) {
     if (!caller.isAdmin) throw unauthorized();

@@ -225,6 +225,17 @@ export function listActiveDeployments(db: Queryable): Promise<DeploymentRow[]> {
   return many(db, `select ${COLUMNS} from deployments where active and deleted_at is null`, [], map);
 }
 
+/** Those that are not deleted; counts no further than `most`. */
+export async function countDeployments(db: Queryable, workspaceId: WorkspaceId, most: number): Promise<number> {
+  const { rows } = await db.query<{ count: number }>(
+    `select count(*)::int as count from (
+       select 1 from deployments where workspace_id = $1 and deleted_at is null limit $2
+     ) counted`,
+    [workspaceId, most],
+  );
+  return rows[0]?.count ?? 0;
+}
+
 /** One that is started ticks from now on: what it missed while it was stopped is not made up for. */
 export function setDeploymentActive(
   db: Queryable,

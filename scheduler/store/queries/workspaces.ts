@@ -1,5 +1,5 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import type { Queryable } from '../db.ts';
+import type { Db, Queryable } from '../db.ts';
 import { many, maybeOne, msOf, one } from '../rows.ts';
 
 export interface WorkspaceRow {
@@ -77,17 +77,22 @@ export async function anyWorkspaceExists(db: Queryable): Promise<boolean> {
   return rows[0]?.found === true;
 }
 
-export function setWorkspaceLimits(
-  db: Queryable,
+/** One change at a time of one workspace. undefined: there is no such workspace. */
+export function changeWorkspaceLimits(
+  db: Db,
   id: WorkspaceId,
-  limits: Readonly<Record<string, unknown>>,
+  next: (stored: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
 ): Promise<WorkspaceRow | undefined> {
-  return maybeOne(
-    db,
-    `update workspaces set limits = $2::jsonb, updated_at = now() where id = $1 returning ${COLUMNS}`,
-    [id, JSON.stringify(limits)],
-    map,
-  );
+  return db.transaction(async (tx) => {
+    const row = await maybeOne(tx, `select ${COLUMNS} from workspaces where id = $1 for update`, [id], map);
+    if (row === undefined) return undefined;
+    return maybeOne(
+      tx,
+      `update workspaces set limits = $2::jsonb, updated_at = now() where id = $1 returning ${COLUMNS}`,
+      [id, JSON.stringify(next(row.limits))],
+      map,
+    );
+  });
 }
 
 /** True for the one caller, ever, that may make the first workspace. Waits for another's transaction to end. */
@@ -96,20 +101,51 @@ export async function claimBootstrap(db: Queryable): Promise<boolean> {
   return rowCount === 1;
 }
 
+export interface WorkspaceConcurrency {
+  readonly gpus: number | null;
+  readonly cpuMillicores: number | null;
+  readonly memoryMib: number | null;
+  readonly containers: number | null;
+}
+
 /** `concurrency` of the workspaces' limits; null: no bound. */
 export function workspaceConcurrency(
   db: Queryable,
   ids: readonly WorkspaceId[],
-): Promise<{ readonly id: WorkspaceId; readonly gpus: number | null; readonly cpuMillicores: number | null }[]> {
+): Promise<(WorkspaceConcurrency & { readonly id: WorkspaceId })[]> {
   return many(
     db,
-    `select id, (limits #>> '{concurrency,gpu_limit}')::int as gpus, (limits #>> '{concurrency,cpu_millicore_limit}')::int as millicores
+    `select id, (limits #>> '{concurrency,gpu_limit}')::int as gpus, (limits #>> '{concurrency,cpu_millicore_limit}')::int as millicores,
+       (limits #>> '{concurrency,memory_mib_limit}')::int as memory_mib, (limits #>> '{concurrency,container_limit}')::int as containers
      from workspaces where id = any ($1::text[])`,
     [ids],
-    (row: { id: string; gpus: number | null; millicores: number | null }) => ({
+    (row: {
+      id: string;
+      gpus: number | null;
+      millicores: number | null;
+      memory_mib: number | null;
+      containers: number | null;
+    }) => ({
       id: row.id as WorkspaceId,
       gpus: row.gpus,
       cpuMillicores: row.millicores,
+      memoryMib: row.memory_mib,
+      containers: row.containers,
     }),
+  );
+}
+
+/** What there is of things that are counted. */
+export async function workspaceCounts(
+  db: Queryable,
+  id: WorkspaceId,
+): Promise<{ readonly tokens: number; readonly volumes: number; readonly deployments: number }> {
+  return one(
+    db,
+    `select (select count(*) from tokens where workspace_id = $1 and type not in ('worker', 'container'))::int as tokens,
+       (select count(*) from volumes where workspace_id = $1)::int as volumes,
+       (select count(*) from deployments where workspace_id = $1 and deleted_at is null)::int as deployments`,
+    [id],
+    (row: { tokens: number; volumes: number; deployments: number }) => row,
   );
 }

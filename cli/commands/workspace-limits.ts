@@ -1,0 +1,86 @@
+// `longshore workspace limits`: what a workspace may have. Everybody sees their own, the administrator everybody's, and changes them.
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import type { WorkspaceLimitsFlags } from '../flags.ts';
+import { listField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { printJson, printTable } from '../print.ts';
+import { withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+import { onlyAdmin } from './workspace.ts';
+
+const GROUPS = ['concurrency', 'stub', 'tasks', 'rate', 'counts'] as const;
+
+export async function runWorkspaceLimits(
+  reference: string | undefined,
+  flags: WorkspaceLimitsFlags,
+  invocation: Invocation,
+): Promise<void> {
+  const change = changeOf(flags.set ?? []);
+  await withClient(invocation, async (client) => {
+    const id = reference === undefined ? await client.workspaceId() : await idOf(client, reference);
+    const path = `/workspace/${encodeURIComponent(id)}/limits`;
+    const limits =
+      change === undefined
+        ? await client.rest(path).catch(onlyAdmin)
+        : await client.restCall('PUT', path, change).catch(onlyAdmin);
+    if (invocation.options.json === true) {
+      printJson(limits);
+      return;
+    }
+    printTable(['LIMIT', 'VALUE', 'USED'], rowsOf(limits));
+  });
+}
+
+/** What they are called when they are set, their values, and what is used of them where that is counted. */
+export function rowsOf(limits: JsonObject): readonly (readonly string[])[] {
+  const usage = groupOf(limits, 'usage');
+  const used: Readonly<Record<string, unknown>> = {
+    'concurrency.gpu_limit': usage['gpu'],
+    'concurrency.cpu_millicore_limit': usage['cpu_millicores'],
+    'concurrency.memory_mib_limit': usage['memory_mib'],
+    'concurrency.container_limit': usage['containers'],
+  };
+  return GROUPS.flatMap((group) =>
+    Object.entries(groupOf(limits, group)).map(([name, value]) => {
+      const counted = typeof value === 'object' && value !== null ? (value as JsonObject) : undefined;
+      const limit = counted === undefined ? value : counted['limit'];
+      return [`${group}.${name}`, shown(limit, 'none'), shown(counted?.['used'] ?? used[`${group}.${name}`], '')];
+    }),
+  );
+}
+
+const shown = (value: unknown, none: string): string => (typeof value === 'number' ? String(value) : none);
+
+function groupOf(limits: JsonObject, name: string): JsonObject {
+  const group = limits[name];
+  return typeof group === 'object' && group !== null ? (group as JsonObject) : {};
+}
+
+/** undefined: nothing is said. The scheduler judges names and values. */
+export function changeOf(said: readonly string[]): Record<string, Record<string, number | null>> | undefined {
+  if (said.length === 0) return undefined;
+  const change: Record<string, Record<string, number | null>> = {};
+  for (const text of said) {
+    const [, group, name, value] = /^([a-z_]+)\.([a-z_]+)=([0-9]{1,15}|default)$/.exec(text) ?? [];
+    if (group === undefined || name === undefined || value === undefined) {
+      throw usageError(`--set ${text}: it must be GROUP.NAME=NUMBER, such as concurrency.gpu_limit=4, or …=default`);
+    }
+    change[group] = { ...change[group], [name]: value === 'default' ? null : Number(value) };
+  }
+  return change;
+}
+
+/** By id, or by a name that only one has. */
+async function idOf(client: Client, reference: string): Promise<string> {
+  if (/^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(reference)) return reference;
+  const answer = await client.rest('/workspace?limit=1000').catch(onlyAdmin);
+  const named = listField(answer, 'data').filter((workspace) => textField(workspace, 'name') === reference);
+  const [only] = named;
+  if (only !== undefined && named.length === 1) return textField(only, 'id');
+  throw new CliError(
+    named.length === 0
+      ? `there is no workspace ${reference}: \`longshore workspace list\` shows them`
+      : `${named.length} workspaces are called ${reference}: name it by its id (\`longshore workspace list\`)`,
+  );
+}

@@ -1,0 +1,84 @@
+import { AppError } from '#shared/errors.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Caller } from '../../identity/caller.ts';
+import { readChange } from '../../identity/limits.ts';
+import type { WorkspaceLimits } from '../../identity/limits.ts';
+import type { Rates } from '../../identity/rates.ts';
+import type { Limits } from '../../identity/workspace-limits.ts';
+import { REST_BODY_LIMIT } from './rest.ts';
+import type { RestRoute } from './rest.ts';
+
+export interface LimitsParts {
+  readonly limits: Pick<Limits, 'of' | 'change' | 'counts'>;
+  /** What the workspace has now. */
+  readonly usageOf: (workspaceId: WorkspaceId) => WorkspaceUsage;
+  /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
+  readonly maxInvokeBodyBytes: number;
+}
+
+/** Of containers that have a machine. */
+export interface WorkspaceUsage {
+  readonly gpu: number;
+  readonly cpu_millicores: number;
+  readonly memory_mib: number;
+  readonly containers: number;
+}
+
+/** What a workspace may have and has; PUT changes what it names, and is the administrator's. */
+export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
+  const show = async (id: WorkspaceId, limits: WorkspaceLimits) =>
+    limitsRecord(id, limits, parts.usageOf(id), await parts.limits.counts(id), parts.maxInvokeBodyBytes);
+  return [
+    {
+      http: 'GET /workspace/{ws}/limits',
+      handle: async ({ workspaceId }) => show(workspaceId, await parts.limits.of(workspaceId)),
+    },
+    {
+      http: 'PUT /workspace/{ws}/limits',
+      scope: 'admin',
+      handle: async ({ workspaceId, body }) =>
+        show(workspaceId, await parts.limits.change(workspaceId, readChange(body))),
+    },
+  ];
+}
+
+/** An administrator asks as often as she likes. */
+export function restRate(limits: Pick<Limits, 'of'>, rates: Pick<Rates, 'take'>): (caller: Caller) => Promise<void> {
+  return async (caller) => {
+    if (caller.isAdmin) return;
+    const { rest_per_minute: perMinute } = (await limits.of(caller.workspaceId)).rate;
+    const seconds = perMinute === null ? undefined : await rates.take(caller.workspaceId, 'rest', perMinute);
+    if (seconds === undefined) return;
+    throw new AppError('rate_limited', `this workspace may send ${perMinute} requests a minute: wait ${seconds} s`, {
+      details: { retryAfterSeconds: seconds },
+    });
+  };
+}
+
+/** What bounds the execution of a synchronous call, and a container's start; asynchronous tasks have their stub's own. */
+const TIMEOUTS = { endpoint_seconds: 600, task_seconds: null, container_start_seconds: 900 };
+
+const limitsRecord = (
+  id: WorkspaceId,
+  limits: WorkspaceLimits,
+  usage: WorkspaceUsage,
+  used: Readonly<Record<keyof WorkspaceLimits['counts'], number>>,
+  maxInvokeBodyBytes: number,
+) => ({
+  workspace_id: id,
+  concurrency: limits.concurrency,
+  usage,
+  stub: limits.stub,
+  tasks: limits.tasks,
+  timeouts: TIMEOUTS,
+  requests: { max_body_bytes: REST_BODY_LIMIT, max_invoke_body_bytes: maxInvokeBodyBytes },
+  rate: limits.rate,
+  counts: {
+    tokens: { used: used.tokens, limit: limits.counts.tokens },
+    volumes: { used: used.volumes, limit: limits.counts.volumes },
+    deployments: { used: used.deployments, limit: limits.counts.deployments },
+  },
+  // Nothing is deleted for its age yet.
+  retention: { logs_days: null, events_days: null, tasks_days: null },
+  billing: { mode: 'postpaid', credits_cents: null },
+});

@@ -1,0 +1,146 @@
+// What a workspace may have: the shape in which it is kept and shown, what holds where nothing was said, and what an administrator may say. Pure. Source: interface, REST 12.
+import { AppError } from '#shared/errors.ts';
+
+/** Spelt as the REST API spells it. null: no bound. */
+export interface WorkspaceLimits {
+  /** At once, over all deployments. */
+  readonly concurrency: {
+    readonly gpu_limit: number | null;
+    readonly cpu_millicore_limit: number | null;
+    readonly memory_mib_limit: number | null;
+    readonly container_limit: number | null;
+  };
+  /** Of one stub; `max_replicas`: containers of one deployment. */
+  readonly stub: {
+    readonly cpu_millicores: number;
+    readonly memory_mib: number;
+    readonly max_replicas: number;
+    readonly max_gpu_count: number;
+  };
+  readonly tasks: {
+    /** Of a deployment that asks for none. */
+    readonly max_pending_tasks_default: number;
+    /** Of any one deployment, whatever it asks for. */
+    readonly max_pending_tasks: number | null;
+    readonly max_retries: number;
+    readonly max_ttl_seconds: number;
+  };
+  readonly rate: { readonly rest_per_minute: number | null; readonly invoke_per_minute: number | null };
+  readonly counts: { readonly tokens: number; readonly volumes: number; readonly deployments: number | null };
+}
+
+export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
+  concurrency: { gpu_limit: null, cpu_millicore_limit: null, memory_mib_limit: null, container_limit: null },
+  stub: { cpu_millicores: 128_000, memory_mib: 32_768, max_replicas: 100, max_gpu_count: 2 },
+  tasks: { max_pending_tasks_default: 100, max_pending_tasks: null, max_retries: 5, max_ttl_seconds: 86_400 },
+  rate: { rest_per_minute: 600, invoke_per_minute: null },
+  counts: { tokens: 100, volumes: 1_000, deployments: null },
+};
+
+interface Bound {
+  readonly min: number;
+  readonly max: number;
+}
+const upTo = (max: number, min = 0): Bound => ({ min, max });
+const MANY = 1_000_000_000;
+
+/** What may be set, and within what. */
+const BOUNDS: {
+  readonly [group in keyof WorkspaceLimits]: { readonly [name in keyof WorkspaceLimits[group]]: Bound };
+} = {
+  concurrency: {
+    gpu_limit: upTo(MANY),
+    cpu_millicore_limit: upTo(MANY),
+    memory_mib_limit: upTo(MANY),
+    container_limit: upTo(MANY),
+  },
+  stub: {
+    cpu_millicores: upTo(10_000_000, 1),
+    memory_mib: upTo(100_000_000, 1),
+    max_replicas: upTo(10_000, 1),
+    max_gpu_count: upTo(64),
+  },
+  tasks: {
+    max_pending_tasks_default: upTo(1_000_000, 1),
+    max_pending_tasks: upTo(1_000_000, 1),
+    max_retries: upTo(5),
+    max_ttl_seconds: upTo(86_400, 1),
+  },
+  rate: { rest_per_minute: upTo(10_000_000, 1), invoke_per_minute: upTo(100_000_000, 1) },
+  counts: { tokens: upTo(100_000, 1), volumes: upTo(100_000), deployments: upTo(1_000_000) },
+};
+/** Shown beside them; sent back as they came they mean nothing. */
+const SHOWN_ONLY: ReadonlySet<string> = new Set([
+  'workspace_id',
+  'usage',
+  'timeouts',
+  'requests',
+  'retention',
+  'billing',
+]);
+
+/** By group and name; what is not there has its default. */
+export type StoredLimits = Readonly<Record<string, Readonly<Record<string, number>>>>;
+/** null: the default again. */
+export type LimitsChange = Readonly<Record<string, Readonly<Record<string, number | null>>>>;
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** What holds. @param stored - as the row has it; what cannot be read counts as not said */
+export function limitsOf(stored: unknown, defaults: WorkspaceLimits = DEFAULT_WORKSPACE_LIMITS): WorkspaceLimits {
+  const groups = Object.entries(defaults).map(([group, names]) => {
+    const said = isRecord(stored) && isRecord(stored[group]) ? stored[group] : {};
+    const values = Object.entries(names as Readonly<Record<string, number | null>>).map(([name, value]) => {
+      const own = said[name];
+      return [name, typeof own === 'number' ? own : value] as const;
+    });
+    return [group, Object.fromEntries(values)] as const;
+  });
+  return Object.fromEntries(groups) as unknown as WorkspaceLimits;
+}
+
+/** What an administrator sent. @throws AppError `invalid_body`, naming the field */
+export function readChange(body: Readonly<Record<string, unknown>>): LimitsChange {
+  const change: Record<string, Record<string, number | null>> = {};
+  for (const [group, sent] of Object.entries(body)) {
+    if (SHOWN_ONLY.has(group)) continue;
+    const bounds = Object.hasOwn(BOUNDS, group) ? (BOUNDS as Readonly<Record<string, object>>)[group] : undefined;
+    if (bounds === undefined) throw invalid(group, `is no limit; there are ${Object.keys(BOUNDS).join(', ')}`);
+    if (!isRecord(sent)) throw invalid(group, 'must be an object');
+    const fields: Record<string, number | null> = {};
+    for (const [name, value] of Object.entries(sent)) {
+      const bound = Object.hasOwn(bounds, name) ? (bounds as Readonly<Record<string, Bound>>)[name] : undefined;
+      if (bound === undefined) {
+        throw invalid(`${group}.${name}`, `is no limit; ${group} has ${Object.keys(bounds).join(', ')}`);
+      }
+      fields[name] = readValue(`${group}.${name}`, value, bound);
+    }
+    change[group] = fields;
+  }
+  return change;
+}
+
+function readValue(field: string, sent: unknown, { min, max }: Bound): number | null {
+  // As a count is shown: what is used is not for saying.
+  const value = isRecord(sent) ? sent['limit'] : sent;
+  if (value === null) return null;
+  if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) return value;
+  throw invalid(field, `must be a whole number from ${min} to ${max}, or null for the default`);
+}
+
+const invalid = (field: string, text: string): AppError =>
+  new AppError('invalid_body', `${field.slice(0, 80)} ${text}`, { details: { field } });
+
+/** The row's next value: only what differs from the defaults is kept. */
+export function changed(stored: unknown, change: LimitsChange): StoredLimits {
+  const out: Record<string, Record<string, number>> = {};
+  const groups = new Set([...Object.keys(isRecord(stored) ? stored : {}), ...Object.keys(change)]);
+  for (const group of groups) {
+    const before = isRecord(stored) && isRecord(stored[group]) ? stored[group] : {};
+    const merged = { ...before, ...change[group] };
+    const kept = Object.entries(merged).filter((entry): entry is [string, number] => typeof entry[1] === 'number');
+    if (kept.length > 0) out[group] = Object.fromEntries(kept);
+  }
+  return out;
+}

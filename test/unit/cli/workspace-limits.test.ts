@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest';
+import { changeOf, rowsOf } from '../../../cli/commands/workspace-limits.ts';
+
+test('what is set on the command line is sent by group and name', () => {
+  expect(changeOf([])).toBeUndefined();
+  expect(
+    changeOf(['concurrency.gpu_limit=4', 'concurrency.cpu_millicore_limit=default', 'stub.max_replicas=2']),
+  ).toEqual({
+    concurrency: { gpu_limit: 4, cpu_millicore_limit: null },
+    stub: { max_replicas: 2 },
+  });
+});
+
+test.each(['gpu=4', 'concurrency.gpu_limit', 'concurrency.gpu_limit=-1', 'concurrency.gpu_limit=', 'a.b.c=1'])(
+  '%s is no limit and value',
+  (said) => {
+    expect(() => changeOf([said])).toThrow('GROUP.NAME=NUMBER');
+  },
+);
+
+test('limits are shown by the names they are set by, beside what is used of them', () => {
+  const rows = rowsOf({
+    concurrency: { gpu_limit: 4, container_limit: null },
+    usage: { gpu: 1, containers: 3 },
+    counts: { tokens: { used: 2, limit: 100 } },
+  });
+  expect(rows).toEqual([
+    ['concurrency.gpu_limit', '4', '1'],
+    ['concurrency.container_limit', 'none', '3'],
+    ['counts.tokens', '100', '2'],
+  ]);
+});
