@@ -7,6 +7,8 @@ export interface TaskGraces {
   /** How long a reconnected agent may take to name what it still has: unacknowledged results come right after its report. */
   readonly reportMs: number;
   readonly restartedAgentMs: number;
+  /** By then every replica has heard which one a machine is linked to, and sends it nothing on a link that is no more. */
+  readonly movedMs: number;
   /** From the hand-over to the start; and how long an agent may take to say that a synchronous task never began. */
   readonly claimMs: number;
   readonly claimAnswerMs: number;
@@ -26,6 +28,7 @@ export const GRACES: TaskGraces = {
   limitMs: 10_000,
   reportMs: 2_000,
   restartedAgentMs: 10_000,
+  movedMs: 10_000,
   claimMs: 15_000,
   claimAnswerMs: 5_000,
   leaseMs: 60_000,

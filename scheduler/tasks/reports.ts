@@ -139,7 +139,7 @@ export class Reports {
         adopted.push(live);
       }
     }
-    const reported = new Set(running.map((live) => live.token));
+    const reported: Set<AttemptToken> = new Set(running.map((live) => live.token));
     for (const { token } of [...attempts.revokedOf({ machineId })]) {
       if (!reported.has(token)) ender.freeRevoked(token);
     }
@@ -153,9 +153,10 @@ export class Reports {
       const sameAgent = attempt.agentInstance === agentInstance;
       void this.#missingAfter(attempt, sameAgent ? graces.reportMs : graces.restartedAgentMs, sameAgent);
     }
+    const isCurrent = report.isCurrent ?? (() => Promise.resolve(true));
     const found = await unnamed.find(machineId, reported);
-    if (found.length > 0)
-      void unnamed.takeBack(found, agentInstance, report.isCurrent ?? (() => Promise.resolve(true)));
+    if (found.length > 0) void unnamed.takeBack(found, agentInstance, isCurrent);
+    void unnamed.lookAgain(machineId, reported, agentInstance, isCurrent);
     return { adopted, refused };
   }
 

@@ -21,7 +21,7 @@ export interface UnnamedParts {
   readonly leases: Pick<Leases, 'read'>;
   readonly attempts: Pick<Attempts, 'current'>;
   readonly ender: Pick<Ender, 'backToQueue' | 'lost'>;
-  readonly graces: Pick<TaskGraces, 'reportMs' | 'restartedAgentMs'>;
+  readonly graces: Pick<TaskGraces, 'reportMs' | 'restartedAgentMs' | 'movedMs'>;
   readonly clock: Clock;
   readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
   readonly log: Log;
@@ -83,6 +83,17 @@ export class Unnamed {
       this.#after(graces.reportMs, never, 'not_received', isCurrent),
       this.#after(graces.restartedAgentMs, maybe, 'agent_restarted', isCurrent),
     ]);
+  }
+
+  /** Once more when everybody knows of the new link: a replica that did not yet may have sent to the old one after the report. */
+  async lookAgain(
+    machineId: MachineId,
+    named: ReadonlySet<AttemptToken>,
+    agentInstance: string,
+    isCurrent: () => Promise<boolean>,
+  ): Promise<void> {
+    if (!(await sleep(this.#parts.graces.movedMs, this.#parts.signal))) return;
+    await this.takeBack(await this.find(machineId, named), agentInstance, isCurrent);
   }
 
   /** A machine is given up: what no living process has in hand of it is lost. A moment later, because whoever has one ends it himself. */

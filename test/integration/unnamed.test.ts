@@ -46,6 +46,25 @@ describe('an order that was lost with its process', () => {
     expect(await reaches(after, taskId, 'COMPLETE')).toMatchObject({ attempt: 2 });
   });
 
+  test('or when it was sent after that report, by a replica that had not heard of the new link', async ({ start }) => {
+    const target = aQueueTarget();
+    const [former, now] = [await start(), await start({ graces: { ...GRACES, movedMs: 1500 } })];
+    await now.tasks.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    const gone = new PlayedLink();
+    gone.mode = 'lose';
+    former.container(target.queue, gone);
+    const taskId = await put(former, target);
+    await waitFor(() => gone.runs > 0, 'the order went into the void');
+    former.tasks.machineMoved(MACHINE);
+    const link = new PlayedLink();
+    now.container(target.queue, link);
+    const order = await sent(link);
+    expect(order.taskId).toBe(taskId);
+    expect((await now.queues.read(target.queue, taskId))?.losses ?? 0).toBe(0);
+    await now.result(order);
+    await reaches(now, taskId, 'COMPLETE');
+  });
+
   test('of a synchronous task whose caller is gone, too: CANCELLED, and it never ran', async ({ start }) => {
     const { taskId, target } = await lostOrder(start, aTarget());
     const after = await start({ graces: GRACES });
