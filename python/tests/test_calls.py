@@ -10,7 +10,7 @@ import types
 import unittest
 from typing import Any, Callable, List, Tuple
 
-from longshore import endpoint, task_queue
+from longshore import endpoint, function, schedule, task_queue
 from longshore.runner import logs
 from longshore.runner.call import Application, ResultError, encode_result, load, run_async, run_sync
 from longshore.runner.connection import MAX_LINE_BYTES
@@ -201,7 +201,8 @@ class Outcomes(unittest.TestCase):
             (lookups, 'taskqueue/deployment', 'lookup', 'retry'),
             (lookups, 'taskqueue/deployment', 'os', 'error'),
             (endpoint(handler), 'endpoint/deployment', 'os', 'error'),
-            (handler, 'function/deployment', 'os', 'error'),
+            (function(handler), 'function/deployment', 'os', 'error'),
+            (schedule(when='@daily')(handler), 'schedule/deployment', 'os', 'error'),
         ]
         for decorated, stub_type, kind, expected in cases:
             with self.subTest(stub_type=stub_type, kind=kind):

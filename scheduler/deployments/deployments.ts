@@ -6,6 +6,7 @@ import { kindOf } from '#shared/domain/status.ts';
 import type { DeploymentEffects } from '../containers/container-actions.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { ImageOrders } from '../images/orders.ts';
+import { readWhen } from '../schedules/ticks.ts';
 import type { Db } from '../store/db.ts';
 import { deleteBreaker } from '../store/queries/breakers.ts';
 import {
@@ -40,8 +41,8 @@ export type DeployOutcome =
       readonly warning: string;
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
-  /** No registry has its image, or not for us; or the workspace has as many deployments as it may. */
-  | { readonly kind: 'refused'; readonly why: 'image' | 'limit'; readonly text: string };
+  /** No registry has its image, or not for us; a schedule whose times cannot be read; or the workspace has as many deployments as it may. */
+  | { readonly kind: 'refused'; readonly why: 'image' | 'schedule' | 'limit'; readonly text: string };
 
 /** What became of a verb on a deployment; a refusal's text is the gateway's. */
 export type ChangeOutcome =
@@ -105,6 +106,11 @@ export class Deployments {
     if (maxDeployments !== null && (await countDeployments(db, caller.workspaceId, maxDeployments)) >= maxDeployments) {
       const text = `this workspace may have ${maxDeployments} deployments: delete versions that nobody calls`;
       return { kind: 'refused', why: 'limit', text };
+    }
+    if (kindOf(stub.type) === 'schedule') {
+      // Looked at when the stub was made; by whoever made it then.
+      const when = readWhen({ ...storedConfig(stub.config).schedule });
+      if (typeof when === 'string') return { kind: 'refused', why: 'schedule', text: when };
     }
     const image = await this.#parts.images.resolve(caller.workspaceId, storedConfig(stub.config));
     if (image.kind === 'refused') return { kind: 'refused', why: 'image', text: image.text };

@@ -56,6 +56,7 @@ function refusalText(refused: Refused): string {
       return 'the code of the stub was not uploaded: put its object again';
     case 'image':
     case 'limit':
+    case 'schedule':
       return refused.text;
   }
 }

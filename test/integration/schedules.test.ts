@@ -4,6 +4,8 @@ import { systemClock } from '#shared/clock.ts';
 import { newId, queueNameOf, tickTaskId } from '#shared/domain/ids.ts';
 import type { DeploymentId, StubId, TaskId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
+import { Deployments } from '#scheduler/deployments/deployments.ts';
+import type { DeploymentsParts } from '#scheduler/deployments/deployments.ts';
 import type { Target } from '#scheduler/deployments/stub-config.ts';
 import { Alarms } from '#scheduler/queues/alarms.ts';
 import { totalOf } from '#scheduler/queues/task-queues.ts';
@@ -17,7 +19,7 @@ import { listTasks, taskById } from '#scheduler/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
 import { aStub, aWorkspace } from './store-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
-import { age, drained, sent, test } from './tasks-world.ts';
+import { age, callerOf, drained, sent, test } from './tasks-world.ts';
 import type { World } from './tasks-world.ts';
 
 const EVERY_SECOND = { when: '* * * * * *', timezone: 'UTC' };
@@ -243,6 +245,26 @@ describe('a schedule that is', () => {
     expect(stopped).toEqual([{ id: made.id, stubId }]);
     expect(await aTicker(one, made).at(T0 + 5_000)).toEqual({ nextMs: null });
     expect(await made.taskIds()).toEqual([]);
+  });
+});
+
+test('a stub from before its times were looked at is refused where it is deployed, by the name of the field', async ({
+  one,
+}) => {
+  const workspace = await aWorkspace(one.db);
+  const stub = { ...(await aStub(one.db, workspace.id)), type: 'schedule/deployment' };
+  const deployments = new Deployments({
+    db: one.db,
+    stubs: { find: () => Promise.resolve(stub) },
+  } as unknown as DeploymentsParts);
+  const caller = callerOf(aTarget());
+  expect(await deployments.deploy(caller, stub.id, 'old')).toMatchObject({
+    why: 'schedule',
+    text: expect.stringMatching(/^extra\.when must say when/),
+  });
+  stub.config = { schedule: { when: '@hourly', timezone: 'Mars' } };
+  expect(await deployments.deploy(caller, stub.id, 'old')).toMatchObject({
+    text: expect.stringMatching(/^extra\.timezone "Mars" is not/),
   });
 });
 
