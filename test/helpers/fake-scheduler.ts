@@ -11,6 +11,9 @@ import type {
   ChallengeRequest__Output,
   ControlFromAgent__Output,
   ControlToAgent,
+  GatewayRequest__Output,
+  GatewayRequestHead__Output,
+  GatewayResponse,
   Hello__Output,
   JoinRequest__Output,
   LogAck,
@@ -40,6 +43,13 @@ export interface WholeResult extends TaskResult__Output {
   readonly whole: Buffer;
 }
 
+/** A call of a container as it came over the link. */
+export interface ContainerCall {
+  readonly head: GatewayRequestHead__Output;
+  body: Buffer;
+  cancelled: boolean;
+}
+
 /** Waits for a condition, however the world comes to it. */
 export async function until<T>(what: string, look: () => T | undefined | false, ms = 20_000): Promise<T> {
   const deadline = performance.now() + ms;
@@ -65,6 +75,12 @@ export class FakeScheduler {
   readonly phases = new Map<string, string[]>();
   readonly archives = new Map<string, Buffer>();
   readonly archiveFetches: string[] = [];
+  /** Calls of containers, with what came of their bodies. */
+  readonly calls: ContainerCall[] = [];
+  /** What a call of a container is answered with, once its body is there; undefined: it is not. */
+  answerCall: (call: ContainerCall) => { readonly status: number; readonly body: Buffer | string } | undefined = (
+    call,
+  ) => ({ status: 200, body: call.body });
   /** What the next calls of these names answer instead. */
   refuseJoin = false;
   refuseCredentials = false;
@@ -162,6 +178,7 @@ export class FakeScheduler {
         });
         call.on('end', () => call.end());
       },
+      callGateway: (call: ServerDuplexStream<GatewayRequest__Output, GatewayResponse>) => this.#onCall(call),
       fetchCode: (call: { request: { objectId: string }; write(m: object): boolean; end(): void }) => {
         this.archiveFetches.push(call.request.objectId);
         const bytes = this.archives.get(call.request.objectId) ?? Buffer.alloc(0);
@@ -183,6 +200,31 @@ export class FakeScheduler {
     if (this.socketPath !== undefined) await listenLocally(server, this.socketPath);
     this.address = `127.0.0.1:${bound}`;
     this.#server = server;
+  }
+
+  #onCall(call: ServerDuplexStream<GatewayRequest__Output, GatewayResponse>): void {
+    const parts: Buffer[] = [];
+    let made: ContainerCall | undefined;
+    call.on('error', () => undefined);
+    call.on('data', ({ head, data }: GatewayRequest__Output) => {
+      parts.push(data);
+      if (head === null) return;
+      made = { head, body: Buffer.alloc(0), cancelled: false };
+      this.calls.push(made);
+    });
+    call.on('cancelled', () => {
+      if (made !== undefined) made.cancelled = true;
+    });
+    call.on('end', () => {
+      if (made === undefined) return;
+      made.body = Buffer.concat(parts);
+      const answer = this.answerCall(made);
+      if (answer === undefined) return;
+      call.write({ head: { status: answer.status, headers: [{ name: 'content-type', value: 'application/json' }] } });
+      const bytes = Buffer.from(answer.body);
+      for (let at = 0; at < bytes.length; at += PART_BYTES) call.write({ data: bytes.subarray(at, at + PART_BYTES) });
+      call.end();
+    });
   }
 
   /** Gone, as after a kill. */

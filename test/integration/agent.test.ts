@@ -97,6 +97,60 @@ def handler(context):
   expect(answers.every((answer) => answer.starts === 'x')).toBe(true);
 });
 
+test('a container calls the platform through its socket with no network, under no other name than its own, and again when another agent has adopted it', async ({
+  started,
+}) => {
+  const { world, deploy } = started;
+  const { scheduler } = world;
+  const source = `
+import http.client, os, socket
+def handler(method, path, headers={}, size=0):
+    call = http.client.HTTPConnection('x', timeout=30)
+    call.sock = socket.socket(socket.AF_UNIX)
+    call.sock.connect(os.environ['LONGSHORE_GATEWAY_SOCKET'])
+    call.request(method, path, body=b'x' * size, headers=headers)
+    answer = call.getresponse()
+    body = answer.read()
+    return [answer.status, body.decode() if len(body) < 1000 else len(body), os.listdir('/sys/class/net')]
+`;
+  const assignment = await deploy(source, { blockNetwork: true });
+  const { containerId } = assignment;
+  scheduler.desire([assignment]);
+  await scheduler.phase(containerId, 'running');
+  let count = 0;
+  const ask = async (input: object): Promise<readonly [number, string | number, readonly string[]]> => {
+    const taskId = `ask-${(count += 1)}`;
+    scheduler.run(taskId, containerId, JSON.stringify(input));
+    return JSON.parse((await scheduler.resultOf(taskId)).whole.toString()) as [number, string | number, string[]];
+  };
+  const put = { method: 'POST', path: '/taskqueue/later?n=1' };
+  expect(
+    await ask({ ...put, size: 3, headers: { Host: 'elsewhere', 'X-Forwarded-For': '127.0.0.1', X: 'y' } }),
+  ).toEqual([200, 'xxx', ['lo']]);
+  const { head } = scheduler.calls[0] ?? { head: undefined };
+  expect(head).toMatchObject({ containerId, epoch: 1, method: 'POST', path: '/taskqueue/later?n=1' });
+  const names = head?.headers.map(({ name }) => name) ?? [];
+  expect(names).toContain('x');
+  expect(names).not.toEqual(expect.arrayContaining(['host']));
+  expect(names).not.toEqual(expect.arrayContaining(['x-forwarded-for']));
+  // More than a message holds, and than sockets do.
+  expect((await ask({ ...put, size: 5_000_000 })).slice(0, 2)).toEqual([200, 5_000_000]);
+  const before = scheduler.calls.length;
+  const refused = await ask({ method: 'POST', path: '/api/v1/gateway/tokens' });
+  expect([refused[0], JSON.parse(String(refused[1]))]).toEqual([
+    403,
+    expect.objectContaining({ ok: false, code: 'not_allowed', errMsg: 'Unauthorized Access' }),
+  ]);
+  expect(scheduler.calls).toHaveLength(before);
+
+  await world.agent.stop();
+  await world.restart();
+  scheduler.desire([assignment]);
+  await until('the second report', () => scheduler.reports[1]);
+  expect((await ask(put)).slice(0, 2)).toEqual([200, '']);
+  expect(scheduler.calls.at(-1)?.head).toMatchObject({ containerId, epoch: 1 });
+});
+
 test('an agent that is started again adopts what runs: the same container answers, and a task in hand is not lost', async ({
   started,
 }) => {

@@ -1,0 +1,70 @@
+import { expect, test } from 'vitest';
+import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { withinOwnStub } from '#scheduler/deployments/container-stubs.ts';
+import type { StubConfig } from '#scheduler/deployments/stub-config.ts';
+
+const asked = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubRequest =>
+  ({
+    appName: '',
+    secrets: [],
+    volumes: [],
+    pool: null,
+    blockNetwork: false,
+    allowList: [],
+    ...said,
+  }) as unknown as GetOrCreateStubRequest;
+const own = (said: Partial<StubConfig> = {}) => ({
+  appName: 'mine',
+  config: {
+    secrets: ['A'],
+    volumes: [{ volumeId: 'v-1', mountPath: 'data' }],
+    extra: {},
+    authorized: true,
+    blockNetwork: false,
+    allowList: [],
+    ...said,
+  } as unknown as StubConfig,
+});
+const network = (limited: ReturnType<typeof withinOwnStub>): unknown =>
+  limited.kind === 'request' ? [limited.request.blockNetwork, limited.request.allowList] : limited;
+
+test('a stub is of the container’s app, in its pool, whether that is said or not', () => {
+  const pool = { name: 'p' };
+  const made = withinOwnStub(
+    own({ extra: { pool } }),
+    asked({ secrets: [{ name: 'A' }], volumes: [{ id: 'V-1', mountPath: 'd', config: null }] }),
+  );
+  expect(made).toMatchObject({ kind: 'request', request: { appName: 'mine', pool } });
+  expect(withinOwnStub(own({ extra: { pool } }), asked({ pool: { name: 'p', priority: 1 } }))).toMatchObject({
+    request: { pool: { name: 'p' } },
+  });
+  expect(withinOwnStub(own(), asked({ appName: 'mine' }))).toMatchObject({ request: { appName: 'mine', pool: null } });
+});
+
+test.each([
+  ['appName', asked({ appName: 'other' })],
+  ['secrets', asked({ secrets: [{ name: 'A' }, { name: 'B' }] })],
+  ['volumes', asked({ volumes: [{ id: 'v-2', mountPath: 'd', config: null }] })],
+  ['pool', asked({ pool: { name: 'q' } })],
+  ['authorized', asked({ authorized: false })],
+])('what its own stub has not is refused by name: %s', (field, request) => {
+  expect(withinOwnStub(own(), request)).toEqual({
+    kind: 'refused',
+    why: expect.stringMatching(new RegExp(`^${field}\\b`)),
+  });
+});
+
+test('a way out that its own stub has not is not opened', () => {
+  const blocked = own({ blockNetwork: true });
+  for (const said of [{}, { allowList: ['10.0.0.0/8'] }])
+    expect(network(withinOwnStub(blocked, asked(said)))).toEqual([true, []]);
+  const listed = own({ allowList: ['10.0.0.0/8', '192.0.2.0/24'] });
+  expect(network(withinOwnStub(listed, asked()))).toEqual([false, ['10.0.0.0/8', '192.0.2.0/24']]);
+  expect(network(withinOwnStub(listed, asked({ allowList: ['192.0.2.0/24'] })))).toEqual([false, ['192.0.2.0/24']]);
+  expect(network(withinOwnStub(listed, asked({ allowList: ['0.0.0.0/0'] })))).toEqual([
+    false,
+    ['10.0.0.0/8', '192.0.2.0/24'],
+  ]);
+  expect(network(withinOwnStub(listed, asked({ blockNetwork: true })))).toEqual([true, []]);
+  expect(network(withinOwnStub(own(), asked()))).toEqual([false, []]);
+});

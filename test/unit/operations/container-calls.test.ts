@@ -1,0 +1,77 @@
+import { describe, expect, test } from 'vitest';
+import { headersToPass, isContainerCall } from '#shared/domain/container-calls.ts';
+import { GATEWAY_BASE } from '#scheduler/http/bind.ts';
+import { allOperations } from '#scheduler/operations/index.ts';
+import type { OperationParts } from '#scheduler/operations/index.ts';
+import { isLiving } from '#scheduler/containers/credentials.ts';
+import { CONTAINER_TRANSITIONS } from '#scheduler/containers/state.ts';
+import type { ContainerState } from '#shared/domain/status.ts';
+
+describe('what a container may call', () => {
+  test('passes its socket exactly when its credential may do it', () => {
+    const operations = allOperations({} as OperationParts);
+    const differing = operations.filter(({ method, path, containers }) => {
+      const called = `${GATEWAY_BASE}${path.replaceAll(/\{\w+\}/g, 'some-id')}`;
+      return isContainerCall(method, called) !== containers;
+    });
+    expect(differing.map(({ name }) => name)).toEqual([]);
+    expect(operations.filter(({ containers }) => containers).map(({ name }) => name)).toEqual([
+      'Authorize',
+      'SignPayload',
+      'HeadObject',
+      'CreateObject',
+      'GetOrCreateVolume',
+      'GetOrCreateStub',
+      'ListTasks',
+      'StartTask',
+      'EndTask',
+    ]);
+  });
+
+  test.each([
+    'POST /taskqueue/a%20b',
+    'POST /endpoint/a/v12',
+    'GET /endpoint/a/latest/',
+    'POST /function/id/some-id',
+    'POST /endpoint/public/some-id',
+    'GET /api/v1/task/w/t/subscribe',
+    'PUT /api/v1/gateway/objects/upload/some-id',
+  ])('includes %s', (line) => {
+    const [method = '', path = ''] = line.split(' ');
+    expect(isContainerCall(method, path)).toBe(true);
+  });
+
+  test.each([
+    'POST /endpoint/a/warmup',
+    'POST /endpoint/id/some-id/warmup',
+    'PUT /endpoint/a',
+    'POST /endpoint/../api/v1/gateway/tokens',
+    'POST /endpoint//a',
+    'POST /pod/id/some-id',
+    'GET /api/v1/task/w',
+    'GET /',
+    'GET ',
+    'GET /api/v1/workspace/current/..',
+    'GET http://elsewhere/api/v1/workspace/current',
+  ])('excludes %s', (line) => {
+    const [method = '', path = ''] = line.split(' ');
+    expect(isContainerCall(method, path)).toBe(false);
+  });
+
+  test('takes along the headers that are about the request, and none about who stands between', () => {
+    const raw = ['Host', 'h', 'X-Mine', '1', 'x-mine', '2', 'Connection', 'close', 'X-Forwarded-Host', 'h', 'Via', 'v'];
+    expect(headersToPass(raw)).toEqual([
+      { name: 'x-mine', value: '1' },
+      { name: 'x-mine', value: '2' },
+    ]);
+  });
+});
+
+test('a credential counts while its container is acknowledged and not told to stop, and under its own epoch', () => {
+  const counts = (state: ContainerState, stateBefore: ContainerState | null = null): boolean =>
+    isLiving({ state, stateBefore, epoch: 2 }, 2);
+  const states = Object.keys(CONTAINER_TRANSITIONS) as ContainerState[];
+  expect(states.filter((state) => counts(state))).toEqual(['STARTING', 'RUNNING', 'DRAINING']);
+  expect(states.filter((before) => counts('UNKNOWN', before))).toEqual(['STARTING', 'RUNNING', 'DRAINING']);
+  for (const epoch of [1, 3]) expect(isLiving({ state: 'RUNNING', stateBefore: null, epoch: 2 }, epoch)).toBe(false);
+});
