@@ -341,6 +341,8 @@ describe('who may call what', () => {
     'ListTasks',
     'StartTask',
     'EndTask',
+    'GetOrCreateStub',
+    'GetOrCreateVolume',
   ];
   const operations = allOperations({} as OperationParts);
   const mayCall = (type: Caller['type']): string[] =>
