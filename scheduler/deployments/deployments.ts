@@ -41,8 +41,8 @@ export type DeployOutcome =
       readonly warning: string;
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
-  /** No registry has its image, or not for us; a schedule whose times cannot be read; or the workspace has as many deployments as it may. */
-  | { readonly kind: 'refused'; readonly why: 'image' | 'schedule' | 'limit'; readonly text: string };
+  /** No registry has its image, or not for us; a schedule whose times cannot be read; as many deployments as the workspace may have; a kind that nothing here runs. */
+  | { readonly kind: 'refused'; readonly why: 'image' | 'schedule' | 'limit' | 'kind'; readonly text: string };
 
 /** What became of a verb on a deployment; a refusal's text is the gateway's. */
 export type ChangeOutcome =
@@ -72,6 +72,8 @@ export interface DeploymentFilter {
 }
 
 const MAX_NAME = 255;
+/** Kinds that are invoked; a stub of any kind may be made, because clients make one before they ask for what is refused. */
+const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'taskqueue', 'function', 'schedule']);
 /** Kinds whose number of containers a person may set. */
 const SCALABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'pod']);
 const NOT_FOUND = { kind: 'not_found' } as const satisfies ChangeOutcome;
@@ -97,6 +99,11 @@ export class Deployments {
     const { db, stubs, targets } = this.#parts;
     const stub = await stubs.find(caller, stubId);
     if (stub === undefined) return { kind: 'refused', why: 'stub_not_found' };
+    const kind = kindOf(stub.type);
+    if (!RUNNABLE.has(kind)) {
+      const text = `deployments of ${kind} are not available in this version; those of ${[...RUNNABLE].join(', ')} are`;
+      return { kind: 'refused', why: 'kind', text };
+    }
     if (sanitiseName(name) === '' || name.length > MAX_NAME) return { kind: 'refused', why: 'empty_name' };
     if (stub.objectId !== null) {
       const object = await objectById(db, stub.objectId);

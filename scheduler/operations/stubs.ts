@@ -57,6 +57,7 @@ function refusalText(refused: Refused): string {
     case 'image':
     case 'limit':
     case 'schedule':
+    case 'kind':
       return refused.text;
   }
 }

@@ -113,6 +113,7 @@ export class Actions implements TaskActions, DeploymentEffects {
     const body = request.result.length > 0 ? Buffer.from(request.result) : undefined;
     const durationMs = request.durationSeconds * 1000;
     const { ender } = this.#parts;
+    if (request.containerHostname !== '') attempt.containerHostname = hostnameOf(request);
     if (attempt.container !== undefined) {
       attempt.container.keepWarmMs = request.keepWarmSeconds < 0 ? Infinity : request.keepWarmSeconds * 1000;
     }
@@ -135,6 +136,7 @@ export class Actions implements TaskActions, DeploymentEffects {
       rank: RANK[status] as RecordRank,
       endedAtMs: this.#parts.clock.nowMs(),
       durationMs: request.durationSeconds * 1000,
+      ...(request.containerHostname === '' ? {} : { containerHostname: hostnameOf(request) }),
       failureReason: status === 'COMPLETE' ? '' : 'ended_by_runner',
       ...(await this.#parts.ender.kept(text)),
     });
@@ -329,3 +331,6 @@ const isFinal = (status: TaskStatus): status is FinalStatus => status in ENDED_B
 function holds(record: TaskRecord, containerId: string): boolean {
   return containerId === '' || record.containerId === null || record.containerId === containerId;
 }
+
+/** No name of a host is longer. */
+const hostnameOf = (request: EndRequest): string => request.containerHostname.slice(0, 253);

@@ -36,6 +36,8 @@ export interface Attempt {
   /** Of its task, as far as this attempt goes: PENDING while it is only claimed. */
   status: TaskStatus;
   startedAtMs: number | null;
+  /** As EndTask said it. */
+  containerHostname?: string;
   /** When its machine last said that it has it: at the hand-over, then in heartbeats. Epoch milliseconds. */
   seenAtMs: number;
   /** It did not start in time: its agent was asked. */

@@ -168,6 +168,7 @@ export class Ender {
       containerId: attempt.containerId,
       startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
       durationMs,
+      ...(attempt.containerHostname === undefined ? {} : { containerHostname: attempt.containerHostname }),
       ...stored,
     });
     // The slot is free now: the next fetch goes out with the completion.

@@ -75,7 +75,7 @@ export function finalOf(
 
 /** A row of the database as a record. */
 export function recordOfRow(row: TaskRow): TaskRecord {
-  const { result, resultObjectId, callbackUrl, putBy } = row;
+  const { result, resultObjectId, callbackUrl, putBy, containerHostname } = row;
   return {
     taskId: row.taskId,
     workspaceId: row.workspaceId,
@@ -98,5 +98,6 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     ...(resultObjectId === undefined ? {} : { resultObjectId }),
     ...(callbackUrl === undefined ? {} : { callbackUrl }),
     ...(putBy === undefined ? {} : { putBy }),
+    ...(containerHostname === undefined ? {} : { containerHostname }),
   };
 }

@@ -60,6 +60,8 @@ export interface TaskRecord {
   readonly callbackUrl?: string;
   /** The stub whose container put it. */
   readonly putBy?: StubId;
+  /** As EndTask said it. */
+  readonly containerHostname?: string;
   /** Where the caller of a synchronous task waits; only in Redis, never in the database. */
   readonly replica?: InstanceId;
   /** Earlier attempts, as the job has them; only in Redis, never in the database. */

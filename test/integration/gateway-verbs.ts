@@ -334,6 +334,19 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
           answer: { ok: false, deploymentId: '', version: 0, invokeUrl: '' },
         },
         'no stub': { body: () => ({ name: 'x' }), answer: { ok: false, deploymentId: '' } },
+        ...Object.fromEntries(
+          ['asgi/deployment', 'pod/deployment', 'bot/deployment', 'sandbox', 'container'].map((stubType) => [
+            `a stub of ${stubType}, which nothing runs`,
+            {
+              make: () => platform().stub({ stubType }),
+              answer: {
+                ok: false,
+                deploymentId: '',
+                errMsg: expect.stringContaining(`deployments of ${stubType.split('/')[0]} are not available`) as string,
+              },
+            },
+          ]),
+        ),
       },
     },
     {

@@ -488,6 +488,7 @@ describe.each(KINDS)('on %s', (kind) => {
         startedAtMs: 1_800_000_000_200,
         endedAtMs: 1_800_000_000_301,
         durationMs: 100.5,
+        containerHostname: 'host-1',
         deadlineMs: 1_800_000_600_000,
         result: '{"a":"\\u0000 é 😀"}',
       });

@@ -379,7 +379,9 @@ describe('StartTask and EndTask of runners that are not ours', () => {
     const link = new PlayedLink();
     one.container(target.queue, link);
     expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-2' }))).toBe('refused');
-    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-1' }))).toBe('ended');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-1', containerHostname: 'far' }))).toBe(
+      'ended',
+    );
     expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-1' }))).toBe('unchanged');
     expect(await one.records.read(taskId)).toMatchObject({
       status: 'COMPLETE',
@@ -389,7 +391,7 @@ describe('StartTask and EndTask of runners that are not ours', () => {
     });
     expect(link.orders).toEqual([]);
     await drained(one);
-    expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE' });
+    expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE', containerHostname: 'far' });
   });
 
   test('what one of them asks to be retried comes back within the retries, and is ERROR after them', async ({
@@ -448,9 +450,13 @@ describe('StartTask and EndTask of runners that are not ours', () => {
     const taskId = await put(one, target);
     await sent(link);
     expect(await one.actions.startTask(callerOf(target), taskId, 'c-9')).toBe('refused');
-    const end = anEnd(taskId, { containerId: container.containerId, keepWarmSeconds: 90 });
+    const end = anEnd(taskId, { containerId: container.containerId, keepWarmSeconds: 90, containerHostname: 'near' });
     expect(await one.actions.endTask(callerOf(target), end)).toBe('ended');
-    expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', result: '{"by":"another"}' });
+    expect(await one.records.read(taskId)).toMatchObject({
+      status: 'COMPLETE',
+      result: '{"by":"another"}',
+      containerHostname: 'near',
+    });
     expect(container.keepWarmMs).toBe(90_000);
     expect((await one.queues.depth(target.queue)).active).toBe(0);
   });

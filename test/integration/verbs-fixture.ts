@@ -6,6 +6,8 @@ import { expect } from 'vitest';
 import { loadConfig } from '#shared/config.ts';
 import { SchedulerSettings } from '../../scheduler/config.ts';
 import { startScheduler } from '../../scheduler/main.ts';
+import type { PrivatePostgres } from '../helpers/postgres.ts';
+import type { PrivateRedis } from '../helpers/redis.ts';
 import { aPostgres, aRedis, tempDirectory } from '../helpers/services.ts';
 
 export type Json = Record<string, unknown>;
@@ -49,6 +51,8 @@ export interface Platform {
     said?: Json,
     token?: string,
   ): Promise<{ readonly id: string; readonly stubId: string; readonly version: number }>;
+  /** Not with embedded stores. */
+  readonly servers: { readonly postgres: PrivatePostgres; readonly redis: PrivateRedis } | undefined;
   stop(): Promise<void>;
 }
 
@@ -141,6 +145,7 @@ export async function aPlatform(
       expect(made.json['ok']).toBe(true);
       return { id: String(made.json['deploymentId']), stubId, version: Number(made.json['version']) };
     },
+    servers: servers === undefined ? undefined : { postgres: servers[0], redis: servers[1] },
     stop: async () => {
       await scheduler.stop();
       await Promise.all((servers ?? []).map((server) => server.stop()));

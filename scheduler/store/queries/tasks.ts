@@ -37,6 +37,8 @@ export interface TaskRecordRow {
   readonly callbackUrl?: string | undefined;
   /** The stub whose container put it. */
   readonly putBy?: StubId | undefined;
+  /** As EndTask said it. */
+  readonly containerHostname?: string | undefined;
 }
 
 export interface TaskRow extends TaskRecordRow {
@@ -74,10 +76,11 @@ interface Raw {
   deployment_name: string | null;
   deployment_version: number | null;
   callback_url: string | null;
+  container_hostname: string | null;
 }
 const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
   t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id, t.callback_url,
-  t.put_by,
+  t.put_by, t.container_hostname,
   s.name as stub_name, s.type as stub_type, d.name as deployment_name, d.version as deployment_version`;
 const JOINS = 'left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id';
 const map = (row: Raw): TaskRow => ({
@@ -102,6 +105,7 @@ const map = (row: Raw): TaskRow => ({
   deadlineMs: msOrNull(row.deadline_at),
   ...(row.callback_url === null ? {} : { callbackUrl: row.callback_url }),
   ...(row.put_by === null ? {} : { putBy: row.put_by as StubId }),
+  ...(row.container_hostname === null ? {} : { containerHostname: row.container_hostname }),
   stubName: row.stub_name ?? '',
   stubType: row.stub_type ?? '',
   deploymentName: row.deployment_name,
@@ -136,16 +140,20 @@ const encode = (record: TaskRecordRow, job: string | null): Record<string, unkno
   duration_ms: record.durationMs,
   callback_url: record.callbackUrl === undefined ? null : storableText(record.callbackUrl),
   put_by: record.putBy ?? null,
+  container_hostname: record.containerHostname === undefined ? null : storableText(record.containerHostname),
 });
 const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
-    failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by)
+    failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
+    container_hostname)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
-    to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by
+    to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
+    r.container_hostname
   from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
     sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
     result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
-    deadline_s double precision, duration_ms double precision, callback_url text, put_by text)`;
+    deadline_s double precision, duration_ms double precision, callback_url text, put_by text,
+    container_hostname text)`;
 
 /**
  * Writes what is now known of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless: (attempt, rank) never goes backwards, and a final status is replaced
@@ -177,7 +185,7 @@ async function upsert(
      on conflict (id) do update set status = excluded.status, attempt = excluded.attempt, rank = excluded.rank,
        container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
        result_object_id = excluded.result_object_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
-       deadline_at = excluded.deadline_at, duration_ms = excluded.duration_ms, updated_at = now(),
+       deadline_at = excluded.deadline_at, duration_ms = excluded.duration_ms, container_hostname = excluded.container_hostname, updated_at = now(),
        job = case when excluded.rank >= 3 then null else tasks.job end
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
