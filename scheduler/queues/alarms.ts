@@ -11,6 +11,8 @@ const QUEUE = 'schedules';
 /** Heard at a time; each is a few statements. */
 const CONCURRENCY = 8;
 const CLOSE_MS = 5_000;
+/** BullMQ sets the next alarm when it hands one out: a process that dies just then leaves none. */
+const LATE_MS = 60_000;
 const DONE = { removeOnComplete: true, removeOnFail: true };
 
 export interface Alarm {
@@ -43,15 +45,16 @@ export class Alarms {
     void this.#opened();
   }
 
-  /** Makes them all there are: what is missing or says something else is set, what is more is taken away. @throws when Redis does not answer */
+  /** Makes them all there are: what is missing, late or says something else is set, what is more is taken away. @throws when Redis does not answer */
   async setAll(alarms: readonly Alarm[]): Promise<void> {
     if (alarms.length === 0 && this.#open === undefined) return;
     const { queue } = this.#opened();
     const wanted = new Map(alarms.map((alarm) => [alarm.id, alarm]));
-    for (const { key, pattern, tz } of await queue.getJobSchedulers()) {
+    const lateMs = Date.now() - LATE_MS;
+    for (const { key, pattern, tz, next = 0 } of await queue.getJobSchedulers()) {
       const alarm = wanted.get(key);
       if (alarm === undefined) await queue.removeJobScheduler(key);
-      else if (alarm.pattern === pattern && alarm.timezone === tz) wanted.delete(key);
+      else if (alarm.pattern === pattern && alarm.timezone === tz && next > lateMs) wanted.delete(key);
     }
     for (const { id, pattern, timezone: tz } of wanted.values()) {
       await queue.upsertJobScheduler(id, { pattern, tz }, { name: 'tick', opts: DONE });
