@@ -48,14 +48,29 @@ def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
 
 
 def invoke(name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
-    """Calls the endpoint that is deployed as `name` and gives what it returned."""
+    """Calls the endpoint that is deployed as `name` and gives what it returned; of one that yields, the list of the items."""
     what = 'cannot invoke %s' % name
     body = _inputs(what, args, kwargs)
     data = _asked(_path('endpoint', name), what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS)
     try:
+        # One that yields nothing has no events, and no JSON is nothing.
+        if not data or data.startswith((b'data: ', b'event: ')):
+            return _items(what, data.decode('utf-8'))
         return json.loads(data.decode('utf-8'))
     except ValueError:
         raise GatewayError('%s: the answer is not JSON' % what) from None
+
+
+def _items(what: str, events: str) -> List[Any]:
+    """What a handler that yields has yielded, in order; its last event may say that it failed."""
+    items: List[Any] = []
+    for event in events.split('\n\n'):
+        name, _, data = event.rpartition('data: ')
+        if name.startswith('event: error'):
+            raise GatewayError('%s: %s' % (what, _object(data.encode('utf-8')).get('error') or 'it failed after its answer had begun'))
+        if data.strip():
+            items.append(json.loads(data))
+    return items
 
 
 def get_task(task_id: str) -> Dict[str, Any]:

@@ -168,6 +168,15 @@ class InAContainer(unittest.TestCase):
             adder.invoke()
         self.assertEqual(caught.exception.status, 500)
 
+    def test_what_an_endpoint_yields_is_a_list_unless_it_failed(self) -> None:
+        self.server.answer = (200, b'data: {"n":1}\n\ndata: {"n":2}\n\n')
+        self.assertEqual(adder.invoke(), [{'n': 1}, {'n': 2}])
+        self.server.answer = (200, b'')
+        self.assertEqual(adder.invoke(), [])
+        self.server.answer = (200, b'data: {"n":1}\n\nevent: error\ndata: {"error":"KeyError: 1"}\n\n')
+        with self.assertRaisesRegex(GatewayError, 'cannot invoke adder: KeyError: 1'):
+            adder.invoke()
+
     def test_a_task_is_read_in_the_workspace_of_the_container(self) -> None:
         self.server.answer = [(200, {'external_id': 'w-1'}), (200, {'id': 't-1', 'status': 'COMPLETE'})]
         self.assertEqual(get_task('t-1')['status'], 'COMPLETE')

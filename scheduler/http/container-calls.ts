@@ -48,6 +48,16 @@ export class ContainerCalls {
   async serve(machineId: MachineId, call: ContainerCall): Promise<void> {
     const { containerCalls } = this.#parts.metrics;
     call.on('error', () => undefined);
+    // Agents are listened to before the surfaces are there, and a little longer.
+    if (!this.#parts.server().listening) {
+      containerCalls.inc({ result: 'busy' });
+      return refuse(
+        call,
+        503,
+        'scheduler_away',
+        'the scheduler takes no calls at this moment, and did nothing: try again soon',
+      );
+    }
     const underWay = this.#underWay.get(machineId) ?? 0;
     if (underWay >= MOST_AT_ONCE) {
       containerCalls.inc({ result: 'busy' });

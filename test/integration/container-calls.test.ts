@@ -170,6 +170,21 @@ describe('a call that comes over the link', () => {
     }
   });
 
+  test('takes an upload to the path of the address it was given, which is nobody’s', async () => {
+    const made = json(
+      await own.agent.call(own.containerId, 'POST /api/v1/gateway/objects', {
+        hash: 'by-link',
+        size: 3,
+        overwrite: false,
+      }),
+    );
+    const { hostname, pathname, search } = new URL(String(made['presignedUrl']));
+    expect(hostname).toBe('gateway.longshore.internal');
+    expect(await own.agent.call(own.containerId, `PUT ${pathname}${search}`, 'zip')).toMatchObject({ status: 200 });
+    const head = await own.agent.call(own.containerId, 'GET /api/v1/gateway/objects/by-link');
+    expect(json(head)).toMatchObject({ exists: true, objectId: made['objectId'] });
+  });
+
   test('is refused with any other, and what a query or another header says counts for nothing', async () => {
     for (const other of [neighbour.token, platform.own.token, platform.admin.token, 'nonsense']) {
       const headers = { authorization: `Bearer ${other}` };
