@@ -44,6 +44,30 @@ export const SchedulerSettings = Type.Object({
     ),
   ),
   LONGSHORE_MAX_OBJECT_BYTES: Count('largest code archive', 4 * 1024 ** 3),
+  LONGSHORE_OBJECTS_BUCKET: Type.Optional(
+    Text(
+      'bucket of an S3-compatible store that keeps objects (archives, large inputs and results); absent: `objects` in the data directory, which several schedulers must share',
+    ),
+  ),
+  LONGSHORE_OBJECTS_ENDPOINT: Type.Optional(
+    Text('address of the store, as clients reach it, too: they upload there; absent: AWS, by the region'),
+  ),
+  LONGSHORE_OBJECTS_REGION: Text('region that requests to the store are signed for', { default: 'us-east-1' }),
+  LONGSHORE_OBJECTS_PATH_STYLE: Type.Boolean({
+    default: false,
+    description: "the bucket is in the path of the store's addresses instead of the host's name",
+  }),
+  LONGSHORE_OBJECTS_PREFIX: Type.String({
+    default: '',
+    pattern: '^([A-Za-z0-9._-]+/)*$',
+    description: 'before every key in the bucket, such as `team/`',
+  }),
+  LONGSHORE_OBJECTS_ACCESS_KEY_ID: Type.Optional(
+    Text("key id for the store; absent: what AWS's own variables, files or a role of the machine give", {
+      secret: true,
+    }),
+  ),
+  LONGSHORE_OBJECTS_SECRET_ACCESS_KEY: Type.Optional(Text('the secret of that key', { secret: true })),
   LONGSHORE_OBJECT_GRACE_HOURS: Type.Integer({
     minimum: 25,
     maximum: 87_600,

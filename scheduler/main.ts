@@ -1,5 +1,4 @@
 // Composition root of the scheduler: builds every part in order, passes it down, and gives back { start, stop }. Nothing below this file reads the environment or the clock by itself.
-import { join } from 'node:path';
 import { systemClock } from '#shared/clock.ts';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { StubId } from '#shared/domain/ids.ts';
@@ -13,6 +12,7 @@ import { Autoscaler } from './autoscaler/loop.ts';
 import { AutoscalerMetrics } from './autoscaler/metrics.ts';
 import { registerGauges } from './compose/gauges.ts';
 import { openExplain } from './compose/explain.ts';
+import { openObjectBackend } from './compose/objects.ts';
 import { openLanes, watchLanes } from './compose/lanes.ts';
 import { cpuPoolsOf, openPlacement, tellGivenUp } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
@@ -66,7 +66,6 @@ import { LoopMetrics } from './loop-metrics.ts';
 import { LogReader } from './logs/log-reads.ts';
 import { LogSink } from './logs/log-sink.ts';
 import { ObjectCollector, ObjectMetrics } from './objects/collector.ts';
-import { openFileObjects } from './objects/files.ts';
 import { createObjects } from './objects/service.ts';
 import { Releases } from './ops/releases.ts';
 import { hostAddress, reachableAt } from './ops/host-address.ts';
@@ -186,12 +185,15 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const targets = new Targets({ db, log, invalidation });
   const directory = new Directory(db);
   const secrets = new Secrets(db, sealer);
+  const backend = await openObjectBackend(settings);
+  opened.push({ name: 'objects', stop: () => backend.close?.() });
   const objects = createObjects({
     db,
-    backend: await openFileObjects(join(dataDir, 'objects')),
+    backend,
     installation,
     maxObjectBytes: settings.LONGSHORE_MAX_OBJECT_BYTES,
     clock,
+    onReplaced: (objectId) => targets.codeChanged(objectId),
   });
 
   // Tasks.
@@ -223,6 +225,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     db,
     kept: () => objects.keptBytes(),
     remove: (key) => objects.removeBytes(key),
+    takeUploads: (beforeMs, most) => objects.takeUploads(beforeMs, most),
     isOthers: (key) => taskOfInputKey(key) !== undefined,
     metrics: new ObjectMetrics(registry),
     clock,

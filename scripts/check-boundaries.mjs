@@ -15,6 +15,8 @@ const HOMES = {
   dockerode: ['agent/containers/docker.ts'],
   pg: ['scheduler/store/'],
   '@electric-sql/pglite': ['scheduler/store/', 'scheduler/embedded/'],
+  '@aws-sdk/client-s3': ['scheduler/objects/s3.ts'],
+  '@aws-sdk/s3-request-presigner': ['scheduler/objects/s3.ts'],
   fastify: ['scheduler/http/', 'scheduler/main.ts', 'agent/telemetry/'],
 };
 /** Files that decide: plain data in, plain data out. */

@@ -7,12 +7,37 @@ export interface StoredBytes {
   readonly sha256: string;
 }
 
+export interface StoredVersion extends StoredBytes {
+  /** Of these bytes, by the store's own name. */
+  readonly version: string;
+}
+
 export interface KeptObject {
   readonly key: string;
   readonly writtenAtMs: number;
 }
 
+/** Uploads that go to the store itself, past the scheduler; it hears of them when it looks. */
+export interface DirectUploads {
+  /** An absolute address that takes one PUT after the other for so long. */
+  sign(key: string, lifeSeconds: number): Promise<string>;
+  /**
+   * Moves what was uploaded under the key to its place, with its checksum. Two that take at once leave the same.
+   * @returns undefined: nothing was uploaded since the last time @throws AppError `body_too_large`: it is gone; `object_store_failed`
+   */
+  take(key: string, maxBytes: number): Promise<StoredVersion | undefined>;
+  /** What is at its place now. */
+  measure(key: string): Promise<StoredVersion | undefined>;
+  /** Which bytes are at its place now; undefined: none. */
+  versionOf(key: string): Promise<string | undefined>;
+  /** What was uploaded and not taken. */
+  list(): AsyncIterable<KeptObject>;
+  drop(key: string): Promise<void>;
+}
+
 export interface ObjectBackend {
+  /** Absent: uploads come through the scheduler. */
+  readonly uploads?: DirectUploads;
   /**
    * Keeps the whole stream under the key, or nothing of it; an older object of that key is replaced at the end.
    * @throws AppError `body_too_large` above `maxBytes`, `disk_full`, `disk_read_only`, `object_store_failed`
@@ -25,4 +50,6 @@ export interface ObjectBackend {
   remove(key: string): Promise<void>;
   /** Every object, in any order; one that comes or goes meanwhile may be missing or named. */
   list(): AsyncIterable<KeptObject>;
+  /** Lets go of its connections. */
+  close?(): void;
 }

@@ -15,6 +15,8 @@ export interface ObjectCollectorParts {
   readonly db: Db;
   readonly kept: () => AsyncIterable<KeptObject>;
   readonly remove: (key: ObjectId) => Promise<void>;
+  /** Takes in uploads that nobody asked for since. */
+  readonly takeUploads: (uploadedBeforeMs: number, most: number) => Promise<number>;
   /** Keys that somebody else looks after: inputs of tasks. */
   readonly isOthers: (key: string) => boolean;
   readonly metrics: ObjectMetrics;
@@ -31,6 +33,8 @@ export interface ObjectCollectorParts {
 
 const EVERY_MS = 3600_000;
 const MOST_REMOVED = 1_000;
+/** Whoever uploads asks for it soon; what is older was forgotten. */
+const UPLOADED_MS = 600_000;
 const MOST_LOOKED_AT = 20_000;
 const ASKED_AT_ONCE = 500;
 
@@ -74,7 +78,9 @@ export class ObjectCollector {
 
   /** @throws when a store does not answer */
   async round(): Promise<{ readonly objects: number; readonly bytes: number }> {
-    const beforeMs = this.#parts.clock.nowMs() - this.#parts.graceMs;
+    const nowMs = this.#parts.clock.nowMs();
+    const beforeMs = nowMs - this.#parts.graceMs;
+    await this.#parts.takeUploads(nowMs - UPLOADED_MS, MOST_REMOVED);
     const objects = await this.#objects(beforeMs);
     const bytes = await this.#bytes(beforeMs);
     if (objects + bytes > 0) this.#parts.log.info({ objects, bytes }, 'objects that nothing refers to were deleted');

@@ -35,7 +35,7 @@ export interface OpenedObject extends StoredBytes {
 export interface Objects {
   /** The complete object of that hash; undefined: unknown, or its bytes are not here. */
   head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined>;
-  /** `uploadPath` null: nothing to upload. @throws AppError `invalid_object` (details.field), `body_too_large` */
+  /** `uploadPath`: below this server's own address, or a whole address elsewhere; null: nothing to upload. @throws AppError `invalid_object` (details.field), `body_too_large` */
   create(
     owner: ObjectOwner,
     object: { readonly hash: string; readonly size: number; readonly overwrite: boolean },
@@ -50,6 +50,8 @@ export interface Objects {
   receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes>;
   /** The row of an object that a stub is about to name, uploaded or not; of any workspace, callers compare it. It is kept for a whole grace from now. */
   use(objectId: string): Promise<ObjectRow | undefined>;
+  /** Takes in what was uploaded past us before that and was not asked for since; what no row is for goes. @returns how many were dealt with, `most` at most */
+  takeUploads(uploadedBeforeMs: number, most: number): Promise<number>;
   /** The row of the workspace's object, uploaded or not. */
   find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined>;
   /** For agents, which have been told the id: of any workspace. undefined: unknown, not uploaded, or its bytes are gone. */
@@ -79,6 +81,8 @@ export interface ObjectsOptions {
   readonly db: Queryable;
   readonly backend: ObjectBackend;
   readonly installation: Pick<Installation, 'deriveKeys'>;
+  /** A stub's archive has other bytes than before. */
+  readonly onReplaced?: (objectId: ObjectId) => void;
   /** LONGSHORE_MAX_OBJECT_BYTES */
   readonly maxObjectBytes?: number;
   readonly clock?: Clock;
@@ -93,6 +97,7 @@ class ObjectService implements Objects {
   readonly #backend: ObjectBackend;
   readonly #uploadKeys: () => readonly [Uint8Array, ...Uint8Array[]];
   readonly #maxBytes: number;
+  readonly #onReplaced: ObjectsOptions['onReplaced'];
   readonly #clock: Clock;
 
   constructor(options: ObjectsOptions) {
@@ -101,11 +106,12 @@ class ObjectService implements Objects {
     this.#uploadKeys = () => options.installation.deriveKeys('object-upload');
     this.#maxBytes = options.maxObjectBytes ?? DEFAULT_MAX_OBJECT_BYTES;
     this.#clock = options.clock ?? systemClock;
+    this.#onReplaced = options.onReplaced;
   }
 
   async head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined> {
     if (hash === '' || hash.length > MAX_HASH_LENGTH) return undefined;
-    const row = await useObjectByHash(this.#db, owner.workspaceId, storedHash(owner, hash));
+    const row = await this.#taken(await useObjectByHash(this.#db, owner.workspaceId, storedHash(owner, hash)));
     if (row === undefined || row.sha256 === null) return undefined;
     // No call says that an upload ended well, and a directory can be lost: the bytes themselves are asked.
     return (await this.#backend.exists(row.id)) ? { ...row, hash } : undefined;
@@ -122,15 +128,16 @@ class ObjectService implements Objects {
       throw invalid('size', 'size must be a whole number of bytes, 0 or more');
     }
     if (object.size > this.#maxBytes) throw tooLarge(this.#maxBytes);
-    const row = await getOrCreateObject(this.#db, {
+    const made = await getOrCreateObject(this.#db, {
       newId: newId<ObjectId>(),
       workspaceId: owner.workspaceId,
       hash: storedHash(owner, object.hash),
       size: object.size,
     });
+    const row = (await this.#taken(made)) ?? made;
     // A known hash whose bytes never arrived is uploaded again, whatever the client thinks of overwriting.
     const isComplete = row.sha256 !== null && (object.overwrite || (await this.#backend.exists(row.id)));
-    const uploadPath = isComplete && !object.overwrite ? null : this.#signUpload(row.id);
+    const uploadPath = isComplete && !object.overwrite ? null : await this.#signUpload(row.id);
     return { objectId: row.id, uploadPath };
   }
 
@@ -149,6 +156,8 @@ class ObjectService implements Objects {
 
   async receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes> {
     if (contentLength !== undefined && contentLength > this.#maxBytes) throw tooLarge(this.#maxBytes);
+    // Where addresses lead to the store itself none leads here.
+    if (this.#backend.uploads !== undefined) throw notFound();
     const row = await useObject(this.#db, objectId);
     if (row === undefined) throw notFound();
     const whole = contentLength === undefined ? source : exactly(source, contentLength);
@@ -160,8 +169,39 @@ class ObjectService implements Objects {
     throw notFound();
   }
 
-  use(objectId: string): Promise<ObjectRow | undefined> {
-    return useObject(this.#db, objectId);
+  async use(objectId: string): Promise<ObjectRow | undefined> {
+    return await this.#taken(await useObject(this.#db, objectId));
+  }
+
+  async takeUploads(uploadedBeforeMs: number, most: number): Promise<number> {
+    const { uploads } = this.#backend;
+    if (uploads === undefined) return 0;
+    let dealtWith = 0;
+    for await (const { key, writtenAtMs } of uploads.list()) {
+      if (dealtWith >= most) break;
+      if (writtenAtMs >= uploadedBeforeMs) continue;
+      dealtWith += 1;
+      const row = await objectById(this.#db, key);
+      if (row === undefined) await uploads.drop(key);
+      else await this.#taken(row).catch(ignoreTooLarge);
+    }
+    return dealtWith;
+  }
+
+  /** What was uploaded past us is taken in before anybody hears of the object. What cannot be is gone, and the object stays as it was. */
+  async #taken(row: ObjectRow | undefined): Promise<ObjectRow | undefined> {
+    const { uploads } = this.#backend;
+    if (row === undefined || uploads === undefined) return row;
+    let stored = await uploads.take(row.id, this.#maxBytes);
+    let known: ObjectRow | undefined = row;
+    while (stored !== undefined && known !== undefined) {
+      // A row that went meanwhile leaves bytes that are nobody's, and are found as such.
+      known = await markObjectUploaded(this.#db, row.id, stored);
+      // Another replica may have taken in a later upload before this was written: the row says what is there in the end.
+      stored = (await uploads.versionOf(row.id)) === stored.version ? undefined : await uploads.measure(row.id);
+    }
+    if (known !== undefined && row.sha256 !== null && known.sha256 !== row.sha256) this.#onReplaced?.(row.id);
+    return known;
   }
 
   async find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined> {
@@ -204,7 +244,9 @@ class ObjectService implements Objects {
     return this.#backend.list();
   }
 
-  #signUpload(objectId: ObjectId): string {
+  async #signUpload(objectId: ObjectId): Promise<string> {
+    const { uploads } = this.#backend;
+    if (uploads !== undefined) return await uploads.sign(objectId, UPLOAD_LIFE_MS / 1000);
     const expires = String(Math.floor((this.#clock.nowMs() + UPLOAD_LIFE_MS) / 1000));
     return `${UPLOAD_PATH}${objectId}?expires=${expires}&signature=${signatureOf(this.#uploadKeys()[0], objectId, expires)}`;
   }
@@ -229,5 +271,9 @@ async function* exactly(source: AsyncIterable<Uint8Array>, expected: number): As
 }
 
 const invalid = (field: string, text: string): AppError => new AppError('invalid_object', text, { details: { field } });
+
+function ignoreTooLarge(error: unknown): void {
+  if (!(error instanceof AppError) || error.code !== 'body_too_large') throw error;
+}
 
 const notFound = (): AppError => new AppError('object_not_found', 'object not found');

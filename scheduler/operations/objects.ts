@@ -37,7 +37,9 @@ export function createObject(objects: Pick<Objects, 'create'>): Operation {
     handle: async (caller, request, origin) => {
       const made = await objects.create(caller, request);
       // Clients put the bytes wherever this says: it must be whole.
-      const presignedUrl = made.uploadPath === null ? '' : `${origin.baseUrl}${made.uploadPath}`;
+      const { uploadPath } = made;
+      const isWhole = uploadPath === null || /^https?:/.test(uploadPath);
+      const presignedUrl = isWhole ? (uploadPath ?? '') : `${origin.baseUrl}${uploadPath}`;
       return { ok: true, objectId: made.objectId, presignedUrl, errorMsg: '' };
     },
   });

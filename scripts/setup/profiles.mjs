@@ -12,6 +12,7 @@ import { describePrograms, installCommand, installPrograms, isDebianLike, missin
 import { isNodeNewEnough } from './paths.mjs';
 import { privilege } from './privilege.mjs';
 import { repeatInDockerGroup } from './regroup.mjs';
+import { ensureS3Image } from './s3-image.mjs';
 import { ensureSystemdImage } from './systemd-image.mjs';
 
 /** `start`: to run Longshore, and to read the definitions of apps. `test`: beside that, what the tests use; `hosts`: also what those on simulated hosts use. */
@@ -19,7 +20,7 @@ const PROFILES = {
   start: ['redis', 'python'],
   test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry'],
 };
-// Machines that systemd runs are made of an image of their own, which takes a while to build.
+// Machines that systemd runs, and the S3 server, are made of images of their own, which take a while to build.
 PROFILES.hosts = [...PROFILES.test, 'mmdebstrap'];
 
 /**
@@ -42,7 +43,10 @@ export async function setUp(profile, log) {
   if ((await ensureEngine(log)) === 'no_permission') await repeatInDockerGroup(log);
   const baseImage = await ensureBaseImage({ log });
   await ensureHolderImage({ log });
-  if (profile === 'hosts') await ensureSystemdImage(log);
+  if (profile === 'hosts') {
+    await ensureSystemdImage(log);
+    await ensureS3Image(log);
+  }
   return { baseImage };
 }
 
