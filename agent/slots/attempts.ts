@@ -9,6 +9,9 @@ export const MAX_RESULT_BYTES = 64 * 1024 * 1024;
 /** Names of acknowledged attempts, kept so that a runner's repetition of one is recognised. */
 const REMEMBERED_ACKS = 10_000;
 
+/** What a part costs in memory beside its bytes: a million words of a generator are more than their letters. */
+const PART_COST_BYTES = 256;
+
 const STARTED_AFTER_MS = 50;
 
 export type Outcome = 'ok' | 'error' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
@@ -29,7 +32,12 @@ export interface Attempt {
   killTimer: NodeJS.Timeout | undefined;
   awayTimer: NodeJS.Timeout | undefined;
   readonly chunks: Uint8Array[];
+  /** With what each costs beside its bytes. */
   chunkBytes: number;
+  /** Frames they came in; the runner numbers them. */
+  frames: number;
+  /** One of them never came: an agent before this one had it, or nobody. */
+  hasGap: boolean;
   result: TaskResult | undefined;
 }
 
@@ -115,7 +123,7 @@ export class Attempts {
     for (let at = 0; at < data.length; at += PART_BYTES) {
       const part = data.subarray(at, at + PART_BYTES);
       attempt.chunks.push(part);
-      attempt.chunkBytes += part.length;
+      attempt.chunkBytes += part.length + PART_COST_BYTES;
       if (!this.#sendChunk(attempt, attempt.chunks.length - 1, part)) full = true;
     }
     return full ? this.#sink : undefined;
@@ -143,6 +151,20 @@ export class Attempts {
       started: attempt.started,
     };
     this.#sink?.send({ result: attempt.result });
+  }
+
+  /**
+   * A frame of the runner's. One that comes again (its connection broke, and it says all of its result once more) takes the place of those from there on.
+   * @returns as `chunk`
+   */
+  frame(attempt: Attempt, seq: number, data: Uint8Array): TaskSink | undefined {
+    if (seq > attempt.frames) attempt.hasGap = true;
+    if (attempt.hasGap) return undefined;
+    if (seq < attempt.frames) {
+      for (const part of attempt.chunks.splice(seq)) attempt.chunkBytes -= part.length + PART_COST_BYTES;
+    }
+    attempt.frames = seq + 1;
+    return this.chunk(attempt, data);
   }
 
   /** Drops the parts of an attempt whose result will be something else. */

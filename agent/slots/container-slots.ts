@@ -25,6 +25,8 @@ const KILL_AFTER_MS = 10_000;
 /** How long an exited container's last frames are waited for. */
 const LAST_FRAMES_MS = 1000;
 /** An `oom` event this recent explains a child that died by SIGKILL. */
+/** A runner keeps no item that it has sent. */
+const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
 const OOM_RECENT_MS = 5000;
 
 export interface ReadyFacts {
@@ -320,7 +322,7 @@ export class ContainerSlots {
   #onChunk(connection: RunnerConnection, frame: Frame): void {
     const attempt = this.#attemptOf(connection, frame.header);
     if (attempt === undefined || attempt.result !== undefined || attempt.chunkBytes > MAX_RESULT_BYTES) return;
-    const full = this.#attempts.chunk(attempt, Buffer.from(frame.body));
+    const full = this.#attempts.frame(attempt, numberOf(frame.header, 'seq'), Buffer.from(frame.body));
     if (full === undefined) return;
     connection.pause();
     full.onceWritable(() => connection.resume());
@@ -345,6 +347,11 @@ export class ContainerSlots {
       return;
     }
     attempt.started = true;
+    if (attempt.hasGap || numberOf(header, 'chunks') > attempt.frames) {
+      this.#attempts.discardChunks(attempt);
+      this.#attempts.finish(attempt, 'error', durationMs, errorBody(GAP_TEXT));
+      return;
+    }
     const outcome = outcomeOf(textOf(header, 'outcome'));
     // What a generator had said before it failed has gone out; its result is the failure alone.
     if (outcome !== 'ok' && numberOf(header, 'items') > 0) this.#attempts.discardChunks(attempt);
@@ -402,6 +409,8 @@ export class ContainerSlots {
       awayTimer: undefined,
       chunks: [],
       chunkBytes: 0,
+      frames: 0,
+      hasGap: false,
       result: undefined,
     };
     if (timeoutMs > 0) {

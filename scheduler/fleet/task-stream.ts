@@ -29,6 +29,9 @@ const LINGER_MS = 20;
 const MOST_LINGERING = 256;
 const ACK_BYTES = 256;
 
+/** What a part costs in memory beside its bytes. */
+const PART_COST_BYTES = 256;
+
 /** Parts of one large result. */
 interface Parts {
   readonly chunks: Buffer[];
@@ -213,14 +216,15 @@ export class TaskStream implements TaskLink {
       this.#parts.set(chunk.token, parts);
     }
     if (parts.tooLarge || chunk.seq !== parts.chunks.length) return;
-    if (parts.bytes + chunk.data.length > this.#tasks.maxResultBytes || this.#heldBytes > MAX_HELD_BYTES) {
+    const cost = chunk.data.length + PART_COST_BYTES;
+    if (parts.bytes + cost > this.#tasks.maxResultBytes || this.#heldBytes > MAX_HELD_BYTES) {
       this.#drop(chunk.token);
       this.#parts.set(chunk.token, { chunks: [], bytes: 0, tooLarge: true, areItems: false });
       return;
     }
     parts.chunks.push(chunk.data);
-    parts.bytes += chunk.data.length;
-    this.#heldBytes += chunk.data.length;
+    parts.bytes += cost;
+    this.#heldBytes += cost;
     if (parts.areItems) this.#tasks.item(chunk.taskId as TaskId, chunk.token as AttemptToken, chunk.seq, chunk.data);
   }
 

@@ -1,6 +1,7 @@
 // What agents say of attempts: started, ended, refused, still running after a reconnect, gone with their container or machine. What must stay true: a message with another token than the attempt's
 // changes nothing; an attempt of another process is taken over only by the token that holds its task.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { isWholeEvent } from '#shared/domain/event-stream.ts';
 import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -73,7 +74,7 @@ export class Reports {
   item(taskId: TaskId, token: AttemptToken, seq: number, event: Buffer): void {
     const { attempts, replies } = this.#parts;
     const attempt = attempts.find(taskId, token);
-    if (attempt === undefined || attempt.ending !== undefined || !attempt.job.sync) return;
+    if (attempt === undefined || attempt.ending !== undefined || !attempt.job.sync || !isWholeEvent(event)) return;
     replies.item(attempt.job.replica, taskId, seq, event.toString('utf8'));
   }
 

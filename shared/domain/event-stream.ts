@@ -3,6 +3,7 @@
 
 const EVENT = 'data: ';
 const END = '\n\n';
+const LINE_END = 0x0a;
 
 /** Whether a result's text (or its first bytes) is that of a generator; one without items is empty, as no JSON is. */
 export const isEventStream = (text: string): boolean => text === '' || text.startsWith(EVENT);
@@ -11,6 +12,10 @@ export const isEventStream = (text: string): boolean => text === '' || text.star
 export const beginsEventStream = (bytes: Uint8Array): boolean =>
   bytes.length >= EVENT.length &&
   Buffer.from(bytes.buffer, bytes.byteOffset, EVENT.length).toString('latin1') === EVENT;
+
+/** Not a part of one that was too long for a message. */
+export const isWholeEvent = (bytes: Uint8Array): boolean =>
+  beginsEventStream(bytes) && bytes.at(-1) === LINE_END && bytes.at(-2) === LINE_END;
 
 /** The items of such a text, each parsed. @throws SyntaxError when it is none */
 export function itemsOf(text: string): unknown[] {

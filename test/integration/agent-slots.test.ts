@@ -255,6 +255,34 @@ test('items of a generator go up as they come, and are no part of the failure it
   expect(String(result.body)).toBe('{"error":"KeyError: 1"}');
 });
 
+test('a large result that a runner repeats after its connection broke comes once', async ({ world }) => {
+  await world.add();
+  const before = await world.single();
+  world.run('t1');
+  await before.next('run');
+  before.send('chunk', { ...named('t1'), seq: 0 }, 'a');
+  before.send('chunk', { ...named('t1'), seq: 1 }, 'b');
+  await until('both parts', () => world.sink.sent.filter(({ chunk }) => chunk).length === 2);
+  before.send('chunk', { ...named('t1'), seq: 0 }, 'a');
+  before.send('chunk', { ...named('t1'), seq: 1 }, 'b');
+  before.send('result', { ...named('t1'), outcome: 'ok', chunks: 2 }, 'c');
+  expect(await world.sink.result('t1')).toMatchObject({ outcome: 'ok', chunks: 2 });
+});
+
+test('a generator whose items were lost on its machine ends with an error, not with a hole', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  // The first two were said to an agent before this one, or to nobody.
+  runner.send('chunk', { ...named('t1'), seq: 2, item: true }, 'data: {"data":2}\n\n');
+  runner.send('result', { ...named('t1'), outcome: 'ok', chunks: 3, items: 3 }, '');
+  const result = await world.sink.result('t1');
+  expect(result).toMatchObject({ outcome: 'error', chunks: 0 });
+  expect(String(result.body)).toContain('items of the generator were lost');
+  expect(world.sink.sent.some(({ chunk }) => chunk)).toBe(false);
+});
+
 test('past its execution limit a task is cancelled in its runner', async ({ world }) => {
   await world.add();
   const runner = await world.single();

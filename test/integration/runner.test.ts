@@ -384,14 +384,14 @@ def handler(n):
   test.for([
     ['a generator', 'def handler():\n    for n in range(3):\n        yield {"n": n}\n'],
     ['an asynchronous generator', 'async def handler():\n    for n in range(3):\n        yield {"n": n}\n'],
-  ] as const)('the items of %s are chunks', async ([, text], { start }) => {
+  ] as const)('the items of %s are events, each a chunk', async ([, text], { start }) => {
     const agent = await start({ files: app(text) });
     const answer = await agent.call({});
     expect(answer.header).toMatchObject({ outcome: 'ok', chunks: 3, items: 3 });
     expect(agent.of('chunk').map((frame) => [frame.header['seq'], frame.body.toString()])).toEqual([
-      [0, '{"n":0}'],
-      [1, '{"n":1}'],
-      [2, '{"n":2}'],
+      [0, 'data: {"n":0}\n\n'],
+      [1, 'data: {"n":1}\n\n'],
+      [2, 'data: {"n":2}\n\n'],
     ]);
   });
 

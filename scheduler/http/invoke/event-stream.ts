@@ -1,12 +1,19 @@
 // The answer to a caller whose handler may turn out to be a generator: its events go out as they come, and what is missing of them when it ends. An answer that never began to stream is
-// sent as any other. Source: interface, invoking deployments (generator handler); decision 0053.
+// sent as any other. Must stay true: what went out is a beginning of the result, to the byte. Source: interface, invoking deployments (generator handler); decision 0053.
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Finished } from '../../tasks/task-service.ts';
 
+/** A caller who is so far behind gets the rest at the end: the result is kept until then anyway, once. */
+const MOST_BEHIND_BYTES = 1024 * 1024;
+/** One who takes nothing of a finished answer for so long is gone. */
+const UNREAD_MS = 60_000;
+
 export class EventStream {
   readonly #reply: FastifyReply;
   #sentBytes = 0;
+  #isBehind = false;
 
   constructor(reply: FastifyReply) {
     this.#reply = reply;
@@ -16,16 +23,20 @@ export class EventStream {
     return this.#sentBytes > 0;
   }
 
-  /** The head goes out with the first. A caller who reads slowly makes them wait here, as long as a result may be. */
+  /** The head goes out with the first. */
   item(taskId: TaskId, event: string): void {
     const { raw } = this.#reply;
+    if (raw.destroyed || this.#isBehind) return;
     if (!this.hasBegun) {
+      // With what the hooks have set so far: the request's id.
+      const common = this.#reply.getHeaders() as OutgoingHttpHeaders;
       this.#reply.hijack();
-      raw.writeHead(200, { ...headersOf(taskId), ...EVENT_STREAM });
+      raw.writeHead(200, { ...common, ...headersOf(taskId), ...EVENT_STREAM });
     }
     const bytes = Buffer.from(event, 'utf8');
     this.#sentBytes += bytes.length;
-    if (!raw.destroyed) raw.write(bytes);
+    raw.write(bytes);
+    this.#isBehind = raw.writableLength > MOST_BEHIND_BYTES;
   }
 
   /** Only after an item. A generator that failed says so in an event of its own: its status is out already. */
@@ -34,12 +45,18 @@ export class EventStream {
     if (raw.destroyed) return;
     if (finished.status === 'COMPLETE') raw.end(Buffer.from(finished.body, 'utf8').subarray(this.#sentBytes));
     else raw.end(`event: error\ndata: ${finished.body}\n\n`);
+    cutWhenUnread(raw);
   }
 
   /** Its end is not known. */
   cut(): void {
     this.#reply.raw.destroy();
   }
+}
+
+/** Bytes that nobody takes are not kept for ever. The connection's next request has the server's own limits again. */
+export function cutWhenUnread(raw: ServerResponse): void {
+  if (!raw.writableFinished) raw.setTimeout(UNREAD_MS, () => raw.destroy());
 }
 
 /** No proxy on the way may hold events back. */

@@ -14,7 +14,7 @@ import type { Call, Finished, Submission, TaskService } from '../../tasks/task-s
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { problemOf, withRetryAfter } from '../error-map.ts';
-import { EVENT_STREAM, EventStream, headersOf } from './event-stream.ts';
+import { EVENT_STREAM, EventStream, cutWhenUnread, headersOf } from './event-stream.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 
 export interface InvokeParts {
@@ -46,6 +46,9 @@ const KINDS: Readonly<Record<string, InvokedKind>> = {
   function: PER_CALL,
   schedule: PER_CALL,
 };
+
+/** An answer up to this size lies in the socket's own buffer whether it is read or not. */
+const MOST_UNWATCHED = 64 * 1024;
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
@@ -200,7 +203,9 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
       ...call,
       ...(target.sync ? { onItem: (taskId, event) => events.item(taskId, event) } : {}),
     });
-    submitted.then((submission) => answer(submission, target, reply, events, fail), fail);
+    // An answer that has begun cannot become another one.
+    const failed = (error: unknown): void => (events.hasBegun ? events.cut() : fail(error));
+    submitted.then((submission) => answer(submission, target, reply, events, failed), failed);
   }
 }
 
@@ -265,6 +270,8 @@ function answer(
   events: EventStream,
   fail: (error: unknown) => void,
 ): void {
+  // Its add seemed to fail, and a container had it all the same.
+  if (submission.kind !== 'accepted' && events.hasBegun) return events.cut();
   switch (submission.kind) {
     case 'accepted': {
       reply.headers(headersOf(submission.taskId));
@@ -281,11 +288,11 @@ function answer(
           else if (finished.status === 'COMPLETE' && isEventStream(finished.body))
             void reply.code(200).headers(EVENT_STREAM).send(finished.body);
           else send(reply, finished.httpStatus, finished.body);
+          if (finished.body.length > MOST_UNWATCHED) cutWhenUnread(raw);
         },
         (error: unknown) => {
           raw.off('close', left);
-          if (events.hasBegun) events.cut();
-          else fail(error);
+          fail(error);
         },
       );
       // Who hung up before this line will not send another event.
