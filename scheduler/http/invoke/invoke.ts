@@ -109,7 +109,10 @@ function byName(parts: InvokeParts, kind: string, versionOf: (params: Params) =>
     if (caller === null) return UNAUTHORIZED;
     const version = versionOf(params);
     if (version === undefined) return NO_VERSION;
-    const found = parts.targets.byName(caller.workspaceId, kind, params['name'] ?? '', version);
+    const { name = '' } = params;
+    // No database keeps such a text, nor compares with it.
+    if (name.includes('\0')) return NO_DEPLOYMENT;
+    const found = parts.targets.byName(caller.workspaceId, kind, name, version);
     return found instanceof Promise ? found.then(deployed) : deployed(found);
   };
 }
