@@ -4,6 +4,7 @@ import { systemClock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { ContainerBook } from '#scheduler/containers/book.ts';
+import { ContainerCredentials } from '#scheduler/containers/credentials.ts';
 import { LeaderBook } from '#scheduler/containers/leader-book.ts';
 import { takeOver } from '#scheduler/replicas/take-over.ts';
 import { SlotTable } from '#scheduler/dispatch/slots.ts';
@@ -58,6 +59,45 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await raiseFence(opened.db, fence)).toBe(fence);
     return fence;
   };
+
+  test('a container’s credential follows its row, wherever memory may be behind it', async () => {
+    const [one, other] = [aReplica(opened, () => undefined).book, aReplica(opened, () => undefined).book];
+    const told: ((id: string) => void)[] = [];
+    const messages = {
+      isLive: true,
+      on: (_kind: string, handler: (id: string) => void) => void told.push(handler),
+      publish: (_kind: string, id: string) => Promise.resolve(told.forEach((handler) => handler(id))),
+    };
+    const credentialsOf = (book: ContainerBook): ContainerCredentials =>
+      new ContainerCredentials({
+        db: opened.db,
+        book,
+        tokens: { issueContainerToken: () => Promise.resolve('') },
+        invalidation: messages,
+        isAlone: false,
+        hasMachine: () => true,
+      });
+    const [mine, theirs] = [credentialsOf(one), credentialsOf(other)];
+    const { id } = (await one.create(aTarget())).row;
+    expect(await theirs.isLive(id, 1)).toBe(false);
+    await one.transition(id, 'assign', place);
+    expect([await mine.isLive(id, 1), await theirs.isLive(id, 1)]).toEqual([false, false]);
+    await one.transition(id, 'ack');
+    // The other has not heard of it yet.
+    expect([mine.isLive(id, 1), await theirs.isLive(id, 1)]).toEqual([true, true]);
+    expect([mine.isLive(id, 2), await theirs.isLive(id, 2)]).toEqual([false, false]);
+    await other.readAgain([id]);
+    expect(theirs.isLive(id, 1)).toBe(true);
+    await one.transition(id, 'stop');
+    expect(mine.isLive(id, 1)).toBe(false);
+    messages.isLive = false;
+    expect(await theirs.isLive(id, 1)).toBe(false);
+    messages.isLive = true;
+    await mine.ended([id]);
+    expect(other.get(id)?.row.state).toBe('STARTING');
+    expect(theirs.isLive(id, 1)).toBe(false);
+    await one.transition(id, 'gone');
+  });
 
   test('desired state of a leader that was superseded is refused and counted; people and agents are not asked for a number', async () => {
     const first = await lead();
