@@ -8,7 +8,9 @@ export type Outcome =
   /** Connected, and no answer in time: the receiver may be at work on it. */
   | { readonly kind: 'timed_out' }
   /** The guard refused every address of the host. */
-  | { readonly kind: 'blocked' };
+  | { readonly kind: 'blocked' }
+  /** Nothing was tried: others had the places in which names are looked up. */
+  | { readonly kind: 'no_place' };
 
 /** How often and how long a kind of message is tried. */
 export interface Policy {
@@ -22,19 +24,25 @@ export interface Policy {
 export type Verdict =
   | { readonly kind: 'delivered' }
   | { readonly kind: 'retry'; readonly afterMs: number }
+  /** As if this try had not been. */
+  | { readonly kind: 'postpone'; readonly afterMs: number }
   | { readonly kind: 'failed' };
 
+const POSTPONED_MS = 5_000;
+const MOST_POSTPONED_MS = 15 * 60_000;
 /** Statuses below 500 that say "later". */
 const LATER = [408, 425, 429];
 
-/** @param attempts - tries that ended, this one included */
-export function afterTry(outcome: Outcome, attempts: number, policy: Policy): Verdict {
+/** @param attempts - tries that ended, this one included @param claim - how often it has been taken up, those tries and all others */
+export function afterTry(outcome: Outcome, attempts: number, policy: Policy, claim = attempts): Verdict {
+  if (outcome.kind === 'no_place')
+    return { kind: 'postpone', afterMs: Math.min(POSTPONED_MS * 2 ** (claim - 1), MOST_POSTPONED_MS) };
   if (outcome.kind === 'answered' && outcome.status >= 200 && outcome.status < 300) return { kind: 'delivered' };
   if (!mayHelp(outcome) || attempts >= policy.attempts) return { kind: 'failed' };
   return { kind: 'retry', afterMs: policy.baseMs * 2 ** (attempts - 1) };
 }
 
-function mayHelp(outcome: Outcome): boolean {
+function mayHelp(outcome: Exclude<Outcome, { readonly kind: 'no_place' }>): boolean {
   switch (outcome.kind) {
     case 'answered':
       return outcome.status >= 500 || LATER.includes(outcome.status);

@@ -170,7 +170,7 @@ export class Deliveries {
     if (prepared.kind === 'impossible') return await this.#end(row, 'failed', prepared.why);
     let outcome: Outcome;
     try {
-      outcome = await this.#parts.poster.post(row.url, prepared.message, this.#abort.signal);
+      outcome = await this.#parts.poster.post(row.url, prepared.message, row.workspaceId, this.#abort.signal);
     } catch {
       return await this.#again(row, 0);
     } finally {
@@ -182,7 +182,7 @@ export class Deliveries {
   async #tried(row: DeliveryRow, outcome: Outcome, policy: Policy): Promise<void> {
     const { metrics, log } = this.#parts;
     const attempts = row.attempts + 1;
-    const verdict = afterTry(outcome, attempts, policy);
+    const verdict = afterTry(outcome, attempts, policy, row.claim);
     const word = wordOf(outcome);
     const httpStatus = outcome.kind === 'answered' ? outcome.status : null;
     metrics.tries.inc({ kind: row.kind, outcome: word });
@@ -194,6 +194,10 @@ export class Deliveries {
       httpStatus,
       attempts,
     };
+    if (verdict.kind === 'postpone') {
+      log.info({ ...facts, attempts: row.attempts, afterMs: verdict.afterMs }, 'not sent yet, trying later');
+      return await this.#again(row, verdict.afterMs);
+    }
     if (verdict.kind === 'retry') {
       log.info({ ...facts, afterMs: verdict.afterMs }, 'not delivered, trying again');
       const ended = { state: 'waiting', counts: true, outcome: word, httpStatus, againMs: verdict.afterMs } as const;

@@ -12,7 +12,7 @@ export class DeliveryMetrics {
     const registers = [registry];
     this.tries = new Counter({
       name: 'longshore_scheduler_delivery_tries_total',
-      help: 'Tries to deliver a callback, by what came of them: accepted, redirected, refused (4xx), server_error, connection_failed, timed_out, blocked (no permitted address).',
+      help: 'Tries to deliver a callback, by what came of them: accepted, redirected, refused (4xx), server_error, connection_failed, timed_out, blocked (no permitted address), no_place (not tried, and not counted: too many names were being looked up).',
       labelNames: ['kind', 'outcome'],
       registers,
     });

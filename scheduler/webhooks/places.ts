@@ -1,4 +1,13 @@
 // A few places for many: whoever has one gives it back, the others come in their order, and nobody waits for ever.
+
+/** It says nothing about who waited: others had the places. */
+export class NoPlaceError extends Error {
+  constructor(waitMs: number) {
+    super(`no place became free in ${waitMs} ms`);
+    this.name = 'NoPlaceError';
+  }
+}
+
 export class Places {
   readonly #most: number;
   readonly #waiting = new Set<() => void>();
@@ -8,7 +17,7 @@ export class Places {
     this.#most = most;
   }
 
-  /** @returns what gives the place back, once @throws when none became free in time */
+  /** @returns what gives the place back, once @throws NoPlaceError when none became free in time */
   async take(waitMs: number): Promise<() => void> {
     if (this.#taken >= this.#most) await this.#handedOver(waitMs);
     else this.#taken += 1;
@@ -23,11 +32,16 @@ export class Places {
     };
   }
 
+  /** Nobody has a place, or waits for one. */
+  get isEmpty(): boolean {
+    return this.#taken === 0;
+  }
+
   #handedOver(waitMs: number): Promise<void> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
         this.#waiting.delete(come);
-        reject(new Error(`no place became free in ${waitMs} ms`));
+        reject(new NoPlaceError(waitMs));
       }, waitMs);
       const come = (): void => {
         this.#waiting.delete(come);

@@ -16,6 +16,7 @@ import type { DeliveryRow, NewDelivery } from '#scheduler/store/queries/deliveri
 import { upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
 import { writeWithCallbacks } from '#scheduler/webhooks/callbacks.ts';
 import { AddressRules } from '#scheduler/webhooks/addresses.ts';
+import { Lookups } from '#scheduler/webhooks/lookups.ts';
 import { Deliveries } from '#scheduler/webhooks/deliveries.ts';
 import type { DeliveryJob, Prepared } from '#scheduler/webhooks/deliveries.ts';
 import { DeliveryMetrics } from '#scheduler/webhooks/metrics.ts';
@@ -35,7 +36,11 @@ interface World {
   readonly redis: PrivateRedis;
   readonly receiver: Receiver;
   /** One scheduler process, as far as deliveries go; `allow`: what the operator named. */
-  process(options?: { readonly allow?: string; readonly prepare?: (row: DeliveryRow) => Promise<Prepared> }): Process;
+  process(options?: {
+    readonly allow?: string;
+    readonly prepare?: (row: DeliveryRow) => Promise<Prepared>;
+    readonly lookups?: Lookups;
+  }): Process;
   /** A committed delivery. */
   row(url: string): Promise<NewDelivery>;
   /** As it stands, once it is over. */
@@ -68,7 +73,7 @@ const test = base
       db,
       redis,
       receiver,
-      process: ({ allow = '127.0.0.0/8', prepare = () => Promise.resolve(MESSAGE) } = {}) => {
+      process: ({ allow = '127.0.0.0/8', prepare = () => Promise.resolve(MESSAGE), lookups } = {}) => {
         const rules = AddressRules.read(allow);
         if (!(rules instanceof AddressRules)) throw new Error(rules.wrong);
         const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false });
@@ -83,7 +88,7 @@ const test = base
             mostJobs: 1_000,
             process: (job) => deliveries.process(job),
           }),
-          poster: new Poster(rules, DEADLINES),
+          poster: new Poster(rules, DEADLINES, lookups),
           kinds: { task_callback: { policy: { attempts: 3, baseMs: 20, lifeMs: 3600_000 }, prepare } },
           metrics: new DeliveryMetrics(new Registry()),
           clock: systemClock,
@@ -269,6 +274,44 @@ test('one workspace with slow receivers does not hold up the others', async ({ w
   expect(receiver.at('/quick')).toHaveLength(1);
   for (const go of held) go();
   await Promise.all(jobs);
+  await db.query('delete from deliveries where due_at is not null');
+  await one.stop();
+});
+
+test('a message for whose name there was no place is not tried, and a slow look-up takes nothing from its receiver', async ({
+  world,
+}) => {
+  const { receiver, db } = world;
+  const asked: (() => void)[] = [];
+  const lookups = new Lookups(
+    (host) =>
+      new Promise((resolve) => {
+        asked.push(() => resolve([{ address: host === 'nowhere.test' ? '10.0.0.1' : '127.0.0.1', family: 4 }]));
+      }),
+    // Longer than a receiver may take for all of it.
+    { waitMs: 20, answerMs: 60_000 },
+  );
+  const one = world.process({ lookups });
+  const at = (name: string): string => receiver.url(`/${name}`).replace('127.0.0.1', name);
+  const [slow, next] = [await world.row(at('slow.test')), await world.row(at('next.test'))];
+  const job = ({ id, workspaceId }: NewDelivery) => ({ id, workspaceId, claim: 0 });
+  const trying = one.deliveries.process(job(slow));
+  await waitFor(() => asked.length === 1, 'its name is asked for');
+  await one.deliveries.process(job(next));
+  const [waiting] = await deliveriesOfSubject(db, WORKSPACE, next.subject, 1);
+  expect(waiting).toMatchObject({ state: 'waiting', attempts: 0 });
+  expect(waiting?.dueAtMs).toBeGreaterThan(Date.now());
+  expect(asked).toHaveLength(1);
+  asked[0]?.();
+  await trying;
+  expect(await world.over(slow)).toMatchObject({ state: 'delivered', attempts: 1 });
+  expect(receiver.at('/slow.test')[0]?.headers.host).toMatch(/^slow\.test:/);
+  const judged = await world.row(at('nowhere.test'));
+  const judging = one.deliveries.process(job(judged));
+  await waitFor(() => asked.length === 2, 'the other name is asked for');
+  asked[1]?.();
+  await judging;
+  expect(await world.over(judged)).toMatchObject({ state: 'failed', outcome: 'blocked' });
   await db.query('delete from deliveries where due_at is not null');
   await one.stop();
 });

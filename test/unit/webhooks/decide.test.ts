@@ -34,3 +34,11 @@ test('the waits double, and the last try is the last', () => {
   expect(afterTry(answered(500), 3, POLICY)).toEqual({ kind: 'failed' });
   expect(afterTry(answered(200), 3, POLICY)).toEqual({ kind: 'delivered' });
 });
+
+test('what was not tried for want of a place is put off, longer each time, whatever was tried before', () => {
+  const noPlace: Outcome = { kind: 'no_place' };
+  expect(wordOf(noPlace)).toBe('no_place');
+  expect(afterTry(noPlace, 1, POLICY, 1)).toEqual({ kind: 'postpone', afterMs: 5_000 });
+  expect(afterTry(noPlace, 3, POLICY, 4)).toEqual({ kind: 'postpone', afterMs: 40_000 });
+  expect(afterTry(noPlace, 3, POLICY, 29)).toEqual({ kind: 'postpone', afterMs: 900_000 });
+});
