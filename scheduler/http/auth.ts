@@ -1,27 +1,31 @@
 // Who sends a request: the credential as presented, and whether the caller sits on this host with nothing in between.
 import type { FastifyRequest } from 'fastify';
 import type { Caller } from '../identity/caller.ts';
+import type { Refusals } from '../identity/refusals.ts';
 
 /** Finds the caller of a token; null: none, unknown, switched off or used up. Answers at once when it knows, so that the invoke path waits for nothing. */
 export interface Authenticator {
   authenticate(token: string): Caller | null | Promise<Caller | null>;
   /** Called with the sender's address for each token that was refused; absent: nobody counts. @throws AppError `rate_limited` */
   refused?(address: string): void;
-  /** Before a secret of the operator's is compared: whoever had too many tokens refused may not go on guessing. @throws AppError `rate_limited` */
-  mayGuess?(address: string): void;
+  /** Before a secret of the operator's is compared: whoever was wrong about it too often may not go on guessing. @param secret - one of a few names @throws AppError `rate_limited` */
+  mayGuess?(secret: string, address: string): void;
+  /** What was presented is not that secret. @throws AppError `rate_limited` */
+  guessed?(secret: string, address: string): void;
 }
 
 /** The callers of tokens, and a bound on how many from one address are refused before it is told to wait; `refusals` undefined: no bound. */
 export function boundedAuthenticator(
   tokens: Pick<Authenticator, 'authenticate'>,
-  refusals: { refused(address: string): void; check(address: string): void } | undefined,
+  refusals: Pick<Refusals, 'refused' | 'mayGuess' | 'guessed'> | undefined,
 ): Authenticator {
   const authenticate = (token: string): Caller | null | Promise<Caller | null> => tokens.authenticate(token);
   if (refusals === undefined) return { authenticate };
   return {
     authenticate,
     refused: (address) => refusals.refused(address),
-    mayGuess: (address) => refusals.check(address),
+    mayGuess: (secret, address) => refusals.mayGuess(secret, address),
+    guessed: (secret, address) => refusals.guessed(secret, address),
   };
 }
 

@@ -82,11 +82,12 @@ function handlerOf(operation: Operation, parts: BinderParts) {
       throw new RpcError(16, 'invalid or missing token');
     }
     // An open operation may compare the bearer with a secret of the operator's.
-    if (isRefused) parts.authenticator.mayGuess?.(request.ip);
+    if (isRefused) parts.authenticator.mayGuess?.(operation.name, request.ip);
     const refusal = caller === null ? null : refusalOf(operation, caller);
     const answer =
       refusal === null ? await run(operation, caller, message, origin, deadlineMs, refuse) : refuse(refusal);
-    if (isRefused && (answer as { readonly ok?: unknown }).ok === false) parts.authenticator.refused?.(request.ip);
+    if (isRefused && (answer as { readonly ok?: unknown }).ok === false)
+      parts.authenticator.guessed?.(operation.name, request.ip);
     return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));
   };
 }

@@ -1,5 +1,6 @@
-// Refused tokens, counted by where they come from: an address that presents too many is told to wait. Owns the counts of this process; asked by every surface when it has refused a token, and
-// before a secret is compared that an operator chose. Must stay true: a good token is never refused for what others behind its address did; memory is bounded.
+// Refused tokens, counted by where they come from: an address that presents too many is told to wait. Owns the counts of this process; asked by every surface when it has refused a token. What is presented
+// where a secret is compared that an operator chose is a guess at that secret, and has a count of its own. Must stay true: a good token, or secret, is never refused for bad tokens that others behind its address
+// presented elsewhere; memory is bounded.
 import { isIP } from 'node:net';
 import { AppError } from '#shared/errors.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -19,7 +20,8 @@ interface Allowance {
 export class Refusals {
   readonly #clock: Pick<Clock, 'monotonicMs'>;
   readonly #onThrottled: () => void;
-  readonly #known = new BoundedMap<string, Allowance>(MAX_ADDRESSES);
+  readonly #tokens = new BoundedMap<string, Allowance>(MAX_ADDRESSES);
+  readonly #guesses = new BoundedMap<string, Allowance>(MAX_ADDRESSES);
 
   constructor(clock: Pick<Clock, 'monotonicMs'>, onThrottled: () => void = () => undefined) {
     this.#clock = clock;
@@ -28,24 +30,32 @@ export class Refusals {
 
   /** A token from there was refused. @throws AppError `rate_limited` (`details.retryAfterSeconds`) when too many were */
   refused(address: string): void {
-    const source = sourceOf(address);
-    const left = this.#leftOf(source);
-    if (left < 1) throw this.#throttled(left);
-    this.#known.set(source, { left: left - 1, atMs: this.#clock.monotonicMs() });
+    this.#spend(this.#tokens, sourceOf(address));
   }
 
-  /** Before a secret is compared that somebody may guess. @throws AppError `rate_limited` */
-  check(address: string): void {
-    const left = this.#leftOf(sourceOf(address));
+  /** Before that secret is compared with what came from there. @param secret - one of a few names @throws AppError `rate_limited` when too many were wrong */
+  mayGuess(secret: string, address: string): void {
+    const left = this.#leftOf(this.#guesses, guessAt(secret, address));
     if (left < 1) throw this.#throttled(left);
+  }
+
+  /** It was another. @throws AppError `rate_limited` */
+  guessed(secret: string, address: string): void {
+    this.#spend(this.#guesses, guessAt(secret, address));
   }
 
   get size(): number {
-    return this.#known.size;
+    return this.#tokens.size + this.#guesses.size;
   }
 
-  #leftOf(source: string): number {
-    const known = this.#known.get(source);
+  #spend(counted: BoundedMap<string, Allowance>, key: string): void {
+    const left = this.#leftOf(counted, key);
+    if (left < 1) throw this.#throttled(left);
+    counted.set(key, { left: left - 1, atMs: this.#clock.monotonicMs() });
+  }
+
+  #leftOf(counted: BoundedMap<string, Allowance>, key: string): number {
+    const known = counted.get(key);
     if (known === undefined) return REFUSALS_PER_MINUTE;
     return Math.min(REFUSALS_PER_MINUTE, known.left + (this.#clock.monotonicMs() - known.atMs) * PER_MS);
   }
@@ -58,6 +68,8 @@ export class Refusals {
     });
   }
 }
+
+const guessAt = (secret: string, address: string): string => `${secret} ${sourceOf(address)}`;
 
 /** Whom refusals are counted for: an IPv4 address, or the /64 of an IPv6 one, which is what one customer of a provider has. */
 export function sourceOf(address: string): string {

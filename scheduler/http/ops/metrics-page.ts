@@ -30,11 +30,19 @@ export async function mayReadMetrics(
   if (token === null) return false;
   const caller = await parts.authenticator.authenticate(token);
   if (caller !== null) return caller.isAdmin;
-  parts.authenticator.mayGuess?.(request.ip);
-  if (parts.metricsToken !== null && parts.metricsToken !== '' && isSame(token, parts.metricsToken)) return true;
-  parts.authenticator.refused?.(request.ip);
+  const { authenticator, metricsToken } = parts;
+  if (metricsToken === null || metricsToken === '') {
+    authenticator.refused?.(request.ip);
+    return false;
+  }
+  authenticator.mayGuess?.(GUESSED, request.ip);
+  if (isSame(token, metricsToken)) return true;
+  authenticator.guessed?.(GUESSED, request.ip);
   return false;
 }
+
+/** What wrong tokens here are counted as guesses at. */
+const GUESSED = 'LONGSHORE_METRICS_TOKEN';
 
 /** In the same time whatever differs. */
 const isSame = (a: string, b: string): boolean => timingSafeEqual(Buffer.from(sha256Hex(a)), Buffer.from(sha256Hex(b)));

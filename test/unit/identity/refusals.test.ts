@@ -16,9 +16,7 @@ describe('refused tokens of one address', () => {
     expect(() => refusals.refused('192.0.2.1')).toThrow(
       expect.objectContaining({ code: 'rate_limited', details: { retryAfterSeconds: 1 } }) as Error,
     );
-    expect(() => refusals.check('192.0.2.1')).toThrow(/wait 1 s/);
     clock.ms = 1_000;
-    refusals.check('192.0.2.1');
     refusals.refused('192.0.2.1');
     expect(() => refusals.refused('192.0.2.1')).toThrow();
   });
@@ -40,10 +38,27 @@ describe('refused tokens of one address', () => {
     refusals.refused('2001:db8:0:2::1');
   });
 
+  test('are no guesses at a secret of the operator’s, and guesses at one are none at another', () => {
+    const { clock, refusals } = aBound();
+    spend(refusals, '192.0.2.1');
+    for (let count = 0; count < REFUSALS_PER_MINUTE; count++) {
+      refusals.mayGuess('metrics', '192.0.2.1');
+      refusals.guessed('metrics', '192.0.2.1');
+    }
+    expect(() => refusals.mayGuess('metrics', '192.0.2.1')).toThrow(/wait 1 s/);
+    expect(() => refusals.guessed('metrics', '192.0.2.1')).toThrow(/wait 1 s/);
+    refusals.mayGuess('bootstrap', '192.0.2.1');
+    refusals.mayGuess('metrics', '192.0.2.2');
+    clock.ms = 1_000;
+    refusals.mayGuess('metrics', '192.0.2.1');
+  });
+
   test('are counted for a bounded number of addresses', () => {
     const { refusals } = aBound();
     for (let n = 0; n < 20_000; n++) refusals.refused(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`);
     expect(refusals.size).toBe(10_000);
+    for (let n = 0; n < 20_000; n++) refusals.guessed('metrics', `10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`);
+    expect(refusals.size).toBe(20_000);
   });
 });
 
