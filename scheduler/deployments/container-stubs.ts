@@ -29,6 +29,13 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
   if (pool !== '' && pool !== ownPool) return refused(`pool: ${quoted(pool)} is not this container's`);
   if (request.authorized === false && config.authorized)
     return refused('authorized must be true, as it is of this container’s stub');
+  if (hasLimitedNetwork(config)) {
+    // Each of them would have something sent outside, or asked for there, by others than the container.
+    if (request.callbackUrl !== '' && request.callbackUrl !== config.callbackUrl)
+      return refused('callbackUrl must be that of this container’s stub, whose network is limited');
+    if (request.imageId !== '' && request.imageId !== config.imageId)
+      return refused('imageId must be that of this container’s stub, whose network is limited');
+  }
   return {
     kind: 'request',
     request: {
@@ -39,6 +46,10 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
     },
   };
 }
+
+/** There are addresses that its containers must not reach. */
+export const hasLimitedNetwork = (config: Pick<StubConfig, 'blockNetwork' | 'allowList'>): boolean =>
+  config.blockNetwork || config.allowList.length > 0;
 
 /** No way out that its own stub has not. */
 function network(

@@ -71,6 +71,35 @@ describe('a container', () => {
     expect((await asContainer(`POST /endpoint/${name}/warmup`)).status).toBe(401);
   });
 
+  test('whose network is limited has nobody send or pull anything outside in its stead', async () => {
+    const closed = await aContained(platform, { appName: 'closed', env: ['CLOSED=1'], blockNetwork: true });
+    const queue = await kit.aQueue({ cpu: 103 });
+    const callback_url = 'https://example.com/hook';
+    const put = (body: unknown, { token }: Contained, query = ''): Promise<Answer> =>
+      platform.call(`POST /taskqueue/${queue.name}${query}`, body, { token });
+    const tries: Promise<Answer>[] = [
+      put({ callback_url }, closed),
+      put({ kwargs: { callback_url } }, closed),
+      put({}, closed, `?callback_url=${encodeURIComponent(callback_url)}`),
+    ];
+    for (const { status, json: said } of await Promise.all(tries))
+      expect([status, said['error']]).toEqual([403, expect.stringMatching(/^callback_url/)]);
+    expect((await put({}, closed)).status).toBe(200);
+    // Where nothing is limited it is the container's to say.
+    expect((await put({ callback_url }, own)).status).toBe(200);
+    const by = { token: closed.token };
+    for (const said of [{ callbackUrl: callback_url }, { imageId: 'registry.example.com/a:1' }] as const) {
+      const asked = await platform.gateway('POST /stubs', { ...STUB, ...said }, by);
+      expect(asked.json).toMatchObject({
+        ok: false,
+        errMsg: NO_ACCESS,
+        warnMsg: expect.stringContaining(Object.keys(said)[0] ?? ''),
+      });
+    }
+    expect((await platform.gateway('POST /stubs', STUB, by)).json).toMatchObject({ ok: true });
+    await closed.stop();
+  });
+
   test('finds nothing of another workspace', async () => {
     const { token, workspaceId } = platform.other;
     const stubId = String(

@@ -7,6 +7,7 @@ import { isEventStream } from '#shared/domain/event-stream.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerActions } from '../../containers/container-actions.ts';
+import { hasLimitedNetwork } from '../../deployments/container-stubs.ts';
 import type { Target } from '../../deployments/stub-config.ts';
 import type { Targets } from '../../deployments/targets.ts';
 import type { Caller } from '../../identity/caller.ts';
@@ -73,6 +74,7 @@ const NO_STUB = new Refusal(400, 'message', 'Invalid stub');
 const NOT_PUBLIC = new Refusal(400, 'error', 'invalid stub id');
 const BAD_PAYLOAD = new Refusal(400, 'error', 'invalid request payload');
 const CALLBACK_OF_NOBODY = new Refusal(401, 'error', 'callback_url needs a token of the workspace');
+const CALLBACK_OUTSIDE = new Refusal(403, 'error', 'callback_url is not for a container whose network is limited');
 const WRONG_METHOD = new Refusal(405, 'message', 'Method Not Allowed');
 const NOT_FOUND = new Refusal(404, 'message', 'Not Found');
 const INTERNAL = new Refusal(500, 'error', 'Internal server error');
@@ -197,7 +199,14 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     if (caller?.workspaceId !== target.workspaceId) return sendRefusal(reply, CALLBACK_OF_NOBODY);
     const problem = typeof callbackUrl === 'string' ? parts.callbackProblem(callbackUrl) : 'must be a text';
     if (problem !== undefined) return sendRefusal(reply, new Refusal(400, 'error', `callback_url ${problem}`));
-    submit(target, { ...call, callbackUrl: callbackUrl as string }, reply, fail);
+    const told = (): void => submit(target, { ...call, callbackUrl: callbackUrl as string }, reply, fail);
+    if (putBy === undefined) return told();
+    // What a container may not reach is not reached for it either.
+    const judge = (own: Target | undefined): void =>
+      own === undefined || hasLimitedNetwork(own.config) ? sendRefusal(reply, CALLBACK_OUTSIDE) : told();
+    const own = parts.targets.byStub(putBy);
+    if (own instanceof Promise) own.then(judge, fail);
+    else judge(own);
   });
 
   function submit(target: Target, call: Call, reply: FastifyReply, fail: (error: unknown) => void): void {

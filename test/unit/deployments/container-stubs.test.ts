@@ -11,6 +11,8 @@ const asked = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubReque
     pool: null,
     blockNetwork: false,
     allowList: [],
+    callbackUrl: '',
+    imageId: '',
     ...said,
   }) as unknown as GetOrCreateStubRequest;
 const own = (said: Partial<StubConfig> = {}) => ({
@@ -22,9 +24,12 @@ const own = (said: Partial<StubConfig> = {}) => ({
     authorized: true,
     blockNetwork: false,
     allowList: [],
+    callbackUrl: '',
+    imageId: '',
     ...said,
   } as unknown as StubConfig,
 });
+const LIMITED: readonly Partial<StubConfig>[] = [{ blockNetwork: true }, { allowList: ['10.0.0.0/8'] }];
 const network = (limited: ReturnType<typeof withinOwnStub>): unknown =>
   limited.kind === 'request' ? [limited.request.blockNetwork, limited.request.allowList] : limited;
 
@@ -67,4 +72,23 @@ test('a way out that its own stub has not is not opened', () => {
   ]);
   expect(network(withinOwnStub(listed, asked({ blockNetwork: true })))).toEqual([true, []]);
   expect(network(withinOwnStub(own(), asked()))).toEqual([false, []]);
+});
+
+test.each(LIMITED)('with a network of %o nobody else sends there, or pulls from there, in its stead', (limits) => {
+  const [callbackUrl, imageId] = ['https://example.com/own', 'registry.example.com/own:1'];
+  const mine = own({ ...limits, callbackUrl, imageId });
+  for (const [field, said] of [
+    ['callbackUrl', { callbackUrl: 'https://example.com/other' }],
+    ['imageId', { imageId: 'registry.example.com/other:1' }],
+  ] as const) {
+    expect(withinOwnStub(mine, asked(said))).toEqual({
+      kind: 'refused',
+      why: expect.stringMatching(new RegExp(`^${field}\\b`)),
+    });
+    expect(withinOwnStub(own(limits), asked(said))).toMatchObject({ kind: 'refused' });
+    // With a network of its own it could as well do it itself.
+    expect(withinOwnStub(own({ callbackUrl, imageId }), asked(said))).toMatchObject({ kind: 'request', request: said });
+  }
+  expect(withinOwnStub(mine, asked({ callbackUrl, imageId }))).toMatchObject({ kind: 'request' });
+  expect(withinOwnStub(mine, asked())).toMatchObject({ kind: 'request' });
 });
