@@ -1,7 +1,7 @@
 /**
  * `gateway.sock`: the way of each container to the platform, on any network and on none. A listener per container in the directory that is mounted into it, beside the one that its runner dials, so that who
  * calls is known by where the call came in. Made with the container's other socket, at its start and again by an agent that adopts it; gone with the container. Must stay true: what is not on the allow-list
- * never leaves the machine; a container has so many calls under way and no more.
+ * never leaves the machine; a container has so many calls under way and no more, and none so many that another has none.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isContainerCall } from '#shared/domain/container-calls.ts';
@@ -14,7 +14,7 @@ import type { Caller, UpstreamCall } from './relay.ts';
 // Imported as a module, it would load Node's fetch and WebSocket with all its other names.
 const { createServer } = process.getBuiltinModule('node:http');
 
-/** Of one container, and of all of them. */
+/** Of one container, and of all of them; none has more than there is room left. */
 const MOST_CALLS = 64;
 const MOST_CALLS_OF_ALL = 512;
 const HEADERS_WITHIN_MS = 15_000;
@@ -80,10 +80,13 @@ export class GatewaySockets {
       metrics.gatewayCalls.inc({ result: 'refused' });
       return answerItself(response, 403, 'not_allowed', 'Unauthorized Access');
     }
-    if (door.calls >= MOST_CALLS || this.#calls >= MOST_CALLS_OF_ALL) {
+    // No container takes the last room: as many as hold on to their calls, each keeps what is left for the others.
+    const share = Math.min(MOST_CALLS, MOST_CALLS_OF_ALL - this.#calls);
+    if (door.calls >= share) {
       metrics.gatewayCalls.inc({ result: 'busy' });
-      const whose = door.calls >= MOST_CALLS ? `this container has ${MOST_CALLS}` : `this machine has ${this.#calls}`;
-      return answerItself(response, 429, 'too_many_calls', `${whose} calls under way: wait for one of them`);
+      const full = share < MOST_CALLS ? `, and its machine ${this.#calls}` : '';
+      const text = `this container has ${door.calls} calls under way${full}: wait for one of them`;
+      return answerItself(response, 429, 'too_many_calls', text);
     }
     const call = this.#parts.open(WHOLE_CALL_MS);
     if (call === undefined) {

@@ -144,6 +144,30 @@ test('a container has so many calls under way, and others have theirs', async ()
   expect((await ask('a', PUT, '{}')).status).toBe(200);
 });
 
+test('containers that hold on to all they get leave room for one more', async () => {
+  const greedy = Array.from({ length: 12 }, (_, index) => `greedy-${index}`);
+  for (const containerId of greedy) await sockets.add({ containerId, epoch: 1 }, pathOf(containerId));
+  scheduler.answerCall = () => undefined;
+  const cuts: (() => void)[] = [];
+  const answers: (Said | undefined)[] = [];
+  const held = greedy.flatMap((containerId) =>
+    Array.from({ length: 64 }, () =>
+      ask(containerId, PUT, '{}', (cut) => cuts.push(cut)).then(
+        (said) => answers.push(said),
+        () => undefined,
+      ),
+    ),
+  );
+  await until('each call is held or refused', () => scheduler.calls.length + answers.length === held.length);
+  expect(answers.every((said) => said?.status === 429)).toBe(true);
+  expect(scheduler.calls.length).toBeGreaterThan(400);
+  expect(scheduler.calls.length).toBeLessThan(512);
+  scheduler.answerCall = (call) => ({ status: 200, body: call.body });
+  expect((await ask('b', PUT, '{}')).status).toBe(200);
+  for (const cut of cuts) cut();
+  await Promise.all(held);
+});
+
 test('the socket goes with its container, and what is under way with it', async () => {
   scheduler.answerCall = () => undefined;
   const asking = ask('a', PUT, '{}');
