@@ -435,7 +435,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const containerCalls = new ContainerCalls({
     book,
     tokenOf: (row) => containerCredentials.tokenOf(row),
-    authenticator: tokens,
+    tokens,
     server: () => surfaces.server.app.server,
     metrics: fleetMetrics,
     log,

@@ -60,7 +60,9 @@ export class ContainerCredentials {
     // While messages do not arrive another replica may have ended it.
     if (row === undefined || !(isAlone || invalidation.isLive)) return this.#read(id, epoch);
     if (isLiving(row, epoch)) return row.machineId !== null && hasMachine(row.machineId);
-    return row.epoch <= epoch && COMING.has(row.state) ? this.#read(id, epoch) : false;
+    // It was placed anew, and the message that says so may be on its way, too.
+    const isBehind = row.epoch < epoch || (row.epoch === epoch && COMING.has(row.state));
+    return isBehind ? this.#read(id, epoch) : false;
   }
 
   /** They were told to end. Resolves when their credentials are worth nothing at any replica that listens. */

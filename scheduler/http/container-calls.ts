@@ -13,17 +13,17 @@ import type { Log } from '#shared/log.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
 import type { GatewayRequest__Output, GatewayRequestHead__Output } from '#shared/protocol/generated/messages.ts';
 import type { ContainerBook } from '../containers/book.ts';
+import type { Tokens } from '../identity/tokens.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 import type { ContainerCall } from '../fleet/links.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import { tokenOf as bearerOf } from './auth.ts';
-import type { Authenticator } from './auth.ts';
 import { requestWithin } from './within.ts';
 
 export interface ContainerCallsParts {
   readonly book: Pick<ContainerBook, 'get' | 'readAgain'>;
   readonly tokenOf: (row: ContainerRow) => Promise<string>;
-  readonly authenticator: Authenticator;
+  readonly tokens: Pick<Tokens, 'containerNamedBy'>;
   /** The scheduler's own HTTP server. */
   readonly server: () => Server;
   readonly metrics: Pick<FleetMetrics, 'containerCalls'>;
@@ -115,10 +115,10 @@ export class ContainerCalls {
     return passOn(call, parts, request);
   }
 
-  /** By what it says: a newer key would sign it otherwise. */
+  /** By what it says: a newer key would sign it otherwise. Whether it still counts is asked where the call is served; another token is not even looked up, which could use it up. */
   async #isOwn(presented: string, { id, epoch }: ContainerRow): Promise<boolean> {
-    const caller = await this.#parts.authenticator.authenticate(presented);
-    return caller?.container?.containerId === id && caller.container.epoch === epoch;
+    const named = await this.#parts.tokens.containerNamedBy(presented);
+    return named?.containerId === id && named.epoch === epoch;
   }
 
   async #placedThere(machineId: MachineId, head: GatewayRequestHead__Output): Promise<ContainerRow | undefined> {
@@ -204,7 +204,8 @@ const valueOf = (headers: readonly HttpHeader[], name: string): string | undefin
   headers.find((header) => header.name.toLowerCase() === name)?.value;
 
 function grouped(headers: readonly HttpHeader[]): Record<string, string[]> {
-  const out: Record<string, string[]> = {};
+  // A name may be that of something every object has.
+  const out = Object.create(null) as Record<string, string[]>;
   for (const { name, value } of headersToPass(headers.flatMap((header) => [header.name, header.value])))
     (out[name] ??= []).push(value);
   return out;

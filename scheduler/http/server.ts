@@ -51,7 +51,9 @@ function proxies(trusted: readonly string[]): false | string[] {
   for (const range of trusted) {
     const [address = '', bits, more] = range.split('/');
     const version = isIP(address);
-    const isRange = bits === undefined || (/^[0-9]{1,3}$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128));
+    // Everybody is no proxy: with no bits at all any sender could say where he comes from.
+    const isRange =
+      bits === undefined || (/^[0-9]{1,3}$/.test(bits) && isWithin(Number(bits), version === 4 ? 32 : 128));
     if (version !== 0 && isRange && more === undefined) continue;
     throw new StartupError(
       'bad_config',
@@ -60,6 +62,8 @@ function proxies(trusted: readonly string[]): false | string[] {
   }
   return trusted.length === 0 ? false : [...trusted];
 }
+
+const isWithin = (bits: number, most: number): boolean => bits >= 1 && bits <= most;
 
 /** Uploads are large; everything else is bounded by its size and its handler's deadline. */
 const WHOLE_REQUEST_MS = 3_600_000;

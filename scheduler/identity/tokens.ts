@@ -49,6 +49,8 @@ export interface Tokens {
   remove(owner: TokenOwner, id: string): Promise<boolean>;
   /** Signed, no row: it counts for as long as `isContainerLive` says so. The same for the same placement, whichever replica is asked. */
   issueContainerToken(container: ContainerTokenFor): Promise<string>;
+  /** Whose credential that text is by its signature, whether it counts or not; null: no container's. Uses nothing up. */
+  containerNamedBy(bearer: string): Promise<NonNullable<Caller['container']> | null>;
   /** Called by the invalidation message. */
   invalidate(hashHex: string): void;
   invalidateAll(): void;
@@ -171,6 +173,11 @@ class CachedTokens implements Tokens {
         nowMs: container.sinceMs,
       },
     );
+  }
+
+  async containerNamedBy(bearer: string): Promise<NonNullable<Caller['container']> | null> {
+    const claims = await verifiedClaims(this.#options.installation, bearer, this.#clock.nowMs());
+    return claims?.['typ'] === 'container' ? (containerCaller(claims)?.container ?? null) : null;
   }
 
   invalidate(hashHex: string): void {

@@ -228,6 +228,24 @@ describe('a call that comes over the link', () => {
     expect((await own.agent.call(own.containerId, sign, signed, { headers })).status).toBe(200);
   });
 
+  test('is refused with a token that counts once, which is not used up by that', async () => {
+    const made = await platform.gateway('POST /tokens?reusable=false');
+    const token = String((made.json['token'] as Json)['key']);
+    const headers = { authorization: `Bearer ${token}` };
+    expect((await own.agent.call(own.containerId, sign, signed, { headers })).status).toBe(401);
+    const uses = [await platform.gateway('GET /tasks', undefined, { token })];
+    uses.push(await platform.gateway('GET /tasks', undefined, { token }));
+    expect(uses.map(({ status }) => status)).toEqual([200, 401]);
+  });
+
+  test('may have headers of any name', async () => {
+    const headers = JSON.parse('{"constructor":"a","__proto__":"b","toString":"c","x-mine":"d"}') as Record<
+      string,
+      string
+    >;
+    expect((await own.agent.call(own.containerId, sign, signed, { headers })).status).toBe(200);
+  });
+
   test('counts for a container that is placed on that machine under that epoch, and for no other', async () => {
     expect((await own.agent.call(neighbour.containerId, sign, signed, { epoch: 1 })).status).toBe(401);
     expect((await own.agent.call(own.containerId, sign, signed, { epoch: 9 })).status).toBe(401);

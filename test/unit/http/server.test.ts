@@ -88,6 +88,15 @@ describe('the server', () => {
     expect(String(failure)).toContain('LONGSHORE_HTTP_ADDRESS');
   });
 
+  test.each(['0.0.0.0/0', '::/0', '10.0.0.0/33', '10.0.0.0/8/8', 'proxy'])(
+    'trusts no proxies named %j, and says so',
+    (range) => {
+      const parts = { log, register: () => undefined, trustedProxies: ['10.0.0.0/8', range] };
+      expect(() => createHttpServer(parts)).toThrow(StartupError);
+      expect(() => createHttpServer(parts)).toThrow(`LONGSHORE_TRUSTED_PROXIES: ${JSON.stringify(range)}`);
+    },
+  );
+
   test('stops in time although a request never ends', async () => {
     const server = aServer();
     await server.start('127.0.0.1:0');

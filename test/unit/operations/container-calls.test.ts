@@ -3,8 +3,10 @@ import { headersToPass, isContainerCall } from '#shared/domain/container-calls.t
 import { GATEWAY_BASE } from '#scheduler/http/bind.ts';
 import { allOperations } from '#scheduler/operations/index.ts';
 import type { OperationParts } from '#scheduler/operations/index.ts';
-import { isLiving } from '#scheduler/containers/credentials.ts';
+import { ContainerCredentials, isLiving } from '#scheduler/containers/credentials.ts';
+import type { ContainerCredentialsParts } from '#scheduler/containers/credentials.ts';
 import { CONTAINER_TRANSITIONS } from '#scheduler/containers/state.ts';
+import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 
 describe('what a container may call', () => {
@@ -63,4 +65,30 @@ test('a credential counts while its container is acknowledged and not told to st
   expect(states.filter((state) => counts(state))).toEqual(['STARTING', 'RUNNING', 'DRAINING']);
   expect(states.filter((before) => counts('UNKNOWN', before))).toEqual(['STARTING', 'RUNNING', 'DRAINING']);
   for (const epoch of [1, 3]) expect(isLiving({ state: 'RUNNING', stateBefore: null, epoch: 2 }, epoch)).toBe(false);
+});
+
+test.each([
+  ['PENDING', 2, 'read'],
+  ['ASSIGNED', 2, 'read'],
+  ['STOPPING', 2, 'refused'],
+  // What is known here is of the placement before: the message about this one is on its way.
+  ['UNKNOWN', 1, 'read'],
+  ['STOPPING', 1, 'read'],
+  ['RUNNING', 1, 'read'],
+  ['RUNNING', 2, 'taken'],
+  ['RUNNING', 3, 'refused'],
+  ['PENDING', 3, 'refused'],
+] as const)('a book that says %s under epoch %i of a credential for epoch 2: %s', async (state, epoch, expected) => {
+  let reads = 0;
+  const row = { state, stateBefore: null, epoch, machineId: 'm' };
+  const credentials = new ContainerCredentials({
+    // A database in which there is no such row.
+    db: { query: () => ((reads += 1), Promise.resolve({ rows: [], rowCount: 0 })) },
+    book: { get: () => ({ row }) },
+    invalidation: { on: () => undefined, isLive: true },
+    isAlone: false,
+    hasMachine: () => true,
+  } as unknown as ContainerCredentialsParts);
+  const live = await credentials.isLive('c' as ContainerId, 2);
+  expect(reads > 0 ? 'read' : live ? 'taken' : 'refused').toBe(expected);
 });
