@@ -54,10 +54,12 @@ export class Look {
     const { autoscaler } = target.config;
     const cap = this.#parts.maxContainers(target.workspaceId);
     const scale = target.scale ?? autoscaler;
+    const isSuperseded = target.supersededBy !== null;
     return {
-      active: target.active,
+      // Of what a newer version took the place of the queue alone asks for containers.
+      active: target.active || isSuperseded,
       tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
-      minContainers: Math.min(Math.max(0, target.deploymentId === null ? 0 : scale.minContainers), cap),
+      minContainers: Math.min(Math.max(0, target.deploymentId === null || isSuperseded ? 0 : scale.minContainers), cap),
       maxContainers: Math.min(Math.max(1, scale.maxContainers), cap),
     };
   }
@@ -78,8 +80,13 @@ export class Look {
     hold: ScaleInHold | undefined,
   ): ScaleInput {
     const windowEndsMs = memory && nextLeaves(memory.window, windowMsOf(target));
+    const bounds = this.bounds(target);
+    // Nothing is left of it, so nothing is kept for it.
+    const isSuperseded = target !== undefined && target.supersededBy !== null;
+    const isServed = isSuperseded && depth !== undefined && totalOf(depth) === 0;
     return {
-      ...this.bounds(target),
+      ...bounds,
+      active: bounds.active && !isServed,
       inFlight: depth === undefined ? undefined : this.inFlight(queue, depth),
       waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
       keepWarmMs: target === undefined ? 0 : keepWarmMsOf(target),

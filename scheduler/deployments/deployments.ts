@@ -139,18 +139,15 @@ export class Deployments {
     return { kind: 'deployed', deployment, stub, warning: image.warning };
   }
 
-  /** A new version in place of those before it: no tick is both's, and none is nobody's. */
+  /** A new version in place of those before it, of which no tick is both's. Theirs that run or wait are left to end (decision 0062). */
   async #replace(made: NewDeployment): Promise<DeploymentRow> {
-    const { db, targets, effects } = this.#parts;
+    const { db, targets } = this.#parts;
     const { deployment, stopped } = await db.transaction(async (tx) => {
       const row = await insertDeployment(tx, made);
       return { deployment: row, stopped: await stopVersionsBefore(tx, row) };
     });
     await targets.changed(deployment.id);
-    for (const { id, stubId } of stopped) {
-      await targets.changed(id);
-      await effects.stopped(queueNameOf(id, stubId), stubId);
-    }
+    for (const id of stopped) await targets.changed(id);
     return deployment;
   }
 

@@ -78,6 +78,8 @@ export interface Target {
   /** Endpoint and ASGI callers wait for the answer. */
   readonly sync: boolean;
   readonly active: boolean;
+  /** The version that took its place, and stopped it by that: what its queue has is served, and then it is stopped. */
+  readonly supersededBy: number | null;
   readonly queue: QueueName;
   readonly code: { readonly objectId: ObjectId; readonly sha256: string; readonly sizeBytes: number } | null;
   readonly config: StubConfig;

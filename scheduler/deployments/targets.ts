@@ -261,6 +261,7 @@ export function targetOf(row: TargetRow): Target {
     kind,
     sync: isSyncKind(kind),
     active: row.deployment?.active ?? true,
+    supersededBy: row.deployment?.supersededBy ?? null,
     queue: queueNameOf(row.deployment?.id ?? null, row.stubId),
     code: row.code,
     config: storedConfig(row.config),

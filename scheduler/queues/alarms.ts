@@ -89,7 +89,15 @@ export class Alarms {
     const unanswered = (error: unknown): void => log.debug({ reason: messageOf(error) }, 'alarms have no Redis');
     client.on('error', unanswered);
     const settings = {
-      repeatStrategy: (afterMs: number, { pattern = '', tz = 'UTC' }: RepeatOptions) => next(pattern, tz, afterMs),
+      repeatStrategy: (afterMs: number, { pattern = '', tz = 'UTC' }: RepeatOptions) => {
+        try {
+          return next(pattern, tz, afterMs);
+        } catch (error) {
+          // It has no alarm then, and those after it have theirs.
+          log.warn({ err: error, pattern, timezone: tz }, 'an alarm is not set: when it should be cannot be read');
+          return undefined;
+        }
+      },
     };
     const shared = { prefix, settings };
     const queue = new Queue(QUEUE, { ...shared, connection: this.#options.client, streams: { events: { maxLen: 0 } } });

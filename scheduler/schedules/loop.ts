@@ -1,5 +1,6 @@
 // Who looks at schedules, and when: this replica on every alarm it hears, and the leader once a second at those whose next tick has come, whether or not an alarm did. The active ones are kept in memory with their next
 // tick, so a second in which nothing is due costs no statement; they are read again when a deployment changes and now and then. The leader also sees to it that there is an alarm for each.
+import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '#shared/clock.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { DeploymentId } from '#shared/domain/ids.ts';
@@ -9,6 +10,7 @@ import type { LeaderLease } from '../leader.ts';
 import type { Alarms } from '../queues/alarms.ts';
 import type { Db } from '../store/db.ts';
 import { listSchedules } from '../store/queries/schedules.ts';
+import type { ScheduleRow } from '../store/queries/schedules.ts';
 import type { ScheduleMetrics } from './metrics.ts';
 import type { Ticker } from './service.ts';
 import { Ticks } from './ticks.ts';
@@ -18,6 +20,8 @@ const LOOK_EVERY_MS = 1_000;
 const READ_EVERY_MS = 30_000;
 /** Looks at a time. */
 const AT_A_TIME = 8;
+/** Schedules whose next tick is looked for before others get their turn: each takes up to half a millisecond. */
+const FOUND_AT_ONCE = 50;
 
 export interface SchedulesParts {
   readonly db: Db;
@@ -34,7 +38,10 @@ export interface SchedulesParts {
 interface Known {
   readonly when: string;
   readonly timezone: string;
-  /** null: never again. */
+  readonly tickedToMs: number;
+  /** The first tick after that; null: none ever, or nobody can read when. */
+  readonly firstMs: number | null;
+  /** When it is looked at next; null: not by itself. */
   nextMs: number | null;
 }
 
@@ -72,30 +79,48 @@ export class Schedules {
   async stop(): Promise<void> {
     this.#abort.abort();
     for (const stop of this.#stopListening) stop();
-    await this.#parts.alarms.close();
+    // The round that runs may listen to alarms yet.
     await this.#running;
+    await this.#parts.alarms.close();
   }
 
   /** One round; the loop's, and the tests'. */
   async round(): Promise<void> {
-    const { clock, leader } = this.#parts;
+    const { clock, leader, log } = this.#parts;
     if (this.#isStale || clock.monotonicMs() - this.#readAtMs >= READ_EVERY_MS) await this.#read();
     if (!leader.isLeader()) return;
     const nowMs = clock.nowMs();
     const due = [...this.#known].filter(([, { nextMs }]) => nextMs !== null && nextMs <= nowMs).map(([id]) => id);
     for (let from = 0; from < due.length && !this.#abort.signal.aborted; from += AT_A_TIME) {
-      await Promise.all(due.slice(from, from + AT_A_TIME).map((id) => this.look(id)));
+      const batch = due.slice(from, from + AT_A_TIME);
+      const looked = await Promise.allSettled(batch.map((id) => this.#look(id)));
+      const failed = looked.filter((one) => one.status === 'rejected');
+      if (failed.length === 0) continue;
+      log.warn({ err: failed[0]?.reason, schedules: failed.length }, 'schedules could not be looked at, trying again');
+      // A store is away: the others fare no better, and each would wait for it.
+      if (failed.length === batch.length) return;
     }
   }
 
   /** Never rejects. */
   async look(deploymentId: DeploymentId): Promise<void> {
     try {
+      await this.#look(deploymentId);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, deploymentId }, 'a schedule could not be looked at, trying again');
+    }
+  }
+
+  async #look(deploymentId: DeploymentId): Promise<void> {
+    try {
       const { nextMs } = await this.#parts.ticker.look(deploymentId);
       const known = this.#known.get(deploymentId);
       if (known !== undefined) known.nextMs = nextMs;
     } catch (error) {
-      this.#parts.log.warn({ err: error, deploymentId }, 'a schedule could not be looked at, trying again');
+      // The last of the next round: it may be the only one that fails, and holds up nobody then.
+      const known = this.#known.get(deploymentId);
+      if (known !== undefined && this.#known.delete(deploymentId)) this.#known.set(deploymentId, known);
+      throw error;
     }
   }
 
@@ -107,10 +132,7 @@ export class Schedules {
       this.#readAtMs = clock.monotonicMs();
       const active = new Set(rows.map((row) => row.deploymentId));
       for (const id of this.#known.keys()) if (!active.has(id)) this.#known.delete(id);
-      for (const row of rows) {
-        const { when, timezone } = row;
-        this.#known.set(row.deploymentId, { when, timezone, nextMs: this.#nextOf(row) });
-      }
+      await this.#keep(rows);
       metrics.active.set(rows.length);
     } catch (error) {
       this.#isStale = true;
@@ -120,9 +142,26 @@ export class Schedules {
     if (leader.isLeader()) await this.#setAlarms();
   }
 
+  /** What has not changed is not looked for again: a thousand schedules take some tenths of a second. */
+  async #keep(rows: readonly ScheduleRow[]): Promise<void> {
+    let found = 0;
+    for (const row of rows) {
+      const { deploymentId, when, timezone, tickedToMs } = row;
+      const known = this.#known.get(deploymentId);
+      const isSame = known?.when === when && known.timezone === timezone && known.tickedToMs === tickedToMs;
+      const firstMs = isSame ? known.firstMs : this.#firstOf(row);
+      this.#known.set(deploymentId, { when, timezone, tickedToMs, firstMs, nextMs: firstMs });
+      if (isSame) continue;
+      found += 1;
+      if (found % FOUND_AT_ONCE === 0) await turn();
+    }
+  }
+
   /** Without them the looks go on, a second late at most. */
   async #setAlarms(): Promise<void> {
-    const wanted = [...this.#known].map(([id, { when, timezone }]) => ({ id, pattern: when, timezone }));
+    const wanted = [...this.#known]
+      .filter(([, { firstMs }]) => firstMs !== null)
+      .map(([id, { when, timezone }]) => ({ id, pattern: when, timezone }));
     try {
       await this.#parts.alarms.setAll(wanted);
     } catch (error) {
@@ -130,7 +169,7 @@ export class Schedules {
     }
   }
 
-  #nextOf(row: { readonly deploymentId: DeploymentId; readonly tickedToMs: number } & Omit<Known, 'nextMs'>) {
+  #firstOf(row: ScheduleRow): number | null {
     try {
       return new Ticks(row).next(row.tickedToMs) ?? null;
     } catch (error) {

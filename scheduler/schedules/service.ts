@@ -8,7 +8,7 @@ import type { Log } from '#shared/log.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Db } from '../store/db.ts';
-import { advanceSchedule, scheduleById } from '../store/queries/schedules.ts';
+import { advanceSchedule, MOST_AHEAD_MS, scheduleById } from '../store/queries/schedules.ts';
 import { insertAcceptedTasks } from '../store/queries/tasks.ts';
 import { acceptedTaskOf } from '../tasks/recording.ts';
 import type { Tasks } from '../tasks/service.ts';
@@ -53,7 +53,8 @@ export class Ticker {
     const row = await scheduleById(db, deploymentId);
     if (row === undefined) return { nextMs: null };
     const ticks = new Ticks(row);
-    const nowMs = clock.nowMs();
+    // A replica whose clock is ahead ticks for everybody: what it would skip nobody else makes.
+    const nowMs = Math.min(clock.nowMs(), row.databaseNowMs + MOST_AHEAD_MS);
     const next = (afterMs: number): Looked => ({ nextMs: ticks.next(afterMs) ?? null });
     const due = ticks.between(row.tickedToMs, nowMs, MOST_AT_ONCE);
     if (due.ticks.length === 0) return next(Math.max(nowMs, row.tickedToMs));
@@ -81,15 +82,22 @@ export class Ticker {
       metrics.ticks.inc({ result: 'queue_full' }, queueFull);
       log.warn({ deploymentId, tooOld, queueFull }, 'ticks of a schedule were skipped');
     }
-    for (const job of jobs) await this.#queue(target, job);
+    await this.#queue(target, jobs);
     return next(nowMs);
   }
 
-  async #queue(target: Target, job: TaskJob): Promise<void> {
+  /** Up to the first one that is not taken: where Redis hangs each takes as long to fail, and other schedules wait meanwhile. The sweep of rows without a job has the rest. */
+  async #queue(target: Target, jobs: readonly TaskJob[]): Promise<void> {
+    const { tasks, log } = this.#parts;
+    let queued = 0;
     try {
-      await this.#parts.tasks.queue(target, job);
+      for (const job of jobs) {
+        await tasks.queue(target, job);
+        queued += 1;
+      }
     } catch (error) {
-      this.#parts.log.warn({ err: error, taskId: job.taskId }, 'a tick was not queued yet; the sweep will');
+      const { deploymentId } = target;
+      log.warn({ err: error, deploymentId, ticks: jobs.length - queued }, 'ticks were not queued yet; the sweep will');
     }
   }
 }

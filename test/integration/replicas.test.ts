@@ -69,6 +69,36 @@ test('what a generator yields crosses replicas as it comes, all of it, and a cal
   }, 'the generator nobody reads is CANCELLED');
 });
 
+test('a schedule that is deployed again ends what it runs and serves what waits, each in one attempt', async ({
+  two,
+}) => {
+  const { set, far, near } = two;
+  const autoscaler = { type: 'queue_depth', maxContainers: 1, tasksPerContainer: 1 };
+  const yearly = { stubType: 'schedule/deployment', extra: '{"when": "@yearly"}', autoscaler };
+  const first = await set.deploy(far, 'nightly', yearly);
+  const read = async (taskId: string) =>
+    jsonOf<{ readonly status: string }>(await set.call(far, `/api/v1/task/${set.workspaceId}/${taskId}`));
+  const put = async (sleepMs: number): Promise<string> =>
+    (await set.call(far, first.path, { body: { sleepMs } })).taskId;
+  const running = await put(3_000);
+  await waitFor(async () => (await read(running)).status === 'RUNNING', 'one runs');
+  const waiting = await put(0);
+  expect((await read(waiting)).status).toBe('PENDING');
+  await set.deploy(near, 'nightly', { ...yearly, env: ['V=2'] });
+  expect((await set.call(far, `${first.path}/v1`, { body: {} })).status).toBe(400);
+  for (const taskId of [running, waiting]) {
+    await waitFor(async () => (await read(taskId)).status === 'COMPLETE', 'it is COMPLETE');
+    expect(set.agents.flatMap((agent) => agent.runs).filter((run) => run.taskId === taskId)).toHaveLength(1);
+  }
+  await waitFor(async () => {
+    const { containers } = await set.gateway<{ readonly containers: { readonly stubId: string }[] }>(
+      far,
+      '/containers',
+    );
+    return containers.every(({ stubId }) => stubId !== first.stubId);
+  }, 'its container is not kept warm for anybody');
+});
+
 test('a container’s credential is good at every replica, and at none as soon as its end is ordered at any', async ({
   two,
 }) => {

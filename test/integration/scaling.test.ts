@@ -18,6 +18,29 @@ describe('scaling', () => {
     await world.placed();
   });
 
+  test('what a newer version took the place of is served to its end, and is stopped then, however warm', async ({
+    world,
+  }) => {
+    const kept = { ...world.target.config.autoscaler, minContainers: 2 };
+    world.target = { ...world.target, active: false, supersededBy: 2 };
+    world.target = { ...world.target, config: { ...world.target.config, keepWarmSeconds: -1, autoscaler: kept } };
+    world.waiting = 1;
+    world.start();
+    world.autoscaler.depthSeen(world.target, 1);
+    const entry = await world.placed();
+    await world.runs(entry);
+    await world.decided('hold', 'at_target');
+    expect(world.entries()).toHaveLength(1);
+    world.waiting = 0;
+    world.targetChanged?.();
+    await world.decided('stop');
+    await waitFor(() => entry.row.state !== 'RUNNING', 'its container leaves');
+    // Stopped by a person it wants nothing, whatever waits.
+    world.target = { ...world.target, supersededBy: null };
+    world.waiting = 1;
+    expect((await world.autoscaler.explain(world.target.queue)).decision).toMatchObject({ wanted: 0 });
+  });
+
   test('a new task on an idle system reaches a decision at once', async ({ world }) => {
     world.start();
     await world.decided('hold', 'at_target');

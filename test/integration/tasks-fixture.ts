@@ -78,6 +78,7 @@ export function aTarget(changes: Partial<Target['config']> = {}): Target {
     kind: 'endpoint',
     sync: true,
     active: true,
+    supersededBy: null,
     queue: queueNameOf(null, stubId),
     code: null,
     scale: null,

@@ -236,7 +236,7 @@ export async function countDeployments(db: Queryable, workspaceId: WorkspaceId, 
   return rows[0]?.count ?? 0;
 }
 
-/** One that is started ticks from now on: what it missed while it was stopped is not made up for. */
+/** One that is started ticks from now on: what it missed while it was stopped is not made up for. One that a newer version took the place of is stopped, or started, like any other from here on. */
 export function setDeploymentActive(
   db: Queryable,
   workspaceId: WorkspaceId,
@@ -245,7 +245,7 @@ export function setDeploymentActive(
 ): Promise<DeploymentRow | undefined> {
   return maybeOne(
     db,
-    `update deployments set active = $3, updated_at = now(),
+    `update deployments set active = $3, superseded_by = null, updated_at = now(),
        ticked_to = case when $3 and not active then now() else ticked_to end
      where workspace_id = $1 and id = $2 and deleted_at is null returning ${COLUMNS}`,
     [workspaceId, id, active],

@@ -1,4 +1,4 @@
-import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
+import type { DeploymentId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf } from '../rows.ts';
 import type { DeploymentRow } from './deployments.ts';
@@ -11,20 +11,27 @@ export interface ScheduleRow {
   readonly timezone: string;
   /** Ticks up to here have their tasks, or were skipped. */
   readonly tickedToMs: number;
+  /** When this was read, by the clock of the database. */
+  readonly databaseNowMs: number;
 }
+
+/** A replica's clock may be so far ahead of the database's; beyond it the database's counts. */
+export const MOST_AHEAD_MS = 5_000;
 
 interface Raw {
   id: string;
   schedule: { when: string; timezone: string };
   ticked_to: Date;
+  now: Date;
 }
 const map = (row: Raw): ScheduleRow => ({
   deploymentId: row.id as DeploymentId,
   when: row.schedule.when,
   timezone: row.schedule.timezone,
   tickedToMs: msOf(row.ticked_to),
+  databaseNowMs: msOf(row.now),
 });
-const ACTIVE = `select d.id, s.config->'schedule' as schedule, d.ticked_to from deployments d join stubs s on s.id = d.stub_id
+const ACTIVE = `select d.id, s.config->'schedule' as schedule, d.ticked_to, now() as now from deployments d join stubs s on s.id = d.stub_id
   where d.active and d.deleted_at is null and d.stub_type in ('schedule', 'schedule/deployment') and s.config ? 'schedule'`;
 
 /** Of every workspace. */
@@ -40,7 +47,7 @@ export function scheduleById(db: Queryable, deploymentId: DeploymentId): Promise
 /**
  * Says that no tick up to that moment is looked at again. In a transaction with the tasks of those ticks: whoever stops the deployment comes before it or after it.
  * @param fromMs - as it was read
- * @returns false: somebody else was faster, or it is not active any more
+ * @returns false: somebody else was faster, it is not active any more, or that moment has not come yet
  */
 export async function advanceSchedule(
   db: Queryable,
@@ -50,22 +57,23 @@ export async function advanceSchedule(
 ): Promise<boolean> {
   const { rowCount } = await db.query(
     `update deployments set ticked_to = $3
-     where id = $1 and active and deleted_at is null and date_trunc('milliseconds', ticked_to) = $2`,
-    [deploymentId, new Date(fromMs), new Date(toMs)],
+     where id = $1 and active and deleted_at is null and date_trunc('milliseconds', ticked_to) = $2
+       and $3::timestamptz <= now() + make_interval(secs => $4)`,
+    [deploymentId, new Date(fromMs), new Date(toMs), MOST_AHEAD_MS / 1000],
   );
   return rowCount > 0;
 }
 
-/** Stops the active versions before this one; they tick no more from the commit on. */
+/** This one takes the place of the active versions before it: they tick no more from the commit on, and what they have in their queues is served. */
 export async function stopVersionsBefore(
   db: Queryable,
   deployment: Pick<DeploymentRow, 'workspaceId' | 'name' | 'stubType' | 'version'>,
-): Promise<{ readonly id: DeploymentId; readonly stubId: StubId }[]> {
-  const { rows } = await db.query<{ id: string; stub_id: string }>(
-    `update deployments set active = false, updated_at = now()
+): Promise<DeploymentId[]> {
+  const { rows } = await db.query<{ id: string }>(
+    `update deployments set active = false, superseded_by = $4, updated_at = now()
      where workspace_id = $1 and name = $2 and stub_type = $3 and version < $4 and active and deleted_at is null
-     returning id, stub_id`,
+     returning id`,
     [deployment.workspaceId, deployment.name, deployment.stubType, deployment.version],
   );
-  return rows.map((row) => ({ id: row.id as DeploymentId, stubId: row.stub_id as StubId }));
+  return rows.map((row) => row.id as DeploymentId);
 }

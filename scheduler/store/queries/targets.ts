@@ -16,6 +16,7 @@ export interface TargetRow {
     readonly name: string;
     readonly version: number;
     readonly active: boolean;
+    readonly supersededBy: number | null;
     readonly imageDigest: string;
     readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
   } | null;
@@ -34,6 +35,7 @@ interface Raw {
   name: string | null;
   version: number | null;
   active: boolean | null;
+  superseded_by: number | null;
   image_digest: string | null;
   scale_min: number | null;
   scale_max: number | null;
@@ -41,7 +43,7 @@ interface Raw {
 const STUB_COLUMNS =
   's.workspace_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
 const DEPLOYMENT_COLUMNS =
-  'd.id as deployment_id, d.name, d.version, d.active, d.image_digest, d.scale_min, d.scale_max';
+  'd.id as deployment_id, d.name, d.version, d.active, d.superseded_by, d.image_digest, d.scale_min, d.scale_max';
 const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from deployments d
   join stubs s on s.id = d.stub_id left join objects o on o.id = s.object_id`;
 
@@ -63,6 +65,7 @@ const map = (row: Raw): TargetRow => ({
           name: row.name ?? '',
           version: row.version ?? 0,
           active: row.active === true,
+          supersededBy: row.superseded_by ?? null,
           imageDigest: row.image_digest ?? '',
           scale:
             row.scale_min === null || row.scale_max === null
@@ -137,7 +140,7 @@ export function targetOfPlainStub(db: Queryable, stubId: string): Promise<Target
   return maybeOne(
     db,
     `select ${STUB_COLUMNS}, null as deployment_id, null as name, null::integer as version, null::boolean as active,
-       null::integer as scale_min, null::integer as scale_max
+       null::integer as superseded_by, null::integer as scale_min, null::integer as scale_max
      from stubs s left join objects o on o.id = s.object_id where s.id = $1`,
     [stubId],
     map,

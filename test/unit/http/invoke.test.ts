@@ -36,6 +36,7 @@ const aTarget = (
   code: null,
   config: { authorized: said.authorized ?? true } as StubConfig,
   scale: null,
+  supersededBy: null,
   imageDigest: '',
 });
 
