@@ -1,7 +1,6 @@
 // The platform's own few queues: an ordinary BullMQ queue with an ordinary Worker, behind a small interface. A job is only the alarm: what it is about stands in a row, so a job that is lost, late or comes
 // twice changes nothing. Must stay true: a queue keeps no results, no events and no finished jobs, and no more jobs than its bound.
-import { DelayedError, Queue, Worker } from 'bullmq';
-import type { Job } from 'bullmq';
+import { Queue, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import type { Log } from '#shared/log.ts';
 
@@ -27,8 +26,8 @@ export interface PlatformQueueOptions<T extends JobFacts> {
   readonly concurrency: number;
   /** More waiting and delayed jobs than this are not added: whoever has the rows looks for them again. */
   readonly mostJobs: number;
-  /** Does what the job is about. @returns milliseconds after which it is asked again; undefined: done */
-  readonly process: (facts: T) => Promise<number | undefined>;
+  /** Does what the job is about, which is gone after it, whatever came of it. */
+  readonly process: (facts: T) => Promise<void>;
 }
 
 /** A job whose process died is given to another one after this. */
@@ -57,19 +56,20 @@ export class PlatformQueue<T extends JobFacts> {
     );
   }
 
-  /** @returns how many were taken: none when the queue is full @throws when Redis does not answer */
+  /** @returns how many were taken, from the first on: as many as there was room for @throws when Redis does not answer */
   async add(jobs: readonly PlatformJob<T>[]): Promise<number> {
     if (jobs.length === 0) return 0;
     const { waiting = 0, delayed = 0 } = await this.#queue.getJobCounts('waiting', 'delayed');
-    if (waiting + delayed + jobs.length > this.#options.mostJobs) return 0;
+    const taken = jobs.slice(0, Math.max(0, this.#options.mostJobs - waiting - delayed));
+    if (taken.length === 0) return 0;
     await this.#queue.addBulk(
-      jobs.map(({ id, facts, delayMs }) => ({
+      taken.map(({ id, facts, delayMs }) => ({
         name: this.#options.name,
         data: facts,
         opts: { jobId: id, ...(delayMs === undefined ? {} : { delay: delayMs }) },
       })),
     );
-    return jobs.length;
+    return taken.length;
   }
 
   /** Jobs are taken from now on. */
@@ -83,7 +83,7 @@ export class PlatformQueue<T extends JobFacts> {
       connectionName: `longshore-${name}`,
     });
     this.#client.on('error', () => undefined);
-    const worker = new Worker(name, (job, token) => this.#run(job, token), {
+    const worker = new Worker(name, (job) => this.#options.process(job.data as T), {
       connection: this.#client,
       prefix,
       concurrency,
@@ -105,12 +105,5 @@ export class PlatformQueue<T extends JobFacts> {
     await Promise.race([closing.catch(() => undefined), late]);
     this.#client?.disconnect();
     await this.#queue.close();
-  }
-
-  async #run(job: Job, token: string | undefined): Promise<void> {
-    const againMs = await this.#options.process(job.data as T);
-    if (againMs === undefined) return;
-    await job.moveToDelayed(Date.now() + againMs, token);
-    throw new DelayedError();
   }
 }

@@ -21,6 +21,7 @@ export const TASK_CALLBACK = 'task_callback';
 const DAY_MS = 24 * 3600_000;
 /** Results that are kept as objects may have many MiB, and are held until their receiver has read them. */
 const LARGE_AT_ONCE = 2;
+const LARGE_OF_ONE_WORKSPACE = 1;
 const LARGE_WAIT_MS = 30_000;
 const POLICY: Policy = { attempts: 3, baseMs: 500, lifeMs: DAY_MS };
 
@@ -61,7 +62,7 @@ export interface CallbackParts {
 }
 
 export function taskCallbacks(parts: CallbackParts): DeliveryKind {
-  const large = new Places(LARGE_AT_ONCE);
+  const large = new Places(LARGE_AT_ONCE, LARGE_OF_ONE_WORKSPACE);
   return { policy: POLICY, prepare: (row) => prepare(parts, large, row) };
 }
 
@@ -77,7 +78,7 @@ async function prepare(parts: CallbackParts, large: Places, row: DeliveryRow): P
     return { headers: callbackHeaders(task, key, body, Math.floor(parts.clock.nowMs() / 1000)), body };
   };
   if (task.resultObjectId === undefined) return { kind: 'message', message: signed(smallResult(task)) };
-  const done = await large.take(LARGE_WAIT_MS);
+  const done = await large.take(LARGE_WAIT_MS, row.workspaceId);
   try {
     const kept = await parts.loadResult(task.resultObjectId);
     return {

@@ -17,7 +17,7 @@ export interface Policy {
   readonly attempts: number;
   /** The wait after the first try; doubled after each. */
   readonly baseMs: number;
-  /** Given up after so long, whatever is left of the tries. */
+  /** Given up after so long, whatever is left of the tries, and however often it could not even be sent. */
   readonly lifeMs: number;
 }
 
@@ -52,6 +52,14 @@ function mayHelp(outcome: Exclude<Outcome, { readonly kind: 'no_place' }>): bool
     case 'blocked':
       return false;
   }
+}
+
+const FIRST_PAUSE_MS = 30_000;
+const LONGEST_PAUSE_MS = 3600_000;
+
+/** How long a message rests that could not even be made. @param before - how often it had begun before, without a try that counts */
+export function pauseMs(before: number): number {
+  return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.max(0, before));
 }
 
 /** For metrics, logs and the row: a few words. */

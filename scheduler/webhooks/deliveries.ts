@@ -1,6 +1,6 @@
 // Delivers messages to addresses that people named, whatever they are about: a row per message is the truth, a job in the queue is only its alarm, and a kind (callbacks.ts is one) says what is sent and how often it is
 // tried. Must stay true: a try begins only with a claim that nobody else has; a message is over only when its row says so; what a killed process or a lost Redis left is found by the leader's sweep; a receiver may
-// get one twice, and none is lost before its tries are used up.
+// get one twice, and none is lost before its tries or its life are used up; however many one workspace has, and however slow its receivers are, the others have their turn.
 import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -11,12 +11,13 @@ import {
   claimDelivery,
   countWaitingDeliveries,
   deleteDeliveriesOverBefore,
+  dueDeliveriesOf,
   overdueDeliveries,
   settleDelivery,
 } from '../store/queries/deliveries.ts';
 import type { DeliveryRow, NewDelivery, TryEnded } from '../store/queries/deliveries.ts';
 import type { Outcome, Policy } from './decide.ts';
-import { afterTry, wordOf } from './decide.ts';
+import { afterTry, pauseMs, wordOf } from './decide.ts';
 import type { DeliveryMetrics } from './metrics.ts';
 import type { Message, Poster } from './post.ts';
 
@@ -65,14 +66,12 @@ export const DELIVERIES_AT_ONCE = 32;
 const OF_ONE_WORKSPACE = 8;
 /** A try that began and was not heard of for so long died with its process: longer than any may take. */
 const CLAIM_MS = 120_000;
-/** Messages that could not even be made, and processes that died at it. */
-const MOST_CLAIMS = 30;
-const NOT_PREPARED_AGAIN_MS = 30_000;
-const NO_ROOM_AGAIN_MS = 1_000;
 const SWEEP_EVERY_MS = 5_000;
 /** A job has so long to come before the sweep makes another. */
 const LATE_MS = 2_000;
 const SWEEP_LIMIT = 500;
+/** More than there is room for: what is turned away says that there is more. */
+const SWEEP_OF_ONE_WORKSPACE = 32;
 const PRUNE_EVERY_MS = 3600_000;
 const PRUNE_LIMIT = 5_000;
 const MOST_COUNTED = 100_000;
@@ -82,6 +81,8 @@ export class Deliveries {
   readonly #parts: DeliveriesParts;
   readonly #abort = new AbortController();
   readonly #underWay = new Map<WorkspaceId, number>();
+  /** Have more to be sent than there was room for. */
+  readonly #turnedAway = new Set<WorkspaceId>();
   readonly #running = new Set<Promise<unknown>>();
   #prunedAtMs = -Infinity;
 
@@ -102,8 +103,9 @@ export class Deliveries {
   /** What is under way is cut off and given back: another process, or the next one, sends it again. */
   async stop(): Promise<void> {
     this.#abort.abort();
-    await Promise.allSettled(this.#running);
+    // Before anything is given back: this process would take it again.
     await this.#parts.queue.stop();
+    await Promise.allSettled(this.#running);
     await this.#parts.poster.close();
   }
 
@@ -118,7 +120,7 @@ export class Deliveries {
   /** The leader's: alarms for rows whose own was lost, and the end of old rows. @returns how many were found late */
   async sweep(): Promise<number> {
     const { db, queue, metrics, clock, log } = this.#parts;
-    const late = await overdueDeliveries(db, LATE_MS, SWEEP_LIMIT);
+    const late = await overdueDeliveries(db, LATE_MS, SWEEP_LIMIT, SWEEP_OF_ONE_WORKSPACE);
     await queue.add(late.map((row) => jobOf(row)));
     metrics.waiting.set(late.length === 0 ? 0 : await countWaitingDeliveries(db, MOST_COUNTED));
     if (clock.nowMs() - this.#prunedAtMs >= PRUNE_EVERY_MS) {
@@ -130,41 +132,66 @@ export class Deliveries {
     return late.length;
   }
 
-  /** A job of the queue. @returns milliseconds after which it is to come again; undefined: it is dealt with */
-  async process(job: DeliveryJob): Promise<number | undefined> {
-    if (this.#abort.signal.aborted) return NO_ROOM_AGAIN_MS;
+  /** A job of the queue. One that finds no room is dropped: its row stays due, and is brought again when a place is free, or by the sweep. */
+  async process(job: DeliveryJob): Promise<void> {
+    if (this.#abort.signal.aborted) return;
     const { workspaceId } = job;
-    const before = this.#underWay.get(workspaceId) ?? 0;
-    if (before >= OF_ONE_WORKSPACE) return NO_ROOM_AGAIN_MS;
-    this.#underWay.set(workspaceId, before + 1);
-    const running = this.#try(job);
+    if (this.#underWayOf(workspaceId) >= OF_ONE_WORKSPACE) {
+      this.#turnedAway.add(workspaceId);
+      return;
+    }
+    const running = this.#inItsPlace(job);
     this.#running.add(running);
     try {
       await running;
     } finally {
       this.#running.delete(running);
-      const left = (this.#underWay.get(workspaceId) ?? 1) - 1;
+    }
+  }
+
+  #underWayOf(workspaceId: WorkspaceId): number {
+    return this.#underWay.get(workspaceId) ?? 0;
+  }
+
+  async #inItsPlace(job: DeliveryJob): Promise<void> {
+    const { workspaceId } = job;
+    this.#underWay.set(workspaceId, this.#underWayOf(workspaceId) + 1);
+    try {
+      await this.#try(job);
+    } finally {
+      const left = this.#underWayOf(workspaceId) - 1;
       if (left > 0) this.#underWay.set(workspaceId, left);
       else this.#underWay.delete(workspaceId);
     }
-    return undefined;
+    await this.#bringMore(workspaceId);
+  }
+
+  /** For those that were turned away: as many as there is room for, behind what others have in the queue. */
+  async #bringMore(workspaceId: WorkspaceId): Promise<void> {
+    if (this.#abort.signal.aborted || !this.#turnedAway.delete(workspaceId)) return;
+    const room = OF_ONE_WORKSPACE - this.#underWayOf(workspaceId);
+    const due = await dueDeliveriesOf(this.#parts.db, workspaceId, room);
+    if (due.length === room) this.#turnedAway.add(workspaceId);
+    await this.#parts.queue.add(due.map((row) => jobOf(row)));
   }
 
   async #try(job: DeliveryJob): Promise<void> {
     const { db, kinds, clock } = this.#parts;
-    const row = await claimDelivery(db, job.id, job.claim, CLAIM_MS);
+    // Whoever died at it may have died of it: it rests longer each time.
+    const leaseMs = Math.max(CLAIM_MS, pauseMs(job.claim));
+    const row = await claimDelivery(db, job.id, job.claim, leaseMs);
     // Over, or somebody else is at it.
     if (row === undefined) return;
+    const before = job.claim - row.attempts;
     const kind = kinds[row.kind];
     if (kind === undefined) return await this.#end(row, 'failed', 'unknown_kind');
-    const isOld = clock.nowMs() - row.createdAtMs > kind.policy.lifeMs;
-    if (isOld || row.claim > MOST_CLAIMS) return await this.#end(row, 'failed', isOld ? 'too_old' : 'not_sent');
+    if (clock.nowMs() - row.createdAtMs > kind.policy.lifeMs) return await this.#end(row, 'failed', 'too_old');
     let prepared: Prepared;
     try {
       prepared = await kind.prepare(row);
     } catch (error) {
       this.#parts.log.info({ err: error, deliveryId: row.id }, 'a message could not be made, trying again');
-      return await this.#again(row, NOT_PREPARED_AGAIN_MS);
+      return await this.#again(row, pauseMs(before));
     }
     if (prepared.kind === 'superseded') return await this.#end(row, 'superseded', '');
     if (prepared.kind === 'impossible') return await this.#end(row, 'failed', prepared.why);
@@ -224,7 +251,7 @@ export class Deliveries {
     else if (!extra.counts) log.info({ deliveryId: row.id, subject: row.subject, state, outcome }, 'not sent');
   }
 
-  /** Without a try being counted. */
+  /** Without a try being counted. What rests for long is the sweep's to find: it takes no room in the queue. */
   async #again(row: DeliveryRow, againMs: number): Promise<void> {
     const ended = {
       state: 'waiting',
@@ -233,7 +260,7 @@ export class Deliveries {
       httpStatus: row.httpStatus,
       againMs,
     } as const;
-    if (await this.#settle(row, ended)) this.#alarm(row, againMs);
+    if ((await this.#settle(row, ended)) && againMs <= LATE_MS) this.#alarm(row, againMs);
   }
 
   /** @returns false: another try has begun, which says what becomes of it */

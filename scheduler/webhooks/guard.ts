@@ -17,10 +17,17 @@ export class BlockedAddressError extends Error {
 const MAX_URL = 2048;
 const CONNECT_MS = 10_000;
 
+/** URL.parse takes them, and leaves them out or writes them otherwise: what is kept would not be what is dialled. */
+// oxlint-disable-next-line no-control-regex
+const NOT_IN_A_URL = /[\u0000-\u0020\u007f]/;
+
 /** Why nothing can be sent to that URL, to be put behind the name of the field; undefined: it may be tried. */
 export function urlProblem(text: string, rules: AddressRules): string | undefined {
   const url = text.length > MAX_URL ? null : URL.parse(text);
   if (text.length > MAX_URL) return `must have at most ${MAX_URL} characters`;
+  if (NOT_IN_A_URL.test(text) || !text.isWellFormed()) {
+    return 'must not hold spaces, control characters or halves of surrogate pairs';
+  }
   if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:')) return 'must be an http or https URL';
   if (url.username !== '' || url.password !== '') return 'must not carry a user name or a password';
   const host = withoutBrackets(url.hostname);

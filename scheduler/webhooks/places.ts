@@ -1,4 +1,4 @@
-// A few places for many: whoever has one gives it back, the others come in their order, and nobody waits for ever.
+// A few places for many: whoever has one gives it back, the others come in their order, and nobody waits for ever. Where places have owners, each has a few of them, and owners take turns.
 
 /** It says nothing about who waited: others had the places. */
 export class NoPlaceError extends Error {
@@ -10,45 +10,80 @@ export class NoPlaceError extends Error {
 
 export class Places {
   readonly #most: number;
-  readonly #waiting = new Set<() => void>();
-  #taken = 0;
+  readonly #ofOne: number;
+  readonly #taken = new Map<string, number>();
+  /** By owner. The one that gave a place back last comes last, so that others have their turn before. */
+  readonly #waiting = new Map<string, Set<() => void>>();
+  #takenInAll = 0;
 
-  constructor(most: number) {
+  constructor(most: number, ofOne: number = most) {
     this.#most = most;
+    this.#ofOne = ofOne;
   }
 
   /** @returns what gives the place back, once @throws NoPlaceError when none became free in time */
-  async take(waitMs: number): Promise<() => void> {
-    if (this.#taken >= this.#most) await this.#handedOver(waitMs);
-    else this.#taken += 1;
+  async take(waitMs: number, owner = ''): Promise<() => void> {
+    if (this.#hasRoom(owner)) this.#enter(owner);
+    else await this.#called(waitMs, owner);
     let given = false;
     return () => {
       if (given) return;
       given = true;
-      // It goes straight to who waits longest.
-      const [next] = this.#waiting;
-      if (next === undefined) this.#taken -= 1;
-      else next();
+      this.#leave(owner);
     };
   }
 
   /** Nobody has a place, or waits for one. */
   get isEmpty(): boolean {
-    return this.#taken === 0;
+    return this.#takenInAll === 0;
   }
 
-  #handedOver(waitMs: number): Promise<void> {
+  #hasRoom(owner: string): boolean {
+    return this.#takenInAll < this.#most && (this.#taken.get(owner) ?? 0) < this.#ofOne;
+  }
+
+  #enter(owner: string): void {
+    this.#takenInAll += 1;
+    this.#taken.set(owner, (this.#taken.get(owner) ?? 0) + 1);
+  }
+
+  /** The place goes straight to who waits longest of the owner whose turn it is. */
+  #leave(owner: string): void {
+    this.#takenInAll -= 1;
+    const left = (this.#taken.get(owner) ?? 1) - 1;
+    if (left > 0) this.#taken.set(owner, left);
+    else this.#taken.delete(owner);
+    const own = this.#waiting.get(owner);
+    if (own !== undefined) {
+      this.#waiting.delete(owner);
+      this.#waiting.set(owner, own);
+    }
+    for (const [next, [come]] of this.#waiting) {
+      if (come === undefined || !this.#hasRoom(next)) continue;
+      this.#enter(next);
+      return come();
+    }
+  }
+
+  #called(waitMs: number, owner: string): Promise<void> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
-        this.#waiting.delete(come);
+        this.#forget(owner, come);
         reject(new NoPlaceError(waitMs));
       }, waitMs);
       const come = (): void => {
-        this.#waiting.delete(come);
+        this.#forget(owner, come);
         clearTimeout(timer);
         resolve();
       };
-      this.#waiting.add(come);
+      const own = this.#waiting.get(owner) ?? new Set();
+      this.#waiting.set(owner, own.add(come));
     });
+  }
+
+  #forget(owner: string, come: () => void): void {
+    const own = this.#waiting.get(owner);
+    own?.delete(come);
+    if (own?.size === 0) this.#waiting.delete(owner);
   }
 }

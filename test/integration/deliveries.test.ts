@@ -5,7 +5,7 @@ import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
-import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { DeliveryId, ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
@@ -14,7 +14,7 @@ import type { Db } from '#scheduler/store/db.ts';
 import { claimDelivery, deliveriesOfSubject, insertDeliveries } from '#scheduler/store/queries/deliveries.ts';
 import type { DeliveryRow, NewDelivery } from '#scheduler/store/queries/deliveries.ts';
 import { upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
-import { writeWithCallbacks } from '#scheduler/webhooks/callbacks.ts';
+import { taskCallbacks, writeWithCallbacks } from '#scheduler/webhooks/callbacks.ts';
 import { AddressRules } from '#scheduler/webhooks/addresses.ts';
 import { Lookups } from '#scheduler/webhooks/lookups.ts';
 import { Deliveries } from '#scheduler/webhooks/deliveries.ts';
@@ -42,7 +42,7 @@ interface World {
     readonly lookups?: Lookups;
   }): Process;
   /** A committed delivery. */
-  row(url: string): Promise<NewDelivery>;
+  row(url: string, workspaceId?: WorkspaceId): Promise<NewDelivery>;
   /** As it stands, once it is over. */
   over(delivery: NewDelivery): Promise<DeliveryRow>;
 }
@@ -108,10 +108,10 @@ const test = base
         processes.push(one);
         return one;
       },
-      row: async (url) => {
+      row: async (url, workspaceId = WORKSPACE) => {
         const delivery: NewDelivery = {
           id: newId<DeliveryId>(),
-          workspaceId: WORKSPACE,
+          workspaceId,
           kind: 'task_callback',
           subject: newId(),
           event: 'COMPLETE',
@@ -122,7 +122,7 @@ const test = base
       },
       over: (delivery) =>
         waitFor(async () => {
-          const [row] = await deliveriesOfSubject(db, WORKSPACE, delivery.subject, 1);
+          const [row] = await deliveriesOfSubject(db, delivery.workspaceId, delivery.subject, 1);
           return row?.dueAtMs === null ? row : undefined;
         }, 'the delivery is over'),
     };
@@ -253,28 +253,44 @@ test('a process that stops gives back what it was sending, and no try is counted
   await second.stop();
 });
 
-test('one workspace with slow receivers does not hold up the others', async ({ world }) => {
-  const { receiver, db } = world;
+test('one workspace with slow receivers does not hold up the others, and what is turned away comes when there is room', async ({
+  world,
+  onTestFinished,
+}) => {
+  const { receiver, db, redis } = world;
   const held: (() => void)[] = [];
-  const slow = new Set<string>();
-  const one = world.process({
-    prepare: async (row) => {
-      if (slow.has(row.id)) await new Promise<void>((resolve) => held.push(resolve));
-      return MESSAGE;
-    },
-  });
   const [busy, other] = [newId<WorkspaceId>(), newId<WorkspaceId>()];
-  const many = await Promise.all(Array.from({ length: 12 }, () => world.row(receiver.url('/slow'))));
-  for (const row of many) slow.add(row.id);
-  const jobs = many.map((row) => one.deliveries.process({ id: row.id, claim: 0, workspaceId: busy }));
+  let holds = true;
+  const letGo = (): void => {
+    holds = false;
+    for (const go of held) go();
+  };
+  onTestFinished(letGo);
+  const one = world
+    .process({
+      prepare: async (row) => {
+        if (holds && row.workspaceId === busy) await new Promise<void>((resolve) => held.push(resolve));
+        return MESSAGE;
+      },
+    })
+    .start();
+  const many = await Promise.all(Array.from({ length: 40 }, () => world.row(receiver.url('/slow'), busy)));
+  const jobs = many.map(({ id }) => one.deliveries.process({ id, claim: 0, workspaceId: busy }));
   await waitFor(() => held.length === 8, 'eight of them are under way');
-  expect(await Promise.all(jobs.slice(8))).toEqual([1_000, 1_000, 1_000, 1_000]);
-  const quick = await world.row(receiver.url('/quick'));
-  expect(await one.deliveries.process({ id: quick.id, claim: 0, workspaceId: other })).toBeUndefined();
-  expect(receiver.at('/quick')).toHaveLength(1);
-  for (const go of held) go();
-  await Promise.all(jobs);
-  await db.query('delete from deliveries where due_at is not null');
+  // No room: over with, and nothing of them is left in the queue to be looked at again and again.
+  await Promise.all(jobs.slice(8));
+  one.deliveries.announce(many);
+  const quick = await world.row(receiver.url('/quick'), other);
+  one.deliveries.announce([quick]);
+  expect(await world.over(quick)).toMatchObject({ state: 'delivered' });
+  const client = redis.connect();
+  await waitFor(async () => (await client.keys('ls:deliveries:*-0')).length === 0, 'no job is left');
+  expect(held).toHaveLength(8);
+  // Without a sweep: whoever leaves brings the next.
+  letGo();
+  for (const row of many) expect(await world.over(row)).toMatchObject({ state: 'delivered', attempts: 1 });
+  expect(receiver.at('/slow')).toHaveLength(40);
+  await db.query('delete from deliveries');
   await one.stop();
 });
 
@@ -316,6 +332,63 @@ test('a message for whose name there was no place is not tried, and a slow look-
   await one.stop();
 });
 
+test('a message that cannot be made rests longer each time, until its life is over', async ({ world }) => {
+  const { db, receiver } = world;
+  const one = world.process({ prepare: () => Promise.reject(new Error('the store is away')) });
+  const row = await world.row(receiver.url('/never-made'));
+  const { id, workspaceId } = row;
+  const pauses: number[] = [];
+  for (let claim = 0; claim < 40; claim += 1) {
+    await one.deliveries.process({ id, claim, workspaceId });
+    const [after] = await deliveriesOfSubject(db, workspaceId, row.subject, 1);
+    expect(after).toMatchObject({ state: 'waiting', attempts: 0, claim: claim + 1 });
+    pauses.push(Math.round(((after?.dueAtMs ?? 0) - (after?.updatedAtMs ?? 0)) / 1000));
+  }
+  expect(pauses.slice(0, 9)).toEqual([30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
+  await db.query("update deliveries set created_at = now() - interval '2 hours' where id = $1", [id]);
+  await one.deliveries.process({ id, claim: 40, workspaceId });
+  expect(await world.over(row)).toMatchObject({ state: 'failed', outcome: 'too_old', attempts: 0 });
+});
+
+test('of the places for large results one workspace takes one at a time', async ({ world }) => {
+  const { db } = world;
+  const [busy, other] = [newId<WorkspaceId>(), newId<WorkspaceId>()];
+  const rowOf = async (workspaceId: WorkspaceId): Promise<DeliveryRow> => {
+    const end = { status: 'COMPLETE', rank: 4, callbackUrl: 'https://example.com/' } as const;
+    const record = aRecord({ workspaceId, resultObjectId: newId<ObjectId>(), ...end });
+    await writeWithCallbacks(db, [record as TaskRecord]);
+    const [row] = await deliveriesOfSubject(db, workspaceId, record.taskId, 1);
+    if (row === undefined) throw new Error('there is none');
+    return row;
+  };
+  const loaded: ObjectId[] = [];
+  const kind = taskCallbacks({
+    db,
+    clock: systemClock,
+    signingKeyOf: () => Promise.resolve('sk_test'),
+    loadResult: (id) => Promise.resolve((loaded.push(id), '"large"')),
+  });
+  const first = await kind.prepare(await rowOf(busy));
+  const second = kind.prepare(await rowOf(busy));
+  const others = await kind.prepare(await rowOf(other));
+  expect(loaded).toHaveLength(2);
+  for (const prepared of [first, others]) if (prepared.kind === 'message') prepared.done?.();
+  expect(await second).toMatchObject({ kind: 'message' });
+  await db.query('delete from deliveries');
+});
+
+test('a queue takes as many jobs as it has room for', async ({ redis, onTestFinished }) => {
+  const client = redis.connect({ maxRetriesPerRequest: 1 });
+  const options = { name: 'few', prefix: 'ls', client, log: quiet, concurrency: 1, mostJobs: 3 };
+  const queue = new PlatformQueue<{ n: number }>({ ...options, process: () => Promise.resolve() });
+  onTestFinished(() => queue.stop());
+  const jobs = [0, 1, 2, 3, 4].map((n) => ({ id: `job-${n}`, facts: { n } }));
+  expect(await queue.add(jobs.slice(0, 2))).toBe(2);
+  expect(await queue.add(jobs.slice(2))).toBe(1);
+  expect(await queue.add(jobs.slice(3))).toBe(0);
+  expect(await client.exists('ls:few:job-2', 'ls:few:job-3')).toBe(1);
+});
+
 test('what is over is deleted after its time', async ({ world }) => {
   const { db, receiver } = world;
   const [old, young] = [await world.row(receiver.url('/old')), await world.row(receiver.url('/young'))];
@@ -352,4 +425,17 @@ test('the end of a task and its callback are written together, once, however oft
   const without = aRecord({ status: 'COMPLETE', rank: 4 });
   await upsertTaskRecords(db, [without]);
   expect(await deliveriesOfSubject(db, without.workspaceId, without.taskId, 10)).toEqual([]);
+});
+
+test('an address that the database cannot hold keeps no end from being written', async ({ world }) => {
+  const { db } = world;
+  const ended = ['https://example.com/a\0b', 'https://example.com/\ud83d'].map(
+    (callbackUrl) => aRecord({ callbackUrl, status: 'COMPLETE', rank: 4 }) as TaskRecord,
+  );
+  expect(await writeWithCallbacks(db, ended)).toHaveLength(2);
+  for (const { workspaceId, taskId } of ended) {
+    const [row] = await deliveriesOfSubject(db, workspaceId, taskId, 1);
+    expect(row?.url).toMatch(/^https:\/\/example\.com\/a?\ufffdb?$/);
+  }
+  await db.query('delete from deliveries');
 });

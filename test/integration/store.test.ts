@@ -1,7 +1,16 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
-import type { AppId, ContainerId, DeploymentId, MachineId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type {
+  AppId,
+  ContainerId,
+  DeliveryId,
+  DeploymentId,
+  MachineId,
+  StubId,
+  TaskId,
+  WorkspaceId,
+} from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { isUniqueViolation } from '../../scheduler/store/db.ts';
 import type { Db } from '../../scheduler/store/db.ts';
@@ -25,6 +34,7 @@ import {
   setDeploymentActive,
   setDeploymentScale,
 } from '../../scheduler/store/queries/deployments.ts';
+import { dueDeliveriesOf, insertDeliveries, overdueDeliveries } from '../../scheduler/store/queries/deliveries.ts';
 import { deleteLogLinesBefore, insertLogLines, readLogLines } from '../../scheduler/store/queries/logs.ts';
 import { raiseFence } from '../../scheduler/store/queries/leadership.ts';
 import {
@@ -659,5 +669,31 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await read({ appId: stub.appId })).toEqual([]);
     expect(await deleteLogLinesBefore(db, 1_800_000_000_004, 100)).toBe(4);
     expect(await read({ containerId })).toHaveLength(6);
+  });
+
+  test('what is overdue comes of every workspace in turn, the longest due first', async () => {
+    const [many, few, none] = [newId<WorkspaceId>(), newId<WorkspaceId>(), newId<WorkspaceId>()];
+    const late = (workspaceId: WorkspaceId, seconds: number) => ({ workspaceId, seconds, id: newId<DeliveryId>() });
+    const rows = [
+      ...[90, 80, 70, 60, 50].map((seconds) => late(many, seconds)),
+      late(few, 20),
+      late(few, 30),
+      late(none, -60),
+    ];
+    const more = { kind: 'k', subject: 's', event: 'e', url: 'https://example.com/' };
+    const deliveries = rows.map(({ id, workspaceId }) => ({ id, workspaceId, ...more }));
+    await insertDeliveries(db, deliveries);
+    for (const { id, seconds } of rows) {
+      await db.query("update deliveries set due_at = now() - $2 * interval '1 second' where id = $1", [id, seconds]);
+    }
+    const secondsOf = (found: readonly { readonly id: string }[]) =>
+      found.map(({ id }) => rows.find((row) => row.id === id)?.seconds);
+    expect(secondsOf(await overdueDeliveries(db, 2_000, 10, 3))).toEqual([90, 30, 80, 20, 70]);
+    expect(secondsOf(await overdueDeliveries(db, 2_000, 2, 3))).toEqual([90, 30]);
+    expect(secondsOf(await overdueDeliveries(db, 25_000, 10, 1))).toEqual([90, 30]);
+    expect(secondsOf(await dueDeliveriesOf(db, few, 10))).toEqual([30, 20]);
+    expect(await dueDeliveriesOf(db, none, 10)).toEqual([]);
+    await db.query('delete from deliveries');
+    expect(await overdueDeliveries(db, 0, 10, 3)).toEqual([]);
   });
 });

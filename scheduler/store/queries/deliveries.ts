@@ -1,6 +1,6 @@
 import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, msOrNull } from '../rows.ts';
+import { many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
 export type DeliveryState = 'waiting' | 'delivered' | 'failed' | 'superseded';
 
@@ -62,7 +62,11 @@ const map = (row: Raw): DeliveryRow => ({
 /** Due at once. */
 export async function insertDeliveries(db: Queryable, deliveries: readonly NewDelivery[]): Promise<void> {
   if (deliveries.length === 0) return;
-  const rows = deliveries.map(({ workspaceId, ...rest }) => ({ ...rest, workspace_id: workspaceId }));
+  const rows = deliveries.map(({ workspaceId, url, ...rest }) => ({
+    ...rest,
+    url: storableText(url),
+    workspace_id: workspaceId,
+  }));
   await db.query(
     `insert into deliveries (id, workspace_id, kind, subject, event, url, due_at)
      select r.id, r.workspace_id, r.kind, r.subject, r.event, r.url, now()
@@ -110,12 +114,33 @@ export async function settleDelivery(db: Queryable, id: DeliveryId, claim: numbe
   return rowCount === 1;
 }
 
-/** Due for longer than that, the longest first. */
-export function overdueDeliveries(db: Queryable, lateMs: number, limit: number): Promise<DeliveryRow[]> {
+/** Due for longer than that: the first of every workspace, then every second one, and so on; of each the longest due first, and at most `ofOne`. */
+export function overdueDeliveries(db: Queryable, lateMs: number, limit: number, ofOne: number): Promise<DeliveryRow[]> {
   return many(
     db,
-    `select ${COLUMNS} from deliveries where due_at < now() - $1 * interval '1 millisecond' order by due_at limit $2`,
-    [lateMs, limit],
+    // From workspace to workspace through the index: a million rows of one cost no more than a few.
+    `with recursive owners (owner) as (
+       select min(workspace_id) from deliveries where due_at is not null
+       union all
+       select (select min(workspace_id) from deliveries where due_at is not null and workspace_id > owner)
+       from owners where owner is not null
+     )
+     select ${COLUMNS} from owners cross join lateral (
+       select ${COLUMNS}, row_number() over (order by due_at) as turn from deliveries
+       where workspace_id = owner and due_at < now() - $1 * interval '1 millisecond' order by due_at limit $3
+     ) as overdue
+     order by turn, due_at limit $2`,
+    [lateMs, limit, ofOne],
+    map,
+  );
+}
+
+/** Due now, of one workspace, the longest due first. */
+export function dueDeliveriesOf(db: Queryable, workspaceId: WorkspaceId, limit: number): Promise<DeliveryRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from deliveries where workspace_id = $1 and due_at <= now() order by due_at limit $2`,
+    [workspaceId, limit],
     map,
   );
 }

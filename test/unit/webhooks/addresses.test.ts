@@ -108,7 +108,15 @@ describe('a URL', () => {
     ['http://[::1]:80/', /::1/],
     ['http://[::ffff:169.254.169.254]/', /a9fe:a9fe/],
     [`https://example.com/${'x'.repeat(2048)}`, /2048 characters/],
-  ])('%s', (url, problem) => {
+    // Texts that the parser takes, and that the database does not, or that would be dialled otherwise than they are kept.
+    ['https://example.com/a\0b', /control characters/],
+    ['https://example.com/a\u007fb', /control characters/],
+    ['https://exam\nple.com/', /control characters/],
+    [' https://example.com/', /spaces/],
+    ['https://example.com/a b', /spaces/],
+    ['https://example.com/\ud83d', /surrogate/],
+    ['https://example.com/größe/😀', undefined],
+  ])('%j', (url, problem) => {
     const said = urlProblem(url, rules());
     if (problem === undefined) expect(said).toBeUndefined();
     else expect(said).toMatch(problem);

@@ -39,6 +39,35 @@ describe('places', () => {
     (await places.take(0))();
   });
 
+  test('of one owner are fewer, and owners take turns', async () => {
+    const places = new Places(2, 1);
+    const order: string[] = [];
+    const given: (() => void)[] = [];
+    const come = (owner: string) =>
+      places.take(60_000, owner).then((leave) => {
+        order.push(owner);
+        given.push(leave);
+      });
+    await Promise.all([come('busy'), come('other')]);
+    const busy = [come('busy'), come('busy')];
+    const late = come('late');
+    // The one of `busy` goes on to whoever has none, although two of its own wait for longer.
+    given[0]?.();
+    await late;
+    given[1]?.();
+    await busy[0];
+    expect(order).toEqual(['busy', 'other', 'late', 'busy']);
+    // A place is free, and `busy` has one.
+    given[2]?.();
+    await come('late');
+    expect(order).toHaveLength(5);
+    given[3]?.();
+    await busy[1];
+    for (const leave of given) leave();
+    await Promise.all([come('busy'), come('late')]);
+    for (const leave of given) leave();
+  });
+
   test('are not waited for longer than is said', async () => {
     const places = new Places(1);
     const leave = await places.take(1_000);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { afterTry, wordOf } from '#scheduler/webhooks/decide.ts';
+import { afterTry, pauseMs, wordOf } from '#scheduler/webhooks/decide.ts';
 import type { Outcome } from '#scheduler/webhooks/decide.ts';
 
 const POLICY = { attempts: 3, baseMs: 500, lifeMs: 1e9 };
@@ -41,4 +41,10 @@ test('what was not tried for want of a place is put off, longer each time, whate
   expect(afterTry(noPlace, 1, POLICY, 1)).toEqual({ kind: 'postpone', afterMs: 5_000 });
   expect(afterTry(noPlace, 3, POLICY, 4)).toEqual({ kind: 'postpone', afterMs: 40_000 });
   expect(afterTry(noPlace, 3, POLICY, 29)).toEqual({ kind: 'postpone', afterMs: 900_000 });
+});
+
+test('what cannot be made rests twice as long each time, up to an hour', () => {
+  expect([0, 1, 2, 6, 7, 30, 5_000].map((before) => pauseMs(before) / 1000)).toEqual([
+    30, 60, 120, 1920, 3600, 3600, 3600,
+  ]);
 });
