@@ -139,7 +139,7 @@ export class Deployments {
     return { kind: 'deployed', deployment, stub, warning: image.warning };
   }
 
-  /** A new version in place of those before it, of which no tick is both's. Theirs that run or wait are left to end (decision 0062). */
+  /** A new version in place of those before it, of which no tick is both's. Theirs that run or wait are left to end (decision 0063). */
   async #replace(made: NewDeployment): Promise<DeploymentRow> {
     const { db, targets } = this.#parts;
     const { deployment, stopped } = await db.transaction(async (tx) => {
