@@ -162,6 +162,10 @@ export class ControlPlane {
     return fleet;
   }
 
+  get databaseUrl(): string {
+    return this.#env['DATABASE_URL'] ?? '';
+  }
+
   /** Sum over all series of a metric. */
   async metric(name: string): Promise<number> {
     const page = (await this.client.call('/metrics')).body.toString('utf8');

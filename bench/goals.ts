@@ -47,6 +47,7 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'growth examined': { id: 'G13', kind: 'at_most', factor: 1.25, plus: 0 },
   'growth processor': { id: 'G13', kind: 'at_most', factor: 1.25, plus: 0 },
   'records rate': { id: 'G14', kind: 'at_least', factor: 0.5, plus: 0 },
+  'list p50': { id: 'list', kind: 'at_most', factor: 1.5, plus: 0 },
   'crossing processor': { id: 'crossing', kind: 'at_most', factor: 1.5, plus: 0 },
   'agent cpu': { id: 'G11', kind: 'at_most', factor: 0, plus: 0.5 },
   'agent engine': { id: 'G11', kind: 'at_most', factor: 1, plus: 0.2 },

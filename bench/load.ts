@@ -6,8 +6,10 @@ import { percentile } from './stats.ts';
 
 export interface LoadTarget {
   readonly url: string;
+  /** POST where it is not said. */
+  readonly method?: 'GET';
   readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
+  readonly body?: string;
   /** What every answer must be. */
   readonly expected: string;
 }
@@ -32,9 +34,9 @@ export async function load(target: LoadTarget, connections: number, extent: Exte
     const run = autocannon(
       {
         url: target.url,
-        method: 'POST',
+        method: target.method ?? 'POST',
         headers: { 'content-type': 'application/json', ...target.headers },
-        body: target.body,
+        ...(target.body === undefined ? {} : { body: target.body }),
         connections,
         ...('seconds' in extent ? { duration: extent.seconds } : { amount: extent.requests }),
         timeout: ANSWER_TIMEOUT_S,

@@ -23,6 +23,7 @@ import { crossing } from './suites/crossing.ts';
 import { die } from './suites/die.ts';
 import { growth } from './suites/growth.ts';
 import { throughput, warm } from './suites/invoke.ts';
+import { list } from './suites/list.ts';
 import { loss } from './suites/loss.ts';
 import { placement } from './suites/placement.ts';
 import { startPlanes } from './suites/planes.ts';
@@ -48,6 +49,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   placement,
   records,
   crossing,
+  list,
   agent,
   reconcile,
   scale,

@@ -19,6 +19,7 @@ export const SUITES = [
   'placement',
   'records',
   'crossing',
+  'list',
   'loss',
 ] as const;
 export type SuiteName = (typeof SUITES)[number];

@@ -102,7 +102,7 @@ async function phaseCalls(
   for (let n = 0; n < (context.isQuick ? QUICK_PHASE_CALLS : PHASE_CALLS); n += 1) {
     context.place.signal.throwIfAborted();
     const postedAtMs = performance.timeOrigin + performance.now();
-    const answer = await request(target.url, { method: 'POST', headers: target.headers, body: target.body });
+    const answer = await request(target.url, { method: 'POST', headers: target.headers, body: target.body ?? '' });
     await answer.body.dump();
     const answeredAtMs = performance.timeOrigin + performance.now();
     const ready = product
