@@ -85,7 +85,7 @@ describe.each(KINDS)('on %s', (kind) => {
     await one.transition(id, 'ack');
     // The other has not heard of it yet.
     expect([mine.isLive(id, 1), await theirs.isLive(id, 1)]).toEqual([true, true]);
-    expect([mine.isLive(id, 2), await theirs.isLive(id, 2)]).toEqual([false, false]);
+    expect([await mine.isLive(id, 2), await theirs.isLive(id, 2)]).toEqual([false, false]);
     await other.readAgain([id]);
     expect(theirs.isLive(id, 1)).toBe(true);
     await one.transition(id, 'stop');
