@@ -56,7 +56,9 @@ export class EventStream {
 
 /** Bytes that nobody takes are not kept for ever. The connection's next request has the server's own limits again. */
 export function cutWhenUnread(raw: ServerResponse): void {
-  if (!raw.writableFinished) raw.setTimeout(UNREAD_MS, () => raw.destroy());
+  // A container's call comes through the agent's link, whose bounds are its own, and not by a socket.
+  const { socket }: { readonly socket: { readonly setTimeout?: unknown } | null } = raw;
+  if (!raw.writableFinished && typeof socket?.setTimeout === 'function') raw.setTimeout(UNREAD_MS, () => raw.destroy());
 }
 
 /** No proxy on the way may hold events back. */
