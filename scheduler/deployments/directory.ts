@@ -1,5 +1,5 @@
 // What belongs to an id, for answers that show more than the record asked for: workspaces, stubs, deployments, objects. Reads only; callers have checked
-// that the id may be seen. A stub never changes, so stubs are kept, bounded.
+// that the id may be seen. A stub never changes, and a workspace keeps its name, so these are kept, bounded.
 import { isUuid } from '#shared/domain/ids.ts';
 import type { AppId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../store/db.ts';
@@ -15,12 +15,14 @@ import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 import { BoundedMap } from './bounded-map.ts';
 
 const MAX_STUBS = 2_000;
+const MAX_WORKSPACES = 1_000;
 /** Look-ups at a time for one list. */
 const AT_ONCE = 20;
 
 export class Directory {
   readonly #db: Queryable;
   readonly #stubs = new BoundedMap<StubId, StubRow>(MAX_STUBS);
+  readonly #workspaceNames = new BoundedMap<string, string>(MAX_WORKSPACES);
 
   constructor(db: Queryable) {
     this.#db = db;
@@ -31,7 +33,11 @@ export class Directory {
   }
 
   async workspaceName(id: string): Promise<string> {
-    return (await this.workspace(id))?.name ?? '';
+    const known = this.#workspaceNames.get(id);
+    if (known !== undefined) return known;
+    const name = (await this.workspace(id))?.name;
+    if (name !== undefined) this.#workspaceNames.set(id, name);
+    return name ?? '';
   }
 
   async stub(id: StubId): Promise<StubRow | undefined> {
