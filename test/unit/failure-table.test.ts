@@ -43,10 +43,10 @@ const OF_A_HOST: Readonly<Record<string, string>> = {
   'Stolen credential': 'integration/fleet-identity.test.ts',
   'Drain past deadline': 'hosts/containers.test.ts',
   'DeleteMachine with work': 'hosts/containers.test.ts',
-  'GPU Xid / off the bus': 'integration/agent-gpus.test.ts',
-  'nvidia-smi hang': 'integration/agent-gpus.test.ts',
-  'GPU access lost after daemon-reload': 'integration/agent-gpus.test.ts',
-  'Second lease of a GPU': 'integration/agent-gpus.test.ts',
+  'GPU Xid / off the bus': 'hosts/agent-gpus.test.ts',
+  'nvidia-smi hang': 'hosts/agent-gpus.test.ts',
+  'GPU access lost after daemon-reload': 'hosts/agent-gpus.test.ts',
+  'Second lease of a GPU': 'hosts/agent-gpus.test.ts',
 };
 
 /** Titles of tests and of groups of tests, as they stand in the sources. */
