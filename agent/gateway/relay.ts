@@ -5,7 +5,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { status as GrpcStatus } from '@grpc/grpc-js';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
-import { headersToPass } from '#shared/domain/container-calls.ts';
+import { headersToPass, refusalBody } from '#shared/domain/container-calls.ts';
 import type { GatewayRequest, GatewayResponse__Output } from '#shared/protocol/generated/messages.ts';
 import { grpcCode } from '../upstream/channel.ts';
 
@@ -19,7 +19,7 @@ export interface Caller {
   readonly epoch: number;
 }
 
-/** Sends an answer of the agent's own, in the field that each kind of client reads. */
+/** Sends an answer of the agent's own. */
 export function answerItself(response: ServerResponse, status: number, code: string, message: string): void {
   if (response.headersSent || response.destroyed) return;
   response.writeHead(status, {
@@ -28,7 +28,7 @@ export function answerItself(response: ServerResponse, status: number, code: str
     connection: 'close',
     ...(status === 503 || status === 429 ? { 'retry-after': '1' } : {}),
   });
-  response.end(JSON.stringify({ ok: false, errMsg: message, errorMsg: message, message, code }));
+  response.end(refusalBody(code, message));
 }
 
 /** Resolves at the call's end, whichever way it came. */

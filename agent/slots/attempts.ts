@@ -1,6 +1,6 @@
 // What the agent knows of attempts: those in hand, and results that the scheduler has not acknowledged. Owned by the slot table.
 import type { LiveAttempt, TaskFromAgent, TaskResult } from '#shared/protocol/generated/messages.ts';
-import { PART_BYTES } from '#shared/protocol/link.ts';
+import { PART_BYTES, PART_COST_BYTES } from '#shared/protocol/link.ts';
 
 /** Result bodies up to this size travel in the result message itself. */
 const INLINE_RESULT_BYTES = 256 * 1024;
@@ -8,9 +8,6 @@ const INLINE_RESULT_BYTES = 256 * 1024;
 export const MAX_RESULT_BYTES = 64 * 1024 * 1024;
 /** Names of acknowledged attempts, kept so that a runner's repetition of one is recognised. */
 const REMEMBERED_ACKS = 10_000;
-
-/** What a part costs in memory beside its bytes: a million words of a generator are more than their letters. */
-const PART_COST_BYTES = 256;
 
 const STARTED_AFTER_MS = 50;
 

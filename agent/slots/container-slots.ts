@@ -25,9 +25,9 @@ const KILL_AFTER_MS = 10_000;
 /** How long an exited container's last frames are waited for. */
 const LAST_FRAMES_MS = 1000;
 /** An `oom` event this recent explains a child that died by SIGKILL. */
+const OOM_RECENT_MS = 5000;
 /** A runner keeps no item that it has sent. */
 const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
-const OOM_RECENT_MS = 5000;
 
 export interface ReadyFacts {
   readonly mode: 'single' | 'fork' | 'thread';

@@ -7,10 +7,10 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, S
 
 from .checks import DefinitionError, text
 from .definitions import Image, QueueDepthAutoscaler, Volume
-from .handlers import Handler, decorate, stub_options
+from .handlers import Queued, decorate, stub_options
 
 
-class Function(Handler):
+class Function(Queued):
     """What `@function` makes of a function: `remote` runs it in a container and gives what it returned."""
 
     stub_type = 'function'
@@ -31,12 +31,6 @@ class Function(Handler):
         from .results import in_order  # not paid on a cold start
 
         return in_order(self.put, inputs)
-
-    def put(self, *args: Any, **kwargs: Any) -> str:
-        """Like `remote`, but returns the task's id at once and waits for nothing."""
-        from .client import put  # not paid on a cold start
-
-        return put(self.stub_type, self.deployment_name, list(args), kwargs)
 
 
 class Schedule(Function):

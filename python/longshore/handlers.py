@@ -67,16 +67,8 @@ class Endpoint(Handler):
         return invoke(self.deployment_name, list(args), kwargs)
 
 
-class TaskQueue(Handler):
-    """What `@task_queue` makes of a function: `put` runs it later, in a container."""
-
-    stub_type = 'taskqueue'
-    decorator = 'task_queue'
-
-    def __init__(self, function: Callable[..., Any], options: Dict[str, Any], retry_for: Tuple[Type[BaseException], ...]) -> None:
-        super().__init__(function, options)
-        #: The runner retries a task whose handler raised one of these; all of them when it is empty.
-        self.retry_for = retry_for
+class Queued(Handler):
+    """One whose calls are tasks: nobody has to wait for them."""
 
     def put(self, *args: Any, **kwargs: Any) -> str:
         """
@@ -86,7 +78,19 @@ class TaskQueue(Handler):
         """
         from .client import put  # not paid on a cold start
 
-        return put('taskqueue', self.deployment_name, list(args), kwargs)
+        return put(self.stub_type, self.deployment_name, list(args), kwargs)
+
+
+class TaskQueue(Queued):
+    """What `@task_queue` makes of a function: `put` runs it later, in a container."""
+
+    stub_type = 'taskqueue'
+    decorator = 'task_queue'
+
+    def __init__(self, function: Callable[..., Any], options: Dict[str, Any], retry_for: Tuple[Type[BaseException], ...]) -> None:
+        super().__init__(function, options)
+        #: The runner retries a task whose handler raised one of these; all of them when it is empty.
+        self.retry_for = retry_for
 
 
 def endpoint(

@@ -3,7 +3,7 @@ import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { AttemptToken, ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import { beginsEventStream } from '#shared/domain/event-stream.ts';
 import type { Log } from '#shared/log.ts';
-import { PART_BYTES } from '#shared/protocol/link.ts';
+import { PART_BYTES, PART_COST_BYTES } from '#shared/protocol/link.ts';
 import type {
   TaskChunk__Output,
   TaskFromAgent__Output,
@@ -28,9 +28,6 @@ const MAX_HELD_BYTES = 256 * 1024 * 1024;
 const LINGER_MS = 20;
 const MOST_LINGERING = 256;
 const ACK_BYTES = 256;
-
-/** What a part costs in memory beside its bytes. */
-const PART_COST_BYTES = 256;
 
 /** Parts of one large result. */
 interface Parts {

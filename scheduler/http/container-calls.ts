@@ -6,8 +6,9 @@
 import type { EventEmitter } from 'node:events';
 import type { ClientRequest, IncomingMessage, Server } from 'node:http';
 import { status as GrpcStatus } from '@grpc/grpc-js';
+import { withDeadline } from '#shared/backoff.ts';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
-import { headersToPass, isContainerCall } from '#shared/domain/container-calls.ts';
+import { headersToPass, isContainerCall, refusalBody } from '#shared/domain/container-calls.ts';
 import type { HttpHeader } from '#shared/domain/container-calls.ts';
 import type { Log } from '#shared/log.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
@@ -194,9 +195,8 @@ function anyOf(emitter: EventEmitter, ...events: readonly string[]): Promise<voi
 }
 
 function refuse(call: ContainerCall, status: number, code: string, message: string): void {
-  const body = { ok: false, errMsg: message, errorMsg: message, message, code };
   call.write({ head: { status, headers: [{ name: 'content-type', value: 'application/json' }] } });
-  call.write({ data: Buffer.from(JSON.stringify(body)) });
+  call.write({ data: Buffer.from(refusalBody(code, message)) });
   call.end();
 }
 
@@ -213,11 +213,8 @@ function grouped(headers: readonly HttpHeader[]): Record<string, string[]> {
 
 /** undefined: it did not come in time, or something else did. */
 async function headOf(parts: AsyncIterator<GatewayRequest__Output>): Promise<GatewayRequestHead__Output | undefined> {
-  const late = Promise.withResolvers<undefined>();
-  const timer = setTimeout(() => late.resolve(undefined), HEAD_WITHIN_MS);
-  const first = parts.next().catch(() => undefined);
-  const next = await Promise.race([first, late.promise]);
-  clearTimeout(timer);
+  const inTime = withDeadline(parts.next(), HEAD_WITHIN_MS, () => new Error('no head came in time'));
+  const next = await inTime.catch(() => undefined);
   return next === undefined || next.done === true ? undefined : (next.value.head ?? undefined);
 }
 

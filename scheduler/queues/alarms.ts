@@ -6,6 +6,7 @@ import type { Redis } from 'ioredis';
 import { withDeadline } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import { waitingClient } from './platform-queue.ts';
 
 const QUEUE = 'schedules';
 /** Heard at a time; each is a few statements. */
@@ -79,13 +80,7 @@ export class Alarms {
   #opened(): { readonly client: Redis; readonly queue: Queue; readonly worker: Worker } {
     if (this.#open !== undefined) return this.#open;
     const { log, prefix, next, onAlarm } = this.#options;
-    // Whoever waits for an alarm waits as long as it takes, also for Redis.
-    const client = this.#options.client.duplicate({
-      connectionName: 'longshore-alarms',
-      maxRetriesPerRequest: null,
-      enableOfflineQueue: true,
-      lazyConnect: false,
-    });
+    const client = waitingClient(this.#options.client, 'alarms');
     const unanswered = (error: unknown): void => log.debug({ reason: messageOf(error) }, 'alarms have no Redis');
     client.on('error', unanswered);
     const settings = {

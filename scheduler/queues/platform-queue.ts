@@ -2,6 +2,7 @@
 // twice changes nothing. Must stay true: a queue keeps no results, no events and no finished jobs, and no more jobs than its bound.
 import { Queue, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
+import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 
 /** What a job carries: a few small values. */
@@ -36,6 +37,15 @@ const LOCK_MS = 60_000;
 const IDLE_WAIT_S = 30;
 const CLOSE_MS = 5_000;
 const KEEP_NOTHING = { removeOnComplete: true, removeOnFail: true } as const;
+
+/** A worker waits for Redis, and for jobs, instead of failing, so it cannot share a client that fails fast. Whoever asks for it ends it. */
+export const waitingClient = (client: Redis, name: string): Redis =>
+  client.duplicate({
+    connectionName: `longshore-${name}`,
+    maxRetriesPerRequest: null,
+    enableOfflineQueue: true,
+    lazyConnect: false,
+  });
 
 export class PlatformQueue<T extends JobFacts> {
   readonly #options: PlatformQueueOptions<T>;
@@ -75,13 +85,7 @@ export class PlatformQueue<T extends JobFacts> {
   /** Jobs are taken from now on. */
   start(): void {
     const { client, log, name, prefix, concurrency } = this.#options;
-    // A worker waits for Redis instead of failing, so it cannot share a client that fails fast.
-    this.#client = client.duplicate({
-      maxRetriesPerRequest: null,
-      enableOfflineQueue: true,
-      lazyConnect: false,
-      connectionName: `longshore-${name}`,
-    });
+    this.#client = waitingClient(client, name);
     this.#client.on('error', () => undefined);
     const worker = new Worker(name, (job) => this.#options.process(job.data as T), {
       connection: this.#client,
@@ -101,8 +105,7 @@ export class PlatformQueue<T extends JobFacts> {
   /** No new jobs; those under way are waited for a moment. */
   async stop(): Promise<void> {
     const closing = this.#worker?.close() ?? Promise.resolve();
-    const late = new Promise<void>((resolve) => void setTimeout(resolve, CLOSE_MS).unref());
-    await Promise.race([closing.catch(() => undefined), late]);
+    await withDeadline(closing, CLOSE_MS, () => new Error('jobs are still under way')).catch(() => undefined);
     this.#client?.disconnect();
     await this.#queue.close();
   }

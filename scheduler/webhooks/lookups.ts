@@ -9,8 +9,10 @@ export type Resolve = (host: string) => Promise<readonly LookupAddress[]>;
 
 /** There are four threads for everything: never all of them. */
 const AT_ONCE = 2;
+const OF_ONE_WORKSPACE = 1;
+
 export interface LookupBounds {
-  /** For a place of the workspace's and for one of the process's, each. */
+  /** For a place. */
   readonly waitMs: number;
   /** For the answer, from then on. */
   readonly answerMs: number;
@@ -20,8 +22,7 @@ export const LOOKUP_BOUNDS: LookupBounds = { waitMs: 8_000, answerMs: 10_000 };
 export class Lookups {
   readonly #resolve: Resolve;
   readonly #bounds: LookupBounds;
-  readonly #all = new Places(AT_ONCE);
-  readonly #own = new Map<string, Places>();
+  readonly #places = new Places(AT_ONCE, OF_ONE_WORKSPACE);
 
   constructor(resolve: Resolve = (host) => lookup(host, { all: true }), bounds: LookupBounds = LOOKUP_BOUNDS) {
     this.#resolve = resolve;
@@ -31,28 +32,9 @@ export class Lookups {
   /** @throws NoPlaceError; what the resolver throws; Error when it takes too long */
   async addressesOf(host: string, whose: string): Promise<readonly LookupAddress[]> {
     const { waitMs, answerMs } = this.#bounds;
-    const leave = await this.#place(whose, waitMs);
+    const leave = await this.#places.take(waitMs, whose);
     // It may answer long after nobody waits for it any more.
     const found = this.#resolve(host).finally(leave);
     return await withDeadline(found, answerMs, () => new Error(`${host} was not resolved in ${answerMs} ms`));
-  }
-
-  async #place(whose: string, waitMs: number): Promise<() => void> {
-    let own = this.#own.get(whose);
-    if (own === undefined) this.#own.set(whose, (own = new Places(1)));
-    const places = own;
-    const leaveOwn = await places.take(waitMs);
-    const leaveBoth = (leaveAll?: () => void): void => {
-      leaveAll?.();
-      leaveOwn();
-      if (places.isEmpty) this.#own.delete(whose);
-    };
-    try {
-      const leaveAll = await this.#all.take(waitMs);
-      return () => leaveBoth(leaveAll);
-    } catch (error) {
-      leaveBoth();
-      throw error;
-    }
   }
 }

@@ -33,11 +33,6 @@ export class Places {
     };
   }
 
-  /** Nobody has a place, or waits for one. */
-  get isEmpty(): boolean {
-    return this.#takenInAll === 0;
-  }
-
   #hasRoom(owner: string): boolean {
     return this.#takenInAll < this.#most && (this.#taken.get(owner) ?? 0) < this.#ofOne;
   }

@@ -26,6 +26,10 @@ export function isContainerCall(method: string, path: string): boolean {
   return CALLS.some(([methods, pattern]) => methods.includes(method) && pattern.test(plain));
 }
 
+/** An answer of either daemon's own, with its text in the field that each kind of client reads. */
+export const refusalBody = (code: string, message: string): string =>
+  JSON.stringify({ ok: false, errMsg: message, errorMsg: message, message, code });
+
 /** Of one connection, or of whoever stands between: never passed on. */
 const NOT_PASSED_ON: ReadonlySet<string> = new Set([
   'connection',

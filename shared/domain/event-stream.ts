@@ -17,18 +17,13 @@ export const beginsEventStream = (bytes: Uint8Array): boolean =>
 export const isWholeEvent = (bytes: Uint8Array): boolean =>
   beginsEventStream(bytes) && bytes.at(-1) === LINE_END && bytes.at(-2) === LINE_END;
 
-/** The items of such a text, each parsed. @throws SyntaxError when it is none */
-export function itemsOf(text: string): unknown[] {
-  return text
-    .split(END)
-    .filter((event) => event !== '')
-    .map((event) => JSON.parse(event.slice(EVENT.length)) as unknown);
-}
-
-/** The same as one JSON text, a list of the items' own texts, not parsed. */
+/** The items of such a text as one JSON text, a list of their own texts, not parsed. */
 export const itemsText = (text: string): string =>
   `[${text
     .split(END)
     .filter((event) => event !== '')
     .map((event) => event.slice(EVENT.length))
     .join(',')}]`;
+
+/** The items, each parsed. @throws SyntaxError when it is no such text */
+export const itemsOf = (text: string): unknown[] => JSON.parse(itemsText(text)) as unknown[];

@@ -10,6 +10,8 @@ export const PROTOCOL_VERSION = 1;
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
 /** Parts of inputs, results and archives. */
 export const PART_BYTES = 512 * 1024;
+/** What a part that is kept costs in memory beside its bytes: a million words of a generator are more than their letters. */
+export const PART_COST_BYTES = 256;
 /** The name in the scheduler's certificate, whatever address an agent dials. */
 export const SERVER_NAME = 'longshore-scheduler';
 
