@@ -1,9 +1,11 @@
 /**
  * `node scripts/check-boundaries.mjs`: who may import whom, as CONTRIBUTING.md says it. Reads the import lines of
- * every TypeScript file, names each offence with its line, and exits with 1 when there is one.
+ * every TypeScript file, names each offence with its line, and exits with 1 when there is one. It looks at the numbers
+ * of the migrations, too: what goes wrong with those goes wrong when two branches meet.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
+import { numberingProblems } from './migration-numbers.mjs';
 import { repositoryRoot } from './setup/paths.mjs';
 
 const TOPS = ['agent', 'scheduler', 'shared', 'cli', 'bench', 'test'];
@@ -23,7 +25,11 @@ const HOMES = {
 const PURE = /^(?:agent|scheduler)\/.*\/(?:decide|breaker|window|grace|state|plan|filter|score|place|choose)\.ts$/;
 const IMPORT = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"]*?\s+from\s+)?['"]([^'"]+)['"]/;
 
-const offences = [];
+const MIGRATIONS = 'scheduler/store/migrations';
+
+const offences = numberingProblems(readdirSync(join(repositoryRoot, MIGRATIONS))).map(
+  (problem) => `${MIGRATIONS}/${problem}`,
+);
 for (const top of TOPS) if (existsSync(join(repositoryRoot, top))) checkFolder(join(repositoryRoot, top));
 for (const offence of offences) process.stderr.write(`${offence}\n`);
 process.exitCode = offences.length > 0 ? 1 : 0;
