@@ -7,10 +7,13 @@ import { parseFilters } from './filters.ts';
 /** A request that cannot be read; the text names the field. */
 export class DecodeError extends Error {
   readonly field: string;
-  constructor(field: string, problem: string) {
-    super(field === '' ? problem : `parsing field "${field}": ${problem}`);
+  /** What the field must be, without what was sent instead. */
+  readonly rule: string;
+  constructor(field: string, rule: string, got = '') {
+    super(field === '' ? `${rule}${got}` : `parsing field "${field}": ${rule}${got}`);
     this.name = 'DecodeError';
     this.field = field;
+    this.rule = rule;
   }
 }
 
@@ -220,7 +223,7 @@ function checkFree(value: unknown, field: string, left: number): void {
 function wrong(field: string, what: string, value: unknown): DecodeError {
   const got = value === null ? 'null' : Array.isArray(value) ? 'a list' : typeof value;
   const shown = typeof value === 'string' || typeof value === 'number' ? ` ${JSON.stringify(value).slice(0, 40)}` : '';
-  return new DecodeError(field, `must be ${what}, got ${got}${shown}`);
+  return new DecodeError(field, `must be ${what}`, `, got ${got}${shown}`);
 }
 
 const TRUE: ReadonlySet<string> = new Set(['1', 't', 'T', 'TRUE', 'true', 'True']);

@@ -1,5 +1,6 @@
 // Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. main.ts
 // calls createSurfaces with the services and gets a server to start and stop.
+import type { WorkspaceUsage } from '#shared/api/rest/limits.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Clock } from '#shared/clock.ts';
@@ -33,8 +34,6 @@ import type { AgentUpstream } from '../operations/machines.ts';
 import type { Releases } from '../ops/releases.ts';
 import { Readiness } from '../ops/health.ts';
 import type { HealthChecks } from '../ops/health.ts';
-import { apiPage } from '../ops/api-page.ts';
-import { openApiDocument } from '../ops/openapi.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Db } from '../store/db.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
@@ -42,6 +41,8 @@ import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
 import { boundedAuthenticator } from './auth.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
+import { apiPage } from './description/api-page.ts';
+import { openApiDocument } from './description/openapi.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { registerInvoke } from './invoke/invoke.ts';
 import { registerDiscovery } from './ops/discovery.ts';
@@ -51,19 +52,10 @@ import { registerInstall } from './ops/install.ts';
 import { registerMetrics } from './ops/metrics-page.ts';
 import { registerUpload } from './ops/upload.ts';
 import { originReader } from './origin.ts';
-import { appRoutes } from './rest/apps.ts';
-import { listContainers } from './rest/containers.ts';
-import { deploymentRoutes } from './rest/deployments.ts';
-import { explainRoute } from './rest/explain.ts';
 import type { Explains } from './rest/explain.ts';
-import { signingKeyRoutes } from './rest/keys.ts';
-import { limitRoutes, restRate } from './rest/limits.ts';
-import type { WorkspaceUsage } from './rest/limits.ts';
-import { readLogs } from './rest/logs.ts';
+import { restRate } from './rest/limits.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
-import { secretRoutes } from './rest/secrets.ts';
-import { cancelTasks, listTasks, readTask } from './rest/tasks.ts';
-import { currentWorkspace, workspaceRoutes } from './rest/workspace.ts';
+import { restRoutes } from './rest/routes.ts';
 import { createHttpServer } from './server.ts';
 import type { HttpServer, ServerState } from './server.ts';
 
@@ -227,27 +219,8 @@ function registerAll(
   });
 
   plugin(app, REST_BASE, (scope) => {
-    const { tasks, containers, queueDepth } = parts;
-    const taskParts = { directory, tasks, containers, queueDepth };
-    const routes = [
-      ...workspaceRoutes(parts.tenants),
-      ...limitRoutes({
-        limits: parts.limits,
-        usageOf: parts.usageOf,
-        maxInvokeBodyBytes: settings.maxInvokeBodyBytes,
-      }),
-      ...signingKeyRoutes(parts.signingKeys),
-      currentWorkspace({ directory, signingKeyOf: parts.signingKeyOf }),
-      readTask(taskParts),
-      listTasks(taskParts),
-      cancelTasks(parts.taskActions),
-      listContainers(parts.containers, directory),
-      ...appRoutes({ directory, containers, urls, originOf }),
-      readLogs(parts.logs),
-      explainRoute(parts.explains),
-      ...secretRoutes(parts.secrets),
-      ...deploymentRoutes({ directory, deployments, urls, originOf }),
-    ];
+    const { maxInvokeBodyBytes } = settings;
+    const routes = restRoutes({ ...parts, deployments, urls, originOf, maxInvokeBodyBytes });
     const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
     bindRest(scope, routes, {
       authenticator,

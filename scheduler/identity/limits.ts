@@ -1,4 +1,5 @@
 // What a workspace may have: the shape in which it is kept and shown, what holds where nothing was said, and what an administrator may say. Pure. Source: interface, REST 12.
+import { ChangeLimits } from '#shared/api/rest/limits.ts';
 import { AppError } from '#shared/errors.ts';
 
 /** Spelt as the REST API spells it. null: no bound. */
@@ -41,34 +42,26 @@ interface Bound {
   readonly min: number;
   readonly max: number;
 }
-const upTo = (max: number, min = 0): Bound => ({ min, max });
-const MANY = 1_000_000_000;
 
-/** What may be set, and within what. */
-const BOUNDS: {
-  readonly [group in keyof WorkspaceLimits]: { readonly [name in keyof WorkspaceLimits[group]]: Bound };
-} = {
-  concurrency: {
-    gpu_limit: upTo(MANY),
-    cpu_millicore_limit: upTo(MANY),
-    memory_mib_limit: upTo(MANY),
-    container_limit: upTo(MANY),
-  },
-  stub: {
-    cpu_millicores: upTo(10_000_000, 1),
-    memory_mib: upTo(100_000_000, 1),
-    max_replicas: upTo(10_000, 1),
-    max_gpu_count: upTo(64),
-  },
-  tasks: {
-    max_pending_tasks_default: upTo(1_000_000, 1),
-    max_pending_tasks: upTo(1_000_000, 1),
-    max_retries: upTo(5),
-    max_ttl_seconds: upTo(86_400, 1),
-  },
-  rate: { rest_per_minute: upTo(10_000_000, 1), invoke_per_minute: upTo(100_000_000, 1) },
-  counts: { tokens: upTo(100_000, 1), volumes: upTo(100_000), deployments: upTo(1_000_000) },
+/** What may be set, and within what: as the message says it. */
+const BOUNDS: Readonly<Record<keyof WorkspaceLimits, Readonly<Record<string, Bound>>>> = {
+  concurrency: boundsOf(ChangeLimits.properties.concurrency),
+  stub: boundsOf(ChangeLimits.properties.stub),
+  tasks: boundsOf(ChangeLimits.properties.tasks),
+  rate: boundsOf(ChangeLimits.properties.rate),
+  counts: boundsOf(ChangeLimits.properties.counts),
 };
+
+function boundsOf({ properties }: { readonly properties: object }): Readonly<Record<string, Bound>> {
+  const limits = Object.entries(properties as Readonly<Record<string, { readonly anyOf: readonly unknown[] }>>);
+  return Object.fromEntries(
+    limits.map(([name, { anyOf }]) => {
+      const { minimum, maximum } = anyOf[0] as { readonly minimum: number; readonly maximum: number };
+      return [name, { min: minimum, max: maximum }];
+    }),
+  );
+}
+
 /** Shown beside them; sent back as they came they mean nothing. */
 const SHOWN_ONLY: ReadonlySet<string> = new Set([
   'workspace_id',
@@ -105,12 +98,12 @@ export function readChange(body: Readonly<Record<string, unknown>>): LimitsChang
   const change: Record<string, Record<string, number | null>> = {};
   for (const [group, sent] of Object.entries(body)) {
     if (SHOWN_ONLY.has(group)) continue;
-    const bounds = Object.hasOwn(BOUNDS, group) ? (BOUNDS as Readonly<Record<string, object>>)[group] : undefined;
+    const bounds = Object.hasOwn(BOUNDS, group) ? BOUNDS[group as keyof typeof BOUNDS] : undefined;
     if (bounds === undefined) throw invalid(group, `is no limit; there are ${Object.keys(BOUNDS).join(', ')}`);
     if (!isRecord(sent)) throw invalid(group, 'must be an object');
     const fields: Record<string, number | null> = {};
     for (const [name, value] of Object.entries(sent)) {
-      const bound = Object.hasOwn(bounds, name) ? (bounds as Readonly<Record<string, Bound>>)[name] : undefined;
+      const bound = Object.hasOwn(bounds, name) ? bounds[name] : undefined;
       if (bound === undefined) {
         throw invalid(`${group}.${name}`, `is no limit; ${group} has ${Object.keys(bounds).join(', ')}`);
       }

@@ -1,4 +1,5 @@
 // More workspaces than the first: made and listed by the installation's administrator.
+import { MAX_WORKSPACE_NAME } from '#shared/api/rest/workspaces.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Sealer } from '../secrets/seal.ts';
@@ -8,8 +9,6 @@ import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 import type { SigningKeys } from './jwt.ts';
 import { issueToken } from './tokens.ts';
 import { createWorkspace } from './workspaces.ts';
-
-const MAX_NAME = 100;
 
 export interface NewTenant {
   readonly workspace: WorkspaceRow;
@@ -35,10 +34,10 @@ export class Tenants {
    * @throws AppError `invalid_body`
    */
   async create(name: string): Promise<NewTenant> {
-    if (name.length > MAX_NAME || /\p{Cc}/u.test(name) || name !== name.trim()) {
+    if (name.length > MAX_WORKSPACE_NAME || /\p{Cc}/u.test(name) || name !== name.trim()) {
       throw new AppError(
         'invalid_body',
-        `name must have at most ${MAX_NAME} characters, without control characters and without spaces around it`,
+        `name must have at most ${MAX_WORKSPACE_NAME} characters, without control characters and without spaces around it`,
       );
     }
     return this.#db.transaction(async (tx) => {

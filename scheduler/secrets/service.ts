@@ -2,6 +2,7 @@
 // the values when a container may be created. Must stay true: a value is in the clear only in a request, in the message that lets one container be made, and in that
 // container; never in a row, a stub, a snapshot, a log line or an answer.
 import { randomUUID } from 'node:crypto';
+import { MAX_SECRET_BYTES, SECRET_NAME } from '#shared/api/rest/secrets.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { isUniqueViolation } from '../store/db.ts';
@@ -10,9 +11,7 @@ import { deleteSecret, insertSecret, listSecrets, sealedSecrets, updateSecret } 
 import type { SecretRow } from '../store/queries/secrets.ts';
 import type { Sealer } from './seal.ts';
 
-const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
-/** One variable of a process may have 128 KiB on Linux; all of a stub's secrets travel in one message of at most 1 MiB. */
-const MAX_VALUE_BYTES = 32 * 1024;
+const NAME = new RegExp(SECRET_NAME);
 const MAX_SECRETS = 500;
 /** What one container gets, together: a message of the link, and variables of a process. */
 const MAX_CONTAINER_BYTES = 256 * 1024;
@@ -90,7 +89,7 @@ export class Secrets {
   #seal(workspaceId: WorkspaceId, name: string, value: string): Uint8Array {
     if (value === '') throw invalid('value must not be empty');
     const bytes = Buffer.from(value, 'utf8');
-    if (bytes.length > MAX_VALUE_BYTES) throw invalid(`value must have at most ${MAX_VALUE_BYTES} bytes`);
+    if (bytes.length > MAX_SECRET_BYTES) throw invalid(`value must have at most ${MAX_SECRET_BYTES} bytes`);
     return this.#sealer.seal(bytes, contextOf(workspaceId, name));
   }
 }

@@ -41,8 +41,11 @@ export const nullable = <T extends TSchema>(schema: T) =>
 export const Anything = (options: Record<string, unknown> = {}) => Type.Unknown(options);
 
 /** Epoch milliseconds as a Timestamp field wants them. */
-export const timestampOf = (ms: number | null | undefined): string | null =>
-  ms === null || ms === undefined ? null : new Date(ms).toISOString();
+export function timestampOf(ms: number): string;
+export function timestampOf(ms: number | null | undefined): string | null;
+export function timestampOf(ms: number | null | undefined): string | null {
+  return ms === null || ms === undefined ? null : new Date(ms).toISOString();
+}
 
 /** What most verbs answer: whether it was done, and why not. */
 export const Done = Type.Object({ ok: Flag(), errMsg: Text() });

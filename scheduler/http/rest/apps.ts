@@ -1,3 +1,4 @@
+import { AppList, AppQuery, AppWithLatest, AppsWithLatest } from '#shared/api/rest/apps.ts';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { ContainerReads } from '../../containers/container-view.ts';
@@ -13,8 +14,8 @@ import type { DeploymentRow } from '../../store/queries/deployments.ts';
 import type { StubRow } from '../../store/queries/stubs.ts';
 import { cursorOf, pageLimit, pageOf } from './paging.ts';
 import { appRecord, deploymentRecord, stubRecord } from './records.ts';
-import { textQuery } from './rest.ts';
-import type { RestRequest, RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRequest, RestRoute } from './route.ts';
 
 export interface AppRouteParts {
   readonly directory: Pick<Directory, 'app' | 'apps' | 'latestDeployments' | 'latestStubs' | 'stubs' | 'workspace'>;
@@ -25,10 +26,10 @@ export interface AppRouteParts {
 
 /** Apps, latest activity first: bare, with what was made last in them, and one of them. */
 export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
-  const page = async ({ query, workspaceId }: RestRequest) => {
+  const page = async ({ query, workspaceId }: RestRequest<AppQuery>) => {
     const limit = pageLimit(query);
     const before = cursorOf(query);
-    const name = textQuery(query, 'name');
+    const { name } = query;
     const rows = await parts.directory.apps({
       workspaceId,
       limit: limit + 1,
@@ -38,35 +39,50 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
     return pageOf(rows, limit, (row) => ({ atMs: row.updatedAtMs, id: row.id }));
   };
   return [
-    {
+    restRoute({
       http: 'GET /app/{ws}',
+      summary: 'Apps, latest activity first',
+      query: AppQuery,
+      answer: AppList,
       handle: async (request) => {
         const { page: rows, next } = await page(request);
         return { data: rows.map(appRecord), next };
       },
-    },
-    {
+    }),
+    restRoute({
       http: 'GET /app/{ws}/latest',
+      summary: 'Apps with what was made last in each, latest activity first',
+      query: AppQuery,
+      answer: AppsWithLatest,
       handle: async (request) => {
         const { page: rows, next } = await page(request);
         return { data: await withLatest(parts, request, rows, true), next };
       },
-    },
-    {
+    }),
+    restRoute({
       http: 'GET /app/{ws}/{appId}',
+      summary: 'One app with what was made last in it',
+      answer: AppWithLatest,
+      errors: ['not_found'],
       handle: async (request) => {
         const { params, workspaceId } = request;
         const appId = params['appId']?.toLowerCase() ?? '';
         const row = isUuid(appId) ? await parts.directory.app(workspaceId, appId) : undefined;
-        if (row === undefined) throw new AppError('not_found', 'app not found');
-        return (await withLatest(parts, request, [row], false))[0];
+        const [app] = row === undefined ? [] : await withLatest(parts, request, [row], false);
+        if (app === undefined) throw new AppError('not_found', 'app not found');
+        return app;
       },
-    },
+    }),
   ];
 }
 
 /** @param counted - with the containers that run; else 0 */
-async function withLatest(parts: AppRouteParts, request: RestRequest, apps: readonly AppRow[], counted: boolean) {
+async function withLatest(
+  parts: AppRouteParts,
+  request: RestRequest,
+  apps: readonly AppRow[],
+  counted: boolean,
+): Promise<AppWithLatest[]> {
   const { workspaceId } = request;
   const { directory, urls } = parts;
   const ids = apps.map((app) => app.id);

@@ -1,17 +1,20 @@
+import { ContainerList, ContainerQuery } from '#shared/api/rest/containers.ts';
 import type { ContainerReads } from '../../containers/container-view.ts';
 import type { Directory } from '../../deployments/directory.ts';
 import { containerRecord } from './records.ts';
-import { listQuery, textQuery } from './rest.ts';
-import type { RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
 
 /** Live containers, all of them; not an envelope. */
 export function listContainers(containers: Pick<ContainerReads, 'list'>, directory: Directory): RestRoute {
-  return {
+  return restRoute({
     http: 'GET /container/{ws}',
+    summary: 'Live containers',
+    query: ContainerQuery,
+    answer: ContainerList,
     handle: async ({ query, workspaceId }) => {
-      const stubId = textQuery(query, 'stub_id');
-      const appId = textQuery(query, 'app_id');
-      const statuses = listQuery(query, 'status')?.map((status) => status.toUpperCase());
+      const { stub_id: stubId, app_id: appId } = query;
+      const statuses = query.status?.map((status) => status.toUpperCase());
       const live = containers
         .list(workspaceId)
         .filter((view) => stubId === undefined || view.stubId === stubId)
@@ -21,5 +24,5 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>, directo
         .map((view) => containerRecord(view, stubs.get(view.stubId)))
         .filter((record) => appId === undefined || record.app_id === appId);
     },
-  };
+  });
 }

@@ -1,3 +1,4 @@
+import { DeploymentList, DeploymentQuery, DeploymentRecord, DeploymentUrl } from '#shared/api/rest/deployments.ts';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
@@ -13,8 +14,8 @@ import type { StubRow } from '../../store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../store/queries/workspaces.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { deploymentRecord } from './records.ts';
-import { booleanQuery, integerQuery, listQuery, textQuery, timeQuery } from './rest.ts';
-import type { Query, RestRequest, RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRequest, RestRoute } from './route.ts';
 
 export interface DeploymentRouteParts {
   readonly directory: Directory;
@@ -33,8 +34,11 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
     return deploymentRecord(row, { stub, workspace, invokeUrl: invokeUrl(baseUrl, target, parts.urls) });
   };
   return [
-    {
+    restRoute({
       http: 'GET /deployment/{ws}',
+      summary: 'Deployments, newest first',
+      query: DeploymentQuery,
+      answer: DeploymentList,
       handle: async (request) => {
         const { query, workspaceId } = request;
         const limit = pageLimit(query);
@@ -52,12 +56,14 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         const workspace = await parts.directory.workspace(workspaceId);
         const stubs = await parts.directory.stubs(page.map((row) => row.stubId));
         const data = page.map((row) => show(request, row, stubs.get(row.stubId), workspace));
-        if (booleanQuery(query, 'pagination') === false) return data;
-        return { data, next };
+        return query.pagination === false ? data : { data, next };
       },
-    },
-    {
+    }),
+    restRoute({
       http: 'GET /deployment/{ws}/{deploymentId}',
+      summary: 'One deployment',
+      answer: DeploymentRecord,
+      errors: [NOT_FOUND],
       handle: async (request) => {
         const { workspaceId, params } = request;
         const row = await parts.deployments.find({ workspaceId }, params['deploymentId'] ?? '');
@@ -68,54 +74,61 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         ]);
         return show(request, row, stub, workspace);
       },
-    },
-    {
-      http: 'GET /deployment/{id}/url',
+    }),
+    restRoute({
+      http: 'GET /deployment/{deploymentId}/url',
+      summary: 'Where a deployment is invoked',
+      answer: DeploymentUrl,
+      errors: [NOT_FOUND],
       handle: async (request) => {
         const { caller, params } = request;
-        const row = await parts.deployments.find(caller, params['id'] ?? '');
+        const row = await parts.deployments.find(caller, params['deploymentId'] ?? '');
         if (row === undefined) throw notFound();
         return { url: show(request, row, await parts.directory.stub(row.stubId)).url };
       },
-    },
-    verb('POST /deployment/{ws}/start/{deploymentId}', (owner, id) => parts.deployments.start(owner, id)),
-    verb('POST /deployment/{ws}/stop/{deploymentId}', (owner, id) => parts.deployments.stop(owner, id)),
-    verb('DELETE /deployment/{ws}/{deploymentId}', (owner, id) => parts.deployments.delete(owner, id)),
+    }),
+    verb('POST /deployment/{ws}/start/{deploymentId}', 'Start a deployment', (owner, id) =>
+      parts.deployments.start(owner, id),
+    ),
+    verb('POST /deployment/{ws}/stop/{deploymentId}', 'Stop a deployment', (owner, id) =>
+      parts.deployments.stop(owner, id),
+    ),
+    verb('DELETE /deployment/{ws}/{deploymentId}', 'Stop and delete a deployment', (owner, id) =>
+      parts.deployments.delete(owner, id),
+    ),
   ];
 }
 
-const notFound = (): AppError => new AppError('deployment_not_found', 'deployment not found');
+const NOT_FOUND = 'deployment_not_found';
+const notFound = (): AppError => new AppError(NOT_FOUND, 'deployment not found');
 
 /** Done: an empty answer. */
 function verb(
   http: string,
+  summary: string,
   act: (owner: Pick<Caller, 'workspaceId'>, deploymentId: string) => Promise<ChangeOutcome>,
 ): RestRoute {
-  return {
+  return restRoute({
     http,
+    summary,
     scope: 'full',
+    errors: [NOT_FOUND],
     handle: async ({ workspaceId, params }) => {
       const outcome = await act({ workspaceId }, params['deploymentId'] ?? '');
       if (outcome.kind === 'not_found') throw notFound();
       if (outcome.kind === 'refused') throw new AppError('bad_request', outcome.text);
       return undefined;
     },
-  };
+  });
 }
 
-function filterOf(query: Query): Omit<DeploymentFilter, 'limit'> {
-  const search = textQuery(query, 'search_query');
-  const name = textQuery(query, 'name') ?? (search !== undefined && !isUuid(search) ? search : undefined);
-  const active = booleanQuery(query, 'active');
-  const version = versionOf(textQuery(query, 'version'));
+function filterOf(query: DeploymentQuery): Omit<DeploymentFilter, 'limit'> {
+  const { search_query: search, active, subdomain, stub_ids: stubIds, app_id: appId } = query;
+  const { min_containers: minContainers, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
+  const name = query.name ?? (search !== undefined && !isUuid(search) ? search : undefined);
+  const version = versionOf(query.version);
   // A bare kind is what its deployments have as type.
-  const stubTypes = listQuery(query, 'stub_type')?.map((type) => (kindOf(type) === type ? `${type}/deployment` : type));
-  const subdomain = textQuery(query, 'subdomain');
-  const stubIds = listQuery(query, 'stub_ids');
-  const appId = textQuery(query, 'app_id');
-  const minContainers = integerQuery(query, 'min_containers');
-  const createdFromMs = timeQuery(query, 'created_at_start');
-  const createdToMs = timeQuery(query, 'created_at_end');
+  const stubTypes = query.stub_type?.map((type) => (kindOf(type) === type ? `${type}/deployment` : type));
   return {
     ...(search === undefined || !isUuid(search) ? {} : { ids: [search.toLowerCase()] }),
     ...(name === undefined ? {} : { nameContains: name }),
@@ -128,7 +141,7 @@ function filterOf(query: Query): Omit<DeploymentFilter, 'limit'> {
     ...(minContainers === undefined ? {} : { minContainers: Math.min(minContainers, 2 ** 31 - 1) }),
     ...(createdFromMs === undefined ? {} : { createdFromMs }),
     ...(createdToMs === undefined ? {} : { createdToMs }),
-    showDeleted: booleanQuery(query, 'show_deleted') ?? false,
+    showDeleted: query.show_deleted ?? false,
   };
 }
 

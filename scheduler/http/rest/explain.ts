@@ -1,7 +1,8 @@
-import type { Explanation } from '#shared/api/explain.ts';
+import { Explanation } from '#shared/api/explain.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import type { RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
 
 export interface Explains {
   /** undefined: the workspace has nothing of that id or name. */
@@ -10,12 +11,15 @@ export interface Explains {
 
 /** Why a task, a container or a deployment is as it is. */
 export function explainRoute(explains: Explains): RestRoute {
-  return {
+  return restRoute({
     http: 'GET /explain/{ws}/{id}',
+    summary: 'Why a task, a container or a deployment (by its id, or its name) is as it is',
+    answer: Explanation,
+    errors: ['not_found', 'queues_unavailable'],
     handle: async ({ workspaceId, params }) => {
       const found = await explains.explain(workspaceId, params['id'] ?? '');
       if (found !== undefined) return found;
       throw new AppError('not_found', 'there is no task, container or deployment of that id or name');
     },
-  };
+  });
 }

@@ -1,3 +1,5 @@
+import { ChangeLimits, LimitsRecord } from '#shared/api/rest/limits.ts';
+import type { WorkspaceUsage } from '#shared/api/rest/limits.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Caller } from '../../identity/caller.ts';
@@ -6,7 +8,8 @@ import type { WorkspaceLimits } from '../../identity/limits.ts';
 import type { Rates } from '../../identity/rates.ts';
 import type { Limits } from '../../identity/workspace-limits.ts';
 import { REST_BODY_LIMIT } from './rest.ts';
-import type { RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
 
 export interface LimitsParts {
   readonly limits: Pick<Limits, 'of' | 'change' | 'counts'>;
@@ -16,29 +19,27 @@ export interface LimitsParts {
   readonly maxInvokeBodyBytes: number;
 }
 
-/** Of containers that have a machine. */
-export interface WorkspaceUsage {
-  readonly gpu: number;
-  readonly cpu_millicores: number;
-  readonly memory_mib: number;
-  readonly containers: number;
-}
-
 /** What a workspace may have and has; PUT changes what it names, and is the administrator's. */
 export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
   const show = async (id: WorkspaceId, limits: WorkspaceLimits) =>
     limitsRecord(id, limits, parts.usageOf(id), await parts.limits.counts(id), parts.maxInvokeBodyBytes);
   return [
-    {
+    restRoute({
       http: 'GET /workspace/{ws}/limits',
+      summary: 'What a workspace may have, and has',
+      answer: LimitsRecord,
       handle: async ({ workspaceId }) => show(workspaceId, await parts.limits.of(workspaceId)),
-    },
-    {
+    }),
+    restRoute({
       http: 'PUT /workspace/{ws}/limits',
+      summary: 'Change limits by group and name; null: the default again (administrator)',
       scope: 'admin',
-      handle: async ({ workspaceId, body }) =>
-        show(workspaceId, await parts.limits.change(workspaceId, readChange(body))),
-    },
+      body: ChangeLimits,
+      readBody: readChange,
+      answer: LimitsRecord,
+      errors: ['workspace_not_found'],
+      handle: async ({ workspaceId, body }) => show(workspaceId, await parts.limits.change(workspaceId, body)),
+    }),
   ];
 }
 
@@ -64,7 +65,7 @@ const limitsRecord = (
   usage: WorkspaceUsage,
   used: Readonly<Record<keyof WorkspaceLimits['counts'], number>>,
   maxInvokeBodyBytes: number,
-) => ({
+): LimitsRecord => ({
   workspace_id: id,
   concurrency: limits.concurrency,
   usage,

@@ -1,8 +1,10 @@
 import { timestampOf } from '#shared/api/fields.ts';
+import { LogPage, LogQuery } from '#shared/api/rest/logs.ts';
+import type { LogRecord } from '#shared/api/rest/logs.ts';
 import { AppError } from '#shared/errors.ts';
 import type { LogFilter, LogLine, LogReads } from '../../logs/log-service.ts';
-import { integerQuery, textQuery, timeQuery } from './rest.ts';
-import type { Query, RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
 
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
@@ -11,14 +13,17 @@ type ObjectType = (typeof OBJECT_TYPES)[number];
 
 /** Log lines, newest page first, oldest line first inside it; `after_seq` follows on instead. */
 export function readLogs(logs: LogReads): RestRoute {
-  return {
+  return restRoute({
     http: 'GET /logs/{ws}',
+    summary: 'Log lines',
+    query: LogQuery,
+    answer: LogPage,
     handle: async ({ workspaceId, query }) => {
-      const objectType = objectTypeOf(textQuery(query, 'object_type'));
+      const objectType = objectTypeOf(query.object_type);
       const named = namedIds(query);
-      const objectId = textQuery(query, 'object_id') ?? firstNamed(named) ?? workspaceId;
-      const limit = Math.min(integerQuery(query, 'limit') || integerQuery(query, 'size') || DEFAULT_LIMIT, MAX_LIMIT);
-      const page = integerQuery(query, 'page') ?? 0;
+      const objectId = query.object_id ?? firstNamed(named) ?? workspaceId;
+      const limit = Math.min(query.limit || query.size || DEFAULT_LIMIT, MAX_LIMIT);
+      const page = query.page ?? 0;
       const filter = {
         ...named,
         ...byObject(objectType, objectId),
@@ -38,19 +43,16 @@ export function readLogs(logs: LogReads): RestRoute {
         ...(more && filter.afterSeq === undefined ? { next_cursor: String(page + 1) } : {}),
       };
     },
-  };
+  });
 }
 
 type Named = Pick<LogFilter, 'containerId' | 'taskId' | 'stubId' | 'deploymentId' | 'appId' | 'machineId'>;
 
-function namedIds(query: Query): Named {
-  const containerId = textQuery(query, 'container_id');
-  const taskId = textQuery(query, 'task_id');
-  const stubId = textQuery(query, 'stub_id');
-  const deploymentId = textQuery(query, 'deployment_id');
-  const appId = textQuery(query, 'app_id');
+function namedIds(query: LogQuery): Named {
+  const { container_id: containerId, task_id: taskId, stub_id: stubId } = query;
+  const { deployment_id: deploymentId, app_id: appId } = query;
   // A machine offers one worker, by its own id.
-  const machineId = textQuery(query, 'machine_id') ?? textQuery(query, 'worker_id');
+  const machineId = query.machine_id ?? query.worker_id;
   return {
     ...(containerId === undefined ? {} : { containerId }),
     ...(taskId === undefined ? {} : { taskId }),
@@ -64,16 +66,12 @@ function namedIds(query: Query): Named {
 const firstNamed = (named: Named): string | undefined =>
   named.containerId ?? named.taskId ?? named.stubId ?? named.deploymentId ?? named.appId ?? named.machineId;
 
-function textFilter(query: Query): Pick<LogFilter, 'query' | 'afterSeq'> {
-  const text = textQuery(query, 'query');
-  const afterSeq = integerQuery(query, 'after_seq');
+function textFilter({ query: text, after_seq: afterSeq }: LogQuery): Pick<LogFilter, 'query' | 'afterSeq'> {
   return { ...(text === undefined ? {} : { query: text }), ...(afterSeq === undefined ? {} : { afterSeq }) };
 }
 
 /** From `start_time` on, before `end_time`. */
-function timeFilter(query: Query): Pick<LogFilter, 'fromMs' | 'toMs'> {
-  const fromMs = timeQuery(query, 'start_time');
-  const toMs = timeQuery(query, 'end_time');
+function timeFilter({ start_time: fromMs, end_time: toMs }: LogQuery): Pick<LogFilter, 'fromMs' | 'toMs'> {
   if (fromMs !== undefined && toMs !== undefined && toMs <= fromMs) {
     throw new AppError('invalid_query', 'query parameter end_time must be after start_time');
   }
@@ -110,7 +108,7 @@ function byObject(type: ObjectType, id: string): Named {
   }
 }
 
-const logRecord = (workspaceId: string, line: LogLine) => ({
+const logRecord = (workspaceId: string, line: LogLine): LogRecord => ({
   seq_num: line.seq,
   stored_at_ns: line.atMs * 1_000_000,
   timestamp: timestampOf(line.atMs),

@@ -1,16 +1,14 @@
 // Pages of a list: `limit`, `offset` and the opaque `cursor` that names the last row of the page before.
 import { AppError } from '#shared/errors.ts';
-import { integerQuery, textQuery } from './rest.ts';
-import type { Query } from './rest.ts';
 
 const DEFAULT_PAGE = 10;
 const MAX_PAGE = 1_000;
 const MAX_OFFSET = 1_000_000;
 
 /** 0 is the default; more than the most is the most. */
-export const pageLimit = (query: Query): number => Math.min(integerQuery(query, 'limit') || DEFAULT_PAGE, MAX_PAGE);
+export const pageLimit = ({ limit }: { readonly limit?: number }): number => Math.min(limit || DEFAULT_PAGE, MAX_PAGE);
 
-export const pageOffset = (query: Query): number => Math.min(integerQuery(query, 'offset') ?? 0, MAX_OFFSET);
+export const pageOffset = ({ offset }: { readonly offset?: number }): number => Math.min(offset ?? 0, MAX_OFFSET);
 
 /** Where a page ended: rows are sorted by `atMs`, then by id, both falling. */
 export interface Cursor {
@@ -21,8 +19,7 @@ export interface Cursor {
 export const writeCursor = ({ atMs, id }: Cursor): string => Buffer.from(`${atMs}:${id}`).toString('base64url');
 
 /** @throws AppError `invalid_cursor` */
-export function cursorOf(query: Query): Cursor | undefined {
-  const text = textQuery(query, 'cursor');
+export function cursorOf({ cursor: text }: { readonly cursor?: string }): Cursor | undefined {
   if (text === undefined) return undefined;
   const [, ms, id] = /^([0-9]{1,15}):([0-9a-f-]{1,36})$/.exec(Buffer.from(text, 'base64url').toString('utf8')) ?? [];
   if (ms === undefined || id === undefined) {

@@ -1,5 +1,11 @@
 // The records of the REST API as JSON: snake_case, with the gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
+import type { AppRecord } from '#shared/api/rest/apps.ts';
+import type { ContainerRecord } from '#shared/api/rest/containers.ts';
+import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
+import type { StubRecord } from '#shared/api/rest/stubs.ts';
+import type { RestTask } from '#shared/api/rest/tasks.ts';
+import type { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
 import { isEventStream, itemsOf } from '#shared/domain/event-stream.ts';
 import type { ContainerView } from '../../containers/container-view.ts';
 import { storedConfig } from '../../deployments/stub-config.ts';
@@ -11,7 +17,7 @@ import type { WorkspaceRow } from '../../store/queries/workspaces.ts';
 import type { TaskRecord } from '../../tasks/records.ts';
 
 /** @param signingKey - only for whoever may sign in the workspace's name; else null */
-export const workspaceRecord = (row: WorkspaceRow, signingKey: string | null) => ({
+export const workspaceRecord = (row: WorkspaceRow, signingKey: string | null): WorkspaceRecord => ({
   id: row.id,
   external_id: row.id,
   name: row.name,
@@ -22,7 +28,7 @@ export const workspaceRecord = (row: WorkspaceRow, signingKey: string | null) =>
   multi_gpu_enabled: true,
 });
 
-export const stubRecord = (row: StubRow) => ({
+export const stubRecord = (row: StubRow): StubRecord => ({
   id: row.id,
   external_id: row.id,
   name: row.name,
@@ -34,7 +40,7 @@ export const stubRecord = (row: StubRow) => ({
   updated_at: timestampOf(row.updatedAtMs),
 });
 
-export const appRecord = (row: AppRow) => ({
+export const appRecord = (row: AppRow): AppRecord => ({
   id: row.id,
   external_id: row.id,
   name: row.name,
@@ -47,7 +53,7 @@ export const appRecord = (row: AppRow) => ({
 const secondsOf = (ms: number | null): number => (ms === null ? 0 : Math.floor(ms / 1000));
 
 /** Times of containers are unix seconds, 0 when not yet. */
-export function containerRecord(view: ContainerView, stub: StubRow | undefined) {
+export function containerRecord(view: ContainerView, stub: StubRow | undefined): ContainerRecord {
   const config = stub?.config as StubConfig | undefined;
   return {
     container_id: view.containerId,
@@ -74,7 +80,7 @@ export function deploymentRecord(
     readonly workspace: WorkspaceRow | undefined;
     readonly invokeUrl: string;
   },
-) {
+): DeploymentRecord {
   const createdAt = timestampOf(row.createdAtMs);
   const updatedAt = timestampOf(row.updatedAtMs);
   const { stub, workspace, invokeUrl } = related;
@@ -118,7 +124,7 @@ export interface TaskRelated {
   readonly resultText: string | undefined;
 }
 
-export function taskRecord(record: TaskRecord, related: TaskRelated) {
+export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
   const startedAt = timestampOf(record.startedAtMs);
   const endedAt = timestampOf(record.endedAtMs);
   const createdAt = timestampOf(record.createdAtMs);

@@ -1,4 +1,4 @@
-// What every route of the workspace REST API shares: who calls, whose workspace the path names, how a query parameter is read, and the error shape.
+// Puts the routes of the workspace REST API on HTTP, all of them in the same way: who calls, whose workspace the path names, query and body by the route's schemas, and the error shape.
 // Must stay true: a token of another workspace never learns whether something exists.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
@@ -9,34 +9,11 @@ import type { Caller } from '../../identity/caller.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { parseBody, pathOf } from '../bind.ts';
-import { DecodeError, queryBoolean } from '../decode.ts';
+import { DecodeError, compileDecoder } from '../decode.ts';
 import { problemOf, sendProblem } from '../error-map.ts';
-
-export type Query = Readonly<Record<string, string | readonly string[] | undefined>>;
-
-export interface RestRequest {
-  readonly caller: Caller;
-  /** Whose data the path names: the caller's, or any for the administrator. */
-  readonly workspaceId: WorkspaceId;
-  readonly params: Readonly<Record<string, string>>;
-  readonly query: Query;
-  /** The JSON object that was sent; empty when nothing was. */
-  readonly body: Readonly<Record<string, unknown>>;
-  readonly http: FastifyRequest;
-}
-
-export interface RestRoute {
-  /** `GET /task/{ws}/{taskId}` */
-  readonly http: string;
-  /** A container's own token may call it; the handler decides what it shows. */
-  readonly containers?: boolean;
-  /** full: not restricted tokens · admin: the administrator. Absent: any. */
-  readonly scope?: 'full' | 'admin';
-  /** Of the answer; 200 when absent. */
-  readonly status?: number;
-  /** The answer's JSON; undefined: an empty answer. @throws AppError with a code that has a status */
-  readonly handle: (request: RestRequest) => Promise<unknown>;
-}
+import { compileQuery } from './query.ts';
+import type { Query } from './query.ts';
+import type { RestRequest, RestRoute } from './route.ts';
 
 export interface RestParts {
   readonly authenticator: Authenticator;
@@ -67,15 +44,16 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
   });
   const taken = new Map<string, string[]>();
   for (const route of routes) {
-    const [method = 'GET', path = '/'] = route.http.split(' ');
-    const url = path.replace(/\{(\w+)\}/g, ':$1');
+    const { method } = route;
+    const url = route.path.replace(/\{(\w+)\}/g, ':$1');
     taken.set(url, [...(taken.get(url) ?? []), method]);
+    const read = readerOf(route);
     scope.route({
       method,
       url,
       bodyLimit: REST_BODY_LIMIT,
       handler: async (request, reply) => {
-        const checked = await check(request, route, parts);
+        const checked = read(await check(request, route, parts));
         const body = await withDeadline(
           route.handle(checked),
           HANDLER_DEADLINE_MS,
@@ -97,7 +75,10 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
   }
 }
 
-async function check(request: FastifyRequest, route: RestRoute, parts: RestParts): Promise<RestRequest> {
+/** What is known of a request once it is known who may send it. */
+type Checked = Omit<RestRequest, 'query' | 'body'>;
+
+async function check(request: FastifyRequest, route: RestRoute, parts: RestParts): Promise<Checked> {
   const query = request.query as Query;
   const params = request.params as Readonly<Record<string, string>>;
   const token = tokenOf(request.headers.authorization, query);
@@ -113,7 +94,27 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
     }
   }
   const workspaceId = named === undefined ? caller.workspaceId : (named as WorkspaceId);
-  return { caller, workspaceId, params, query, body: bodyOf(request), http: request };
+  return { caller, workspaceId, params, http: request };
+}
+
+function readerOf({ query, body, readBody }: RestRoute): (checked: Checked) => RestRequest {
+  const readQuery = query === undefined ? () => ({}) : compileQuery(query);
+  const decode = readBody ?? (body === undefined ? () => ({}) : compileDecoder(body));
+  return (checked) => {
+    const sent = bodyOf(checked.http);
+    return { ...checked, query: readQuery(checked.http.query as Query), body: decoded(decode, sent) };
+  };
+}
+
+/** @throws AppError `invalid_body` */
+function decoded(decode: (sent: Readonly<Record<string, unknown>>) => unknown, sent: Record<string, unknown>): unknown {
+  try {
+    return decode(sent);
+  } catch (error) {
+    if (!(error instanceof DecodeError)) throw error;
+    // Without what was sent instead, so without the cause: it may be a secret's value.
+    throw invalidBody(`${error.field} ${error.rule}`);
+  }
 }
 
 function mayCall(caller: Caller, route: RestRoute): boolean {
@@ -123,7 +124,7 @@ function mayCall(caller: Caller, route: RestRoute): boolean {
 }
 
 /** JSON whatever the content type says: clients of every kind leave it out. @throws AppError `bad_request`, `invalid_body` */
-function bodyOf(request: FastifyRequest): Readonly<Record<string, unknown>> {
+function bodyOf(request: FastifyRequest): Record<string, unknown> {
   // A published client sends bodies on GET; they mean nothing.
   if (request.method === 'GET') return {};
   let value: unknown;
@@ -139,70 +140,3 @@ function bodyOf(request: FastifyRequest): Readonly<Record<string, unknown>> {
 }
 
 const invalidBody = (text: string): AppError => new AppError('invalid_body', text);
-
-/** A text of the body; absent and null: empty. */
-export function textBody(body: Readonly<Record<string, unknown>>, name: string): string {
-  const value = body[name] ?? '';
-  if (typeof value !== 'string') throw invalidBody(`${name} must be a string`);
-  if (value.includes('\0') || !value.isWellFormed()) throw invalidBody(`${name} must be well-formed text without NUL`);
-  return value;
-}
-
-/** A list of texts of the body; undefined: not sent. */
-export function textsBody(body: Readonly<Record<string, unknown>>, name: string): readonly string[] | undefined {
-  const value = body[name] ?? undefined;
-  if (value === undefined) return undefined;
-  if (!Array.isArray(value) || !value.every((item) => typeof item === 'string')) {
-    throw invalidBody(`${name} must be a list of strings`);
-  }
-  return value;
-}
-
-const badQuery = (name: string, what: string): AppError =>
-  new AppError('invalid_query', `query parameter ${name} must be ${what}`);
-
-/** A parameter given once; empty counts as absent. */
-export function textQuery(query: Query, name: string): string | undefined {
-  const value = query[name];
-  if (value === undefined || value === '') return undefined;
-  if (typeof value !== 'string') throw badQuery(name, 'given once');
-  if (value.includes('\0')) throw badQuery(name, 'text without NUL');
-  return value;
-}
-
-export function integerQuery(query: Query, name: string): number | undefined {
-  const text = textQuery(query, name);
-  if (text === undefined) return undefined;
-  if (!/^[0-9]{1,15}$/.test(text)) throw badQuery(name, 'a number, 0 or more');
-  return Number(text);
-}
-
-export function booleanQuery(query: Query, name: string): boolean | undefined {
-  const text = textQuery(query, name);
-  if (text === undefined) return undefined;
-  const value = queryBoolean(text);
-  if (value === undefined) throw badQuery(name, 'true or false');
-  return value;
-}
-
-/** Values separated by commas. */
-export function listQuery(query: Query, name: string): readonly string[] | undefined {
-  const text = textQuery(query, name);
-  return text
-    ?.split(',')
-    .map((value) => value.trim())
-    .filter((value) => value !== '');
-}
-
-/** RFC 3339, as epoch milliseconds. */
-export function timeQuery(query: Query, name: string): number | undefined {
-  const text = textQuery(query, name);
-  if (text === undefined) return undefined;
-  // A plus sign that was not encoded arrives as a space.
-  const written = text.replace(/ (?=[0-9]{2}:[0-9]{2}$)/, '+');
-  const ms = TIME.test(written) ? Date.parse(written) : Number.NaN;
-  if (Number.isNaN(ms)) throw badQuery(name, 'a time such as 2030-01-31T12:00:00Z');
-  return ms;
-}
-const TIME =
-  /^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2}))?$/;

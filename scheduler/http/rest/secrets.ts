@@ -1,39 +1,54 @@
 import { timestampOf } from '#shared/api/fields.ts';
+import { ChangeSecret, CreateSecret, SecretList, SecretRecord } from '#shared/api/rest/secrets.ts';
 import type { Secrets } from '../../secrets/service.ts';
 import type { SecretRow } from '../../store/queries/secrets.ts';
-import { textBody } from './rest.ts';
-import type { RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
 
 /** Names and times; values go in and never come out. */
 export function secretRoutes(secrets: Pick<Secrets, 'list' | 'create' | 'change' | 'delete'>): readonly RestRoute[] {
   return [
-    {
+    restRoute({
       http: 'GET /secret/{ws}',
+      summary: 'Secrets by name, without their values',
       scope: 'full',
+      answer: SecretList,
       handle: async ({ workspaceId }) => ({ data: (await secrets.list(workspaceId)).map(secretRecord), next: '' }),
-    },
-    {
+    }),
+    restRoute({
       http: 'POST /secret/{ws}',
+      summary: 'Make a secret, which stubs may name',
       scope: 'full',
       status: 201,
-      handle: async ({ workspaceId, body }) =>
-        secretRecord(await secrets.create(workspaceId, textBody(body, 'name'), textBody(body, 'value'))),
-    },
-    {
+      body: CreateSecret,
+      answer: SecretRecord,
+      errors: ['secret_exists'],
+      handle: async ({ workspaceId, body }) => secretRecord(await secrets.create(workspaceId, body.name, body.value)),
+    }),
+    restRoute({
       http: 'PUT /secret/{ws}/{name}',
+      summary: 'Change the value, for containers that start from now on',
       scope: 'full',
+      body: ChangeSecret,
+      answer: SecretRecord,
+      errors: ['secret_not_found'],
       handle: async ({ workspaceId, params, body }) =>
-        secretRecord(await secrets.change(workspaceId, params['name'] ?? '', textBody(body, 'value'))),
-    },
-    {
+        secretRecord(await secrets.change(workspaceId, params['name'] ?? '', body.value)),
+    }),
+    restRoute({
       http: 'DELETE /secret/{ws}/{name}',
+      summary: 'Delete a secret',
       scope: 'full',
-      handle: async ({ workspaceId, params }) => secrets.delete(workspaceId, params['name'] ?? ''),
-    },
+      errors: ['secret_not_found'],
+      handle: async ({ workspaceId, params }) => {
+        await secrets.delete(workspaceId, params['name'] ?? '');
+        return undefined;
+      },
+    }),
   ];
 }
 
-const secretRecord = (row: SecretRow) => ({
+const secretRecord = (row: SecretRow): SecretRecord => ({
   id: row.id,
   external_id: row.id,
   name: row.name,

@@ -1,3 +1,4 @@
+import { CancelQuery, CancelTasks, Cancelled, RestTask, RestTaskList, TaskQuery } from '#shared/api/rest/tasks.ts';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
@@ -9,8 +10,8 @@ import type { TaskRecord } from '../../tasks/records.ts';
 import type { TaskFilter, TaskService } from '../../tasks/task-service.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { taskRecord } from './records.ts';
-import { booleanQuery, integerQuery, listQuery, textQuery, textsBody, timeQuery } from './rest.ts';
-import type { Query, RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
 
 export interface TaskRouteParts {
   readonly directory: Directory;
@@ -24,12 +25,18 @@ export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
   readonly tasks: Pick<TaskService, 'list'>;
 }
 
+/** Depths and results are in Redis. */
+const QUEUES_AWAY = 'queues_unavailable';
+
 /** One task, from the moment its id is known. */
 export function readTask(parts: TaskRouteParts): RestRoute {
   const notFound = () => new AppError('task_not_found', 'task not found');
-  return {
+  return restRoute({
     http: 'GET /task/{ws}/{taskId}',
+    summary: 'One task, with its result',
     containers: true,
+    answer: RestTask,
+    errors: ['task_not_found', QUEUES_AWAY],
     handle: async ({ caller, workspaceId, params }) => {
       const taskId = params['taskId']?.toLowerCase() ?? '';
       if (!isUuid(taskId)) throw notFound();
@@ -51,7 +58,7 @@ export function readTask(parts: TaskRouteParts): RestRoute {
         resultText,
       });
     },
-  };
+  });
 }
 
 /** A container reads its own stub's tasks, and those that its stub's containers put. */
@@ -61,8 +68,12 @@ function mayRead({ container }: Caller, record: TaskRecord): boolean {
 
 /** Tasks, newest first; without results, and with `skip_details` without counts. */
 export function listTasks(parts: TaskListParts): RestRoute {
-  return {
+  return restRoute({
     http: 'GET /task/{ws}',
+    summary: 'Tasks, newest first',
+    query: TaskQuery,
+    answer: RestTaskList,
+    errors: [QUEUES_AWAY],
     handle: async ({ query, workspaceId }) => {
       const limit = pageLimit(query);
       const before = cursorOf(query);
@@ -81,7 +92,7 @@ export function listTasks(parts: TaskListParts): RestRoute {
         parts.directory.stubs(page.map((record) => record.stubId)),
         parts.directory.workspace(workspaceId),
         parts.directory.deployments(deploymentIds),
-        booleanQuery(query, 'skip_details') === true ? undefined : depthsOf(parts, page),
+        query.skip_details === true ? undefined : depthsOf(parts, page),
       ]);
       const data = page.map((record) => {
         const depth = depths?.get(record.queue);
@@ -98,7 +109,7 @@ export function listTasks(parts: TaskListParts): RestRoute {
       });
       return { data, next };
     },
-  };
+  });
 }
 
 async function depthsOf(
@@ -109,18 +120,12 @@ async function depthsOf(
   return new Map(await Promise.all(queues.map(async (queue) => [queue, await parts.queueDepth(queue)] as const)));
 }
 
-function filterOf(query: Query): Omit<TaskFilter, 'limit'> {
-  const statuses = listQuery(query, 'status')?.map((status) => status.toUpperCase());
-  const taskIds = listQuery(query, 'task_ids')?.filter(isUuid);
-  const stubIds = listQuery(query, 'stub_ids');
-  const stubNames = listQuery(query, 'stub_names');
-  const stubTypes = listQuery(query, 'stub_types');
-  const containerIds = listQuery(query, 'container_ids');
-  const appId = textQuery(query, 'app_id');
-  const createdFromMs = timeQuery(query, 'created_at_start');
-  const createdToMs = timeQuery(query, 'created_at_end');
-  const minDurationMs = integerQuery(query, 'min_duration');
-  const maxDurationMs = integerQuery(query, 'max_duration');
+function filterOf(query: TaskQuery): Omit<TaskFilter, 'limit'> {
+  const statuses = query.status?.map((status) => status.toUpperCase());
+  const taskIds = query.task_ids?.filter(isUuid);
+  const { stub_ids: stubIds, stub_names: stubNames, stub_types: stubTypes, app_id: appId } = query;
+  const { container_ids: containerIds, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
+  const { min_duration: minDurationMs, max_duration: maxDurationMs } = query;
   return {
     ...(statuses === undefined ? {} : { statuses }),
     ...(taskIds === undefined ? {} : { taskIds: taskIds.map((id) => id.toLowerCase()) }),
@@ -141,14 +146,15 @@ const MAX_CANCELLED = 1_000;
 
 /** Cancels tasks by the ids of the query or the body; unknown and ended ones are passed over. */
 export function cancelTasks(actions: Pick<TaskActions, 'stopTasks'>): RestRoute {
-  return {
+  return restRoute({
     http: 'DELETE /task/{ws}',
+    summary: 'Cancel tasks',
+    query: CancelQuery,
+    body: CancelTasks,
+    answer: Cancelled,
+    errors: [QUEUES_AWAY],
     handle: async ({ caller, workspaceId, query, body }) => {
-      const sent = [
-        ...(listQuery(query, 'task_ids') ?? []),
-        ...(textsBody(body, 'ids') ?? []),
-        ...(textsBody(body, 'task_ids') ?? []),
-      ];
+      const sent = [...(query.task_ids ?? []), ...body.ids, ...body.task_ids];
       if (sent.length === 0) throw new AppError('bad_request', 'task_ids (query) or ids (body) must name tasks');
       if (sent.length > MAX_CANCELLED) {
         throw new AppError('bad_request', `at most ${MAX_CANCELLED} tasks can be cancelled at a time`);
@@ -158,5 +164,5 @@ export function cancelTasks(actions: Pick<TaskActions, 'stopTasks'>): RestRoute 
       for (const id of ids) await actions.stopTasks({ ...caller, workspaceId }, [id]);
       return {};
     },
-  };
+  });
 }

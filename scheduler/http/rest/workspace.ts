@@ -1,10 +1,17 @@
+import {
+  CreateWorkspace,
+  CreatedWorkspace,
+  WorkspaceList,
+  WorkspaceQuery,
+  WorkspaceRecord,
+} from '#shared/api/rest/workspaces.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Directory } from '../../deployments/directory.ts';
 import type { Tenants } from '../../identity/tenants.ts';
 import type { WorkspaceRow } from '../../store/queries/workspaces.ts';
 import { workspaceRecord } from './records.ts';
-import { integerQuery, textBody, textQuery } from './rest.ts';
-import type { RestRoute } from './rest.ts';
+import { restRoute } from './route.ts';
+import type { RestRoute } from './route.ts';
 
 /** Tokens that may sign in the workspace's name see the key for it. */
 const SIGNERS: ReadonlySet<string> = new Set(['admin', 'workspace_primary']);
@@ -13,15 +20,18 @@ export function currentWorkspace(parts: {
   readonly directory: Directory;
   readonly signingKeyOf: (row: WorkspaceRow) => string;
 }): RestRoute {
-  return {
+  return restRoute({
     http: 'GET /workspace/current',
+    summary: 'The workspace of the token',
     containers: true,
+    answer: WorkspaceRecord,
+    errors: ['workspace_not_found'],
     handle: async ({ caller }) => {
       const row = await parts.directory.workspace(caller.workspaceId);
       if (row === undefined) throw new AppError('workspace_not_found', 'workspace not found');
       return workspaceRecord(row, SIGNERS.has(caller.type) ? parts.signingKeyOf(row) : null);
     },
-  };
+  });
 }
 
 const MAX_PAGE = 1_000;
@@ -29,22 +39,28 @@ const MAX_PAGE = 1_000;
 /** POST makes a workspace and answers with its first token, this once; GET lists them all. Both for the administrator. */
 export function workspaceRoutes(tenants: Pick<Tenants, 'create' | 'list'>): readonly RestRoute[] {
   return [
-    {
+    restRoute({
       http: 'POST /workspace',
+      summary: 'Make a workspace; the answer holds its first token, this once (administrator)',
       scope: 'admin',
       status: 201,
+      body: CreateWorkspace,
+      answer: CreatedWorkspace,
       handle: async ({ body }) => {
-        const { workspace, token } = await tenants.create(textBody(body, 'name'));
+        const { workspace, token } = await tenants.create(body.name);
         return { ...workspaceRecord(workspace, null), token };
       },
-    },
-    {
+    }),
+    restRoute({
       http: 'GET /workspace',
+      summary: 'All workspaces (administrator)',
       scope: 'admin',
+      query: WorkspaceQuery,
+      answer: WorkspaceList,
       handle: async ({ query }) => {
-        const limit = Math.min(integerQuery(query, 'limit') || MAX_PAGE, MAX_PAGE);
+        const limit = Math.min(query.limit || MAX_PAGE, MAX_PAGE);
         // Rows are in the order of their numbers: the cursor is the last one's.
-        const cursor = textQuery(query, 'cursor') ?? '0';
+        const { cursor = '0' } = query;
         if (!/^[0-9]{1,15}$/.test(cursor)) {
           throw new AppError('invalid_cursor', 'query parameter cursor is not one of ours');
         }
@@ -53,6 +69,6 @@ export function workspaceRoutes(tenants: Pick<Tenants, 'create' | 'list'>): read
         const next = rows.length > limit ? String(page.at(-1)?.number ?? '') : '';
         return { data: page.map((row) => workspaceRecord(row, null)), next };
       },
-    },
+    }),
   ];
 }

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { apiPage } from '../../../scheduler/ops/api-page.ts';
-import { openApiDocument } from '../../../scheduler/ops/openapi.ts';
-import { SUMMARIES } from '../../../scheduler/ops/summaries.ts';
+import { apiPage } from '../../../scheduler/http/description/api-page.ts';
+import { openApiDocument } from '../../../scheduler/http/description/openapi.ts';
+import { SUMMARIES } from '../../../scheduler/http/description/summaries.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 const read = (path: string): unknown => JSON.parse(readFileSync(join(ROOT, path), 'utf8'));
@@ -25,6 +25,81 @@ test('every operation describes its answer and the fields of its request', () =>
   ]);
 });
 
+type Json = Readonly<Record<string, unknown>>;
+interface Described {
+  readonly requestBody?: { readonly content: Readonly<Record<string, { readonly schema: Json }>> };
+  readonly responses: Readonly<
+    Record<string, { readonly description?: string; readonly content?: Json; $ref?: string }>
+  >;
+}
+const document = JSON.parse(JSON.stringify(openApiDocument('0'))) as {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Described>>>>;
+  readonly components: Readonly<Record<string, Json>>;
+};
+const routes = Object.entries(document.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, described]) => ({ name: `${method.toUpperCase()} ${path}`, described })),
+);
+const named = (name: string): Described => {
+  const found = routes.find((route) => route.name === name);
+  if (found === undefined) throw new Error(`${name} is not described`);
+  return found.described;
+};
+
+test('every answer is described with its statuses, and what refers to something finds it', () => {
+  for (const { name, described } of routes) {
+    const statuses = Object.keys(described.responses);
+    expect(
+      statuses.filter((status) => status.startsWith('2')),
+      name,
+    ).toHaveLength(1);
+    expect(statuses.includes('500'), name).toBe(/^POST \/endpoint\/(?!.*\/warmup$)/.test(name));
+    expect(statuses, name).not.toContain('default');
+    for (const { content, $ref } of Object.values(described.responses)) {
+      expect(content !== undefined || $ref !== undefined || EMPTY.test(name), name).toBe(true);
+    }
+  }
+  for (const [, kind = '', name = ''] of JSON.stringify(document).matchAll(/"#\/components\/(\w+)\/(\w+)"/g)) {
+    expect(document.components[kind]).toHaveProperty(name);
+  }
+});
+/** Done, and nothing to say. */
+const EMPTY = /^(?:POST|DELETE) \/api\/v1\/(?:deployment|secret)\/|^POST \/\w+\/.*\/warmup$/;
+
+test('a route of the REST API says what it takes, what it answers and by which codes it refuses', () => {
+  const made = named('POST /api/v1/secret/{ws}');
+  expect(made.requestBody?.content['application/json']?.schema).toMatchObject({
+    type: 'object',
+    properties: { name: { type: 'string', pattern: expect.any(String) }, value: { type: 'string', minLength: 1 } },
+  });
+  expect(Object.fromEntries(Object.entries(made.responses).map(([status, one]) => [status, one.description]))).toEqual({
+    201: 'Done',
+    400: 'bad_request',
+    401: 'unauthorized',
+    409: 'secret_exists',
+    413: 'body_too_large',
+    422: 'invalid_body',
+    429: 'rate_limited',
+    503: 'database_unavailable, database_timeout',
+    504: 'deadline_exceeded',
+  });
+  expect(made.responses['201']?.content).toEqual({
+    'application/json': { schema: { $ref: '#/components/schemas/Secret' } },
+  });
+  expect(named('GET /api/v1/task/{ws}')).toMatchObject({
+    parameters: expect.arrayContaining([
+      {
+        name: 'status',
+        in: 'query',
+        required: false,
+        style: 'form',
+        explode: false,
+        schema: { type: 'array', items: { type: 'string' } },
+      },
+      { name: 'created_at_start', in: 'query', required: false, schema: { type: 'string', format: 'date-time' } },
+    ]),
+  });
+});
+
 test('everything has a summary, and no summary is of nothing', () => {
   const { paths } = openApiDocument('0') as { paths: Record<string, Record<string, Record<string, unknown>>> };
   const all = Object.values(paths).flatMap((methods) => Object.values(methods));
@@ -44,4 +119,9 @@ test('the page has every operation, fields of records inside, and a call to try;
   expect(page).toContain('<td><code>volumes[].mountPath</code></td><td>string</td>');
   expect(page).toContain('curl -X POST https://gpu.example.org/&lt;base&gt;/api/v1/gateway/deployments/ID/scale');
   expect(page).not.toContain('<base>');
+  // Of a list, of a record that is described elsewhere, of what is refused.
+  expect(page).toContain('<td><code>[].container_id</code></td><td>string</td>');
+  expect(page).toContain('<td><code>data[].stub.config_version</code></td><td>integer</td>');
+  expect(page).toContain('<td>409</td><td colspan="2" class="text">secret_exists</td>');
+  expect(page).not.toContain('$ref');
 });

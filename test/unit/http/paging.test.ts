@@ -1,6 +1,8 @@
+import { Type } from 'typebox';
 import { describe, expect, test } from 'vitest';
+import { QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from '#shared/api/rest/query.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset, writeCursor } from '../../../scheduler/http/rest/paging.ts';
-import { timeQuery } from '../../../scheduler/http/rest/rest.ts';
+import { compileQuery } from '../../../scheduler/http/rest/query.ts';
 
 describe('a page', () => {
   const row = (atMs: number, id = 'a') => ({ atMs, id });
@@ -17,11 +19,10 @@ describe('a page', () => {
   });
 
   test('has a size with a default and a most', () => {
-    expect([pageLimit({}), pageLimit({ limit: '0' }), pageLimit({ limit: '7' }), pageLimit({ limit: '5000' })]).toEqual(
-      [10, 10, 7, 1000],
-    );
-    expect([pageOffset({}), pageOffset({ offset: '9' })]).toEqual([0, 9]);
-    for (const limit of ['-1', 'x', '1.5']) expect(() => pageLimit({ limit })).toThrow(/limit/);
+    expect([pageLimit({}), pageLimit({ limit: 0 }), pageLimit({ limit: 7 }), pageLimit({ limit: 5000 })]).toEqual([
+      10, 10, 7, 1000,
+    ]);
+    expect([pageOffset({}), pageOffset({ offset: 9 })]).toEqual([0, 9]);
   });
 
   test.each(['x', '!!', Buffer.from('1:..').toString('base64url'), Buffer.from('-1:a').toString('base64url')])(
@@ -31,9 +32,38 @@ describe('a page', () => {
     },
   );
 
-  test('an empty cursor is none', () => {
-    expect(cursorOf({ cursor: '' })).toBeUndefined();
+  test('no cursor is the first page', () => {
+    expect(cursorOf({})).toBeUndefined();
     expect(cursorOf({ cursor: writeCursor({ atMs: 5, id: 'f' }) })).toEqual({ atMs: 5, id: 'f' });
+  });
+});
+
+const read = compileQuery(
+  Type.Object({ name: QueryText(), limit: QueryInteger(), active: QueryFlag(), ids: QueryList(), at: QueryTime() }),
+);
+
+describe('a query', () => {
+  test('is read by what each parameter is; empty ones, and what is not described, are not there', () => {
+    expect(read({ name: 'a', limit: '7', active: 't', ids: 'a, b,,c', at: '2030-01-31', other: 'x' })).toEqual({
+      name: 'a',
+      limit: 7,
+      active: true,
+      ids: ['a', 'b', 'c'],
+      at: Date.UTC(2030, 0, 31),
+    });
+    expect(read({ name: '', limit: '', active: '', ids: '', at: '' })).toEqual({});
+    expect(read({})).toEqual({});
+  });
+
+  test.each([
+    [{ limit: '-1' }, 'query parameter limit must be a number, 0 or more'],
+    [{ limit: 'x' }, 'query parameter limit must be a number, 0 or more'],
+    [{ limit: '1.5' }, 'query parameter limit must be a number, 0 or more'],
+    [{ active: 'yes' }, 'query parameter active must be true or false'],
+    [{ name: ['a', 'b'] }, 'query parameter name must be given once'],
+    [{ ids: 'a\0' }, 'query parameter ids must be text without NUL'],
+  ])('%j is refused by the name of the parameter', (query, text) => {
+    expect(() => read(query)).toThrow(expect.objectContaining({ code: 'invalid_query', message: text }));
   });
 });
 
@@ -45,13 +75,13 @@ describe('a time', () => {
     ['2030-01-31', Date.UTC(2030, 0, 31)],
     ['2030-01-31T12:00:00.123456789Z', Date.UTC(2030, 0, 31, 12, 0, 0, 123)],
   ])('%s is read', (text, ms) => {
-    expect(timeQuery({ at: text }, 'at')).toBe(ms);
+    expect(read({ at: text }).at).toBe(ms);
   });
 
   test.each(['noon', '5', '2030-13-01T00:00:00Z', '2030-01-31T12:00:00', '2030-02-30T25:00:00Z'])(
     '%s is refused by the name of the parameter',
     (text) => {
-      expect(() => timeQuery({ at: text }, 'at')).toThrow(/^query parameter at must be a time/);
+      expect(() => read({ at: text })).toThrow(/^query parameter at must be a time/);
     },
   );
 });

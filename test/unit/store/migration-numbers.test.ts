@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 
 // Plain JavaScript, as all scripts are; its type is said here.
-const { numberingProblems } = (await import('../../../scripts/migration-numbers.mjs' as string)) as {
+const { numberingProblems } = (await import(join(import.meta.dirname, '../../../scripts/migration-numbers.mjs'))) as {
   numberingProblems: (files: readonly string[]) => string[];
 };
 const MIGRATIONS = readdirSync(join(import.meta.dirname, '../../../scheduler/store/migrations'));

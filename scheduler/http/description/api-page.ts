@@ -14,6 +14,12 @@ interface Schema {
   readonly $ref?: string;
 }
 
+/** What routes refer to by its name. */
+interface Components {
+  readonly schemas: Readonly<Record<string, Schema>>;
+  readonly responses: Readonly<Record<string, Content>>;
+}
+
 interface Described {
   readonly operationId?: string;
   readonly summary?: string;
@@ -25,7 +31,9 @@ interface Described {
 }
 
 interface Content {
-  readonly content?: { readonly 'application/json': { readonly schema: Schema } };
+  readonly description?: string;
+  readonly content?: Readonly<Record<string, { readonly schema: Schema }>>;
+  readonly $ref?: string;
 }
 
 interface Entry extends Described {
@@ -51,7 +59,8 @@ const TITLES: Readonly<Record<string, string>> = {
  */
 export function apiPage(document: Readonly<Record<string, unknown>>, baseUrl: string): string {
   const info = document['info'] as { readonly title: string; readonly version: string; readonly description: string };
-  const groups = groupsOf(document['paths'] as Readonly<Record<string, Readonly<Record<string, Described>>>>);
+  const paths = document['paths'] as Readonly<Record<string, Readonly<Record<string, Described>>>>;
+  const groups = groupsOf(inFull(paths, document['components'] as Components));
   const menu = groups.map(
     ([title, entries]) =>
       `<h2>${escape(title)}</h2><ul>${entries.map((one) => `<li><a href="#${one.id}">${escape(nameOf(one))}</a></li>`).join('')}</ul>`,
@@ -65,11 +74,24 @@ export function apiPage(document: Readonly<Record<string, unknown>>, baseUrl: st
 <body><nav><h1><a href="#top">${escape(info.title)} API</a></h1>${menu.join('')}</nav>
 <main id="top"><header><h1>${escape(info.title)} ${escape(info.version)}</h1><p>${escape(info.description)}
 Every call carries <code>Authorization: Bearer TOKEN</code> unless it says otherwise. The same for machines: <a href="/openapi.json">openapi.json</a>.</p>
-<p>The gateway answers 200 with <code>ok</code> false and a text where it refuses, and another status with <code>code</code> and <code>message</code> where it could not process a call.
+<p>The gateway answers 200 with <code>ok</code> false and a text where it refuses, and another status with <code>code</code> and <code>message</code> where it could not process a call: 400, 401, 429, 503 or 504.
+What codes mean, and what to do, stands in <code>docs/errors.md</code>.
 Fields may be spelled <code>camelCase</code> or <code>snake_case</code>; what is absent has its default; what is unknown is ignored.</p></header>
 ${body.join('')}</main></body></html>
 `;
 }
+
+/** With everything that is referred to in its place: nothing refers to itself. */
+function inFull<Part>(part: Part, components: Components): Part {
+  const byName = (_key: string, value: unknown): unknown => {
+    const [, kind, name = ''] = /^#\/components\/(schemas|responses)\/(\w+)$/.exec(refOf(value) ?? '') ?? [];
+    return kind === undefined ? value : inFull(components[kind as keyof Components][name], components);
+  };
+  return JSON.parse(JSON.stringify(part, byName)) as Part;
+}
+
+const refOf = (value: unknown): string | undefined =>
+  typeof value === 'object' && value !== null ? (value as { readonly $ref?: string }).$ref : undefined;
 
 function groupsOf(
   paths: Readonly<Record<string, Readonly<Record<string, Described>>>>,
@@ -90,17 +112,25 @@ const nameOf = (entry: Entry): string => entry.operationId ?? `${entry.method} $
 
 function section(entry: Entry, baseUrl: string): string {
   const body = schemaOf(entry.requestBody);
-  const answer = schemaOf(entry.responses['200']);
+  const done = Object.keys(entry.responses).find((status) => status.startsWith('2')) ?? '200';
+  const answer = schemaOf(entry.responses[done]);
+  const refusals = Object.entries(entry.responses)
+    // The gateway's are the same everywhere.
+    .filter(([status]) => status !== done && entry.operationId === undefined)
+    .map(
+      ([status, { description = '' }]) =>
+        `<tr><td>${escape(status)}</td><td colspan="2" class="text">${escape(description)}</td></tr>`,
+    );
   const parameters = (entry.parameters ?? []).map(({ name, in: where, schema }) => row(name, schema, where));
   const isOpen = entry.security !== undefined;
   return `<section id="${entry.id}">${entry.operationId === undefined ? '' : `<h3>${escape(entry.operationId)}</h3>`}
 <p class="route"><b class="${entry.method}">${entry.method}</b> <code>${escape(entry.path)}</code></p>
 ${entry.summary === undefined ? '' : `<p>${escape(entry.summary)}.${isOpen ? ' No token needed.' : ''}</p>`}
-${table('Parameters', parameters)}${table('Body', rowsOf(body))}${table('Answer', rowsOf(answer))}
+${table('Parameters', parameters)}${table('Body', rowsOf(body))}${table(done === '200' ? 'Answer' : `Answer (${done})`, answerRows(answer))}${table('Refused with', refusals)}
 <pre>${escape(callOf(entry, body, baseUrl, isOpen))}</pre></section>`;
 }
 
-const schemaOf = (content: Content | undefined): Schema | undefined => content?.content?.['application/json'].schema;
+const schemaOf = (content: Content | undefined): Schema | undefined => content?.content?.['application/json']?.schema;
 
 const table = (title: string, rows: readonly string[]): string =>
   rows.length === 0 ? '' : `<h4>${title}</h4><table>${rows.join('')}</table>`;
@@ -118,6 +148,10 @@ function rowsOf(schema: Schema | undefined, prefix = ''): readonly string[] {
     return [row(path, field), ...rowsOf(record, `${path}${isList ? '[]' : ''}.`)];
   });
 }
+
+/** A list has the fields of its records. */
+const answerRows = (schema: Schema | undefined): readonly string[] =>
+  schema?.type === 'array' ? rowsOf(schema.items, '[].') : rowsOf(schema === undefined ? schema : present(schema));
 
 /** What it is when it is not null. */
 const present = (schema: Schema): Schema => schema.anyOf?.find(({ type }) => type !== 'null') ?? schema;

@@ -1,0 +1,229 @@
+// Routes that are neither operations of the gateway nor of the workspace REST API, as openapi.json describes them: invoking, uploads, and what operators read.
+import { Type } from 'typebox';
+import type { TSchema } from 'typebox';
+import { Anything } from '#shared/api/fields.ts';
+import { Count } from '#shared/api/rest/lists.ts';
+import { TaskAccepted } from '#shared/api/rest/tasks.ts';
+
+/** Statuses and what they mean, with the body that says so. */
+export type Refusals = Readonly<Record<number, string>>;
+
+export interface PlainRoute {
+  readonly http: string;
+  readonly summary: string;
+  readonly tag: 'invoke' | 'objects' | 'operations';
+  readonly open?: boolean;
+  readonly query?: readonly string[];
+  readonly body?: Content;
+  /** Absent: an empty answer. */
+  readonly answer?: Content | readonly Content[];
+  /** By code: REST's problems. */
+  readonly errors?: readonly string[];
+  /** By status: refusals of calls. */
+  readonly refusals?: Refusals;
+  /** Another body by status. */
+  readonly others?: Readonly<Record<number, { readonly description: string; readonly content: Content }>>;
+}
+
+export interface Content {
+  readonly type: string;
+  readonly schema: TSchema;
+}
+
+const json = (schema: TSchema): Content => ({ type: 'application/json', schema });
+const text = (type: string): Content => ({ type, schema: Type.String() });
+const bytes = (type: string): Content => ({ type, schema: Type.String({ format: 'binary' }) });
+
+/** Whatever keywords the handler takes; `args` are positional ones, `kwargs` all the keywords there are. */
+export const INPUTS = Type.Object(
+  {
+    args: Type.Optional(Type.Array(Anything(), { description: 'positional arguments' })),
+    kwargs: Type.Optional(
+      Type.Record(Type.String(), Anything(), { description: 'keyword arguments; others are ignored then' }),
+    ),
+    callback_url: Type.Optional(Type.String({ description: 'told how the task ended' })),
+  },
+  { additionalProperties: true, description: 'keyword arguments of the handler' },
+);
+
+const CALLED: Refusals = {
+  400: 'no such deployment, version or stub; it is not active; the body is no JSON object; the callback_url cannot be used',
+  401: 'no token, a bad one, or one of another workspace',
+  403: 'a callback_url from a container whose network is limited',
+  413: 'the body is larger than LONGSHORE_MAX_INVOKE_BODY_BYTES',
+  429: 'as many tasks are pending as may be, the workspace calls more often than it may, or too many bad tokens came from this address',
+  503: 'nothing can serve it: no machine has that GPU, or the database or the queues are away',
+};
+/** Of who waits for the handler's answer. */
+const WAITED: Refusals = {
+  ...CALLED,
+  500: 'the handler raised, its process exited, or no container of it starts: the error says which',
+  502: 'lost after it was handed to a machine; it does not run again',
+  503: `${CALLED[503]}, or its deployment was stopped`,
+  504: 'no container served it in time, or it ran longer than it may',
+};
+const WARMED: Refusals = {
+  400: 'no such deployment, version or stub, or it is not active',
+  401: CALLED[401] ?? '',
+  413: CALLED[413] ?? '',
+  429: 'too many bad tokens came from this address',
+  503: 'the database or the queues are away',
+};
+
+const ANSWERED: readonly Content[] = [
+  json(Anything({ description: 'what the handler returned' })),
+  { type: 'text/event-stream', schema: Type.String({ description: 'an event for each item that a handler yields' }) },
+];
+
+interface Kind {
+  readonly kind: string;
+  /** What invoking one does, up to what of. */
+  readonly does: string;
+  /** Said of its first form, too. */
+  readonly more?: string;
+  readonly mayBePublic: boolean;
+  readonly warmsUp: boolean;
+  readonly waits: boolean;
+}
+
+const KINDS: readonly Kind[] = [
+  { kind: 'endpoint', does: 'Call', mayBePublic: true, warmsUp: true, waits: true },
+  {
+    kind: 'taskqueue',
+    does: 'Put a task to',
+    more: "; answers with the task's id",
+    mayBePublic: true,
+    warmsUp: true,
+    waits: false,
+  },
+  ...['function', 'schedule'].map((kind) => ({
+    kind,
+    does: 'Run',
+    more: "; answers with the task's id",
+    mayBePublic: false,
+    warmsUp: false,
+    waits: false,
+  })),
+];
+
+function invokeRoutes({ kind, does, more = '', mayBePublic, warmsUp, waits }: Kind): readonly PlainRoute[] {
+  const invoked = {
+    tag: 'invoke',
+    body: json(INPUTS),
+    answer: waits ? ANSWERED : json(TaskAccepted),
+    refusals: waits ? WAITED : CALLED,
+  } as const;
+  const forms = [
+    [`/${kind}/{name}`, 'the newest version'],
+    [`/${kind}/{name}/latest`, 'the newest version'],
+    [`/${kind}/{name}/{version}`, 'version v{n}'],
+    [`/${kind}/id/{stubId}`, 'a stub'],
+  ] as const;
+  return [
+    ...forms.map(([path, what], index) => ({
+      http: `POST ${path}`,
+      summary: `${does} ${what}${index === 0 ? more : ''}`,
+      ...invoked,
+    })),
+    ...(mayBePublic
+      ? [{ http: `POST /${kind}/public/{stubId}`, summary: `${does} a public stub`, open: true, ...invoked }]
+      : []),
+    ...(warmsUp
+      ? forms.map(([path, what]) => ({
+          http: `POST ${path}/warmup`,
+          summary: `Start a container of ${what}`,
+          tag: 'invoke' as const,
+          refusals: WARMED,
+        }))
+      : []),
+  ];
+}
+
+const Health = Type.Object({
+  status: Type.String({ description: 'ok, unavailable or draining' }),
+  failing: Type.Optional(Type.Array(Type.String(), { description: 'database, redis' })),
+});
+const METRICS_READERS = ['unauthorized', 'rate_limited'];
+const PROMETHEUS = text('text/plain');
+
+export const PLAIN_ROUTES: readonly PlainRoute[] = [
+  {
+    http: 'PUT /api/v1/gateway/objects/upload/{objectId}',
+    tag: 'objects',
+    summary: 'Upload to the address that CreateObject gave',
+    open: true,
+    query: ['expires', 'signature'],
+    body: bytes('application/octet-stream'),
+    answer: json(Type.Object({ size: Count('bytes'), sha256: Type.String() })),
+    errors: [
+      'upload_incomplete',
+      'upload_refused',
+      'object_not_found',
+      'body_too_large',
+      'database_unavailable',
+      'database_timeout',
+      'disk_read_only',
+      'disk_full',
+    ],
+  },
+  ...KINDS.flatMap(invokeRoutes),
+  {
+    http: 'GET /metrics',
+    tag: 'operations',
+    summary: 'Prometheus metrics; without a token from this host itself',
+    answer: PROMETHEUS,
+    errors: METRICS_READERS,
+  },
+  {
+    http: 'GET /metrics/machines/{id}',
+    tag: 'operations',
+    summary: "Prometheus metrics of a machine, through its agent's link",
+    answer: PROMETHEUS,
+    errors: [...METRICS_READERS, 'machine_not_found', 'machine_away', 'too_many_pages', 'machine_silent'],
+  },
+  {
+    http: 'GET /api/v1/discovery/prometheus',
+    tag: 'operations',
+    summary: 'Every page of metrics there is, as http_sd of Prometheus reads it',
+    answer: json(
+      Type.Array(
+        Type.Object({ targets: Type.Array(Type.String()), labels: Type.Record(Type.String(), Type.String()) }),
+      ),
+    ),
+    errors: METRICS_READERS,
+  },
+  {
+    http: 'GET /api/v1/health',
+    tag: 'operations',
+    summary: 'Ready for traffic',
+    open: true,
+    answer: json(Health),
+    others: { 503: { description: 'not ready: failing says why', content: json(Health) } },
+  },
+  { http: 'GET /api/v1/health/live', tag: 'operations', summary: 'Alive', open: true, answer: json(Health) },
+  {
+    http: 'GET /install/agent',
+    tag: 'operations',
+    summary: 'The script that installs an agent on a machine',
+    open: true,
+    query: ['channel'],
+    answer: text('text/x-shellscript'),
+    errors: ['release_not_found'],
+  },
+  {
+    http: 'GET /install/releases/{file}',
+    tag: 'operations',
+    summary: 'The archive that the script installs',
+    open: true,
+    answer: bytes('application/gzip'),
+    errors: ['release_not_found'],
+  },
+  {
+    http: 'GET /openapi.json',
+    tag: 'operations',
+    summary: 'This description',
+    open: true,
+    answer: json(Type.Object({}, { additionalProperties: true })),
+  },
+  { http: 'GET /docs', tag: 'operations', summary: 'The same as a page', open: true, answer: text('text/html') },
+];

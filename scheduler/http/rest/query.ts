@@ -1,0 +1,81 @@
+// Reads a query by its schema (shared/api/rest/query.ts): what is not described is not seen by a handler, what cannot be read is refused by the name of the parameter.
+import type { Static, TObject, TSchema } from 'typebox';
+import { AppError } from '#shared/errors.ts';
+import { queryBoolean } from '../decode.ts';
+
+/** As it came. */
+export type Query = Readonly<Record<string, string | readonly string[] | undefined>>;
+
+interface Facts {
+  readonly type?: string;
+  readonly format?: string;
+}
+
+/** Compiled once per route. The reader throws AppError `invalid_query`. */
+export function compileQuery<Schema extends TObject>(schema: Schema): (query: Query) => Static<Schema> {
+  const parameters = Object.entries(schema.properties as Readonly<Record<string, TSchema>>).map(
+    ([name, property]) => [name, readerOf(property as Facts)] as const,
+  );
+  return (query) => {
+    const read: Record<string, unknown> = {};
+    for (const [name, reader] of parameters) {
+      const text = textOf(query, name);
+      if (text !== undefined) read[name] = reader(text, name);
+    }
+    return read as Static<Schema>;
+  };
+}
+
+type Reader = (text: string, name: string) => unknown;
+
+function readerOf({ type, format }: Facts): Reader {
+  switch (type) {
+    case 'integer':
+      return readInteger;
+    case 'boolean':
+      return readFlag;
+    case 'array':
+      return readList;
+    default:
+      return format === 'date-time' ? readTime : (text) => text;
+  }
+}
+
+const badQuery = (name: string, what: string): AppError =>
+  new AppError('invalid_query', `query parameter ${name} must be ${what}`);
+
+/** Empty counts as absent. */
+function textOf(query: Query, name: string): string | undefined {
+  const value = query[name];
+  if (value === undefined || value === '') return undefined;
+  if (typeof value !== 'string') throw badQuery(name, 'given once');
+  if (value.includes('\0')) throw badQuery(name, 'text without NUL');
+  return value;
+}
+
+function readInteger(text: string, name: string): number {
+  if (!/^[0-9]{1,15}$/.test(text)) throw badQuery(name, 'a number, 0 or more');
+  return Number(text);
+}
+
+function readFlag(text: string, name: string): boolean {
+  const value = queryBoolean(text);
+  if (value === undefined) throw badQuery(name, 'true or false');
+  return value;
+}
+
+const readList = (text: string): readonly string[] =>
+  text
+    .split(',')
+    .map((value) => value.trim())
+    .filter((value) => value !== '');
+
+function readTime(text: string, name: string): number {
+  // A plus sign that was not encoded arrives as a space.
+  const written = text.replace(/ (?=[0-9]{2}:[0-9]{2}$)/, '+');
+  const ms = TIME.test(written) ? Date.parse(written) : Number.NaN;
+  if (Number.isNaN(ms)) throw badQuery(name, 'a time such as 2030-01-31T12:00:00Z');
+  return ms;
+}
+const TIME =
+  /^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2}))?$/;

@@ -1,0 +1,73 @@
+// What a route of the workspace REST API is: its line, its messages, who may call it, what it may refuse with, and a handler. The binder (rest.ts) reads and checks by it, and openapi.json is made of it.
+import type { FastifyRequest } from 'fastify';
+import type { Static, TObject, TSchema, TUndefined } from 'typebox';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Caller } from '../../identity/caller.ts';
+
+export interface RestRequest<Query = unknown, Body = unknown> {
+  readonly caller: Caller;
+  /** Whose data the path names: the caller's, or any for the administrator. */
+  readonly workspaceId: WorkspaceId;
+  readonly params: Readonly<Record<string, string>>;
+  readonly query: Query;
+  readonly body: Body;
+  readonly http: FastifyRequest;
+}
+
+export interface RestDefinition<Query extends TObject, Body extends TObject, Answer extends TSchema> {
+  /** `GET /task/{ws}/{taskId}` */
+  readonly http: string;
+  /** In one line, for people. */
+  readonly summary: string;
+  /** Where it stands among the others; workspace when absent. */
+  readonly tag?: 'workspace' | 'installation';
+  /** A container's own token may call it; the handler decides what it shows. */
+  readonly containers?: boolean;
+  /** full: not restricted tokens · admin: the administrator. Absent: any. */
+  readonly scope?: 'full' | 'admin';
+  /** Of the answer; 200 when absent. */
+  readonly status?: number;
+  /** Absent: its query means nothing. */
+  readonly query?: Query;
+  /** Absent: a body means nothing. */
+  readonly body?: Body;
+  /** Reads a body whose schema says less than is to be checked. @throws AppError `invalid_body` */
+  readonly readBody?: (sent: Readonly<Record<string, unknown>>) => Static<Body>;
+  /** Absent: an empty one. */
+  readonly answer?: Answer;
+  /** Codes that its handler refuses with, beside those that any route has. */
+  readonly errors?: readonly string[];
+  /** The answer's JSON; undefined: an empty answer. @throws AppError with a code that has a status */
+  readonly handle: (request: RestRequest<Static<Query>, Static<Body>>) => Promise<Static<Answer>>;
+}
+
+/** A route with its types erased, as the binder and the description hold it. */
+export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema>, 'http' | 'handle' | 'readBody'> {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  /** `/task/{ws}/{taskId}` */
+  readonly path: string;
+  readonly readBody?: (sent: Readonly<Record<string, unknown>>) => unknown;
+  readonly handle: (request: RestRequest) => Promise<unknown>;
+}
+
+const HTTP = /^(GET|POST|PUT|DELETE) (\/\S*)$/;
+
+type Nothing = TObject<Record<never, never>>;
+
+/** Describes one route; the result is handed to the binder. */
+export function restRoute<
+  Query extends TObject = Nothing,
+  Body extends TObject = Nothing,
+  Answer extends TSchema = TUndefined,
+>(definition: RestDefinition<Query, Body, Answer>): RestRoute {
+  const { http, handle, ...rest } = definition;
+  const [, method, path] = HTTP.exec(http) ?? [];
+  if (method === undefined || path === undefined) throw new Error(`route ${http}: not a method and a path`);
+  return {
+    ...rest,
+    method: method as RestRoute['method'],
+    path,
+    // The binder has read query and body by these very schemas.
+    handle: handle as RestRoute['handle'],
+  };
+}

@@ -1,0 +1,38 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Timestamp, nullable } from '../fields.ts';
+import { DeploymentRecord } from './deployments.ts';
+import { Count, Id, Time, listOf } from './lists.ts';
+import { PAGE, QueryText } from './query.ts';
+import { StubRecord } from './stubs.ts';
+
+export const AppRecord = Type.Object({
+  id: Id(),
+  external_id: Id(),
+  name: Type.String(),
+  description: Type.String(),
+  created_at: Time(),
+  updated_at: Time(),
+  deleted_at: Timestamp(),
+});
+export type AppRecord = Static<typeof AppRecord>;
+
+/** An app with what was made last in it: its newest deployment, or its newest stub while it has none. */
+export const AppWithLatest = Type.Object({
+  ...AppRecord.properties,
+  deployment: nullable(DeploymentRecord),
+  stub: nullable(StubRecord),
+  url: Type.Optional(Type.String({ description: 'absent: nothing was made in it' })),
+  invoke_url: Type.Optional(Type.String()),
+  pool_name: Type.String({ description: 'empty: the default' }),
+  running_containers: Count('of its latest stub; 0 where one app is read'),
+  is_service: Type.Boolean(),
+  serving: Type.Null(),
+});
+export type AppWithLatest = Static<typeof AppWithLatest>;
+
+export const AppQuery = Type.Object({ name: QueryText('part of the name, in any case'), ...PAGE });
+export type AppQuery = Static<typeof AppQuery>;
+
+export const AppList = listOf(AppRecord);
+export const AppsWithLatest = listOf(AppWithLatest);

@@ -1,0 +1,61 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Timestamp, nullable } from '../fields.ts';
+import { Count, Id, Time, listOf } from './lists.ts';
+import { PAGE_OR_OFFSET, QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from './query.ts';
+import { StubRecord } from './stubs.ts';
+import { WorkspaceRecord } from './workspaces.ts';
+
+/** In both spellings: published clients read the second. */
+export const DeploymentRecord = Type.Object({
+  id: Id(),
+  external_id: Id(),
+  name: Type.String(),
+  active: Type.Boolean(),
+  subdomain: Type.String(),
+  stub_type: Type.String(),
+  version: Count(),
+  created_at: Time(),
+  updated_at: Time(),
+  deleted_at: Timestamp(),
+  stub_id: Id(),
+  app_id: Id(),
+  workspace_id: Id(),
+  stub: nullable(StubRecord),
+  workspace: nullable(WorkspaceRecord),
+  stub_name: Type.String(),
+  workspace_name: Type.String(),
+  url: Type.String(),
+  invoke_url: Type.String(),
+  stubId: Id(),
+  stubType: Type.String(),
+  stubName: Type.String(),
+  workspaceId: Id(),
+  workspaceName: Type.String(),
+  createdAt: Time(),
+  updatedAt: Time(),
+  appId: Id(),
+});
+export type DeploymentRecord = Static<typeof DeploymentRecord>;
+
+export const DeploymentQuery = Type.Object({
+  name: QueryText('part of the name'),
+  search_query: QueryText('an id, or part of the name'),
+  active: QueryFlag(),
+  version: QueryText('3 or v3; 0, latest and undefined: any'),
+  stub_type: QueryList('a kind, or a type such as endpoint/deployment'),
+  stub_ids: QueryList(),
+  app_id: QueryText(),
+  subdomain: QueryText(),
+  min_containers: QueryInteger('of the autoscaler, at least'),
+  created_at_start: QueryTime(),
+  created_at_end: QueryTime(),
+  show_deleted: QueryFlag(),
+  ...PAGE_OR_OFFSET,
+  pagination: QueryFlag('false: a bare list'),
+});
+export type DeploymentQuery = Static<typeof DeploymentQuery>;
+
+export const DeploymentList = Type.Union([listOf(DeploymentRecord), Type.Array(DeploymentRecord)]);
+
+export const DeploymentUrl = Type.Object({ url: Type.String() });

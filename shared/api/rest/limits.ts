@@ -1,0 +1,96 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { nullable } from '../fields.ts';
+import { Count, Id } from './lists.ts';
+
+const MANY = 1_000_000_000;
+
+/** One limit as it may be sent: its bounds are those of the number. A count may come as it is shown, with what is used beside it. */
+const Settable = (minimum: number, maximum: number) => {
+  const value = Type.Integer({ minimum, maximum, description: `from ${minimum} to ${maximum}` });
+  const sent = Type.Union([value, Type.Null({ description: 'the default' }), Type.Object({ limit: nullable(value) })]);
+  return Type.Optional(Type.Unsafe<number | null>(sent));
+};
+
+/** What an administrator may set; what is not named stays, and what was shown may be sent back. */
+export const ChangeLimits = Type.Object({
+  concurrency: Type.Optional(
+    Type.Object(
+      {
+        gpu_limit: Settable(0, MANY),
+        cpu_millicore_limit: Settable(0, MANY),
+        memory_mib_limit: Settable(0, MANY),
+        container_limit: Settable(0, MANY),
+      },
+      { description: 'at once, over all deployments' },
+    ),
+  ),
+  stub: Type.Optional(
+    Type.Object(
+      {
+        cpu_millicores: Settable(1, 10_000_000),
+        memory_mib: Settable(1, 100_000_000),
+        max_replicas: Settable(1, 10_000),
+        max_gpu_count: Settable(0, 64),
+      },
+      { description: 'of one stub; max_replicas: containers of one deployment' },
+    ),
+  ),
+  tasks: Type.Optional(
+    Type.Object({
+      max_pending_tasks_default: Settable(1, 1_000_000),
+      max_pending_tasks: Settable(1, 1_000_000),
+      max_retries: Settable(0, 5),
+      max_ttl_seconds: Settable(1, 86_400),
+    }),
+  ),
+  rate: Type.Optional(
+    Type.Object({ rest_per_minute: Settable(1, 10_000_000), invoke_per_minute: Settable(1, 100_000_000) }),
+  ),
+  counts: Type.Optional(
+    Type.Object({ tokens: Settable(1, 100_000), volumes: Settable(0, 100_000), deployments: Settable(0, 1_000_000) }),
+  ),
+});
+
+const orNoBound = () => nullable(Count('null: no bound'));
+
+/** What there is of a thing, and how many there may be. */
+const Counted = Type.Object({ used: Count(), limit: orNoBound() });
+
+export const WorkspaceUsage = Type.Object({
+  gpu: Count(),
+  cpu_millicores: Count(),
+  memory_mib: Count(),
+  containers: Count(),
+});
+/** Of containers that have a machine. */
+export type WorkspaceUsage = Static<typeof WorkspaceUsage>;
+
+export const LimitsRecord = Type.Object({
+  workspace_id: Id(),
+  concurrency: Type.Object({
+    gpu_limit: orNoBound(),
+    cpu_millicore_limit: orNoBound(),
+    memory_mib_limit: orNoBound(),
+    container_limit: orNoBound(),
+  }),
+  usage: WorkspaceUsage,
+  stub: Type.Object({ cpu_millicores: Count(), memory_mib: Count(), max_replicas: Count(), max_gpu_count: Count() }),
+  tasks: Type.Object({
+    max_pending_tasks_default: Count('of a deployment that asks for none'),
+    max_pending_tasks: orNoBound(),
+    max_retries: Count(),
+    max_ttl_seconds: Count(),
+  }),
+  timeouts: Type.Object({
+    endpoint_seconds: Count(),
+    task_seconds: orNoBound(),
+    container_start_seconds: Count(),
+  }),
+  requests: Type.Object({ max_body_bytes: Count(), max_invoke_body_bytes: Count() }),
+  rate: Type.Object({ rest_per_minute: orNoBound(), invoke_per_minute: orNoBound() }),
+  counts: Type.Object({ tokens: Counted, volumes: Counted, deployments: Counted }),
+  retention: Type.Object({ logs_days: orNoBound(), events_days: orNoBound(), tasks_days: orNoBound() }),
+  billing: Type.Object({ mode: Type.String(), credits_cents: nullable(Type.Integer()) }),
+});
+export type LimitsRecord = Static<typeof LimitsRecord>;

@@ -1,0 +1,18 @@
+// What lists and records of the REST API are built of.
+import { Type } from 'typebox';
+import type { TSchema } from 'typebox';
+
+/** A page of records, and the cursor of the next one. */
+export const listOf = <Item extends TSchema>(item: Item) =>
+  Type.Object({
+    data: Type.Array(item),
+    next: Type.String({ description: 'cursor of the next page; empty: the last' }),
+  });
+
+export const Id = () => Type.String({ format: 'uuid' });
+/** RFC 3339, UTC. */
+export const Time = () => Type.String({ format: 'date-time' });
+export const Count = (description?: string) =>
+  Type.Integer({ minimum: 0, ...(description === undefined ? {} : { description }) });
+export const OneOf = <const Value extends string>(values: readonly Value[]) =>
+  Type.Unsafe<Value>({ type: 'string', enum: values });

@@ -1,0 +1,46 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Count, Id, OneOf, Time } from './lists.ts';
+import { QueryInteger, QueryText, QueryTime } from './query.ts';
+
+export const LogRecord = Type.Object({
+  seq_num: Count(),
+  stored_at_ns: Count(),
+  timestamp: Time(),
+  message: Type.String({ description: 'one line' }),
+  stream: OneOf(['stdout', 'stderr']),
+  container_id: Type.String(),
+  stub_id: Id(),
+  deployment_id: Type.Optional(Id()),
+  task_id: Type.Optional(Id()),
+  workspace_id: Id(),
+});
+export type LogRecord = Static<typeof LogRecord>;
+
+export const LogQuery = Type.Object({
+  object_type: QueryText('workspace, deployment, task, stub, container, app or machine; BETA9_TASK and its likes too'),
+  object_id: QueryText(),
+  container_id: QueryText(),
+  task_id: QueryText(),
+  stub_id: QueryText(),
+  deployment_id: QueryText(),
+  app_id: QueryText(),
+  machine_id: QueryText(),
+  worker_id: QueryText('as machine_id'),
+  query: QueryText('part of a line, in any case'),
+  limit: QueryInteger('100 when absent or 0, 1000 at most'),
+  size: QueryInteger('as limit'),
+  page: QueryInteger('0: the newest lines'),
+  after_seq: QueryInteger('only lines after this seq_num, oldest first'),
+  start_time: QueryTime(),
+  end_time: QueryTime('exclusive'),
+});
+export type LogQuery = Static<typeof LogQuery>;
+
+export const LogPage = Type.Object({
+  object_id: Type.String(),
+  object_type: Type.String(),
+  logs: Type.Array(LogRecord),
+  total_expected: Count('known so far, and one more while there are more'),
+  next_cursor: Type.Optional(Type.String({ description: 'the next page; absent: the last' })),
+});

@@ -1,0 +1,32 @@
+// Parameters of the REST API's queries, by what they are read as: the schema is what openapi.json shows, the static type is what a handler gets. Absent and empty: not there.
+// Read by scheduler/http/rest/query.ts.
+import { Type } from 'typebox';
+
+const MOST_DIGITS = 999_999_999_999_999;
+
+export const QueryText = (description?: string) => Type.Optional(Type.String(said(description)));
+
+export const QueryInteger = (description?: string) =>
+  Type.Optional(Type.Integer({ minimum: 0, maximum: MOST_DIGITS, ...said(description) }));
+
+/** `true`, `1`, `t` and their likes. */
+export const QueryFlag = (description?: string) => Type.Optional(Type.Boolean(said(description)));
+
+/** Values separated by commas. */
+export const QueryList = (description?: string) =>
+  Type.Optional(Type.Unsafe<readonly string[]>({ type: 'array', items: { type: 'string' }, ...said(description) }));
+
+/** RFC 3339 on the wire, a date alone too; epoch milliseconds in code. */
+export const QueryTime = (description?: string) =>
+  Type.Optional(Type.Unsafe<number>({ type: 'string', format: 'date-time', ...said(description) }));
+
+const said = (description: string | undefined) => (description === undefined ? {} : { description });
+
+/** The page of a list that goes on by `next`. */
+export const PAGE = {
+  limit: QueryInteger('of a page: 10 when absent or 0, 1000 at most'),
+  cursor: QueryText('next of the page before'),
+};
+
+/** A page that may be named by its place, too. */
+export const PAGE_OR_OFFSET = { ...PAGE, offset: QueryInteger('entries to pass over, at most 1000000') };

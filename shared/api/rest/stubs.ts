@@ -1,0 +1,16 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Count, Id, Time } from './lists.ts';
+
+export const StubRecord = Type.Object({
+  id: Id(),
+  external_id: Id(),
+  name: Type.String(),
+  type: Type.String({ description: 'such as endpoint/deployment' }),
+  config: Type.String({ description: 'the configuration as JSON text' }),
+  config_version: Count(),
+  public: Type.Boolean(),
+  created_at: Time(),
+  updated_at: Time(),
+});
+export type StubRecord = Static<typeof StubRecord>;

@@ -1,0 +1,76 @@
+import { Type } from 'typebox';
+import type { Static } from 'typebox';
+import { Anything, Timestamp, nullable } from '../fields.ts';
+import { Count, Id, Time, listOf } from './lists.ts';
+import { PAGE_OR_OFFSET, QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from './query.ts';
+import { StubRecord } from './stubs.ts';
+import { WorkspaceRecord } from './workspaces.ts';
+
+/** In both spellings: published clients read the second. */
+export const RestTask = Type.Object({
+  id: Id(),
+  external_id: Id(),
+  status: Type.String({
+    description: 'PENDING, RUNNING or RETRY; at the end COMPLETE, ERROR, CANCELLED, TIMEOUT or EXPIRED',
+  }),
+  failure_reason: Type.String(),
+  container_id: Type.String({ description: 'empty: not claimed yet' }),
+  started_at: Timestamp(),
+  ended_at: Timestamp(),
+  created_at: Time(),
+  updated_at: Time(),
+  deployment: Type.Object({ id: nullable(Id()), name: nullable(Type.String()), version: nullable(Count()) }),
+  stub: nullable(StubRecord),
+  app: Type.Null(),
+  workspace: nullable(WorkspaceRecord),
+  external_workspace: Type.Null(),
+  outputs: Type.Array(Type.Object({ name: Type.String(), url: Type.String(), expires_in: Count('seconds') })),
+  stats: nullable(
+    Type.Object({ active_containers: Count(), queue_depth: Count() }, { description: 'of its stub, when it was read' }),
+  ),
+  result: Anything({ description: 'JSON, or {"base64": …} of what is none; null in lists' }),
+  stub_id: Id(),
+  stub_name: Type.String(),
+  workspace_id: Id(),
+  workspace_name: Type.String(),
+  containerId: Type.String(),
+  startedAt: Timestamp(),
+  endedAt: Timestamp(),
+  createdAt: Time(),
+  updatedAt: Time(),
+  stubId: Id(),
+  stubName: Type.String(),
+  workspaceId: Id(),
+  workspaceName: Type.String(),
+});
+export type RestTask = Static<typeof RestTask>;
+
+export const TaskQuery = Type.Object({
+  status: QueryList(),
+  task_ids: QueryList(),
+  stub_ids: QueryList(),
+  stub_names: QueryList(),
+  stub_types: QueryList(),
+  container_ids: QueryList(),
+  app_id: QueryText(),
+  created_at_start: QueryTime(),
+  created_at_end: QueryTime(),
+  min_duration: QueryInteger('milliseconds'),
+  max_duration: QueryInteger('milliseconds'),
+  skip_details: QueryFlag('true: without stats'),
+  ...PAGE_OR_OFFSET,
+});
+export type TaskQuery = Static<typeof TaskQuery>;
+
+export const RestTaskList = listOf(RestTask);
+
+export const CancelQuery = Type.Object({ task_ids: QueryList() });
+
+/** Ids of the query and of both names count together; at least one is needed, and 1000 are the most. */
+export const CancelTasks = Type.Object({ ids: Type.Array(Type.String()), task_ids: Type.Array(Type.String()) });
+
+/** Ids that are unknown or over are passed over: nothing is said of each. */
+export const Cancelled = Type.Object({});
+
+/** What invoking an asynchronous kind answers. */
+export const TaskAccepted = Type.Object({ task_id: Id() });
