@@ -1,6 +1,7 @@
 // Every verb of the REST API and of invoking, on a real scheduler with real stores, in every way that it can be called: as it should be, with an id of nobody's, with another workspace's, with
 // no token, a bad one, one that was switched off, and with a body that cannot be read. There is no machine: containers stay PENDING.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { documentedRoutes, faultOf } from '../helpers/documented.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Answer, Json, Platform } from './verbs-fixture.ts';
@@ -290,12 +291,21 @@ const SURFACES: readonly Surface[] = [
   { name: 'invoke', verbs: INVOKE, path: (line) => line, refused: UNAUTHORIZED, malformed: NOT_JSON },
 ];
 
+const routes = documentedRoutes();
+/** Every answer is one that docs/openapi.json has for the route: status and fields, no more and no less. */
+async function described(line: string, body: unknown, token: string): Promise<Answer> {
+  const answer = await platform.call(line, body, { token });
+  const [method = '', url = ''] = line.split(' ');
+  expect(faultOf(routes, { method, url, status: answer.status, text: answer.text })).toBeUndefined();
+  return answer;
+}
+
 let walked = 0;
 describe.each(SURFACES)('$name', (surface) => {
   describe.each(surface.verbs)('$name', (verb) => {
     let id = NOBODY;
     const send = async (token: string, about: string = id, body: unknown = verb.body?.(about)): Promise<Answer> =>
-      platform.call(surface.path(verb.line(about)), body, { token });
+      described(surface.path(verb.line(about)), body, token);
     const caller = (): string => (verb.byAdmin === true ? platform.admin.token : platform.own.token);
     const isNotDone = async (): Promise<void> => {
       if (verb.done !== undefined) expect(await verb.done(id)).toBe(false);
@@ -342,7 +352,7 @@ describe.each(SURFACES)('$name', (surface) => {
         const broken =
           line === undefined
             ? await send(caller(), id, body)
-            : await platform.call(surface.path(line), undefined, { token: caller() });
+            : await described(surface.path(line), undefined, caller());
         if (!('status' in answer)) expect(broken.status).toBe(400);
         meets(broken, answer);
         await isNotDone();
