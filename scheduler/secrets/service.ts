@@ -55,14 +55,15 @@ export class Secrets {
   /** Containers that start from now on get the new value. @throws AppError `invalid_body`, `secret_not_found` */
   async change(workspaceId: WorkspaceId, name: string, value: string): Promise<SecretRow> {
     const sealed = this.#seal(workspaceId, name, value);
-    const row = await updateSecret(this.#db, { workspaceId, name, sealed });
+    const row = NAME.test(name) ? await updateSecret(this.#db, { workspaceId, name, sealed }) : undefined;
     if (row === undefined) throw notFound();
     return row;
   }
 
   /** @throws AppError `secret_not_found` */
   async delete(workspaceId: WorkspaceId, name: string): Promise<void> {
-    if ((await deleteSecret(this.#db, workspaceId, name)) === undefined) throw notFound();
+    // No database keeps, or compares with, every text.
+    if (!NAME.test(name) || (await deleteSecret(this.#db, workspaceId, name)) === undefined) throw notFound();
   }
 
   /** The first of the names that the workspace has not; undefined: it has all. */
