@@ -1,20 +1,21 @@
-// `npm run fuzz -- --requests 20000 [--seed N]`: requests made up from docs/openapi.json against a real scheduler with embedded stores (test/integration/fuzz.test.ts, of which `npm test` has 500).
-// `npm run fuzz -- --schemathesis [--examples N]`: the same file given to schemathesis, in a Python environment of its own below node_modules/.cache.
+// `npm run fuzz -- --requests 40000 [--seed N]`: requests made up from docs/openapi.json against a real scheduler with embedded stores (test/integration/fuzz.test.ts, of which `npm test` has 500); from 10000 on
+// memory is judged, over the later half.
+// `npm run fuzz -- --schemathesis [--examples N]`: the same file given to schemathesis, which `npm run fuzz -- --install` installs, and the first use.
 import { spawnSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
-import { existsSync } from 'node:fs';
-import { join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { nodeBinary, pinnedEnv, repositoryRoot, stateDir } from './setup/paths.mjs';
 
-const SCHEMATHESIS = 'schemathesis==4.32.5';
-const root = resolve(fileURLToPath(new URL('..', import.meta.url)));
+const SCHEMATHESIS = '4.32.5';
 
 const { values } = parseArgs({
   options: {
-    requests: { type: 'string', default: '20000' },
+    requests: { type: 'string' },
     seed: { type: 'string' },
     schemathesis: { type: 'boolean', default: false },
+    install: { type: 'boolean', default: false },
     examples: { type: 'string', default: '20' },
   },
 });
@@ -27,26 +28,45 @@ for (const name of ['requests', 'seed', 'examples']) {
 
 /** Ends this program when that one fails. */
 function run(command, args, env = {}) {
-  const { status, error } = spawnSync(command, args, { cwd: root, stdio: 'inherit', env: { ...process.env, ...env } });
+  const { status, error } = spawnSync(command, args, {
+    cwd: repositoryRoot,
+    stdio: 'inherit',
+    env: { ...pinnedEnv(), ...env },
+  });
   if (error) process.stderr.write(`${command}: ${error.message}\n`);
   if (status !== 0) process.exit(status ?? 1);
 }
 
-/** @returns its program; installed once */
+/**
+ * A Python environment of its own beside what set-up keeps, by version; an installation that was cut off is begun anew.
+ * @returns its program
+ */
 function schemathesis() {
-  const environment = join(root, 'node_modules', '.cache', 'schemathesis');
+  const environment = join(stateDir(), `schemathesis-${SCHEMATHESIS}`);
   const program = join(environment, 'bin', 'schemathesis');
-  if (!existsSync(program)) {
-    run('python3', ['-m', 'venv', environment]);
-    run(join(environment, 'bin', 'pip'), ['install', '--quiet', SCHEMATHESIS]);
-  }
+  const complete = join(environment, 'complete');
+  if (existsSync(complete)) return program;
+  process.stderr.write(`installing schemathesis ${SCHEMATHESIS} into ${environment}\n`);
+  rmSync(environment, { recursive: true, force: true });
+  run('python3', ['-m', 'venv', environment]);
+  run(join(environment, 'bin', 'python'), [
+    '-m',
+    'pip',
+    'install',
+    '--quiet',
+    '--disable-pip-version-check',
+    `schemathesis==${SCHEMATHESIS}`,
+  ]);
+  writeFileSync(complete, '');
   return program;
 }
 
-const vitest = join(root, 'node_modules', '.bin', 'vitest');
+const program = values.schemathesis || values.install ? schemathesis() : undefined;
+if (values.install) process.exit(0);
+const vitest = join(repositoryRoot, 'node_modules', '.bin', 'vitest');
 const file = 'test/integration/fuzz.test.ts';
-run(process.execPath, [vitest, 'run', '--project', 'integration', file], {
-  LS_FUZZ_REQUESTS: values.requests,
+run(nodeBinary() ?? process.execPath, [vitest, 'run', '--project', 'integration', file], {
+  LS_FUZZ_REQUESTS: values.requests ?? (values.schemathesis ? '500' : '40000'),
   LS_FUZZ_SEED: values.seed ?? String(randomInt(1, 2 ** 31)),
-  ...(values.schemathesis ? { LS_FUZZ_SCHEMATHESIS: schemathesis(), LS_FUZZ_EXAMPLES: values.examples } : {}),
+  ...(program === undefined ? {} : { LS_FUZZ_SCHEMATHESIS: program, LS_FUZZ_EXAMPLES: values.examples }),
 });

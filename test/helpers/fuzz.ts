@@ -1,15 +1,9 @@
-/** Requests made up from the API's own description: shaped as it says, or nearly so, with ids that are real, ids that are nobody's, and texts that are none. */
-import { readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+/**
+ * Requests made up from the API's own description: as it says, as it says but for one place, or only nearly so; with ids that are real, ids that are nobody's, and texts that are none.
+ * What a body is made of, and how far it may be trusted to be right, is decided request by request, so that what lies behind the checks is reached as well as the checks themselves.
+ */
 import fc from 'fast-check';
-
-type Schema = Readonly<Record<string, unknown>>;
-interface Route {
-  readonly method: string;
-  readonly path: string;
-  readonly query: readonly { readonly name: string; readonly schema: Schema }[];
-  readonly body: Schema | undefined;
-}
+import type { Route, Schema } from './documented.ts';
 
 export type Who = 'own' | 'admin' | 'other' | 'restricted' | 'revoked' | 'nobody';
 
@@ -20,32 +14,6 @@ export interface FuzzRequest {
   readonly url: string;
   readonly body: string | undefined;
   readonly who: Who;
-}
-
-const METHODS = ['get', 'post', 'put', 'patch', 'delete'];
-
-/** Every operation of docs/openapi.json. */
-export function documentedRoutes(): readonly Route[] {
-  const file = join(resolve(import.meta.dirname, '..', '..'), 'docs', 'openapi.json');
-  const { paths } = JSON.parse(readFileSync(file, 'utf8')) as {
-    paths: Record<string, Record<string, Record<string, unknown>>>;
-  };
-  return Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods)
-      .filter(([method]) => METHODS.includes(method))
-      .map(([method, operation]) => routeOf(method, path, operation)),
-  );
-}
-
-function routeOf(method: string, path: string, operation: Readonly<Record<string, unknown>>): Route {
-  const parameters = (operation['parameters'] ?? []) as { name: string; in: string; schema: Schema }[];
-  const content = (operation['requestBody'] as { content?: Record<string, { schema?: Schema }> } | undefined)?.content;
-  return {
-    method: method.toUpperCase(),
-    path,
-    query: parameters.filter((parameter) => parameter.in === 'query'),
-    body: content?.['application/json']?.schema,
-  };
 }
 
 const ODD_TEXTS = [
@@ -68,21 +36,21 @@ const ODD_TEXTS = [
 /** So many ids are told apart; which one each means is known when it is sent. */
 const IDS = 64;
 
+const word = fc.constantFrom(
+  'a',
+  'app:handler',
+  'default',
+  'endpoint/deployment',
+  'taskqueue/deployment',
+  'taskqueue',
+  'hello',
+  'name=a',
+  '100',
+);
+const id = fc.nat(IDS - 1).map((n) => `{{${n}}}`);
 const text = fc.oneof(
-  {
-    weight: 4,
-    arbitrary: fc.constantFrom(
-      'a',
-      'app:handler',
-      'default',
-      'endpoint/deployment',
-      'taskqueue',
-      'hello',
-      'name=a',
-      '100',
-    ),
-  },
-  { weight: 4, arbitrary: fc.nat(IDS - 1).map((n) => `{{${n}}}`) },
+  { weight: 4, arbitrary: word },
+  { weight: 4, arbitrary: id },
   { weight: 2, arbitrary: fc.constantFrom(...ODD_TEXTS) },
   { weight: 1, arbitrary: fc.string({ unit: 'binary', maxLength: 40 }) },
   { weight: 1, arbitrary: fc.integer({ min: 1_000, max: 20_000 }).map((length) => 'x'.repeat(length)) },
@@ -99,41 +67,134 @@ const anything = fc.oneof(
   number,
 );
 
-/** What a schema describes, now and then something else. */
-function valueOf(schema: Schema, depth = 0): fc.Arbitrary<unknown> {
-  const wanted = shaped(schema, depth);
-  return fc.oneof({ weight: 12, arbitrary: wanted }, { weight: 1, arbitrary: anything });
+/** What texts, numbers and values are made of: as described, or with what is odd among them, now and then something else altogether. */
+interface Making {
+  readonly text: fc.Arbitrary<string>;
+  readonly number: (schema: Schema) => fc.Arbitrary<number>;
+  readonly value: (wanted: fc.Arbitrary<unknown>) => fc.Arbitrary<unknown>;
 }
 
-function shaped(schema: Schema, depth: number): fc.Arbitrary<unknown> {
+const AS_DESCRIBED: Making = {
+  text: fc.oneof(word, id, fc.string({ maxLength: 12 })),
+  number: ({ minimum, maximum, type }) => {
+    const min = typeof minimum === 'number' ? minimum : type === 'integer' ? -1_000 : 0;
+    const max = Math.min(typeof maximum === 'number' ? maximum : 1_000_000, Number.MAX_SAFE_INTEGER);
+    const near = Math.min(max, min + 100);
+    return fc.oneof(fc.integer({ min, max: near }), fc.integer({ min, max }), fc.constantFrom(min, max));
+  },
+  value: (wanted) => wanted,
+};
+const MIXED: Making = {
+  text,
+  number: () => number,
+  value: (wanted) => fc.oneof({ weight: 12, arbitrary: wanted }, { weight: 1, arbitrary: anything }),
+};
+
+const valueOf = (schema: Schema, making: Making, depth = 0): fc.Arbitrary<unknown> =>
+  making.value(shaped(schema, making, depth));
+
+function shaped(schema: Schema, making: Making, depth: number): fc.Arbitrary<unknown> {
   const options = (schema['anyOf'] ?? schema['oneOf']) as readonly Schema[] | undefined;
-  if (depth > 5) return anything;
+  if (depth > 6) return anything;
   if (options !== undefined && options.length > 0) {
-    return fc.oneof(...options.map((option) => valueOf(option, depth + 1)));
+    return fc.oneof(...options.map((option) => valueOf(option, making, depth + 1)));
   }
   if ('const' in schema) return fc.constant(schema['const']);
   const values = schema['enum'] as readonly unknown[] | undefined;
   if (values !== undefined && values.length > 0) return fc.constantFrom(...values);
   switch (schema['type']) {
     case 'string':
-      return schema['format'] === 'int64' ? number.map(String) : text;
+      return textOf(schema, making);
     case 'integer':
     case 'number':
-      return number;
+      return making.number(schema);
     case 'boolean':
       return fc.boolean();
     case 'null':
       return fc.constant(null);
     case 'array':
-      return fc.array(valueOf((schema['items'] ?? {}) as Schema, depth + 1), { maxLength: 5 });
-    case 'object': {
-      const properties = Object.entries((schema['properties'] ?? {}) as Record<string, Schema>);
-      const fields = properties.map(([name, field]) => [name, valueOf(field, depth + 1)] as const);
-      return fc.record(Object.fromEntries(fields), { requiredKeys: [] });
-    }
+      return fc.array(valueOf((schema['items'] ?? {}) as Schema, making, depth + 1), { maxLength: 5 });
+    case 'object':
+      return objectOf(schema, making, depth);
     default:
       return anything;
   }
+}
+
+const time = fc
+  .date({ min: new Date('2000-01-01'), max: new Date('2100-01-01'), noInvalidDate: true })
+  .map((date) => date.toISOString());
+
+function textOf(schema: Schema, making: Making): fc.Arbitrary<unknown> {
+  const {
+    format,
+    pattern,
+    minLength = 0,
+    maxLength = Infinity,
+  } = schema as {
+    readonly format?: string;
+    readonly pattern?: string;
+    readonly minLength?: number;
+    readonly maxLength?: number;
+  };
+  switch (format) {
+    case 'int64':
+      return making.number({ type: 'integer' }).map(String);
+    case 'uuid':
+      return making.value(id);
+    case 'date-time':
+      return making.value(time);
+    case 'byte':
+      return making.value(fc.base64String({ maxLength: 40 }));
+    case 'filters':
+      return fc.oneof(
+        fc.constantFrom('name=a', 'task-id={{1}};name=a,b', '{"name":["a"]}', 'status=PENDING'),
+        making.text,
+      );
+    default:
+  }
+  if (making === MIXED) return making.text;
+  if (pattern !== undefined) return fc.stringMatching(new RegExp(pattern), { maxLength: 40 });
+  return making.text.map((made) => (made === '' && minLength > 0 ? 'a' : made.slice(0, maxLength)));
+}
+
+function objectOf(schema: Schema, making: Making, depth: number): fc.Arbitrary<unknown> {
+  const properties = Object.entries((schema['properties'] ?? {}) as Record<string, Schema>);
+  const fields = Object.fromEntries(properties.map(([name, field]) => [name, valueOf(field, making, depth + 1)]));
+  const required = making === MIXED ? [] : ((schema['required'] ?? []) as string[]);
+  const said = fc.record(fields, { requiredKeys: required });
+  const [values] = Object.values((schema['patternProperties'] ?? {}) as Record<string, Schema>);
+  const more = values ?? (schema['additionalProperties'] as Schema | boolean | undefined);
+  if (more === undefined || more === false) return said;
+  const free = more === true ? anything : valueOf(more, making, depth + 1);
+  return fc
+    .tuple(fc.dictionary(fc.oneof(word, fc.string({ maxLength: 8 })), free, { maxKeys: 4 }), said)
+    .map(([others, listed]) => ({ ...others, ...listed }));
+}
+
+/** The same value but for one place, which holds something else, is gone, or has something beside it. */
+function butForOne(value: unknown, place: number, other: unknown): unknown {
+  const places = placesIn(value);
+  const path = places[place % places.length] ?? [];
+  return changedAt(value, path, other);
+}
+
+function placesIn(value: unknown, path: readonly string[] = []): (readonly string[])[] {
+  if (typeof value !== 'object' || value === null) return [path];
+  return [path, ...Object.entries(value).flatMap(([key, inner]) => placesIn(inner, [...path, key]))];
+}
+
+const GONE = Symbol('gone');
+
+function changedAt(value: unknown, [key, ...rest]: readonly string[], other: unknown): unknown {
+  if (key === undefined) {
+    if (other !== GONE) return other;
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value, unknown: 1 } : null;
+  }
+  const inner = changedAt((value as Schema)[key], rest, other);
+  if (Array.isArray(value)) return value.map((item: unknown, index) => (String(index) === key ? inner : item));
+  if (rest.length > 0 || other !== GONE) return { ...(value as object), [key]: inner };
+  return Object.fromEntries(Object.entries(value as object).filter(([name]) => name !== key));
 }
 
 const WHO = fc.oneof(
@@ -149,6 +210,10 @@ const encoded = (value: unknown): string =>
     '{{$1}}',
   );
 
+/** A list of the query is one value, with commas. */
+const inQuery = (value: unknown): string =>
+  Array.isArray(value) ? value.map((item) => encoded(item)).join(',') : encoded(value);
+
 /** @param ws - the own workspace, which most paths that want one get */
 export function requestArbitrary(routes: readonly Route[], ws: string): fc.Arbitrary<FuzzRequest> {
   return fc.oneof(...routes.map((route) => requestOf(route, ws)));
@@ -156,34 +221,47 @@ export function requestArbitrary(routes: readonly Route[], ws: string): fc.Arbit
 
 function requestOf(route: Route, ws: string): fc.Arbitrary<FuzzRequest> {
   const names = [...route.path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? '');
-  const inPath = fc.tuple(
+  const path = fc.tuple(
     ...names.map((name) =>
       name === 'ws' ? fc.oneof({ weight: 9, arbitrary: fc.constant(ws) }, { weight: 1, arbitrary: text }) : text,
     ),
   );
-  const inQuery = fc.record(Object.fromEntries(route.query.map(({ name, schema }) => [name, valueOf(schema)])), {
-    requiredKeys: [],
-  });
-  const inBody = route.method === 'GET' ? fc.constant(undefined) : bodyOf(route.body);
-  return fc.record({ inPath, inQuery, inBody, who: WHO }).map(({ inPath: said, inQuery: asked, inBody: body, who }) => {
+  const query = fc.oneof(
+    ...[AS_DESCRIBED, MIXED].map((making) =>
+      fc.record(Object.fromEntries(route.query.map(({ name, schema }) => [name, valueOf(schema, making)])), {
+        requiredKeys: [],
+      }),
+    ),
+  );
+  const body = route.method === 'GET' ? fc.constant(undefined) : bodyOf(route.body);
+  return fc.record({ path, query, body, who: WHO }).map((made) => {
     let index = 0;
-    const path = route.path.replace(/\{\w+\}/g, () => encoded(said[index++]));
-    const query = Object.entries(asked).map(([name, value]) => `${name}=${encoded(value)}`);
+    const at = route.path.replace(/\{\w+\}/g, () => encoded(made.path[index++]));
+    const asked = Object.entries(made.query).map(([name, value]) => `${name}=${inQuery(value)}`);
     return {
       route: `${route.method} ${route.path}`,
       method: route.method,
-      url: query.length === 0 ? path : `${path}?${query.join('&')}`,
-      body,
-      who,
+      url: asked.length === 0 ? at : `${at}?${asked.join('&')}`,
+      body: made.body,
+      who: made.who,
     };
   });
 }
 
-/** Where nothing is described, as the invoke routes, any JSON; now and then none at all. */
+/** Where nothing is described any JSON; now and then what is no JSON at all. */
 function bodyOf(schema: Schema | undefined): fc.Arbitrary<string | undefined> {
-  const json = (schema === undefined ? anything : valueOf(schema)).map((value) => JSON.stringify(value));
+  const none = fc.constantFrom(undefined, '', '{', '[]', 'null', '"', '{"a":', '\ufeff{}');
+  if (schema === undefined) return fc.oneof({ weight: 6, arbitrary: json(anything) }, { weight: 1, arbitrary: none });
+  const asDescribed = valueOf(schema, AS_DESCRIBED);
+  const other = fc.oneof(anything, fc.constant(GONE));
+  const near = fc.tuple(asDescribed, fc.nat(), other).map(([value, place, by]) => butForOne(value, place, by));
   return fc.oneof(
-    { weight: 12, arbitrary: json },
-    { weight: 1, arbitrary: fc.constantFrom(undefined, '', '{', '[]', 'null', '"', '{"a":', '\ufeff{}') },
+    { weight: 5, arbitrary: json(asDescribed) },
+    { weight: 4, arbitrary: json(near) },
+    { weight: 4, arbitrary: json(valueOf(schema, MIXED)) },
+    { weight: 1, arbitrary: json(anything) },
+    { weight: 1, arbitrary: none },
   );
 }
+
+const json = (value: fc.Arbitrary<unknown>): fc.Arbitrary<string> => value.map((made) => JSON.stringify(made) ?? '');

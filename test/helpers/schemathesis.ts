@@ -1,0 +1,90 @@
+/**
+ * Runs schemathesis against a scheduler, all its phases but the stateful one, and judges what was answered. Its own verdict counts every status from 500 on; here each recorded answer is looked at as the
+ * other fuzzing looks at it: a failure is expected or a fault, and what is described must be answered as described. It runs in a directory of its own, since it leaves files where it runs.
+ */
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { execa } from 'execa';
+import { documentedRoutes, faultOf, routeAt, whyExpected } from './documented.ts';
+import type { Route } from './documented.ts';
+import { tempDirectory } from './services.ts';
+
+/** Calls of endpoints wait for a machine, and a token that is deleted or switched off ends the run. */
+const LEFT_OUT = '^/endpoint/|/gateway/tokens/';
+/** Faults of one kind are shown once. */
+const MOST_SHOWN = 50;
+const REQUEST_SECONDS = 20;
+
+export interface Ran {
+  /** Counts of what was answered, in one line. */
+  readonly summary: string;
+  readonly faults: readonly string[];
+  /** Routes that should have been tried and were not. */
+  readonly untried: readonly string[];
+}
+
+interface Entry {
+  readonly request: { readonly method: string; readonly url: string; readonly postData?: { readonly text?: string } };
+  readonly response: { readonly status: number; readonly content: { readonly text?: string } };
+}
+
+/** @param program - path of the tool */
+export async function runSchemathesis(
+  program: string,
+  options: { readonly address: string; readonly token: string; readonly seed: number; readonly examples: number },
+): Promise<Ran> {
+  const directory = tempDirectory('schemathesis');
+  try {
+    const record = join(directory.path, 'answers.har');
+    const { exitCode, all } = await execa(
+      program,
+      [
+        'run',
+        join(resolve(import.meta.dirname, '..', '..'), 'docs', 'openapi.json'),
+        ...['--url', `http://${options.address}`, '--header', `Authorization:Bearer ${options.token}`],
+        ...['--phases', 'examples,coverage,fuzzing', '--checks', 'not_a_server_error', '--continue-on-failure'],
+        ...['--exclude-path-regex', LEFT_OUT, '--max-examples', String(options.examples)],
+        ...['--seed', String(options.seed), '--no-shrink', '--generation-database', 'none'],
+        ...['--request-timeout', String(REQUEST_SECONDS), '--workers', '2', '--no-color'],
+        ...['--report', 'har', '--report-har-path', record, '--output-sanitize', 'false'],
+      ],
+      { all: true, reject: false, cwd: directory.path, timeout: 3_000_000 },
+    );
+    // 1: it counts failures that are none to us; anything else, and it did not run.
+    if (exitCode !== 0 && exitCode !== 1) {
+      return { summary: all.slice(-6000), faults: [`schemathesis ended with ${exitCode}`], untried: [] };
+    }
+    const { log } = JSON.parse(readFileSync(record, 'utf8')) as { log: { entries: readonly Entry[] } };
+    return judge(log.entries);
+  } finally {
+    directory.remove();
+  }
+}
+
+function judge(entries: readonly Entry[]): Ran {
+  const routes = documentedRoutes();
+  const counts = new Map<string, number>();
+  const faults = new Map<string, string>();
+  const tried = new Set<Route>();
+  for (const { request, response } of entries) {
+    const { status } = response;
+    const text = response.content.text ?? '';
+    const answered = { method: request.method, url: request.url, status, text };
+    const route = routeAt(routes, request.method, request.url);
+    if (route !== undefined) tried.add(route);
+    const why = whyExpected(routes, answered);
+    const what = status === 0 ? 'no answer' : why === undefined ? String(status) : `${status} (${why})`;
+    counts.set(what, (counts.get(what) ?? 0) + 1);
+    const fault = status === 0 ? 'no answer' : faultOf(routes, answered);
+    if (fault === undefined) continue;
+    const sent = `${request.method} ${request.url.slice(0, 300)} ${(request.postData?.text ?? '').slice(0, 600)}`;
+    faults.set(`${route?.method} ${route?.path} ${fault.slice(0, 60)}`, `${sent}\n  ${fault}\n  ${text.slice(0, 300)}`);
+  }
+  const wanted = routes.filter(({ path }) => !new RegExp(LEFT_OUT).test(path));
+  const said = [...counts].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([what, times]) => `${what}: ${times}`);
+  return {
+    summary: `schemathesis: ${entries.length} requests, ${tried.size} of ${routes.length} routes; ${said.join(', ')}`,
+    faults: [...faults.values()].slice(0, MOST_SHOWN),
+    untried: wanted.filter((route) => !tried.has(route)).map(({ method, path }) => `${method} ${path}`),
+  };
+}
