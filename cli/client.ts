@@ -16,7 +16,7 @@ export interface RawAnswer {
 }
 
 export interface CallOptions {
-  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   readonly body?: Buffer | string | Readable;
   readonly contentType?: string;
   /** Of a stream, whose length is not known otherwise. */
@@ -78,7 +78,7 @@ export class Client {
    * One gateway operation (path below `/api/v1/gateway`).
    * @throws CliError with the operation's own text when it answered `ok: false` or an RPC status
    */
-  async gateway(method: 'GET' | 'POST' | 'DELETE', path: string, body?: JsonObject): Promise<JsonObject> {
+  async gateway(method: 'GET' | 'POST' | 'PATCH' | 'DELETE', path: string, body?: JsonObject): Promise<JsonObject> {
     const answer = await this.call(`/api/v1/gateway${path}`, {
       method,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),

@@ -61,6 +61,9 @@ export interface SecretSetFlags {
   readonly file?: string;
 }
 
+/** Settings of a pool by name; null: the default again. */
+export type PoolFlags = Readonly<Record<string, number | boolean | null>>;
+
 export interface WorkspaceLimitsFlags {
   readonly set?: readonly string[];
 }

@@ -20,6 +20,16 @@ export function listLimit(text: string): number {
   return limit;
 }
 
+/** A number, or null for the word `default`. */
+export function numberOrDefault(text: string): number | null {
+  if (text === 'default') return null;
+  if (!/^\d{1,9}(\.\d{1,6})?$/.test(text)) throw new InvalidArgumentError('must be a number, or default.');
+  return Number(text);
+}
+
+/** As {@link yesOrNo}, or null for the word `default`. */
+export const yesNoOrDefault = (text: string): boolean | null => (text === 'default' ? null : yesOrNo(text));
+
 /** `yes`, `no` and their like. */
 export function yesOrNo(text: string): boolean {
   if (/^(yes|true|1)$/i.test(text)) return true;

@@ -6,13 +6,14 @@ import type {
   DeploymentListFlags,
   DeploymentVerbFlags,
   DrainFlags,
+  PoolFlags,
   SecretSetFlags,
   TaskListFlags,
   TokenCreateFlags,
   TokenVerbFlags,
   WorkspaceLimitsFlags,
 } from './flags.ts';
-import { command, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
+import { command, listLimit, numberOrDefault, wholeNumber, yesNoOrDefault, yesOrNo } from './program-parts.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
 export function addResourceCommands(program: Command, invocation: () => Invocation): void {
@@ -21,6 +22,7 @@ export function addResourceCommands(program: Command, invocation: () => Invocati
   addContainer(program, invocation);
   addMachine(program, invocation);
   addWorker(program, invocation);
+  addPool(program, invocation);
   addWorkspace(program, invocation);
   addToken(program, invocation);
   addKey(program, invocation);
@@ -206,24 +208,73 @@ function addWorker(program: Command, invocation: () => Invocation): void {
     const { runWorkerDrain } = await import('./commands/worker.ts');
     await runWorkerDrain(id, flags, invocation());
   });
-  const pool = command(program, 'pool', 'Make, look at and delete pools of machines');
+}
+
+function addPool(program: Command, invocation: () => Invocation): void {
+  const pool = command(program, 'pool', 'Make, look at, set and delete pools of machines');
   examples(
-    command(pool, 'create', 'Make a pool (creating a machine in it does, too)').argument('<name>'),
+    poolSettings(command(pool, 'create', 'Make a pool (creating a machine in it does, too)').argument('<name>')),
     'pool create gpu',
+    'pool create build --cpu-overcommit 4 --requires-pool-selector yes',
+  ).action(async (name: string, flags: PoolFlags) => {
+    const { runPoolCreate } = await import('./commands/pool.ts');
+    await runPoolCreate(name, flags, invocation());
+  });
+  examples(
+    poolSettings(
+      command(
+        pool,
+        'set',
+        'Change settings of a pool: for what is placed from now on; what runs stays. `default` puts one back',
+      ).argument('<name>'),
+    ),
+    'pool set gpu --cpu-work-on-gpu-machines yes --reserved-memory-mib 8192',
+    'pool set gpu --cpu-overcommit default',
+  ).action(async (name: string, flags: PoolFlags) => {
+    const { runPoolSet } = await import('./commands/pool.ts');
+    await runPoolSet(name, flags, invocation());
+  });
+  examples(
+    command(pool, 'show', 'Show how a pool is set').argument('<name>'),
+    'pool show gpu',
+    'pool show gpu --json',
   ).action(async (name: string) => {
-    const { runPoolCreate } = await import('./commands/worker.ts');
-    await runPoolCreate(name, invocation());
+    const { runPoolShow } = await import('./commands/pool.ts');
+    await runPoolShow(name, invocation());
   });
   examples(command(pool, 'delete', 'Delete a pool that has no machines').argument('<name>'), 'pool delete gpu').action(
     async (name: string) => {
-      const { runPoolDelete } = await import('./commands/worker.ts');
+      const { runPoolDelete } = await import('./commands/pool.ts');
       await runPoolDelete(name, invocation());
     },
   );
   examples(command(pool, 'list', 'List pools and what is free in them'), 'pool list').action(async () => {
-    const { runPoolList } = await import('./commands/worker.ts');
+    const { runPoolList } = await import('./commands/pool.ts');
     await runPoolList(invocation());
   });
+}
+
+/** A flag for each setting, named as it is in the interface: a test holds them equal. */
+function poolSettings(of: Command): Command {
+  return of
+    .option('--cpu-overcommit <n>', 'offer the cores of each machine so many times over, 1 to 64', numberOrDefault)
+    .option(
+      '--cpu-work-on-gpu-machines <yes|no>',
+      'machines with GPUs take work without one, too; unless said, as LONGSHORE_CPU_WORK_ON_GPU_POOLS says',
+      yesNoOrDefault,
+    )
+    .option('--requires-pool-selector <yes|no>', 'place only what names this pool', yesNoOrDefault)
+    .option('--priority <n>', 'fill pools of a higher one first, 0 to 1000', numberOrDefault)
+    .option(
+      '--reserved-cpu-cores <n>',
+      'cores of each machine that stay for its host; unless said, a tenth, at most one',
+      numberOrDefault,
+    )
+    .option(
+      '--reserved-memory-mib <n>',
+      'memory of each machine that stays for its host; unless said, 5 %',
+      numberOrDefault,
+    );
 }
 
 function addWorkspace(program: Command, invocation: () => Invocation): void {

@@ -92,8 +92,13 @@ export const SchedulerSettings = Type.Object({
     description:
       'a machine that is silent for so long is given up as lost, and what it ran is replaced elsewhere; twice as long when its agent said that it only restarts',
   }),
+  LONGSHORE_POOLS_FILE: Type.Optional(
+    Text(
+      'JSON file that declares shared pools with their settings (docs/machines.md); read at the start and at SIGHUP; with several schedulers all have the same',
+    ),
+  ),
   LONGSHORE_CPU_WORK_ON_GPU_POOLS: Text(
-    'pools, with commas between them, whose GPU machines take work without a GPU too; *: all',
+    'pools, with commas between them, whose GPU machines take work without a GPU too; *: all; for pools whose own settings say nothing of it',
     { default: 'default' },
   ),
   LONGSHORE_VOLUME_DRIVER: Type.Union([Type.Literal('local'), Type.Literal('shared'), Type.Literal('nfs')], {

@@ -45,6 +45,8 @@ import { MachinePages } from './fleet/machine-pages.ts';
 import { Usage } from './fleet/usage.ts';
 import { Links } from './fleet/links.ts';
 import { Machines } from './fleet/machines.ts';
+import { Pools } from './fleet/pools.ts';
+import { readPoolsFile } from './fleet/pools-file.ts';
 import { FleetMetrics } from './fleet/metrics.ts';
 import { SESSION_SETTINGS } from './fleet/session.ts';
 import { StallDetector } from './fleet/stall.ts';
@@ -107,12 +109,14 @@ export interface Scheduler {
   }): Promise<{ readonly workspaceId: string; readonly token?: string }>;
   /** A machine of the shared `default` pool for an agent on this host. */
   createLocalMachine(): Promise<string>;
+  /** Reads the pools file again; a bad one changes nothing and is logged. */
+  readPoolsAgain(): Promise<void>;
   stop(): Promise<void>;
 }
 
 const VERSION = '0.1.0';
 /** The local pool of `longshore up` runs many small containers on few cores. */
-const LOCAL_OVERCOMMIT = 8;
+const LOCAL_POOL = { cpuOvercommit: 8 };
 
 const listOf = (text: string | undefined): readonly string[] =>
   (text ?? '')
@@ -150,6 +154,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const registry = new Registry();
   const { db, hot, general, subscriber } = await opening.stores;
   const opened = opening.parts;
+  const { LONGSHORE_POOLS_FILE: poolsPath } = settings;
+  const poolsFile = poolsPath === undefined ? undefined : await readPoolsFile(poolsPath);
   const sealer = await openSealer({
     keyFile: settings.LONGSHORE_SECRET_KEY_FILE,
     previousKeyFile: settings.LONGSHORE_SECRET_KEY_FILE_PREVIOUS,
@@ -385,6 +391,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
   });
   const fence = (): number | undefined => leader.fence();
+  const cpuWorkAllowed = cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS);
   const { accounting, placer, quotas } = openPlacement({
     db,
     general,
@@ -396,7 +403,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     metrics: fleetMetrics,
     loops,
     fence,
-    cpuPools: settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS,
+    cpuWorkAllowed,
   });
   limits.onChange((workspaceId) => {
     quotas.forget(workspaceId);
@@ -429,7 +436,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     credentials: new RegistryCredentials(settings.LONGSHORE_REGISTRY_CONFIG, log),
     send: (machineId, order) => links.prepareImage(machineId, order),
     places: new PullPlaces(general, keys),
-    cpuWorkAllowed: cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS),
+    cpuWorkAllowed,
     log,
   });
   const containerCalls = new ContainerCalls({
@@ -581,7 +588,9 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     clock,
     log,
     fence,
+    cpuWorkAllowed,
   });
+  const pools = new Pools({ db, machines, log });
   // Wake-ups that came while another (perhaps a dead one) held the lease were for nobody.
   leader.onChange((now) => {
     if (now.kind !== 'leading') return;
@@ -610,6 +619,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const surfaces = createSurfaces({
     clock,
     workers,
+    pools,
     usage,
     discovery: { machines, pages, replicas: () => presence.addresses },
     containerActions: stops,
@@ -679,6 +689,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       presence,
       // Listening first: what is written while the rows are read is heard.
       ...replicas.listening,
+      { name: 'pools', start: () => pools.declare(poolsFile) },
       { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },
       { name: 'containers', start: () => book.load() },
       leader,
@@ -735,8 +746,10 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       const issued = await tokens.issue({ workspaceId: admin.id }, 'admin');
       return { workspaceId: admin.id, token: issued.token };
     },
-    createLocalMachine: async () =>
-      (await machines.create({ workspaceId: null }, 'default', LOCAL_OVERCOMMIT)).joinToken,
+    createLocalMachine: async () => (await machines.create({ workspaceId: null }, 'default', LOCAL_POOL)).joinToken,
+    readPoolsAgain: async () => {
+      if (poolsPath !== undefined) await pools.readAgain(poolsPath);
+    },
     stop: () => lifecycle.stop(),
   };
 }

@@ -5,7 +5,7 @@ import { loadConfig } from '#shared/config.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { createLog } from '#shared/log.ts';
-import { takeServiceManager } from '#shared/service-manager.ts';
+import { NO_SERVICE_MANAGER, takeServiceManager } from '#shared/service-manager.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { beginStores } from './compose/stores.ts';
 import { SchedulerSettings } from './config.ts';
@@ -26,11 +26,16 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
     process.once('disconnect', () => resolve());
   });
   manager.watch(() => true);
+  const running = Promise.withResolvers<Scheduler>();
+  // Without a file, and on a terminal, the signal means what it always does. One that comes during the start counts after it.
+  if (settings.LONGSHORE_POOLS_FILE !== undefined || manager !== NO_SERVICE_MANAGER)
+    process.on('SIGHUP', () => void running.promise.then((scheduler) => scheduler.readPoolsAgain()));
   // The stores come up on other cores while this one loads the code.
   const opening = beginStores(settings, log);
   await opening.begun;
   const { startScheduler } = await import('./main.ts');
   const scheduler = await startScheduler(settings, log, opening);
+  running.resolve(scheduler);
   manager.ready(`serving on ${scheduler.httpAddress}, agents dial ${scheduler.agentAddress}`);
   process.on('message', (message: unknown) => void answer(scheduler, message, log));
   process.send?.({

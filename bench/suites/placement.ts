@@ -96,6 +96,8 @@ function worldOf(count: number): World {
     machineId: `machine-${n}` as MachineId,
     poolName: 'default',
     poolOwner: null,
+    requiresPoolSelector: false,
+    poolPriority: 0,
     cpuWorkAllowed: true,
     ready: n % 50 !== 0,
     intentActive: n % 70 !== 0,

@@ -1,4 +1,4 @@
-// `longshore worker` and `longshore pool`: what can run containers, and how much of it is free.
+// `longshore worker`: what can run containers, and how much of it is free.
 import { sleep } from '#shared/backoff.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
@@ -101,70 +101,6 @@ export function progressOf(drain: JsonObject): string {
     `${numberField(drain, 'remaining')} of ${numberField(drain, 'total')} containers left${why === '' ? '' : `: ${why}`}`,
     ...(deadline === '' ? [] : [`until ${new Date(deadline).toLocaleTimeString('en-GB')}`]),
   ].join('; ');
-}
-
-export async function runPoolCreate(name: string, invocation: Invocation): Promise<void> {
-  await withClient(invocation, async (client) => {
-    await client.gateway('POST', '/pools', { name });
-    showDone(invocation, { pool: name, done: 'created' }, [
-      `pool ${name} is there: \`longshore machine create --pool ${name}\` admits machines to it`,
-    ]);
-  });
-}
-
-export async function runPoolDelete(name: string, invocation: Invocation): Promise<void> {
-  await withClient(invocation, async (client) => {
-    await client.gateway('DELETE', `/pools/${encodeURIComponent(name)}`).catch(async (error: unknown) => {
-      if (!(error instanceof CliError) || !error.message.startsWith('pool must have no machines')) throw error;
-      const there = await machinesIn(client, name).catch(() => '');
-      throw new CliError(
-        `pool ${name} has machines${there === '' ? '' : `: ${there}`}. \`longshore machine delete ID\` takes each away (drain first what is in service)`,
-        { cause: error },
-      );
-    });
-    showDone(invocation, { pool: name, done: 'deleted' }, [`deleted pool ${name}`]);
-  });
-}
-
-/** Also those that were admitted and never came. */
-async function machinesIn(client: Client, pool: string): Promise<string> {
-  const answer = await client.gateway('GET', `/machines?poolName=${encodeURIComponent(pool)}`);
-  return listField(answer, 'machines')
-    .map((machine) => {
-      const status = textField(machine, 'status');
-      return `${textField(machine, 'id')} (${status === 'pending' ? 'admitted, never came' : status})`;
-    })
-    .join(', ');
-}
-
-export async function runPoolList(invocation: Invocation): Promise<void> {
-  await withClient(invocation, async (client) => {
-    const answer = await client.gateway('GET', '/pools');
-    showList(
-      invocation,
-      listField(answer, 'pools'),
-      ['NAME', 'STATUS', 'GPU', 'WORKERS', 'CPU FREE', 'MEMORY FREE', 'GPU FREE', 'CONTAINERS'],
-      (pool) => {
-        const state = stateOf(pool);
-        const pending = numberField(state, 'pendingContainers');
-        return [
-          textField(pool, 'name'),
-          textField(state, 'status') || '-',
-          textField(pool, 'gpu') || '-',
-          String(numberField(state, 'availableWorkers')),
-          coresOf(numberField(state, 'freeCpu')),
-          memoryOf(numberField(state, 'freeMemory')),
-          String(numberField(state, 'freeGpu')),
-          `${numberField(state, 'runningContainers')}${pending > 0 ? `, ${pending} pending` : ''}`,
-        ];
-      },
-    );
-  });
-}
-
-function stateOf(pool: JsonObject): JsonObject {
-  const { state } = pool;
-  return typeof state === 'object' && state !== null ? (state as JsonObject) : {};
 }
 
 /** A worker that an operator took out of service, or that has a condition, shows it: the status alone also means a machine that is away. */

@@ -102,6 +102,7 @@ def endpoint(
     memory: Union[int, float, str] = 128,
     gpu: Union[str, Sequence[str], None] = '',
     gpu_count: int = 0,
+    pool: str = '',
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
@@ -125,7 +126,7 @@ def endpoint(
 
     cpu: cores, or `'500m'`. memory: MiB, or text with a unit (`'2gi'`). gpu: a model (`'H100'`, `'any'`) or a
     list of models in the order of preference. gpu_count: how many GPUs, all of one machine; 1 when only `gpu` is given, any model when only
-    this is. With a GPU the `workers` are threads of one process, because a driver's state does not survive a fork.
+    this is. pool: run on machines of this pool alone. With a GPU the `workers` are threads of one process, because a driver's state does not survive a fork.
     on_start: a function (or `'module:function'`), run once for a container; its value is `context.on_start_value`.
     workers: processes in a container. concurrent_requests: tasks that each of them serves side by side.
     keep_warm_seconds: how long an idle container is spared; negative: it is never removed for being idle.
@@ -149,6 +150,7 @@ def task_queue(
     memory: Union[int, float, str] = 128,
     gpu: Union[str, Sequence[str], None] = '',
     gpu_count: int = 0,
+    pool: str = '',
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
@@ -216,6 +218,8 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
         options['blockNetwork'] = True
     if given.get('allow_list'):
         options['allowList'] = texts('allow_list', given['allow_list'])
+    if text('pool', given['pool'] or ''):
+        options['pool'] = {'name': given['pool']}
     options['pythonVersion'] = options['image']['pythonVersion']
     options['imageId'] = options['image']['baseImage']
     if flag('tracebacks', given['tracebacks']):

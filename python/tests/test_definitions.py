@@ -88,6 +88,7 @@ class Decorator(unittest.TestCase):
             'app': 5,
             'tracebacks': 1,
             'stop_after_disconnect': 59,
+            'pool': ['gpu'],
             'block_network': 1,
             'allow_list': '10.0.0.0/8',
         }
@@ -257,6 +258,14 @@ def handler(): ...
             _, answer, _, _ = self.describe('app.py')
             found = answer['handlers'][0]
             self.assertEqual({key: found[key] for key in ('blockNetwork', 'allowList') if key in found}, wanted)
+
+    def test_a_pool_is_named_where_one_is_said(self) -> None:
+        for said, wanted in (('', None), ("pool='gpu'", {'name': 'gpu'}), ("pool=''", None)):
+            for kind in ('endpoint', 'task_queue', 'function', 'schedule'):
+                when = "when='@daily', " if kind == 'schedule' else ''
+                self.write('app.py', 'from longshore import %s\n@%s(%s%s)\ndef work(): ...\n' % (kind, kind, when, said))
+                _, answer, _, _ = self.describe('app.py')
+                self.assertEqual(answer['handlers'][0].get('pool'), wanted)
 
     def test_a_base_image_is_the_image_of_its_containers(self) -> None:
         self.write('app.py', "from longshore import Image, endpoint\n@endpoint(image=Image(base_image='r.example/i:1'))\ndef handler(): ...\n")

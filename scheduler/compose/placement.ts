@@ -26,8 +26,8 @@ export interface OpenPlacement {
   readonly metrics: FleetMetrics;
   readonly loops: LoopMetrics;
   readonly fence: () => number | undefined;
-  /** `LONGSHORE_CPU_WORK_ON_GPU_POOLS` */
-  readonly cpuPools: string;
+  /** Of `LONGSHORE_CPU_WORK_ON_GPU_POOLS`. */
+  readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
 
 /** What placement is made of: the loop that places, and the counts of what machines have left. */
@@ -54,7 +54,7 @@ export function openPlacement(parts: OpenPlacement): {
     metrics,
     loops,
     fence,
-    cpuWorkAllowed: cpuPoolsOf(parts.cpuPools),
+    cpuWorkAllowed: parts.cpuWorkAllowed,
     volumeHomes: (ids) => volumeHomes(db, ids),
     bindVolumes: (ids, machineId) => bindVolumes(db, ids, machineId),
     quotas: (workspaces) => quotas.of(workspaces),

@@ -24,6 +24,7 @@ export function openWorkers(parts: {
   readonly clock: Clock;
   readonly log: Log;
   readonly fence: () => number | undefined;
+  readonly cpuWorkAllowed: (poolName: string) => boolean;
 }): Workers {
   const { autoscaler, fence } = parts;
   const drains = new Drains({

@@ -2,8 +2,11 @@
 import { ANY_GPU, gpuMatches } from '#shared/domain/gpus.ts';
 
 export interface GpuMachine {
-  /** Empty: a shared one. */
-  readonly privatePool: string;
+  readonly poolName: string;
+  /** Nobody else's. */
+  readonly isOwn: boolean;
+  /** Only work that names the pool goes there. */
+  readonly requiresPoolSelector: boolean;
   readonly gpuModels: readonly string[];
   /** None where nothing may be placed now. */
   readonly freeGpuCount: number;
@@ -18,7 +21,16 @@ export interface GpuSupply {
   readonly privatePool: string;
 }
 
-export function gpuSupply(wanted: readonly string[], count: number, machines: readonly GpuMachine[]): GpuSupply {
+/** @param poolName - that the stub names; empty: none */
+export function gpuSupply(
+  wanted: readonly string[],
+  count: number,
+  there: readonly GpuMachine[],
+  poolName = '',
+): GpuSupply {
+  const machines = there.filter((machine) =>
+    poolName === '' ? !machine.requiresPoolSelector : machine.poolName === poolName,
+  );
   const fitting = machines.filter(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, wanted)));
   const isFree = fitting.some(({ freeGpuCount }) => freeGpuCount >= Math.max(1, count));
   const has = (name: string): boolean =>
@@ -26,6 +38,6 @@ export function gpuSupply(wanted: readonly string[], count: number, machines: re
   return {
     status: isFree ? 'available' : fitting.length > 0 ? 'low' : 'none',
     missing: wanted.filter((name) => name !== ANY_GPU && !has(name)),
-    privatePool: fitting.find(({ privatePool }) => privatePool !== '')?.privatePool ?? '',
+    privatePool: fitting.find(({ isOwn }) => isOwn)?.poolName ?? '',
   };
 }

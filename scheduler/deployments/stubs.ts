@@ -4,6 +4,7 @@ import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
 import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import { poolNameOf } from '../containers/spec.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { Db } from '../store/db.ts';
 import { ownObjectsOf } from '../objects/service.ts';
@@ -132,7 +133,8 @@ export class Stubs {
 
   async #supply(caller: Caller, config: StubConfig): Promise<GpuSupply | undefined> {
     if (config.gpuCount === 0) return undefined;
-    return gpuSupply(config.gpu, config.gpuCount, await this.#parts.gpuMachines(caller.workspaceId));
+    const machines = await this.#parts.gpuMachines(caller.workspaceId);
+    return gpuSupply(config.gpu, config.gpuCount, machines, poolNameOf(config.extra));
   }
 
   /** A stub this caller may name: its own workspace's. */

@@ -62,8 +62,8 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     step: 'admit a machine: `longshore machine create`',
   },
   no_matching_pool: {
-    says: 'in a pool that it may not use',
-    step: 'admit a machine to a pool that this workspace may use: `longshore machine create`',
+    says: 'in a pool that it may not use, or does not name where it must',
+    step: 'name a pool that this workspace may use (`longshore pool list`), or admit a machine to one: `longshore machine create`',
   },
   machine_not_ready: {
     says: 'not connected, or not ready',

@@ -11,7 +11,7 @@ interface Holding {
 
 /** A machine as far as its capacity goes. */
 interface Counted {
-  readonly row: Pick<MachineRow, 'cpuOvercommit'>;
+  readonly row: Pick<MachineRow, 'poolSettings'>;
   readonly inventory: Inventory__Output | null;
   readonly strangers: ReadonlyMap<unknown, Holding>;
 }
@@ -27,11 +27,9 @@ export interface Capacity {
   readonly freeGpus: number;
 }
 
-/** What containers may use, less the host's reserve (5 % of memory, a tenth of the cores up to one), and what is left of it. Pure. */
+/** What containers may use, less the host's reserve (its pool's, else 5 % of memory and a tenth of the cores up to one), and what is left of it: less than nothing after a pool came to offer less. Pure. */
 export function capacityOf(machine: Counted, placed: Iterable<BookEntry>): Capacity {
-  const cpu = machine.inventory?.cpuMillicores ?? 0;
-  const totalCpuMillicores = Math.floor((cpu - Math.min(1000, cpu / 10)) * machine.row.cpuOvercommit);
-  const totalMemoryBytes = Math.floor((machine.inventory?.memoryBytes ?? 0) * 0.95);
+  const { totalCpuMillicores, totalMemoryBytes } = offeredBy(machine);
   let freeCpuMillicores = totalCpuMillicores;
   let freeMemoryBytes = totalMemoryBytes;
   let containers = 0;
@@ -51,6 +49,18 @@ export function capacityOf(machine: Counted, placed: Iterable<BookEntry>): Capac
   const freeGpus = gpusOf(machine).filter((gpu) => !gpu.unhealthy && !leasedGpus.has(gpu.uuid)).length;
   return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus, freeGpus };
 }
+
+function offeredBy({ row, inventory }: Counted): Pick<Capacity, 'totalCpuMillicores' | 'totalMemoryBytes'> {
+  const { cpuOvercommit, reservedCpuCores, reservedMemoryMib } = row.poolSettings;
+  const { cpuMillicores = 0, memoryBytes = 0 } = inventory ?? {};
+  const reservedCpu = reservedCpuCores === null ? Math.min(1000, cpuMillicores / 10) : reservedCpuCores * 1000;
+  const reservedMemory = reservedMemoryMib === null ? memoryBytes * 0.05 : reservedMemoryMib * MIB;
+  return {
+    totalCpuMillicores: Math.floor(Math.max(0, cpuMillicores - reservedCpu) * cpuOvercommit),
+    totalMemoryBytes: Math.floor(Math.max(0, memoryBytes - reservedMemory)),
+  };
+}
+const MIB = 1024 * 1024;
 
 /** Its devices, in whatever state. */
 export const gpusOf = (machine: Pick<Counted, 'inventory'>): readonly Gpu__Output[] => machine.inventory?.gpus ?? [];

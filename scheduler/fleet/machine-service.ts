@@ -14,6 +14,8 @@ export interface CreatedMachine {
 export interface MachineView {
   readonly machineId: MachineId;
   readonly poolName: string;
+  /** Only work that names the pool is placed there. */
+  readonly requiresPoolSelector: boolean;
   readonly status: 'pending' | 'registered' | 'ready' | 'available' | 'disabled';
   readonly hostname: string;
   readonly cpuMillicores: number;

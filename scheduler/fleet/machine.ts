@@ -44,6 +44,7 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
   return {
     machineId: machine.row.id,
     poolName: machine.row.poolName,
+    requiresPoolSelector: machine.row.poolSettings.requiresPoolSelector,
     status: publicMachineStatus(machine),
     conditions: conditionsOf(machine, nowMs),
     hostname: machine.row.hostname ?? '',
@@ -55,8 +56,8 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
     agentVersion: machine.row.agentVersion ?? '',
     createdAtMs: machine.row.createdAtMs,
     lastSeenAtMs: machine.lastSeenAtMs,
-    freeCpuMillicores: capacity.freeCpuMillicores,
-    freeMemoryMib: Math.floor(capacity.freeMemoryBytes / (1024 * 1024)),
+    freeCpuMillicores: Math.max(0, capacity.freeCpuMillicores),
+    freeMemoryMib: Math.max(0, Math.floor(capacity.freeMemoryBytes / (1024 * 1024))),
     containerCount: capacity.containers,
   };
 }

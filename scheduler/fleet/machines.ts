@@ -2,6 +2,7 @@
 // One of them, and what follows from it alone: machine.ts, capacity.ts.
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
+import type { PoolSettings, PoolSettingsChange } from '#shared/api/pools.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -274,13 +275,14 @@ export class Machines implements MachineService {
 
   // ---- CreateMachine, lists -------------------------------------------------------------------------------------------------------
 
+  /** @param settings - of the pool, where it is made with this */
   async create(
     owner: { readonly workspaceId: WorkspaceId | null },
     poolName: string,
-    cpuOvercommit = 1,
+    settings: PoolSettingsChange = {},
   ): Promise<CreatedMachine> {
     const nowMs = this.#clock.nowMs();
-    const pool = await getOrCreatePool(this.#db, { name: poolName, workspaceId: owner.workspaceId, cpuOvercommit });
+    const pool = await getOrCreatePool(this.#db, { name: poolName, workspaceId: owner.workspaceId, settings });
     const secret = randomBytes(32).toString('base64url');
     const expiresAtMs = nowMs + JOIN_TOKEN_MS;
     const row = await insertMachine(this.#db, {
@@ -531,6 +533,15 @@ export class Machines implements MachineService {
     present.row = { ...present.row, ...change };
     this.#wrote(present.row.id);
     this.#tell(present);
+  }
+
+  /** Settings of a pool were written. @param ids - the machines in it, by the rows: one that was made elsewhere a moment ago is read there */
+  poolChanged(ids: readonly MachineId[], poolSettings: PoolSettings): void {
+    for (const id of ids) {
+      const machine = this.#machines.get(id);
+      if (machine === undefined) this.#wrote(id);
+      else this.setRow(machine, { poolSettings });
+    }
   }
 
   /** Its agent says that its host goes down, or stays after all. */

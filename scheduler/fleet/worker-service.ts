@@ -1,4 +1,5 @@
 // What the surfaces may ask of workers (a machine's schedulable capacity) and pools. `workspaceId` null: the shared pools' (admin); else that workspace's own.
+import type { PoolSettings } from '#shared/api/pools.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerView } from '../containers/container-view.ts';
 
@@ -22,6 +23,9 @@ export interface WorkerView {
   readonly freeGpuCount: number;
   readonly buildVersion: string;
   readonly cordonRequested: boolean;
+  /** Of its pool. */
+  readonly requiresPoolSelector: boolean;
+  readonly priority: number;
   /** What its agent says is wrong with the machine. */
   readonly conditions: readonly string[];
   readonly containers: readonly ContainerView[];
@@ -45,6 +49,10 @@ export interface DrainView {
 
 export interface PoolView {
   readonly name: string;
+  /** As they act: what was not said as the scheduler's own settings have it. */
+  readonly settings: PoolSettings;
+  /** The file that they come from; null: operations change them. */
+  readonly declaredIn: string | null;
   readonly gpu: string;
   readonly status: 'HEALTHY' | 'DEGRADED';
   readonly freeGpu: number;
@@ -60,7 +68,6 @@ export interface PoolView {
 }
 
 export type DeleteMachineOutcome = 'deleted' | 'not_found' | 'not_drained' | 'forced';
-export type DeletePoolOutcome = 'deleted' | 'not_found' | 'occupied';
 
 export interface WorkerService {
   listWorkers(owner: Owner): readonly WorkerView[];
@@ -77,8 +84,5 @@ export interface WorkerService {
    * @param force - in any state: everything there is told to stop now, and a minute later the machine is gone, whatever is left
    */
   deleteMachine(owner: Owner, machineId: string, poolName: string, force?: boolean): Promise<DeleteMachineOutcome>;
-  createPool(owner: Owner, name: string): Promise<void>;
-  /** Needs a pool without machines. */
-  deletePool(owner: Owner, name: string): Promise<DeletePoolOutcome>;
   listPools(owner: Owner): Promise<readonly PoolView[]>;
 }

@@ -1,4 +1,4 @@
-// Workers and pools as operators handle them: list, cordon, uncordon, drain, delete. Intent is written to the machine's row and survives everything; what drains is carried on by the leader,
+// Workers and pools as operators see them, and workers as they handle them: list, cordon, uncordon, drain, delete. Intent is written to the machine's row and survives everything; what drains is carried on by the leader,
 // woken by each attempt that ends and each container that goes. A drained machine is one without a live container.
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
@@ -10,22 +10,17 @@ import { viewOf } from '../containers/book.ts';
 import type { Db } from '../store/db.ts';
 import { deleteMachine, updateMachine } from '../store/queries/machines.ts';
 import type { MachineRow } from '../store/queries/machines.ts';
-import { deletePool, getOrCreatePool, listPools } from '../store/queries/pools.ts';
+import { listPools } from '../store/queries/pools.ts';
+import type { PoolRow } from '../store/queries/pools.ts';
 import { gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Drains } from './drains.ts';
 import { conditionsOf, blockingConditions, isInService } from './machine.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
+import { takesCpuWork } from './pool-settings.ts';
 import { intentAfter } from './state.ts';
 import type { IntentEvent } from './state.ts';
-import type {
-  DeleteMachineOutcome,
-  DeletePoolOutcome,
-  Owner,
-  PoolView,
-  WorkerService,
-  WorkerView,
-} from './worker-service.ts';
+import type { DeleteMachineOutcome, Owner, PoolView, WorkerService, WorkerView } from './worker-service.ts';
 
 export interface WorkersParts {
   readonly db: Db;
@@ -34,6 +29,8 @@ export interface WorkersParts {
   /** Has every replica refuse the credentials of containers that ended. */
   readonly tellEnded?: (ids: readonly ContainerId[]) => Promise<void>;
   readonly drains: Drains;
+  /** May work without a GPU go to GPU machines of a pool that says nothing? */
+  readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly clock: Clock;
   readonly log: Log;
   /** The leader's number; undefined while this replica does not lead. */
@@ -102,6 +99,8 @@ export class Workers implements WorkerService {
       freeGpuCount: capacity.freeGpus,
       buildVersion: machine.row.agentVersion ?? '',
       cordonRequested: machine.row.intent !== 'active',
+      requiresPoolSelector: machine.row.poolSettings.requiresPoolSelector,
+      priority: machine.row.poolSettings.priority,
       conditions: conditionsOf(machine, this.#parts.clock.nowMs()),
       containers,
       drain: this.#parts.drains.progressOf(machine),
@@ -113,14 +112,14 @@ export class Workers implements WorkerService {
     return pools
       .map((pool) =>
         this.#poolView(
-          pool.name,
+          pool,
           [...this.#owned(owner)].filter((machine) => machine.row.poolId === pool.id),
         ),
       )
       .sort((a, b) => a.name.localeCompare(b.name));
   }
 
-  #poolView(name: string, machines: readonly Machine[]): PoolView {
+  #poolView({ name, settings, declaredIn }: PoolRow, machines: readonly Machine[]): PoolView {
     const workers = machines.filter((machine) => machine.row.joinedAtMs !== null).map((machine) => this.#view(machine));
     const available = workers.filter((worker) => worker.status === 'available');
     const sum = (pick: (worker: WorkerView) => number): number =>
@@ -130,8 +129,11 @@ export class Workers implements WorkerService {
     const broken = machines.some(
       (machine) => machine.health === 'LOST' || machine.health === 'SUSPECT' || blockingConditions(machine).length > 0,
     );
+    const cpuWorkOnGpuMachines = takesCpuWork({ poolName: name, poolSettings: settings }, this.#parts.cpuWorkAllowed);
     return {
       name,
+      settings: { ...settings, cpuWorkOnGpuMachines },
+      declaredIn,
       gpu: workers.find((worker) => worker.gpu !== '')?.gpu ?? '',
       status: broken ? 'DEGRADED' : 'HEALTHY',
       freeGpu: sum((worker) => worker.freeGpuCount),
@@ -204,15 +206,6 @@ export class Workers implements WorkerService {
     await this.#parts.tellEnded?.(ended.map(({ row }) => row.id));
     this.#parts.log.info({ machineId: machine.row.id }, 'machine deleted');
     return true;
-  }
-
-  async createPool(owner: Owner, name: string): Promise<void> {
-    await getOrCreatePool(this.#parts.db, { name, workspaceId: owner.workspaceId, cpuOvercommit: 1 });
-  }
-
-  async deletePool(owner: Owner, name: string): Promise<DeletePoolOutcome> {
-    const outcome = await deletePool(this.#parts.db, name, owner.workspaceId);
-    return outcome === 'missing' ? 'not_found' : outcome;
   }
 
   /** What the table does not list changes nothing: it is that already, or further. @param options - `fence`: of the leader's own steps, which an operator's word meanwhile overrides */

@@ -16,6 +16,7 @@ import { Stubs } from '../deployments/stubs.ts';
 import type { Targets } from '../deployments/targets.ts';
 import { Volumes } from '../deployments/volumes.ts';
 import type { MachineService, MachineView } from '../fleet/machine-service.ts';
+import type { PoolService } from '../fleet/pools.ts';
 import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Usage } from '../fleet/usage.ts';
 import type { Caller } from '../identity/caller.ts';
@@ -114,6 +115,7 @@ export interface SurfaceParts {
   readonly deploymentEffects: DeploymentEffects;
   readonly images: Pick<ImageOrders, 'resolve'>;
   readonly workers: WorkerService;
+  readonly pools: PoolService;
   readonly machines: MachineService;
   readonly agentUpstream: AgentUpstream;
   readonly releases: Pick<Releases, 'installer' | 'open'>;
@@ -149,8 +151,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
         parts.machines.list({ workspaceId }),
       ]);
       return [
-        ...shared.map((machine) => gpuMachineOf(machine, '')),
-        ...own.map((machine) => gpuMachineOf(machine, machine.poolName)),
+        ...shared.map((machine) => gpuMachineOf(machine, false)),
+        ...own.map((machine) => gpuMachineOf(machine, true)),
       ];
     },
     ...limits,
@@ -165,8 +167,10 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   return { server, stubs, deployments };
 }
 
-const gpuMachineOf = (machine: MachineView, privatePool: string): GpuMachine => ({
-  privatePool,
+const gpuMachineOf = (machine: MachineView, isOwn: boolean): GpuMachine => ({
+  poolName: machine.poolName,
+  isOwn,
+  requiresPoolSelector: machine.requiresPoolSelector,
   gpuModels: machine.gpuModels,
   freeGpuCount: machine.status === 'available' ? machine.freeGpuCount : 0,
 });
@@ -204,6 +208,7 @@ function registerAll(
       containerActions: parts.containerActions,
       usage: parts.usage,
       workers: parts.workers,
+      pools: parts.pools,
       tokens: parts.tokens,
       mostTokensOf: async (id) => (await parts.limits.of(id)).counts.tokens,
       volumes,

@@ -19,6 +19,8 @@ import type { ContainerBook } from '../containers/book.ts';
 import type { StubConfig, Target } from '../deployments/stub-config.ts';
 import type { Machine } from '../fleet/machine.ts';
 import { isSchedulable } from '../fleet/machine.ts';
+import { takesCpuWork } from '../fleet/pool-settings.ts';
+import { mayUsePool } from '../placement/filter.ts';
 import type { RegistryCredentials } from './credentials.ts';
 import type { PullPlaces } from './places.ts';
 
@@ -48,6 +50,7 @@ export interface ImageOrdersParts {
   /** Sends it to a machine that is linked here. @returns false when it is not */
   readonly send: (machineId: MachineId, order: PrepareImage) => boolean;
   readonly places: Pick<PullPlaces, 'take' | 'give'>;
+  /** May work without a GPU go to GPU machines of a pool that says nothing? */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly log: Log;
 }
@@ -139,11 +142,12 @@ export class ImageOrders {
     return [...this.#parts.machines.all()].filter((machine) => {
       const { row, inventory, sessionId } = machine;
       if (sessionId === undefined || !isSchedulable(machine)) return false;
-      if (row.poolWorkspaceId !== null && row.poolWorkspaceId !== workspaceId) return false;
-      if (poolName !== '' && row.poolName !== poolName) return false;
+      const { requiresPoolSelector } = row.poolSettings;
+      const pool = { poolName: row.poolName, poolOwner: row.poolWorkspaceId, requiresPoolSelector };
+      if (!mayUsePool(pool, { workspaceId, poolName })) return false;
       const gpus = inventory?.gpus ?? [];
       if (config.gpuCount > 0) return gpus.some((gpu) => gpuMatches(gpu.model, config.gpu));
-      return gpus.length === 0 || this.#parts.cpuWorkAllowed(row.poolName);
+      return gpus.length === 0 || takesCpuWork(row, this.#parts.cpuWorkAllowed);
     });
   }
 

@@ -10,6 +10,7 @@ import type { Stubs } from '../deployments/stubs.ts';
 import type { UrlSettings } from '../deployments/urls.ts';
 import type { Volumes } from '../deployments/volumes.ts';
 import type { MachineService } from '../fleet/machine-service.ts';
+import type { PoolService } from '../fleet/pools.ts';
 import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Tokens } from '../identity/tokens.ts';
 import type { Objects } from '../objects/service.ts';
@@ -26,19 +27,12 @@ import { buildImage, verifyImageBuild } from './images.ts';
 import { createObject, headObject } from './objects.ts';
 import type { Operation } from './operation.ts';
 import { podOperations } from './pods.ts';
+import { changePool, createPool, deletePool, getPool, listPools } from './pools.ts';
 import { deployStub, getOrCreateStub, getUrl } from './stubs.ts';
 import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
 import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
 import { getOrCreateVolume } from './volumes.ts';
-import {
-  cordonWorker,
-  drainWorker,
-  createPool,
-  deletePool,
-  listPools,
-  listWorkers,
-  uncordonWorker,
-} from './workers.ts';
+import { cordonWorker, drainWorker, listWorkers, uncordonWorker } from './workers.ts';
 import { exportWorkspaceConfig } from './workspace.ts';
 
 export interface OperationParts {
@@ -55,6 +49,7 @@ export interface OperationParts {
   readonly usage: Pick<Usage, 'of'>;
   readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
   readonly workers: WorkerService;
+  readonly pools: PoolService;
   readonly tokens: Pick<Tokens, 'list' | 'issue' | 'toggle' | 'remove'>;
   /** How many a workspace may have. */
   readonly mostTokensOf: (workspaceId: WorkspaceId) => Promise<number>;
@@ -95,8 +90,10 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     uncordonWorker(parts.workers),
     drainWorker(parts.workers),
     listPools(parts.workers),
-    createPool(parts.workers),
-    deletePool(parts.workers),
+    createPool(parts.pools, parts.workers),
+    getPool(parts.workers),
+    changePool(parts.pools, parts.workers),
+    deletePool(parts.pools),
     listTokens(parts.tokens),
     createToken(parts.tokens, parts.mostTokensOf),
     toggleToken(parts.tokens),

@@ -11,6 +11,7 @@ import type { Machine } from '#shared/api/machines.ts';
 
 import { DEFAULT_LIMITS } from '../deployments/normalise.ts';
 import type { CreatedMachine, MachineService, MachineView } from '../fleet/machine-service.ts';
+import { poolNameProblem } from '../fleet/pool-settings.ts';
 import type { WorkerService } from '../fleet/worker-service.ts';
 import type { Caller } from '../identity/caller.ts';
 import { operation } from './operation.ts';
@@ -28,12 +29,6 @@ export interface AgentUpstream {
 
 /** The administrator works on shared pools, everybody else on their workspace's own. */
 export const ownerOf = (caller: Caller) => ({ workspaceId: caller.isAdmin ? null : caller.workspaceId });
-const POOL_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
-const BAD_POOL_NAME = 'must be letters, digits, dot, dash or underscore, at most 63, and begin with a letter or digit';
-
-/** Why a pool cannot be called that, or undefined. @param field - as the request calls it */
-export const poolNameProblem = (field: string, name: string): string | undefined =>
-  POOL_NAME.test(name) ? undefined : `${field} ${BAD_POOL_NAME}`;
 
 export function createMachine(machines: Pick<MachineService, 'create'>, upstream: AgentUpstream): Operation {
   return operation({

@@ -1,17 +1,8 @@
 import { Done, timestampOf } from '#shared/api/fields.ts';
-import {
-  ListPoolsRequest,
-  ListPoolsResponse,
-  DrainWorkerRequest,
-  ListWorkersRequest,
-  ListWorkersResponse,
-  OneWorkerRequest,
-  PoolRequest,
-} from '#shared/api/workers.ts';
-import type { Pool, Worker } from '#shared/api/workers.ts';
-import type { Owner, PoolView, WorkerService, WorkerView } from '../fleet/worker-service.ts';
-import { filterValues, limitOf } from './list-rules.ts';
-import { ownerOf, poolNameProblem } from './machines.ts';
+import { DrainWorkerRequest, ListWorkersRequest, ListWorkersResponse, OneWorkerRequest } from '#shared/api/workers.ts';
+import type { Worker } from '#shared/api/workers.ts';
+import type { Owner, WorkerService, WorkerView } from '../fleet/worker-service.ts';
+import { ownerOf } from './machines.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
@@ -71,62 +62,6 @@ function workerVerb(name: string, verb: string, act: (owner: Owner, workerId: st
   });
 }
 
-/** One that is there already is made. */
-export function createPool(workers: Pick<WorkerService, 'createPool'>): Operation {
-  return operation({
-    name: 'CreatePool',
-    http: 'POST /pools',
-    scope: 'full',
-    request: PoolRequest,
-    response: Done,
-    handle: async (caller, { name }) => {
-      const problem = poolNameProblem('name', name);
-      if (problem !== undefined) return { ok: false, errMsg: problem };
-      await workers.createPool(ownerOf(caller), name);
-      return { ok: true, errMsg: '' };
-    },
-  });
-}
-
-export function deletePool(workers: Pick<WorkerService, 'deletePool'>): Operation {
-  return operation({
-    name: 'DeletePool',
-    http: 'DELETE /pools/{name}',
-    scope: 'full',
-    request: PoolRequest,
-    response: Done,
-    handle: async (caller, { name }) => {
-      switch (await workers.deletePool(ownerOf(caller), name)) {
-        case 'deleted':
-          return { ok: true, errMsg: '' };
-        case 'not_found':
-          return { ok: false, errMsg: 'pool not found' };
-        case 'occupied':
-          return { ok: false, errMsg: 'pool must have no machines: delete them first' };
-      }
-    },
-  });
-}
-
-export function listPools(workers: Pick<WorkerService, 'listPools'>): Operation {
-  return operation({
-    name: 'ListPools',
-    http: 'GET /pools',
-    scope: 'full',
-    refusal: 'This action is not permitted',
-    request: ListPoolsRequest,
-    response: ListPoolsResponse,
-    handle: async (caller, request) => {
-      const limit = request.limit === 0 ? Infinity : limitOf(request.limit);
-      const names = filterValues(request.filters, ['name']);
-      const pools = (await workers.listPools(ownerOf(caller)))
-        .filter((pool) => names === undefined || names.includes(pool.name))
-        .toSorted((a, b) => compare(a.name, b.name));
-      return { ok: true, errMsg: '', pools: pools.slice(0, limit).map(poolRecord) };
-    },
-  });
-}
-
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 const byPlace = (a: WorkerView, b: WorkerView): number =>
   compare(a.poolName, b.poolName) ||
@@ -147,8 +82,8 @@ const workerRecord = (view: WorkerView): Worker => ({
   poolName: view.poolName,
   machineId: view.machineId,
   resourceVersion: 0,
-  requiresPoolSelector: false,
-  priority: 0,
+  requiresPoolSelector: view.requiresPoolSelector,
+  priority: view.priority,
   preemptable: false,
   buildVersion: view.buildVersion,
   activeContainers: view.containers.map((container) => ({
@@ -178,30 +113,4 @@ const workerRecord = (view: WorkerView): Worker => ({
   rolloutBuildVersion: '',
   workerImageOverride: '',
   conditions: [...view.conditions],
-});
-
-const poolRecord = (view: PoolView): Pool => ({
-  name: view.name,
-  active: true,
-  gpu: view.gpu,
-  minFreeGpu: '',
-  minFreeCpu: '',
-  minFreeMemory: '',
-  defaultWorkerCpu: '',
-  defaultWorkerMemory: '',
-  defaultWorkerGpuCount: '',
-  state: {
-    status: view.status,
-    schedulingLatency: 0,
-    freeGpu: view.freeGpu,
-    freeCpu: view.freeCpuMillicores,
-    freeMemory: view.freeMemoryMib,
-    pendingWorkers: view.pendingWorkers,
-    availableWorkers: view.availableWorkers,
-    pendingContainers: view.pendingContainers,
-    runningContainers: view.runningContainers,
-    registeredMachines: view.registeredMachines,
-    pendingMachines: view.pendingMachines,
-    readyMachines: view.readyMachines,
-  },
 });

@@ -34,7 +34,7 @@ export interface PlacementParts {
   readonly loops: LoopMetrics;
   /** The leader's fencing number; undefined: not the leader. */
   readonly fence: () => number | undefined;
-  /** May work without a GPU go to this pool's GPU machines? */
+  /** May work without a GPU go to GPU machines of a pool that says nothing? */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   /** Machines that hold the local volumes of that name; absent: none does yet. */
   readonly volumeHomes: (volumeIds: readonly string[]) => Promise<ReadonlyMap<string, MachineId>>;

@@ -21,6 +21,10 @@ export interface PlacementMachine {
   readonly poolName: string;
   /** null: shared; else the workspace it belongs to. */
   readonly poolOwner: string | null;
+  /** Only work that names the pool goes there. */
+  readonly requiresPoolSelector: boolean;
+  /** Pools of a higher one are taken first. */
+  readonly poolPriority: number;
   /** The pool lets work without a GPU onto machines that have some. */
   readonly cpuWorkAllowed: boolean;
   readonly ready: boolean;
@@ -119,13 +123,23 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
 }
 
 /** In a pool of another workspace. */
-export const isForeign = ({ poolOwner }: PlacementMachine, { workspaceId }: PlacementRequest): boolean =>
-  poolOwner !== null && poolOwner !== workspaceId;
+export const isForeign = (
+  { poolOwner }: Pick<PlacementMachine, 'poolOwner'>,
+  { workspaceId }: Pick<PlacementRequest, 'workspaceId'>,
+): boolean => poolOwner !== null && poolOwner !== workspaceId;
 
-/** Another workspace's pool is never a candidate, nor is a GPU machine for work without one, unless its pool says so. */
-function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {
+/** Another workspace's pool is never a candidate, nor one that must be named and is not. */
+export function mayUsePool(
+  machine: Pick<PlacementMachine, 'poolName' | 'poolOwner' | 'requiresPoolSelector'>,
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName'>,
+): boolean {
   if (isForeign(machine, request)) return false;
-  if (request.poolName !== '' && machine.poolName !== request.poolName) return false;
+  return request.poolName === '' ? !machine.requiresPoolSelector : machine.poolName === request.poolName;
+}
+
+/** Nor is a GPU machine for work without one, unless its pool says so. */
+function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {
+  if (!mayUsePool(machine, request)) return false;
   return request.gpuCount > 0 || machine.gpus.length === 0 || machine.cpuWorkAllowed;
 }
 

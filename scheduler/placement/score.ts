@@ -3,13 +3,14 @@ import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { mayLease } from './filter.ts';
 
 /**
- * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the workspace's own pool, image present,
+ * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the workspace's own pool, the pool's priority, image present,
  * fewest GPUs left over, best fit of CPU and memory, spread of one deployment, a stable hash. (A volume is where it is: the filter has seen to that.)
  */
 export function compareMachines(a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number {
   return (
     preferenceRank(a, request) - preferenceRank(b, request) ||
     ownPool(b, request) - ownPool(a, request) ||
+    b.poolPriority - a.poolPriority ||
     imagePresent(b, request) - imagePresent(a, request) ||
     gpusLeft(a, request) - gpusLeft(b, request) ||
     leftover(a, request) - leftover(b, request) ||

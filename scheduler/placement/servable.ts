@@ -26,6 +26,7 @@ export class Servable {
     const machines = [...this.#machines.all()].map(({ row, health, inventory }) => ({
       poolName: row.poolName,
       poolOwner: row.poolWorkspaceId,
+      requiresPoolSelector: row.poolSettings.requiresPoolSelector,
       isExpected: health === 'PENDING',
       gpuModels: (inventory?.gpus ?? []).map((device) => device.model),
     }));

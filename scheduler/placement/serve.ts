@@ -1,11 +1,14 @@
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { PlacementRequest } from './filter.ts';
+import { mayUsePool } from './filter.ts';
 
 /** A machine that is registered, in whatever state it is now. */
 export interface ServingMachine {
   readonly poolName: string;
   /** null: shared; else the workspace it belongs to. */
   readonly poolOwner: string | null;
+  /** Only work that names the pool goes there. */
+  readonly requiresPoolSelector: boolean;
   /** It has not joined yet: what it will offer is not known. */
   readonly isExpected: boolean;
   readonly gpuModels: readonly string[];
@@ -20,11 +23,7 @@ export function unservable(
   machines: readonly ServingMachine[],
 ): string | undefined {
   const { workspaceId, poolName, gpu, gpuCount } = request;
-  const usable = machines.filter(
-    (machine) =>
-      (machine.poolOwner === null || machine.poolOwner === workspaceId) &&
-      (poolName === '' || machine.poolName === poolName),
-  );
+  const usable = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
   const where = poolName === '' ? '' : ` in pool ${poolName}`;
   if (poolName !== '' && usable.length === 0) return `no machine that this workspace may use is${where}`;
   if (gpuCount === 0 || usable.some((machine) => machine.isExpected)) return undefined;

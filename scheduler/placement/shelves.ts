@@ -1,4 +1,4 @@
-// Machines that may take something, ordered so that few of them need be looked at: by kind (pool, owner, architecture, GPUs), in a kind by how full they are, and there by about how much is free.
+// Machines that may take something, ordered so that few of them need be looked at: by kind (pool and its settings, owner, architecture, GPUs), in a kind by how full they are, and there by about how much is free.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { fitsPlace, hasGpus, mayLease } from './filter.ts';
@@ -36,7 +36,14 @@ class Kind {
     if (!fitsPlace(this.#one, request)) return undefined;
     const rank = this.#rankOf(request);
     if (rank === NO_RANK) return undefined;
-    return { rank, own: ownPool(this.#one, request), gpusLeft: gpusLeft(this.#one, request), kinds: [this] };
+    const { poolPriority } = this.#one;
+    return {
+      rank,
+      own: ownPool(this.#one, request),
+      poolPriority,
+      gpusLeft: gpusLeft(this.#one, request),
+      kinds: [this],
+    };
   }
 
   #rankOf(request: PlacementRequest): number {
@@ -73,6 +80,7 @@ class Kind {
 interface Tier {
   readonly rank: number;
   readonly own: number;
+  readonly poolPriority: number;
   readonly gpusLeft: number;
   readonly kinds: Kind[];
 }
@@ -160,7 +168,7 @@ export function compareTiers(a: Tier, b: Tier): number {
 
 /** What counts for more than whether the image is there. */
 export function compareStanding(a: Tier, b: Tier): number {
-  return a.rank - b.rank || b.own - a.own;
+  return a.rank - b.rank || b.own - a.own || b.poolPriority - a.poolPriority;
 }
 
 /** Looks through the kinds of a tier, the fullest machines first, until there are enough. @param from - which of a shelf come first */
@@ -194,12 +202,12 @@ export const isShelved = (machine: PlacementMachine): boolean =>
   machine.ready && machine.intentActive && machine.blockedBy.length === 0;
 
 function kindKeyOf(machine: PlacementMachine): string {
-  const { poolName, cpuWorkAllowed, arch, gpus } = machine;
+  const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpus } = machine;
   const models = new Map<string, { free: number; all: number }>();
   for (const gpu of gpus) {
     const counts = models.get(gpu.model) ?? { free: 0, all: 0 };
     models.set(gpu.model, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
   }
   const devices = [...models].map(([model, { free, all }]) => `${model} ${free} ${all}`).toSorted();
-  return [poolName, cpuWorkAllowed, arch, ...devices].join('\n');
+  return [poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, ...devices].join('\n');
 }

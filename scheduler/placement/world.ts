@@ -9,6 +9,7 @@ import type { Book, BookEntry } from '../containers/book.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
 import { blockingConditions, isInService } from '../fleet/machine.ts';
+import { takesCpuWork } from '../fleet/pool-settings.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import type { Placement } from './place.ts';
@@ -24,7 +25,7 @@ export interface MachineFactsParts {
   readonly book: Pick<Book, 'onChange'>;
   /** When a device was leased last; 0: never, as far as this leader knows. */
   readonly leasedAtMs: (uuid: string) => number;
-  /** May work without a GPU go to this pool's GPU machines? */
+  /** May work without a GPU go to GPU machines of a pool that says nothing? */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
 
@@ -217,7 +218,9 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
     machineId: row.id,
     poolName: row.poolName,
     poolOwner: row.poolWorkspaceId,
-    cpuWorkAllowed: parts.cpuWorkAllowed(row.poolName),
+    requiresPoolSelector: row.poolSettings.requiresPoolSelector,
+    poolPriority: row.poolSettings.priority,
+    cpuWorkAllowed: takesCpuWork(row, parts.cpuWorkAllowed),
     ready: machine.health === 'READY',
     intentActive: isInService(row) && !row.systemCordon,
     blockedBy: blockingConditions(machine),

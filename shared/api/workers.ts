@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Container } from './containers.ts';
-import { Filters, Flag, Int64, ListLimit, Text, Timestamp, Uint32, nullable } from './fields.ts';
+import { Flag, Int64, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
 export const Worker = Type.Object({
   id: Text(),
@@ -56,43 +56,6 @@ export const DrainWorkerRequest = Type.Object({
   deadlineSeconds: nullable(Uint32({ description: 'what runs then is handed back and stopped; 1800 when not given' })),
 });
 
-export const PoolRequest = Type.Object({ name: Text() });
-
 /** CordonWorker, UncordonWorker. */
 export const OneWorkerRequest = Type.Object({ workerId: Text() });
 export type OneWorkerRequest = Static<typeof OneWorkerRequest>;
-
-export const WorkerPoolState = Type.Object({
-  status: Text({ description: 'HEALTHY or DEGRADED' }),
-  schedulingLatency: Int64({ description: 'ms' }),
-  freeGpu: Uint32(),
-  freeCpu: Int64(),
-  freeMemory: Int64(),
-  pendingWorkers: Int64(),
-  availableWorkers: Int64(),
-  pendingContainers: Int64(),
-  runningContainers: Int64(),
-  registeredMachines: Int64(),
-  pendingMachines: Int64(),
-  readyMachines: Int64(),
-});
-
-export const Pool = Type.Object({
-  name: Text(),
-  active: Flag(),
-  gpu: Text(),
-  minFreeGpu: Text(),
-  minFreeCpu: Text(),
-  minFreeMemory: Text(),
-  defaultWorkerCpu: Text(),
-  defaultWorkerMemory: Text(),
-  defaultWorkerGpuCount: Text(),
-  state: nullable(WorkerPoolState),
-});
-export type Pool = Static<typeof Pool>;
-
-export const ListPoolsRequest = Type.Object({ filters: Filters(), limit: ListLimit() });
-export type ListPoolsRequest = Static<typeof ListPoolsRequest>;
-
-export const ListPoolsResponse = Type.Object({ ok: Flag(), errMsg: Text(), pools: Type.Array(Pool) });
-export type ListPoolsResponse = Static<typeof ListPoolsResponse>;

@@ -2,7 +2,7 @@
 // nothing left running. (`longshore up` has the same in up.test.ts.)
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { Server } from 'node:net';
 import { delimiter, join } from 'node:path';
@@ -110,6 +110,14 @@ describe('a scheduler that cannot start', () => {
     const path = (process.env['PATH'] ?? '').split(delimiter).filter((one) => !existsSync(join(one, 'redis-server')));
     const result = await refused(platform, 'scheduler', { PATH: path.join(delimiter) });
     await expectSentence(result, 1, 'apt-get install redis-server', 'REDIS_URL');
+    expect(processesNaming(result.dataDir)).toEqual([]);
+  });
+
+  test('because its pools file is wrong names the file, the pool and the field', async ({ platform }) => {
+    const path = join(mkdtempSync(join(platform.directory, 'd-')), 'pools.json');
+    writeFileSync(path, '{"pools": {"gpu": {"priority": -1}}}');
+    const result = await refused(platform, 'scheduler', { LONGSHORE_POOLS_FILE: path });
+    await expectSentence(result, 78, `LONGSHORE_POOLS_FILE ${path}: pool gpu: priority must be a whole number`);
     expect(processesNaming(result.dataDir)).toEqual([]);
   });
 

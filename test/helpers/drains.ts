@@ -34,5 +34,5 @@ export function aWorkers(
     loads,
     isLeader: () => fence() !== undefined,
   });
-  return new Workers({ ...parts, drains, fence });
+  return new Workers({ ...parts, drains, fence, cpuWorkAllowed: () => true });
 }

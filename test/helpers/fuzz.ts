@@ -94,7 +94,7 @@ const valueOf = (schema: Schema, making: Making, depth = 0): fc.Arbitrary<unknow
   making.value(shaped(schema, making, depth));
 
 function shaped(schema: Schema, making: Making, depth: number): fc.Arbitrary<unknown> {
-  const options = (schema['anyOf'] ?? schema['oneOf']) as readonly Schema[] | undefined;
+  const options = (schema['anyOf'] ?? schema['oneOf'] ?? schema['allOf']) as readonly Schema[] | undefined;
   if (depth > 6) return anything;
   if (options !== undefined && options.length > 0) {
     return fc.oneof(...options.map((option) => valueOf(option, making, depth + 1)));

@@ -124,6 +124,11 @@ export class Daemon {
     this.#running().kill('SIGSTOP');
   }
 
+  /** SIGHUP: it is to read its files again. */
+  hangUp(): void {
+    this.#running().kill('SIGHUP');
+  }
+
   thaw(): void {
     this.#running().kill('SIGCONT');
   }

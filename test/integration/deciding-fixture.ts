@@ -112,7 +112,7 @@ export class World {
     const keys = keysOf(`t-${machineId}`);
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);
     const placement = { db, general: redis, keys, book, machines, clock, log: quiet, metrics, loops, fence };
-    const { placer, accounting, quotas } = openPlacement({ ...placement, cpuPools: '*' });
+    const { placer, accounting, quotas } = openPlacement({ ...placement, cpuWorkAllowed: () => true });
     this.placer = placer;
     this.quotas = quotas;
     this.accounting = accounting;

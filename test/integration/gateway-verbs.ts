@@ -46,8 +46,17 @@ export const MACHINE =
 /** `drain` and `conditions` are ours. */
 export const WORKER =
   'id status totalCpu totalMemory totalGpuCount freeCpu freeMemory freeGpuCount gpu poolName machineId resourceVersion requiresPoolSelector priority preemptable buildVersion activeContainers runtime poolSelector cordonRequested drain rolloutGeneration rolloutBuildVersion workerImageOverride conditions';
+const POOL_SETTINGS = {
+  cpuOvercommit: 2,
+  cpuWorkOnGpuMachines: false,
+  requiresPoolSelector: false,
+  priority: 0,
+  reservedCpuCores: null,
+  reservedMemoryMib: null,
+};
+/** `settings` and `declaredIn` are ours. */
 const POOL =
-  'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state';
+  'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state settings declaredIn';
 
 const UNAUTHORIZED = refusedWith('Unauthorized Access');
 const NO_DEPLOYMENT = refusedWith('Deployment not found');
@@ -84,6 +93,13 @@ export const POD_ROUTES: readonly (readonly [string, string])[] = [
 
 export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly GatewayVerb[] {
   const { unique, aTask, aStartedTask, statusOf } = kit;
+  const aPool = async (): Promise<string> => {
+    const name = unique('pool');
+    await platform().gateway('POST /pools', { name, settings: { cpuOvercommit: 2 } });
+    return name;
+  };
+  const settingsOf = async (name: string): Promise<Json> =>
+    ((await kit.list('/pools', 'pools')).find((pool) => pool['name'] === name)?.['settings'] ?? {}) as Json;
   const deleted = async (): Promise<string> => {
     const id = await kit.aDeployment();
     await platform().gateway(`DELETE /deployments/${id}`);
@@ -677,21 +693,67 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       name: 'CreatePool',
       ours: true,
       line: () => 'POST /pools',
-      body: () => ({ name: unique('pool') }),
-      fields: 'ok errMsg',
+      body: () => ({ name: unique('pool'), settings: { cpuOvercommit: 2 } }),
+      fields: 'ok errMsg pool',
       restricted: UNAUTHORIZED,
-      ok: done,
+      ok: { ...done, pool: expect.objectContaining({ settings: POOL_SETTINGS, declaredIn: '' }) },
       malformed: { body: '{"name": 1}' },
+      failures: {
+        'other settings than it has': {
+          make: aPool,
+          body: (name) => ({ name, settings: { priority: 1 } }),
+          answer: refusedWith(expect.stringMatching(/^the pool is there already with other settings/)),
+        },
+        'a name that is none': {
+          body: () => ({ name: 'a b' }),
+          answer: refusedWith(expect.stringMatching(/^name must be/)),
+        },
+        'a setting out of bounds': {
+          body: () => ({ name: unique('pool'), settings: { cpuOvercommit: 65 } }),
+          answer: refusedWith('settings.cpuOvercommit must be a number from 1 to 64, or null for the default'),
+        },
+      },
+    },
+    {
+      name: 'GetPool',
+      ours: true,
+      line: (name) => `GET /pools/${name}`,
+      make: aPool,
+      fields: 'ok errMsg pool',
+      restricted: UNAUTHORIZED,
+      ok: { ...done, pool: expect.objectContaining({ active: true, settings: POOL_SETTINGS }) },
+      malformed: null,
+      unknown: refusedWith('pool not found'),
+    },
+    {
+      name: 'ChangePool',
+      ours: true,
+      line: (name) => `PATCH /pools/${name}`,
+      body: () => ({ settings: { priority: 7, cpuOvercommit: null } }),
+      make: aPool,
+      fields: 'ok errMsg pool',
+      restricted: UNAUTHORIZED,
+      ok: { ...done, pool: { settings: { ...POOL_SETTINGS, priority: 7, cpuOvercommit: 1 } } },
+      unknown: refusedWith('pool not found'),
+      done: async (name) => (await settingsOf(name))['priority'] === 7,
+      failures: {
+        'nothing said': { body: () => ({}), answer: refusedWith('settings must name at least one setting') },
+        'a list': { body: () => ({ settings: [] }), answer: refusedWith('settings must be an object') },
+        'a name that is no setting': {
+          body: () => ({ settings: { cpuOverCommit: 2 } }),
+          answer: refusedWith(expect.stringMatching(/^settings\.cpuOverCommit is no setting of a pool; there are /)),
+        },
+        'a value of another kind': {
+          body: () => ({ settings: { priority: 3, requiresPoolSelector: 'yes' } }),
+          answer: refusedWith('settings.requiresPoolSelector must be true or false, or null for the default'),
+        },
+      },
     },
     {
       name: 'DeletePool',
       ours: true,
       line: (name) => `DELETE /pools/${name}`,
-      make: async () => {
-        const name = unique('pool');
-        await platform().gateway('POST /pools', { name });
-        return name;
-      },
+      make: aPool,
       fields: 'ok errMsg',
       restricted: UNAUTHORIZED,
       ok: done,

@@ -1,6 +1,8 @@
 // Several scheduler processes on one Postgres and one Redis: answers, decisions, caches and what a dead one leaves, with agents that speak the real protocol.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect } from 'vitest';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
@@ -9,10 +11,13 @@ import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import { jsonOf } from '../helpers/platform.ts';
 import type { Replica } from '../helpers/replicas.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
+import { tempDirectory } from '../helpers/programs.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 
 interface Two {
   readonly set: ReplicaSet;
+  /** Declares nothing, when they start. */
+  readonly poolsFile: string;
   /** No machine is linked to it. */
   readonly far: Replica;
   /** All machines are linked to it. */
@@ -20,12 +25,16 @@ interface Two {
 }
 
 const test = base.extend('two', { scope: 'file' }, async ({ postgres, redis }, { onCleanup }): Promise<Two> => {
-  const set = new ReplicaSet(postgres, redis);
+  const directory = tempDirectory('pools');
+  onCleanup(() => directory.remove());
+  const poolsFile = join(directory.path, 'pools.json');
+  writeFileSync(poolsFile, '{"pools": {}}');
+  const set = new ReplicaSet(postgres, redis, postgres.url, { LONGSHORE_POOLS_FILE: poolsFile });
   onCleanup(() => set.stop());
   const far = await set.add();
   const near = await set.add();
   for (let n = 0; n < 2; n += 1) await set.agent({ addresses: () => [near.agentAddress] });
-  return { set, far, near };
+  return { set, poolsFile, far, near };
 });
 
 test('a call at one replica runs on a machine linked to another, and is answered', async ({ two }) => {
@@ -328,4 +337,53 @@ test('a machine that dials another replica in the middle of a task takes it alon
   expect(agent.runs).toHaveLength(1);
   expect(await runningAt(far)).toBe(0);
   await agent.stop();
+});
+
+test('settings of a pool, changed at one replica or by a file that one of them is told to read, hold at all of them', async ({
+  two,
+}) => {
+  const { set, poolsFile, far, near } = two;
+  interface Offered {
+    readonly workers: readonly { readonly totalCpu: string; readonly priority: number }[];
+  }
+  const offered = async (replica: Replica) => {
+    const { workers } = await set.gateway<Offered>(replica, '/workers');
+    return workers.map((worker) => [Number(worker.totalCpu), worker.priority]);
+  };
+  const [[before = 0] = []] = await offered(near);
+  // Of the pool of `longshore up`.
+  const cores = before / 8;
+  const areOffered = (times: number, priority: number) =>
+    waitFor(async () => {
+      for (const replica of [near, far])
+        if ((await offered(replica)).some(([cpu, of]) => cpu !== cores * times || of !== priority)) return false;
+      return true;
+    }, `all machines are offered ${times} times at both`);
+  const patch = async (replica: Replica, settings: object) =>
+    jsonOf(await set.call(replica, '/api/v1/gateway/pools/default', { method: 'PATCH', body: { settings } }));
+
+  expect(await patch(far, { cpuOvercommit: 2, priority: 3 })).toMatchObject({
+    ok: true,
+    pool: { settings: { cpuOvercommit: 2, priority: 3 }, declaredIn: '' },
+  });
+  await areOffered(2, 3);
+
+  writeFileSync(poolsFile, '{"pools": {"default": {"cpuOvercommit": 4}}}');
+  near.daemon.hangUp();
+  await areOffered(4, 0);
+  expect(await patch(far, { cpuOvercommit: 1 })).toMatchObject({
+    ok: false,
+    errMsg: expect.stringContaining(`the pool is declared in ${poolsFile}`) as string,
+  });
+
+  writeFileSync(poolsFile, '{"pools": {"default": {"cpuOvercommit": 400}}}');
+  near.daemon.hangUp();
+  await waitFor(() => near.daemon.log().includes('pools file not taken'), 'the bad file is said');
+  expect(near.daemon.log()).toContain('pool default: cpuOvercommit must be a number from 1 to 64');
+  await areOffered(4, 0);
+
+  writeFileSync(poolsFile, '{"pools": {}}');
+  near.daemon.hangUp();
+  await waitFor(async () => (await patch(far, { cpuOvercommit: 8 }))['ok'] === true, 'operations change it again');
+  await areOffered(8, 0);
 });

@@ -248,14 +248,12 @@ describe.each(KINDS)('on %s', (kind) => {
   test('pool names are unique per owner, shared ones too', async () => {
     const workspace = await aWorkspace(db);
     const name = `pool-${workspace.number}`;
-    const shared = await Promise.all(
-      [1, 2].map(() => getOrCreatePool(db, { name, workspaceId: null, cpuOvercommit: 1 })),
-    );
+    const shared = await Promise.all([1, 2].map(() => getOrCreatePool(db, { name, workspaceId: null })));
     expect(shared[0]?.id).toBe(shared[1]?.id);
-    const own = await getOrCreatePool(db, { name, workspaceId: workspace.id, cpuOvercommit: 8 });
+    const own = await getOrCreatePool(db, { name, workspaceId: workspace.id, settings: { cpuOvercommit: 8 } });
     expect(own.id).not.toBe(shared[0]?.id);
-    expect((await poolByName(db, name, workspace.id))?.cpuOvercommit).toBe(8);
-    expect((await poolByName(db, name, null))?.id).toBe(shared[0]?.id);
+    expect((await poolByName(db, { name, workspaceId: workspace.id }))?.settings.cpuOvercommit).toBe(8);
+    expect((await poolByName(db, { name, workspaceId: null }))?.id).toBe(shared[0]?.id);
     expect((await listPools(db)).filter((pool) => pool.name === name)).toHaveLength(2);
   });
 
@@ -263,7 +261,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const sha256 = (text: string): Uint8Array => createHash('sha256').update(text).digest();
     const nowMs = Date.now();
     async function aMachine(secret: string, joinExpiresAtMs = nowMs + 60_000) {
-      const pool = await getOrCreatePool(db, { name: 'default', workspaceId: null, cpuOvercommit: 1 });
+      const pool = await getOrCreatePool(db, { name: 'default', workspaceId: null });
       const id = randomBytes(4).toString('hex') as MachineId;
       return insertMachine(db, { id, poolId: pool.id, joinSecretHash: sha256(secret), joinExpiresAtMs });
     }

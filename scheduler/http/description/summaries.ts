@@ -38,6 +38,8 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   UncordonWorker: 'New containers again',
   DrainWorker: 'Cordon, and have its containers leave by a deadline',
   CreatePool: 'Make a pool',
+  GetPool: 'One pool with what it holds and how it is set',
+  ChangePool: 'Change settings of a pool',
   DeletePool: 'Delete a pool without machines',
   ListPools: 'Pools with what they hold',
   ExportWorkspaceConfig: 'What a client needs to talk to this installation',

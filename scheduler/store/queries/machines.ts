@@ -1,6 +1,9 @@
+import type { PoolSettings } from '#shared/api/pools.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
+import { poolSettingsOf } from './pools.ts';
+import type { RawPoolSettings } from './pools.ts';
 
 export interface MachineRow {
   readonly id: MachineId;
@@ -8,7 +11,7 @@ export interface MachineRow {
   readonly poolName: string;
   /** The pool's owner; null: shared. */
   readonly poolWorkspaceId: WorkspaceId | null;
-  readonly cpuOvercommit: number;
+  readonly poolSettings: PoolSettings;
   /** active, cordoned, draining, drained. */
   readonly intent: string;
   readonly health: string;
@@ -46,16 +49,16 @@ export interface MachineRow {
   readonly replica: InstanceId | null;
   readonly lastSeenAtMs: number | null;
   readonly createdAtMs: number;
+  /** When it or its pool was last written. */
   readonly updatedAtMs: number;
   readonly deletedAtMs: number | null;
 }
 
-interface Raw {
+interface Raw extends RawPoolSettings {
   id: string;
   pool_id: number;
   pool_name: string;
   pool_workspace_id: string | null;
-  cpu_overcommit: number;
   intent: string;
   health: string;
   conditions: string[];
@@ -85,15 +88,15 @@ interface Raw {
   updated_at: Date;
   deleted_at: Date | null;
 }
-const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, m.intent, m.health,
+const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, p.settings, m.intent, m.health,
   m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.credential_next, m.credential_next_at, m.contested_at, m.hostname,
-  m.inventory, m.strangers, m.boot_id, m.goodbye, m.drain_deadline_at, m.drain_total, m.host_drain_until, m.delete_at, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, m.updated_at, m.deleted_at`;
+  m.inventory, m.strangers, m.boot_id, m.goodbye, m.drain_deadline_at, m.drain_total, m.host_drain_until, m.delete_at, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, greatest(m.updated_at, p.updated_at) as updated_at, m.deleted_at`;
 const map = (row: Raw): MachineRow => ({
   id: row.id as MachineId,
   poolId: row.pool_id,
   poolName: row.pool_name,
   poolWorkspaceId: row.pool_workspace_id as WorkspaceId | null,
-  cpuOvercommit: row.cpu_overcommit,
+  poolSettings: poolSettingsOf(row),
   intent: row.intent,
   health: row.health,
   conditions: row.conditions,
@@ -271,12 +274,12 @@ export function machinesById(db: Queryable, ids: readonly MachineId[]): Promise<
   );
 }
 
-/** When each machine that is not deleted was last written, and last heard of: what tells whether a memory of them is complete. */
+/** When each machine that is not deleted, or its pool, was last written, and last heard of: what tells whether a memory of them is complete. */
 export async function machineVersions(
   db: Queryable,
 ): Promise<ReadonlyMap<MachineId, { readonly updatedAtMs: number; readonly lastSeenAtMs: number | null }>> {
   const { rows } = await db.query<{ id: string; updated_at: Date; last_seen_at: Date | null }>(
-    'select id, updated_at, last_seen_at from machines where deleted_at is null',
+    'select m.id, greatest(m.updated_at, p.updated_at) as updated_at, m.last_seen_at from machines m join pools p on p.id = m.pool_id where m.deleted_at is null',
   );
   return new Map(
     rows.map((row) => [

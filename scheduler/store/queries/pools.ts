@@ -1,4 +1,6 @@
-import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { POOL_DEFAULTS } from '#shared/api/pools.ts';
+import type { PoolSettings, PoolSettingsChange } from '#shared/api/pools.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, one } from '../rows.ts';
 
@@ -7,48 +9,74 @@ export interface PoolRow {
   readonly name: string;
   /** null: shared by everybody. */
   readonly workspaceId: WorkspaceId | null;
-  readonly cpuOvercommit: number;
-  readonly settings: Readonly<Record<string, unknown>>;
+  readonly settings: PoolSettings;
+  /** The file that its settings come from; null: operations change them. */
+  readonly declaredIn: string | null;
   readonly createdAtMs: number;
 }
 
-interface Raw {
+/** A pool as its owner names it. */
+export interface PoolKey {
+  readonly name: string;
+  readonly workspaceId: WorkspaceId | null;
+}
+
+/** The columns that hold a pool's settings. */
+export interface RawPoolSettings {
+  readonly cpu_overcommit: number;
+  readonly settings: Readonly<Record<string, unknown>>;
+}
+
+interface Raw extends RawPoolSettings {
   id: number;
   name: string;
   workspace_id: string | null;
-  cpu_overcommit: number;
-  settings: Record<string, unknown>;
+  declared_in: string | null;
   created_at: Date;
 }
-const COLUMNS = 'id, name, workspace_id, cpu_overcommit, settings, created_at';
+const COLUMNS = 'id, name, workspace_id, cpu_overcommit, settings, declared_in, created_at';
 const map = (row: Raw): PoolRow => ({
   id: row.id,
   name: row.name,
   workspaceId: row.workspace_id as WorkspaceId | null,
-  cpuOvercommit: row.cpu_overcommit,
-  settings: row.settings,
+  settings: poolSettingsOf(row),
+  declaredIn: row.declared_in,
   createdAtMs: msOf(row.created_at),
 });
 
-/** The owner's pool of that name, made when missing; an existing one keeps its over-commit. */
+/** What was not said has its default of today. */
+export const poolSettingsOf = (row: RawPoolSettings): PoolSettings => ({
+  ...POOL_DEFAULTS,
+  ...row.settings,
+  cpuOvercommit: row.cpu_overcommit,
+});
+
+/** Over-commit (null: not said), and the rest as JSON with null for defaults. */
+function columnsOf({ cpuOvercommit, ...rest }: PoolSettingsChange): [number | null, string] {
+  const overcommit = cpuOvercommit === null ? POOL_DEFAULTS.cpuOvercommit : cpuOvercommit;
+  return [overcommit ?? null, JSON.stringify(rest)];
+}
+
+/** The owner's pool of that name, made when missing; one that is there keeps its settings, one that was deleted begins anew. */
 export function getOrCreatePool(
   db: Queryable,
-  pool: { readonly name: string; readonly workspaceId: WorkspaceId | null; readonly cpuOvercommit: number },
+  pool: PoolKey & { readonly settings?: PoolSettingsChange },
 ): Promise<PoolRow> {
   return one(
     db,
-    `insert into pools (name, workspace_id, cpu_overcommit) values ($1, $2, $3)
-     on conflict (workspace_id, name) do update set updated_at = now(), deleted_at = null returning ${COLUMNS}`,
-    [pool.name, pool.workspaceId, pool.cpuOvercommit],
+    `insert into pools as p (name, workspace_id, cpu_overcommit, settings) values ($1, $2, coalesce($3, 1), jsonb_strip_nulls($4::jsonb))
+     on conflict (workspace_id, name) do update set
+       cpu_overcommit = case when p.deleted_at is null then p.cpu_overcommit else excluded.cpu_overcommit end,
+       settings = case when p.deleted_at is null then p.settings else excluded.settings end,
+       updated_at = case when p.deleted_at is null then p.updated_at else now() end,
+       deleted_at = null
+     returning ${COLUMNS}`,
+    [pool.name, pool.workspaceId, ...columnsOf(pool.settings ?? {})],
     map,
   );
 }
 
-export function poolById(db: Queryable, id: number): Promise<PoolRow | undefined> {
-  return maybeOne(db, `select ${COLUMNS} from pools where id = $1`, [id], map);
-}
-
-export function poolByName(db: Queryable, name: string, workspaceId: WorkspaceId | null): Promise<PoolRow | undefined> {
+export function poolByName(db: Queryable, { name, workspaceId }: PoolKey): Promise<PoolRow | undefined> {
   return maybeOne(
     db,
     `select ${COLUMNS} from pools where name = $1 and workspace_id is not distinct from $2::text and deleted_at is null`,
@@ -57,13 +85,57 @@ export function poolByName(db: Queryable, name: string, workspaceId: WorkspaceId
   );
 }
 
-export function setPoolOvercommit(db: Queryable, id: number, cpuOvercommit: number): Promise<PoolRow | undefined> {
+/** Changes what is said, by name, and leaves the rest. @returns undefined: there is none, or a file declares it */
+export function changePool(
+  db: Queryable,
+  { name, workspaceId }: PoolKey,
+  change: PoolSettingsChange,
+): Promise<PoolRow | undefined> {
   return maybeOne(
     db,
-    `update pools set cpu_overcommit = $2, updated_at = now() where id = $1 returning ${COLUMNS}`,
-    [id, cpuOvercommit],
+    `update pools set cpu_overcommit = coalesce($3, cpu_overcommit), settings = jsonb_strip_nulls(settings || $4::jsonb), updated_at = now()
+     where name = $1 and workspace_id is not distinct from $2::text and deleted_at is null and declared_in is null
+     returning ${COLUMNS}`,
+    [name, workspaceId, ...columnsOf(change)],
     map,
   );
+}
+
+/** A shared pool as the file has it, made when missing. @returns undefined: it is that already, and nothing was written */
+export function declarePool(
+  db: Queryable,
+  pool: { readonly name: string; readonly settings: PoolSettingsChange; readonly file: string },
+): Promise<PoolRow | undefined> {
+  return maybeOne(
+    db,
+    `insert into pools as p (name, cpu_overcommit, settings, declared_in) values ($1, coalesce($2, 1), jsonb_strip_nulls($3::jsonb), $4)
+     on conflict (workspace_id, name) do update set
+       cpu_overcommit = excluded.cpu_overcommit, settings = excluded.settings, declared_in = excluded.declared_in, deleted_at = null, updated_at = now()
+     where (p.cpu_overcommit, p.settings, p.declared_in, p.deleted_at)
+       is distinct from (excluded.cpu_overcommit, excluded.settings, excluded.declared_in, null::timestamptz)
+     returning ${COLUMNS}`,
+    [pool.name, ...columnsOf(pool.settings), pool.file],
+    map,
+  );
+}
+
+/** Pools that were declared and are not among these any more: they stay as they are, and operations change them. */
+export function releasePools(db: Queryable, declared: readonly string[]): Promise<PoolRow[]> {
+  return many(
+    db,
+    `update pools set declared_in = null, updated_at = now()
+     where declared_in is not null and not (name = any ($1::text[])) returning ${COLUMNS}`,
+    [declared],
+    map,
+  );
+}
+
+export async function machinesOfPool(db: Queryable, id: number): Promise<MachineId[]> {
+  const { rows } = await db.query<{ id: string }>(
+    'select id from machines where pool_id = $1 and deleted_at is null order by id',
+    [id],
+  );
+  return rows.map((row) => row.id as MachineId);
 }
 
 /** All pools of all owners, oldest first; who may see which is decided above. */
@@ -71,18 +143,13 @@ export function listPools(db: Queryable): Promise<PoolRow[]> {
   return many(db, `select ${COLUMNS} from pools where deleted_at is null order by id`, [], map);
 }
 
-/** The owner's pool of that name, unless a machine is in it. Its row stays, since machines that were deleted name it. */
-export async function deletePool(
-  db: Queryable,
-  name: string,
-  workspaceId: WorkspaceId | null,
-): Promise<'missing' | 'occupied' | 'deleted'> {
-  if ((await poolByName(db, name, workspaceId)) === undefined) return 'missing';
+/** The owner's pool of that name, unless a machine is in it or a file declares it. Its row stays, since machines that were deleted name it. */
+export async function deletePool(db: Queryable, { name, workspaceId }: PoolKey): Promise<boolean> {
   const { rowCount } = await db.query(
     `update pools p set deleted_at = now(), updated_at = now()
-     where p.name = $1 and p.workspace_id is not distinct from $2::text and p.deleted_at is null
+     where p.name = $1 and p.workspace_id is not distinct from $2::text and p.deleted_at is null and p.declared_in is null
        and not exists (select 1 from machines m where m.pool_id = p.id and m.deleted_at is null)`,
     [name, workspaceId],
   );
-  return rowCount === 1 ? 'deleted' : 'occupied';
+  return rowCount === 1;
 }

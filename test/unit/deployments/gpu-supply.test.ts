@@ -1,7 +1,13 @@
 import { expect, test } from 'vitest';
 import { gpuSupply } from '../../../scheduler/deployments/gpu-supply.ts';
 
-const shared = (gpuModels: readonly string[], freeGpuCount: number) => ({ privatePool: '', gpuModels, freeGpuCount });
+const shared = (gpuModels: readonly string[], freeGpuCount: number) => ({
+  poolName: 'default',
+  isOwn: false,
+  requiresPoolSelector: false,
+  gpuModels,
+  freeGpuCount,
+});
 
 test.each([
   ['free', ['H100'], 1, [shared(['H100'], 1)], 'available', []],
@@ -17,6 +23,13 @@ test.each([
 });
 
 test("a pool of the workspace's own is named", () => {
-  const machines = [shared(['T4'], 1), { privatePool: 'mine', gpuModels: ['T4'], freeGpuCount: 0 }];
+  const machines = [shared(['T4'], 1), { ...shared(['T4'], 0), poolName: 'mine', isOwn: true }];
   expect(gpuSupply(['T4'], 1, machines)).toMatchObject({ status: 'available', privatePool: 'mine' });
+});
+
+test('a pool counts that is named, and one that must be named only then', () => {
+  const machines = [{ ...shared(['T4'], 1), poolName: 'gpu', requiresPoolSelector: true }];
+  expect(gpuSupply(['T4'], 1, machines)).toMatchObject({ status: 'none', missing: ['T4'] });
+  expect(gpuSupply(['T4'], 1, machines, 'gpu')).toMatchObject({ status: 'available', missing: [] });
+  expect(gpuSupply(['T4'], 1, [shared(['T4'], 1)], 'gpu')).toMatchObject({ status: 'none' });
 });

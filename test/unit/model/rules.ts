@@ -54,6 +54,8 @@ function candidate(world: World, machine: Machine): PlacementMachine {
     machineId: machine.id as MachineId,
     poolName: 'default',
     poolOwner: null,
+    requiresPoolSelector: false,
+    poolPriority: 0,
     cpuWorkAllowed: machine.id !== 'm2',
     arch: '',
     freeDiskBytes: null,

@@ -160,6 +160,7 @@ describe('machines', () => {
   const aMachine = (machineId: string, poolName: string, gpu = ''): MachineView => ({
     machineId: machineId as MachineId,
     poolName,
+    requiresPoolSelector: false,
     status: 'available',
     hostname: 'h',
     cpuMillicores: 4000,

@@ -18,6 +18,7 @@ const machineOf = (list: readonly PlacementMachine[], id: MachineId): PlacementM
 const standing = (one: PlacementMachine, wanted: PlacementRequest) => ({
   rank: preferenceRank(one, wanted),
   own: ownPool(one, wanted),
+  priority: one.poolPriority,
   image: imagePresent(one, wanted),
   gpusLeft: gpusLeft(one, wanted),
 });

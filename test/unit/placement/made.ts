@@ -13,6 +13,8 @@ export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMach
     machineId: `m-${made}` as MachineId,
     poolName: 'default',
     poolOwner: null,
+    requiresPoolSelector: false,
+    poolPriority: 0,
     cpuWorkAllowed: false,
     arch: 'x86_64',
     freeDiskBytes: null,
@@ -68,6 +70,8 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
   .record({
     poolName: fc.constantFrom('default', 'gpu'),
     poolOwner: fc.constantFrom(null, 'w-1', 'w-2'),
+    requiresPoolSelector: fc.constantFrom(false, false, true),
+    poolPriority: fc.constantFrom(0, 0, 5),
     cpuWorkAllowed: fc.boolean(),
     arch: fc.constantFrom('x86_64', 'arm64'),
     freeDiskBytes: fc.constantFrom(null, 0, 100 * MIB),

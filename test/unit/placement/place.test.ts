@@ -115,6 +115,10 @@ describe('why a machine is rejected', () => {
     ['no_matching_pool', aMachine({ poolOwner: 'w-2' }), aRequest()],
     ['no_matching_pool', aMachine(), aRequest({ poolName: 'gpu' })],
     ['no_matching_pool', aMachine({ gpus: t4 }), aRequest()],
+    ['no_matching_pool', aMachine({ requiresPoolSelector: true }), aRequest()],
+    [undefined, aMachine({ requiresPoolSelector: true }), aRequest({ poolName: 'default' })],
+    // More is placed there than it offers now.
+    ['cpu', aMachine({ freeCpuMillicores: -1 }), aRequest({ cpuMillicores: 0 })],
     ['machine_not_ready', aMachine({ ready: false }), aRequest()],
     ['cordoned', aMachine({ intentActive: false }), aRequest()],
     ['condition', aMachine({ blockedBy: ['DiskPressure'] }), aRequest()],
@@ -204,6 +208,17 @@ describe('which machine is better', () => {
   test('the workspace’s own pool before a shared one', () => {
     const own = aMachine({ poolOwner: 'w-1' });
     expect(chosen(aRequest({ siblings: on([own, 2]) }), aMachine(), own)).toBe(own.machineId);
+  });
+
+  test('a pool of a higher priority before one that holds the image, not before the preferred model nor the own pool', () => {
+    const high = aMachine({ poolPriority: 5, gpus: gpus('T4', [true], 'h') });
+    const holds = aMachine({ images: new Set(['img']), gpus: gpus('T4', [true], 'i') });
+    const one = { image: 'img', gpuCount: 1 };
+    expect(chosen(aRequest({ ...one, gpu: ['T4'] }), holds, high)).toBe(high.machineId);
+    const better = aMachine({ gpus: gpus('H100', [true], 'b') });
+    expect(chosen(aRequest({ ...one, gpu: ['H100', 'T4'] }), better, high)).toBe(better.machineId);
+    const own = aMachine({ poolOwner: 'w-1', gpus: gpus('T4', [true], 'o') });
+    expect(chosen(aRequest({ ...one, gpu: ['T4'] }), own, high)).toBe(own.machineId);
   });
 
   test('a machine that holds the image', () => {

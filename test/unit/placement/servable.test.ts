@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import type { StubConfig, Target } from '#scheduler/deployments/stub-config.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { Servable } from '#scheduler/placement/servable.ts';
@@ -8,6 +9,7 @@ import type { ServingMachine } from '#scheduler/placement/serve.ts';
 const machine = (changes: Partial<ServingMachine> = {}): ServingMachine => ({
   poolName: 'default',
   poolOwner: null,
+  requiresPoolSelector: false,
   isExpected: false,
   gpuModels: ['A10G', 'A10G'],
   ...changes,
@@ -25,6 +27,12 @@ describe('a stub that no machine can ever serve', () => {
     ['any, where nobody has one', wants(['any']), 'no machine that this workspace may use has a GPU', []],
     ['more than any machine has', wants(['A10G', 'T4'], 3), /has 3 of GPU A10G or T4: the most is 2/],
     ['a pool without machines', wants([], 0, 'gpu'), 'no machine that this workspace may use is in pool gpu'],
+    [
+      'a pool that must be named, and is not',
+      wants(['A10G']),
+      /has GPU A10G/,
+      [machine({ requiresPoolSelector: true })],
+    ],
     ['another workspace’s machine', wants(['T4']), /has GPU T4/, [machine({ poolOwner: 'w-2', gpuModels: ['T4'] })]],
   ] as const)('%s', (_what, request, text, machines: readonly ServingMachine[] = [machine()]) => {
     expect(unservable(request, machines)).toMatch(text);
@@ -34,6 +42,7 @@ describe('a stub that no machine can ever serve', () => {
     ['a model somebody has', wants(['H100', 'A10G'])],
     ['work without a GPU, also with no machine at all', wants([], 0), []],
     ['a machine that is expected may bring it', wants(['H100']), [machine({ isExpected: true, gpuModels: [] })]],
+    ['the pool that must be named', wants(['A10G'], 1, 'default'), [machine({ requiresPoolSelector: true })]],
     ['its own pool', wants(['A10G'], 1, 'gpu'), [machine({ poolName: 'gpu', poolOwner: 'w-1' })]],
   ] as const)('not: %s', (_what, request, machines: readonly ServingMachine[] = [machine()]) => {
     expect(unservable(request, machines)).toBeUndefined();
@@ -47,7 +56,11 @@ describe('a stub that no machine can ever serve', () => {
       *all() {
         walks += 1;
         const gpus = models.map((model) => ({ model }));
-        yield { row: { poolName: 'default', poolWorkspaceId: null }, health: 'SUSPECT', inventory: { gpus } } as never;
+        yield {
+          row: { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS },
+          health: 'SUSPECT',
+          inventory: { gpus },
+        } as never;
       },
       onChange: (listener) => {
         changed = () => listener({} as never);

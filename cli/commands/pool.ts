@@ -1,0 +1,131 @@
+// `longshore pool`: machines that placement treats as one supply, and how they are offered.
+import { CliError, usageError } from '../errors.ts';
+import type { PoolFlags } from '../flags.ts';
+import { coresOf, memoryOf } from '../format.ts';
+import { listField, numberField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { print, printJson, printTable } from '../print.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+import type { Client } from '../client.ts';
+
+export async function runPoolCreate(name: string, settings: PoolFlags, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const answer = await client.gateway('POST', '/pools', { name, settings }).catch((error: unknown) => {
+      if (!(error instanceof CliError) || !error.message.startsWith('the pool is there already')) throw error;
+      throw new CliError(
+        `pool ${name} is there already with other settings: \`longshore pool set ${name} …\` changes them`,
+        { cause: error },
+      );
+    });
+    showDone(invocation, { pool: name, done: 'created', settings: objectOf(objectOf(answer, 'pool'), 'settings') }, [
+      `pool ${name} is there: \`longshore machine create --pool ${name}\` admits machines to it`,
+    ]);
+  });
+}
+
+/** What is not said stays as it is. */
+export async function runPoolSet(name: string, settings: PoolFlags, invocation: Invocation): Promise<void> {
+  if (Object.keys(settings).length === 0)
+    throw usageError('say what to change, such as --cpu-overcommit 2 (`longshore pool set --help`)');
+  await withClient(invocation, async (client) => {
+    const answer = await client.gateway('PATCH', pathOf(name), { settings }).catch(unknownPool(name));
+    showPool(invocation, answer);
+  });
+}
+
+export async function runPoolShow(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    showPool(invocation, await client.gateway('GET', pathOf(name)).catch(unknownPool(name)));
+  });
+}
+
+const pathOf = (name: string): string => `/pools/${encodeURIComponent(name)}`;
+
+const unknownPool =
+  (name: string) =>
+  (error: unknown): never => {
+    if (!(error instanceof CliError) || error.message !== 'pool not found') throw error;
+    throw new CliError(`there is no pool ${name}: \`longshore pool list\` shows them`, { cause: error });
+  };
+
+function showPool(invocation: Invocation, answer: JsonObject): void {
+  const pool = objectOf(answer, 'pool');
+  if (invocation.options.json === true) {
+    printJson(pool);
+    return;
+  }
+  printTable(['SETTING', 'VALUE'], settingRows(objectOf(pool, 'settings')));
+  const file = textField(pool, 'declaredIn');
+  if (file !== '') print(`declared in ${file}: changed there, and read again at SIGHUP of the schedulers`);
+}
+
+/** A setting that has no value of its own yet follows the machine. */
+export function settingRows(settings: JsonObject): readonly (readonly string[])[] {
+  return Object.entries(settings).map(([name, value]) => [name, shown(name, value)]);
+}
+
+const FOLLOWS: Readonly<Record<string, string>> = {
+  reservedCpuCores: 'a tenth of the cores, at most one',
+  reservedMemoryMib: '5 % of the memory',
+};
+
+function shown(name: string, value: unknown): string {
+  if (typeof value === 'boolean') return value ? 'yes' : 'no';
+  return typeof value === 'number' ? String(value) : (FOLLOWS[name] ?? '-');
+}
+
+export async function runPoolDelete(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    await client.gateway('DELETE', pathOf(name)).catch(async (error: unknown) => {
+      if (!(error instanceof CliError) || !error.message.startsWith('pool must have no machines')) throw error;
+      const there = await machinesIn(client, name).catch(() => '');
+      throw new CliError(
+        `pool ${name} has machines${there === '' ? '' : `: ${there}`}. \`longshore machine delete ID\` takes each away (drain first what is in service)`,
+        { cause: error },
+      );
+    });
+    showDone(invocation, { pool: name, done: 'deleted' }, [`deleted pool ${name}`]);
+  });
+}
+
+/** Also those that were admitted and never came. */
+async function machinesIn(client: Client, pool: string): Promise<string> {
+  const answer = await client.gateway('GET', `/machines?poolName=${encodeURIComponent(pool)}`);
+  return listField(answer, 'machines')
+    .map((machine) => {
+      const status = textField(machine, 'status');
+      return `${textField(machine, 'id')} (${status === 'pending' ? 'admitted, never came' : status})`;
+    })
+    .join(', ');
+}
+
+export async function runPoolList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const answer = await client.gateway('GET', '/pools');
+    showList(
+      invocation,
+      listField(answer, 'pools'),
+      ['NAME', 'STATUS', 'GPU', 'WORKERS', 'CPU FREE', 'MEMORY FREE', 'GPU FREE', 'CONTAINERS'],
+      (pool) => {
+        const state = objectOf(pool, 'state');
+        const pending = numberField(state, 'pendingContainers');
+        return [
+          textField(pool, 'name'),
+          textField(state, 'status') || '-',
+          textField(pool, 'gpu') || '-',
+          String(numberField(state, 'availableWorkers')),
+          coresOf(numberField(state, 'freeCpu')),
+          memoryOf(numberField(state, 'freeMemory')),
+          String(numberField(state, 'freeGpu')),
+          `${numberField(state, 'runningContainers')}${pending > 0 ? `, ${pending} pending` : ''}`,
+        ];
+      },
+    );
+  });
+}
+
+function objectOf(of: JsonObject, name: string): JsonObject {
+  const value = of[name];
+  return typeof value === 'object' && value !== null ? (value as JsonObject) : {};
+}

@@ -1,0 +1,67 @@
+// What may be said of a pool, and what follows for a machine in it. Pure.
+import { POOL_DEFAULTS, POOL_SETTINGS } from '#shared/api/pools.ts';
+import type { PoolSettingFacts, PoolSettings, PoolSettingsChange } from '#shared/api/pools.ts';
+import { Value } from 'typebox/value';
+
+const POOL_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
+const BAD_POOL_NAME = 'must be letters, digits, dot, dash or underscore, at most 63, and begin with a letter or digit';
+
+/** Why a pool cannot be called that, or undefined. @param field - as the request calls it */
+export const poolNameProblem = (field: string, name: string): string | undefined =>
+  POOL_NAME.test(name) ? undefined : `${field} ${BAD_POOL_NAME}`;
+
+export type ReadSettings =
+  | { readonly kind: 'read'; readonly change: PoolSettingsChange }
+  | { readonly kind: 'wrong'; readonly problems: readonly string[] };
+
+/**
+ * Settings as somebody sent or wrote them, in either spelling (`cpu_overcommit`); null and absent: nothing is said. Names that are none are refused: a setting that was misspelt and ignored would be none.
+ * @param before - of each name in a problem, such as `settings.`
+ */
+export function readPoolSettings(sent: unknown, before: string): ReadSettings {
+  if (sent === null || sent === undefined) return { kind: 'read', change: {} };
+  if (typeof sent !== 'object' || Array.isArray(sent))
+    return { kind: 'wrong', problems: [`${before === '' ? 'settings' : before.replace(/\.$/, '')} must be an object`] };
+  const change: Record<string, unknown> = {};
+  const problems: string[] = [];
+  for (const [spelt, value] of Object.entries(sent)) {
+    const name = spelt.replace(/_([a-z])/g, (_all, letter: string) => letter.toUpperCase());
+    const problem = problemOf(name, value);
+    if (problem === undefined) change[name] = value;
+    else problems.push(`${before}${spelt.slice(0, 80)} ${problem}`);
+  }
+  return problems.length > 0 ? { kind: 'wrong', problems: problems.slice(0, MOST_PROBLEMS) } : { kind: 'read', change };
+}
+
+const MOST_PROBLEMS = 10;
+
+function problemOf(name: string, value: unknown): string | undefined {
+  if (!Object.hasOwn(POOL_SETTINGS, name))
+    return `is no setting of a pool; there are ${Object.keys(POOL_SETTINGS).join(', ')}`;
+  const facts = POOL_SETTINGS[name as keyof PoolSettings];
+  return value === null || Value.Check(facts, value) ? undefined : `must be ${kindOf(facts)}, or null for the default`;
+}
+
+const KINDS = { number: 'a number', integer: 'a whole number', boolean: 'true or false' } as const;
+
+const kindOf = ({ type, minimum, maximum }: PoolSettingFacts): string =>
+  `${KINDS[type]}${minimum === undefined ? '' : ` from ${minimum} to ${maximum}`}`;
+
+/** What holds when so much is said and nothing else. */
+export const settled = (change: PoolSettingsChange): PoolSettings => ({
+  ...POOL_DEFAULTS,
+  ...Object.fromEntries(Object.entries(change).filter(([, value]) => value !== null)),
+});
+
+/** Both say the same, as far as the second one says something. */
+export const agrees = (settings: PoolSettings, said: PoolSettingsChange): boolean =>
+  Object.entries(said).every(
+    ([name, value]) => settings[name as keyof PoolSettings] === (value ?? POOL_DEFAULTS[name as keyof PoolSettings]),
+  );
+
+/** May work without a GPU go to machines of that pool that have some? */
+export const takesCpuWork = (
+  pool: { readonly poolName: string; readonly poolSettings: PoolSettings },
+  /** LONGSHORE_CPU_WORK_ON_GPU_POOLS, for pools that say nothing. */
+  byDefault: (poolName: string) => boolean,
+): boolean => pool.poolSettings.cpuWorkOnGpuMachines ?? byDefault(pool.poolName);

@@ -1,0 +1,79 @@
+// The file that declares shared pools: `{"pools": {"gpu": {"cpuOvercommit": 2}}}`. Read at the start and again when an operator says so; every mistake in it is named together.
+import { readFile, stat } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import type { PoolSettingsChange } from '#shared/api/pools.ts';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import { poolNameProblem, readPoolSettings } from './pool-settings.ts';
+
+export interface DeclaredPool {
+  readonly name: string;
+  readonly settings: PoolSettingsChange;
+}
+
+export interface PoolsFile {
+  /** Absolute. */
+  readonly path: string;
+  /** By name. */
+  readonly pools: readonly DeclaredPool[];
+}
+
+const MAX_BYTES = 1024 * 1024;
+const MAX_POOLS = 1000;
+
+/** @throws StartupError `bad_config`, naming the file and each pool and field that is wrong; exit code 78: another start would not cure it */
+export async function readPoolsFile(named: string): Promise<PoolsFile> {
+  const path = resolve(named);
+  const pools = declaredIn(path, await textOf(path));
+  return { path, pools: pools.toSorted((a, b) => (a.name < b.name ? -1 : 1)) };
+}
+
+async function textOf(path: string): Promise<string> {
+  try {
+    const { size } = await stat(path);
+    if (size <= MAX_BYTES) return await readFile(path, 'utf8');
+  } catch (error) {
+    throw bad(path, [`cannot be read: ${messageOf(error)}`], error);
+  }
+  throw bad(path, [`is larger than ${MAX_BYTES} bytes`]);
+}
+
+/** Pure. @throws StartupError as above */
+export function declaredIn(path: string, text: string): readonly DeclaredPool[] {
+  let said: unknown;
+  try {
+    said = JSON.parse(text);
+  } catch (error) {
+    throw bad(path, [`is no JSON: ${messageOf(error)}`], error);
+  }
+  const pools = isRecord(said) ? said['pools'] : undefined;
+  if (!isRecord(said) || !isRecord(pools)) throw bad(path, ['must be {"pools": {"<name>": {…settings}}}']);
+  const others = Object.keys(said).filter((name) => name !== 'pools');
+  const problems = others.map((name) => `${name.slice(0, 80)} is nothing that it may hold; there is pools`);
+  const entries = Object.entries(pools);
+  if (entries.length > MAX_POOLS) problems.push(`pools: more than ${MAX_POOLS}`);
+  const declared: DeclaredPool[] = [];
+  for (const [name, settings] of entries) {
+    const where = `pool ${name.slice(0, 80)}`;
+    const nameProblem = poolNameProblem('the name', name);
+    if (nameProblem !== undefined) problems.push(`${where}: ${nameProblem}`);
+    const read = isRecord(settings) ? readPoolSettings(settings, '') : NO_OBJECT;
+    if (read.kind === 'wrong') problems.push(...read.problems.map((problem) => `${where}: ${problem}`));
+    else declared.push({ name, settings: read.change });
+  }
+  if (problems.length > 0) throw bad(path, problems);
+  return declared;
+}
+
+const NO_OBJECT = { kind: 'wrong', problems: ['must be an object of settings'] } as const;
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const bad = (path: string, problems: readonly string[], cause?: unknown): StartupError =>
+  new StartupError(
+    'bad_config',
+    problems.length === 1
+      ? `LONGSHORE_POOLS_FILE ${path}: ${problems[0]}`
+      : `LONGSHORE_POOLS_FILE ${path}:\n${problems.map((line) => `  ${line}`).join('\n')}`,
+    { cause, exitCode: 78 },
+  );

@@ -1,0 +1,162 @@
+// Pools over the gateway: the administrator's are the shared ones, everybody else's their workspace's own.
+import { Done } from '#shared/api/fields.ts';
+import {
+  ListPoolsRequest,
+  ListPoolsResponse,
+  PoolRequest,
+  PoolResponse,
+  PoolSettingsRequest,
+} from '#shared/api/pools.ts';
+import type { Pool, PoolSettingsChange } from '#shared/api/pools.ts';
+import { poolNameProblem, readPoolSettings } from '../fleet/pool-settings.ts';
+import type { PoolService } from '../fleet/pools.ts';
+import type { Owner, PoolView, WorkerService } from '../fleet/worker-service.ts';
+import { filterValues, limitOf } from './list-rules.ts';
+import { ownerOf } from './machines.ts';
+import { operation } from './operation.ts';
+import type { Operation } from './operation.ts';
+
+type Lists = Pick<WorkerService, 'listPools'>;
+
+const NOT_FOUND = 'pool not found';
+const refused = (errMsg: string): PoolResponse => ({ ok: false, errMsg, pool: null });
+const declaredText = (file: string): string =>
+  `the pool is declared in ${file}: change it there, and have the schedulers read it again (SIGHUP)`;
+
+/** One that is there already is made, unless other settings are asked for than it has. */
+export function createPool(pools: Pick<PoolService, 'create'>, workers: Lists): Operation {
+  return settingsVerb('CreatePool', 'POST /pools', workers, async (owner, name, settings) => {
+    const problem = poolNameProblem('name', name);
+    if (problem !== undefined) return problem;
+    const outcome = await pools.create(owner, name, settings);
+    if (outcome.kind === 'made') return undefined;
+    if (outcome.file !== null) return declaredText(outcome.file);
+    return 'the pool is there already with other settings: PATCH /pools/{name} changes them';
+  });
+}
+
+/** What is not said stays as it is. */
+export function changePool(pools: Pick<PoolService, 'change'>, workers: Lists): Operation {
+  return settingsVerb('ChangePool', 'PATCH /pools/{name}', workers, async (owner, name, settings) => {
+    if (Object.keys(settings).length === 0) return 'settings must name at least one setting';
+    const outcome = await pools.change(owner, name, settings);
+    switch (outcome.kind) {
+      case 'changed':
+        return undefined;
+      case 'not_found':
+        return NOT_FOUND;
+      case 'declared':
+        return declaredText(outcome.file);
+    }
+  });
+}
+
+/** @param act - @returns why not */
+function settingsVerb(
+  name: string,
+  http: string,
+  workers: Lists,
+  act: (owner: Owner, name: string, settings: PoolSettingsChange) => Promise<string | undefined>,
+): Operation {
+  return operation({
+    name,
+    http,
+    scope: 'full',
+    request: PoolSettingsRequest,
+    response: PoolResponse,
+    handle: async (caller, request) => {
+      const read = readPoolSettings(request.settings, 'settings.');
+      if (read.kind === 'wrong') return refused(read.problems.join('; '));
+      const problem = await act(ownerOf(caller), request.name, read.change);
+      return problem === undefined ? found(workers, ownerOf(caller), request.name) : refused(problem);
+    },
+  });
+}
+
+export function getPool(workers: Lists): Operation {
+  return operation({
+    name: 'GetPool',
+    http: 'GET /pools/{name}',
+    scope: 'full',
+    request: PoolRequest,
+    response: PoolResponse,
+    handle: (caller, { name }) => found(workers, ownerOf(caller), name),
+  });
+}
+
+async function found(workers: Lists, owner: Owner, name: string): Promise<PoolResponse> {
+  const pool = (await workers.listPools(owner)).find((one) => one.name === name);
+  return pool === undefined ? refused(NOT_FOUND) : { ok: true, errMsg: '', pool: poolRecord(pool) };
+}
+
+export function deletePool(pools: Pick<PoolService, 'delete'>): Operation {
+  return operation({
+    name: 'DeletePool',
+    http: 'DELETE /pools/{name}',
+    scope: 'full',
+    request: PoolRequest,
+    response: Done,
+    handle: async (caller, { name }) => {
+      const outcome = await pools.delete(ownerOf(caller), name);
+      switch (outcome.kind) {
+        case 'deleted':
+          return { ok: true, errMsg: '' };
+        case 'not_found':
+          return { ok: false, errMsg: NOT_FOUND };
+        case 'occupied':
+          return { ok: false, errMsg: 'pool must have no machines: delete them first' };
+        case 'declared':
+          return { ok: false, errMsg: declaredText(outcome.file) };
+      }
+    },
+  });
+}
+
+export function listPools(workers: Lists): Operation {
+  return operation({
+    name: 'ListPools',
+    http: 'GET /pools',
+    scope: 'full',
+    refusal: 'This action is not permitted',
+    request: ListPoolsRequest,
+    response: ListPoolsResponse,
+    handle: async (caller, request) => {
+      const limit = request.limit === 0 ? Infinity : limitOf(request.limit);
+      const names = filterValues(request.filters, ['name']);
+      const pools = (await workers.listPools(ownerOf(caller)))
+        .filter((pool) => names === undefined || names.includes(pool.name))
+        .toSorted((a, b) => compare(a.name, b.name));
+      return { ok: true, errMsg: '', pools: pools.slice(0, limit).map(poolRecord) };
+    },
+  });
+}
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+const poolRecord = (view: PoolView): Pool => ({
+  name: view.name,
+  active: true,
+  gpu: view.gpu,
+  minFreeGpu: '',
+  minFreeCpu: '',
+  minFreeMemory: '',
+  defaultWorkerCpu: '',
+  defaultWorkerMemory: '',
+  defaultWorkerGpuCount: '',
+  state: {
+    status: view.status,
+    schedulingLatency: 0,
+    freeGpu: view.freeGpu,
+    freeCpu: view.freeCpuMillicores,
+    freeMemory: view.freeMemoryMib,
+    pendingWorkers: view.pendingWorkers,
+    availableWorkers: view.availableWorkers,
+    pendingContainers: view.pendingContainers,
+    runningContainers: view.runningContainers,
+    registeredMachines: view.registeredMachines,
+    pendingMachines: view.pendingMachines,
+    readyMachines: view.readyMachines,
+  },
+  settings: view.settings,
+  declaredIn: view.declaredIn ?? '',
+});

@@ -1,0 +1,123 @@
+// Pools: what an operator says of one, and how it is told and shown. The settings have this one home: requests, the pools file, rows, placement and the command line go by it.
+import { Type } from 'typebox';
+import type { Static, TSchema } from 'typebox';
+import { Filters, Flag, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
+
+/** Every setting of a pool; `default` is what holds where nothing was said. */
+export const PoolSettings = Type.Object({
+  cpuOvercommit: Type.Number({
+    minimum: 1,
+    maximum: 64,
+    default: 1,
+    description: 'the cores of each machine are offered so many times over',
+  }),
+  cpuWorkOnGpuMachines: nullable(
+    Type.Boolean({
+      default: null,
+      description:
+        'machines that have GPUs take work without a GPU too; null: as LONGSHORE_CPU_WORK_ON_GPU_POOLS says, and answers show what it says',
+    }),
+  ),
+  requiresPoolSelector: Type.Boolean({
+    default: false,
+    description: 'only what names this pool is placed there',
+  }),
+  priority: Type.Integer({
+    minimum: 0,
+    maximum: 1000,
+    default: 0,
+    description: 'of machines that are equally good for the GPUs asked for, those of the higher pool are taken first',
+  }),
+  reservedCpuCores: nullable(
+    Type.Number({
+      minimum: 0,
+      maximum: 1024,
+      default: null,
+      description: 'cores of each machine that stay for its host; null: a tenth of them, at most one',
+    }),
+  ),
+  reservedMemoryMib: nullable(
+    Type.Integer({
+      minimum: 0,
+      maximum: 16_777_216,
+      default: null,
+      description: 'memory of each machine that stays for its host; null: 5 % of it',
+    }),
+  ),
+});
+export type PoolSettings = Readonly<Static<typeof PoolSettings>>;
+
+/** null: the default again. */
+export type PoolSettingsChange = { readonly [Name in keyof PoolSettings]?: PoolSettings[Name] | null };
+
+/** A setting as its schema says it, without the null that stands for a default. */
+export interface PoolSettingFacts {
+  readonly type: 'number' | 'integer' | 'boolean';
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly default: number | boolean | null;
+  readonly description: string;
+}
+
+const factsOf = (schema: TSchema): PoolSettingFacts => {
+  const [first] = (schema as { readonly anyOf?: readonly TSchema[] }).anyOf ?? [];
+  return (first ?? schema) as unknown as PoolSettingFacts;
+};
+
+export const POOL_SETTINGS = Object.fromEntries(
+  Object.entries(PoolSettings.properties).map(([name, schema]) => [name, factsOf(schema)]),
+) as Readonly<Record<keyof PoolSettings, PoolSettingFacts>>;
+
+export const POOL_DEFAULTS = Object.fromEntries(
+  Object.entries(POOL_SETTINGS).map(([name, facts]) => [name, facts.default]),
+) as unknown as PoolSettings;
+
+/** As it was sent: names and values are judged by readPoolSettings, which, unlike the decoder, refuses what is no setting and knows null from absent. */
+const SaidPoolSettings = () =>
+  Type.Unsafe<unknown>({
+    description: 'settings to change, by name; null: the default again; a name that is no setting is refused',
+    allOf: [Type.Partial(PoolSettings)],
+  });
+
+export const PoolRequest = Type.Object({ name: Text() });
+export const PoolSettingsRequest = Type.Object({ name: Text(), settings: Type.Optional(SaidPoolSettings()) });
+
+export const WorkerPoolState = Type.Object({
+  status: Text({ description: 'HEALTHY or DEGRADED' }),
+  schedulingLatency: Int64({ description: 'ms' }),
+  freeGpu: Uint32(),
+  freeCpu: Int64(),
+  freeMemory: Int64(),
+  pendingWorkers: Int64(),
+  availableWorkers: Int64(),
+  pendingContainers: Int64(),
+  runningContainers: Int64(),
+  registeredMachines: Int64(),
+  pendingMachines: Int64(),
+  readyMachines: Int64(),
+});
+
+export const Pool = Type.Object({
+  name: Text(),
+  active: Flag(),
+  gpu: Text(),
+  minFreeGpu: Text(),
+  minFreeCpu: Text(),
+  minFreeMemory: Text(),
+  defaultWorkerCpu: Text(),
+  defaultWorkerMemory: Text(),
+  defaultWorkerGpuCount: Text(),
+  state: nullable(WorkerPoolState),
+  settings: PoolSettings,
+  declaredIn: Text({ description: 'the file that its settings are changed in; empty: they are changed here' }),
+});
+export type Pool = Static<typeof Pool>;
+
+export const PoolResponse = Type.Object({ ok: Flag(), errMsg: Text(), pool: nullable(Pool) });
+export type PoolResponse = Static<typeof PoolResponse>;
+
+export const ListPoolsRequest = Type.Object({ filters: Filters(), limit: ListLimit() });
+export type ListPoolsRequest = Static<typeof ListPoolsRequest>;
+
+export const ListPoolsResponse = Type.Object({ ok: Flag(), errMsg: Text(), pools: Type.Array(Pool) });
+export type ListPoolsResponse = Static<typeof ListPoolsResponse>;

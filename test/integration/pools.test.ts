@@ -1,0 +1,194 @@
+// Settings of pools through the placement that heeds them, with a real database and a real Redis; the machine is played by the test. Over HTTP: gateway-verbs.ts; between processes, and by signal:
+// replicas.test.ts.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import type { BookEntry } from '#scheduler/containers/book.ts';
+import { Pools } from '#scheduler/fleet/pools.ts';
+import { readPoolsFile } from '#scheduler/fleet/pools-file.ts';
+import { getOrCreatePool, listPools } from '#scheduler/store/queries/pools.ts';
+import type { PoolSettingsChange } from '#shared/api/pools.ts';
+import type { Machines } from '#scheduler/fleet/machines.ts';
+import { tempDirectory } from '../helpers/programs.ts';
+import { waitFor } from '../helpers/services.ts';
+import { aWorkers } from '../helpers/drains.ts';
+import type { World } from './deciding-fixture.ts';
+import { test as base } from './deciding-fixture.ts';
+import { aWorkspace } from './store-fixture.ts';
+import { quiet } from './tasks-fixture.ts';
+
+const SHARED = { workspaceId: null };
+const NOTHING_SAID: PoolSettingsChange = {
+  cpuOvercommit: null,
+  cpuWorkOnGpuMachines: null,
+  requiresPoolSelector: null,
+  priority: null,
+  reservedCpuCores: null,
+  reservedMemoryMib: null,
+};
+
+/** The pool `default`, which every world's machine is in, begins anew with each test. */
+const test = base.extend('pools', async ({ world, db }): Promise<Pools> => {
+  const pools = new Pools({ db, machines: world.machines, log: quiet });
+  await pools.declare(undefined);
+  await pools.change(SHARED, 'default', NOTHING_SAID);
+  return pools;
+});
+
+const wanting = (world: World, cpuMillicores: number, extra: Record<string, unknown> = {}): Promise<BookEntry> =>
+  world.book.create({ ...world.target, config: { ...world.target.config, cpuMillicores, memoryMib: 64, extra } });
+const isAssigned = (entry: BookEntry) => waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
+const isRejected = (entry: BookEntry, reason: string) =>
+  waitFor(() => entry.rejections?.[reason] === 1, `it waits: ${reason}`);
+
+test('a higher over-commit lets what waits go at once; a lower one leaves what runs and holds the next back until it fits', async ({
+  world,
+  pools,
+}) => {
+  world.placer.start();
+  const first = await wanting(world, 3600);
+  await isAssigned(first);
+  const second = await wanting(world, 3600);
+  await isRejected(second, 'cpu');
+  expect(await pools.change(SHARED, 'default', { cpuOvercommit: 2 })).toEqual({ kind: 'changed' });
+  await isAssigned(second);
+
+  await pools.change(SHARED, 'default', { cpuOvercommit: 1 });
+  const third = await wanting(world, 100);
+  await isRejected(third, 'cpu');
+  expect([first.row.state, second.row.state]).toEqual(['ASSIGNED', 'ASSIGNED']);
+  const { machineId } = world.link;
+  const machine = world.machines.get(machineId);
+  expect(machine && world.machines.capacity(machine)).toMatchObject({
+    totalCpuMillicores: 3600,
+    freeCpuMillicores: -3600,
+  });
+  const [listed] = (await world.machines.list(SHARED)).filter((one) => one.machineId === machineId);
+  expect(listed?.freeCpuMillicores).toBe(0);
+
+  await world.book.transition(first.row.id, 'abandon');
+  await isRejected(third, 'cpu');
+  await world.book.transition(second.row.id, 'abandon');
+  await isAssigned(third);
+  // What was said changes the counts; nothing drifted.
+  await world.accounting.recount();
+  expect(await world.drift()).toEqual([]);
+});
+
+test('a machine keeps for its host what its pool reserves', async ({ world, pools }) => {
+  await pools.change(SHARED, 'default', { reservedCpuCores: 3, reservedMemoryMib: 7000 });
+  world.placer.start();
+  const large = await wanting(world, 1001);
+  await isRejected(large, 'too_small');
+  await isAssigned(await wanting(world, 1000));
+});
+
+test('a pool that must be named takes only what names it', async ({ world, pools, db }) => {
+  await pools.change(SHARED, 'default', { requiresPoolSelector: true });
+  world.placer.start();
+  const unnamed = await wanting(world, 100);
+  await isRejected(unnamed, 'no_matching_pool');
+  await isAssigned(await wanting(world, 100, { pool: { name: 'default' } }));
+  expect(unnamed.row.state).toBe('PENDING');
+  const { machines, book, slots, clock } = world;
+  const [worker] = aWorkers({ machines, book, slots, clock, db, log: quiet }).listWorkers(SHARED);
+  expect(worker).toMatchObject({ requiresPoolSelector: true, priority: 0 });
+  await pools.change(SHARED, 'default', { requiresPoolSelector: null });
+  await isAssigned(unnamed);
+});
+
+test('the pool says whether its GPU machines take work without a GPU, else the scheduler does', async ({
+  world,
+  pools,
+}) => {
+  const { machineId } = world.link;
+  const gpu = { uuid: 'GPU-0', model: 'A10G', memoryBytes: 24e9, numaNode: 0, unhealthy: false };
+  const inventory = {
+    hostname: 'h',
+    cpuMillicores: 4000,
+    memoryBytes: 8e9,
+    gpus: [gpu, { ...gpu, uuid: 'GPU-1', unhealthy: true }],
+    images: [],
+  };
+  const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
+  await world.machines.hello(machineId, 's2', hello as unknown as Parameters<Machines['hello']>[2]);
+  await world.machines.reported(machineId, 's2');
+  world.machines.ready(machineId, 's2');
+  await pools.change(SHARED, 'default', { cpuWorkOnGpuMachines: false });
+  world.placer.start();
+  const waits = await wanting(world, 100);
+  await isRejected(waits, 'no_matching_pool');
+  // This scheduler lets all pools take it.
+  await pools.change(SHARED, 'default', { cpuWorkOnGpuMachines: null });
+  await isAssigned(waits);
+});
+
+test('what a file declares is written where it differs, by whichever scheduler, and changed by that file alone', async ({
+  world,
+  pools,
+  db,
+}) => {
+  const directory = tempDirectory('pools');
+  const path = join(directory.path, 'pools.json');
+  const declare = async (by: Pools, text: string): Promise<void> => {
+    writeFileSync(path, text);
+    await by.declare(await readPoolsFile(path));
+  };
+  const rows = async () =>
+    (await db.query('select id, name, cpu_overcommit, declared_in, updated_at from pools order by id')).rows;
+  const pool = async (name: string) =>
+    (await listPools(db)).find((one) => one.name === name && one.workspaceId === null);
+  const cores = (): number | undefined => {
+    const machine = world.machines.get(world.link.machineId);
+    return machine && world.machines.capacity(machine).totalCpuMillicores;
+  };
+  const other = new Pools({ db, machines: world.next().machines, log: quiet });
+  try {
+    await declare(pools, '{"pools": {"default": {"cpuOvercommit": 3}, "named": {"priority": 5}}}');
+    expect(cores()).toBe(10_800);
+    expect(await pool('named')).toMatchObject({ declaredIn: path, settings: { priority: 5, cpuOvercommit: 1 } });
+    const before = await rows();
+    await other.declare(await readPoolsFile(path));
+    expect(await rows()).toEqual(before);
+
+    const refused = { kind: 'declared', file: path };
+    expect(await other.change(SHARED, 'default', { cpuOvercommit: 1 })).toEqual(refused);
+    expect(await other.delete(SHARED, 'named')).toEqual(refused);
+    expect(await other.create(SHARED, 'named', { priority: 6 })).toEqual({ kind: 'differs', file: path });
+    expect(await other.create(SHARED, 'named', { priority: 5 })).toEqual({ kind: 'made' });
+    expect(await rows()).toEqual(before);
+    // A workspace's own pool of that name is another one.
+    const owner = { workspaceId: (await aWorkspace(db)).id };
+    await getOrCreatePool(db, { name: 'named', ...owner });
+    expect(await other.change(owner, 'named', { priority: 9 })).toEqual({ kind: 'changed' });
+    expect(await pool('named')).toMatchObject({ settings: { priority: 5 } });
+
+    // A bad file changes nothing.
+    writeFileSync(path, '{"pools": {"default": {}, "named": {"priority": "high"}}}');
+    await pools.readAgain(path);
+    expect(cores()).toBe(10_800);
+    // What has left the file stays as it is, and is for operations again; what it says no more has its default.
+    await declare(pools, '{"pools": {"default": {}}}');
+    expect(cores()).toBe(3600);
+    expect(await pool('named')).toMatchObject({ declaredIn: null, settings: { priority: 5 } });
+    expect(await other.change(SHARED, 'named', { priority: 1 })).toEqual({ kind: 'changed' });
+    await other.delete(SHARED, 'named');
+    await declare(pools, '{"pools": {"named": {}}}');
+    expect(await pool('named')).toMatchObject({ declaredIn: path, settings: { priority: 0 } });
+    expect(await pool('default')).toMatchObject({ declaredIn: null });
+  } finally {
+    directory.remove();
+  }
+});
+
+test('a pool that was deleted and is made again begins anew', async ({ pools, db }) => {
+  await pools.create(SHARED, 'again', { cpuOvercommit: 4, requiresPoolSelector: true });
+  expect(await pools.create(SHARED, 'again', {})).toEqual({ kind: 'made' });
+  expect(await pools.create(SHARED, 'again', { cpuOvercommit: 2 })).toEqual({ kind: 'differs', file: null });
+  expect(await pools.delete(SHARED, 'again')).toEqual({ kind: 'deleted' });
+  expect(await pools.change(SHARED, 'again', { priority: 1 })).toEqual({ kind: 'not_found' });
+  expect((await getOrCreatePool(db, { name: 'again', workspaceId: null })).settings).toMatchObject({
+    cpuOvercommit: 1,
+    requiresPoolSelector: false,
+  });
+});

@@ -1,0 +1,147 @@
+// What may be said of a pool, by operation and by file, and what a machine in it offers then.
+import type { Command } from 'commander';
+import { describe, expect, test } from 'vitest';
+import { POOL_DEFAULTS, POOL_SETTINGS } from '#shared/api/pools.ts';
+import type { PoolSettingsChange } from '#shared/api/pools.ts';
+import { buildProgram } from '#cli/program.ts';
+import { capacityOf } from '#scheduler/fleet/capacity.ts';
+import { agrees, readPoolSettings, settled, takesCpuWork } from '#scheduler/fleet/pool-settings.ts';
+import { declaredIn } from '#scheduler/fleet/pools-file.ts';
+
+describe('settings', () => {
+  const all: PoolSettingsChange = {
+    cpuOvercommit: 2.5,
+    cpuWorkOnGpuMachines: true,
+    requiresPoolSelector: true,
+    priority: 7,
+    reservedCpuCores: 0.5,
+    reservedMemoryMib: 0,
+  };
+  test.for([
+    ['none', undefined, {}],
+    ['null', null, {}],
+    ['all of them', all, all],
+    ['in the other spelling', { cpu_overcommit: 2 }, { cpuOvercommit: 2 }],
+    ['defaults again', { priority: null, cpuOvercommit: null }, { priority: null, cpuOvercommit: null }],
+  ] as const)('are read: %s', ([, sent, change]) => {
+    expect(readPoolSettings(sent, '')).toEqual({ kind: 'read', change });
+  });
+
+  test.for([
+    ['settings must be an object', [1]],
+    ['settings.cpuOvercommit must be a number from 1 to 64, or null for the default', { cpuOvercommit: 0.5 }],
+    ['settings.cpuOvercommit must be a number from 1 to 64, or null for the default', { cpuOvercommit: 65 }],
+    ['settings.cpuOvercommit must be a number from 1 to 64, or null for the default', { cpuOvercommit: '2' }],
+    ['settings.priority must be a whole number from 0 to 1000, or null for the default', { priority: 1.5 }],
+    ['settings.requiresPoolSelector must be true or false, or null for the default', { requiresPoolSelector: 1 }],
+    ['settings.reservedCpuCores must be a number from 0 to 1024, or null for the default', { reservedCpuCores: NaN }],
+    [/^settings\.cpuOverCommit is no setting of a pool; there are cpuOvercommit, /, { cpuOverCommit: 2 }],
+    [/^settings\.__proto__ is no setting/, JSON.parse('{"__proto__": {"priority": 1}}')],
+    [/^settings\.toString is no setting/, { toString: 1 }],
+  ] as const)('are refused by name: %s', ([problem, sent]) => {
+    const read = readPoolSettings(sent, 'settings.');
+    expect(read.kind === 'wrong' ? read.problems.join() : '').toMatch(problem);
+  });
+
+  test('that nobody says have their defaults', () => {
+    expect(settled({})).toEqual(POOL_DEFAULTS);
+    expect(settled({ priority: 3, cpuOvercommit: null })).toEqual({ ...POOL_DEFAULTS, priority: 3 });
+    expect([agrees(settled(all), all), agrees(POOL_DEFAULTS, { priority: null, cpuOvercommit: 1 })]).toEqual([
+      true,
+      true,
+    ]);
+    expect(agrees(settled(all), { priority: 8 })).toBe(false);
+  });
+
+  test('of the pool win over those of the scheduler', () => {
+    const pool = (said: PoolSettingsChange) => ({ poolName: 'gpu', poolSettings: settled(said) });
+    const isGpu = (name: string): boolean => name === 'gpu';
+    expect(takesCpuWork(pool({}), isGpu)).toBe(true);
+    expect(takesCpuWork(pool({}), () => false)).toBe(false);
+    expect(takesCpuWork(pool({ cpuWorkOnGpuMachines: false }), isGpu)).toBe(false);
+    expect(takesCpuWork(pool({ cpuWorkOnGpuMachines: true }), () => false)).toBe(true);
+  });
+
+  test('all have a flag of `pool create` and `pool set`', () => {
+    const names = Object.keys(POOL_SETTINGS);
+    const pool = buildProgram(() => {}).commands.find((command) => command.name() === 'pool');
+    for (const verb of ['create', 'set']) {
+      const command = pool?.commands.find((one): one is Command => one.name() === verb);
+      expect(command?.options.map((option) => option.attributeName())).toEqual(names);
+    }
+  });
+});
+
+describe('a machine offers', () => {
+  const GIB = 1024 ** 3;
+  const offered = (said: PoolSettingsChange, cpuMillicores = 4000, usedCpu = 0) => {
+    const inventory = { cpuMillicores, memoryBytes: 100 * GIB, gpus: [] };
+    const stranger = { cpuMillicores: usedCpu, memoryBytes: 0, gpuUuids: [] };
+    const machine = { row: { poolSettings: settled(said) }, inventory, strangers: new Map([['x', stranger]]) };
+    const { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores } = capacityOf(machine as never, []);
+    return { cpu: totalCpuMillicores, memory: totalMemoryBytes / GIB, free: freeCpuMillicores };
+  };
+  test.for([
+    ['less a tenth of its cores and 5 % of its memory', {}, 4000, { cpu: 3600, memory: 95 }],
+    ['less one core where it has many', {}, 32_000, { cpu: 31_000, memory: 95 }],
+    ['its cores several times over', { cpuOvercommit: 2.5 }, 4000, { cpu: 9000, memory: 95 }],
+    ['all of it', { reservedCpuCores: 0, reservedMemoryMib: 0 }, 4000, { cpu: 4000, memory: 100 }],
+    [
+      'what its pool does not reserve, over-commit after that',
+      { cpuOvercommit: 2, reservedCpuCores: 1.5, reservedMemoryMib: 10_240 },
+      4000,
+      { cpu: 5000, memory: 90 },
+    ],
+    [
+      'nothing, where more is reserved than it has',
+      { reservedCpuCores: 8, reservedMemoryMib: 1e6 },
+      4000,
+      { cpu: 0, memory: 0 },
+    ],
+  ] as const)('%s', ([, said, cores, expected]) => {
+    expect(offered(said, cores)).toMatchObject(expected);
+  });
+
+  test('less than nothing more, when its pool came to offer less than is in use', () => {
+    expect(offered({ cpuOvercommit: 2 }, 4000, 5000).free).toBe(2200);
+    expect(offered({}, 4000, 5000).free).toBe(-1400);
+  });
+});
+
+describe('a pools file', () => {
+  test('declares pools, with nothing said too', () => {
+    const text = '{"pools": {"gpu": {"cpuOvercommit": 2, "priority": null}, "plain": {}}}';
+    expect(declaredIn('/f', text)).toEqual([
+      { name: 'gpu', settings: { cpuOvercommit: 2, priority: null } },
+      { name: 'plain', settings: {} },
+    ]);
+    expect(declaredIn('/f', '{"pools": {}}')).toEqual([]);
+  });
+
+  test.for([
+    ['{', /^LONGSHORE_POOLS_FILE \/f: is no JSON: /],
+    ['[]', /must be \{"pools"/],
+    ['{"pools": []}', /must be \{"pools"/],
+    ['{"pools": {}, "pool": {}}', '/f: pool is nothing that it may hold; there is pools'],
+    ['{"pools": {"a b": {}}}', '/f: pool a b: the name must be letters'],
+    ['{"pools": {"gpu": 2}}', '/f: pool gpu: must be an object of settings'],
+    ['{"pools": {"gpu": null}}', '/f: pool gpu: must be an object of settings'],
+    ['{"pools": {"gpu": {"cpuOvercommit": 0}}}', '/f: pool gpu: cpuOvercommit must be a number from 1 to 64'],
+    ['{"pools": {"gpu": {"overcommit": 2}}}', '/f: pool gpu: overcommit is no setting of a pool'],
+  ] as const)('%s is refused, by name', ([text, problem]) => {
+    expect(() => declaredIn('/f', text)).toThrow(problem);
+  });
+
+  test('has all its mistakes named together, and ends the start for good', () => {
+    const text = '{"pools": {"a": {"priority": -1, "x": 1}, "b": {"cpuOvercommit": "2"}}}';
+    const failed = (() => {
+      try {
+        return declaredIn('/f', text);
+      } catch (error) {
+        return error;
+      }
+    })();
+    expect(failed).toMatchObject({ code: 'bad_config', exitCode: 78 });
+    expect(String(failed)).toMatch(/\/f:\n {2}pool a: priority .*\n {2}pool a: x .*\n {2}pool b: cpuOvercommit /);
+  });
+});
