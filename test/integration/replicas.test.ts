@@ -26,11 +26,13 @@ interface Two {
 
 const test = base.extend('two', { scope: 'file' }, async ({ postgres, redis }, { onCleanup }): Promise<Two> => {
   const directory = tempDirectory('pools');
-  onCleanup(() => directory.remove());
   const poolsFile = join(directory.path, 'pools.json');
   writeFileSync(poolsFile, '{"pools": {}}');
   const set = new ReplicaSet(postgres, redis, postgres.url, { LONGSHORE_POOLS_FILE: poolsFile });
-  onCleanup(() => set.stop());
+  onCleanup(async () => {
+    await set.stop();
+    directory.remove();
+  });
   const far = await set.add();
   const near = await set.add();
   for (let n = 0; n < 2; n += 1) await set.agent({ addresses: () => [near.agentAddress] });
