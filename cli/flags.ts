@@ -61,8 +61,8 @@ export interface SecretSetFlags {
   readonly file?: string;
 }
 
-/** Settings of a pool by name; null: the default again. */
-export type PoolFlags = Readonly<Record<string, number | boolean | null>>;
+/** Settings of a pool by name. */
+export type PoolFlags = Readonly<Record<string, number | boolean | 'default'>>;
 
 export interface WorkspaceLimitsFlags {
   readonly set?: readonly string[];

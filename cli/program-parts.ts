@@ -20,15 +20,15 @@ export function listLimit(text: string): number {
   return limit;
 }
 
-/** A number, or null for the word `default`. */
-export function numberOrDefault(text: string): number | null {
-  if (text === 'default') return null;
+/** A number, or the word `default`. */
+export function numberOrDefault(text: string): number | 'default' {
+  if (text === 'default') return text;
   if (!/^\d{1,9}(\.\d{1,6})?$/.test(text)) throw new InvalidArgumentError('must be a number, or default.');
   return Number(text);
 }
 
-/** As {@link yesOrNo}, or null for the word `default`. */
-export const yesNoOrDefault = (text: string): boolean | null => (text === 'default' ? null : yesOrNo(text));
+/** As {@link yesOrNo}, or the word `default`. */
+export const yesNoOrDefault = (text: string): boolean | 'default' => (text === 'default' ? text : yesOrNo(text));
 
 /** `yes`, `no` and their like. */
 export function yesOrNo(text: string): boolean {

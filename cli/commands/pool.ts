@@ -9,7 +9,8 @@ import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import type { Client } from '../client.ts';
 
-export async function runPoolCreate(name: string, settings: PoolFlags, invocation: Invocation): Promise<void> {
+export async function runPoolCreate(name: string, flags: PoolFlags, invocation: Invocation): Promise<void> {
+  const settings = settingsOf(flags);
   await withClient(invocation, async (client) => {
     const answer = await client.gateway('POST', '/pools', { name, settings }).catch((error: unknown) => {
       if (!(error instanceof CliError) || !error.message.startsWith('the pool is there already')) throw error;
@@ -25,7 +26,8 @@ export async function runPoolCreate(name: string, settings: PoolFlags, invocatio
 }
 
 /** What is not said stays as it is. */
-export async function runPoolSet(name: string, settings: PoolFlags, invocation: Invocation): Promise<void> {
+export async function runPoolSet(name: string, flags: PoolFlags, invocation: Invocation): Promise<void> {
+  const settings = settingsOf(flags);
   if (Object.keys(settings).length === 0)
     throw usageError('say what to change, such as --cpu-overcommit 2 (`longshore pool set --help`)');
   await withClient(invocation, async (client) => {
@@ -39,6 +41,10 @@ export async function runPoolShow(name: string, invocation: Invocation): Promise
     showPool(invocation, await client.gateway('GET', pathOf(name)).catch(unknownPool(name)));
   });
 }
+
+/** The scheduler judges them. */
+const settingsOf = (flags: PoolFlags): Record<string, number | boolean | null> =>
+  Object.fromEntries(Object.entries(flags).map(([name, value]) => [name, value === 'default' ? null : value]));
 
 const pathOf = (name: string): string => `/pools/${encodeURIComponent(name)}`;
 

@@ -396,6 +396,44 @@ describe('machines, workers and pools', () => {
     });
   });
 
+  test('a pool is made with settings, shown, and set to others; what makes no sense is said by name', async ({
+    line,
+  }) => {
+    const made = ['pool', 'create', 'basin', '--cpu-overcommit', '2.5', '--requires-pool-selector', 'yes'];
+    expect(await line.run(made)).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('longshore machine create --pool basin') as string,
+    });
+    expect(await line.json([...made.slice(0, 3), '--priority', 'default'])).toMatchObject({
+      pool: 'basin',
+      done: 'created',
+      settings: { cpuOvercommit: 2.5 },
+    });
+    expect(await line.run([...made.slice(0, 3), '--priority', '5'])).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('`longshore pool set basin …` changes them') as string,
+    });
+    const set = await line.run(['pool', 'set', 'basin', '--cpu-overcommit', 'default', '--reserved-cpu-cores', '0.5']);
+    expect(set.stdout).toMatch(/^cpuOvercommit +1$/m);
+    const shown = (await line.run(['pool', 'show', 'basin'])).stdout;
+    expect(shown).toBe(set.stdout);
+    expect(shown).toMatch(
+      /^requiresPoolSelector +yes\npriority +0\nreservedCpuCores +0\.5\nreservedMemoryMib +5 % of the memory$/m,
+    );
+    for (const [args, code, stderr] of [
+      [['show', 'puddle'], 1, 'there is no pool puddle: `longshore pool list` shows them'],
+      [['set', 'puddle', '--priority', '1'], 1, 'there is no pool puddle'],
+      [['set', 'basin'], 2, 'say what to change'],
+      [['set', 'basin', '--priority', 'high'], 2, 'must be a number, or default'],
+      [['set', 'basin', '--cpu-overcommit', '65'], 1, 'settings.cpuOvercommit must be a number from 1 to 64'],
+    ] as const) {
+      const contains = expect.stringContaining(stderr) as string;
+      expect(await line.run(['pool', ...args])).toMatchObject({ code, stderr: contains });
+    }
+    expect(await line.json(['pool', 'show', 'basin'])).toMatchObject({ name: 'basin', settings: { cpuOvercommit: 1 } });
+    expect((await line.run(['pool', 'delete', 'basin'])).code).toBe(0);
+  });
+
   test('a worker is cordoned, drained and brought back, and a machine in service is not deleted', async ({
     line,
     platform,

@@ -144,8 +144,8 @@ test('what a file declares is written where it differs, by whichever scheduler, 
   };
   const other = new Pools({ db, machines: world.next().machines, log: quiet });
   try {
-    await declare(pools, '{"pools": {"default": {"cpuOvercommit": 3}, "named": {"priority": 5}}}');
-    expect(cores()).toBe(10_800);
+    await declare(pools, '{"pools": {"default": {"cpuOvercommit": 2.5}, "named": {"priority": 5}}}');
+    expect(cores()).toBe(9000);
     expect(await pool('named')).toMatchObject({ declaredIn: path, settings: { priority: 5, cpuOvercommit: 1 } });
     const before = await rows();
     await other.declare(await readPoolsFile(path));
@@ -166,7 +166,7 @@ test('what a file declares is written where it differs, by whichever scheduler, 
     // A bad file changes nothing.
     writeFileSync(path, '{"pools": {"default": {}, "named": {"priority": "high"}}}');
     await pools.readAgain(path);
-    expect(cores()).toBe(10_800);
+    expect(cores()).toBe(9000);
     // What has left the file stays as it is, and is for operations again; what it says no more has its default.
     await declare(pools, '{"pools": {"default": {}}}');
     expect(cores()).toBe(3600);

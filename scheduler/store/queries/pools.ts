@@ -64,7 +64,7 @@ export function getOrCreatePool(
 ): Promise<PoolRow> {
   return one(
     db,
-    `insert into pools as p (name, workspace_id, cpu_overcommit, settings) values ($1, $2, coalesce($3, 1), jsonb_strip_nulls($4::jsonb))
+    `insert into pools as p (name, workspace_id, cpu_overcommit, settings) values ($1, $2, coalesce($3::double precision, 1), jsonb_strip_nulls($4::jsonb))
      on conflict (workspace_id, name) do update set
        cpu_overcommit = case when p.deleted_at is null then p.cpu_overcommit else excluded.cpu_overcommit end,
        settings = case when p.deleted_at is null then p.settings else excluded.settings end,
@@ -93,7 +93,7 @@ export function changePool(
 ): Promise<PoolRow | undefined> {
   return maybeOne(
     db,
-    `update pools set cpu_overcommit = coalesce($3, cpu_overcommit), settings = jsonb_strip_nulls(settings || $4::jsonb), updated_at = now()
+    `update pools set cpu_overcommit = coalesce($3::double precision, cpu_overcommit), settings = jsonb_strip_nulls(settings || $4::jsonb), updated_at = now()
      where name = $1 and workspace_id is not distinct from $2::text and deleted_at is null and declared_in is null
      returning ${COLUMNS}`,
     [name, workspaceId, ...columnsOf(change)],
@@ -108,7 +108,7 @@ export function declarePool(
 ): Promise<PoolRow | undefined> {
   return maybeOne(
     db,
-    `insert into pools as p (name, cpu_overcommit, settings, declared_in) values ($1, coalesce($2, 1), jsonb_strip_nulls($3::jsonb), $4)
+    `insert into pools as p (name, cpu_overcommit, settings, declared_in) values ($1, coalesce($2::double precision, 1), jsonb_strip_nulls($3::jsonb), $4)
      on conflict (workspace_id, name) do update set
        cpu_overcommit = excluded.cpu_overcommit, settings = excluded.settings, declared_in = excluded.declared_in, deleted_at = null, updated_at = now()
      where (p.cpu_overcommit, p.settings, p.declared_in, p.deleted_at)
