@@ -72,11 +72,19 @@ export const POOL_DEFAULTS = Object.fromEntries(
   Object.entries(POOL_SETTINGS).map(([name, facts]) => [name, facts.default]),
 ) as unknown as PoolSettings;
 
+/** Each of them or null. No defaults here: what is not sent stays as it is. */
+const SAID = Object.fromEntries(
+  Object.entries(POOL_SETTINGS).map(([name, { default: _none, ...facts }]) => [
+    name,
+    Type.Optional(nullable(Type.Unsafe(facts))),
+  ]),
+);
+
 /** As it was sent: names and values are judged by readPoolSettings, which, unlike the decoder, refuses what is no setting and knows null from absent. */
 const SaidPoolSettings = () =>
   Type.Unsafe<unknown>({
     description: 'settings to change, by name; null: the default again; a name that is no setting is refused',
-    allOf: [Type.Partial(PoolSettings)],
+    allOf: [Type.Object(SAID)],
   });
 
 export const PoolRequest = Type.Object({ name: Text() });
