@@ -139,8 +139,14 @@ export async function startProduct(
 }
 
 /** The daemon as a service runs it: with a Redis child of its own. */
-export function startScheduler(place: Workplace, env: Readonly<Record<string, string | undefined>>): BenchChild {
-  return place.start({ name: 'scheduler', file: 'cli/main.ts', args: ['scheduler'], env: schedulerEnv(env) });
+/** @param release - started from it, as its unit does, and not from the sources */
+export function startScheduler(
+  place: Workplace,
+  env: Readonly<Record<string, string | undefined>>,
+  release?: Release,
+): BenchChild {
+  const program = release?.scheduler ?? { file: 'cli/main.ts', args: ['scheduler'] };
+  return place.start({ name: 'scheduler', ...program, env: schedulerEnv(env) });
 }
 
 async function stopAll(client: Client, agent: BenchChild, scheduler: BenchChild): Promise<void> {

@@ -9,6 +9,8 @@ const RELEASE = new URL('../scripts/build/release.mjs', import.meta.url).href;
 export interface Release {
   /** A program of `lib`, started with what the agent's unit says. */
   program(name: string, env: ChildOptions['env']): Omit<ChildOptions, 'name' | 'logPath'>;
+  /** The scheduler, as its unit starts it. */
+  readonly scheduler: Pick<ChildOptions, 'node' | 'file' | 'args'>;
 }
 
 /** @param programs - sources that are bundled as the agent is, and lie beside it under these names */
@@ -22,9 +24,11 @@ export async function writeBenchRelease(
   };
   await writeRelease(directory);
   await bundleProgram(directory, programs);
+  const node = join(directory, 'bin', 'node');
   return {
+    scheduler: { node, file: join(directory, 'lib', 'main.mjs'), args: ['scheduler'] },
     program: (name, env) => ({
-      node: join(directory, 'bin', 'node'),
+      node,
       nodeOptions: AGENT_NODE_OPTIONS,
       file: join(directory, 'lib', `${name}.mjs`),
       env: { ...env, ...AGENT_PROCESS_ENV },

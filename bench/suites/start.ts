@@ -1,10 +1,12 @@
-// `start` (G16): from spawning the scheduler on a data directory that an earlier one left (records, an append-only file) to the first 200 of its health page. There is no
-// baseline: what it does is start.
+// `start` (G16): from spawning the scheduler on a data directory that an earlier one left (records, an append-only file) to the first 200 of its health page. Measured is a release, as the
+// scheduler's unit starts it; beside it the same from the sources of a checkout, whose many files are loaded one by one.
 import { request } from 'undici';
 import { sleep } from '#shared/backoff.ts';
+import type { BenchChild } from '../child.ts';
 import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import { startScheduler } from '../product.ts';
+import { inTurn } from '../rounds.ts';
 import { freePort } from '../workplace.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
@@ -14,20 +16,24 @@ const POLL_MS = 5;
 export async function start(context: SuiteContext): Promise<SuiteResult> {
   const product = await context.product();
   await product.stop();
+  const release = await context.release();
+  const fromSources = (): Promise<Figures> => startMs((env) => startScheduler(context.place, env), product.env);
+  const fromRelease = (): Promise<Figures> =>
+    startMs((env) => startScheduler(context.place, env, release), product.env);
   // The first start after the others' load cleans up after them.
-  await startMs(context, product.env);
-  const rounds = await context.runRounds('start', async () => ({
-    baseline: undefined,
-    product: { p50: await startMs(context, product.env) } satisfies Figures,
-  }));
+  await fromSources();
+  await fromRelease();
+  const rounds = await context.runRounds('start', inTurn(fromSources, fromRelease));
   return { measures: [measureOf('start', 'p50', 'ms', rounds, context.slack)], rounds };
 }
 
-async function startMs(context: SuiteContext, env: Readonly<Record<string, string | undefined>>): Promise<number> {
+type Env = Readonly<Record<string, string | undefined>>;
+
+async function startMs(start: (env: Env) => BenchChild, env: Env): Promise<Figures> {
   const port = await freePort();
   const agentPort = await freePort();
   const startedMs = performance.now();
-  const scheduler = startScheduler(context.place, {
+  const scheduler = start({
     ...env,
     LONGSHORE_HTTP_ADDRESS: `127.0.0.1:${port}`,
     LONGSHORE_AGENT_ADDRESS: `127.0.0.1:${agentPort}`,
@@ -39,7 +45,7 @@ async function startMs(context: SuiteContext, env: Readonly<Record<string, strin
       untilHealthy(port, startedMs + HEALTHY_MS),
       ready.then(() => new Promise<never>(() => undefined)),
     ]);
-    return performance.now() - startedMs;
+    return { p50: performance.now() - startedMs };
   } finally {
     await scheduler.stop();
   }
