@@ -28,7 +28,7 @@ interface Schema {
 }
 interface Described {
   readonly operationId: string;
-  readonly requestBody?: { readonly content: { readonly 'application/json': { readonly schema: Schema } } };
+  readonly requestBody?: { readonly content: { readonly 'application/json'?: { readonly schema: Schema } } };
 }
 
 /** Fields of a request's body, by operation, as openapi.json describes them. */
@@ -38,7 +38,7 @@ function describedBodies(): ReadonlyMap<string, Readonly<Record<string, Schema>>
   };
   const all = Object.values(paths).flatMap((path) => Object.values(path));
   return new Map(
-    all.map((one) => [one.operationId, one.requestBody?.content['application/json'].schema.properties ?? {}]),
+    all.map((one) => [one.operationId, one.requestBody?.content['application/json']?.schema.properties ?? {}]),
   );
 }
 
