@@ -1,4 +1,4 @@
-// `npm run fuzz -- --requests 40000 [--seed N]`: requests made up from docs/openapi.json against a real scheduler with embedded stores (test/integration/fuzz.test.ts, of which `npm test` has 500); from 10000 on
+// `npm run fuzz -- --requests 40000 [--seed N]`: requests made up from docs/openapi.json against a real scheduler with embedded stores (test/integration/fuzz.test.ts, of which `npm test` has 500); from 20000 on
 // memory is judged, over the later half.
 // `npm run fuzz -- --schemathesis [--examples N]`: the same file given to schemathesis, which `npm run fuzz -- --install` installs, and the first use.
 import { spawnSync } from 'node:child_process';

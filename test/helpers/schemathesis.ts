@@ -2,7 +2,7 @@
  * Runs schemathesis against a scheduler, all its phases but the stateful one, and judges what was answered. Its own verdict counts every status from 500 on; here each recorded answer is looked at as the
  * other fuzzing looks at it: a failure is expected or a fault, and what is described must be answered as described. It runs in a directory of its own, since it leaves files where it runs.
  */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { execa } from 'execa';
 import { documentedRoutes, faultOf, routeAt, whyExpected } from './documented.ts';
@@ -28,13 +28,22 @@ interface Entry {
   readonly response: { readonly status: number; readonly content: { readonly text?: string } };
 }
 
+export interface SchemathesisOptions {
+  readonly address: string;
+  readonly token: string;
+  readonly seed: number;
+  readonly examples: number;
+  /** What `{ws}` is in every path: with another one nothing behind it would be reached. */
+  readonly workspaceId: string;
+  /** What other parts of a path may be, beside what the tool thinks of. */
+  readonly known: Readonly<Record<string, readonly string[]>>;
+}
+
 /** @param program - path of the tool */
-export async function runSchemathesis(
-  program: string,
-  options: { readonly address: string; readonly token: string; readonly seed: number; readonly examples: number },
-): Promise<Ran> {
+export async function runSchemathesis(program: string, options: SchemathesisOptions): Promise<Ran> {
   const directory = tempDirectory('schemathesis');
   try {
+    writeFileSync(join(directory.path, 'schemathesis.toml'), settings(options));
     const record = join(directory.path, 'answers.har');
     const { exitCode, all } = await execa(
       program,
@@ -59,6 +68,14 @@ export async function runSchemathesis(
   } finally {
     directory.remove();
   }
+}
+
+/** It finds the file in the directory that it runs in. */
+function settings({ workspaceId, known }: SchemathesisOptions): string {
+  const names = Object.keys(known);
+  const bound = names.map((name) => `"path.${name}" = { dictionary = "${name}", probability = 0.7 }`);
+  const values = names.map((name) => `[dictionaries.${name}]\nvalues = ${JSON.stringify(known[name])}`);
+  return ['[parameters]', `"path.ws" = ${JSON.stringify(workspaceId)}`, ...bound, ...values, ''].join('\n');
 }
 
 function judge(entries: readonly Entry[]): Ran {
