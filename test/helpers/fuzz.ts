@@ -221,11 +221,7 @@ export function requestArbitrary(routes: readonly Route[], ws: string): fc.Arbit
 
 function requestOf(route: Route, ws: string): fc.Arbitrary<FuzzRequest> {
   const names = [...route.path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? '');
-  const path = fc.tuple(
-    ...names.map((name) =>
-      name === 'ws' ? fc.oneof({ weight: 9, arbitrary: fc.constant(ws) }, { weight: 1, arbitrary: text }) : text,
-    ),
-  );
+  const path = fc.tuple(...names.map((name) => partOf(name, ws)));
   const query = fc.oneof(
     ...[AS_DESCRIBED, MIXED].map((making) =>
       fc.record(Object.fromEntries(route.query.map(({ name, schema }) => [name, valueOf(schema, making)])), {
@@ -246,6 +242,13 @@ function requestOf(route: Route, ws: string): fc.Arbitrary<FuzzRequest> {
       who: made.who,
     };
   });
+}
+
+/** A part of a path: mostly what is there, so that what lies behind it is reached. */
+function partOf(name: string, ws: string): fc.Arbitrary<string> {
+  if (name === 'ws') return fc.oneof({ weight: 9, arbitrary: fc.constant(ws) }, { weight: 1, arbitrary: text });
+  const there = name === 'name' ? fc.constant('hello') : name === 'version' ? fc.constantFrom('v1', 'latest') : id;
+  return fc.oneof({ weight: 2, arbitrary: there }, { weight: 1, arbitrary: text });
 }
 
 /** Where nothing is described any JSON; now and then what is no JSON at all. */
