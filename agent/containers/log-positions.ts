@@ -13,6 +13,8 @@ export class LogPositions {
   #writing: Promise<void> | undefined;
   #changed = false;
   #hadFile = false;
+  /** There is one that the next agent can read. */
+  #hasFile = false;
 
   constructor(path: string) {
     this.#path = path;
@@ -26,6 +28,7 @@ export class LogPositions {
     try {
       for (const [containerId, position] of Object.entries(JSON.parse(text) as Record<string, unknown>))
         if (typeof position === 'string') this.#positions.set(containerId, position);
+      this.#hasFile = true;
     } catch {
       this.#hadFile = false;
     }
@@ -38,7 +41,8 @@ export class LogPositions {
 
   follow(containerId: string): void {
     this.#followed.add(containerId);
-    this.#write();
+    // Of it nothing has arrived yet; the next agent must know only that this one keeps notes.
+    if (!this.#hasFile) this.#write();
   }
 
   /** Everything up to here has arrived. */
@@ -72,6 +76,7 @@ export class LogPositions {
     try {
       await writeFile(`${this.#path}.new`, JSON.stringify(Object.fromEntries(this.#positions)), { mode: 0o600 });
       await rename(`${this.#path}.new`, this.#path);
+      this.#hasFile = true;
     } catch {
       // See above.
     }

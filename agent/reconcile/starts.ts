@@ -332,15 +332,18 @@ export class Starts {
     // Before anything of it can be heard; and when the engine cannot say, it is adopted later.
     await this.#bench.hideSecrets(entry, dockerId);
     if (entry.codeSha256 !== '') archives.hold(entry.codeSha256, entry.shortId);
-    await slots.add({
-      containerId,
-      workers: entry.workers,
-      concurrentRequests: entry.concurrentRequests,
-      timeoutMs: entry.timeoutMs,
-      socketPath: join(stateDir, 's', entry.shortId, 'agent.sock'),
-      ready: entry.ready,
-    });
-    await gateway.add({ containerId, epoch: entry.epoch }, join(stateDir, 's', entry.shortId, 'gateway.sock'));
+    const sockets = join(stateDir, 's', entry.shortId);
+    await Promise.all([
+      slots.add({
+        containerId,
+        workers: entry.workers,
+        concurrentRequests: entry.concurrentRequests,
+        timeoutMs: entry.timeoutMs,
+        socketPath: join(sockets, 'agent.sock'),
+        ready: entry.ready,
+      }),
+      gateway.add({ containerId, epoch: entry.epoch }, join(sockets, 'gateway.sock')),
+    ]);
     books.attended.add(containerId);
     if (entry.ready === undefined)
       this.#bench.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);

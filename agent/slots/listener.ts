@@ -1,7 +1,9 @@
-import { chmod, mkdir, rm } from 'node:fs/promises';
+import { chmodSync } from 'node:fs';
+import { mkdir, unlink } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
 import { dirname } from 'node:path';
+import { hasCode } from '../durable.ts';
 
 /** A container has one connection per runner process and a control connection; anything far above that is a fault in it. */
 const MAX_CONNECTIONS = 512;
@@ -20,10 +22,12 @@ export class SocketListener {
 
   /** Listens, in the place of whatever an earlier agent left there. */
   async listen(): Promise<void> {
-    const folder = dirname(this.path);
-    await mkdir(folder, { recursive: true, mode: 0o711 });
-    await chmod(folder, 0o711);
-    await rm(this.path, { force: true });
+    // Asked for first and waited for: a disk that hangs holds up this container here and no other. What follows is as quick as listening is, and an agent that adopts has hundreds of sockets to make.
+    if (!(await isUnlinked(this.path))) {
+      const folder = dirname(this.path);
+      await mkdir(folder, { recursive: true, mode: 0o711 });
+      chmodSync(folder, 0o711);
+    }
     const server = this.#made;
     server.maxConnections = MAX_CONNECTIONS;
     await new Promise<void>((resolve, reject) => {
@@ -34,7 +38,7 @@ export class SocketListener {
         resolve();
       });
     });
-    await chmod(this.path, 0o666);
+    chmodSync(this.path, 0o666);
     this.#server = server;
   }
 
@@ -42,5 +46,16 @@ export class SocketListener {
   close(): void {
     this.#server?.close();
     this.#server = undefined;
+  }
+}
+
+/** @returns false: there was none, and maybe no folder for it either */
+async function isUnlinked(path: string): Promise<boolean> {
+  try {
+    await unlink(path);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return false;
+    throw error;
   }
 }
