@@ -136,8 +136,9 @@ class RedisInvalidation implements Invalidation {
   async start(): Promise<void> {
     this.#subscriber.on('message', this.#onMessage);
     this.#subscriber.on('close', this.#onClose);
-    this.#subscriber.on('ready', this.#onReady);
     await this.#subscribe();
+    // From here on: a connection that is only being made says `ready` before it answers, and would be subscribed, and everything dropped, once more after this.
+    this.#subscriber.on('ready', this.#onReady);
   }
 
   async stop(): Promise<void> {
