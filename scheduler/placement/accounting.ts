@@ -1,7 +1,5 @@
 // Keeps what Redis counts of each machine equal to the containers' rows and the agents' reports, on the leader: gives back what a container held once it is proven gone, counts anew at the
 // start of a leadership, after Redis lost its data and before a machine takes work again, and looks every 30 s whether anything drifted. The rows decide; Redis follows.
-import { isDeepStrictEqual } from 'node:util';
-import type { PoolSettings } from '#shared/api/pools.ts';
 import type { Counter } from '#shared/metrics.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -39,7 +37,6 @@ export class Accounting {
   readonly #leasedAtMs = new Map<string, number>();
   /** As each machine was counted last. */
   readonly #strangers = new Map<MachineId, Machine['strangers']>();
-  readonly #pools = new Map<MachineId, PoolSettings>();
   readonly #timers: NodeJS.Timeout[] = [];
 
   constructor(parts: AccountingParts) {
@@ -90,13 +87,6 @@ export class Accounting {
     return before !== undefined && before !== strangers && before.size + strangers.size > 0;
   }
 
-  /** Nor are they when its pool offers another share of it than when it was counted last. */
-  #poolChanged({ row: { id, poolSettings } }: Machine): boolean {
-    const before = this.#pools.get(id);
-    this.#pools.set(id, poolSettings);
-    return before !== undefined && !isDeepStrictEqual(before, poolSettings);
-  }
-
   /**
    * Sets the counts of these machines (all, when none are named) to what rows and reports say; what was different is counted as drift.
    * A failure is logged: the next sweep counts again.
@@ -110,9 +100,8 @@ export class Accounting {
       const machine = machines.get(row.id);
       if (fence === undefined || machine === undefined || machine.row.joinedAtMs === null) continue;
       try {
-        const isOther = this.#poolChanged(machine);
         const drift = await reservations.recount(this.#countable(machine), fence);
-        if (drift !== undefined && !expected && !isOther) this.#tell(machine, drift);
+        if (drift !== undefined && !expected) this.#tell(machine, drift);
       } catch (error) {
         log.warn({ err: error, machineId: machine.row.id }, 'what a machine has left was not counted, trying again');
       }
@@ -190,7 +179,6 @@ export class Accounting {
 
   async #forget(machineId: MachineId): Promise<void> {
     this.#strangers.delete(machineId);
-    this.#pools.delete(machineId);
     try {
       if (this.#parts.fence() !== undefined) await this.#parts.reservations.forget(machineId);
     } catch (error) {

@@ -30,8 +30,25 @@ export function unservable(
   const counts = usable.map((machine) => machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length);
   const most = Math.max(0, ...counts);
   const wanted = gpu.some((model) => model.toLowerCase() === 'any') ? 'a GPU' : `GPU ${gpu.join(' or ')}`;
-  if (most === 0) return `no machine that this workspace may use${where} has ${wanted}`;
-  if (most < gpuCount)
-    return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted}: the most is ${most}`;
-  return undefined;
+  if (most >= gpuCount) return undefined;
+  const named = poolName === '' ? hasOnlyForNamed(request, machines) : '';
+  if (most === 0) return `no machine that this workspace may use${where} has ${wanted}${named}`;
+  return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted}: the most is ${most}${named}`;
 }
+
+/** Some that would do are kept for work that names their pool: said, since the caller's own list shows them. */
+function hasOnlyForNamed(
+  { workspaceId, gpu, gpuCount }: Pick<PlacementRequest, 'workspaceId' | 'gpu' | 'gpuCount'>,
+  machines: readonly ServingMachine[],
+): string {
+  const kept = machines
+    .filter(
+      (machine) => machine.requiresPoolSelector && mayUsePool(machine, { workspaceId, poolName: machine.poolName }),
+    )
+    .filter((machine) => machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount);
+  const pools = [...new Set(kept.map((machine) => machine.poolName))].toSorted().slice(0, MOST_NAMED);
+  return pools.length === 0 ? '' : `; machines of ${pools.join(', ')} take only work that names their pool`;
+}
+
+/** Pools in a sentence. */
+const MOST_NAMED = 3;

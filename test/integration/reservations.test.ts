@@ -226,6 +226,21 @@ describe('a count', () => {
     expect(await ground.left()).toEqual([63_900, 512 * 1024 ** 3 - 1024, 7]);
   });
 
+  test('of a machine that offers another share of itself, whoever counted it last, tells only what was different beside that', async ({
+    ground,
+    redis,
+  }) => {
+    const { reservations, keys } = ground;
+    const held = [aReservation()];
+    await reservations.recount(aCount({ held }), FENCE);
+    const less = { held, totalCpuMillicores: 1500, totalMemoryBytes: 4096 };
+    const none = { cpuMillicores: 0, memoryBytes: 0 };
+    expect(await reservations.recount(aCount(less), FENCE + 1)).toMatchObject(none);
+    await redis.connect().hincrby(keys.capacity(MACHINE), 'cpu', 30);
+    expect(await reservations.recount(aCount({ held }), FENCE + 1)).toMatchObject({ ...none, cpuMillicores: 30 });
+    expect(await reservations.recount(aCount({ held }), FENCE + 1)).toMatchObject(none);
+  });
+
   test('whatever is reserved, released and counted: nothing below zero, devices with one owner, and all free again in the end', async ({
     ground,
   }) => {

@@ -1,6 +1,7 @@
 -- Sets what one machine has and what holds it to what the containers' rows and its agent say; a reservation in flight that they cannot know yet is kept.
 -- KEYS: 1 the machine's free amounts  2 its reservations  3 its leased devices  4 assignments of containers  5 in flight (as in reserve.lua)  6 highest fencing number
 -- ARGV: 1 machine  2 schedulable (1, 0)  3 millicores in all  4 bytes of memory in all  5 devices in all  6 fencing number  7... assignment, its JSON (as in reserve.lua), and so on
+-- What the machine was said to have in all is kept beside what it has left: when another share of it is offered than at the last count, whoever counted then, that is no difference.
 -- Answer: {0 nothing was counted before or the caller leads no more, else 1; then differences found: millicores, bytes, devices, reservations; devices leased twice}
 if tonumber(ARGV[6]) < tonumber(redis.call('GET', KEYS[6]) or 0) then return { 0, 0, 0, 0, 0, 0 } end
 local wanted, order = {}, {}
@@ -35,7 +36,9 @@ end
 local cpu, memory, gpus, twice = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), 0
 local leased = {}
 local marksBefore = redis.call('HGETALL', KEYS[3])
-local freeBefore = redis.call('HMGET', KEYS[1], 'cpu', 'memory')
+local freeBefore = redis.call('HMGET', KEYS[1], 'cpu', 'memory', 'of_cpu', 'of_memory')
+local offeredCpu = tonumber(ARGV[3]) - tonumber(freeBefore[3] or ARGV[3])
+local offeredMemory = tonumber(ARGV[4]) - tonumber(freeBefore[4] or ARGV[4])
 redis.call('DEL', KEYS[2], KEYS[3])
 for _, assignment in ipairs(order) do
   local held = cjson.decode(wanted[assignment])
@@ -54,7 +57,7 @@ for _, assignment in ipairs(order) do
   redis.call('HSET', KEYS[2], assignment, wanted[assignment])
   redis.call('HSET', KEYS[4], held.container, assignment)
 end
-redis.call('HSET', KEYS[1], 'schedulable', ARGV[2], 'cpu', string.format('%.0f', cpu), 'memory', string.format('%.0f', memory), 'gpus', gpus)
+redis.call('HSET', KEYS[1], 'schedulable', ARGV[2], 'cpu', string.format('%.0f', cpu), 'memory', string.format('%.0f', memory), 'gpus', gpus, 'of_cpu', ARGV[3], 'of_memory', ARGV[4])
 if existed == 0 then return { 0, 0, 0, 0, 0, twice } end
 local marks, devices = {}, 0
 for index = 1, #marksBefore, 2 do
@@ -64,4 +67,4 @@ end
 for uuid in pairs(leased) do
   if not marks[uuid] then devices = devices + 1 end
 end
-return { 1, math.abs(cpu - tonumber(freeBefore[1] or 0)), math.abs(memory - tonumber(freeBefore[2] or 0)), devices, changed, twice }
+return { 1, math.abs(cpu - offeredCpu - tonumber(freeBefore[1] or 0)), math.abs(memory - offeredMemory - tonumber(freeBefore[2] or 0)), devices, changed, twice }

@@ -30,8 +30,27 @@ describe('a stub that no machine can ever serve', () => {
     [
       'a pool that must be named, and is not',
       wants(['A10G']),
-      /has GPU A10G/,
+      /has GPU A10G; machines of default take only work that names their pool$/,
       [machine({ requiresPoolSelector: true })],
+    ],
+    [
+      'fewer than machines have whose pool must be named',
+      wants(['A10G'], 2),
+      /the most is 1; machines of a, b take only work that names their pool$/,
+      [
+        machine({ gpuModels: ['A10G'] }),
+        ...['b', 'a', 'b'].map((poolName) => machine({ poolName, requiresPoolSelector: true })),
+      ],
+    ],
+    [
+      'pools that must be named, and would not do either',
+      wants(['A10G'], 3),
+      /has 3 of GPU A10G: the most is 2$/,
+      [
+        machine(),
+        machine({ requiresPoolSelector: true }),
+        machine({ requiresPoolSelector: true, poolOwner: 'w-2', gpuModels: ['A10G', 'A10G', 'A10G'] }),
+      ],
     ],
     ['another workspace’s machine', wants(['T4']), /has GPU T4/, [machine({ poolOwner: 'w-2', gpuModels: ['T4'] })]],
   ] as const)('%s', (_what, request, text, machines: readonly ServingMachine[] = [machine()]) => {
