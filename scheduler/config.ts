@@ -94,7 +94,7 @@ export const SchedulerSettings = Type.Object({
   }),
   LONGSHORE_POOLS_FILE: Type.Optional(
     Text(
-      'JSON file that declares shared pools with their settings (docs/machines.md); read at the start and at SIGHUP; with several schedulers all have the same',
+      'JSON file that declares shared pools with their settings (docs/machines.md); read at the start and at SIGHUP; with several schedulers all have the same, at the same path',
     ),
   ),
   LONGSHORE_CPU_WORK_ON_GPU_POOLS: Text(

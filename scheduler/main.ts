@@ -689,7 +689,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       presence,
       // Listening first: what is written while the rows are read is heard.
       ...replicas.listening,
-      { name: 'pools', start: () => pools.declare(poolsFile) },
+      { name: 'pools', start: async () => (poolsFile === undefined ? undefined : pools.declare(poolsFile)) },
       { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },
       { name: 'containers', start: () => book.load() },
       leader,

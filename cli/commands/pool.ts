@@ -61,24 +61,30 @@ function showPool(invocation: Invocation, answer: JsonObject): void {
     printJson(pool);
     return;
   }
-  printTable(['SETTING', 'VALUE'], settingRows(objectOf(pool, 'settings')));
+  printTable(['SETTING', 'VALUE'], settingRows(pool));
   const file = textField(pool, 'declaredIn');
-  if (file !== '') print(`declared in ${file}: changed there, and read again at SIGHUP of the schedulers`);
+  if (file !== '')
+    print(
+      `declared in ${file}: change it there, and restart a scheduler that has this file, or send its process SIGHUP`,
+    );
 }
 
-/** A setting that has no value of its own yet follows the machine. */
-export function settingRows(settings: JsonObject): readonly (readonly string[])[] {
-  return Object.entries(settings).map(([name, value]) => [name, shown(name, value)]);
+/** A setting of which nothing was said follows the machine, or the scheduler. */
+export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
+  const follows: Readonly<Record<string, string>> = {
+    cpuWorkOnGpuMachines: `${shown(pool['effectiveCpuWorkOnGpuMachines'])}, as LONGSHORE_CPU_WORK_ON_GPU_POOLS says`,
+    reservedCpuCores: 'a tenth of the cores, at most one',
+    reservedMemoryMib: '5 % of the memory',
+  };
+  return Object.entries(objectOf(pool, 'settings')).map(([name, value]) => [
+    name,
+    value === null ? (follows[name] ?? '-') : shown(value),
+  ]);
 }
 
-const FOLLOWS: Readonly<Record<string, string>> = {
-  reservedCpuCores: 'a tenth of the cores, at most one',
-  reservedMemoryMib: '5 % of the memory',
-};
-
-function shown(name: string, value: unknown): string {
+function shown(value: unknown): string {
   if (typeof value === 'boolean') return value ? 'yes' : 'no';
-  return typeof value === 'number' ? String(value) : (FOLLOWS[name] ?? '-');
+  return typeof value === 'number' ? String(value) : '-';
 }
 
 export async function runPoolDelete(name: string, invocation: Invocation): Promise<void> {

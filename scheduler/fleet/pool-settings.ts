@@ -26,7 +26,7 @@ export function readPoolSettings(sent: unknown, before: string): ReadSettings {
   const problems: string[] = [];
   for (const [spelt, value] of Object.entries(sent)) {
     const name = spelt.replace(/_([a-z])/g, (_all, letter: string) => letter.toUpperCase());
-    const problem = problemOf(name, value);
+    const problem = Object.hasOwn(change, name) ? `says ${name} a second time` : problemOf(name, value);
     if (problem === undefined) change[name] = value;
     else problems.push(`${before}${spelt.slice(0, 80)} ${problem}`);
   }

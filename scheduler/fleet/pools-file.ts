@@ -18,7 +18,8 @@ export interface PoolsFile {
 }
 
 const MAX_BYTES = 1024 * 1024;
-const MAX_POOLS = 1000;
+/** Of one owner. */
+export const MAX_POOLS = 1000;
 
 /** @throws StartupError `bad_config`, naming the file and each pool and field that is wrong; exit code 78: another start would not cure it */
 export async function readPoolsFile(named: string): Promise<PoolsFile> {

@@ -1,14 +1,18 @@
 // Pools as operators make, change and delete them, by operations and by the pools file. The row is the authority; machines carry their pool's settings, so a change is written first and then told of
 // each machine in it, as any change of a machine is. Must stay true: what a file declares is changed by that file alone.
+import { isDeepStrictEqual } from 'node:util';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db } from '../store/db.ts';
+import { databaseUnavailable } from '../store/limits.ts';
 import {
   changePool,
+  countPools,
   declarePool,
   deletePool,
   getOrCreatePool,
-  machinesOfPool,
+  lockSharedPools,
+  machinesOfPools,
   poolByName,
   releasePools,
 } from '../store/queries/pools.ts';
@@ -16,20 +20,22 @@ import type { PoolRow } from '../store/queries/pools.ts';
 import type { Machines } from './machines.ts';
 import { agrees } from './pool-settings.ts';
 import type { PoolsFile } from './pools-file.ts';
-import { readPoolsFile } from './pools-file.ts';
+import { MAX_POOLS, readPoolsFile } from './pools-file.ts';
 import type { Owner } from './worker-service.ts';
 
 export type ChangePoolOutcome =
   | { readonly kind: 'changed' | 'not_found' }
   | { readonly kind: 'declared'; readonly file: string };
-export type CreatePoolOutcome = { readonly kind: 'made' } | { readonly kind: 'differs'; readonly file: string | null };
+export type CreatePoolOutcome =
+  | { readonly kind: 'made' | 'too_many' }
+  | { readonly kind: 'differs'; readonly file: string | null };
 export type DeletePoolOutcome =
   | { readonly kind: 'deleted' | 'not_found' | 'occupied' }
   | { readonly kind: 'declared'; readonly file: string };
 
 /** What the surfaces may ask of pools, beside their list. */
 export interface PoolService {
-  /** One that is there already is made, unless it differs from what is said. */
+  /** One that is there already is made, unless it differs from what is said; `too_many`: the owner has MAX_POOLS. */
   create(owner: Owner, name: string, settings: PoolSettingsChange): Promise<CreatePoolOutcome>;
   /** Counts for what is placed from then on; other replicas hear of it as of every change of a machine. What runs stays where it is, also where it now is too much. */
   change(owner: Owner, name: string, settings: PoolSettingsChange): Promise<ChangePoolOutcome>;
@@ -43,29 +49,41 @@ export interface PoolsParts {
   readonly log: Log;
 }
 
+/** Changes that wait for the one before them. */
+const MOST_WAITING = 1000;
+
 export class Pools implements PoolService {
   readonly #parts: PoolsParts;
-  #reading: Promise<void> = Promise.resolve();
+  #last: Promise<unknown> = Promise.resolve();
+  #waiting = 0;
 
   constructor(parts: PoolsParts) {
     this.#parts = parts;
   }
 
-  async create(owner: Owner, name: string, settings: PoolSettingsChange): Promise<CreatePoolOutcome> {
-    const pool = await getOrCreatePool(this.#parts.db, { name, workspaceId: owner.workspaceId, settings });
-    return agrees(pool.settings, settings) ? { kind: 'made' } : { kind: 'differs', file: pool.declaredIn };
+  create(owner: Owner, name: string, settings: PoolSettingsChange): Promise<CreatePoolOutcome> {
+    return this.#inTurn(async () => {
+      const { db } = this.#parts;
+      const key = { name, workspaceId: owner.workspaceId };
+      const isThere = (await poolByName(db, key)) !== undefined;
+      if (!isThere && (await countPools(db, owner.workspaceId)) >= MAX_POOLS) return { kind: 'too_many' };
+      const pool = await getOrCreatePool(db, { ...key, settings });
+      return agrees(pool.settings, settings) ? { kind: 'made' } : { kind: 'differs', file: pool.declaredIn };
+    });
   }
 
-  async change(owner: Owner, name: string, settings: PoolSettingsChange): Promise<ChangePoolOutcome> {
-    const key = { name, workspaceId: owner.workspaceId };
-    const changed = await changePool(this.#parts.db, key, settings);
-    if (changed === undefined) {
-      const pool = await poolByName(this.#parts.db, key);
-      return pool === undefined ? { kind: 'not_found' } : { kind: 'declared', file: pool.declaredIn ?? '' };
-    }
-    await this.#tell(changed);
-    this.#parts.log.info({ pool: name, workspaceId: owner.workspaceId, settings }, 'settings of a pool changed');
-    return { kind: 'changed' };
+  change(owner: Owner, name: string, settings: PoolSettingsChange): Promise<ChangePoolOutcome> {
+    return this.#inTurn(async () => {
+      const key = { name, workspaceId: owner.workspaceId };
+      const changed = await changePool(this.#parts.db, key, settings);
+      if (changed === undefined) {
+        const pool = await poolByName(this.#parts.db, key);
+        return pool === undefined ? { kind: 'not_found' } : { kind: 'declared', file: pool.declaredIn ?? '' };
+      }
+      await this.#tell([changed]);
+      this.#parts.log.info({ pool: name, workspaceId: owner.workspaceId, settings }, 'settings of a pool changed');
+      return { kind: 'changed' };
+    });
   }
 
   async delete(owner: Owner, name: string): Promise<DeletePoolOutcome> {
@@ -76,42 +94,79 @@ export class Pools implements PoolService {
     return pool.declaredIn === null ? { kind: 'occupied' } : { kind: 'declared', file: pool.declaredIn };
   }
 
-  /** Brings the shared pools to what the file says; undefined: there is none, and nothing is declared any more. Only what differs is written. */
-  async declare(file: PoolsFile | undefined): Promise<void> {
+  /**
+   * Brings the shared pools to what the file says, all of them or none. Only what differs is written; all of them are told of, so that reading again cures a word that was lost.
+   * Pools that this very file declared and no longer does are released. What another file declared stays declared: who has no file, or another one, does not know that it went.
+   */
+  declare(file: PoolsFile): Promise<void> {
+    return this.#inTurn(() => this.#declare(file));
+  }
+
+  async #declare({ path, pools }: PoolsFile): Promise<void> {
     const { db, log } = this.#parts;
-    const declared: string[] = [];
-    for (const { name, settings } of file?.pools ?? []) {
-      const changed = await declarePool(db, { name, settings, file: file?.path ?? '' });
-      if (changed === undefined) continue;
-      declared.push(name);
-      await this.#tell(changed);
-    }
-    const released = await releasePools(
-      db,
-      (file?.pools ?? []).map(({ name }) => name),
-    );
-    if (declared.length > 0) log.info({ file: file?.path, pools: declared }, 'pools declared by file');
+    const names = pools.map(({ name }) => name);
+    const { before, after, changed, released } = await db.transaction(async (tx) => {
+      const there = byName(await lockSharedPools(tx));
+      const written: string[] = [];
+      for (const { name, settings } of pools)
+        if ((await declarePool(tx, { name, settings, file: path })) !== undefined) written.push(name);
+      const left = await releasePools(tx, path, names);
+      return { before: there, after: byName(await lockSharedPools(tx)), changed: written, released: left };
+    });
+    await this.#tell(names.map((name) => after.get(name)).filter((pool) => pool !== undefined));
+    if (changed.length > 0) log.info({ file: path, pools: changed }, 'pools declared by file');
+    const overwritten = changed
+      .map((name) => ({ pool: name, before: before.get(name), after: after.get(name) }))
+      .filter((one) => (one.before?.declaredIn ?? path) !== path)
+      .filter((one) => !isDeepStrictEqual(one.before?.settings, one.after?.settings))
+      .map((one) => ({ ...one, declaredIn: one.before?.declaredIn }))
+      .map((one) => ({ ...one, before: one.before?.settings, after: one.after?.settings }));
+    if (overwritten.length > 0)
+      log.warn(
+        { file: path, overwritten },
+        'another file declared these pools otherwise: the last to read wins, give every scheduler the same file at the same path',
+      );
     if (released.length > 0)
       log.warn(
-        { file: file?.path, pools: released.map(({ name }) => name) },
-        'no file declares these pools any more: they stay as they are, and operations change them',
+        { file: path, pools: released.map(({ name }) => name) },
+        'the file declares these pools no more: they stay as they are, and operations change them',
       );
   }
 
-  /** Reads the file again, one reading after another; a bad file changes nothing. */
-  readAgain(path: string): Promise<void> {
-    this.#reading = this.#reading.then(async () => {
-      try {
-        await this.declare(await readPoolsFile(path));
-        this.#parts.log.info({ file: path }, 'pools file read again');
-      } catch (error) {
-        this.#parts.log.error({ err: error, file: path }, 'pools file not taken: pools stay as they are');
-      }
-    });
-    return this.#reading;
+  /** Reads the file again; a bad file changes nothing. */
+  async readAgain(path: string): Promise<void> {
+    try {
+      // Read in turn too: of two readings the later one counts.
+      await this.#inTurn(async () => this.#declare(await readPoolsFile(path)));
+      this.#parts.log.info({ file: path }, 'pools file read again');
+    } catch (error) {
+      this.#parts.log.error({ err: error, file: path }, 'pools file not taken: pools stay as they are');
+    }
   }
 
-  async #tell(pool: PoolRow): Promise<void> {
-    this.#parts.machines.poolChanged(await machinesOfPool(this.#parts.db, pool.id), pool.settings);
+  /** One change after another, each with its word: what memory hears last is what was written last. */
+  async #inTurn<Outcome>(work: () => Promise<Outcome>): Promise<Outcome> {
+    if (this.#waiting >= MOST_WAITING) throw databaseUnavailable(new Error('too many changes of pools wait'));
+    this.#waiting += 1;
+    const turn = this.#last.then(work).finally(() => (this.#waiting -= 1));
+    this.#last = turn.catch(() => undefined);
+    return await turn;
+  }
+
+  /** The rows are written: a word that cannot be given now is made up for when rows are compared. */
+  async #tell(pools: readonly PoolRow[]): Promise<void> {
+    const { db, machines, log } = this.#parts;
+    try {
+      const within = await machinesOfPools(
+        db,
+        pools.map(({ id }) => id),
+      );
+      for (const { id, settings } of pools) machines.poolChanged(within.get(id) ?? [], settings);
+    } catch (error) {
+      log.warn({ err: error, pools: pools.map(({ name }) => name) }, 'machines hear later of what their pools offer');
+    }
   }
 }
+
+const byName = (pools: readonly PoolRow[]): ReadonlyMap<string, PoolRow> =>
+  new Map(pools.map((pool) => [pool.name, pool]));

@@ -49,8 +49,10 @@ export interface DrainView {
 
 export interface PoolView {
   readonly name: string;
-  /** As they act: what was not said as the scheduler's own settings have it. */
+  /** As they were said. */
   readonly settings: PoolSettings;
+  /** What holds, also where the pool says nothing of it. */
+  readonly effectiveCpuWorkOnGpuMachines: boolean;
   /** The file that they come from; null: operations change them. */
   readonly declaredIn: string | null;
   readonly gpu: string;
@@ -85,4 +87,5 @@ export interface WorkerService {
    */
   deleteMachine(owner: Owner, machineId: string, poolName: string, force?: boolean): Promise<DeleteMachineOutcome>;
   listPools(owner: Owner): Promise<readonly PoolView[]>;
+  poolNamed(owner: Owner, name: string): Promise<PoolView | undefined>;
 }

@@ -10,7 +10,7 @@ import { viewOf } from '../containers/book.ts';
 import type { Db } from '../store/db.ts';
 import { deleteMachine, updateMachine } from '../store/queries/machines.ts';
 import type { MachineRow } from '../store/queries/machines.ts';
-import { listPools } from '../store/queries/pools.ts';
+import { listPools, poolByName } from '../store/queries/pools.ts';
 import type { PoolRow } from '../store/queries/pools.ts';
 import { gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Drains } from './drains.ts';
@@ -108,15 +108,20 @@ export class Workers implements WorkerService {
   }
 
   async listPools(owner: Owner): Promise<readonly PoolView[]> {
-    const pools = (await listPools(this.#parts.db)).filter((pool) => pool.workspaceId === owner.workspaceId);
+    const pools = await listPools(this.#parts.db, owner.workspaceId);
+    const within = Map.groupBy(this.#owned(owner), (machine) => machine.row.poolId);
     return pools
-      .map((pool) =>
-        this.#poolView(
-          pool,
-          [...this.#owned(owner)].filter((machine) => machine.row.poolId === pool.id),
-        ),
-      )
+      .map((pool) => this.#poolView(pool, within.get(pool.id) ?? []))
       .sort((a, b) => a.name.localeCompare(b.name));
+  }
+
+  async poolNamed(owner: Owner, name: string): Promise<PoolView | undefined> {
+    const pool = await poolByName(this.#parts.db, { name, workspaceId: owner.workspaceId });
+    if (pool === undefined) return undefined;
+    return this.#poolView(
+      pool,
+      [...this.#owned(owner)].filter((machine) => machine.row.poolId === pool.id),
+    );
   }
 
   #poolView({ name, settings, declaredIn }: PoolRow, machines: readonly Machine[]): PoolView {
@@ -129,10 +134,13 @@ export class Workers implements WorkerService {
     const broken = machines.some(
       (machine) => machine.health === 'LOST' || machine.health === 'SUSPECT' || blockingConditions(machine).length > 0,
     );
-    const cpuWorkOnGpuMachines = takesCpuWork({ poolName: name, poolSettings: settings }, this.#parts.cpuWorkAllowed);
     return {
       name,
-      settings: { ...settings, cpuWorkOnGpuMachines },
+      settings,
+      effectiveCpuWorkOnGpuMachines: takesCpuWork(
+        { poolName: name, poolSettings: settings },
+        this.#parts.cpuWorkAllowed,
+      ),
       declaredIn,
       gpu: workers.find((worker) => worker.gpu !== '')?.gpu ?? '',
       status: broken ? 'DEGRADED' : 'HEALTHY',

@@ -9,6 +9,7 @@ import {
 } from '#shared/api/pools.ts';
 import type { Pool, PoolSettingsChange } from '#shared/api/pools.ts';
 import { poolNameProblem, readPoolSettings } from '../fleet/pool-settings.ts';
+import { MAX_POOLS } from '../fleet/pools-file.ts';
 import type { PoolService } from '../fleet/pools.ts';
 import type { Owner, PoolView, WorkerService } from '../fleet/worker-service.ts';
 import { filterValues, limitOf } from './list-rules.ts';
@@ -17,26 +18,33 @@ import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
 type Lists = Pick<WorkerService, 'listPools'>;
+type Looks = Pick<WorkerService, 'poolNamed'>;
 
 const NOT_FOUND = 'pool not found';
 const refused = (errMsg: string): PoolResponse => ({ ok: false, errMsg, pool: null });
 const declaredText = (file: string): string =>
-  `the pool is declared in ${file}: change it there, and have the schedulers read it again (SIGHUP)`;
+  `the pool is declared in ${file}: change it there, and restart a scheduler that has this file, or send its process SIGHUP`;
 
 /** One that is there already is made, unless other settings are asked for than it has. */
-export function createPool(pools: Pick<PoolService, 'create'>, workers: Lists): Operation {
+export function createPool(pools: Pick<PoolService, 'create'>, workers: Looks): Operation {
   return settingsVerb('CreatePool', 'POST /pools', workers, async (owner, name, settings) => {
     const problem = poolNameProblem('name', name);
     if (problem !== undefined) return problem;
     const outcome = await pools.create(owner, name, settings);
-    if (outcome.kind === 'made') return undefined;
-    if (outcome.file !== null) return declaredText(outcome.file);
-    return 'the pool is there already with other settings: PATCH /pools/{name} changes them';
+    switch (outcome.kind) {
+      case 'made':
+        return undefined;
+      case 'too_many':
+        return `there are ${MAX_POOLS} pools already, and may be no more: delete one that has no machines`;
+      case 'differs':
+        if (outcome.file !== null) return declaredText(outcome.file);
+        return 'the pool is there already with other settings: PATCH /pools/{name} changes them';
+    }
   });
 }
 
 /** What is not said stays as it is. */
-export function changePool(pools: Pick<PoolService, 'change'>, workers: Lists): Operation {
+export function changePool(pools: Pick<PoolService, 'change'>, workers: Looks): Operation {
   return settingsVerb('ChangePool', 'PATCH /pools/{name}', workers, async (owner, name, settings) => {
     if (Object.keys(settings).length === 0) return 'settings must name at least one setting';
     const outcome = await pools.change(owner, name, settings);
@@ -55,7 +63,7 @@ export function changePool(pools: Pick<PoolService, 'change'>, workers: Lists): 
 function settingsVerb(
   name: string,
   http: string,
-  workers: Lists,
+  workers: Looks,
   act: (owner: Owner, name: string, settings: PoolSettingsChange) => Promise<string | undefined>,
 ): Operation {
   return operation({
@@ -73,7 +81,7 @@ function settingsVerb(
   });
 }
 
-export function getPool(workers: Lists): Operation {
+export function getPool(workers: Looks): Operation {
   return operation({
     name: 'GetPool',
     http: 'GET /pools/{name}',
@@ -84,8 +92,8 @@ export function getPool(workers: Lists): Operation {
   });
 }
 
-async function found(workers: Lists, owner: Owner, name: string): Promise<PoolResponse> {
-  const pool = (await workers.listPools(owner)).find((one) => one.name === name);
+async function found(workers: Looks, owner: Owner, name: string): Promise<PoolResponse> {
+  const pool = await workers.poolNamed(owner, name);
   return pool === undefined ? refused(NOT_FOUND) : { ok: true, errMsg: '', pool: poolRecord(pool) };
 }
 
@@ -158,5 +166,6 @@ const poolRecord = (view: PoolView): Pool => ({
     readyMachines: view.readyMachines,
   },
   settings: view.settings,
+  effectiveCpuWorkOnGpuMachines: view.effectiveCpuWorkOnGpuMachines,
   declaredIn: view.declaredIn ?? '',
 });

@@ -14,8 +14,7 @@ export const PoolSettings = Type.Object({
   cpuWorkOnGpuMachines: nullable(
     Type.Boolean({
       default: null,
-      description:
-        'machines that have GPUs take work without a GPU too; null: as LONGSHORE_CPU_WORK_ON_GPU_POOLS says, and answers show what it says',
+      description: 'machines that have GPUs take work without a GPU too; null: as LONGSHORE_CPU_WORK_ON_GPU_POOLS says',
     }),
   ),
   requiresPoolSelector: Type.Boolean({
@@ -117,6 +116,9 @@ export const Pool = Type.Object({
   defaultWorkerGpuCount: Text(),
   state: nullable(WorkerPoolState),
   settings: PoolSettings,
+  effectiveCpuWorkOnGpuMachines: Flag({
+    description: 'what holds of cpuWorkOnGpuMachines, also where the settings have null',
+  }),
   declaredIn: Text({ description: 'the file that its settings are changed in; empty: they are changed here' }),
 });
 export type Pool = Static<typeof Pool>;

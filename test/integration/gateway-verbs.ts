@@ -48,15 +48,15 @@ export const WORKER =
   'id status totalCpu totalMemory totalGpuCount freeCpu freeMemory freeGpuCount gpu poolName machineId resourceVersion requiresPoolSelector priority preemptable buildVersion activeContainers runtime poolSelector cordonRequested drain rolloutGeneration rolloutBuildVersion workerImageOverride conditions';
 const POOL_SETTINGS = {
   cpuOvercommit: 2,
-  cpuWorkOnGpuMachines: false,
+  cpuWorkOnGpuMachines: null,
   requiresPoolSelector: false,
   priority: 0,
   reservedCpuCores: null,
   reservedMemoryMib: null,
 };
-/** `settings` and `declaredIn` are ours. */
+/** The last three are ours. */
 const POOL =
-  'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state settings declaredIn';
+  'name active gpu minFreeGpu minFreeCpu minFreeMemory defaultWorkerCpu defaultWorkerMemory defaultWorkerGpuCount state settings effectiveCpuWorkOnGpuMachines declaredIn';
 
 const UNAUTHORIZED = refusedWith('Unauthorized Access');
 const NO_DEPLOYMENT = refusedWith('Deployment not found');
@@ -721,7 +721,10 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       make: aPool,
       fields: 'ok errMsg pool',
       restricted: UNAUTHORIZED,
-      ok: { ...done, pool: expect.objectContaining({ active: true, settings: POOL_SETTINGS }) },
+      ok: {
+        ...done,
+        pool: expect.objectContaining({ active: true, settings: POOL_SETTINGS, effectiveCpuWorkOnGpuMachines: false }),
+      },
       malformed: null,
       unknown: refusedWith('pool not found'),
     },

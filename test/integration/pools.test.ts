@@ -6,7 +6,8 @@ import { expect } from 'vitest';
 import type { BookEntry } from '#scheduler/containers/book.ts';
 import { Pools } from '#scheduler/fleet/pools.ts';
 import { readPoolsFile } from '#scheduler/fleet/pools-file.ts';
-import { getOrCreatePool, listPools } from '#scheduler/store/queries/pools.ts';
+import type { Db, Transaction } from '#scheduler/store/db.ts';
+import { getOrCreatePool, listPools, poolByName } from '#scheduler/store/queries/pools.ts';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { tempDirectory } from '../helpers/programs.ts';
@@ -30,7 +31,6 @@ const NOTHING_SAID: PoolSettingsChange = {
 /** The pool `default`, which every world's machine is in, begins anew with each test. */
 const test = base.extend('pools', async ({ world, db }): Promise<Pools> => {
   const pools = new Pools({ db, machines: world.machines, log: quiet });
-  await pools.declare(undefined);
   await pools.change(SHARED, 'default', NOTHING_SAID);
   return pools;
 });
@@ -136,8 +136,7 @@ test('what a file declares is written where it differs, by whichever scheduler, 
   };
   const rows = async () =>
     (await db.query('select id, name, cpu_overcommit, declared_in, updated_at from pools order by id')).rows;
-  const pool = async (name: string) =>
-    (await listPools(db)).find((one) => one.name === name && one.workspaceId === null);
+  const pool = async (name: string) => (await listPools(db, null)).find((one) => one.name === name);
   const cores = (): number | undefined => {
     const machine = world.machines.get(world.link.machineId);
     return machine && world.machines.capacity(machine).totalCpuMillicores;
@@ -179,6 +178,105 @@ test('what a file declares is written where it differs, by whichever scheduler, 
   } finally {
     directory.remove();
   }
+});
+
+test('a pool is released by the file that declared it; another file that says otherwise overwrites it, which is said', async ({
+  world,
+  pools,
+  db,
+}) => {
+  const warned: object[] = [];
+  const log = Object.assign(Object.create(quiet) as typeof quiet, { warn: (said: object) => void warned.push(said) });
+  const other = new Pools({ db, machines: world.next().machines, log });
+  const saying = (path: string, priority: number) => ({ path, pools: [{ name: 'owned', settings: { priority } }] });
+  const nothing = (path: string) => ({ path, pools: [] });
+  const file = async () => (await poolByName(db, { ...SHARED, name: 'owned' }))?.declaredIn;
+
+  await pools.declare(saying('/a', 5));
+  await other.declare(nothing('/b'));
+  expect(await file()).toBe('/a');
+  expect(warned).toEqual([]);
+  await other.declare(saying('/b', 6));
+  const settings = (priority: number): unknown => expect.objectContaining({ priority });
+  const overwritten = [{ pool: 'owned', declaredIn: '/a', before: settings(5), after: settings(6) }];
+  expect(warned).toEqual([{ file: '/b', overwritten }]);
+  await pools.declare(nothing('/a'));
+  expect(await file()).toBe('/b');
+  await other.declare(nothing('/b'));
+  expect(await file()).toBeNull();
+});
+
+test('a file is taken whole or not at all, and read again it cures a word that was lost', async ({
+  world,
+  pools,
+  db,
+}) => {
+  const breaks = (tx: Transaction): Transaction => ({
+    script: (sql) => tx.script(sql),
+    query: (sql, params) =>
+      params?.[0] === 'whole-b' ? Promise.reject(new Error('the database is away')) : tx.query(sql, params),
+  });
+  const broken: Db = {
+    kind: db.kind,
+    close: () => db.close(),
+    query: (sql, params) => db.query(sql, params),
+    transaction: (work) => db.transaction((tx) => work(breaks(tx))),
+  };
+  const machine = () => world.machines.get(world.link.machineId);
+  const overcommit = () => machine()?.row.poolSettings.cpuOvercommit;
+  const rows = async () => (await db.query('select * from pools order by id')).rows;
+  const before = await rows();
+  const file = {
+    path: '/whole',
+    pools: [
+      { name: 'default', settings: { cpuOvercommit: 3 } },
+      { name: 'whole-b', settings: {} },
+    ],
+  };
+  await expect(new Pools({ db: broken, machines: world.machines, log: quiet }).declare(file)).rejects.toThrow('away');
+  expect(await rows()).toEqual(before);
+  expect(overcommit()).toBe(1);
+
+  await pools.declare(file);
+  expect(overcommit()).toBe(3);
+  const there = machine();
+  if (there !== undefined)
+    world.machines.setRow(there, { poolSettings: { ...there.row.poolSettings, cpuOvercommit: 1 } });
+  await pools.declare(file);
+  expect(overcommit()).toBe(3);
+  await pools.declare({ path: '/whole', pools: [] });
+});
+
+test('changes of one moment are written and told of one after another', async ({ world, db }) => {
+  const steps: string[] = [];
+  const noting: Db = {
+    kind: db.kind,
+    close: () => db.close(),
+    transaction: (work) => db.transaction(work),
+    query: (sql, params) => {
+      if (sql.startsWith('update pools')) steps.push(`write ${String(params?.[2])}`);
+      return db.query(sql, params);
+    },
+  };
+  const machines: Pick<Machines, 'poolChanged'> = {
+    poolChanged: (ids, settings) => {
+      if (ids.includes(world.link.machineId)) steps.push(`tell ${settings.cpuOvercommit}`);
+    },
+  };
+  const noted = new Pools({ db: noting, machines, log: quiet });
+  await Promise.all([2, 3, 1].map((cpuOvercommit) => noted.change(SHARED, 'default', { cpuOvercommit })));
+  expect(steps).toEqual(['write 2', 'tell 2', 'write 3', 'tell 3', 'write 1', 'tell 1']);
+});
+
+test('an owner has a thousand pools at most', async ({ pools, db }) => {
+  const owner = { workspaceId: (await aWorkspace(db)).id };
+  await db.query("insert into pools (name, workspace_id) select 'p' || n, $1 from generate_series(1, 1000) n", [
+    owner.workspaceId,
+  ]);
+  expect(await pools.create(owner, 'one-more', {})).toEqual({ kind: 'too_many' });
+  expect(await pools.create(owner, 'p7', {})).toEqual({ kind: 'made' });
+  await pools.delete(owner, 'p7');
+  expect(await pools.create(owner, 'one-more', {})).toEqual({ kind: 'made' });
 });
 
 test('a pool that was deleted and is made again begins anew', async ({ pools, db }) => {

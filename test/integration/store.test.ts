@@ -254,7 +254,8 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(own.id).not.toBe(shared[0]?.id);
     expect((await poolByName(db, { name, workspaceId: workspace.id }))?.settings.cpuOvercommit).toBe(8);
     expect((await poolByName(db, { name, workspaceId: null }))?.id).toBe(shared[0]?.id);
-    expect((await listPools(db)).filter((pool) => pool.name === name)).toHaveLength(2);
+    for (const workspaceId of [null, workspace.id])
+      expect((await listPools(db, workspaceId)).filter((pool) => pool.name === name)).toHaveLength(1);
   });
 
   describe('machines', () => {

@@ -119,28 +119,57 @@ export function declarePool(
   );
 }
 
-/** Pools that were declared and are not among these any more: they stay as they are, and operations change them. */
-export function releasePools(db: Queryable, declared: readonly string[]): Promise<PoolRow[]> {
+/** Pools that this file declared and that are not among these any more: they stay as they are, and operations change them. */
+export function releasePools(db: Queryable, file: string, declared: readonly string[]): Promise<PoolRow[]> {
   return many(
     db,
     `update pools set declared_in = null, updated_at = now()
-     where declared_in is not null and not (name = any ($1::text[])) returning ${COLUMNS}`,
-    [declared],
+     where declared_in = $1 and not (name = any ($2::text[])) returning ${COLUMNS}`,
+    [file, declared],
     map,
   );
 }
 
-export async function machinesOfPool(db: Queryable, id: number): Promise<MachineId[]> {
-  const { rows } = await db.query<{ id: string }>(
-    'select id from machines where pool_id = $1 and deleted_at is null order by id',
-    [id],
+/** Which machines are in each of these pools; one without machines is not there. */
+export async function machinesOfPools(
+  db: Queryable,
+  ids: readonly number[],
+): Promise<ReadonlyMap<number, readonly MachineId[]>> {
+  const { rows } = await db.query<{ pool_id: number; id: string }>(
+    'select pool_id, id from machines where pool_id = any ($1::bigint[]) and deleted_at is null order by id',
+    [ids],
   );
-  return rows.map((row) => row.id as MachineId);
+  return new Map(
+    [...Map.groupBy(rows, (row) => row.pool_id)].map(([id, of]) => [id, of.map((row) => row.id as MachineId)]),
+  );
 }
 
-/** All pools of all owners, oldest first; who may see which is decided above. */
-export function listPools(db: Queryable): Promise<PoolRow[]> {
-  return many(db, `select ${COLUMNS} from pools where deleted_at is null order by id`, [], map);
+/** The owner's pools, oldest first. @param workspaceId - null: the shared ones */
+export function listPools(db: Queryable, workspaceId: WorkspaceId | null): Promise<PoolRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from pools where workspace_id is not distinct from $1::text and deleted_at is null order by id`,
+    [workspaceId],
+    map,
+  );
+}
+
+/** The shared pools, which nobody else changes until this transaction ends. */
+export function lockSharedPools(tx: Queryable): Promise<PoolRow[]> {
+  return many(
+    tx,
+    `select ${COLUMNS} from pools where workspace_id is null and deleted_at is null order by id for no key update`,
+    [],
+    map,
+  );
+}
+
+export async function countPools(db: Queryable, workspaceId: WorkspaceId | null): Promise<number> {
+  const { rows } = await db.query<{ count: number }>(
+    'select count(*)::int as count from pools where workspace_id is not distinct from $1::text and deleted_at is null',
+    [workspaceId],
+  );
+  return rows[0]?.count ?? 0;
 }
 
 /** The owner's pool of that name, unless a machine is in it or a file declares it. Its row stays, since machines that were deleted name it. */

@@ -35,6 +35,7 @@ describe('settings', () => {
     ['settings.priority must be a whole number from 0 to 1000, or null for the default', { priority: 1.5 }],
     ['settings.requiresPoolSelector must be true or false, or null for the default', { requiresPoolSelector: 1 }],
     ['settings.reservedCpuCores must be a number from 0 to 1024, or null for the default', { reservedCpuCores: NaN }],
+    ['settings.cpu_overcommit says cpuOvercommit a second time', { cpuOvercommit: 2, cpu_overcommit: 8 }],
     [/^settings\.cpuOverCommit is no setting of a pool; there are cpuOvercommit, /, { cpuOverCommit: 2 }],
     [/^settings\.__proto__ is no setting/, JSON.parse('{"__proto__": {"priority": 1}}')],
     [/^settings\.toString is no setting/, { toString: 1 }],
@@ -127,6 +128,10 @@ describe('a pools file', () => {
     ['{"pools": {"gpu": 2}}', '/f: pool gpu: must be an object of settings'],
     ['{"pools": {"gpu": null}}', '/f: pool gpu: must be an object of settings'],
     ['{"pools": {"gpu": {"cpuOvercommit": 0}}}', '/f: pool gpu: cpuOvercommit must be a number from 1 to 64'],
+    [
+      '{"pools": {"gpu": {"cpu_overcommit": 2, "cpuOvercommit": 2}}}',
+      '/f: pool gpu: cpuOvercommit says cpuOvercommit a second time',
+    ],
     ['{"pools": {"gpu": {"overcommit": 2}}}', '/f: pool gpu: overcommit is no setting of a pool'],
   ] as const)('%s is refused, by name', ([text, problem]) => {
     expect(() => declaredIn('/f', text)).toThrow(problem);
