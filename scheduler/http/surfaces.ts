@@ -42,7 +42,7 @@ import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
 import { boundedAuthenticator } from './auth.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
-import { apiPage } from './description/api-page.ts';
+import { apiPages } from './description/api-page.ts';
 import { openApiDocument } from './description/openapi.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { registerInvoke } from './invoke/invoke.ts';
@@ -270,13 +270,16 @@ function registerOpenApi(
   version: string,
   originOf: (request: FastifyRequest) => { readonly baseUrl: string },
 ): void {
-  let document: Record<string, unknown> | undefined;
-  app.get('/openapi.json', (_request, reply) => reply.send((document ??= openApiDocument(version))));
+  let text: string | undefined;
+  let pages: ReturnType<typeof apiPages> | undefined;
+  app.get('/openapi.json', (_request, reply) =>
+    reply.type('application/json; charset=utf-8').send((text ??= JSON.stringify(openApiDocument(version)))),
+  );
   app.get('/docs', (request, reply) =>
     reply
       .type('text/html; charset=utf-8')
       .header('content-security-policy', "default-src 'none'; style-src 'unsafe-inline'")
-      .send(apiPage((document ??= openApiDocument(version)), originOf(request).baseUrl)),
+      .send((pages ??= apiPages(openApiDocument(version)))(originOf(request).baseUrl)),
   );
 }
 

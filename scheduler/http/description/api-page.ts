@@ -53,14 +53,30 @@ const TITLES: Readonly<Record<string, string>> = {
   pods: 'Pods and sandboxes',
 };
 
+interface Info {
+  readonly title: string;
+  readonly version: string;
+  readonly description: string;
+}
+type Groups = ReturnType<typeof groupsOf>;
+
 /**
+ * Half a megabyte that anybody may ask for, without a token: what is referred to is put in its place once, and the page of the last base URL is kept.
  * @param document - as openApiDocument makes it
- * @param baseUrl - of the installation, for the calls to try
+ * @returns the page; `baseUrl`: of the installation, for the calls to try
  */
-export function apiPage(document: Readonly<Record<string, unknown>>, baseUrl: string): string {
-  const info = document['info'] as { readonly title: string; readonly version: string; readonly description: string };
+export function apiPages(document: Readonly<Record<string, unknown>>): (baseUrl: string) => string {
   const paths = document['paths'] as Readonly<Record<string, Readonly<Record<string, Described>>>>;
   const groups = groupsOf(inFull(paths, document['components'] as Components));
+  const info = document['info'] as Info;
+  let last: { readonly baseUrl: string; readonly page: string } | undefined;
+  return (baseUrl) => {
+    if (last?.baseUrl !== baseUrl) last = { baseUrl, page: pageOf(info, groups, baseUrl) };
+    return last.page;
+  };
+}
+
+function pageOf(info: Info, groups: Groups, baseUrl: string): string {
   const menu = groups.map(
     ([title, entries]) =>
       `<h2>${escape(title)}</h2><ul>${entries.map((one) => `<li><a href="#${one.id}">${escape(nameOf(one))}</a></li>`).join('')}</ul>`,

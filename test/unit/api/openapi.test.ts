@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { apiPage } from '../../../scheduler/http/description/api-page.ts';
+import { apiPages } from '../../../scheduler/http/description/api-page.ts';
 import { openApiDocument } from '../../../scheduler/http/description/openapi.ts';
 import { SUMMARIES } from '../../../scheduler/http/description/summaries.ts';
 
@@ -110,7 +110,7 @@ test('everything has a summary, and no summary is of nothing', () => {
 
 test('the page has every operation, fields of records inside, and a call to try; texts are escaped', () => {
   const document = openApiDocument('0') as { paths: Record<string, Record<string, { operationId?: string }>> };
-  const page = apiPage(document, 'https://gpu.example.org/<base>');
+  const page = apiPages(document)('https://gpu.example.org/<base>');
   for (const methods of Object.values(document.paths)) {
     for (const { operationId } of Object.values(methods)) {
       if (operationId !== undefined) expect(page).toContain(`<section id="${operationId}"><h3>${operationId}</h3>`);
@@ -124,4 +124,24 @@ test('the page has every operation, fields of records inside, and a call to try;
   expect(page).toContain('<td><code>data[].stub.config_version</code></td><td>integer</td>');
   expect(page).toContain('<td>409</td><td colspan="2" class="text">secret_exists</td>');
   expect(page).not.toContain('$ref');
+});
+
+test('the page is made once for a base URL, and again for another', () => {
+  let made = 0;
+  const info = {
+    get title() {
+      made += 1;
+      return 'Longshore';
+    },
+    version: '0',
+    description: '',
+  };
+  const page = apiPages({ ...openApiDocument('0'), info });
+  const first = page('http://a');
+  const once = made;
+  expect(page('http://a')).toBe(first);
+  expect(made).toBe(once);
+  expect(page('http://b')).toContain('curl http://b/');
+  expect(page('http://a')).toBe(first);
+  expect(made).toBe(3 * once);
 });
