@@ -9,16 +9,19 @@ export type Query = Readonly<Record<string, string | readonly string[] | undefin
 interface Facts {
   readonly type?: string;
   readonly format?: string;
+  readonly 'x-unless'?: string;
 }
 
 /** Compiled once per route. The reader throws AppError `invalid_query`. */
 export function compileQuery<Schema extends TObject>(schema: Schema): (query: Query) => Static<Schema> {
   const parameters = Object.entries(schema.properties as Readonly<Record<string, TSchema>>).map(
-    ([name, property]) => [name, readerOf(property as Facts)] as const,
+    ([name, property]) => [name, readerOf(property as Facts), (property as Facts)['x-unless']] as const,
   );
   return (query) => {
     const read: Record<string, unknown> = {};
-    for (const [name, reader] of parameters) {
+    for (const [name, reader, unless] of parameters) {
+      // What is not used is not judged; 0 says nothing.
+      if (unless !== undefined && Boolean(read[unless])) continue;
       const text = textOf(query, name);
       if (text !== undefined) read[name] = reader(text, name);
     }

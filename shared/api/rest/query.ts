@@ -4,10 +4,17 @@ import { Type } from 'typebox';
 
 const MOST_DIGITS = 999_999_999_999_999;
 
-export const QueryText = (description?: string) => Type.Optional(Type.String(said(description)));
+/** @param options - `unless`: not looked at where that one, which is described before it, says something */
+export const QueryText = (description?: string, options: Unless = {}) =>
+  Type.Optional(Type.String({ ...said(description), ...instead(options) }));
 
-export const QueryInteger = (description?: string) =>
-  Type.Optional(Type.Integer({ minimum: 0, maximum: MOST_DIGITS, ...said(description) }));
+export const QueryInteger = (description?: string, options: Unless = {}) =>
+  Type.Optional(Type.Integer({ minimum: 0, maximum: MOST_DIGITS, ...said(description), ...instead(options) }));
+
+interface Unless {
+  readonly unless?: string;
+}
+const instead = ({ unless }: Unless) => (unless === undefined ? {} : { 'x-unless': unless });
 
 /** `true`, `1`, `t` and their likes. */
 export const QueryFlag = (description?: string) => Type.Optional(Type.Boolean(said(description)));

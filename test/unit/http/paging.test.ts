@@ -1,5 +1,6 @@
 import { Type } from 'typebox';
 import { describe, expect, test } from 'vitest';
+import { LogQuery } from '#shared/api/rest/logs.ts';
 import { QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from '#shared/api/rest/query.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset, writeCursor } from '../../../scheduler/http/rest/paging.ts';
 import { compileQuery } from '../../../scheduler/http/rest/query.ts';
@@ -53,6 +54,15 @@ describe('a query', () => {
     });
     expect(read({ name: '', limit: '', active: '', ids: '', at: '' })).toEqual({});
     expect(read({})).toEqual({});
+  });
+
+  test('does not look at what stands for another one that is there', () => {
+    const readLogs = compileQuery(LogQuery);
+    const instead = { size: 'abc', worker_id: ['a', 'b'] };
+    expect(readLogs({ limit: '100', machine_id: 'm', ...instead })).toEqual({ limit: 100, machine_id: 'm' });
+    expect(readLogs({ size: '5', worker_id: 'w' })).toEqual({ size: 5, worker_id: 'w' });
+    expect(() => readLogs({ limit: '0', ...instead })).toThrow('query parameter worker_id must be given once');
+    expect(() => readLogs({ limit: '0', size: 'abc' })).toThrow('query parameter size must be a number');
   });
 
   test.each([
