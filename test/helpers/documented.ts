@@ -12,6 +12,8 @@ export interface Route {
   readonly query: readonly { readonly name: string; readonly schema: Schema }[];
   readonly body: Schema | undefined;
   readonly statuses: ReadonlySet<string>;
+  /** Those with which nothing is said. */
+  readonly empty: ReadonlySet<string>;
   /** Of the JSON that is answered with that status. */
   readonly answers: ReadonlyMap<string, Schema>;
 }
@@ -50,6 +52,7 @@ function routeOf(method: string, path: string, { parameters = [], requestBody, r
     query: parameters.filter((parameter) => parameter.in === 'query'),
     body: requestBody?.content?.['application/json']?.schema,
     statuses: new Set(Object.keys(responses)),
+    empty: new Set(Object.keys(responses).filter((status) => responses[status]?.content === undefined)),
     answers: new Map(answers),
   };
 }
@@ -88,6 +91,7 @@ const validators = new WeakMap<Schema, ReturnType<typeof Compile>>();
 /** @returns in what the answer is not as described; undefined: it is */
 export function undescribed(route: Route, status: number, text: string): string | undefined {
   if (!route.statuses.has(String(status))) return `${status} is not described`;
+  if (route.empty.has(String(status))) return text === '' ? undefined : `${status} is described without a body`;
   const schema = route.answers.get(String(status));
   if (schema === undefined) return undefined;
   let validator = validators.get(schema);

@@ -1,7 +1,7 @@
 // Every verb of the REST API and of invoking, on a real scheduler with real stores, in every way that it can be called: as it should be, with an id of nobody's, with another workspace's, with
 // no token, a bad one, one that was switched off, and with a body that cannot be read. There is no machine: containers stay PENDING.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { documentedRoutes, faultOf } from '../helpers/documented.ts';
+import { documentedRoutes, faultOf, routeAt } from '../helpers/documented.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Answer, Json, Platform } from './verbs-fixture.ts';
@@ -296,6 +296,7 @@ const routes = documentedRoutes();
 async function described(line: string, body: unknown, token: string): Promise<Answer> {
   const answer = await platform.call(line, body, { token });
   const [method = '', url = ''] = line.split(' ');
+  expect(routeAt(routes, method, url), `${line} is described`).toBeDefined();
   expect(faultOf(routes, { method, url, status: answer.status, text: answer.text })).toBeUndefined();
   return answer;
 }
