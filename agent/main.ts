@@ -54,6 +54,7 @@ import { Conditions } from './telemetry/conditions.ts';
 import { AgentMetrics } from './telemetry/metrics.ts';
 import { MetricsPage } from './telemetry/page.ts';
 import { startSampling } from './telemetry/sampling.ts';
+import { HeapGrowth } from './heap-growth.ts';
 import { Contact } from './upstream/contact.ts';
 import { IdentityFile } from './upstream/identity.ts';
 import type { JoinFacts } from './upstream/join.ts';
@@ -511,6 +512,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     stop.push(() => gpus.stop());
     isTurning = () => loop.isTurning;
     manager.ready('connecting to the scheduler');
+    stop.push(new HeapGrowth(() => slots.taken).start());
     stop.push(startSampling({ runtime, books, volumes, metrics, log, send: (message) => link.send(message) }));
     settled = settle(slots, [...books.attended], abort.signal);
     endContainers = async () => {

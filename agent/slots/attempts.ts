@@ -56,6 +56,8 @@ export class Attempts {
   readonly #justStarted = new Set<Attempt>();
   #startTimer: NodeJS.Timeout | undefined;
   #sink: TaskSink | undefined;
+  /** Ever, by this process. */
+  taken = 0;
 
   get(key: string): Attempt | undefined {
     return this.#all.get(key);
@@ -66,6 +68,7 @@ export class Attempts {
   }
 
   add(attempt: Attempt): void {
+    this.taken += 1;
     this.#all.set(attempt.key, attempt);
   }
 

@@ -53,6 +53,11 @@ export class SlotTable {
     return containerIds.every((id) => this.#containers.get(id)?.settled ?? true);
   }
 
+  /** How many attempts this process was ever handed. */
+  get taken(): number {
+    return this.#attempts.taken;
+  }
+
   liveAttempts(): ReturnType<Attempts['live']> {
     return this.#attempts.live();
   }
