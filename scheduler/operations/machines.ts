@@ -12,7 +12,9 @@ import type { Machine } from '#shared/api/machines.ts';
 import { DEFAULT_LIMITS } from '../deployments/normalise.ts';
 import type { CreatedMachine, MachineService, MachineView } from '../fleet/machine-service.ts';
 import { poolNameProblem } from '../fleet/pool-settings.ts';
-import type { WorkerService } from '../fleet/worker-service.ts';
+import { MAX_POOLS } from '../fleet/pools-file.ts';
+import type { PoolService } from '../fleet/pools.ts';
+import type { Owner, WorkerService } from '../fleet/worker-service.ts';
 import type { Caller } from '../identity/caller.ts';
 import { operation } from './operation.ts';
 import type { Operation, Origin } from './operation.ts';
@@ -27,10 +29,22 @@ export interface AgentUpstream {
   readonly branch: string;
 }
 
+export const TOO_MANY_POOLS = `there are ${MAX_POOLS} pools already, and may be no more: delete one that has no machines`;
+
 /** The administrator works on shared pools, everybody else on their workspace's own. */
 export const ownerOf = (caller: Caller) => ({ workspaceId: caller.isAdmin ? null : caller.workspaceId });
 
-export function createMachine(machines: Pick<MachineService, 'create'>, upstream: AgentUpstream): Operation {
+/** The first machine in a pool makes it. */
+export function createMachine(
+  machines: Pick<MachineService, 'create'>,
+  pools: Pick<PoolService, 'create'>,
+  upstream: AgentUpstream,
+): Operation {
+  const refusal = async (owner: Owner, poolName: string): Promise<string | undefined> => {
+    const problem = poolNameProblem('poolName', poolName);
+    if (problem !== undefined) return problem;
+    return (await pools.create(owner, poolName, {})).kind === 'too_many' ? TOO_MANY_POOLS : undefined;
+  };
   return operation({
     name: 'CreateMachine',
     http: 'POST /machines',
@@ -39,7 +53,7 @@ export function createMachine(machines: Pick<MachineService, 'create'>, upstream
     response: CreateMachineResponse,
     handle: async (caller, request, origin) => {
       const poolName = request.poolName === '' ? 'default' : request.poolName;
-      const errMsg = poolNameProblem('poolName', poolName);
+      const errMsg = await refusal(ownerOf(caller), poolName);
       if (errMsg !== undefined) {
         return {
           ok: false,
@@ -65,7 +79,7 @@ export function createMachine(machines: Pick<MachineService, 'create'>, upstream
 
 export function listMachines(
   machines: Pick<MachineService, 'list'>,
-  workers: Pick<WorkerService, 'listPools'>,
+  workers: Pick<WorkerService, 'poolNamed'>,
 ): Operation {
   return operation({
     name: 'ListMachines',
@@ -80,7 +94,7 @@ export function listMachines(
       const known =
         named === '' ||
         all.some((machine) => machine.poolName === named) ||
-        (await workers.listPools(ownerOf(caller))).some((pool) => pool.name === named);
+        (await workers.poolNamed(ownerOf(caller), named)) !== undefined;
       const empty = { gpus: {}, supportedGpus: {}, maxCpuMillicores: 0, maxMemoryMb: 0 };
       if (!known) return { ok: false, errMsg: 'pool not found', machines: [], ...empty };
       const wanted = all

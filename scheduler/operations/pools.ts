@@ -9,11 +9,10 @@ import {
 } from '#shared/api/pools.ts';
 import type { Pool, PoolSettingsChange } from '#shared/api/pools.ts';
 import { poolNameProblem, readPoolSettings } from '../fleet/pool-settings.ts';
-import { MAX_POOLS } from '../fleet/pools-file.ts';
 import type { PoolService } from '../fleet/pools.ts';
 import type { Owner, PoolView, WorkerService } from '../fleet/worker-service.ts';
 import { filterValues, limitOf } from './list-rules.ts';
-import { ownerOf } from './machines.ts';
+import { TOO_MANY_POOLS, ownerOf } from './machines.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
@@ -35,7 +34,7 @@ export function createPool(pools: Pick<PoolService, 'create'>, workers: Looks): 
       case 'made':
         return undefined;
       case 'too_many':
-        return `there are ${MAX_POOLS} pools already, and may be no more: delete one that has no machines`;
+        return TOO_MANY_POOLS;
       case 'differs':
         if (outcome.file !== null) return declaredText(outcome.file);
         return 'the pool is there already with other settings: PATCH /pools/{name} changes them';

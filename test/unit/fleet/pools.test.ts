@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { describe, expect, test } from 'vitest';
 import { POOL_DEFAULTS, POOL_SETTINGS } from '#shared/api/pools.ts';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
+import { settingRows } from '#cli/commands/pool.ts';
 import { buildProgram } from '#cli/program.ts';
 import { capacityOf } from '#scheduler/fleet/capacity.ts';
 import { agrees, readPoolSettings, settled, takesCpuWork } from '#scheduler/fleet/pool-settings.ts';
@@ -61,6 +62,17 @@ describe('settings', () => {
     expect(takesCpuWork(pool({}), () => false)).toBe(false);
     expect(takesCpuWork(pool({ cpuWorkOnGpuMachines: false }), isGpu)).toBe(false);
     expect(takesCpuWork(pool({ cpuWorkOnGpuMachines: true }), () => false)).toBe(true);
+  });
+
+  test('are shown as they were said, or as what holds instead', () => {
+    const shown = (settings: object) =>
+      Object.fromEntries(settingRows({ settings, effectiveCpuWorkOnGpuMachines: true }));
+    expect(shown({ cpuWorkOnGpuMachines: null, reservedMemoryMib: null, priority: 0 })).toEqual({
+      cpuWorkOnGpuMachines: 'yes, as LONGSHORE_CPU_WORK_ON_GPU_POOLS says',
+      reservedMemoryMib: '5 % of the memory',
+      priority: '0',
+    });
+    expect(shown({ cpuWorkOnGpuMachines: false })).toEqual({ cpuWorkOnGpuMachines: 'no' });
   });
 
   test('all have a flag of `pool create` and `pool set`', () => {

@@ -178,7 +178,7 @@ describe('machines', () => {
   });
   const list = listMachines(
     { list: async () => [aMachine('b', 'gpu', 'T4'), aMachine('c', 'default'), aMachine('a', 'gpu')] },
-    { listPools: async () => [{ name: 'emptied' } as PoolView] },
+    { poolNamed: async (_owner, name) => (name === 'emptied' ? ({ name } as PoolView) : undefined) },
   );
 
   test('are listed by pool and id, with what GPUs are offered', async () => {
@@ -222,6 +222,7 @@ describe('machines', () => {
           };
         },
       },
+      { create: async (_owner, name) => ({ kind: name === 'one-more' ? 'too_many' : 'made' }) },
       { url: () => 'grpcs://0.0.0.0:1995', hostAddress: () => '192.168.1.20', branch: 'stable' },
     );
     expect(await create.handle(aCaller(), { poolName: '' }, anOrigin())).toMatchObject({
@@ -233,10 +234,16 @@ describe('machines', () => {
     });
     await create.handle(aCaller({ type: 'admin', isAdmin: true }), { poolName: 'gpu' }, anOrigin());
     expect(owners).toEqual([{ workspaceId: 'w' }, { workspaceId: null }]);
-    expect(await create.handle(aCaller(), { poolName: '../x' }, anOrigin())).toMatchObject({
-      ok: false,
-      machine: null,
-    });
+    for (const [poolName, errMsg] of [
+      ['../x', /^poolName must be/],
+      ['one-more', /^there are 1000 pools already/],
+    ] as const)
+      expect(await create.handle(aCaller(), { poolName }, anOrigin())).toMatchObject({
+        ok: false,
+        errMsg: expect.stringMatching(errMsg),
+        machine: null,
+      });
+    expect(owners).toHaveLength(2);
   });
 
   test('an address of every interface becomes the name the caller used', () => {
