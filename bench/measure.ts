@@ -30,6 +30,13 @@ export interface Measure {
   readonly isMet: boolean | undefined;
 }
 
+/** Of turns of equal length; what one of them has not counts as nothing there. */
+export function meanOf(turns: readonly Figures[]): Figures {
+  const names = new Set(turns.flatMap((figures) => Object.keys(figures)));
+  const mean = (name: string): number => turns.reduce((sum, figures) => sum + (figures[name] ?? 0), 0) / turns.length;
+  return Object.fromEntries([...names].map((name) => [name, mean(name)]));
+}
+
 /** One measure over the rounds that count; undefined when none does. */
 export function measureOf(
   suite: string,

@@ -3,10 +3,11 @@
 import { load } from '../load.ts';
 import type { LoadTarget } from '../load.ts';
 import type { Figures } from '../measure.ts';
-import { measureOf } from '../measure.ts';
+import { meanOf, measureOf } from '../measure.ts';
 import type { DeployedApp, Product } from '../product.ts';
 import { countTasks, untilStored } from '../records.ts';
 import { inTurn } from '../rounds.ts';
+import type { RoundFigures } from '../rounds.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
 const FULL_SECONDS = 4;
@@ -14,6 +15,9 @@ const QUICK_SECONDS = 2;
 const WARM_UP_SECONDS = 1;
 /** Before the first round of what is to be sustained: on few cores V8 compiles either side for that long. */
 const HOT_SECONDS = 6;
+/** A shared machine is slow for seconds at a time: sides that take turns so often meet that alike. */
+const TURNS = 5;
+const TURN_SECONDS = 2;
 const CONNECTIONS = 64;
 
 /** G1: one connection, the hello example as it is. */
@@ -29,44 +33,85 @@ export async function warm(context: SuiteContext): Promise<SuiteResult> {
   return { measures: ['p50', 'p99'].map((name) => measureOf('warm', name, 'ms', rounds, context.slack)), rounds };
 }
 
-/** G2: 64 connections, a handler with slots enough; every request must have left a record. */
+/** G2: 64 connections, a handler that takes as many calls at a time, as the baseline's worker does; beside it one of eight processes with a call each. Every request must have left a record. */
 export async function throughput(context: SuiteContext): Promise<SuiteResult> {
   const product = await context.product();
-  const app = await product.deploy('bench/apps/throughput/app.py:handler');
-  const target = await targetOf(product, app);
+  const own = await sustainedApp(context, product, 'handler');
+  const forked = await sustainedApp(context, product, 'forked');
   const baseline = await context.queueBaseline();
-  // The call in `targetOf`.
-  const counts = { answered: 1, sent: 1 };
-  const count = (answered: number, sent: number): void => {
-    counts.answered += answered;
-    counts.sent += sent;
-  };
   if (!context.isQuick) {
     await load(baseline, CONNECTIONS, { seconds: HOT_SECONDS });
-    const { answered, sent } = await load(target, CONNECTIONS, { seconds: HOT_SECONDS });
-    count(answered, sent);
+    await own.heat();
+    await forked.heat();
   }
-  const round = inTurn(
-    () => measured(context, baseline, CONNECTIONS, ignoreCount),
-    () => measured(context, target, CONNECTIONS, count),
+  const turn = inTurn(
+    () => sustained(context, baseline, ignoreCount),
+    async () => ({ ...(await own.turn()), 'rate forked': (await forked.turn())['rate'] ?? 0 }),
   );
-  const rounds = await context.runRounds('throughput', round);
+  const rounds = await context.runRounds('throughput', async (isBaselineFirst) => {
+    const turns: RoundFigures[] = [];
+    for (let done = 0; done < (context.isQuick ? 1 : TURNS); done += 1)
+      turns.push(await turn(isBaselineFirst === (done % 2 === 0)));
+    const bare = meanOf(turns.map(({ baseline: figures }) => figures ?? {}));
+    return {
+      baseline: { ...bare, 'rate forked': bare['rate'] ?? 0 },
+      product: meanOf(turns.map(({ product: figures }) => figures)),
+    };
+  });
   await untilStored(product.dataDir);
-  // Kept warm, its two cores are missing where many containers are started.
-  await product.client.gateway('POST', `/deployments/${app.deploymentId}/stop`);
+  // Kept warm, their cores are missing where many containers are started.
+  for (const { app } of [own, forked]) await product.client.gateway('POST', `/deployments/${app.deploymentId}/stop`);
   return {
     measures: [
       measureOf('throughput', 'rate', '/s', rounds, context.slack),
       measureOf('throughput', 'p50', 'ms', rounds, context.slack),
       measureOf('throughput', 'p99', 'ms', rounds, context.slack),
+      measureOf('throughput', 'rate forked', '/s', rounds, context.slack),
     ],
     rounds,
     checkStopped: async (dataDir) => {
+      const checks = [await own.check(dataDir), await forked.check(dataDir)];
+      return {
+        suite: 'throughput',
+        name: 'every task recorded',
+        isRight: checks.every(({ isRight }) => isRight),
+        text: checks.map(({ text }) => text).join('; forked: '),
+      };
+    },
+  };
+}
+
+interface SustainedApp {
+  readonly app: DeployedApp;
+  readonly heat: () => Promise<void>;
+  readonly turn: () => Promise<Figures>;
+  /** Once its files can be read. */
+  readonly check: (dataDir: string) => Promise<{ readonly isRight: boolean; readonly text: string }>;
+}
+
+/** A handler of the throughput app under load, with the count of what was asked of it. */
+async function sustainedApp(context: SuiteContext, product: Product, handler: string): Promise<SustainedApp> {
+  const app = await product.deploy(`bench/apps/throughput/app.py:${handler}`);
+  const target = await targetOf(product, app);
+  // The call in `targetOf`.
+  const counts = { answered: 1, sent: 1 };
+  const count: CountRequests = (answered, sent) => {
+    counts.answered += answered;
+    counts.sent += sent;
+  };
+  return {
+    app,
+    heat: async () => {
+      const { answered, sent } = await load(target, CONNECTIONS, { seconds: HOT_SECONDS });
+      count(answered, sent);
+    },
+    turn: () => sustained(context, target, count),
+    check: async (dataDir) => {
       const stored = await countTasks(dataDir, app.stubId);
       // A load that ends cuts off what is under way: such requests have a record, in whichever state, or none when they never got so far.
       const isRight = stored.complete >= counts.answered && stored.all <= counts.sent;
       const text = `${counts.answered} of ${counts.sent} requests answered; ${stored.complete} complete records of ${stored.all}`;
-      return { suite: 'throughput', name: 'every task recorded', isRight, text };
+      return { isRight, text };
     },
   };
 }
@@ -84,6 +129,16 @@ export async function targetOf(product: Product, app: DeployedApp): Promise<Load
 
 type CountRequests = (answered: number, sent: number) => void;
 const ignoreCount: CountRequests = () => undefined;
+
+/** One turn, of a side that is warm. */
+async function sustained(context: SuiteContext, target: LoadTarget, count: CountRequests): Promise<Figures> {
+  context.place.signal.throwIfAborted();
+  return context.place.cpuOf(async () => {
+    const result = await load(target, CONNECTIONS, { seconds: TURN_SECONDS });
+    count(result.answered, result.sent);
+    return result;
+  });
+}
 
 async function measured(
   context: SuiteContext,

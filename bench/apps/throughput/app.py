@@ -1,8 +1,22 @@
-"""For the throughput benchmark: the hello example without its line of log, with enough runner processes that slots are not the limit."""
+"""For the throughput benchmark: the hello example without its line of log, with as many slots as there are connections, as the baseline's worker has them (`handler`), and as a plain
+function in processes of its own, one call at a time in each (`forked`)."""
 
 from longshore import endpoint
 
 
-@endpoint(name='bench-throughput', cpu=2, memory=512, workers=8, max_pending_tasks=1000, keep_warm_seconds=600)
-def handler(name: str = 'world'):
+@endpoint(
+    name='bench-throughput',
+    cpu=2,
+    memory=512,
+    workers=2,
+    concurrent_requests=32,
+    max_pending_tasks=1000,
+    keep_warm_seconds=600,
+)
+async def handler(name: str = 'world'):
+    return {'greeting': f'Hello, {name}!'}
+
+
+@endpoint(name='bench-forked', cpu=2, memory=512, workers=8, max_pending_tasks=1000, keep_warm_seconds=600)
+def forked(name: str = 'world'):
     return {'greeting': f'Hello, {name}!'}
