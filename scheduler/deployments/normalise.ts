@@ -5,6 +5,8 @@ import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { kindOf } from '#shared/domain/status.ts';
+import { poolNameOf } from '../containers/spec.ts';
+import { poolNameProblem } from '../fleet/pool-settings.ts';
 import { readWhen } from '../schedules/ticks.ts';
 import { parseGpus } from './gpus.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from './stub-config.ts';
@@ -257,6 +259,9 @@ function refuseRunning(
   }
   if (request.blockNetwork && request.allowList.length > 0) return 'blockNetwork and allowList exclude each other';
   if (request.callbackUrl !== '' && !isHttpUrl(request.callbackUrl)) return 'callbackUrl must be an http or https URL';
+  const poolName = poolNameOf({ pool: request.pool });
+  const badPool = poolName === '' ? undefined : poolNameProblem('pool.name', poolName);
+  if (badPool !== undefined) return `${badPool}, got ${quoted(poolName)}`;
   if (extra === null) return 'extra must be a JSON object';
   return refuseDisconnect(extra['stopAfterDisconnect']);
 }

@@ -6,6 +6,8 @@ import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import { poolNameOf } from '../containers/spec.ts';
 import type { Caller } from '../identity/caller.ts';
+import { warningOf } from '../placement/named-pool.ts';
+import type { NamedPool } from '../placement/named-pool.ts';
 import type { Db } from '../store/db.ts';
 import { ownObjectsOf } from '../objects/service.ts';
 import { appById, getOrCreateApp } from '../store/queries/apps.ts';
@@ -44,6 +46,8 @@ export interface StubsParts {
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
   /** Machines that a workspace's containers may run on. */
   readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
+  /** The pool of that name, as far as the workspace may use it. */
+  readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
 }
 
 export class Stubs {
@@ -73,6 +77,8 @@ export class Stubs {
       }
       if (supply.status === 'low') warnMsg = `${warnMsg} GPU capacity for ${asked} is currently low.`.trim();
     }
+    const { lack } = await this.#parts.poolNamed(caller.workspaceId, poolNameOf(config.extra));
+    if (lack !== undefined) warnMsg = `${warnMsg} ${warningOf(lack)}`.trim();
     const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, config.secrets);
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };

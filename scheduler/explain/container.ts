@@ -5,6 +5,7 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { StoredSpec } from '../containers/spec.ts';
 import { publicStatus } from '../containers/state.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
+import type { NamedPool } from '../placement/named-pool.ts';
 import { commonest, GIVE_UP_MS } from '../placement/waiting.ts';
 import type { Waiting } from './deployment.ts';
 import { NOTHING, placeSteps } from './deployment.ts';
@@ -25,6 +26,8 @@ export interface ContainerFacts {
   /** When its machine went silent; null: it answers, or is not known. */
   readonly machineSilentSinceMs: number | null;
   readonly deploymentName: string;
+  /** That it may run in alone. */
+  readonly pool: NamedPool;
   readonly scaling: ExplainedScaling | null;
   readonly leaderAnswered: boolean;
 }
@@ -50,7 +53,7 @@ export function explainContainer(facts: ContainerFacts): Explanation {
     ...waitingOf(row, own, facts.machineSilentSinceMs),
     details: detailsOf(facts, own, rejections),
     next_steps: [
-      ...stepsOf(row, own, rejections),
+      ...stepsOf(facts, own, rejections),
       ...((rejections['condition'] ?? 0) > 0 ? conditionSteps(facts.conditions) : []),
     ],
     leader_answered: facts.leaderAnswered,
@@ -151,7 +154,8 @@ function detailsOf(
   rejections: Readonly<Record<string, number>>,
 ): string[] {
   const { row, scaling } = facts;
-  const details = [...rejectionTexts(rejections)];
+  const { lack } = facts.pool;
+  const details = [...(lack === undefined ? [] : [lack.says]), ...rejectionTexts(rejections, facts.pool)];
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions));
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
@@ -172,11 +176,14 @@ function detailsOf(
 }
 
 function stepsOf(
-  row: ContainerRow,
+  { row, pool }: ContainerFacts,
   own: ExplainedContainer | undefined,
   rejections: Readonly<Record<string, number>>,
 ): string[] {
-  if (row.state === 'PENDING') return own === undefined ? withoutLeader(rejections) : placeSteps([own]);
+  if (row.state === 'PENDING') {
+    const steps = own === undefined ? withoutLeader(rejections, pool) : placeSteps([own], pool);
+    return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
+  }
   if (row.state === 'FAILED' && row.reason === 'image_error') {
     const { wire } = row.spec as StoredSpec;
     return [...imageSteps(row.message ?? '', wire?.image ?? '', row.machineId ?? '')];
@@ -186,7 +193,7 @@ function stepsOf(
   return [];
 }
 
-function withoutLeader(rejections: Readonly<Record<string, number>>): string[] {
-  const step = rejectionStep(commonest(rejections));
+function withoutLeader(rejections: Readonly<Record<string, number>>, pool: NamedPool): string[] {
+  const step = rejectionStep(commonest(rejections), pool);
   return Object.keys(rejections).length === 0 || step === '' ? [] : [step];
 }

@@ -1,5 +1,7 @@
 // A deployment's explanation: why it has as many containers as it has, what it waits for, and what a person could do.
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
+import type { NamedPool } from '../placement/named-pool.ts';
+import { admitTo } from '../placement/named-pool.ts';
 import type { DeploymentRow } from '../store/queries/deployments.ts';
 import { containers, counted, holdEnds, rejectionStep, rejectionTexts, withoutNumbers } from './words.ts';
 
@@ -14,11 +16,15 @@ export function explainDeployment(
   row: Pick<DeploymentRow, 'id' | 'workspaceId' | 'name' | 'version' | 'stubType' | 'active'>,
   keepWarmSeconds: number,
   scaling: ExplainedScaling | null,
-  /** Why its calls are refused; empty: they are not. */
-  refusal: string,
+  calls: CallFacts,
   schedule?: NextTick,
 ): Explanation {
+  const { refusal, pool } = calls;
   const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
+  const isRefused = refusal !== '' && row.active;
+  const words = [...(isRefused ? ['calls are refused'] : []), ...(scaling === null ? [] : [summaryOf(scaling)])].join(
+    '; ',
+  );
   const tick = row.active ? schedule : undefined;
   return {
     kind: 'deployment',
@@ -26,16 +32,18 @@ export function explainDeployment(
     workspace_id: row.workspaceId,
     state,
     since: scaling?.state_since ?? null,
-    summary: `${row.name} v${row.version} is ${state}${scaling === null ? '' : `: ${summaryOf(scaling)}`}`,
+    summary: `${row.name} v${row.version} is ${state}${words === '' ? '' : `: ${words}`}`,
     ...orTick(scaling === null ? NOTHING : waitingOf(scaling), tick),
     details: [
       ...(tick === undefined ? [] : [tickText(tick)]),
-      ...(refusal === '' ? [] : [`calls are refused: ${refusal}`]),
-      ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling)),
+      ...callTexts(calls),
+      ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling, pool)),
     ],
     next_steps: [
-      ...(refusal === '' ? [] : [REFUSED_STEP]),
-      ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name)),
+      ...new Set([
+        ...callSteps(calls),
+        ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name, pool)),
+      ]),
     ],
     leader_answered: scaling !== null,
     task: null,
@@ -49,6 +57,26 @@ export function explainDeployment(
     },
     scaling,
   };
+}
+
+/** What a call of it meets before any queue. */
+export interface CallFacts {
+  /** Why they are refused; empty: they are not. */
+  readonly refusal: string;
+  readonly pool: NamedPool;
+}
+
+/** What lacks in its pool says more than that there is no machine. */
+function callTexts({ refusal, pool: { lack } }: CallFacts): string[] {
+  if (refusal !== '') return [`calls are refused: ${lack?.says ?? refusal}`];
+  return lack === undefined ? [] : [lack.says];
+}
+
+function callSteps({ refusal, pool: { name, lack } }: CallFacts): string[] {
+  if (lack !== undefined) return [lack.step];
+  return refusal === ''
+    ? []
+    : [`ask for what a machine has (\`longshore machine list\`), or admit one that has it: ${admitTo(name)}`];
 }
 
 /** When a schedule's time comes. `nextAt`: null: never. */
@@ -65,9 +93,6 @@ const orTick = (waiting: Waiting, tick: NextTick | undefined): Waiting =>
   waiting.waits_for !== '' || tick === undefined || tick.nextAt === null
     ? waiting
     : { waits_for: 'its next time', until: tick.nextAt };
-
-const REFUSED_STEP =
-  'ask for what a machine has (`longshore machine list`), or admit one that has it: `longshore machine create`';
 
 function summaryOf(scaling: ExplainedScaling): string {
   const { breaker, ready, live, present, wanted } = scaling;
@@ -118,7 +143,7 @@ export function waitingOf(scaling: ExplainedScaling): Waiting {
   return NOTHING;
 }
 
-export function detailsOf(scaling: ExplainedScaling): string[] {
+export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] {
   const details = [scaling.formula];
   if (scaling.bounds_from === 'scale')
     details.push('the bounds were set by `longshore deployment scale` (ScaleDeployment), and end with this version');
@@ -131,7 +156,7 @@ export function detailsOf(scaling: ExplainedScaling): string[] {
   }
   for (const condition of scaling.conditions)
     details.push(`condition ${condition}: its queue could not be read for a minute`);
-  details.push(...placeTexts(scaling.containers), ...keepWarmTexts(scaling.containers));
+  details.push(...placeTexts(scaling.containers, pool), ...keepWarmTexts(scaling.containers));
   const { breaker } = scaling;
   if (breaker.failures > 0) {
     details.push(
@@ -147,11 +172,12 @@ const lastLine = (message: string): string => {
 };
 
 /** Those that wait for the same, together. */
-export function placeTexts(all: readonly ExplainedContainer[]): string[] {
+export function placeTexts(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
   const groups = new Map<string, number>();
   for (const one of all) {
     if (one.state !== 'PENDING') continue;
-    const text = Object.keys(one.rejections).length === 0 ? noMachine(one) : rejectionTexts(one.rejections).join(', ');
+    const text =
+      Object.keys(one.rejections).length === 0 ? noMachine(one) : rejectionTexts(one.rejections, pool).join(', ');
     groups.set(text, (groups.get(text) ?? 0) + 1);
   }
   return [...groups].map(([text, count]) => `${containers(count)} without a place: ${text}`);
@@ -172,7 +198,7 @@ function keepWarmTexts(all: readonly ExplainedContainer[]): string[] {
   return texts;
 }
 
-function stepsOf(scaling: ExplainedScaling, name: string): string[] {
+function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): string[] {
   const { breaker } = scaling;
   if (scaling.state === 'STOPPED') return [`\`longshore deployment start ${name}\` lets it run again`];
   // One that never had its image wrote nothing.
@@ -183,12 +209,12 @@ function stepsOf(scaling: ExplainedScaling, name: string): string[] {
   if (breaker.phase !== 'closed') {
     return [look, `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`];
   }
-  const steps = placeSteps(scaling.containers);
+  const steps = placeSteps(scaling.containers, pool);
   return breaker.failures > 0 ? [look, ...steps] : steps;
 }
 
 /** What would give the PENDING ones a place. */
-export function placeSteps(all: readonly ExplainedContainer[]): string[] {
+export function placeSteps(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
   const reasons = all.filter((one) => one.state === 'PENDING').map((one) => one.main_rejection);
-  return [...new Set(reasons)].map(rejectionStep).filter((step) => step !== '');
+  return [...new Set(reasons)].map((reason) => rejectionStep(reason, pool)).filter((step) => step !== '');
 }

@@ -9,6 +9,8 @@ import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../autoscaler/loop.ts';
 import { scaleFacts } from '../autoscaler/look.ts';
 import type { ContainerBook } from '../containers/book.ts';
+import { poolNameOf } from '../containers/spec.ts';
+import type { StoredSpec } from '../containers/spec.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
@@ -16,6 +18,9 @@ import { blockingConditions } from '../fleet/machine.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Placer } from '../placement/commit.ts';
+import { lookAtPool } from '../placement/look-at-pool.ts';
+import { NO_POOL } from '../placement/named-pool.ts';
+import type { NamedPool } from '../placement/named-pool.ts';
 import type { JobPlace, TaskQueues } from '../queues/task-queues.ts';
 import { totalOf } from '../queues/task-queues.ts';
 import type { Loads } from '../replicas/loads.ts';
@@ -111,7 +116,14 @@ export class Explain {
     const [target, scaling] = await Promise.all([this.#parts.targets.byQueue(queue), this.#parts.scaling(queue)]);
     const refusal = target === undefined ? undefined : this.#parts.refusalOf(target);
     const keepWarmSeconds = target?.config.keepWarmSeconds ?? 0;
-    return explainDeployment(row, keepWarmSeconds, scaling, refusal ?? '', this.#nextTick(target));
+    const calls = { refusal: refusal ?? '', pool: await this.#poolOf(target) };
+    return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
+  }
+
+  async #poolOf(target: Target | undefined): Promise<NamedPool> {
+    return target === undefined
+      ? NO_POOL
+      : await lookAtPool(this.#parts, target.workspaceId, poolNameOf(target.config.extra));
   }
 
   #nextTick(target: Target | undefined): NextTick | undefined {
@@ -124,12 +136,15 @@ export class Explain {
     const entry = this.#parts.book.get(row.id);
     const queue = queueNameOf(row.deploymentId, row.stubId);
     const ended = entry === undefined;
-    const [scaling, deploymentName] = await Promise.all([
+    const poolName = row.state === 'PENDING' ? ((row.spec as Partial<StoredSpec>).poolName ?? '') : '';
+    const [scaling, deploymentName, pool] = await Promise.all([
       ended ? null : this.#parts.scaling(queue),
       this.#nameOf(row.deploymentId),
+      lookAtPool(this.#parts, row.workspaceId, poolName),
     ]);
     return explainContainer({
       row,
+      pool,
       rejections: entry?.rejections ?? null,
       conditions: this.#conditionsFor(row.workspaceId),
       progress: entry?.progress ?? '',
@@ -167,6 +182,7 @@ export class Explain {
       deploymentName,
       servers: ended ? [] : this.#servers(queue),
       scaling,
+      pool: ended ? NO_POOL : await this.#poolOf(target),
       leaderAnswered: ended || scaling !== null,
     });
   }

@@ -4,6 +4,7 @@ import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation }
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { JobPlace } from '../queues/task-queues.ts';
+import type { NamedPool } from '../placement/named-pool.ts';
 import type { DeliveryRow } from '../store/queries/deliveries.ts';
 import type { TaskRecord } from '../tasks/records.ts';
 import type { Waiting } from './deployment.ts';
@@ -25,6 +26,8 @@ export interface TaskFacts {
   readonly deploymentName: string;
   readonly servers: readonly ExplainedServer[];
   readonly scaling: ExplainedScaling | null;
+  /** That its stub names. */
+  readonly pool: NamedPool;
   readonly leaderAnswered: boolean;
   /** What was told of its end, the newest first. */
   readonly callbacks: readonly DeliveryRow[];
@@ -135,10 +138,11 @@ function detailsOf(facts: TaskFacts): string[] {
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
   // Of one that runs nobody asks who else could.
   const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active';
+  if (waits && facts.pool.lack !== undefined) details.push(facts.pool.lack.says);
   if (scaling !== null && waits) {
     details.push(scaling.formula);
     if (scaling.decision.why !== 'at_target') details.push(scaling.decision.text);
-    details.push(...placeTexts(scaling.containers));
+    details.push(...placeTexts(scaling.containers, facts.pool));
   }
   const refusing = waits ? servers.filter((one) => !one.takes) : [];
   for (const why of new Set(refusing.map((one) => one.why_not))) {
@@ -167,7 +171,7 @@ function callbackText({ url, event, state, attempts, outcome, httpStatus, dueAtM
   return `${what} ${state === 'delivered' ? 'was delivered' : 'was not delivered'} after ${tries(attempts)}${last}`;
 }
 
-function stepsOf({ record, scaling, deploymentName }: TaskFacts): string[] {
+function stepsOf({ record, scaling, deploymentName, pool }: TaskFacts): string[] {
   const logs = `\`longshore logs --task ${record.taskId}\` shows what it wrote`;
   if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
   if (isTerminalTask(record.status)) {
@@ -180,5 +184,6 @@ function stepsOf({ record, scaling, deploymentName }: TaskFacts): string[] {
     return [`its deployment is stopped: \`longshore deployment start ${deploymentName}\``];
   }
   if (scaling.breaker.phase !== 'closed') return [`\`longshore explain ${deploymentName}\` shows why starts fail`];
-  return placeSteps(scaling.containers);
+  const steps = placeSteps(scaling.containers, pool);
+  return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
 }

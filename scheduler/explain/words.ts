@@ -2,6 +2,8 @@
 import type { HoldReason, ScaleDecision } from '../autoscaler/decide.ts';
 import type { RejectionReason } from '../placement/filter.ts';
 import { conditionOf } from '#shared/domain/conditions.ts';
+import type { NamedPool } from '../placement/named-pool.ts';
+import { NO_POOL, admitTo } from '../placement/named-pool.ts';
 
 const HOLDS: Readonly<Record<HoldReason, string>> = {
   at_target: 'as many containers live as are wanted',
@@ -62,8 +64,8 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     step: 'admit a machine: `longshore machine create`',
   },
   no_matching_pool: {
-    says: 'in a pool that it may not use, or does not name where it must',
-    step: 'name a pool that this workspace may use (`longshore pool list`), or admit a machine to one: `longshore machine create`',
+    says: 'of a pool that it does not name where it must or may not use, or kept for work with a GPU',
+    step: 'name a pool that this workspace may use (`pool="…"`), or admit a machine: `longshore machine create`',
   },
   machine_not_ready: {
     says: 'not connected, or not ready',
@@ -105,15 +107,29 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
   },
 };
 
-const adviceOf = (reason: string): Advice =>
-  (REJECTIONS as Readonly<Record<string, Advice | undefined>>)[reason] ?? { says: reason, step: '' };
+function adviceOf(reason: string, { name, lack }: NamedPool): Advice {
+  const advice = (REJECTIONS as Readonly<Record<string, Advice | undefined>>)[reason] ?? { says: reason, step: '' };
+  if (name === '') return advice;
+  const admit = `admit a machine to it: ${admitTo(name)}`;
+  if (reason === 'no_machine') return { ...advice, step: lack?.step ?? admit };
+  if (reason !== 'no_matching_pool') return advice;
+  // Where machines of the pool have joined, and it is the pool all the same, they are kept for work with a GPU.
+  const letIn = `\`longshore pool set ${name} --cpu-work-on-gpu-machines yes\``;
+  return {
+    says: `not of pool ${name}, or kept for work with a GPU`,
+    step: lack?.step ?? `let work without a GPU onto the machines of pool ${name} (${letIn}), or ${admit}`,
+  };
+}
 
 /** `2 machines are without enough free CPU (cpu)`, most of them first. */
-export function rejectionTexts(rejections: Readonly<Record<string, number>>): readonly string[] {
+export function rejectionTexts(
+  rejections: Readonly<Record<string, number>>,
+  pool: NamedPool = NO_POOL,
+): readonly string[] {
   return Object.entries(rejections)
     .filter(([, count]) => count > 0)
     .toSorted((a, b) => b[1] - a[1])
-    .map(([reason, count]) => `${count} machine${count === 1 ? '' : 's'} ${adviceOf(reason).says} (${reason})`);
+    .map(([reason, count]) => `${count} machine${count === 1 ? '' : 's'} ${adviceOf(reason, pool).says} (${reason})`);
 }
 
 /** `DiskPressure on 2 machines: too little free disk …`, most of them first. */
@@ -133,7 +149,7 @@ export const conditionSteps = (conditions: Readonly<Record<string, number>>): re
     .filter((step) => step !== '');
 
 /** What to do about the reason that most machines gave; empty when it is not known. */
-export const rejectionStep = (reason: string): string => adviceOf(reason).step;
+export const rejectionStep = (reason: string, pool: NamedPool = NO_POOL): string => adviceOf(reason, pool).step;
 
 export const containers = (count: number): string => counted(count, 'container');
 export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;

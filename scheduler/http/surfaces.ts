@@ -35,6 +35,7 @@ import type { AgentUpstream } from '../operations/machines.ts';
 import type { Releases } from '../ops/releases.ts';
 import { Readiness } from '../ops/health.ts';
 import type { HealthChecks } from '../ops/health.ts';
+import { lookAtPool } from '../placement/look-at-pool.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Db } from '../store/db.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
@@ -155,6 +156,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
         ...own.map((machine) => gpuMachineOf(machine, true)),
       ];
     },
+    poolNamed: (workspaceId, name) => lookAtPool({ db, machines: parts.discovery.machines }, workspaceId, name),
     ...limits,
   });
   const deployments = new Deployments({ db, stubs, targets, effects, images: parts.images, ...limits });

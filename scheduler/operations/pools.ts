@@ -19,7 +19,11 @@ import type { Operation } from './operation.ts';
 type Lists = Pick<WorkerService, 'listPools'>;
 type Looks = Pick<WorkerService, 'poolNamed'>;
 
-const NOT_FOUND = 'pool not found';
+/** A workspace sees its own pools; that there is no other of that name would be untrue. */
+const notFound = ({ workspaceId }: Owner, name: string): string =>
+  workspaceId === null
+    ? 'pool not found'
+    : `this workspace has no pool of its own named ${name.slice(0, 60)}; the shared ones are the administrator's to list`;
 const refused = (errMsg: string): PoolResponse => ({ ok: false, errMsg, pool: null });
 const declaredText = (file: string): string =>
   `the pool is declared in ${file}: change it there, and restart a scheduler that has this file, or send its process SIGHUP`;
@@ -51,7 +55,7 @@ export function changePool(pools: Pick<PoolService, 'change'>, workers: Looks): 
       case 'changed':
         return undefined;
       case 'not_found':
-        return NOT_FOUND;
+        return notFound(owner, name);
       case 'declared':
         return declaredText(outcome.file);
     }
@@ -93,7 +97,7 @@ export function getPool(workers: Looks): Operation {
 
 async function found(workers: Looks, owner: Owner, name: string): Promise<PoolResponse> {
   const pool = await workers.poolNamed(owner, name);
-  return pool === undefined ? refused(NOT_FOUND) : { ok: true, errMsg: '', pool: poolRecord(pool) };
+  return pool === undefined ? refused(notFound(owner, name)) : { ok: true, errMsg: '', pool: poolRecord(pool) };
 }
 
 export function deletePool(pools: Pick<PoolService, 'delete'>): Operation {
@@ -104,12 +108,13 @@ export function deletePool(pools: Pick<PoolService, 'delete'>): Operation {
     request: PoolRequest,
     response: Done,
     handle: async (caller, { name }) => {
-      const outcome = await pools.delete(ownerOf(caller), name);
+      const owner = ownerOf(caller);
+      const outcome = await pools.delete(owner, name);
       switch (outcome.kind) {
         case 'deleted':
           return { ok: true, errMsg: '' };
         case 'not_found':
-          return { ok: false, errMsg: NOT_FOUND };
+          return { ok: false, errMsg: notFound(owner, name) };
         case 'occupied':
           return { ok: false, errMsg: 'pool must have no machines: delete them first' };
         case 'declared':

@@ -23,7 +23,9 @@ export class Servable {
     const known = this.#known.get(config);
     if (known?.version === this.#version) return known.text;
     const { gpu, gpuCount } = config;
-    const machines = [...this.#machines.all()].map(({ row, health, inventory }) => ({
+    // One that did not come in time comes no more, unless it is admitted anew.
+    const coming = [...this.#machines.all()].filter(({ health }) => health !== 'EXPIRED');
+    const machines = coming.map(({ row, health, inventory }) => ({
       poolName: row.poolName,
       poolOwner: row.poolWorkspaceId,
       requiresPoolSelector: row.poolSettings.requiresPoolSelector,

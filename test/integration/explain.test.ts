@@ -102,6 +102,41 @@ describe('a deployment', () => {
     expect([status, JSON.stringify(json)]).toEqual([503, expect.stringContaining('has GPU H100')]);
   });
 
+  test('whose pool there is not, has no machine, or none that came is deployed with a warning, and says which', async () => {
+    const gateway = '/api/v1/gateway';
+    const pool = { name: 'quarry' };
+    const stub = {
+      stubType: 'taskqueue/deployment',
+      name: 'mining',
+      handler: 'app:handler',
+      cpu: 100,
+      memory: 64,
+      pool,
+    };
+    const warning = async () => String((await send(0, `POST ${gateway}/stubs`, own.token, stub)).json['warnMsg']);
+    const admit = { poolName: 'quarry' };
+    // That somebody else has a pool of this name is nobody's business.
+    expect((await send(0, `POST ${gateway}/machines`, other.token, admit)).json['ok']).toBe(true);
+    await deploy('mining', { pool });
+    const none = await explain('mining');
+    expect(none.summary).toContain('calls are refused; ');
+    expect(none.details).toContain('calls are refused: there is no pool quarry that this workspace may use');
+    expect(none.next_steps).toEqual([expect.stringContaining('`longshore machine create --pool quarry`')]);
+    expect(await warning()).toMatch(/^There is no pool quarry that this workspace may use; /);
+
+    await send(0, `POST ${gateway}/pools`, own.token, pool);
+    expect((await explain('mining')).details).toContain('calls are refused: pool quarry has no machine');
+    expect(await warning()).toMatch(/^Pool quarry has no machine; /);
+
+    const made = (await send(0, `POST ${gateway}/machines`, own.token, admit)).json['machine'] as Json;
+    const id = String(made['id']);
+    const coming = await explain('mining');
+    expect(coming.summary).not.toContain('refused');
+    expect(coming.details).toContain(`no machine of pool quarry has joined yet, though ${id} was admitted`);
+    expect(await warning()).toContain(id);
+    expect((await send(0, `DELETE ${gateway}/machines/${id}`, own.token)).json['ok']).toBe(true);
+  });
+
   test('says from which numbers it wants how many containers, and why none of them has a place', async () => {
     const id = await deploy('crowded');
     for (let count = 0; count < 7; count += 1) await put('crowded');

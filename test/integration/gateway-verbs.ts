@@ -726,7 +726,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
         pool: expect.objectContaining({ active: true, settings: POOL_SETTINGS, effectiveCpuWorkOnGpuMachines: false }),
       },
       malformed: null,
-      unknown: refusedWith('pool not found'),
+      unknown: refusedWith(expect.stringMatching(/^this workspace has no pool of its own named /)),
     },
     {
       name: 'ChangePool',
@@ -737,7 +737,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       fields: 'ok errMsg pool',
       restricted: UNAUTHORIZED,
       ok: { ...done, pool: { settings: { ...POOL_SETTINGS, priority: 7, cpuOvercommit: 1 } } },
-      unknown: refusedWith('pool not found'),
+      unknown: refusedWith(expect.stringMatching(/^this workspace has no pool of its own named /)),
       done: async (name) => (await settingsOf(name))['priority'] === 7,
       failures: {
         'nothing said': { body: () => ({}), answer: refusedWith('settings must name at least one setting') },
@@ -760,7 +760,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       fields: 'ok errMsg',
       restricted: UNAUTHORIZED,
       ok: done,
-      unknown: refusedWith('pool not found'),
+      unknown: refusedWith(expect.stringMatching(/^this workspace has no pool of its own named /)),
       done: async (name) => !(await kit.list('/pools', 'pools')).some((pool) => pool['name'] === name),
     },
   ];

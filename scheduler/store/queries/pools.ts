@@ -85,6 +85,15 @@ export function poolByName(db: Queryable, { name, workspaceId }: PoolKey): Promi
   );
 }
 
+/** Is there a pool of that name, shared or the workspace's own? */
+export async function isPoolUsable(db: Queryable, name: string, workspaceId: WorkspaceId): Promise<boolean> {
+  const { rows } = await db.query(
+    'select 1 from pools where name = $1 and (workspace_id is null or workspace_id = $2) and deleted_at is null limit 1',
+    [name, workspaceId],
+  );
+  return rows.length > 0;
+}
+
 /** Changes what is said, by name, and leaves the rest. @returns undefined: there is none, or a file declares it */
 export function changePool(
   db: Queryable,

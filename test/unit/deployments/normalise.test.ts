@@ -52,6 +52,7 @@ describe('refusals', () => {
     [{ secrets: Array.from({ length: 65 }, () => ({ name: 'KEY' })) }, /secrets must have at most 64 entries/],
     [{ blockNetwork: true, allowList: ['10.0.0.0/8'] }, /exclude each other/],
     [{ callbackUrl: 'file:///etc/passwd' }, /callbackUrl/],
+    [{ pool: { name: 'gpu less' } }, /^pool.name must be letters, .* got "gpu less"$/],
     [{ extra: '[1]' }, 'extra must be a JSON object'],
     [{ extra: '{' }, 'extra must be a JSON object'],
     [{ extra: '{"stopAfterDisconnect":59}' }, /extra.stopAfterDisconnect must be true .* from 60 to 86400, got 59/],

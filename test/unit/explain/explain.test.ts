@@ -18,23 +18,27 @@ import type { TaskFacts } from '#scheduler/explain/task.ts';
 import { explainTask } from '#scheduler/explain/task.ts';
 import { decisionText, rejectionStep, rejectionTexts } from '#scheduler/explain/words.ts';
 import { REJECTION_REASONS } from '#scheduler/placement/filter.ts';
+import type { PoolMachine } from '#scheduler/placement/named-pool.ts';
+import { NO_POOL, lackOf, warningOf } from '#scheduler/placement/named-pool.ts';
 import { placementWait } from '#scheduler/placement/waiting.ts';
 import type { ContainerRow } from '#scheduler/store/queries/containers.ts';
 
 const NOW = Date.parse('2026-01-02T00:00:00Z');
 const at = (ms: number): string => new Date(NOW + ms).toISOString();
 const ROW = { id: 'd', workspaceId: 'w', name: 'hello', version: 3, stubType: 'endpoint/deployment', active: true };
-const deploymentOf = (scaling: ExplainedScaling | null, refusal = ''): Explanation =>
-  explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, refusal);
+const deploymentOf = (scaling: ExplainedScaling | null, refusal = '', pool = NO_POOL): Explanation =>
+  explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, { refusal, pool });
 
 test('a schedule says when its next time is, and waits for nothing else', () => {
   const [when, timezone] = ['0 3 * * *', 'Europe/Berlin'];
   const said = (active: boolean, nextAt: string | null, scaling = scalingOf({ active })): Explanation =>
-    explainDeployment({ ...ROW, active } as Parameters<typeof explainDeployment>[0], 0, scaling, '', {
-      when,
-      timezone,
-      nextAt,
-    });
+    explainDeployment(
+      { ...ROW, active } as Parameters<typeof explainDeployment>[0],
+      0,
+      scaling,
+      { refusal: '', pool: NO_POOL },
+      { when, timezone, nextAt },
+    );
   const quiet = said(true, at(7_200_000));
   expect([quiet.waits_for, quiet.until]).toEqual(['its next time', at(7_200_000)]);
   expect(quiet.details[0]).toBe(`its times are "0 3 * * *" in Europe/Berlin; the next is ${at(7_200_000)}`);
@@ -167,7 +171,70 @@ describe('a deployment', () => {
     const found = deploymentOf(scalingOf({}), 'no machine that this workspace may use has GPU H100');
     expect(found.state).toBe('IDLE');
     expect(found.details[0]).toBe('calls are refused: no machine that this workspace may use has GPU H100');
-    expect(found.next_steps).toEqual([expect.stringMatching(/^ask for what a machine has/)]);
+    expect(found.summary).toBe('hello v3 is IDLE: calls are refused; no task waits, so no container runs');
+    expect(found.next_steps).toEqual([
+      expect.stringMatching(/^ask for what a machine has.*`longshore machine create`$/),
+    ]);
+    const ofPool = deploymentOf(scalingOf({}), 'none has GPU H100', { name: 'gpu', lack: undefined });
+    expect(ofPool.details[0]).toBe('calls are refused: none has GPU H100');
+    expect(ofPool.next_steps).toEqual([expect.stringMatching(/`longshore machine create --pool gpu`$/)]);
+  });
+
+  const machine = (id: string, health: PoolMachine['health']): PoolMachine => ({ id, health });
+  const pending = ['m1', 'm2', 'm3', 'm4'].map((id) => machine(id, 'PENDING'));
+  test.for([
+    ['there is no pool gpu that this workspace may use', /^correct its name, .*--pool gpu`$/, 'gpu', false, []],
+    ['there is no pool "gpu less", nor can one be called that', /^correct the name/, 'gpu less', false, []],
+    ['pool gpu has no machine', /^admit one to it: `longshore machine create --pool gpu`$/, 'gpu', true, []],
+    [
+      'pool gpu has no machine that joined: m1 was admitted, and did not come in time',
+      /^admit one to it: `longshore machine create --pool gpu`$/,
+      'gpu',
+      true,
+      [machine('m1', 'EXPIRED')],
+    ],
+    [
+      'no machine of pool gpu has joined yet, though m2 was admitted',
+      /^run on its host the line .*--pool gpu`$/,
+      'gpu',
+      true,
+      [machine('m1', 'EXPIRED'), machine('m2', 'PENDING')],
+    ],
+    [
+      'no machine of pool gpu has joined yet, though m1, m2, m3 and 1 more were admitted',
+      /^run /,
+      'gpu',
+      true,
+      pending,
+    ],
+  ] as const)('says of its pool: %s', ([says, step, name, isThere, machines]) => {
+    const lack = lackOf(name, isThere, machines);
+    const refused = deploymentOf(scalingOf({}), 'no machine that this workspace may use is in it', { name, lack });
+    expect(refused.details[0]).toBe(`calls are refused: ${says}`);
+    expect(refused.next_steps).toEqual([expect.stringMatching(step)]);
+    const waiting = deploymentOf(scalingOf({}), '', { name, lack });
+    expect([waiting.details[0], waiting.next_steps]).toEqual([says, refused.next_steps]);
+    expect(lack === undefined ? '' : warningOf(lack)).toMatch(/^[A-Z].*; .*\.$/);
+  });
+
+  test('says nothing of a pool of which a machine has joined, wherever that is now', () => {
+    expect(lackOf('gpu', true, [...pending, machine('m9', 'LOST')])).toBeUndefined();
+  });
+
+  test('whose call waits for a pool says once what that pool lacks, and what would help there', () => {
+    const rejections = { no_matching_pool: 1 };
+    const wait = placementWait({ rejections, timesReturned: 0, notBeforeMs: null, createdAtMs: NOW });
+    const one = aContainer({ state: 'PENDING' });
+    const scaling = scalingOf({ inFlight: 1, waiting: 1, containers: [one] }, { place: { wait } });
+    const expected = deploymentOf(scaling, '', { name: 'gpu', lack: lackOf('gpu', true, [machine('m1', 'PENDING')]) });
+    expect(expected.details).toContain(
+      '1 container without a place: 1 machine not of pool gpu, or kept for work with a GPU (no_matching_pool)',
+    );
+    expect(expected.next_steps).toEqual([expect.stringMatching(/^run on its host/)]);
+    const kept = deploymentOf(scaling, '', { name: 'gpu', lack: undefined });
+    expect(kept.next_steps).toEqual([
+      'let work without a GPU onto the machines of pool gpu (`longshore pool set gpu --cpu-work-on-gpu-machines yes`), or admit a machine to it: `longshore machine create --pool gpu`',
+    ]);
   });
 
   test('one of whose starts failed, but not often enough to wait, says where its log is', () => {
@@ -242,8 +309,10 @@ describe('a container', () => {
     rejections: Record<string, number> | null = null,
     machineSilentSinceMs: number | null = null,
     conditions: Record<string, number> = {},
+    pool = NO_POOL,
   ): Explanation => {
     const facts = {
+      pool,
       rejections,
       conditions,
       progress: 'pulling image a:1: 1 of 3 layers, 10 of 30 MB',
@@ -269,6 +338,16 @@ describe('a container', () => {
     expect(found).toMatchObject({ until: at(20 * 60_000 - 1000), container: { rejections: { memory: 3 } } });
     expect(found.details[0]).toBe('3 machines without enough free memory (memory)');
     expect(found.next_steps).toEqual(['stop something, ask for less `memory`, or admit a machine']);
+  });
+
+  test('that waits for a pool without machines says so, and how to admit one', () => {
+    const pool = { name: 'gpu', lack: lackOf('gpu', true, []) };
+    const found = explained({}, { no_matching_pool: 1 }, null, {}, pool);
+    expect(found.details.slice(0, 2)).toEqual([
+      'pool gpu has no machine',
+      '1 machine not of pool gpu, or kept for work with a GPU (no_matching_pool)',
+    ]);
+    expect(found.next_steps).toEqual(['admit one to it: `longshore machine create --pool gpu`']);
   });
 
   test('that machines with a condition refused names the conditions, and what ends them', () => {
@@ -362,6 +441,7 @@ describe('a task', () => {
       scaling: null,
       leaderAnswered: true,
       callbacks: [],
+      pool: NO_POOL,
       ...changes,
     });
     expect([...Value.Errors(Explanation, found)]).toEqual([]);
@@ -370,6 +450,14 @@ describe('a task', () => {
 
   test.each(TASK_STATUSES)('that is %s is explained', (status) => {
     expect(explained({}, { status }).summary).toMatch(/^task t of hello\/v3 ./);
+  });
+
+  test('that waits for a pool without machines says so, and one that has ended does not', () => {
+    const pool = { name: 'gpu', lack: lackOf('gpu', true, []) };
+    const found = explained({ pool, scaling: scalingOf({ inFlight: 1, waiting: 1 }) });
+    expect(found.details).toContain('pool gpu has no machine');
+    expect(found.next_steps).toEqual(['admit one to it: `longshore machine create --pool gpu`']);
+    expect(explained({ pool }, { status: 'ERROR' }).details).not.toContain('pool gpu has no machine');
   });
 
   test('that waits says its place, and until when', () => {

@@ -74,6 +74,8 @@ describe('a stub that no machine can ever serve', () => {
     const played: Pick<Machines, 'all' | 'onChange' | 'onWritten'> = {
       *all() {
         walks += 1;
+        const row = { poolName: 'late', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
+        yield { row, health: 'EXPIRED', inventory: null } as never;
         const gpus = models.map((model) => ({ model }));
         yield {
           row: { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS },
@@ -96,5 +98,7 @@ describe('a stub that no machine can ever serve', () => {
     changed();
     expect(servable.refusal(target)).toBeUndefined();
     expect(walks).toBe(2);
+    const late = { gpu: [], gpuCount: 0, extra: { pool: { name: 'late' } } } as unknown as StubConfig;
+    expect(servable.refusal({ ...target, config: late })).toMatch('is in pool late');
   });
 });
