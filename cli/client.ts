@@ -161,9 +161,12 @@ export function unreachable(url: string, error: unknown, timeoutMs: number): Cli
     return new CliError(`cannot reach ${origin}: its host name is not known here`, { cause: error });
   }
   const detail = code === '' ? messageOf(error) : code;
-  return new CliError(`cannot reach ${origin} (${detail}): is the scheduler running? start it with \`longshore up\``, {
-    cause: error,
-  });
+  return new CliError(
+    `cannot reach ${origin} (${detail}): is the scheduler running? start it with \`longshore up\` (in a checkout: \`npm start\`)`,
+    {
+      cause: error,
+    },
+  );
 }
 
 export const isEventStream = (headers: RawAnswer['headers']): boolean =>

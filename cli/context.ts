@@ -100,7 +100,7 @@ export async function resolveContext(options: GlobalOptions, env: Env): Promise<
   if (url === undefined || token === undefined) {
     const what = url === undefined ? 'installation' : 'token';
     throw new CliError(
-      `no ${what} is known: start one with \`longshore up\`, or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
+      `no ${what} is known: start one with \`longshore up\` (in a checkout: \`npm start\`), or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
     );
   }
   return { url: checkedUrl(url), token, workspaceId: token === stored?.token ? stored.workspaceId : '' };

@@ -2,10 +2,13 @@
 import { InvalidArgumentError } from 'commander';
 import type { Command } from 'commander';
 
-/** A command below another. */
+/** A command below another; after a mistake it points at its own help. */
 export function command(parent: Command, name: string, description: string): Command {
-  return parent.command(name).description(description);
+  const made = parent.command(name).description(description);
+  return made.showHelpAfterError(`(${pathOf(made)} --help shows what there is)`);
 }
+
+const pathOf = (of: Command): string => (of.parent === null ? of.name() : `${pathOf(of.parent)} ${of.name()}`);
 
 /** A flag's or argument's whole number. @throws InvalidArgumentError, which names the flag */
 export function wholeNumber(text: string): number {
@@ -20,19 +23,31 @@ export function listLimit(text: string): number {
   return limit;
 }
 
-/** A number, or the word `default`. */
-export function numberOrDefault(text: string): number | 'default' {
-  if (text === 'default') return text;
-  if (!/^\d{1,9}(\.\d{1,6})?$/.test(text)) throw new InvalidArgumentError('must be a number, or default.');
-  return Number(text);
-}
+/** A number of a range, or the word `default`. */
+export const numberOrDefault =
+  (from: number, to: number, kind: 'number' | 'whole number' = 'number') =>
+  (text: string): number | 'default' => {
+    if (text === 'default') return text;
+    const value = /^\d{1,9}(\.\d{1,6})?$/.test(text) ? Number(text) : NaN;
+    if (!(value >= from && value <= to) || (kind === 'whole number' && !Number.isInteger(value)))
+      throw new InvalidArgumentError(`must be a ${kind} from ${from} to ${to}, or default.`);
+    return value;
+  };
 
 /** As {@link yesOrNo}, or the word `default`. */
-export const yesNoOrDefault = (text: string): boolean | 'default' => (text === 'default' ? text : yesOrNo(text));
+export function yesNoOrDefault(text: string): boolean | 'default' {
+  if (text === 'default') return text;
+  const said = yesOrNoIn(text);
+  if (said === undefined) throw new InvalidArgumentError('must be yes, no or default.');
+  return said;
+}
 
 /** `yes`, `no` and their like. */
 export function yesOrNo(text: string): boolean {
-  if (/^(yes|true|1)$/i.test(text)) return true;
-  if (/^(no|false|0)$/i.test(text)) return false;
-  throw new InvalidArgumentError('must be yes or no.');
+  const said = yesOrNoIn(text);
+  if (said === undefined) throw new InvalidArgumentError('must be yes or no.');
+  return said;
 }
+
+const yesOrNoIn = (text: string): boolean | undefined =>
+  /^(yes|true|1)$/i.test(text) ? true : /^(no|false|0)$/i.test(text) ? false : undefined;

@@ -254,26 +254,30 @@ function addPool(program: Command, invocation: () => Invocation): void {
   });
 }
 
-/** A flag for each setting, named as it is in the interface: a test holds them equal. */
+/** A flag for each setting, named and bounded as it is in the interface: a test holds them equal. */
 function poolSettings(of: Command): Command {
   return of
-    .option('--cpu-overcommit <n>', 'offer the cores of each machine so many times over, 1 to 64', numberOrDefault)
+    .option(
+      '--cpu-overcommit <n>',
+      'offer the cores of each machine so many times over, 1 to 64',
+      numberOrDefault(1, 64),
+    )
     .option(
       '--cpu-work-on-gpu-machines <yes|no>',
       'machines with GPUs take work without one, too; unless said, as LONGSHORE_CPU_WORK_ON_GPU_POOLS says',
       yesNoOrDefault,
     )
     .option('--requires-pool-selector <yes|no>', 'place only what names this pool', yesNoOrDefault)
-    .option('--priority <n>', 'fill pools of a higher one first, 0 to 1000', numberOrDefault)
+    .option('--priority <n>', 'fill pools of a higher one first, 0 to 1000', numberOrDefault(0, 1000, 'whole number'))
     .option(
       '--reserved-cpu-cores <n>',
       'cores of each machine that stay for its host; unless said, a tenth, at most one',
-      numberOrDefault,
+      numberOrDefault(0, 1024),
     )
     .option(
       '--reserved-memory-mib <n>',
       'memory of each machine that stays for its host; unless said, 5 %',
-      numberOrDefault,
+      numberOrDefault(0, 16_777_216, 'whole number'),
     );
 }
 

@@ -28,6 +28,7 @@ export function settingsPage({ scheduler, agent }) {
 Every program reads its settings from the environment when it starts. A variable that is empty counts as absent. One that is wrong, or that begins with
 \`LONGSHORE_\` and is no setting of any program, ends the start with a sentence for each. A setting marked *secret* may come as a file instead, named by the
 same name with \`_FILE\`; it is never printed. \`longshore up\` passes its environment on to the scheduler and the agent that it starts.
+Where services have them, and the file that declares pools: [machines.md](machines.md).
 
 This page is generated from \`scheduler/config.ts\` and \`agent/config.ts\` by \`npm run generate\`.
 

@@ -26,10 +26,15 @@ export async function runDeploy(
     print('');
     print('Call it:');
     const program = programName(env);
-    print(`  curl -X POST ${deployed.url} -H "Authorization: Bearer $(${program} context token)" -d '{}'`);
+    const input = exampleInput(deployed.requiredInputs ?? []);
+    print(`  curl -X POST ${deployed.url} -H "Authorization: Bearer $(${program} context token)" -d '${input}'`);
     const kind = deployed.kind === 'endpoint' ? '' : ` --kind ${deployed.kind}`;
-    print(`  ${program} invoke ${deployed.name}${kind} --data '{}'`);
+    print(`  ${program} invoke ${deployed.name}${kind}${input === '{}' ? '' : ` --data '${input}'`}`);
   } finally {
     await client.close();
   }
 }
+
+/** With a gap for each input that a call must give: Python's names have no quotes. */
+export const exampleInput = (required: readonly string[]): string =>
+  `{${required.map((name) => `"${name}": …`).join(', ')}}`;

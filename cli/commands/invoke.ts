@@ -43,9 +43,10 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     } else if (answer.status < 300) {
       printBytes(answer.body);
     } else {
-      printError(`${name} answered ${answer.status}: ${failureText(answer)}`);
-      const hint = taskId === '' ? await adviceOf(client, name, flags, answer) : taskHint(answer.status, taskId);
-      if (hint !== '') note(hint);
+      const cure = taskId === '' ? await cureOf(client, name, flags, answer) : '';
+      printError(cure === '' ? `${name} answered ${answer.status}: ${failureText(answer)}` : cure);
+      if (taskId !== '') note(taskHint(answer.status, taskId));
+      else if (answer.status === 503) note(`why: longshore explain ${referenceOf(name, flags)}`);
     }
     return answer.status < 300 ? 0 : 1;
   } finally {
@@ -60,17 +61,19 @@ const taskHint = (status: number, taskId: string): string =>
     ? `why: longshore explain ${taskId}`
     : `what it wrote: longshore logs --task ${taskId}`;
 
-/** What to do about a call that found no deployment, or one that is stopped; empty where nothing is known. */
-async function adviceOf(client: Client, name: string, flags: InvokeFlags, answer: RawAnswer): Promise<string> {
-  if (answer.status !== 400 && answer.status !== 404 && answer.status !== 503) return '';
+const referenceOf = (name: string, flags: InvokeFlags): string =>
+  flags.version === undefined ? name : `${name}/v${flags.version}`;
+
+/** What is wrong with a call that found no deployment, or one that is stopped, and what to do: says more than the answer. Empty where nothing is known. */
+async function cureOf(client: Client, name: string, flags: InvokeFlags, answer: RawAnswer): Promise<string> {
+  if (answer.status !== 400 && answer.status !== 404) return '';
   try {
-    const reference = flags.version === undefined ? name : `${name}/v${flags.version}`;
+    const reference = referenceOf(name, flags);
     const found = await deploymentsNamed(client, reference);
     const ofKind = found.find((one) => one.kind === flags.kind);
     const [other] = found;
-    if (answer.status === 503) return `why: longshore explain ${reference}`;
     if (ofKind === undefined) return other === undefined ? '' : `${reference} is of another kind: --kind ${other.kind}`;
-    return ofKind.active ? '' : `it is stopped: longshore deployment start ${reference}`;
+    return ofKind.active ? '' : `${reference} is stopped: longshore deployment start ${reference}`;
   } catch (error) {
     return error instanceof CliError && error.status === undefined ? error.message : '';
   }

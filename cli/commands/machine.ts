@@ -6,6 +6,7 @@ import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
+import { unknownPool } from './pool-words.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -104,10 +105,7 @@ export function agentLine(upstreamUrl: string, token: string): string {
 export async function runMachineList(pool: string | undefined, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const query = pool === undefined ? '' : `?poolName=${encodeURIComponent(pool)}`;
-    const answer = await client.gateway('GET', `/machines${query}`).catch((error: unknown) => {
-      if (!(error instanceof CliError) || error.message !== 'pool not found') throw error;
-      throw new CliError(`there is no pool ${pool ?? ''}: \`longshore pool list\` shows them`, { cause: error });
-    });
+    const answer = await client.gateway('GET', `/machines${query}`).catch(unknownPool(pool ?? ''));
     const nowMs = Date.now();
     showList(
       invocation,

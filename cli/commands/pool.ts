@@ -1,26 +1,34 @@
 // `longshore pool`: machines that placement treats as one supply, and how they are offered.
+import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { PoolFlags } from '../flags.ts';
 import { coresOf, memoryOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { print, printJson, printTable } from '../print.ts';
+import { note, print, printJson, printTable } from '../print.ts';
+import { WHOSE_POOLS, noPool, unknownPool } from './pool-words.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import type { Client } from '../client.ts';
 
+type Settings = Readonly<Record<string, number | boolean | null>>;
+
 export async function runPoolCreate(name: string, flags: PoolFlags, invocation: Invocation): Promise<void> {
   const settings = settingsOf(flags);
   await withClient(invocation, async (client) => {
+    // One that is there already is answered as one that is made.
+    const before = await client.gateway('GET', pathOf(name)).catch(noPool);
     const answer = await client.gateway('POST', '/pools', { name, settings }).catch((error: unknown) => {
       if (!(error instanceof CliError) || !error.message.startsWith('the pool is there already')) throw error;
       throw new CliError(
-        `pool ${name} is there already with other settings: \`longshore pool set ${name} …\` changes them`,
+        `pool ${name} is there already with other settings: \`longshore pool set ${name}${flagsFor(settings)}\` changes them`,
         { cause: error },
       );
     });
-    showDone(invocation, { pool: name, done: 'created', settings: objectOf(objectOf(answer, 'pool'), 'settings') }, [
-      `pool ${name} is there: \`longshore machine create --pool ${name}\` admits machines to it`,
+    const isNew = before === undefined;
+    const done = isNew ? 'created' : 'unchanged';
+    showDone(invocation, { pool: name, done, settings: objectOf(objectOf(answer, 'pool'), 'settings') }, [
+      `pool ${name} ${isNew ? 'is made' : 'was there already'}: \`longshore machine create --pool ${name}\` admits machines to it`,
     ]);
   });
 }
@@ -42,18 +50,19 @@ export async function runPoolShow(name: string, invocation: Invocation): Promise
   });
 }
 
-/** The scheduler judges them. */
-const settingsOf = (flags: PoolFlags): Record<string, number | boolean | null> =>
+const settingsOf = (flags: PoolFlags): Settings =>
   Object.fromEntries(Object.entries(flags).map(([name, value]) => [name, value === 'default' ? null : value]));
 
-const pathOf = (name: string): string => `/pools/${encodeURIComponent(name)}`;
+/** The flags by which settings are typed, each with a space before it. */
+export const flagsFor = (settings: Settings): string =>
+  Object.entries(settings)
+    .map(([name, value]) => {
+      const flag = name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+      return ` --${flag} ${value === null ? 'default' : shown(value)}`;
+    })
+    .join('');
 
-const unknownPool =
-  (name: string) =>
-  (error: unknown): never => {
-    if (!(error instanceof CliError) || error.message !== 'pool not found') throw error;
-    throw new CliError(`there is no pool ${name}: \`longshore pool list\` shows them`, { cause: error });
-  };
+const pathOf = (name: string): string => `/pools/${encodeURIComponent(name)}`;
 
 function showPool(invocation: Invocation, answer: JsonObject): void {
   const pool = objectOf(answer, 'pool');
@@ -65,14 +74,14 @@ function showPool(invocation: Invocation, answer: JsonObject): void {
   const file = textField(pool, 'declaredIn');
   if (file !== '')
     print(
-      `declared in ${file}: change it there, and restart a scheduler that has this file, or send its process SIGHUP`,
+      `\ndeclared in ${file}: change it there, and restart a scheduler that has this file, or send its process SIGHUP`,
     );
 }
 
 /** A setting of which nothing was said follows the machine, or the scheduler. */
 export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
   const follows: Readonly<Record<string, string>> = {
-    cpuWorkOnGpuMachines: `${shown(pool['effectiveCpuWorkOnGpuMachines'])}, as LONGSHORE_CPU_WORK_ON_GPU_POOLS says`,
+    cpuWorkOnGpuMachines: `${shown(pool['effectiveCpuWorkOnGpuMachines'])} (the default: by LONGSHORE_CPU_WORK_ON_GPU_POOLS of the scheduler)`,
     reservedCpuCores: 'a tenth of the cores, at most one',
     reservedMemoryMib: '5 % of the memory',
   };
@@ -80,6 +89,16 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
     name,
     value === null ? (follows[name] ?? '-') : shown(value),
   ]);
+}
+
+/** Those that are other than by default, and whether a file says them. */
+export function settingsInShort(pool: JsonObject): string {
+  const defaults: JsonObject = POOL_DEFAULTS;
+  const said = Object.entries(objectOf(pool, 'settings'))
+    .filter(([name, value]) => value !== defaults[name])
+    .map(([name, value]) => `${name} ${shown(value)}`);
+  const declared = textField(pool, 'declaredIn') === '' ? [] : ['declared in a file'];
+  return [...said, ...declared].join(', ') || '-';
 }
 
 function shown(value: unknown): string {
@@ -90,7 +109,8 @@ function shown(value: unknown): string {
 export async function runPoolDelete(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     await client.gateway('DELETE', pathOf(name)).catch(async (error: unknown) => {
-      if (!(error instanceof CliError) || !error.message.startsWith('pool must have no machines')) throw error;
+      if (!(error instanceof CliError) || !error.message.startsWith('pool must have no machines'))
+        return unknownPool(name)(error);
       const there = await machinesIn(client, name).catch(() => '');
       throw new CliError(
         `pool ${name} has machines${there === '' ? '' : `: ${there}`}. \`longshore machine delete ID\` takes each away (drain first what is in service)`,
@@ -114,11 +134,11 @@ async function machinesIn(client: Client, pool: string): Promise<string> {
 
 export async function runPoolList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const answer = await client.gateway('GET', '/pools');
+    const pools = listField(await client.gateway('GET', '/pools'), 'pools');
     showList(
       invocation,
-      listField(answer, 'pools'),
-      ['NAME', 'STATUS', 'GPU', 'WORKERS', 'CPU FREE', 'MEMORY FREE', 'GPU FREE', 'CONTAINERS'],
+      pools,
+      ['NAME', 'STATUS', 'GPU', 'WORKERS', 'CPU FREE', 'MEMORY FREE', 'GPU FREE', 'CONTAINERS', 'SETTINGS'],
       (pool) => {
         const state = objectOf(pool, 'state');
         const pending = numberField(state, 'pendingContainers');
@@ -131,9 +151,11 @@ export async function runPoolList(invocation: Invocation): Promise<void> {
           memoryOf(numberField(state, 'freeMemory')),
           String(numberField(state, 'freeGpu')),
           `${numberField(state, 'runningContainers')}${pending > 0 ? `, ${pending} pending` : ''}`,
+          settingsInShort(pool),
         ];
       },
     );
+    if (pools.length === 0 && invocation.options.json !== true) note(`this token sees none (${WHOSE_POOLS})`);
   });
 }
 

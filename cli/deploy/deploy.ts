@@ -18,6 +18,8 @@ export interface Deployed {
   readonly stubId: string;
   readonly version: number;
   readonly url: string;
+  /** Names that a call must give; null: not known. */
+  readonly requiredInputs: readonly string[] | null;
   /** The latest version already was this, and no new one was made. */
   readonly reused: boolean;
 }
@@ -57,12 +59,13 @@ async function deployHandler(
   objectId: string,
   request: DeployRequest,
 ): Promise<Deployed> {
+  const { requiredInputs, ...recipe } = handler;
   const kind = handler.stubType.split('/', 1)[0] ?? 'endpoint';
   const name = request.name ?? handler.name;
   const stubType = `${kind}/deployment`;
   const volumes = await resolveVolumes(client, handler);
   const stub = await client
-    .gateway('POST', '/stubs', { ...handler, volumes, stubType, objectId })
+    .gateway('POST', '/stubs', { ...recipe, volumes, stubType, objectId })
     .catch((error: unknown) => {
       throw withSecretCure(error);
     });
@@ -74,7 +77,16 @@ async function deployHandler(
     if (latest !== undefined && latest.active && latest.stubId === stubId) {
       const address = await client.gateway('GET', `/stubs/${stubId}/url?deploymentId=${latest.id}`);
       const url = textField(address, 'url');
-      return { name, kind, deploymentId: latest.id, stubId, version: latest.version, url, reused: true };
+      return {
+        name,
+        kind,
+        deploymentId: latest.id,
+        stubId,
+        version: latest.version,
+        url,
+        requiredInputs,
+        reused: true,
+      };
     }
   }
   const deployed = await client.gateway('POST', '/stubs/deploy', { stubId, name });
@@ -87,6 +99,7 @@ async function deployHandler(
     stubId,
     version: numberField(deployed, 'version'),
     url: textField(deployed, 'invokeUrl'),
+    requiredInputs,
     reused: false,
   };
 }

@@ -7,10 +7,12 @@ import { fileURLToPath } from 'node:url';
 import { CliError, errorCode, usageError } from '../errors.ts';
 import { textField } from '../json.ts';
 
-/** Fields of GetOrCreateStub, as the Python module writes them. */
+/** Fields of GetOrCreateStub, as the Python module writes them, and what is for the person alone. */
 export type HandlerDefinition = Readonly<Record<string, unknown>> & {
   readonly name: string;
   readonly stubType: string;
+  /** Names that a call must give; null: not known. */
+  readonly requiredInputs: readonly string[] | null;
 };
 
 export interface AppDefinition {

@@ -48,9 +48,10 @@ export class BoundedLogFile {
 }
 
 const WARN = 40;
+const ERROR = 50;
 const LONGEST_SCREEN_LINE = 300;
 
-/** One line for the screen out of a JSON log line at `warn` or above; undefined for everything else. */
+/** One line for the screen out of a JSON log line at `warn` or above, or one that answers an operator (`onScreen`); undefined for everything else. */
 export function screenLine(name: string, line: string): string | undefined {
   if (!line.startsWith('{')) return undefined;
   let value: unknown;
@@ -61,23 +62,32 @@ export function screenLine(name: string, line: string): string | undefined {
   }
   if (typeof value !== 'object' || value === null) return undefined;
   const entry = value as Readonly<Record<string, unknown>>;
-  if (typeof entry['level'] !== 'number' || entry['level'] < WARN) return undefined;
+  const level = entry['level'];
+  if (typeof level !== 'number' || (level < WARN && entry['onScreen'] !== true)) return undefined;
   const cause = entry['err'];
   const detail =
     typeof cause === 'object' && cause !== null && 'message' in cause && typeof cause.message === 'string'
       ? ` (${cause.message})`
       : '';
-  const word = entry['level'] >= 50 ? 'error' : 'warning';
-  const text = `${name}: ${word}: ${typeof entry['msg'] === 'string' ? entry['msg'] : ''}${whichOf(entry)}${detail}`;
+  const word = level >= ERROR ? 'error: ' : level >= WARN ? 'warning: ' : '';
+  const text = `${name}: ${word}${typeof entry['msg'] === 'string' ? entry['msg'] : ''}${whichOf(entry)}${detail}`;
   return text.length > LONGEST_SCREEN_LINE ? `${text.slice(0, LONGEST_SCREEN_LINE)}…` : text;
 }
 
 /** What a line is about, by the names that log lines use. */
-const ABOUT = { machineId: 'machine', containerId: 'container', queue: 'queue', taskId: 'task', reason: 'reason' };
+const ABOUT = {
+  machineId: 'machine',
+  containerId: 'container',
+  queue: 'queue',
+  taskId: 'task',
+  pools: 'pools',
+  reason: 'reason',
+};
 
 function whichOf(entry: Readonly<Record<string, unknown>>): string {
   const about = Object.entries(ABOUT).flatMap(([field, word]) => {
-    const value = entry[field];
+    const said = entry[field];
+    const value = Array.isArray(said) ? said.filter((one) => typeof one === 'string').join(' ') : said;
     return typeof value === 'string' && value !== '' ? [`${word} ${value}`] : [];
   });
   return about.length === 0 ? '' : ` (${about.join(', ')})`;

@@ -2,16 +2,18 @@
 
 The command line calls it to deploy. The app file is imported as it is on this machine, so its prints go to stderr, and an import that
 fails for want of a library is answered with the way out. `{"ok": true, "handlers": […]}`, or `{"ok": false, "error", "hint"}` and exit 1.
+A handler has the fields of a stub request, and `requiredInputs`: what a call must give, by name.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import sys
 import traceback
-from typing import Any, Dict, List, NoReturn
+from typing import Any, Dict, List, NoReturn, Optional
 
 from .checks import DefinitionError
 from .handlers import Handler
@@ -105,7 +107,18 @@ def _line(error: BaseException, directory: str) -> str:
 
 
 def _describe(found: Handler, module_name: str, name: str) -> Dict[str, Any]:
-    return found.described('%s:%s' % (module_name, name), _on_start(found.options['onStartFunction']))
+    described = found.described('%s:%s' % (module_name, name), _on_start(found.options['onStartFunction']))
+    return dict(described, requiredInputs=_required_inputs(found))
+
+
+def _required_inputs(found: Handler) -> Optional[List[str]]:
+    """Names of the parameters without a default, less the context, which the runner gives; None: the function does not say."""
+    try:
+        parameters = inspect.signature(found.__longshore_function__).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [one.name for one in parameters if one.kind in named and one.default is one.empty and one.name != 'context']
 
 
 def _on_start(value: Any) -> str:

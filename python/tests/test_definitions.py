@@ -233,6 +233,7 @@ def handler(): ...
                         'authorized': False,
                         'callbackUrl': '',
                         'extra': '{"tracebacks":true}',
+                        'requiredInputs': [],
                     }
                 ],
             },
@@ -245,6 +246,18 @@ def handler(): ...
         wanted = {'name': 'handler', 'appName': 'handler', 'cpu': 1000, 'memory': 128, 'workers': 1, 'keepWarmSeconds': 180}
         wanted.update({'maxPendingTasks': 100, 'timeout': 180, 'pythonVersion': 'python3', 'authorized': True, 'onStart': ''})
         self.assertEqual({key: found[key] for key in wanted}, wanted)
+
+    def test_what_a_call_must_give_is_said_by_name(self) -> None:
+        for parameters, required in (
+            ('', []),
+            ('a, b=0', ['a']),
+            ('context, text: str, *, top_k, best=1', ['text', 'top_k']),
+            ('*items, **more', []),
+        ):
+            for kind in ('endpoint', 'function'):
+                self.write('app.py', 'from longshore import %s\n@%s()\ndef handler(%s): ...\n' % (kind, kind, parameters))
+                _, answer, _, _ = self.describe('app.py')
+                self.assertEqual(answer['handlers'][0]['requiredInputs'], required)
 
     def test_exclusive_handlers_say_after_which_silence_they_stop(self) -> None:
         for said, extra in (('True', {'stopAfterDisconnect': True}), ('90', {'stopAfterDisconnect': 90}), ('False', {})):

@@ -33,9 +33,30 @@ async function textOf(path: string): Promise<string> {
     const { size } = await stat(path);
     if (size <= MAX_BYTES) return await readFile(path, 'utf8');
   } catch (error) {
-    throw bad(path, [`cannot be read: ${messageOf(error)}`], error);
+    throw bad(path, [`cannot be read: ${whyUnread(error)}`], error);
   }
   throw bad(path, [`is larger than ${MAX_BYTES} bytes`]);
+}
+
+const UNREAD: Readonly<Record<string, string>> = {
+  ENOENT: 'it is not there',
+  ENOTDIR: 'it is not there',
+  EACCES: 'this user may not',
+  EISDIR: 'it is a directory',
+};
+
+const whyUnread = (error: unknown): string => {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  return UNREAD[code] ?? (code || messageOf(error));
+};
+
+/** As far as the parser says it. */
+function whereBroken(message: string): string {
+  const [, line, column] = /line (\d+) column (\d+)/.exec(message) ?? [];
+  if (line !== undefined) return `: look at line ${line}, column ${column}`;
+  const [token] = /(?<=^Unexpected token )'.+?'(?=,)/s.exec(message) ?? [];
+  if (token !== undefined) return `: ${token} is not expected where it stands`;
+  return message.startsWith('Unexpected end') ? ': it ends too early' : '';
 }
 
 /** Pure. @throws StartupError as above */
@@ -44,7 +65,7 @@ export function declaredIn(path: string, text: string): readonly DeclaredPool[] 
   try {
     said = JSON.parse(text);
   } catch (error) {
-    throw bad(path, [`is no JSON: ${messageOf(error)}`], error);
+    throw bad(path, [`is no JSON${whereBroken(messageOf(error))}`], error);
   }
   const pools = isRecord(said) ? said['pools'] : undefined;
   if (!isRecord(said) || !isRecord(pools)) throw bad(path, ['must be {"pools": {"<name>": {…settings}}}']);

@@ -98,11 +98,12 @@ export class Pools implements PoolService {
    * Brings the shared pools to what the file says, all of them or none. Only what differs is written; all of them are told of, so that reading again cures a word that was lost.
    * Pools that this very file declared and no longer does are released. What another file declared stays declared: who has no file, or another one, does not know that it went.
    */
-  declare(file: PoolsFile): Promise<void> {
-    return this.#inTurn(() => this.#declare(file));
+  async declare(file: PoolsFile): Promise<void> {
+    await this.#inTurn(() => this.#declare(file));
   }
 
-  async #declare({ path, pools }: PoolsFile): Promise<void> {
+  /** @returns the names of those that were made or changed */
+  async #declare({ path, pools }: PoolsFile): Promise<readonly string[]> {
     const { db, log } = this.#parts;
     const names = pools.map(({ name }) => name);
     const { before, after, changed, released } = await db.transaction(async (tx) => {
@@ -123,22 +124,26 @@ export class Pools implements PoolService {
       .map((one) => ({ ...one, before: one.before?.settings, after: one.after?.settings }));
     if (overwritten.length > 0)
       log.warn(
-        { file: path, overwritten },
+        { file: path, pools: overwritten.map(({ pool }) => pool), overwritten },
         'another file declared these pools otherwise: the last to read wins, give every scheduler the same file at the same path',
       );
     if (released.length > 0)
       log.warn(
         { file: path, pools: released.map(({ name }) => name) },
-        'the file declares these pools no more: they stay as they are, and operations change them',
+        'the file declares these pools no more: they stay as they are, and `longshore pool set` changes them',
       );
+    return changed;
   }
 
   /** Reads the file again; a bad file changes nothing. */
   async readAgain(path: string): Promise<void> {
     try {
       // Read in turn too: of two readings the later one counts.
-      await this.#inTurn(async () => this.#declare(await readPoolsFile(path)));
-      this.#parts.log.info({ file: path }, 'pools file read again');
+      const changed = await this.#inTurn(async () => this.#declare(await readPoolsFile(path)));
+      this.#parts.log.info(
+        { file: path, pools: changed, onScreen: true },
+        changed.length > 0 ? 'pools file read again: it changed pools' : 'pools file read again: no pool differed',
+      );
     } catch (error) {
       this.#parts.log.error({ err: error, file: path }, 'pools file not taken: pools stay as they are');
     }

@@ -25,7 +25,8 @@ export const PoolSettings = Type.Object({
     minimum: 0,
     maximum: 1000,
     default: 0,
-    description: 'of machines that are equally good for the GPUs asked for, those of the higher pool are taken first',
+    description:
+      "of machines that could take a container, those of the higher pool come first; before it count the order of the GPU models asked for and the workspace's own pools",
   }),
   reservedCpuCores: nullable(
     Type.Number({

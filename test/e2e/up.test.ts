@@ -282,7 +282,7 @@ describe('longshore up', () => {
     const invoked = await run(here, 'invoke', 'sad');
     expect(invoked).toMatchObject({ code: 1, stdout: '' });
     expect(invoked.stderr).toContain("sad answered 500: KeyError: 'x'");
-    expect((await run(here, 'invoke', 'nobody')).stderr).toContain('nobody answered 400: Invalid deployment');
+    expect((await run(here, 'invoke', 'nobody')).stderr).toContain('no deployment is named nobody');
     running.process.kill('SIGTERM');
     await running.ended;
     await expectNothingLeft(here);

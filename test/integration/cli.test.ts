@@ -104,7 +104,8 @@ describe('deploy', () => {
     reply = gateway();
     const ended = await run(['deploy', anApp(), '--json']);
     expect(ended).toMatchObject({ code: 0 });
-    expect(JSON.parse(ended.stdout)).toMatchObject({ name: 'sum', version: 3, deploymentId: 'd-1', stubId: 's-1' });
+    const deployed = { name: 'sum', version: 3, deploymentId: 'd-1', stubId: 's-1', requiredInputs: ['a', 'b'] };
+    expect(JSON.parse(ended.stdout)).toMatchObject(deployed);
     expect(seen.map((one) => one.route.replace(/[0-9a-f]{64}/, '<sha256>'))).toEqual([
       'GET /api/v1/gateway/objects/<sha256>',
       'POST /api/v1/gateway/objects',
@@ -119,6 +120,7 @@ describe('deploy', () => {
     const recipe = JSON.parse(stub?.body.toString() ?? '') as Record<string, unknown>;
     expect(recipe).toMatchObject({ objectId: 'o-1', stubType: 'endpoint/deployment', handler: 'app:add', name: 'sum' });
     expect([Number(recipe['cpu']), Number(recipe['memory'])]).toEqual([2000, 1024]);
+    expect(recipe).not.toHaveProperty('requiredInputs');
   });
 
   test('uploads nothing that the installation has', async () => {
@@ -126,7 +128,10 @@ describe('deploy', () => {
       route.startsWith('GET /api/v1/gateway/objects/')
         ? { body: { ok: true, exists: true, objectId: 'o-9' } }
         : gateway()(route);
-    expect((await run(['deploy', anApp()])).code).toBe(0);
+    const ended = await run(['deploy', anApp()]);
+    expect(ended.code).toBe(0);
+    // A first call to fill in.
+    expect(ended.stdout).toMatch(/ invoke sum --data '\{"a": …, "b": …\}'$/m);
     expect(seen.some((one) => one.route.startsWith('PUT'))).toBe(false);
   });
 
@@ -196,7 +201,7 @@ describe('invoke', () => {
   test.each([
     ['sum', 'Invalid deployment', 'sum is of another kind: --kind taskqueue'],
     ['sums', 'Invalid deployment', 'no deployment is named sums'],
-    ['greet', 'Deployment is not active', 'it is stopped: longshore deployment start greet'],
+    ['greet', 'Deployment is not active', 'greet is stopped: longshore deployment start greet'],
     ['greet --version 9', 'Invalid deployment', 'there is no greet/v9'],
   ])('of %s that finds nothing to call says what to do', async (args, message, advice) => {
     const deployments = [
@@ -209,8 +214,8 @@ describe('invoke', () => {
         : { status: 400, body: { message }, isNoTask: true };
     const ended = await run(['invoke', ...args.split(' ')]);
     expect(ended).toMatchObject({ code: 1, stdout: '' });
-    expect(ended.stderr).toContain(`answered 400: ${message}`);
-    expect(ended.stderr).toContain(advice);
+    expect(ended.stderr).toContain(`longshore: ${advice}`);
+    expect(ended.stderr).not.toContain(message);
   });
 
   test('that no handler answered points at the explanation', async () => {

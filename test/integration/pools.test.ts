@@ -186,7 +186,13 @@ test('a pool is released by the file that declared it; another file that says ot
   db,
 }) => {
   const warned: object[] = [];
-  const log = Object.assign(Object.create(quiet) as typeof quiet, { warn: (said: object) => void warned.push(said) });
+  const told: unknown[] = [];
+  const log = Object.assign(Object.create(quiet) as typeof quiet, {
+    warn: (said: object) => void warned.push(said),
+    info: (said: Readonly<Record<string, unknown>>) => {
+      if (said['onScreen'] === true) told.push(said['pools']);
+    },
+  });
   const other = new Pools({ db, machines: world.next().machines, log });
   const saying = (path: string, priority: number) => ({ path, pools: [{ name: 'owned', settings: { priority } }] });
   const nothing = (path: string) => ({ path, pools: [] });
@@ -199,11 +205,24 @@ test('a pool is released by the file that declared it; another file that says ot
   await other.declare(saying('/b', 6));
   const settings = (priority: number): unknown => expect.objectContaining({ priority });
   const overwritten = [{ pool: 'owned', declaredIn: '/a', before: settings(5), after: settings(6) }];
-  expect(warned).toEqual([{ file: '/b', overwritten }]);
+  expect(warned).toEqual([{ file: '/b', pools: ['owned'], overwritten }]);
   await pools.declare(nothing('/a'));
   expect(await file()).toBe('/b');
   await other.declare(nothing('/b'));
   expect(await file()).toBeNull();
+
+  // Who has a file read again is told what it changed.
+  const directory = tempDirectory('pools-again');
+  try {
+    const path = join(directory.path, 'pools.json');
+    writeFileSync(path, '{"pools": {"owned": {"priority": 7}}}');
+    await other.readAgain(path);
+    await other.readAgain(path);
+    expect(told).toEqual([['owned'], []]);
+    await other.declare(nothing(path));
+  } finally {
+    directory.remove();
+  }
 });
 
 test('a file is taken whole or not at all, and read again it cures a word that was lost', async ({

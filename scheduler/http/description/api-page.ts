@@ -10,6 +10,7 @@ interface Schema {
   readonly default?: unknown;
   readonly items?: Schema;
   readonly anyOf?: readonly Schema[];
+  readonly allOf?: readonly Schema[];
   readonly properties?: Readonly<Record<string, Schema>>;
   readonly $ref?: string;
 }
@@ -169,8 +170,16 @@ function rowsOf(schema: Schema | undefined, prefix = ''): readonly string[] {
 const answerRows = (schema: Schema | undefined): readonly string[] =>
   schema?.type === 'array' ? rowsOf(schema.items, '[].') : rowsOf(schema === undefined ? schema : present(schema));
 
-/** What it is when it is not null. */
-const present = (schema: Schema): Schema => schema.anyOf?.find(({ type }) => type !== 'null') ?? schema;
+/** What it is when it is not null, with the fields of all its parts. */
+const present = (schema: Schema): Schema => together(schema.anyOf?.find(({ type }) => type !== 'null') ?? schema);
+
+function together(schema: Schema): Schema {
+  const [first, ...others] = [...(schema.allOf ?? []).map(together), schema];
+  return others.reduce<Schema>(
+    (all, part) => ({ ...all, ...part, properties: { ...all.properties, ...part.properties } }),
+    first ?? schema,
+  );
+}
 
 function typeOf(schema: Schema): string {
   const inner = present(schema);

@@ -117,6 +117,9 @@ test('the page has every operation, fields of records inside, and a call to try;
     }
   }
   expect(page).toContain('<td><code>volumes[].mountPath</code></td><td>string</td>');
+  // Of a record that is described as all of its parts.
+  expect(page).toContain('<td><code>settings</code></td><td>record</td><td>settings to change, by name;');
+  expect(page).toContain('<td><code>settings.cpuOvercommit</code></td><td>number or null</td><td>the cores of each');
   expect(page).toContain('curl -X POST https://gpu.example.org/&lt;base&gt;/api/v1/gateway/deployments/ID/scale');
   expect(page).not.toContain('<base>');
   // Of a list, of a record that is described elsewhere, of what is refused.

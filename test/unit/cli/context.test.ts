@@ -76,7 +76,9 @@ describe('the context of a command', () => {
   });
 
   test('that nobody knows is an error with the cure', async () => {
-    await expect(resolveContext({}, env())).rejects.toThrow('start one with `longshore up`, or set LONGSHORE_URL');
+    await expect(resolveContext({}, env())).rejects.toThrow(
+      'start one with `longshore up` (in a checkout: `npm start`), or set LONGSHORE_URL',
+    );
   });
 
   test('of an unknown name is an error naming those that exist', async () => {

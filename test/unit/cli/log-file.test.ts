@@ -41,6 +41,16 @@ describe('the screen', () => {
     expect(screenLine('scheduler', '{"level":40,"msg":"machine suspect","machineId":"1a2b","reason":"closed"}')).toBe(
       'scheduler: warning: machine suspect (machine 1a2b, reason closed)',
     );
+    expect(screenLine('scheduler', '{"level":40,"msg":"declared no more","pools":["gpu","build"]}')).toBe(
+      'scheduler: warning: declared no more (pools gpu build)',
+    );
+    // What answers an operator, who sent a signal, is no warning.
+    expect(screenLine('scheduler', '{"level":30,"msg":"read again","pools":["gpu"],"onScreen":true}')).toBe(
+      'scheduler: read again (pools gpu)',
+    );
+    expect(screenLine('scheduler', '{"level":30,"msg":"read again","pools":[],"onScreen":true}')).toBe(
+      'scheduler: read again',
+    );
     expect(screenLine('agent', '{"level":30,"msg":"placed"}')).toBeUndefined();
     expect(screenLine('agent', 'plain text')).toBeUndefined();
     expect(screenLine('agent', `{"level":50,"msg":"${'x'.repeat(1000)}"}`)?.length).toBeLessThan(320);

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { sentenceOf, unreachable } from '#cli/client.ts';
+import { exampleInput } from '#cli/commands/deploy.ts';
 import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
@@ -12,7 +13,7 @@ describe('what a person is told', () => {
   test('when nothing listens: the address, and how to start a scheduler', () => {
     const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
     expect(unreachable('http://127.0.0.1:1994/api/v1/health', refused, 1000).message).toBe(
-      'cannot reach http://127.0.0.1:1994 (ECONNREFUSED): is the scheduler running? start it with `longshore up`',
+      'cannot reach http://127.0.0.1:1994 (ECONNREFUSED): is the scheduler running? start it with `longshore up` (in a checkout: `npm start`)',
     );
   });
 
@@ -40,6 +41,11 @@ describe('what a person is told', () => {
     ['[1]', '[1]'],
   ])('of an invocation that failed with %s', ([body, text]) => {
     expect(failureText(answer(500, body ?? ''))).toBe(text);
+  });
+
+  test('as the input of a first call: what the handler must be given', () => {
+    expect([exampleInput([]), exampleInput(['a'])]).toEqual(['{}', '{"a": …}']);
+    expect(exampleInput(['text', 'top_k'])).toBe('{"text": …, "top_k": …}');
   });
 
   test('as a table with columns as wide as they must be', () => {

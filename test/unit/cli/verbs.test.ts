@@ -114,6 +114,9 @@ describe('the command tree', () => {
     [['deployment', 'scale', 'hello', 'many'], 'must be a whole number'],
     [['deployment', 'scale', 'hello', '-1'], 'must be a whole number'],
     [['worker', 'reboot'], "unknown command 'reboot'"],
+    [['worker', 'reboot'], '(longshore worker --help shows what there is)'],
+    [['pool', 'set', 'build', '--priority', '-1'], "option '--priority <n>' argument '-1' is invalid. must be a whole"],
+    [['pool', 'set', 'build', '--priority', '-1'], '(longshore pool set --help shows what there is)'],
   ] as const)('refuses %j', async ([argv, text]) => {
     const said: string[] = [];
     const program = buildProgram(() => {});

@@ -3,11 +3,11 @@ import type { Command } from 'commander';
 import { describe, expect, test } from 'vitest';
 import { POOL_DEFAULTS, POOL_SETTINGS } from '#shared/api/pools.ts';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
-import { settingRows } from '#cli/commands/pool.ts';
+import { flagsFor, settingRows, settingsInShort } from '#cli/commands/pool.ts';
 import { buildProgram } from '#cli/program.ts';
 import { capacityOf } from '#scheduler/fleet/capacity.ts';
 import { agrees, readPoolSettings, settled, takesCpuWork } from '#scheduler/fleet/pool-settings.ts';
-import { declaredIn } from '#scheduler/fleet/pools-file.ts';
+import { declaredIn, readPoolsFile } from '#scheduler/fleet/pools-file.ts';
 
 describe('settings', () => {
   const all: PoolSettingsChange = {
@@ -68,19 +68,56 @@ describe('settings', () => {
     const shown = (settings: object) =>
       Object.fromEntries(settingRows({ settings, effectiveCpuWorkOnGpuMachines: true }));
     expect(shown({ cpuWorkOnGpuMachines: null, reservedMemoryMib: null, priority: 0 })).toEqual({
-      cpuWorkOnGpuMachines: 'yes, as LONGSHORE_CPU_WORK_ON_GPU_POOLS says',
+      cpuWorkOnGpuMachines: 'yes (the default: by LONGSHORE_CPU_WORK_ON_GPU_POOLS of the scheduler)',
       reservedMemoryMib: '5 % of the memory',
       priority: '0',
     });
     expect(shown({ cpuWorkOnGpuMachines: false })).toEqual({ cpuWorkOnGpuMachines: 'no' });
   });
 
-  test('all have a flag of `pool create` and `pool set`', () => {
-    const names = Object.keys(POOL_SETTINGS);
+  test('in a list are those that are not as by default', () => {
+    const inShort = (said: PoolSettingsChange, declaredIn = '') =>
+      settingsInShort({ settings: settled(said), declaredIn });
+    expect(inShort({})).toBe('-');
+    expect(inShort({}, '/pools.json')).toBe('declared in a file');
+    expect(inShort({ cpuOvercommit: 2.5, cpuWorkOnGpuMachines: false }, '/pools.json')).toBe(
+      'cpuOvercommit 2.5, cpuWorkOnGpuMachines no, declared in a file',
+    );
+  });
+
+  const commands = () => {
     const pool = buildProgram(() => {}).commands.find((command) => command.name() === 'pool');
-    for (const verb of ['create', 'set']) {
-      const command = pool?.commands.find((one): one is Command => one.name() === verb);
+    return ['create', 'set'].map((verb) => pool?.commands.find((one): one is Command => one.name() === verb));
+  };
+  test('all have a flag of `pool create` and `pool set`, as commands are told to type them', () => {
+    const names = Object.keys(POOL_SETTINGS);
+    for (const command of commands()) {
       expect(command?.options.map((option) => option.attributeName())).toEqual(names);
+      expect(command?.options.map((option) => ` ${option.long} default`).join('')).toBe(
+        flagsFor(Object.fromEntries(names.map((name) => [name, null]))),
+      );
+    }
+    expect(flagsFor({ cpuOvercommit: 2.5, requiresPoolSelector: true })).toBe(
+      ' --cpu-overcommit 2.5 --requires-pool-selector yes',
+    );
+  });
+
+  test.for(Object.entries(POOL_SETTINGS))('have the bounds of the interface: %s', ([name, facts]) => {
+    for (const command of commands()) {
+      const option = command?.options.find((one) => one.attributeName() === name);
+      const read = (text: string): unknown => option?.parseArg?.(text, undefined);
+      expect(read('default')).toBe('default');
+      if (facts.type === 'boolean') {
+        expect([read('yes'), read('no')]).toEqual([true, false]);
+        expect(() => read('maybe')).toThrow('must be yes, no or default.');
+        continue;
+      }
+      const { minimum = 0, maximum = 0 } = facts;
+      const kind = facts.type === 'integer' ? 'whole number' : 'number';
+      expect([read(String(minimum)), read(String(maximum))]).toEqual([minimum, maximum]);
+      const wrong = [String(minimum - 1), String(maximum + 1), 'high', '', '1e1'];
+      for (const text of facts.type === 'integer' ? [...wrong, '1.5'] : wrong)
+        expect(() => read(text), text).toThrow(`must be a ${kind} from ${minimum} to ${maximum}, or default.`);
     }
   });
 });
@@ -132,7 +169,11 @@ describe('a pools file', () => {
   });
 
   test.for([
-    ['{', /^LONGSHORE_POOLS_FILE \/f: is no JSON: /],
+    ['', /^LONGSHORE_POOLS_FILE \/f: is no JSON: it ends too early$/],
+    ['{', /^LONGSHORE_POOLS_FILE \/f: is no JSON: look at line 1, column 2$/],
+    ['{"pools": {}}\n}', /^LONGSHORE_POOLS_FILE \/f: is no JSON: look at line 2, column 1$/],
+    ["{'pools': {}}", /^LONGSHORE_POOLS_FILE \/f: is no JSON: look at line 1, column 2$/],
+    ['{"pools": yes}', /^LONGSHORE_POOLS_FILE \/f: is no JSON: 'y' is not expected where it stands$/],
     ['[]', /must be \{"pools"/],
     ['{"pools": []}', /must be \{"pools"/],
     ['{"pools": {}, "pool": {}}', '/f: pool is nothing that it may hold; there is pools'],
@@ -147,6 +188,13 @@ describe('a pools file', () => {
     ['{"pools": {"gpu": {"overcommit": 2}}}', '/f: pool gpu: overcommit is no setting of a pool'],
   ] as const)('%s is refused, by name', ([text, problem]) => {
     expect(() => declaredIn('/f', text)).toThrow(problem);
+  });
+
+  test('that cannot be read says why in words', async () => {
+    await expect(readPoolsFile('/no/such/pools.json')).rejects.toThrow(
+      /^LONGSHORE_POOLS_FILE \/no\/such\/pools\.json: cannot be read: it is not there$/,
+    );
+    await expect(readPoolsFile('/')).rejects.toThrow(/^LONGSHORE_POOLS_FILE \/: cannot be read: it is a directory$/);
   });
 
   test('has all its mistakes named together, and ends the start for good', () => {
