@@ -50,8 +50,9 @@ async function inContainer(platform: Platform, deployment: Deployment, command: 
   const exec = await platform.engine.client.getContainer(container?.Id ?? '').exec({ Cmd: ['sh', '-c', command] });
   const stream = await exec.start({});
   stream.resume();
-  await waitFor(async () => (await exec.inspect()).Running === false, `${command} ends`, 15_000);
-  expect((await exec.inspect()).ExitCode).toBe(0);
+  // Before it runs it does not run either, and has no code yet.
+  const code = await waitFor(async () => (await exec.inspect()).ExitCode ?? undefined, `${command} ends`, 15_000);
+  expect(code).toBe(0);
 }
 
 /** Until the handler is in the middle of it: its container has noted the run. */

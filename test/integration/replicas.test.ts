@@ -2,7 +2,9 @@
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
 import { writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { expect } from 'vitest';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
@@ -131,19 +133,28 @@ test('a container’s credential is good at every replica, and at none as soon a
   }
 });
 
-/** Redis commands that carry one of these texts, or go to a replica's own channel, while `work` runs. */
+/** Redis commands that carry one of these texts, or go to a replica's own channel, while `work` runs. By a plain connection: a client takes a command that is seen together with the answer to MONITOR for another answer. */
 async function commandsDuring(set: ReplicaSet, about: readonly string[], work: () => Promise<void>): Promise<string[]> {
-  const monitor = await set.redis.monitor();
+  const socket = connect(set.redis.options.path ?? '');
   const seen: string[] = [];
-  monitor.on('monitor', (_time: string, args: string[], source: string) => {
+  const { promise: watching, resolve, reject } = Promise.withResolvers<void>();
+  socket.once('error', reject);
+  createInterface({ input: socket }).on('line', (line) => {
+    if (line === '+OK') return resolve();
+    const [, source = '', command = ''] = /^\+[\d.]+ \[\d+ ([^\]]*)\] (.*)$/.exec(line) ?? [];
     // What a script does inside is part of its one command.
     if (source === 'lua') return;
-    const text = args.join(' ');
+    const text = [...command.matchAll(/"((?:[^"\\]|\\.)*)"/g)].map(([, one = '']) => one).join(' ');
     if (about.some((one) => text.includes(one)) || /^publish ls:(replies|links|loans):/i.test(text)) seen.push(text);
   });
-  await work();
-  monitor.disconnect();
-  return seen;
+  socket.write('MONITOR\r\n');
+  try {
+    await watching;
+    await work();
+    return seen;
+  } finally {
+    socket.destroy();
+  }
 }
 
 /** Tasks that an attempt has, whether they came through the queue or the lane. */
