@@ -138,8 +138,10 @@ export async function startProduct(
   };
 }
 
-/** The daemon as a service runs it: with a Redis child of its own. */
-/** @param release - started from it, as its unit does, and not from the sources */
+/**
+ * The daemon as a service runs it: with a Redis child of its own.
+ * @param release - started from it, as its unit does, and not from the sources
+ */
 export function startScheduler(
   place: Workplace,
   env: Readonly<Record<string, string | undefined>>,

@@ -3,6 +3,7 @@
 import type { Readable } from 'node:stream';
 import { request, Agent } from 'undici';
 import { messageOf } from '#shared/errors.ts';
+import { isRecord } from '#shared/json.ts';
 import type { Context } from './context.ts';
 import { CliError, errorCode } from './errors.ts';
 import { textField } from './json.ts';
@@ -140,7 +141,7 @@ function textOf(body: JsonObject): string {
 function jsonOf(answer: RawAnswer, what: string): JsonObject {
   try {
     const value: unknown = JSON.parse(answer.body.toString('utf8'));
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
+    if (isRecord(value)) return value;
   } catch {
     // Said below, with what came.
   }

@@ -4,6 +4,7 @@ import { chmod, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { messageOf } from '#shared/errors.ts';
+import { isRecord } from '#shared/json.ts';
 import { CliError, errorCode } from './errors.ts';
 
 /** Where one installation is, and the credential for it. */
@@ -144,8 +145,4 @@ function parseContexts(text: string): ContextFile | undefined {
     contexts[name] = { url, token, workspaceId };
   }
   return { current: value['current'], contexts };
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

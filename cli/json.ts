@@ -1,5 +1,7 @@
 // Reading fields of answers whose shape another program decides: a field of the wrong type is as good as none.
 
+import { isRecord } from '#shared/json.ts';
+
 /** An answer's fields are checked by whoever reads them. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -16,12 +18,16 @@ export function numberField(value: JsonObject, name: string): number {
   return typeof field === 'string' && /^-?\d+$/.test(field) ? Number(field) : 0;
 }
 
+/** An object field, or one without fields. */
+export function objectField(value: JsonObject, name: string): JsonObject {
+  const field = value[name];
+  return isRecord(field) ? field : {};
+}
+
 /** The objects of a list field. */
 export function listField(value: JsonObject, name: string): readonly JsonObject[] {
   const field = value[name];
-  return Array.isArray(field)
-    ? field.filter((item): item is JsonObject => typeof item === 'object' && item !== null)
-    : [];
+  return Array.isArray(field) ? field.filter(isRecord) : [];
 }
 
 /** The texts of a list field. */

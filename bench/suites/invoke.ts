@@ -1,7 +1,7 @@
 // `warm` (G1) and `throughput` (G2): a call that finds a running container, beside a queued call that people build by hand (B1). One load on either side per round, after a
 // short one that is thrown away.
 import { load } from '../load.ts';
-import type { LoadTarget } from '../load.ts';
+import type { LoadResult, LoadTarget } from '../load.ts';
 import type { Figures } from '../measure.ts';
 import { meanOf, measureOf } from '../measure.ts';
 import type { DeployedApp, Product } from '../product.ts';
@@ -25,9 +25,14 @@ export async function warm(context: SuiteContext): Promise<SuiteResult> {
   const product = await context.product();
   const target = await targetOf(product, await product.deploy('examples/hello/app.py:handler'));
   const baseline = await context.queueBaseline();
+  const alone = {
+    connections: 1,
+    seconds: context.isQuick ? QUICK_SECONDS : FULL_SECONDS,
+    warmUpSeconds: WARM_UP_SECONDS,
+  };
   const round = inTurn(
-    () => measured(context, baseline, 1, ignoreCount),
-    () => measured(context, target, 1, ignoreCount),
+    () => measured(context, baseline, alone),
+    () => measured(context, target, alone),
   );
   const rounds = await context.runRounds('warm', round);
   return { measures: ['p50', 'p99'].map((name) => measureOf('warm', name, 'ms', rounds, context.slack)), rounds };
@@ -45,7 +50,7 @@ export async function throughput(context: SuiteContext): Promise<SuiteResult> {
     await forked.heat();
   }
   const turn = inTurn(
-    () => sustained(context, baseline, ignoreCount),
+    () => measured(context, baseline, TURN),
     async () => ({ ...(await own.turn()), 'rate forked': (await forked.turn())['rate'] ?? 0 }),
   );
   const rounds = await context.runRounds('throughput', async (isBaselineFirst) => {
@@ -105,7 +110,7 @@ async function sustainedApp(context: SuiteContext, product: Product, handler: st
       const { answered, sent } = await load(target, CONNECTIONS, { seconds: HOT_SECONDS });
       count(answered, sent);
     },
-    turn: () => sustained(context, target, count),
+    turn: () => measured(context, target, TURN, count),
     check: async (dataDir) => {
       const stored = await countTasks(dataDir, app.stubId);
       // A load that ends cuts off what is under way: such requests have a record, in whichever state, or none when they never got so far.
@@ -128,30 +133,29 @@ export async function targetOf(product: Product, app: DeployedApp): Promise<Load
 }
 
 type CountRequests = (answered: number, sent: number) => void;
-const ignoreCount: CountRequests = () => undefined;
 
-/** One turn, of a side that is warm. */
-async function sustained(context: SuiteContext, target: LoadTarget, count: CountRequests): Promise<Figures> {
-  context.place.signal.throwIfAborted();
-  return context.place.cpuOf(async () => {
-    const result = await load(target, CONNECTIONS, { seconds: TURN_SECONDS });
-    count(result.answered, result.sent);
-    return result;
-  });
+interface Measured {
+  readonly connections: number;
+  readonly seconds: number;
+  readonly warmUpSeconds?: number;
 }
 
+/** One side's turn, which is warm from those before it. */
+const TURN: Measured = { connections: CONNECTIONS, seconds: TURN_SECONDS };
+
+/** A load of so many seconds, and what it cost. @param warmUpSeconds - of the same load first, thrown away */
 async function measured(
-  context: SuiteContext,
+  { place }: SuiteContext,
   target: LoadTarget,
-  connections: number,
-  count: CountRequests,
+  { connections, seconds, warmUpSeconds = 0 }: Measured,
+  count: CountRequests = () => undefined,
 ): Promise<Figures> {
-  context.place.signal.throwIfAborted();
-  const warmUp = await load(target, connections, { seconds: WARM_UP_SECONDS });
-  count(warmUp.answered, warmUp.sent);
-  return context.place.cpuOf(async () => {
-    const result = await load(target, connections, { seconds: context.isQuick ? QUICK_SECONDS : FULL_SECONDS });
+  place.signal.throwIfAborted();
+  const run = async (length: number): Promise<LoadResult> => {
+    const result = await load(target, connections, { seconds: length });
     count(result.answered, result.sent);
     return result;
-  });
+  };
+  if (warmUpSeconds > 0) await run(warmUpSeconds);
+  return place.cpuOf(() => run(seconds));
 }

@@ -2,12 +2,13 @@
 // scheduler's unit starts it; beside it the same from the sources of a checkout, whose many files are loaded one by one.
 import { request } from 'undici';
 import { sleep } from '#shared/backoff.ts';
-import type { BenchChild } from '../child.ts';
 import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import { startScheduler } from '../product.ts';
+import type { Release } from '../release.ts';
 import { inTurn } from '../rounds.ts';
 import { freePort } from '../workplace.ts';
+import type { Workplace } from '../workplace.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
 const HEALTHY_MS = 60_000;
@@ -17,9 +18,8 @@ export async function start(context: SuiteContext): Promise<SuiteResult> {
   const product = await context.product();
   await product.stop();
   const release = await context.release();
-  const fromSources = (): Promise<Figures> => startMs((env) => startScheduler(context.place, env), product.env);
-  const fromRelease = (): Promise<Figures> =>
-    startMs((env) => startScheduler(context.place, env, release), product.env);
+  const fromSources = (): Promise<Figures> => startMs(context.place, product.env);
+  const fromRelease = (): Promise<Figures> => startMs(context.place, product.env, release);
   // The first start after the others' load cleans up after them.
   await fromSources();
   await fromRelease();
@@ -27,17 +27,19 @@ export async function start(context: SuiteContext): Promise<SuiteResult> {
   return { measures: [measureOf('start', 'p50', 'ms', rounds, context.slack)], rounds };
 }
 
-type Env = Readonly<Record<string, string | undefined>>;
-
-async function startMs(start: (env: Env) => BenchChild, env: Env): Promise<Figures> {
+async function startMs(
+  place: Workplace,
+  env: Readonly<Record<string, string | undefined>>,
+  release?: Release,
+): Promise<Figures> {
   const port = await freePort();
   const agentPort = await freePort();
   const startedMs = performance.now();
-  const scheduler = start({
-    ...env,
+  const addresses = {
     LONGSHORE_HTTP_ADDRESS: `127.0.0.1:${port}`,
     LONGSHORE_AGENT_ADDRESS: `127.0.0.1:${agentPort}`,
-  });
+  };
+  const scheduler = startScheduler(place, { ...env, ...addresses }, release);
   try {
     // Says why it does not start, which the page cannot.
     const ready = scheduler.ready();

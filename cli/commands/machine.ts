@@ -3,8 +3,7 @@ import { createHash } from 'node:crypto';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
-import { listField, numberField, textField, textsField } from '../json.ts';
-import type { JsonObject } from '../json.ts';
+import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { unknownPool } from './pool-words.ts';
 import { showDone, showList, withClient } from './run.ts';
@@ -18,8 +17,7 @@ export async function runMachineCreate(pool: string, invocation: Invocation): Pr
       printJson(answer);
       return;
     }
-    const { machine } = answer;
-    const id = typeof machine === 'object' && machine !== null ? textField(machine as JsonObject, 'id') : '';
+    const id = textField(objectField(answer, 'machine'), 'id');
     const url = textField(answer, 'agentUpstreamUrl');
     const token = textField(answer, 'agentUpstreamToken');
     print(

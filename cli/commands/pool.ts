@@ -3,7 +3,7 @@ import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { PoolFlags } from '../flags.ts';
 import { coresOf, memoryOf } from '../format.ts';
-import { listField, numberField, textField } from '../json.ts';
+import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printJson, printTable } from '../print.ts';
 import { WHOSE_POOLS, noPool, unknownPool } from './pool-words.ts';
@@ -27,7 +27,7 @@ export async function runPoolCreate(name: string, flags: PoolFlags, invocation: 
     });
     const isNew = before === undefined;
     const done = isNew ? 'created' : 'unchanged';
-    showDone(invocation, { pool: name, done, settings: objectOf(objectOf(answer, 'pool'), 'settings') }, [
+    showDone(invocation, { pool: name, done, settings: objectField(objectField(answer, 'pool'), 'settings') }, [
       `pool ${name} ${isNew ? 'is made' : 'was there already'}: \`longshore machine create --pool ${name}\` admits machines to it`,
     ]);
   });
@@ -65,7 +65,7 @@ export const flagsFor = (settings: Settings): string =>
 const pathOf = (name: string): string => `/pools/${encodeURIComponent(name)}`;
 
 function showPool(invocation: Invocation, answer: JsonObject): void {
-  const pool = objectOf(answer, 'pool');
+  const pool = objectField(answer, 'pool');
   if (invocation.options.json === true) {
     printJson(pool);
     return;
@@ -85,7 +85,7 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
     reservedCpuCores: 'a tenth of the cores, at most one',
     reservedMemoryMib: '5 % of the memory',
   };
-  return Object.entries(objectOf(pool, 'settings')).map(([name, value]) => [
+  return Object.entries(objectField(pool, 'settings')).map(([name, value]) => [
     name,
     value === null ? (follows[name] ?? '-') : shown(value),
   ]);
@@ -94,7 +94,7 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
 /** Those that are other than by default, and whether a file says them. */
 export function settingsInShort(pool: JsonObject): string {
   const defaults: JsonObject = POOL_DEFAULTS;
-  const said = Object.entries(objectOf(pool, 'settings'))
+  const said = Object.entries(objectField(pool, 'settings'))
     .filter(([name, value]) => value !== defaults[name])
     .map(([name, value]) => `${name} ${shown(value)}`);
   const declared = textField(pool, 'declaredIn') === '' ? [] : ['declared in a file'];
@@ -140,7 +140,7 @@ export async function runPoolList(invocation: Invocation): Promise<void> {
       pools,
       ['NAME', 'STATUS', 'GPU', 'WORKERS', 'CPU FREE', 'MEMORY FREE', 'GPU FREE', 'CONTAINERS', 'SETTINGS'],
       (pool) => {
-        const state = objectOf(pool, 'state');
+        const state = objectField(pool, 'state');
         const pending = numberField(state, 'pendingContainers');
         return [
           textField(pool, 'name'),
@@ -157,9 +157,4 @@ export async function runPoolList(invocation: Invocation): Promise<void> {
     );
     if (pools.length === 0 && invocation.options.json !== true) note(`this token sees none (${WHOSE_POOLS})`);
   });
-}
-
-function objectOf(of: JsonObject, name: string): JsonObject {
-  const value = of[name];
-  return typeof value === 'object' && value !== null ? (value as JsonObject) : {};
 }

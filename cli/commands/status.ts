@@ -1,4 +1,5 @@
 // `longshore status`: is the scheduler well, what does it have. Exit code 1 when it is not ready.
+import { isRecord } from '#shared/json.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
@@ -77,8 +78,7 @@ function healthText(status: number, body: Buffer): string {
   if (status === 200) return 'ready';
   try {
     const value: unknown = JSON.parse(body.toString('utf8'));
-    if (typeof value === 'object' && value !== null)
-      return textField(value as JsonObject, 'status') || `not ready (${status})`;
+    if (isRecord(value)) return textField(value, 'status') || `not ready (${status})`;
   } catch {
     // A proxy in between may answer anything.
   }

@@ -1,9 +1,9 @@
 // `longshore token`: credentials of the workspace. A key is shown once, when it is made.
+import { isRecord } from '#shared/json.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { TokenCreateFlags, TokenVerbFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
-import { listField, textField } from '../json.ts';
-import type { JsonObject } from '../json.ts';
+import { listField, objectField, textField } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -38,7 +38,7 @@ export async function runTokenCreate(flags: TokenCreateFlags, invocation: Invoca
   if (!TYPES.includes(flags.type)) throw usageError(`--type ${flags.type} is not one of ${TYPES.join(', ')}`);
   await withClient(invocation, async (client) => {
     const query = new URLSearchParams({ tokenType: flags.type, ...(flags.once === true ? { reusable: 'false' } : {}) });
-    const token = tokenOf(await client.gateway('POST', `/tokens?${query.toString()}`));
+    const token = objectField(await client.gateway('POST', `/tokens?${query.toString()}`), 'token');
     if (invocation.options.json === true) {
       printJson(token);
       return;
@@ -55,7 +55,7 @@ export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocati
   await withClient(invocation, async (client) => {
     mustNotBeOwn(id, client.context.token, flags, 'switch off');
     const answer = await client.gateway('POST', `/tokens/${encodeURIComponent(id)}/toggle`).catch(unknownToken(id));
-    const token = tokenOf(answer);
+    const token = objectField(answer, 'token');
     showDone(invocation, token, [`token ${id} is ${token['active'] === true ? 'active again' : 'switched off'}`]);
   });
 }
@@ -72,7 +72,7 @@ export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocati
 export function tokenIdOf(token: string): string {
   try {
     const claims: unknown = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString('utf8'));
-    return typeof claims === 'object' && claims !== null ? textField(claims as JsonObject, 'jti') : '';
+    return isRecord(claims) ? textField(claims, 'jti') : '';
   } catch {
     return '';
   }
@@ -81,11 +81,6 @@ export function tokenIdOf(token: string): string {
 function mustNotBeOwn(id: string, token: string, flags: TokenVerbFlags, what: string): void {
   if (flags.force === true || tokenIdOf(token) !== id) return;
   throw usageError(`${id} is the token that this command uses: to ${what} it all the same, add --force`);
-}
-
-function tokenOf(answer: JsonObject): JsonObject {
-  const { token } = answer;
-  return typeof token === 'object' && token !== null ? (token as JsonObject) : {};
 }
 
 function unknownToken(id: string): (error: unknown) => never {

@@ -1,5 +1,6 @@
 // `longshore worker`: what can run containers, and how much of it is free.
 import { sleep } from '#shared/backoff.ts';
+import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import type { DrainFlags } from '../flags.ts';
@@ -80,7 +81,7 @@ export async function runWorkerDrain(id: string, flags: DrainFlags, invocation: 
 async function drainOf(client: Client, id: string): Promise<JsonObject | undefined> {
   const workers = listField(await client.gateway('GET', '/workers'), 'workers');
   const drain = workers.find((worker) => textField(worker, 'id') === id)?.['drain'];
-  return typeof drain === 'object' && drain !== null ? (drain as JsonObject) : undefined;
+  return isRecord(drain) ? drain : undefined;
 }
 
 const WHY: Readonly<Record<string, string>> = {
@@ -107,7 +108,7 @@ export function progressOf(drain: JsonObject): string {
 function statusOf(worker: JsonObject): string {
   const status = textField(worker, 'status');
   const { drain } = worker;
-  const left = typeof drain === 'object' && drain !== null ? numberField(drain as JsonObject, 'remaining') : undefined;
+  const left = isRecord(drain) ? numberField(drain, 'remaining') : undefined;
   const draining = left === undefined ? ['cordoned'] : left === 0 ? ['drained'] : [`draining, ${left} left`];
   const isOut = worker['cordonRequested'] === true || left !== undefined;
   return withNotes(status, [...(isOut ? draining : []), ...textsField(worker, 'conditions')]);

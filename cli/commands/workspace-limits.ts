@@ -1,8 +1,9 @@
 // `longshore workspace limits`: what a workspace may have. Everybody sees their own, the administrator everybody's, and changes them.
+import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { WorkspaceLimitsFlags } from '../flags.ts';
-import { listField, textField } from '../json.ts';
+import { listField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { printJson, printTable } from '../print.ts';
 import { withClient } from './run.ts';
@@ -34,7 +35,7 @@ export async function runWorkspaceLimits(
 
 /** What they are called when they are set, their values, and what is used of them where that is counted. */
 export function rowsOf(limits: JsonObject): readonly (readonly string[])[] {
-  const usage = groupOf(limits, 'usage');
+  const usage = objectField(limits, 'usage');
   const used: Readonly<Record<string, unknown>> = {
     'concurrency.gpu_limit': usage['gpu'],
     'concurrency.cpu_millicore_limit': usage['cpu_millicores'],
@@ -42,8 +43,8 @@ export function rowsOf(limits: JsonObject): readonly (readonly string[])[] {
     'concurrency.container_limit': usage['containers'],
   };
   return GROUPS.flatMap((group) =>
-    Object.entries(groupOf(limits, group)).map(([name, value]) => {
-      const counted = typeof value === 'object' && value !== null ? (value as JsonObject) : undefined;
+    Object.entries(objectField(limits, group)).map(([name, value]) => {
+      const counted = isRecord(value) ? value : undefined;
       const limit = counted === undefined ? value : counted['limit'];
       return [`${group}.${name}`, shown(limit, 'none'), shown(counted?.['used'] ?? used[`${group}.${name}`], '')];
     }),
@@ -51,11 +52,6 @@ export function rowsOf(limits: JsonObject): readonly (readonly string[])[] {
 }
 
 const shown = (value: unknown, none: string): string => (typeof value === 'number' ? String(value) : none);
-
-function groupOf(limits: JsonObject, name: string): JsonObject {
-  const group = limits[name];
-  return typeof group === 'object' && group !== null ? (group as JsonObject) : {};
-}
 
 /** undefined: nothing is said. The scheduler judges names and values. */
 export function changeOf(said: readonly string[]): Record<string, Record<string, number | null>> | undefined {

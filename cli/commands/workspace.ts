@@ -1,4 +1,5 @@
 // `longshore workspace`: tenants of the installation; for its administrator.
+import { isRecord } from '#shared/json.ts';
 import { CliError } from '../errors.ts';
 import { ageOf } from '../format.ts';
 import { listField, textField } from '../json.ts';
@@ -48,7 +49,7 @@ export async function runWorkspaceList(invocation: Invocation): Promise<void> {
 
 function inner(made: JsonObject): JsonObject {
   const { workspace } = made;
-  return typeof workspace === 'object' && workspace !== null ? (workspace as JsonObject) : made;
+  return isRecord(workspace) ? workspace : made;
 }
 
 /** What a refusal of the token means here. */

@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { basename, delimiter, dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { isRecord } from '#shared/json.ts';
 import { CliError, errorCode, usageError } from '../errors.ts';
 import { textField } from '../json.ts';
 
@@ -111,7 +112,7 @@ async function runDescribe(argument: string, cwd: string, env: Env): Promise<Rea
   const line = stdout().trimEnd().split('\n').at(-1) ?? '';
   try {
     const value: unknown = JSON.parse(line);
-    if (typeof value === 'object' && value !== null) return value as Readonly<Record<string, unknown>>;
+    if (isRecord(value)) return value;
   } catch {
     // Python itself failed; what it wrote is the best explanation.
   }

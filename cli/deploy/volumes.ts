@@ -2,7 +2,7 @@
 // container can ask for it.
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
-import { listField, textField } from '../json.ts';
+import { listField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 
 export interface StubVolume {
@@ -28,8 +28,7 @@ async function volumeId(client: Client, name: string): Promise<string> {
     if (!(error instanceof CliError)) throw error;
     throw new CliError(`volume ${name}: ${error.message}`, { cause: error });
   });
-  const { volume } = answer;
-  const id = typeof volume === 'object' && volume !== null ? textField(volume as JsonObject, 'id') : '';
+  const id = textField(objectField(answer, 'volume'), 'id');
   if (id === '') throw new CliError(`volume ${name}: the scheduler's answer has no id`);
   return id;
 }

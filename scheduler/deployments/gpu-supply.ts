@@ -1,5 +1,6 @@
 // What the machines that a workspace may use offer of the GPUs that a stub asks for. Pure: said when a stub is made; placement decides by itself.
 import { ANY_GPU, gpuMatches } from '#shared/domain/gpus.ts';
+import { isPoolNamed } from '../placement/filter.ts';
 
 export interface GpuMachine {
   readonly poolName: string;
@@ -28,9 +29,7 @@ export function gpuSupply(
   there: readonly GpuMachine[],
   poolName = '',
 ): GpuSupply {
-  const machines = there.filter((machine) =>
-    poolName === '' ? !machine.requiresPoolSelector : machine.poolName === poolName,
-  );
+  const machines = there.filter((machine) => isPoolNamed(machine, poolName));
   const fitting = machines.filter(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, wanted)));
   const isFree = fitting.some(({ freeGpuCount }) => freeGpuCount >= Math.max(1, count));
   const has = (name: string): boolean =>

@@ -5,6 +5,7 @@ import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { kindOf } from '#shared/domain/status.ts';
+import { isRecord } from '#shared/json.ts';
 import { poolNameOf } from '../containers/spec.ts';
 import { poolNameProblem } from '../fleet/pool-settings.ts';
 import { readWhen } from '../schedules/ticks.ts';
@@ -342,9 +343,7 @@ function parseExtra(text: string): Readonly<Record<string, unknown>> | null {
   if (text.trim() === '') return {};
   try {
     const parsed: unknown = JSON.parse(text);
-    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)
-      ? (parsed as Record<string, unknown>)
-      : null;
+    return isRecord(parsed) ? parsed : null;
   } catch {
     return null;
   }

@@ -3,6 +3,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
+import { isRecord } from '#shared/json.ts';
 import { poolNameProblem, readPoolSettings } from './pool-settings.ts';
 
 export interface DeclaredPool {
@@ -87,9 +88,6 @@ export function declaredIn(path: string, text: string): readonly DeclaredPool[] 
 }
 
 const NO_OBJECT = { kind: 'wrong', problems: ['must be an object of settings'] } as const;
-
-const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const bad = (path: string, problems: readonly string[], cause?: unknown): StartupError =>
   new StartupError(

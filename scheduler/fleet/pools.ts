@@ -116,12 +116,13 @@ export class Pools implements PoolService {
     });
     await this.#tell(names.map((name) => after.get(name)).filter((pool) => pool !== undefined));
     if (changed.length > 0) log.info({ file: path, pools: changed }, 'pools declared by file');
-    const overwritten = changed
-      .map((name) => ({ pool: name, before: before.get(name), after: after.get(name) }))
-      .filter((one) => (one.before?.declaredIn ?? path) !== path)
-      .filter((one) => !isDeepStrictEqual(one.before?.settings, one.after?.settings))
-      .map((one) => ({ ...one, declaredIn: one.before?.declaredIn }))
-      .map((one) => ({ ...one, before: one.before?.settings, after: one.after?.settings }));
+    const overwritten = changed.flatMap((pool) => {
+      const was = before.get(pool);
+      const is = after.get(pool)?.settings;
+      const isOthers = (was?.declaredIn ?? path) !== path;
+      if (!isOthers || isDeepStrictEqual(was?.settings, is)) return [];
+      return [{ pool, before: was?.settings, after: is, declaredIn: was?.declaredIn }];
+    });
     if (overwritten.length > 0)
       log.warn(
         { file: path, pools: overwritten.map(({ pool }) => pool), overwritten },

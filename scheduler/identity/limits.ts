@@ -1,6 +1,7 @@
 // What a workspace may have: the shape in which it is kept and shown, what holds where nothing was said, and what an administrator may say. Pure. Source: interface, REST 12.
 import { ChangeLimits } from '#shared/api/rest/limits.ts';
 import { AppError } from '#shared/errors.ts';
+import { isRecord } from '#shared/json.ts';
 
 /** Spelt as the REST API spells it. null: no bound. */
 export interface WorkspaceLimits {
@@ -76,9 +77,6 @@ const SHOWN_ONLY: ReadonlySet<string> = new Set([
 export type StoredLimits = Readonly<Record<string, Readonly<Record<string, number>>>>;
 /** null: the default again. */
 export type LimitsChange = Readonly<Record<string, Readonly<Record<string, number | null>>>>;
-
-const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** What holds. @param stored - as the row has it; what cannot be read counts as not said */
 export function limitsOf(stored: unknown, defaults: WorkspaceLimits = DEFAULT_WORKSPACE_LIMITS): WorkspaceLimits {

@@ -133,9 +133,14 @@ export function mayUsePool(
   machine: Pick<PlacementMachine, 'poolName' | 'poolOwner' | 'requiresPoolSelector'>,
   request: Pick<PlacementRequest, 'workspaceId' | 'poolName'>,
 ): boolean {
-  if (isForeign(machine, request)) return false;
-  return request.poolName === '' ? !machine.requiresPoolSelector : machine.poolName === request.poolName;
+  return !isForeign(machine, request) && isPoolNamed(machine, request.poolName);
 }
+
+/** @param name - of the pool that is asked for; empty: any that need not be named */
+export const isPoolNamed = (
+  { poolName, requiresPoolSelector }: Pick<PlacementMachine, 'poolName' | 'requiresPoolSelector'>,
+  name: string,
+): boolean => (name === '' ? !requiresPoolSelector : poolName === name);
 
 /** Nor is a GPU machine for work without one, unless its pool says so. */
 function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {

@@ -483,6 +483,14 @@ test('a workspace is made with a token of its own, which sees nothing of another
     code: 1,
     stderr: expect.stringContaining('admin token') as string,
   });
+  // Of pools, too: those of the workspace, and no word of the shared one.
+  expect(await line.json(['pool', 'create', 'cove'], made.token)).toMatchObject({ pool: 'cove', done: 'created' });
+  expect(await line.json(['pool', 'create', 'cove'], made.token)).toMatchObject({ pool: 'cove', done: 'unchanged' });
+  expect(await line.run(['pool', 'show', 'default'], made.token)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('this token sees no pool default: `longshore pool list`') as string,
+  });
+  expect((await line.run(['pool', 'delete', 'cove'], made.token)).code).toBe(0);
   const second = (await line.run(['workspace', 'create', 'wharf'])).stdout.trim();
   expect((await line.run(['deployment', 'list'], second)).stdout).toBe('(none)\n');
   await line.run(['deployment', 'delete', 'mine']);

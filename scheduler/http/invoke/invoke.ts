@@ -5,6 +5,7 @@ import { isUtf8 } from 'node:buffer';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isEventStream } from '#shared/domain/event-stream.ts';
 import { isUuid } from '#shared/domain/ids.ts';
+import { isRecord } from '#shared/json.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerActions } from '../../containers/container-actions.ts';
 import { hasLimitedNetwork } from '../../deployments/container-stubs.ts';
@@ -354,8 +355,7 @@ export function inputOf(body: unknown): Input | null {
     const given = JSON.parse(text) as { readonly kwargs?: unknown; readonly callback_url?: unknown };
     const { kwargs } = given;
     // An object of that name alone gives the keywords.
-    const isObject = typeof kwargs === 'object' && kwargs !== null && !Array.isArray(kwargs);
-    return { text, callbackUrl: (isObject ? (kwargs as typeof given) : given).callback_url };
+    return { text, callbackUrl: (isRecord(kwargs) ? kwargs : given)['callback_url'] };
   } catch {
     return null;
   }
