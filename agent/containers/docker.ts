@@ -148,14 +148,14 @@ export class DockerRuntime implements ContainerRuntime {
     }
   }
 
-  async environment(dockerId: string): Promise<Record<string, string>> {
+  async environment(dockerId: string): Promise<Record<string, string> | undefined> {
     try {
       const { Config } = await this.#inspect(dockerId);
       return Object.fromEntries(
         Config.Env.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)]),
       );
     } catch (error) {
-      if (statusOf(error) === 404) return {};
+      if (statusOf(error) === 404) return undefined;
       throw translate(error, 'cannot look at a container');
     }
   }

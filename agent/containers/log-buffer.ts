@@ -1,6 +1,6 @@
 /**
  * Lines of containers on their way to the scheduler: bounded per container and in all, cut into batches, kept until acknowledged. It never blocks a container:
- * above a bound the oldest lines of the noisiest go, and a marker line says how many.
+ * above a bound the oldest lines of the noisiest go, and a marker line says how many. Lines of a container whose secrets are not known yet are held back.
  */
 import { redactor } from './redaction.ts';
 import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts';
@@ -28,6 +28,7 @@ export const LOG_LIMITS: LogLimits = {
 const RECORD_BYTES = 64;
 /** Lines that come at once are allowed this many seconds' worth. */
 const BURST_SECONDS = 5;
+const WITHHELD = '[withheld: its agent was restarted just then, and what must be hidden in it is not known yet]';
 
 interface Line {
   readonly taskId: string;
@@ -59,6 +60,8 @@ export class LogBuffer {
   /** Of each of these batches: how far in the engine's logs it goes, by container. */
   readonly #reach: ReadonlyMap<string, string>[] = [];
   readonly #redactors = new Map<string, (line: string) => string>();
+  /** Lines of containers of which nobody knows yet what must not be read in them. */
+  readonly #held = new Map<string, ContainerLines>();
   #bytes = 0;
   #seq = 0;
   readonly #onResult: (result: 'accepted' | 'dropped', count: number) => void;
@@ -89,14 +92,44 @@ export class LogBuffer {
     return this.#containers.size > 0 && this.#unacked.length < this.#limits.inFlight;
   }
 
-  /** From now on these values are not shown in lines of the container. */
+  /** Lines of the container stay here until somebody says what to hide in them. */
+  holdBack(containerId: string): void {
+    if (this.isHeld(containerId)) return;
+    this.#held.set(containerId, this.#linesOf(containerId));
+    this.#containers.delete(containerId);
+  }
+
+  isHeld(containerId: string): boolean {
+    return this.#held.has(containerId);
+  }
+
+  /** From now on these values are not shown in lines of the container, nor in those that were held back until now. */
   hide(containerId: string, values: readonly string[]): void {
     const hidden = redactor(values);
     if (hidden !== undefined) this.#redactors.set(containerId, hidden);
+    const held = this.#held.get(containerId);
+    if (held !== undefined) this.#letGo(containerId, held);
+  }
+
+  #letGo(containerId: string, held: ContainerLines): void {
+    this.#held.delete(containerId);
+    const lines = held.lines.slice(held.from).map((one) => {
+      const line = this.#redact(containerId, one.line);
+      return { ...one, line, bytes: Buffer.byteLength(line) + RECORD_BYTES };
+    });
+    const bytes = lines.reduce((sum, one) => sum + one.bytes, 0);
+    this.#bytes += bytes - held.bytes;
+    const hasAny = lines.length > 0 || held.dropped > 0;
+    (hasAny ? this.#containers : this.#idle).set(containerId, { ...held, lines, from: 0, bytes });
+    if (lines.length > 0) this.#onResult('accepted', lines.length);
   }
 
   /** A text about the container as it may be read. */
   shown(containerId: string, text: string): string {
+    return this.isHeld(containerId) ? WITHHELD : this.#redact(containerId, text);
+  }
+
+  #redact(containerId: string, text: string): string {
     return this.#redactors.get(containerId)?.(text) ?? text;
   }
 
@@ -113,12 +146,12 @@ export class LogBuffer {
       return;
     }
     lines.tokens -= 1;
-    const line = this.shown(containerId, record.line);
+    const line = this.#redact(containerId, record.line);
     const bytes = Buffer.byteLength(line) + RECORD_BYTES;
     lines.lines.push({ ...record, line, bytes });
     lines.bytes += bytes;
     this.#bytes += bytes;
-    this.#onResult('accepted', 1);
+    if (!this.isHeld(containerId)) this.#onResult('accepted', 1);
     while (lines.bytes > this.#limits.containerBytes) this.#dropOldest(lines);
     while (this.#bytes > this.#limits.totalBytes) this.#dropOldest(this.#noisiest());
   }
@@ -184,14 +217,16 @@ export class LogBuffer {
     return this.#unacked;
   }
 
-  /** The container is gone and its rate is of no more interest; lines that wait are still sent. */
+  /** The container is gone and its rate is of no more interest; lines that wait are still sent, but for those that nobody may read. */
   forget(containerId: string): void {
     this.#redactors.delete(containerId);
+    this.#bytes -= this.#held.get(containerId)?.bytes ?? 0;
+    this.#held.delete(containerId);
     this.#idle.delete(containerId);
   }
 
   #linesOf(containerId: string): ContainerLines {
-    let lines = this.#containers.get(containerId);
+    let lines = this.#containers.get(containerId) ?? this.#held.get(containerId);
     if (lines !== undefined) return lines;
     lines = this.#idle.get(containerId);
     this.#idle.delete(containerId);
@@ -216,7 +251,7 @@ export class LogBuffer {
 
   #noisiest(): ContainerLines {
     let noisiest: ContainerLines | undefined;
-    for (const lines of this.#containers.values())
+    for (const lines of [...this.#containers.values(), ...this.#held.values()])
       if (noisiest === undefined || lines.bytes > noisiest.bytes) noisiest = lines;
     return noisiest as ContainerLines;
   }

@@ -157,8 +157,8 @@ export interface ContainerRuntime {
   inspect(nameOrId: string): Promise<RuntimeContainer | undefined>;
   /** Of its first process, on the host; undefined when it does not run. */
   pidOf(dockerId: string): Promise<number | undefined>;
-  /** The variables that a container was made with; none when there is no such container. */
-  environment(dockerId: string): Promise<Readonly<Record<string, string>>>;
+  /** The variables that a container was made with; undefined when there is no such container. */
+  environment(dockerId: string): Promise<Readonly<Record<string, string>> | undefined>;
   /** @throws EngineError */
   create(spec: CreateContainer): Promise<string>;
   start(dockerId: string): Promise<void>;

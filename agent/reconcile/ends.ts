@@ -51,9 +51,8 @@ export class Ends {
     if (entry === undefined || seen === undefined) return;
     this.#bench.disarm(containerId);
     const rebooted = entry.bootId !== this.#parts.bootId;
-    // One that ended while no agent ran was followed by nobody, and nobody has heard yet what is not to be read in its output.
-    if (!books.attended.has(containerId)) await this.#bench.hideSecrets(entry, seen.dockerId);
-    this.#bench.output.follow(containerId, seen.dockerId, 'resume');
+    // One that ended while no agent ran was followed by nobody.
+    this.#bench.resumeOutput(entry, seen.dockerId);
     const exitFacts = {
       seen,
       ready: entry.ready !== undefined,

@@ -4,6 +4,7 @@
  */
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
+import { Limiter } from '../containers/limiter.ts';
 import type { LogPositions } from '../containers/log-positions.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
@@ -17,6 +18,8 @@ const AGAIN = { baseMs: 1_000, capMs: 30_000, floorMs: 200 };
 const STEADY_MS = 60_000;
 /** The rest of an ended container's output is asked for so often. */
 const MOST_AT_THE_END = 10;
+/** Of those that are taken up again: what their tasks need of the engine and of this process comes first. */
+const OPENED_AT_ONCE = 4;
 
 export interface OutputParts {
   readonly runtime: Pick<ContainerRuntime, 'followLogs'>;
@@ -38,6 +41,7 @@ interface Following {
 export class ContainerOutput {
   readonly #parts: OutputParts;
   readonly #following = new Map<string, Following>();
+  readonly #opening = new Limiter(OPENED_AT_ONCE);
   /** Containers whose init said that there is no such program as ours. */
   readonly #noPython = new Set<string>();
 
@@ -45,9 +49,12 @@ export class ContainerOutput {
     this.#parts = parts;
   }
 
-  /** From its beginning (`start`), or from where an earlier agent came to. One that is followed already is let be. */
-  follow(containerId: string, dockerId: string, from: 'start' | 'resume'): void {
-    if (this.#following.has(containerId)) return;
+  /**
+   * From its beginning (`start`), or from where an earlier agent came to. One that is followed is let be.
+   * @param before - done before the first line is read; of many containers few at a time, and again when it fails
+   */
+  follow(containerId: string, dockerId: string, from: 'start' | 'resume', before?: () => Promise<void>): void {
+    if (this.isFollowing(containerId)) return;
     const { positions } = this.#parts;
     // Of what an agent without such notes has told nothing is known: rather lost than told twice.
     const now = new Date().toISOString().replace('Z', '000000Z');
@@ -55,8 +62,12 @@ export class ContainerOutput {
     positions.follow(containerId);
     const abort = new AbortController();
     const hurry = new AbortController();
-    const done = this.#followToEnd(containerId, dockerId, since, abort.signal, hurry.signal);
+    const done = this.#followToEnd(containerId, dockerId, since, before, abort.signal, hurry.signal);
     this.#following.set(containerId, { abort, hurry, done });
+  }
+
+  isFollowing(containerId: string): boolean {
+    return this.#following.has(containerId);
   }
 
   /** Waits for the end of an exited container's output, at most so long. */
@@ -93,16 +104,21 @@ export class ContainerOutput {
     containerId: string,
     dockerId: string,
     since: string,
+    before: (() => Promise<void>) | undefined,
     ends: AbortSignal,
     hurry: AbortSignal,
   ): Promise<void> {
     const { runtime, logs, books, log, endMs = END_MS } = this.#parts;
     let reached = since;
     let breaks = 0;
+    let toDo = before;
     while (!ends.aborted) {
       const fromMs = performance.now();
       let broken: unknown;
       try {
+        if (toDo !== undefined) await this.#opening.run(toDo);
+        toDo = undefined;
+        if (ends.aborted) return;
         await runtime.followLogs(
           dockerId,
           reached,

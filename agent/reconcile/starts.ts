@@ -329,8 +329,8 @@ export class Starts {
       };
       await books.journal.put(entry);
     }
-    // Before anything of it can be heard; and when the engine cannot say, it is adopted later.
-    await this.#bench.hideSecrets(entry, dockerId);
+    // Before anything of it can be heard.
+    this.#bench.resumeOutput(entry, dockerId);
     if (entry.codeSha256 !== '') archives.hold(entry.codeSha256, entry.shortId);
     const sockets = join(stateDir, 's', entry.shortId);
     await Promise.all([
@@ -347,7 +347,6 @@ export class Starts {
     books.attended.add(containerId);
     if (entry.ready === undefined)
       this.#bench.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
-    this.#bench.output.follow(containerId, dockerId, 'resume');
     log.info({ containerId }, 'running container adopted');
     books.changed(containerId);
   }

@@ -71,14 +71,23 @@ export class Workbench {
     this.output = new ContainerOutput(parts);
   }
 
-  /** Where this process did not start the container, the values of its secrets are in its environment, and nowhere else here. */
-  async hideSecrets({ containerId, secretNames = [] }: JournalEntry, dockerId: string): Promise<void> {
-    const env = await this.parts.runtime.environment(dockerId);
-    const names = [...secretNames, TOKEN_NAME];
-    this.parts.logs.hide(
-      containerId,
-      names.map((name) => env[name] ?? ''),
-    );
+  /**
+   * Follows a container that this process did not start, unless it does. The values of its secrets are in its environment, and nowhere else here: until the engine has told them no line of it goes out, and none
+   * ever when the engine has it no more.
+   */
+  resumeOutput({ containerId, secretNames = [] }: JournalEntry, dockerId: string): void {
+    const { logs, runtime } = this.parts;
+    if (this.output.isFollowing(containerId)) return;
+    logs.holdBack(containerId);
+    this.output.follow(containerId, dockerId, 'resume', async () => {
+      const env = await runtime.environment(dockerId);
+      if (env === undefined) return;
+      const names = [...secretNames, TOKEN_NAME];
+      logs.hide(
+        containerId,
+        names.map((name) => env[name] ?? ''),
+      );
+    });
   }
 
   setStuck(containerId: string, stuck: boolean): void {

@@ -2,11 +2,12 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { expect } from 'vitest';
+import { describe, expect } from 'vitest';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
+import { engineGate } from '../helpers/engine-gate.ts';
 import { until } from '../helpers/fake-scheduler.ts';
 import { test as base } from '../helpers/services.ts';
 
@@ -112,6 +113,50 @@ def handler(word):
   expect(lines).toContain('two [redacted] [redacted]');
   for (const value of ['very-secret-value', 'token-of-the-container', 'line of it'])
     expect(lines.filter((line) => line.includes(value))).toEqual([]);
+});
+
+describe('an agent that takes containers up while the engine says nothing of their secrets', () => {
+  const SOURCE =
+    'import os\ndef handler(word):\n    print(word, os.environ.get("API_KEY", "nothing"))\n    return word\n';
+  const gated = base
+    // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
+    .extend('gate', async ({}, { onCleanup }) => {
+      const gate = await engineGate();
+      onCleanup(() => gate.close());
+      return gate;
+    })
+    .extend('world', async ({ docker, gate }, { onCleanup }): Promise<AgentWorld> => {
+      const world = await agentWorld(docker.labels, { DOCKER_HOST: gate.host });
+      onCleanup(() => world.end());
+      await world.agent.start();
+      await world.agent.connected;
+      return world;
+    });
+
+  gated.for(['wait', 'cut'] as const)(
+    '(its requests: %s) runs their tasks, and tells no line of theirs before',
+    async (how, { gate, world }) => {
+      const { scheduler } = world;
+      scheduler.secrets = { API_KEY: 'very-secret-value' };
+      const containerId = await started(world, SOURCE, { secretNames: ['API_KEY'] });
+      await world.agent.stop();
+      gate.shut(/^GET \/containers\/[0-9a-f]{64}\/json/, how);
+      await world.restart();
+      await until('its attempts to be reported', () => scheduler.reports.length === 2);
+      scheduler.run('two', containerId, '{"word":"two"}');
+      expect(JSON.parse((await scheduler.resultOf('two')).whole.toString())).toBe('two');
+      await until('the engine to be asked', () => gate.met > 0);
+      // What is started now is heard at once.
+      scheduler.secrets = {};
+      const other = await started(world, SOURCE);
+      scheduler.run('three', other, '{"word":"three"}');
+      await until('a line of another', () => scheduler.records.some(({ line }) => line === 'three nothing'));
+      expect(scheduler.records.filter((record) => record.containerId === containerId)).toEqual([]);
+      gate.open();
+      await until('the line', () => scheduler.records.some(({ line }) => line === 'two [redacted]'));
+      expect(scheduler.records.filter(({ line }) => line?.includes('very-secret-value'))).toEqual([]);
+    },
+  );
 });
 
 test('secrets are hidden in what a container printed while no agent ran, though it has ended and the journal is lost', async ({

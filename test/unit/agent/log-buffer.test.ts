@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { LOG_LIMITS, LogBuffer } from '../../../agent/containers/log-buffer.ts';
 import { LineCutter, LogDemultiplexer } from '../../../agent/containers/lines.ts';
 
@@ -103,4 +103,61 @@ test("the engine's log stream comes apart into its two streams", () => {
     demultiplexer.end();
     expect(got).toEqual(['stdout a', 'stderr err', 'stdout bc']);
   }
+});
+
+describe('lines of a container whose secrets are not known yet', () => {
+  test('stay here, others go; then they go as they may be read', () => {
+    const told: [string, number][] = [];
+    const buffer = new LogBuffer(
+      limits,
+      () => 0,
+      (result, count) => told.push([result, count]),
+    );
+    buffer.holdBack('a');
+    buffer.add('a', line('my password is opensesame'));
+    buffer.add('b', line('free'));
+    expect(buffer.shown('a', 'opensesame')).not.toContain('opensesame');
+    expect(lines(buffer)).toEqual(['free']);
+    expect(buffer.mayTake).toBe(false);
+    expect(told).toEqual([['accepted', 1]]);
+    buffer.hide('a', ['opensesame']);
+    expect(told).toEqual([
+      ['accepted', 1],
+      ['accepted', 1],
+    ]);
+    buffer.add('a', line('opensesame again'));
+    expect(lines(buffer)).toEqual(['my password is [redacted]', '[redacted] again']);
+    expect(buffer.bytes).toBe(0);
+  });
+
+  test('stay within the bounds', () => {
+    const buffer = new LogBuffer(limits, () => 0);
+    buffer.holdBack('a');
+    for (let at = 0; at < 20; at += 1) buffer.add('a', line(`${at}`.padEnd(136, '.')));
+    expect(buffer.bytes).toBeLessThanOrEqual(2000);
+    for (let at = 0; at < 7; at += 1) buffer.add('b', line('y'.repeat(136)));
+    expect(buffer.bytes).toBeLessThanOrEqual(3000);
+    buffer.hide('a', []);
+    const got = lines(buffer);
+    expect(got.filter((text) => text?.startsWith('y'))).toHaveLength(7);
+    expect(got).toContain('[longshore: 12 lines dropped]');
+  });
+
+  test('are never told when it is gone first', () => {
+    const buffer = new LogBuffer(limits, () => 0);
+    buffer.holdBack('a');
+    buffer.add('a', line('opensesame'));
+    buffer.forget('a');
+    expect(buffer.bytes).toBe(0);
+    expect(lines(buffer)).toEqual([]);
+  });
+
+  test('that are none leave nothing behind', () => {
+    const buffer = new LogBuffer(limits, () => 0);
+    buffer.holdBack('a');
+    buffer.hide('a', ['opensesame']);
+    expect(buffer.waiting).toBe(false);
+    buffer.add('a', line('opensesame'));
+    expect(lines(buffer)).toEqual(['[redacted]']);
+  });
 });

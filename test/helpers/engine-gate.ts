@@ -1,0 +1,72 @@
+/** The container engine behind a door: requests that a pattern names wait there, or are cut off, while it is shut; all others pass. */
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
+import type { Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { connectionOptions } from '../../agent/containers/docker-options.ts';
+
+export interface EngineGate {
+  /** As DOCKER_HOST has it. */
+  readonly host: string;
+  /** From now on such requests do not reach the engine. @param request - the first line of those, e.g. `/^GET \/info/` */
+  shut(request: RegExp, how: 'wait' | 'cut'): void;
+  /** What waits goes on. */
+  open(): void;
+  /** How many requests have met it shut. */
+  readonly met: number;
+  close(): Promise<void>;
+}
+
+export async function engineGate(): Promise<EngineGate> {
+  const directory = await mkdtemp(join(tmpdir(), 'lsg-'));
+  const path = join(directory, 'engine.sock');
+  const at = connectionOptions(process.env['DOCKER_HOST']);
+  const address = 'socketPath' in at ? { path: at.socketPath } : { host: at.host, port: at.port };
+  const sockets = new Set<Socket>();
+  const waiting: (() => void)[] = [];
+  let shut: { readonly request: RegExp; readonly how: 'wait' | 'cut' } | undefined;
+  let met = 0;
+  const server = createServer({ allowHalfOpen: true }, (client) => {
+    const engine = connect({ ...address, allowHalfOpen: true });
+    for (const socket of [client, engine]) {
+      sockets.add(socket);
+      socket.on('error', () => socket.destroy()).on('close', () => sockets.delete(socket));
+    }
+    engine.pipe(client);
+    engine.on('close', () => client.destroy());
+    client.on('close', () => engine.destroy());
+    client.on('end', () => engine.end());
+    // A client sends a request only after the answer to the one before, so each begins a piece of its own.
+    client.on('data', (data: Buffer) => {
+      if (shut?.request.test(data.toString('latin1', 0, 300)) !== true) {
+        engine.write(data);
+        return;
+      }
+      met += 1;
+      if (shut.how === 'cut') client.destroy();
+      else waiting.push(() => engine.write(data));
+    });
+  });
+  server.listen(path);
+  await once(server, 'listening');
+  return {
+    host: `unix://${path}`,
+    shut: (request, how) => {
+      shut = { request, how };
+    },
+    open: () => {
+      shut = undefined;
+      for (const go of waiting.splice(0)) go();
+    },
+    get met() {
+      return met;
+    },
+    close: async () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await rm(directory, { recursive: true, force: true });
+    },
+  };
+}
