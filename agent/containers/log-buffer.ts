@@ -28,7 +28,7 @@ export const LOG_LIMITS: LogLimits = {
 const RECORD_BYTES = 64;
 /** Lines that come at once are allowed this many seconds' worth. */
 const BURST_SECONDS = 5;
-const WITHHELD = '[withheld: its agent was restarted just then, and what must be hidden in it is not known yet]';
+const WITHHELD = '[not shown: what must be hidden in it is not known yet]';
 
 interface Line {
   readonly taskId: string;
@@ -48,6 +48,8 @@ interface ContainerLines {
   dropped: number;
   tokens: number;
   tokensAtMs: number;
+  /** Its container is gone: nothing is kept of it but what waits. */
+  isOver: boolean;
 }
 
 export class LogBuffer {
@@ -119,9 +121,20 @@ export class LogBuffer {
     });
     const bytes = lines.reduce((sum, one) => sum + one.bytes, 0);
     this.#bytes += bytes - held.bytes;
+    const free = { ...held, lines, from: 0, bytes };
     const hasAny = lines.length > 0 || held.dropped > 0;
-    (hasAny ? this.#containers : this.#idle).set(containerId, { ...held, lines, from: 0, bytes });
-    if (lines.length > 0) this.#onResult('accepted', lines.length);
+    (hasAny ? this.#containers : this.#idle).set(containerId, free);
+    if (hasAny) this.#onResult('accepted', lines.length);
+    this.#keepWithin(free);
+  }
+
+  /** The container is gone, and nobody will say what to hide: what is held back is dropped, with the marker. */
+  giveUp(containerId: string): void {
+    const held = this.#held.get(containerId);
+    if (held === undefined) return;
+    const count = held.lines.length - held.from;
+    if (count > 0) this.#onResult('dropped', count);
+    this.#letGo(containerId, { ...held, lines: [], from: 0, dropped: held.dropped + count });
   }
 
   /** A text about the container as it may be read. */
@@ -152,6 +165,10 @@ export class LogBuffer {
     lines.bytes += bytes;
     this.#bytes += bytes;
     if (!this.isHeld(containerId)) this.#onResult('accepted', 1);
+    this.#keepWithin(lines);
+  }
+
+  #keepWithin(lines: ContainerLines): void {
     while (lines.bytes > this.#limits.containerBytes) this.#dropOldest(lines);
     while (this.#bytes > this.#limits.totalBytes) this.#dropOldest(this.#noisiest());
   }
@@ -193,7 +210,7 @@ export class LogBuffer {
         lines.lines = [];
         lines.from = 0;
         this.#containers.delete(containerId);
-        this.#idle.set(containerId, lines);
+        if (!lines.isOver) this.#idle.set(containerId, lines);
       } else break;
       if (records.length >= this.#limits.batchRecords || bytes >= this.#limits.batchBytes) break;
     }
@@ -217,17 +234,21 @@ export class LogBuffer {
     return this.#unacked;
   }
 
-  /** The container is gone and its rate is of no more interest; lines that wait are still sent, but for those that nobody may read. */
+  /** The container is gone and its rate is of no more interest; lines that wait are still sent. */
   forget(containerId: string): void {
+    this.giveUp(containerId);
     this.#redactors.delete(containerId);
-    this.#bytes -= this.#held.get(containerId)?.bytes ?? 0;
-    this.#held.delete(containerId);
     this.#idle.delete(containerId);
+    const waiting = this.#containers.get(containerId);
+    if (waiting !== undefined) waiting.isOver = true;
   }
 
   #linesOf(containerId: string): ContainerLines {
     let lines = this.#containers.get(containerId) ?? this.#held.get(containerId);
-    if (lines !== undefined) return lines;
+    if (lines !== undefined) {
+      lines.isOver = false;
+      return lines;
+    }
     lines = this.#idle.get(containerId);
     this.#idle.delete(containerId);
     lines ??= {
@@ -237,6 +258,7 @@ export class LogBuffer {
       dropped: 0,
       tokens: this.#limits.linesPerSecond * BURST_SECONDS,
       tokensAtMs: this.#monotonicMs(),
+      isOver: false,
     };
     this.#containers.set(containerId, lines);
     return lines;
@@ -251,8 +273,8 @@ export class LogBuffer {
 
   #noisiest(): ContainerLines {
     let noisiest: ContainerLines | undefined;
-    for (const lines of [...this.#containers.values(), ...this.#held.values()])
-      if (noisiest === undefined || lines.bytes > noisiest.bytes) noisiest = lines;
+    for (const all of [this.#containers, this.#held])
+      for (const lines of all.values()) if (noisiest === undefined || lines.bytes > noisiest.bytes) noisiest = lines;
     return noisiest as ContainerLines;
   }
 

@@ -4,6 +4,7 @@
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { withDeadline } from '#shared/backoff.ts';
 import { shortIdOf } from '../containers/spec.ts';
 import { exitMessage, exitReason } from './exits.ts';
 import type { JournalEntry } from './journal.ts';
@@ -51,8 +52,13 @@ export class Ends {
     if (entry === undefined || seen === undefined) return;
     this.#bench.disarm(containerId);
     const rebooted = entry.bootId !== this.#parts.bootId;
-    // One that ended while no agent ran was followed by nobody.
+    // One that ended while no agent ran was followed by nobody. Nothing of its end is told before it is known what to hide in it.
     this.#bench.resumeOutput(entry, seen.dockerId);
+    await withDeadline(
+      this.#bench.output.opened(containerId),
+      LOG_END_MS,
+      () => new Error('the engine has not said yet what must be hidden in its output'),
+    );
     const exitFacts = {
       seen,
       ready: entry.ready !== undefined,
@@ -173,6 +179,7 @@ export class Ends {
       // The sweep of the next start takes what is left; the container itself is gone, and that is what is reported.
       log.warn({ containerId, err: error }, 'something of a container could not be removed');
     }
+    logs.giveUp(containerId);
     // What its runner said of a failure is in its log already; an end that only we saw must be found there too.
     if (exit.message !== '' && !books.notes.has(containerId))
       logs.add(containerId, {

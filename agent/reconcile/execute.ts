@@ -78,9 +78,16 @@ export class Executor {
 
   failed(containerId: string, message: string): void {
     const { books, logs } = this.#parts;
-    // It goes into the journal and to whoever lists containers: what an exception quotes is hidden as in logs.
-    books.notes.set(containerId, { reason: 'user_error', message: logs.shown(containerId, message) });
-    books.changed(containerId);
+    const note = (): void => {
+      // It goes into the journal and to whoever lists containers: what an exception quotes is hidden as in logs.
+      books.notes.set(containerId, { reason: 'user_error', message: logs.shown(containerId, message) });
+      books.changed(containerId);
+    };
+    note();
+    if (logs.isHeld(containerId))
+      void this.#bench.output.opened(containerId).then(() => {
+        if (books.notes.has(containerId)) note();
+      });
     this.#bench.arm(containerId, FAILED_EXIT_MS, 'user_error', 1000);
   }
 

@@ -9,11 +9,12 @@ import type { LogPositions } from '../containers/log-positions.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Books } from './books.ts';
-import { NO_PYTHON } from './starting.ts';
+import { abortable, NO_PYTHON } from './starting.ts';
 
 /** The end of the output comes before the word that its container has ended, mostly by milliseconds. */
 const END_MS = 1_000;
 const AGAIN = { baseMs: 1_000, capMs: 30_000, floorMs: 200 };
+const OPEN_AGAIN = { baseMs: 500, capMs: 5_000, floorMs: 200 };
 /** One that broke so long after it was followed is the first again. */
 const STEADY_MS = 60_000;
 /** The rest of an ended container's output is asked for so often. */
@@ -32,11 +33,19 @@ export interface OutputParts {
 }
 
 interface Following {
-  readonly abort: AbortController;
+  readonly containerId: string;
+  readonly dockerId: string;
+  /** Nobody wants it any more. */
+  readonly ends: AbortController;
   /** Its container has ended: the rest is wanted now. */
   readonly hurry: AbortController;
-  readonly done: Promise<void>;
+  /** Its lines may be read. */
+  readonly opened: PromiseWithResolvers<void>;
+  done: Promise<void>;
 }
+
+/** Done before the first line is read; tried until it is. */
+type Opening = (ends: AbortSignal) => Promise<void>;
 
 export class ContainerOutput {
   readonly #parts: OutputParts;
@@ -49,25 +58,33 @@ export class ContainerOutput {
     this.#parts = parts;
   }
 
-  /**
-   * From its beginning (`start`), or from where an earlier agent came to. One that is followed is let be.
-   * @param before - done before the first line is read; of many containers few at a time, and again when it fails
-   */
-  follow(containerId: string, dockerId: string, from: 'start' | 'resume', before?: () => Promise<void>): void {
+  /** From its beginning (`start`), or from where an earlier agent came to. One that is followed is let be. @param opening - of many containers few at a time */
+  follow(containerId: string, dockerId: string, from: 'start' | 'resume', opening?: Opening): void {
     if (this.isFollowing(containerId)) return;
     const { positions } = this.#parts;
     // Of what an agent without such notes has told nothing is known: rather lost than told twice.
     const now = new Date().toISOString().replace('Z', '000000Z');
     const since = from === 'start' ? '' : (positions.resumeAt(containerId) ?? now);
     positions.follow(containerId);
-    const abort = new AbortController();
-    const hurry = new AbortController();
-    const done = this.#followToEnd(containerId, dockerId, since, before, abort.signal, hurry.signal);
-    this.#following.set(containerId, { abort, hurry, done });
+    const following: Following = {
+      containerId,
+      dockerId,
+      ends: new AbortController(),
+      hurry: new AbortController(),
+      opened: Promise.withResolvers(),
+      done: Promise.resolve(),
+    };
+    this.#following.set(containerId, following);
+    following.done = this.#openAndFollow(following, since, opening);
   }
 
   isFollowing(containerId: string): boolean {
     return this.#following.has(containerId);
+  }
+
+  /** Resolves when its lines may be read; never, when it is forgotten before that. */
+  async opened(containerId: string): Promise<void> {
+    await this.#following.get(containerId)?.opened.promise;
   }
 
   /** Waits for the end of an exited container's output, at most so long. */
@@ -87,7 +104,7 @@ export class ContainerOutput {
 
   /** The container is gone. */
   forget(containerId: string): void {
-    this.#following.get(containerId)?.abort.abort();
+    this.#following.get(containerId)?.ends.abort();
     this.#following.delete(containerId);
     this.#noPython.delete(containerId);
     this.#parts.positions.forget(containerId);
@@ -96,29 +113,43 @@ export class ContainerOutput {
   /** Follows nothing any more; the containers go on. */
   async close(): Promise<void> {
     const following = [...this.#following.values()];
-    for (const { abort } of following) abort.abort();
+    for (const { ends } of following) ends.abort();
     await Promise.all(following.map(({ done }) => done));
   }
 
-  async #followToEnd(
-    containerId: string,
-    dockerId: string,
-    since: string,
-    before: (() => Promise<void>) | undefined,
-    ends: AbortSignal,
-    hurry: AbortSignal,
-  ): Promise<void> {
+  async #openAndFollow(following: Following, since: string, opening: Opening | undefined): Promise<void> {
+    if (opening !== undefined) await this.#open(following, opening);
+    if (following.ends.signal.aborted) return;
+    following.opened.resolve();
+    await this.#followToEnd(following, since);
+  }
+
+  async #open({ containerId, ends: { signal } }: Following, opening: Opening): Promise<void> {
+    const { log } = this.#parts;
+    for (let tries = 0; !signal.aborted; tries += 1) {
+      try {
+        // A place is not held for what nobody wants any more, and nobody waits for its turn then.
+        await abortable(
+          this.#opening.run(async () => (signal.aborted ? undefined : opening(signal))),
+          signal,
+        );
+        return;
+      } catch (error) {
+        if (tries === 0)
+          log.warn({ containerId, err: error }, 'the output of a container cannot be opened: its lines wait');
+      }
+      await sleep(backoffMs(tries, OPEN_AGAIN), signal);
+    }
+  }
+
+  async #followToEnd({ containerId, dockerId, ends, hurry }: Following, since: string): Promise<void> {
     const { runtime, logs, books, log, endMs = END_MS } = this.#parts;
     let reached = since;
     let breaks = 0;
-    let toDo = before;
-    while (!ends.aborted) {
+    while (!ends.signal.aborted) {
       const fromMs = performance.now();
       let broken: unknown;
       try {
-        if (toDo !== undefined) await this.#opening.run(toDo);
-        toDo = undefined;
-        if (ends.aborted) return;
         await runtime.followLogs(
           dockerId,
           reached,
@@ -127,18 +158,20 @@ export class ContainerOutput {
             if (NO_PYTHON.test(line)) this.#noPython.add(containerId);
             logs.add(containerId, { taskId: '', stream, line, timestampMs: Date.now(), position });
           },
-          ends,
+          ends.signal,
         );
-        if (!ends.aborted && !books.isOver(dockerId)) await sleep(endMs, AbortSignal.any([ends, hurry]));
+        if (!ends.signal.aborted && !books.isOver(dockerId))
+          await sleep(endMs, AbortSignal.any([ends.signal, hurry.signal]));
         if (books.isOver(dockerId)) return;
       } catch (error) {
         broken = error;
       }
       breaks = performance.now() - fromMs < STEADY_MS ? breaks + 1 : 1;
-      if (ends.aborted || (books.isOver(dockerId) && breaks > MOST_AT_THE_END)) return;
+      if (ends.signal.aborted || (books.isOver(dockerId) && breaks > MOST_AT_THE_END)) return;
       if (breaks === 1) log.info({ containerId, err: broken }, 'the log of a living container ended: followed again');
       // Once its container has ended nobody waits long for the rest, and it is not asked for without a pause.
-      await sleep(hurry.aborted ? AGAIN.floorMs : backoffMs(breaks - 1, AGAIN), ends);
+      const waitMs = hurry.signal.aborted ? AGAIN.floorMs : backoffMs(breaks - 1, AGAIN);
+      await sleep(waitMs, hurry.signal.aborted ? ends.signal : AbortSignal.any([ends.signal, hurry.signal]));
     }
   }
 }

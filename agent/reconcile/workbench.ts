@@ -71,22 +71,21 @@ export class Workbench {
     this.output = new ContainerOutput(parts);
   }
 
-  /**
-   * Follows a container that this process did not start, unless it does. The values of its secrets are in its environment, and nowhere else here: until the engine has told them no line of it goes out, and none
-   * ever when the engine has it no more.
-   */
+  /** Follows a container that this process did not start, unless it does. The values of its secrets are in its environment, and nowhere else here: no line of it goes out before the engine has told them. */
   resumeOutput({ containerId, secretNames = [] }: JournalEntry, dockerId: string): void {
-    const { logs, runtime } = this.parts;
+    const { logs, runtime, books } = this.parts;
     if (this.output.isFollowing(containerId)) return;
     logs.holdBack(containerId);
-    this.output.follow(containerId, dockerId, 'resume', async () => {
+    this.output.follow(containerId, dockerId, 'resume', async (ends) => {
       const env = await runtime.environment(dockerId);
-      if (env === undefined) return;
-      const names = [...secretNames, TOKEN_NAME];
-      logs.hide(
-        containerId,
-        names.map((name) => env[name] ?? ''),
-      );
+      // Another container may have the id by now, with other values.
+      if (ends.aborted) return;
+      if (env !== undefined)
+        logs.hide(
+          containerId,
+          [...secretNames, TOKEN_NAME].map((name) => env[name] ?? ''),
+        );
+      else if (!books.isOver(dockerId)) throw new Error('the engine does not know a container that runs');
     });
   }
 

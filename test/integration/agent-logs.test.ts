@@ -157,6 +157,32 @@ describe('an agent that takes containers up while the engine says nothing of the
       expect(scheduler.records.filter(({ line }) => line?.includes('very-secret-value'))).toEqual([]);
     },
   );
+
+  gated(
+    'ends none of theirs before either, and loses nothing of what it had printed',
+    async ({ docker, gate, world }) => {
+      const { scheduler } = world;
+      scheduler.secrets = { API_KEY: 'very-secret-value' };
+      const containerId = await started(world, SOURCE, { secretNames: ['API_KEY'] });
+      await world.agent.stop();
+      gate.shut(/^GET \/containers\/[0-9a-f]{64}\/json/, 'cut');
+      await world.restart();
+      await until('its attempts to be reported', () => scheduler.reports.length === 2);
+      scheduler.run('two', containerId, '{"word":"two"}');
+      await scheduler.resultOf('two');
+      const [listed] = await docker.client.listContainers({
+        filters: { label: [`io.longshore.container=${containerId}`] },
+      });
+      const met = gate.met;
+      await docker.client.getContainer(listed?.Id ?? '').kill();
+      await until('the engine to be asked again', () => gate.met > met);
+      expect(await docker.client.getContainer(listed?.Id ?? '').inspect()).toMatchObject({ State: { Running: false } });
+      gate.open();
+      await scheduler.phase(containerId, 'removed');
+      await until('the line', () => scheduler.records.some(({ line }) => line === 'two [redacted]'));
+      expect(scheduler.records.filter(({ line }) => line?.includes('very-secret-value'))).toEqual([]);
+    },
+  );
 });
 
 test('secrets are hidden in what a container printed while no agent ran, though it has ended and the journal is lost', async ({

@@ -143,13 +143,34 @@ describe('lines of a container whose secrets are not known yet', () => {
     expect(got).toContain('[longshore: 12 lines dropped]');
   });
 
-  test('are never told when it is gone first', () => {
-    const buffer = new LogBuffer(limits, () => 0);
+  test('are dropped with the marker and counted when it is gone first; what is said of it after that is told', () => {
+    const told: [string, number][] = [];
+    const buffer = new LogBuffer(
+      limits,
+      () => 0,
+      (result, count) => told.push([result, count]),
+    );
     buffer.holdBack('a');
     buffer.add('a', line('opensesame'));
+    buffer.giveUp('a');
+    buffer.add('a', line('longshore: it is gone'));
     buffer.forget('a');
+    expect(told).toEqual([
+      ['dropped', 1],
+      ['accepted', 0],
+      ['accepted', 1],
+    ]);
+    expect(lines(buffer)).toEqual(['[longshore: 1 lines dropped]', 'longshore: it is gone']);
     expect(buffer.bytes).toBe(0);
-    expect(lines(buffer)).toEqual([]);
+  });
+
+  test('stay within the bounds when hiding makes them longer', () => {
+    const buffer = new LogBuffer(limits, () => 0);
+    buffer.holdBack('a');
+    for (let at = 0; at < 10; at += 1) buffer.add('a', line('secret'.repeat(22)));
+    buffer.hide('a', ['secret']);
+    expect(buffer.bytes).toBeLessThanOrEqual(2000);
+    expect(lines(buffer)[0]).toMatch(/^\[longshore: \d lines dropped\]$/);
   });
 
   test('that are none leave nothing behind', () => {

@@ -1,5 +1,5 @@
 // What a living container prints is followed for as long as it lives, however often the engine's stream of it breaks.
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { ContainerOutput } from '#agent/reconcile/output.ts';
 import type { OutputParts } from '#agent/reconcile/output.ts';
@@ -103,4 +103,44 @@ test('a container that ends while its stream is broken: the rest is asked for be
   await settled;
   expect(world.lines).toEqual(['before', 'last words']);
   expect(world.streams).toHaveLength(2);
+});
+
+describe('what has to be done before the first line', () => {
+  const many = Array.from({ length: 40 }, (_, at) => `c${at}`);
+
+  test('is done for few at a time, and again when it fails; then lines come', async () => {
+    const world = aWorld();
+    let under = 0;
+    let most = 0;
+    let tries = 0;
+    for (const id of many)
+      world.output.follow(id, id, 'resume', async () => {
+        under += 1;
+        most = Math.max(most, under);
+        await new Promise((resolve) => setImmediate(resolve));
+        under -= 1;
+        tries += 1;
+        if (tries === 1) throw new Error('the engine is busy');
+      });
+    await Promise.all(many.map((id) => world.output.opened(id)));
+    expect({ most, tries }).toEqual({ most: 4, tries: many.length + 1 });
+    await world.stream(1 + many.length);
+    await world.output.close();
+  });
+
+  test('is not done for what nobody wants any more, and holds nobody up', async () => {
+    const world = aWorld();
+    const asked: AbortSignal[] = [];
+    for (const id of many)
+      world.output.follow(id, id, 'resume', (ends) => {
+        asked.push(ends);
+        return new Promise(() => undefined);
+      });
+    await world.stream(1);
+    world.output.forget('c0');
+    expect(asked[0]?.aborted).toBe(true);
+    await world.output.close();
+    expect(asked).toHaveLength(4);
+    expect(world.streams).toHaveLength(1);
+  });
 });
