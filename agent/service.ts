@@ -7,7 +7,7 @@ import { StartupError } from '#shared/errors.ts';
 import { loadAgentConfig } from './config.ts';
 import type { ControlRequest } from './control.ts';
 import { askAgent } from './control.ts';
-import { runAgent } from './main.ts';
+import { runAgent } from './process.ts';
 
 const say = (text: string): void => void process.stderr.write(`longshore-agent: ${text}\n`);
 

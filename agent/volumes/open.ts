@@ -17,7 +17,7 @@ import { Volumes } from './volumes.ts';
 /** Emptying a large volume by a container. */
 const EMPTY_MS = 10 * 60_000;
 
-export interface OpenVolumes {
+export interface MakeVolumes {
   readonly config: AgentConfig;
   readonly runtime: ContainerRuntime;
   /** The image of one-shot containers, once it is there. */
@@ -28,11 +28,14 @@ export interface OpenVolumes {
   readonly log: Log;
 }
 
-/** Makes the home of local volumes, and the drivers. */
-export async function openVolumes(parts: OpenVolumes): Promise<Volumes> {
+/** Where local volumes lie; there before the first is mounted. */
+export async function makeVolumesHome(config: AgentConfig): Promise<void> {
+  await mkdir(localRoot(resolve(config.LONGSHORE_DATA_DIR)), { recursive: true, mode: 0o700 });
+}
+
+export function makeVolumes(parts: MakeVolumes): Volumes {
   const { config, runtime, helperImage, labels, conditions, metrics, log } = parts;
   const local = localRoot(resolve(config.LONGSHORE_DATA_DIR));
-  await mkdir(local, { recursive: true, mode: 0o700 });
   const empty = async (path: string): Promise<void> =>
     emptyByContainer(runtime, await helperImage(), path, labels(), EMPTY_MS);
   const drivers: VolumeDriver[] = [new DirectoryVolumes({ name: 'local', root: local, emptyByContainer: empty })];

@@ -4,7 +4,7 @@ import { underSupervisor } from './daemon.ts';
 
 export function runAgentCommand(env: NodeJS.ProcessEnv): Promise<number> {
   return underSupervisor(async () => {
-    const { runAgent } = await import('#agent/main.ts');
+    const { runAgent } = await import('#agent/process.ts');
     await runAgent(env);
     return 0;
   });

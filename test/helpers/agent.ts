@@ -116,7 +116,7 @@ export function program(
   exit: Promise<number | null>;
   stderr: () => string;
 } {
-  const main = fileURLToPath(new URL('../../agent/main.ts', import.meta.url));
+  const main = fileURLToPath(new URL('../../agent/process.ts', import.meta.url));
   const source = `const { runAgent } = await import(${JSON.stringify(main)});
     try { await runAgent(process.env); process.exit(0); }
     catch (error) { process.stderr.write(String(error.message)); process.exit(error.exitCode ?? 1); }`;

@@ -1,0 +1,61 @@
+/**
+ * Ends that take something with them, where an ordinary stop leaves everything: all containers of this machine with their network, and the machine itself when it was deleted. Called by the composition root. Must stay
+ * true: a machine that was deleted forgets who it is before anything else that can fail.
+ */
+import { rm } from 'node:fs/promises';
+import { sleep } from '#shared/backoff.ts';
+import { StartupError } from '#shared/errors.ts';
+import type { Journal } from '../reconcile/journal.ts';
+import { removeUnusedNfs } from '../volumes/open.ts';
+import type { Host } from './host.ts';
+import type { Member } from './member.ts';
+import type { Parts } from './parts.ts';
+
+/** How long containers may take to leave when they are stopped with the agent. */
+const STOP_CONTAINERS_MS = 45_000;
+const STOP_GRACE_MS = 10_000;
+
+/** Every container that the journal has, then what was made for them; the loop must be running. */
+export async function endAllContainers(
+  { config, runtime }: Host,
+  { labels }: Member,
+  journal: Journal,
+  { executor, loop, holders }: Pick<Parts, 'executor' | 'loop' | 'holders'>,
+): Promise<void> {
+  for (const entry of journal.all())
+    if (entry.stage !== 'gone') executor.end(entry.containerId, 'killed', STOP_GRACE_MS);
+  const until = performance.now() + STOP_CONTAINERS_MS;
+  while ([...journal.all()].some((entry) => entry.stage !== 'gone') && performance.now() < until) await sleep(20);
+  await removeUnusedNfs(runtime, await runtime.listVolumes(labels()));
+  // Also what the engine was still making for an agent that was killed.
+  await loop.sweep();
+  await holders.close();
+  await runtime.removeNetwork(config.LONGSHORE_AGENT_NETWORK);
+}
+
+/**
+ * The machine was deleted: its containers end, the agent stops, and what it knew is removed.
+ * @param endContainers - whose failure is logged and stops nothing
+ * @returns why the agent has ended, with the exit code that keeps a service from starting it again
+ */
+export async function leaveInstallation(
+  { log, stateDir }: Host,
+  { identity, machineId }: Member,
+  endContainers: () => Promise<void>,
+  stopAll: () => Promise<void>,
+): Promise<StartupError> {
+  const id = machineId();
+  log.error({ machineId: id }, 'this machine was deleted from its installation: ending its containers');
+  await endContainers().catch((error: unknown) => log.error({ err: error }, 'containers did not all stop'));
+  await stopAll();
+  // The identity first: whatever else cannot be removed belongs to nobody then.
+  await identity.wipe();
+  await rm(stateDir, { recursive: true, force: true }).catch((error: unknown) =>
+    log.warn({ err: error, stateDir }, 'not all of the state could be removed'),
+  );
+  return new StartupError(
+    'machine_revoked',
+    `machine ${id} was deleted from its installation: its containers were ended and its identity is forgotten; to have it back, create a machine and start the agent with its join token`,
+    { exitCode: 78 },
+  );
+}

@@ -1,0 +1,93 @@
+/**
+ * What the agent finds and takes on its machine before anything else: the state directory, an engine that answers, the machine itself; and what says how all of it is, the metrics page and the conditions.
+ * Called by the composition root. Must stay true: one agent has a state directory at a time, and takes it first; what cannot work is said in a sentence with its cure.
+ */
+import { join, resolve } from 'node:path';
+import { StartupError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { Inventory } from '#shared/protocol/generated/messages.ts';
+import type { AgentConfig } from '../config.ts';
+import { DockerRuntime } from '../containers/docker.ts';
+import { installRunner, pythonSource } from '../containers/runner-files.ts';
+import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
+import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
+import { Conditions } from '../telemetry/conditions.ts';
+import { readBootId, readInventory } from '../telemetry/inventory.ts';
+import { AgentMetrics } from '../telemetry/metrics.ts';
+import { MetricsPage } from '../telemetry/page.ts';
+
+/** Takes what has begun, in order; it is ended in reverse. */
+export type AtStop = (end: () => Promise<void> | void) => void;
+
+export interface Host {
+  readonly config: AgentConfig;
+  readonly log: Log;
+  readonly stateDir: string;
+  readonly metrics: AgentMetrics;
+  readonly conditions: Conditions;
+  readonly runtime: ContainerRuntime;
+  readonly engine: EngineInfo;
+  readonly bootId: string;
+  /** The Python runner that containers mount. */
+  readonly runnerDir: string;
+  readonly inventory: Inventory;
+  /** As the page listens. */
+  readonly metricsAddress: string;
+}
+
+export interface OpenHost {
+  readonly config: AgentConfig;
+  readonly log: Log;
+  /** Where the Python runner comes from; the program's own by default. */
+  readonly pythonSource: string | undefined;
+  /** A condition began or ended to hold. */
+  readonly onConditions: () => void;
+  readonly atStop: AtStop;
+}
+
+/** @throws StartupError of the state directory, of the engine (`no_docker`, `docker_forbidden`) or of the page's address */
+export async function openHost(parts: OpenHost): Promise<Host> {
+  const { config, log, atStop } = parts;
+  const stateDir = await prepareStateDir(join(resolve(config.LONGSHORE_DATA_DIR), 'agent'));
+  atStop(await lockStateDir(stateDir));
+  const metrics = new AgentMetrics();
+  const runtime = new DockerRuntime(config.DOCKER_HOST, (operation, result, seconds) =>
+    metrics.dockerApi.observe({ operation, result }, seconds),
+  );
+  const conditions = new Conditions((held) => {
+    metrics.setConditions(held);
+    parts.onConditions();
+  });
+  const engine = await reachEngine(runtime, config.DOCKER_HOST);
+  const [bootId, runnerDir, inventory] = await Promise.all([
+    readBootId(),
+    installRunner(parts.pythonSource ?? pythonSource(), join(stateDir, 'runner')),
+    readInventory(config, engine),
+  ]);
+  const page = new MetricsPage(config, metrics);
+  await page.start();
+  atStop(() => page.stop());
+  const metricsAddress = page.address;
+  return { config, log, stateDir, metrics, conditions, runtime, engine, bootId, runnerDir, inventory, metricsAddress };
+}
+
+/** @throws StartupError `no_docker`, `docker_forbidden` */
+async function reachEngine(runtime: ContainerRuntime, host: string | undefined): Promise<EngineInfo> {
+  const where = host ?? '/var/run/docker.sock';
+  try {
+    await runtime.ping();
+    return await runtime.info();
+  } catch (error) {
+    if (hasCode(error, 'EACCES', 'EPERM') || hasCode(error instanceof Error ? error.cause : undefined, 'EACCES'))
+      throw new StartupError(
+        'docker_forbidden',
+        `no permission to use Docker at ${where}; add this user to the group docker (sudo usermod -aG docker $USER, then log in again), or run as root`,
+        { cause: error },
+      );
+    throw new StartupError(
+      'no_docker',
+      `no Docker Engine answers at ${where} (${messageOf(error)}); install and start Docker, or set DOCKER_HOST`,
+      { cause: error },
+    );
+  }
+}

@@ -1,0 +1,78 @@
+// Images and the disks they fill: pulls, what was pulled and when it was used, eviction, and what the scheduler asks to have here ahead.
+import { join } from 'node:path';
+import type { ImagePrepared } from '#shared/protocol/generated/messages.ts';
+import { imageOf } from '../config.ts';
+import { ImageCache } from '../images/cache.ts';
+import type { PullSettings } from '../images/images.ts';
+import { Images, PULL_SETTINGS } from '../images/images.ts';
+import { ImageLedger } from '../images/ledger.ts';
+import type { AskToPull } from '../images/permits.ts';
+import { askPermit } from '../images/permits.ts';
+import { ImagePreparer } from '../images/prepare.ts';
+import type { Journal } from '../reconcile/journal.ts';
+import { DiskWatch } from '../telemetry/disk-watch.ts';
+import type { Host } from './host.ts';
+
+export interface ImagesSetup {
+  readonly host: Host;
+  readonly journal: Pick<Journal, 'all'>;
+  /** How pulls are tried and given up, where it is not as ever. */
+  readonly pulls: Partial<PullSettings> | undefined;
+  readonly askToPull: AskToPull;
+  readonly answer: (answer: ImagePrepared) => void;
+}
+
+export interface ImageParts {
+  readonly ledger: ImageLedger;
+  readonly cache: ImageCache;
+  readonly disks: DiskWatch;
+  readonly images: Images;
+  readonly preparer: ImagePreparer;
+}
+
+export function makeImages({ host, journal, pulls, askToPull, answer }: ImagesSetup): ImageParts {
+  const { config, log, stateDir, runtime, metrics } = host;
+  const minFreeRatio = config.LONGSHORE_MIN_FREE_DISK_PERCENT / 100;
+  const ledger = new ImageLedger(join(stateDir, 'images.json'));
+  const cache = new ImageCache({
+    runtime,
+    ledger,
+    readDisk: () => disks.readImagesDisk(),
+    minFreeRatio,
+    pulling: () => images.pulling,
+    wanted: () => new Set([...journal.all()].filter(({ stage }) => stage !== 'gone').map(({ image }) => image)),
+    onBytes: (bytes) => metrics.imageCacheBytes.set(bytes),
+    onFreed: (bytes) => metrics.imageGcFreed.inc(bytes),
+    log,
+  });
+  const disks = new DiskWatch({
+    imagesPath: host.engine.rootDir,
+    statePath: stateDir,
+    minFreeRatio,
+    makeRoom: () => cache.collect(false),
+    conditions: host.conditions,
+    onFree: (filesystem, bytes) => metrics.diskFree.set({ filesystem }, bytes),
+    log,
+  });
+  const images = new Images({
+    runtime,
+    permit: (reference) => askPermit(askToPull, reference, log),
+    release: (reference) => void askToPull(reference, true).catch(() => undefined),
+    makeRoom: async () => (await cache.collect(true)) > 0,
+    onFull: () => disks.full(),
+    onUsed: (reference) => ledger.used(reference, Date.now()),
+    onPulled: (reference) => ledger.pulled(reference, Date.now()),
+    metrics: metrics.images,
+    log,
+    settings: { ...PULL_SETTINGS, ...pulls },
+  });
+  const preparer = new ImagePreparer({
+    runtime,
+    images,
+    isOurs: (reference) => ledger.all().has(reference),
+    imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
+    answer,
+    log,
+  });
+  return { ledger, cache, disks, images, preparer };
+}

@@ -1,0 +1,60 @@
+/**
+ * Whose machine this is: its identity in an installation, joined once with a token, and the labels by which it knows what is its own in the engine. Called by the composition root. Must stay true: an agent that
+ * has an identity starts without its scheduler; only a token of another installation makes it join again.
+ */
+import { readFileSync } from 'node:fs';
+import type { ServiceManager } from '#shared/service-manager.ts';
+import { LABELS } from '../containers/runtime.ts';
+import { IdentityFile } from '../upstream/identity.ts';
+import type { JoinFacts } from '../upstream/join.ts';
+import { isTokenOfAnother, join } from '../upstream/join.ts';
+import type { Host } from './host.ts';
+
+export interface Member {
+  readonly identity: IdentityFile;
+  readonly joinFacts: JoinFacts;
+  /** Empty once the machine is forgotten. */
+  readonly machineId: () => string;
+  /** With those that it had before. */
+  readonly machineIds: () => readonly string[];
+  /** On everything that this agent makes in the engine. */
+  readonly labels: () => Record<string, string>;
+}
+
+/**
+ * @param extraLabels - on every container beside ours
+ * @throws StartupError as `join`
+ */
+export async function joinInstallation(
+  { config, log, stateDir }: Host,
+  manager: ServiceManager,
+  extraLabels: Readonly<Record<string, string>> | undefined,
+  signal: AbortSignal,
+): Promise<Member> {
+  const identity = new IdentityFile(stateDir);
+  await identity.open();
+  const joinFacts: JoinFacts = {
+    address: config.LONGSHORE_SCHEDULER_ADDRESS,
+    socketPath: config.LONGSHORE_LINK_SOCKET,
+    joinToken: config.LONGSHORE_JOIN_TOKEN,
+    version: ownVersion(),
+  };
+  if (identity.current === undefined || isTokenOfAnother(joinFacts, identity.current)) {
+    // Nothing to rebuild, and nobody knows when the scheduler can be reached.
+    manager.ready('joining');
+    await join(identity, joinFacts, log, signal);
+  }
+  const machineId = (): string => identity.current?.machineId ?? '';
+  return {
+    identity,
+    joinFacts,
+    machineId,
+    machineIds: () => [machineId(), ...(identity.current?.formerMachineIds ?? [])],
+    labels: () => ({ ...extraLabels, [LABELS.managed]: '1', [LABELS.machine]: machineId() }),
+  };
+}
+
+function ownVersion(): string {
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}

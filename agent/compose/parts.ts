@@ -1,0 +1,270 @@
+/**
+ * Everything that works with containers here, made and tied together: who tells whom is said in this file and nowhere else. Called by the composition root, which opens, starts and stops what it gets back, in its order. Must stay
+ * true: nothing here reads, writes or begins anything; a part names one that is made after it only in what it calls later.
+ */
+import { readdir } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { Archives } from '../code/archives.ts';
+import { Views } from '../code/views.ts';
+import { imageOf, isBaseImage } from '../config.ts';
+import { RunnerCompiler, emptyByContainer } from '../containers/helpers.ts';
+import { Holders } from '../containers/holders.ts';
+import { GatewaySockets } from '../gateway/sockets.ts';
+import { HostDrain } from '../host-drain.ts';
+import type { PullSettings } from '../images/images.ts';
+import { Books } from '../reconcile/books.ts';
+import { DisconnectWatch } from '../reconcile/disconnect.ts';
+import { Executor } from '../reconcile/execute.ts';
+import type { Journal } from '../reconcile/journal.ts';
+import { ReconcileLoop } from '../reconcile/loop.ts';
+import { Orders } from '../reconcile/orders.ts';
+import { SlotTable } from '../slots/slots.ts';
+import { AddressBook } from '../telemetry/addresses.ts';
+import { ClockWatch } from '../telemetry/clock.ts';
+import { withImages } from '../telemetry/inventory.ts';
+import { Contact } from '../upstream/contact.ts';
+import type { LinkParts } from '../upstream/link.ts';
+import { Link } from '../upstream/link.ts';
+import { makeVolumes } from '../volumes/open.ts';
+import type { GpuOptions } from './gpus.ts';
+import { makeGpus } from './gpus.ts';
+import type { Host } from './host.ts';
+import { makeImages } from './images.ts';
+import { makeLogs } from './logs.ts';
+import type { Member } from './member.ts';
+
+export interface MakeParts {
+  readonly host: Host;
+  readonly member: Member;
+  readonly journal: Journal;
+  readonly options: {
+    readonly containerLabels?: Readonly<Record<string, string>>;
+    readonly gpus?: GpuOptions;
+    readonly pulls?: Partial<PullSettings>;
+  };
+  /** What the composition root hears of the link, and what the link waits for. */
+  readonly link: Pick<LinkParts, 'attemptsKnown' | 'onSession' | 'onDisconnected' | 'onFirstConnected' | 'onRevoked'>;
+}
+
+export type Parts = ReturnType<typeof makeParts>;
+
+/** The image of helpers, and of stubs that name none. */
+export const baseImageOf = ({ config }: Host): string => imageOf(config, '', '');
+
+export function makeParts({ host, member, journal, options, link: toRoot }: MakeParts) {
+  const { config, log, stateDir, runtime, engine, metrics, conditions, bootId, runnerDir } = host;
+  const { machineId, labels } = member;
+  const baseImage = baseImageOf(host);
+
+  // What containers are made of, and what they say.
+  const addresses = new AddressBook();
+  const holders = new Holders({
+    runtime,
+    log,
+    network: config.LONGSHORE_AGENT_NETWORK,
+    size: config.LONGSHORE_AGENT_HOLDERS,
+    labels,
+    addresses: () => addresses.current,
+    openAddresses: config.LONGSHORE_AGENT_OPEN_ADDRESSES?.split(',') ?? [],
+    onLost: (containerId) => executor.end(containerId, 'lost', 1000),
+  });
+  const { logs, positions } = makeLogs(host, () => link.logsWaiting());
+  const slots = new SlotTable(
+    {
+      onReady: (containerId, ready) => executor.ready(containerId, ready),
+      onStarting: (containerId, phase) => {
+        if (phase === 'hello') executor.greeted(containerId);
+        log.debug({ containerId, phase }, 'runner starting');
+      },
+      onFailed: (containerId, message) => executor.failed(containerId, message),
+      onLog: (record) => logs.add(record.containerId, { ...record, timestampMs: Date.now() }),
+      onMustStop: (containerId, reason) => executor.end(containerId, reason, 1000),
+      onSuspect: (containerId) => {
+        const dockerId = journal.get(containerId)?.dockerId;
+        if (dockerId !== undefined)
+          loop.look(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
+      },
+    },
+    log,
+  );
+  const gateway = new GatewaySockets({ open: (deadlineMs) => link.callGateway(deadlineMs), metrics, log });
+  const archives = new Archives(
+    join(stateDir, 'code'),
+    (objectId, signal) => link.fetchCode(objectId, signal),
+    config.LONGSHORE_CODE_CACHE_BYTES,
+    log,
+  );
+  const views = new Views(join(stateDir, 'views'), labels(), async (path) => {
+    for (const name of await readdir(path)) await emptyByContainer(runtime, baseImage, join(path, name), labels());
+  });
+  const compiler = new RunnerCompiler(runtime, runnerDir, labels, log);
+  const { ledger, cache, disks, images, preparer } = makeImages({
+    host,
+    journal,
+    pulls: options.pulls,
+    askToPull: (image, done) => link.askToPull(image, done),
+    answer: (imagePrepared) => link.send({ imagePrepared }),
+  });
+  const volumes = makeVolumes({
+    config,
+    runtime,
+    helperImage: async () => {
+      await images.ensure(baseImage, () => undefined);
+      return baseImage;
+    },
+    labels,
+    conditions,
+    metrics,
+    log,
+  });
+
+  // What is to be, what is, and what is done about the difference.
+  const books = new Books(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000, (containerId) => {
+    link.changed(containerId);
+    loop.wake();
+  });
+  const gpus = makeGpus(host, books, options.gpus, {
+    onChange: () => link.devicesChanged(),
+    onFault: (containerId, message) => executor.fault(containerId, message),
+    onNote: (containerId, message) =>
+      logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() }),
+  });
+  const executor = new Executor({
+    gpus,
+    onLeaseRefused: () => {
+      link.devicesChanged();
+      link.reportAll();
+    },
+    runtime,
+    images,
+    holders,
+    archives,
+    views,
+    volumes,
+    slots,
+    gateway,
+    books,
+    positions,
+    logs,
+    metrics,
+    conditions,
+    log,
+    stateDir,
+    bootId,
+    startsAtOnce: Math.max(2, engine.cores * 2),
+    host: () => ({
+      cores: engine.cores,
+      hostname: hostname(),
+      machineId: machineId(),
+      runnerDir,
+      caBundle: config.LONGSHORE_CA_BUNDLE,
+      extraLabels: options.containerLabels ?? {},
+    }),
+    imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
+    send: (message) => link.send(message),
+    // Its Python writes what every container runs: never one that a tenant brought.
+    onImageUsed: (image) => {
+      if (isBaseImage(config, image)) compiler.want(image);
+    },
+  });
+  const loop = new ReconcileLoop({
+    runtime,
+    books,
+    executor,
+    metrics,
+    conditions,
+    log,
+    machineIds: member.machineIds,
+    onOom: (containerId) => slots.get(containerId)?.noteOom(),
+    onListed: (containers) => holders.tidy(containers),
+    onHolderEnded: (dockerId) => holders.ended(dockerId),
+  });
+
+  // The scheduler: what it orders, what it is told, and what happens without it.
+  const orders = new Orders({
+    books,
+    conditions,
+    log,
+    wake: () => loop.wake(),
+    reportAll: () => link.reportAll(),
+  });
+  const hostDrain = new HostDrain({
+    log,
+    send: (message) => link.send({ hostDrain: message }),
+    live: () => books.liveCount(),
+    attempts: () => slots.liveAttempts().length,
+  });
+  const contact = new Contact({ path: join(stateDir, 'contact.json'), bootId, log });
+  const disconnects = new DisconnectWatch({
+    entries: () => journal.all(),
+    bootId,
+    contact,
+    isEnding: (containerId) => books.ending.has(containerId),
+    end: (containerId, reason, graceMs) => executor.end(containerId, reason, graceMs),
+    ask: () => link.heartbeatNow(),
+    log,
+  });
+  const link = new Link({
+    identity: member.identity,
+    joinFacts: member.joinFacts,
+    slots,
+    logs,
+    metrics,
+    log,
+    bootId,
+    inventory: async () => {
+      const [found, disk] = await Promise.all([runtime.listImages().catch(() => []), disks.readImagesDisk()]);
+      return {
+        ...withImages(host.inventory, found),
+        volumeDrivers: [...volumes.offered],
+        diskTotalBytes: disk.totalBytes,
+        diskFreeBytes: disk.freeBytes,
+        gpus: gpus.report(),
+        gpuDriver: gpus.driver,
+      };
+    },
+    devices: () => gpus.report(),
+    observedAll: () => books.observedAll(),
+    observedOf: (containerId) => books.observedOf(containerId),
+    conditions,
+    diskFreeBytes: () => disks.freeBytes,
+    hostDrain: () => hostDrain.message,
+    clock: new ClockWatch({ metrics, conditions, log }),
+    contact,
+    onPrepareImage: (order) =>
+      void preparer
+        .take(order)
+        .catch((error: unknown) => log.warn({ err: error, image: order.image }, 'image not prepared')),
+    onDesired: (desired) => orders.desired(desired),
+    onProceed: (assignmentId, permission) => orders.proceed(assignmentId, permission),
+    ...toRoot,
+    onSession: () => {
+      toRoot.onSession();
+      orders.newSession();
+    },
+  });
+
+  return {
+    holders,
+    logs,
+    positions,
+    slots,
+    gateway,
+    archives,
+    views,
+    compiler,
+    ledger,
+    cache,
+    disks,
+    volumes,
+    books,
+    gpus,
+    executor,
+    loop,
+    hostDrain,
+    contact,
+    disconnects,
+    link,
+  };
+}

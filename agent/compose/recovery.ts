@@ -1,0 +1,67 @@
+/**
+ * What an earlier agent left on this machine: its journal, containers that the journal does not have, and what a crash left of others. Called by the composition root before the loop starts and before anybody is told anything.
+ * Must stay true: only what carries this machine's label is looked at; nothing is removed that a running container may still use.
+ */
+import { readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { LABELS } from '../containers/runtime.ts';
+import { Journal } from '../reconcile/journal.ts';
+import { lostEntries } from '../reconcile/rebuild.ts';
+import { NFS_PREFIX } from '../volumes/nfs.ts';
+import { removeUnusedNfs } from '../volumes/open.ts';
+import type { Host } from './host.ts';
+import type { Parts } from './parts.ts';
+
+/** One that cannot be read is set aside: it is made anew by `rebuildJournal`. */
+export async function openJournal({ stateDir, metrics, log }: Host): Promise<Journal> {
+  const journal = new Journal(join(stateDir, 'journal.json'), () => metrics.journalErrors.inc());
+  const damaged = await journal.open();
+  if (damaged !== undefined)
+    log.error({ damaged }, 'the journal cannot be read and was set aside; it is rebuilt from the containers');
+  return journal;
+}
+
+/** What the journal has lost of containers that the engine still has. */
+export async function rebuildJournal(
+  { runtime, log }: Host,
+  journal: Journal,
+  machineIds: readonly string[],
+): Promise<void> {
+  for (const machineId of machineIds) {
+    const containers = await runtime.list({ [LABELS.managed]: '1', [LABELS.machine]: machineId });
+    for (const entry of lostEntries(containers, (containerId) => journal.get(containerId))) {
+      await journal.put(entry);
+      log.warn({ containerId: entry.containerId, stage: entry.stage }, 'a container that the journal had lost');
+    }
+  }
+}
+
+/** What a crash left of containers that the journal does not have. Takes up the holders that are there. */
+export async function removeLeftovers(
+  { runtime, stateDir }: Host,
+  journal: Journal,
+  machineId: string,
+  { views, holders }: Pick<Parts, 'views' | 'holders'>,
+): Promise<void> {
+  const own = { [LABELS.managed]: '1', [LABELS.machine]: machineId };
+  const containers = await runtime.list(own);
+  for (const one of containers)
+    if (one.labels[LABELS.container] === undefined && one.labels[LABELS.holder] === undefined)
+      await runtime.remove(one.dockerId);
+  await holders.open(containers);
+  // A running container without its journal may be adopted: then everything below stays.
+  const strange = containers.some((one) => {
+    const containerId = one.labels[LABELS.container];
+    return containerId !== undefined && journal.get(containerId) === undefined;
+  });
+  if (strange) return;
+  const live = [...journal.all()].filter((entry) => entry.stage !== 'gone');
+  const kept = new Set(live.map((entry) => entry.shortId));
+  const volumes = new Set(live.map((entry) => views.volumeName(entry.containerId)));
+  const found = await runtime.listVolumes(own);
+  await removeUnusedNfs(runtime, found);
+  for (const name of found) if (!volumes.has(name) && !name.startsWith(NFS_PREFIX)) await runtime.removeVolume(name);
+  for (const name of await views.list()) if (!kept.has(name)) await views.remove(name);
+  for (const name of await readdir(join(stateDir, 's')))
+    if (!kept.has(name)) await rm(join(stateDir, 's', name), { recursive: true, force: true });
+}

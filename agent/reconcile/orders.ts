@@ -1,0 +1,54 @@
+/**
+ * What the scheduler orders, written into the books for the loop to see. Called by the link, for the session that is up. Must stay true: an empty snapshot is not obeyed while containers run, unless the
+ * scheduler says that it means it; whatever is not obeyed is answered with everything that is here.
+ */
+import type { Log } from '#shared/log.ts';
+import type { Desired__Output } from '#shared/protocol/generated/messages.ts';
+import type { Conditions } from '../telemetry/conditions.ts';
+import type { Books, Permission } from './books.ts';
+
+export interface OrdersParts {
+  readonly books: Books;
+  readonly conditions: Pick<Conditions, 'set'>;
+  readonly log: Log;
+  readonly wake: () => void;
+  /** Tells the scheduler everything that is here. */
+  readonly reportAll: () => void;
+}
+
+export class Orders {
+  readonly #parts: OrdersParts;
+
+  constructor(parts: OrdersParts) {
+    this.#parts = parts;
+  }
+
+  /** A session began. */
+  newSession(): void {
+    this.#parts.books.newSession();
+    this.#parts.wake();
+  }
+
+  desired(desired: Desired__Output): void {
+    const { books, conditions, log, wake, reportAll } = this.#parts;
+    const emptyRefused =
+      desired.full && desired.assignments.length === 0 && !desired.confirmEmpty && books.liveCount() > 0;
+    conditions.set('EmptySnapshotRefused', emptyRefused);
+    if (emptyRefused) {
+      log.warn('an empty snapshot without its confirmation is not obeyed while containers run');
+      reportAll();
+      return;
+    }
+    // An acknowledgement without its permission may have been lost: it is given again.
+    for (const { assignmentId } of desired.assignments)
+      if (!books.proceeded.has(assignmentId)) books.acked.delete(assignmentId);
+    books.want(desired.assignments, desired.full);
+    wake();
+  }
+
+  /** Its container may be created. */
+  proceed(assignmentId: string, { secrets, containerToken }: Permission): void {
+    this.#parts.books.proceeded.set(assignmentId, { secrets, containerToken });
+    this.#parts.wake();
+  }
+}
