@@ -1,16 +1,13 @@
-// The lane before the queues, and when it is looked at: whatever changes which replica has containers may make what waits here somebody else's, too.
-import type { Redis } from 'ioredis';
+// The queues of tasks with the lane before them, and when it is looked at: whatever changes which replica has containers may make what waits here somebody else's, too.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
-import type { Log } from '#shared/log.ts';
 import type { ContainerBook } from '../containers/book.ts';
-import type { Leases } from '../dispatch/leases.ts';
-import type { SlotTable } from '../dispatch/slots.ts';
 import type { Machines } from '../fleet/machines.ts';
 import { LaneQueues } from '../lane/queues.ts';
 import type { LendingParts } from '../lane/loans.ts';
 import { LaneStore } from '../lane/store.ts';
-import type { BullmqQueues } from '../queues/bullmq.ts';
-import type { Keys } from '../queues/keys.ts';
+import { openTaskQueues } from '../queues/bullmq.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
 
 export interface Lanes {
   readonly queues: LaneQueues;
@@ -18,36 +15,33 @@ export interface Lanes {
 }
 
 export interface LanesParts {
-  readonly inner: BullmqQueues;
-  readonly client: Redis;
-  readonly keys: Keys;
-  readonly leases: Leases;
-  readonly slots: SlotTable;
-  readonly log: Log;
-  /** No other scheduler process can have the same stores. */
-  readonly isAlone: boolean;
-  readonly book: () => Pick<ContainerBook, 'ofQueue'>;
-  readonly lending: LendingParts;
+  readonly ground: Ground;
+  readonly books: Books;
+  /** Of a caller who waits here. */
+  readonly jobOf: LendingParts['jobOf'];
   readonly wakeHere: (queue: QueueName, taskId: TaskId) => boolean;
 }
 
 /** With more containers than this a queue counts as one that others serve, too. */
 const MOST_LOOKED_AT = 64;
 
-export function openLanes(parts: LanesParts): Lanes {
-  const { inner, client, keys, leases, slots, log, isAlone, book, wakeHere } = parts;
+export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts): Promise<Lanes> {
+  const { hot: client, keys, instance, log } = ground;
+  const { bus, isAlone, book, leases, slots, room } = books;
+  const inner = await openTaskQueues({ client, log, prefix: keys.prefix });
   const store = new LaneStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
   const isOursAlone = (queue: QueueName): boolean => {
     if (isAlone) return true;
     let looked = 0;
-    for (const { row } of book().ofQueue(queue)) {
+    for (const { row } of book.ofQueue(queue)) {
       if (row.state !== 'RUNNING') continue;
       looked += 1;
       if (looked > MOST_LOOKED_AT || slots.get(row.id)?.link === undefined) return false;
     }
     return looked > 0;
   };
-  const lending = isAlone ? {} : { lending: parts.lending };
+  const borrowerOf: LendingParts['borrowerOf'] = (queue, lentTo) => room.borrowerOf(queue, lentTo);
+  const lending = isAlone ? {} : { lending: { instance, bus, channelOf: keys.loansChannel, borrowerOf, jobOf } };
   const queues = new LaneQueues({ inner, store, client, slots, isOursAlone, isAlone, ...lending, wakeHere, log });
   return { store, queues };
 }

@@ -1,9 +1,61 @@
-// Where objects are kept: files below the data directory, or a bucket when one is named.
+// Objects and the bodies of tasks: where they are kept (files below the data directory, or a bucket when one is named), and who removes what nothing refers to.
 import { join } from 'node:path';
 import { StartupError } from '#shared/errors.ts';
+import type { Part } from '#shared/lifecycle.ts';
 import type { SchedulerSettings } from '../config.ts';
+import type { Installation } from '../identity/installation.ts';
 import type { ObjectBackend } from '../objects/backend.ts';
+import { ObjectCollector, ObjectMetrics } from '../objects/collector.ts';
 import { openFileObjects } from '../objects/files.ts';
+import type { Objects, ObjectsOptions } from '../objects/service.ts';
+import { createObjects } from '../objects/service.ts';
+import { Bodies, taskOfInputKey } from '../tasks/bodies.ts';
+import type { Ground } from './ground.ts';
+
+const HOUR_MS = 3_600_000;
+
+export interface ObjectParts {
+  readonly objects: Objects;
+  readonly bodies: Bodies;
+  readonly collector: ObjectCollector;
+  /** Closes what was opened. */
+  readonly closing: Part;
+}
+
+/** @throws StartupError `bad_config`, `object_store_failed` */
+export async function openObjects(
+  { db, clock, log, registry, settings }: Ground,
+  installation: Installation,
+  isLeader: () => boolean,
+  onReplaced: NonNullable<ObjectsOptions['onReplaced']>,
+): Promise<ObjectParts> {
+  const backend = await openObjectBackend(settings);
+  const objects = createObjects({
+    db,
+    backend,
+    installation,
+    maxObjectBytes: settings.LONGSHORE_MAX_OBJECT_BYTES,
+    clock,
+    onReplaced,
+  });
+  const collector = new ObjectCollector({
+    db,
+    kept: () => objects.keptBytes(),
+    remove: (key) => objects.removeBytes(key),
+    takeUploads: (beforeMs, most) => objects.takeUploads(beforeMs, most),
+    isOthers: (key) => taskOfInputKey(key) !== undefined,
+    metrics: new ObjectMetrics(registry),
+    clock,
+    log,
+    isLeader,
+    graceMs: settings.LONGSHORE_OBJECT_GRACE_HOURS * HOUR_MS,
+  });
+  const bodies = new Bodies(objects, {
+    maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
+    maxInputBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
+  });
+  return { objects, bodies, collector, closing: { name: 'objects', stop: () => backend.close?.() } };
+}
 
 /** @throws StartupError `bad_config`, `object_store_failed` */
 export async function openObjectBackend(settings: SchedulerSettings): Promise<ObjectBackend> {

@@ -1,9 +1,11 @@
 // What BullMQ leaves to us, each with one owner: deadlines, lost wake-ups, jobs that are gone or back, locks of machines that do not talk, and everything again after Redis lost its data.
 import type { Redis } from 'ioredis';
-import type { ContainerId, InstanceId, QueueName } from '#shared/domain/ids.ts';
+import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
+import type { ContainerBook } from '../containers/book.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
@@ -18,6 +20,7 @@ import { LaneSweep } from '../lane/sweep.ts';
 import type { Lanes } from './lanes.ts';
 import type { Objects } from '../objects/service.ts';
 import type { Db } from '../store/db.ts';
+import { containerById } from '../store/queries/containers.ts';
 import {
   acceptedJobOf,
   endedTaskIds,
@@ -52,9 +55,8 @@ export interface TaskOwnersParts {
   readonly tasks: Tasks;
   readonly presence: Pick<Presence, 'redisLost'>;
   readonly machines: Pick<Machines, 'all'>;
-  /** Queues that containers serve, whichever replica has their machines. */
-  readonly served: () => Iterable<QueueName>;
-  readonly containerEnded: (containerId: ContainerId) => Promise<boolean>;
+  /** Of every replica's containers. */
+  readonly book: Pick<ContainerBook, 'queues'>;
   readonly isLeader: () => boolean;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly wakeDispatch: (queue: QueueName) => void;
@@ -120,7 +122,7 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     mayRebuild: () => rebuild.isOver(),
     jobOf: (taskId) => acceptedJobOf(db, taskId),
     isAlive: parts.isAlive,
-    served: parts.served,
+    served: () => parts.book.queues(),
     onReturned: (queue) => {
       wakeDispatch(queue);
       wakeScaling(queue);
@@ -177,7 +179,10 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     log,
     jobOf: (taskId) => acceptedJobOf(db, taskId),
     keepJob: keptJobs(db),
-    isGone: parts.containerEnded,
+    isGone: async (containerId) => {
+      const row = await containerById(db, containerId);
+      return row !== undefined && isTerminalContainer(row.state);
+    },
     signal: abort.signal,
     onQueueChanged: ({ queue }) => {
       wakeDispatch(queue);

@@ -1,4 +1,4 @@
-// Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. main.ts
+// Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. compose/surfaces.ts
 // calls createSurfaces with the services and gets a server to start and stop.
 import type { WorkspaceUsage } from '#shared/api/rest/limits.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';

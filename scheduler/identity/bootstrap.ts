@@ -1,9 +1,11 @@
 // The first workspace of an installation, exactly once whoever asks: Authorize on a fresh installation, and `longshore up` over the child's IPC channel.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { AppError } from '#shared/errors.ts';
 import type { Sealer } from '../secrets/seal.ts';
 import type { Db } from '../store/db.ts';
-import { anyWorkspaceExists, claimBootstrap } from '../store/queries/workspaces.ts';
+import { anyWorkspaceExists, claimBootstrap, listWorkspaces } from '../store/queries/workspaces.ts';
 import type { SigningKeys } from './jwt.ts';
+import type { Tokens } from './tokens.ts';
 import { issueToken } from './tokens.ts';
 import { createWorkspace } from './workspaces.ts';
 
@@ -28,4 +30,24 @@ export async function ensureFirstWorkspace(
     await issueToken(tx, keys, owner, 'workspace_primary', { nowMs });
     return { kind: 'created', workspaceId: workspace.id, token };
   });
+}
+
+/**
+ * The first workspace for whoever owns the data directory.
+ * @param issueAnother - a token token of type admin where the workspace is there already
+ * @returns `token`: in clear, this once
+ * @throws AppError `workspace_not_found` where there are workspaces, but none of an admin
+ */
+export async function firstWorkspaceOfOwner(
+  parts: { readonly db: Db; readonly sealer: Sealer; readonly keys: SigningKeys; readonly tokens: Tokens },
+  issueAnother: boolean,
+): Promise<{ readonly workspaceId: string; readonly token?: string }> {
+  const { db, sealer, keys, tokens } = parts;
+  const first = await ensureFirstWorkspace(db, sealer, keys);
+  if (first.kind === 'created') return { workspaceId: first.workspaceId, token: first.token };
+  const admin = (await listWorkspaces(db)).find((workspace) => workspace.isAdmin);
+  if (admin === undefined) throw new AppError('workspace_not_found', 'this installation has no admin workspace');
+  if (!issueAnother) return { workspaceId: admin.id };
+  const issued = await tokens.issue({ workspaceId: admin.id }, 'admin');
+  return { workspaceId: admin.id, token: issued.token };
 }

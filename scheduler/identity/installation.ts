@@ -1,5 +1,5 @@
 // What makes an installation itself: the key its tokens are signed with and its private CA. Rows of the database, sealed, made once under a unique row, so that every replica
-// has the same. Opened by main.ts right after the migration; everything else in identity/ takes it as an argument.
+// has the same. Opened by compose/identity.ts right after the migration; everything else in identity/ takes it as an argument.
 import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';

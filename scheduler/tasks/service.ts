@@ -83,7 +83,7 @@ export class Tasks implements TaskService {
     });
   }
 
-  /** The dispatcher and the service know each other; main.ts ties the knot. */
+  /** The dispatcher and the service know each other; compose/tasks.ts ties the knot. */
   attach(dispatcher: Dispatcher): void {
     this.#dispatcher = dispatcher;
   }

@@ -1,0 +1,114 @@
+// What this process knows of the moment: which replicas there are and which leads, the machines, the containers on them, and what those do. Must stay true: everything here is read again from the stores by a process that starts;
+// only the leader's own book writes what the leader alone may.
+import type { ContainerId, InstanceId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import { ContainerBook } from '../containers/book.ts';
+import { ContainerCredentials } from '../containers/credentials.ts';
+import { LeaderBook } from '../containers/leader-book.ts';
+import { Leases } from '../dispatch/leases.ts';
+import { SlotTable } from '../dispatch/slots.ts';
+import { Machines } from '../fleet/machines.ts';
+import { FleetMetrics } from '../fleet/metrics.ts';
+import { LeaderLease } from '../leader.ts';
+import { Servable } from '../placement/servable.ts';
+import { Presence } from '../presence.ts';
+import type { Bus } from '../replicas/bus.ts';
+import { ALONE, RedisBus } from '../replicas/bus.ts';
+import { Loads } from '../replicas/loads.ts';
+import { Room } from '../replicas/room.ts';
+import { takeOver } from '../replicas/take-over.ts';
+import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
+
+export interface Books {
+  readonly bus: Bus;
+  /** No other scheduler process can have the same stores. */
+  readonly isAlone: boolean;
+  readonly presence: Presence;
+  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  readonly leader: LeaderLease;
+  readonly isLeader: () => boolean;
+  /** The number to write with what only the leader may; undefined: this replica does not lead. */
+  readonly fence: () => number | undefined;
+  readonly fleetMetrics: FleetMetrics;
+  readonly machines: Machines;
+  readonly servable: Servable;
+  readonly book: ContainerBook;
+  readonly leaderBook: LeaderBook;
+  readonly credentials: ContainerCredentials;
+  readonly slots: SlotTable;
+  readonly leases: Leases;
+  readonly loads: Loads;
+  readonly room: Room;
+}
+
+export interface BookEvents {
+  /** A machine linked here has a newer session elsewhere. */
+  readonly onSuperseded: (machineId: MachineId) => void;
+  /** A container whose machine is linked elsewhere has nothing to do any more. */
+  readonly onIdle: (queue: QueueName, containerId: ContainerId) => void;
+}
+
+export function openBooks(ground: Ground, { tokens, installation, invalidation }: Identity, events: BookEvents): Books {
+  const { db, hot, general, subscriber, keys, instance, clock, log, registry } = ground;
+  // Embedded records have one owner at a time: there is nobody else to talk to.
+  const bus = db.kind === 'pglite' ? ALONE : new RedisBus(hot, subscriber, log);
+  const isAlone = bus === ALONE;
+  const slots = new SlotTable();
+  const leases = new Leases(hot, keys);
+  const leader = new LeaderLease({
+    client: general,
+    keys,
+    instance,
+    log,
+    raise: (fence) => takeOver({ db, machines, book, onSuperseded: events.onSuperseded }, fence),
+  });
+  const presence = new Presence({ redis: general, keys, instance, log });
+  const fleetMetrics = new FleetMetrics(registry);
+  const book = new ContainerBook({ db, log, clock });
+  const machines = new Machines({
+    db,
+    log,
+    clock,
+    metrics: fleetMetrics,
+    caFingerprint: installation.caFingerprint,
+    instance,
+    isAlive: (replica) => presence.isAlive(replica),
+  });
+  machines.attach(book);
+  const loads = new Loads({
+    bus,
+    channel: keys.decideChannel,
+    instance,
+    slots,
+    onIdle: (containerId) => {
+      const entry = book.get(containerId);
+      if (entry !== undefined) events.onIdle(entry.spec.queue, containerId);
+    },
+  });
+  return {
+    bus,
+    isAlone,
+    presence,
+    isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
+    leader,
+    isLeader: () => leader.isLeader(),
+    fence: () => leader.fence(),
+    fleetMetrics,
+    machines,
+    servable: new Servable(machines),
+    book,
+    leaderBook: new LeaderBook(book, () => leader.fence()),
+    credentials: new ContainerCredentials({
+      db,
+      book,
+      tokens,
+      invalidation,
+      isAlone,
+      hasMachine: (id) => machines.get(id) !== undefined,
+    }),
+    slots,
+    leases,
+    loads,
+    room: new Room({ instance, book, machines, loads, presence, bus }),
+  };
+}

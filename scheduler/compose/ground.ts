@@ -1,0 +1,17 @@
+import type { Clock } from '#shared/clock.ts';
+import type { InstanceId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
+import type { Registry } from '#shared/metrics.ts';
+import type { SchedulerSettings } from '../config.ts';
+import type { Keys } from '../queues/keys.ts';
+import type { Stores } from './stores.ts';
+
+/** What everything in this process stands on: its settings and its stores, the name by which other replicas know it, its clock, its log and its metrics. */
+export interface Ground extends Stores {
+  readonly settings: SchedulerSettings;
+  readonly instance: InstanceId;
+  readonly keys: Keys;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly registry: Registry;
+}

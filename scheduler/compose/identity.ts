@@ -1,0 +1,84 @@
+// Who may do what: the installation's keys, workspaces with their tokens, limits and secrets, and how replicas tell each other that one of these has changed.
+import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Installation } from '../identity/installation.ts';
+import { openInstallation } from '../identity/installation.ts';
+import type { Invalidation } from '../identity/invalidation.ts';
+import { createInvalidation } from '../identity/invalidation.ts';
+import { IdentityMetrics } from '../identity/metrics.ts';
+import { Rates } from '../identity/rates.ts';
+import { Refusals } from '../identity/refusals.ts';
+import { sealAnew } from '../identity/seal-anew.ts';
+import { Tenants } from '../identity/tenants.ts';
+import type { Tokens } from '../identity/tokens.ts';
+import { createTokens } from '../identity/tokens.ts';
+import { Limits } from '../identity/workspace-limits.ts';
+import { signingKeyOf } from '../identity/workspaces.ts';
+import type { Sealer } from '../secrets/seal.ts';
+import { openSealer } from '../secrets/seal.ts';
+import { Secrets } from '../secrets/service.ts';
+import { workspaceById } from '../store/queries/workspaces.ts';
+import type { Ground } from './ground.ts';
+
+export interface Identity {
+  readonly sealer: Sealer;
+  readonly installation: Installation;
+  readonly invalidation: Invalidation;
+  readonly tokens: Tokens;
+  readonly limits: Limits;
+  /** How often workspaces call, and how often tokens are refused; absent: nobody counts. */
+  readonly rates?: Rates;
+  readonly refusals?: Refusals;
+  readonly tenants: Tenants;
+  readonly secrets: Secrets;
+  /** Of what is sent to addresses that a workspace named; undefined: there is no such workspace. */
+  readonly signingKeyOf: (workspaceId: WorkspaceId) => Promise<string | undefined>;
+}
+
+/**
+ * Seals anew what an older key has sealed, where one is named.
+ * @param isContainerLive - whether the credential of a container still counts
+ * @throws StartupError of the key file
+ */
+export async function openIdentity(
+  { db, general, subscriber, keys, registry, clock, log, settings }: Ground,
+  isContainerLive: (id: ContainerId, epoch: number) => boolean | Promise<boolean>,
+): Promise<Identity> {
+  const sealer = await openSealer({
+    keyFile: settings.LONGSHORE_SECRET_KEY_FILE,
+    previousKeyFile: settings.LONGSHORE_SECRET_KEY_FILE_PREVIOUS,
+    dataDir: settings.LONGSHORE_DATA_DIR,
+  });
+  if (settings.LONGSHORE_SECRET_KEY_FILE_PREVIOUS !== undefined) await sealAnew(db, sealer, log);
+  const installation = await openInstallation(db, sealer);
+  const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
+  installation.ring.attach(invalidation);
+  const metrics = new IdentityMetrics(registry);
+  const tokens = createTokens({ db, installation, invalidation, clock, isContainerLive });
+  const limits = new Limits({ db, clock, invalidation, maxContainers: settings.LONGSHORE_MAX_CONTAINERS });
+  const counted =
+    settings.LONGSHORE_RATE_LIMITS === 'off'
+      ? {}
+      : {
+          rates: new Rates({
+            redis: general,
+            keys,
+            clock,
+            onLimited: (limit) => metrics.rateLimited.inc({ limit }),
+          }),
+          refusals: new Refusals(clock, () => metrics.rateLimited.inc({ limit: 'refused_tokens' })),
+        };
+  return {
+    sealer,
+    installation,
+    invalidation,
+    tokens,
+    limits,
+    ...counted,
+    tenants: new Tenants(db, sealer, installation, clock),
+    secrets: new Secrets(db, sealer),
+    signingKeyOf: async (workspaceId) => {
+      const workspace = await workspaceById(db, workspaceId);
+      return workspace === undefined ? undefined : signingKeyOf(workspace, sealer);
+    },
+  };
+}

@@ -1,0 +1,78 @@
+// How many containers run, and where: the scaling loop with its breakers, placement, and what changes for both when a workspace's limits do.
+import type { QueueName } from '#shared/domain/ids.ts';
+import { Breakers } from '../autoscaler/breakers.ts';
+import { Autoscaler } from '../autoscaler/loop.ts';
+import { AutoscalerMetrics } from '../autoscaler/metrics.ts';
+import type { Targets } from '../deployments/targets.ts';
+import type { Limits } from '../identity/workspace-limits.ts';
+import { LoopMetrics } from '../loop-metrics.ts';
+import type { Accounting } from '../placement/accounting.ts';
+import type { Placer } from '../placement/commit.ts';
+import type { DueTimes } from '../queues/due.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import type { Tasks } from '../tasks/service.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import { cpuPoolsOf, openPlacement } from './placement.ts';
+
+export interface ScalingSetup {
+  readonly ground: Ground;
+  readonly books: Books;
+  readonly limits: Limits;
+  readonly targets: Targets;
+  readonly queues: TaskQueues;
+  readonly tasks: Pick<Tasks, 'failWaiting'>;
+  readonly due: DueTimes;
+  /** Nothing of that queue is scaled down: its machines have fallen silent with many others. */
+  readonly isGuarded: (queue: QueueName) => boolean;
+}
+
+export interface Scaling {
+  readonly autoscaler: Autoscaler;
+  readonly placer: Placer;
+  readonly accounting: Accounting;
+  /** Of `LONGSHORE_CPU_WORK_ON_GPU_POOLS`. */
+  readonly cpuWorkAllowed: (poolName: string) => boolean;
+}
+
+export function openScaling({ ground, books, limits, targets, queues, tasks, due, isGuarded }: ScalingSetup): Scaling {
+  const { db, clock, log, registry, settings } = ground;
+  const { machines, leaderBook, slots, loads, isLeader, fence } = books;
+  const loops = new LoopMetrics(registry, clock);
+  const autoscaler: Autoscaler = new Autoscaler({
+    targets,
+    queues,
+    book: leaderBook,
+    create: (target, count) => placer.create(target, count),
+    slots,
+    loads,
+    breakers: new Breakers({ db, clock, log, fence }),
+    clock,
+    log,
+    metrics: new AutoscalerMetrics(registry),
+    loops,
+    due,
+    isLeader,
+    maxContainers: (workspaceId) => limits.peek(workspaceId).stub.max_replicas,
+    graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
+    silentSinceMs: (id) => machines.get(id)?.suspectSinceMs ?? null,
+    isGuarded,
+    onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
+  });
+  const cpuWorkAllowed = cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS);
+  const { accounting, placer, quotas } = openPlacement({
+    ...ground,
+    book: leaderBook,
+    machines,
+    metrics: books.fleetMetrics,
+    loops,
+    fence,
+    cpuWorkAllowed,
+  });
+  limits.onChange((workspaceId) => {
+    quotas.forget(workspaceId);
+    placer.wake();
+    autoscaler.sweep();
+  });
+  return { autoscaler, placer, accounting, cpuWorkAllowed };
+}

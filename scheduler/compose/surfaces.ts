@@ -1,0 +1,109 @@
+// What people and programs reach over HTTP, from the settings that shape it and the services behind it.
+import type { SchedulerSettings } from '../config.ts';
+import type { SurfaceParts, SurfaceSettings, Surfaces } from '../http/surfaces.ts';
+import { createSurfaces } from '../http/surfaces.ts';
+import { ensureFirstWorkspace } from '../identity/bootstrap.ts';
+import { signingKeyOf } from '../identity/workspaces.ts';
+import { LogReader } from '../logs/log-reads.ts';
+import { hostAddress } from '../ops/host-address.ts';
+import { Releases } from '../ops/releases.ts';
+import { useOf } from '../placement/world.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import { totalOf } from '../queues/task-queues.ts';
+import type { Actions } from '../tasks/actions.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
+import type { LinkParts } from './links.ts';
+
+const VERSION = '0.1.0';
+
+export interface SurfacesSetup extends Pick<
+  SurfaceParts,
+  | 'objects'
+  | 'directory'
+  | 'targets'
+  | 'tasks'
+  | 'workers'
+  | 'pools'
+  | 'explains'
+  | 'containerActions'
+  | 'callbackProblem'
+> {
+  readonly ground: Ground;
+  readonly identity: Identity;
+  readonly books: Books;
+  readonly linkParts: LinkParts;
+  readonly queues: Pick<TaskQueues, 'depth'>;
+  readonly actions: Actions;
+}
+
+export function openSurfaces(setup: SurfacesSetup): Surfaces {
+  const { ground, identity, books, linkParts, queues, actions, ...services } = setup;
+  const { db, general, clock, log, registry, settings } = ground;
+  const { sealer, installation, tokens, limits, rates, refusals, tenants, secrets } = identity;
+  const { book, machines, presence } = books;
+  const { links, usage, pages, images } = linkParts;
+  return createSurfaces({
+    ...services,
+    clock,
+    usage,
+    discovery: { machines, pages, replicas: () => presence.addresses },
+    deploymentEffects: actions,
+    images,
+    taskActions: actions,
+    db,
+    log,
+    registry,
+    tokens,
+    ...(refusals === undefined ? {} : { refusals }),
+    signingKeys: installation.ring,
+    tenants,
+    limits,
+    ...(rates === undefined ? {} : { rates }),
+    usageOf: (workspaceId) => useOf(book, workspaceId),
+    secrets,
+    machines,
+    containers: book,
+    logs: new LogReader(db),
+    settings: surfaceSettings(settings),
+    bootstrap: {
+      token: settings.LONGSHORE_BOOTSTRAP_TOKEN ?? null,
+      ensureFirstWorkspace: () => ensureFirstWorkspace(db, sealer, installation),
+    },
+    signingKeyOf: (workspace) => signingKeyOf(workspace, sealer),
+    queueDepth: async (queue) => totalOf(await queues.depth(queue)),
+    agentUpstream: {
+      url: () => `grpcs://${settings.LONGSHORE_EXTERNAL_AGENT_ADDRESS ?? links.address}`,
+      hostAddress,
+      branch: settings.LONGSHORE_RELEASE_CHANNEL,
+    },
+    releases: new Releases({
+      directory: settings.LONGSHORE_RELEASES_DIR,
+      dataDir: settings.LONGSHORE_DATA_DIR,
+      channel: settings.LONGSHORE_RELEASE_CHANNEL,
+    }),
+    checks: {
+      database: async () => void (await db.query('select 1')),
+      redis: async () => void (await general.ping()),
+    },
+  });
+}
+
+function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
+  return {
+    externalUrl: settings.LONGSHORE_EXTERNAL_URL ?? null,
+    invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,
+    volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
+    maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
+    trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),
+    metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,
+    version: VERSION,
+  };
+}
+
+const listOf = (text: string | undefined): readonly string[] =>
+  (text ?? '')
+    .split(',')
+    .map((one) => one.trim())
+    .filter((one) => one !== '');

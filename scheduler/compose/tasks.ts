@@ -1,0 +1,124 @@
+// The life of tasks on this replica, put together: accepted, fetched for a slot, sent, ended; and what is known of them in rows and in the books. What BullMQ leaves to us beside that is in task-owners.ts.
+import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { Directory } from '../deployments/directory.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { Targets } from '../deployments/targets.ts';
+import { Dispatcher } from '../dispatch/dispatcher.ts';
+import { LastAttempts } from '../dispatch/last-attempts.ts';
+import { Replies } from '../dispatch/replies.ts';
+import { DueTimes } from '../queues/due.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
+import { insertAcceptedTasks, listTasks, runningTasksOn, taskById } from '../store/queries/tasks.ts';
+import { GroupCommit, keptJobs } from '../tasks/accepting.ts';
+import type { Bodies } from '../tasks/bodies.ts';
+import { TaskMetrics } from '../tasks/metrics.ts';
+import type { TaskRecords } from '../tasks/records.ts';
+import { recordOfRow } from '../tasks/recording.ts';
+import { Tasks } from '../tasks/service.ts';
+import type { TaskServiceParts } from '../tasks/task-parts.ts';
+import type { Books } from './books.ts';
+import type { Ground } from './ground.ts';
+import type { Identity } from './identity.ts';
+
+export interface TasksSetup {
+  readonly ground: Ground;
+  readonly identity: Identity;
+  readonly books: Books;
+  readonly targets: Targets;
+  readonly directory: Directory;
+  readonly queues: TaskQueues;
+  readonly records: TaskRecords;
+  readonly bodies: Bodies;
+  readonly events: TaskEvents;
+}
+
+/** What others do about tasks: parts that are made after these. */
+export interface TaskEvents extends Required<Pick<TaskServiceParts, 'cancel' | 'onAccepted'>> {
+  /** undefined: the queue may be fetched from; else when the promise has resolved. */
+  readonly beforeFetch: (queue: QueueName) => Promise<void> | undefined;
+  readonly onDepth: (target: Target, depth: number) => void;
+  /** A container has one attempt less. */
+  readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
+  /** A container has nothing to do. */
+  readonly onIdle: (queue: QueueName, containerId: ContainerId) => void;
+  /** A delayed job is due. */
+  readonly onDue: (queue: QueueName) => void;
+  /** A job waits, and no container here has a slot for it. */
+  readonly onNoRoom: (queue: QueueName, taskId: TaskId | undefined) => void;
+}
+
+export interface TaskParts {
+  readonly tasks: Tasks;
+  readonly dispatcher: Dispatcher;
+  readonly replies: Replies;
+  readonly due: DueTimes;
+}
+
+export function openTasks(setup: TasksSetup): TaskParts {
+  const { identity, books, targets, directory, queues, records, bodies, events } = setup;
+  const { db, general, keys, instance, clock, log, registry } = setup.ground;
+  const { book, machines, slots, leases, servable } = books;
+  const { limits, rates } = identity;
+  const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
+  const due = new DueTimes(clock, (queue) => {
+    dispatcher.wake(queue);
+    events.onDue(queue);
+  });
+  const tasks: Tasks = new Tasks({
+    queues,
+    records,
+    leases,
+    lastAttempts: new LastAttempts(general, keys),
+    slots,
+    bodies,
+    accepting: new GroupCommit((batch) => insertAcceptedTasks(db, batch)),
+    keepJob: keptJobs(db),
+    due,
+    replies,
+    instance,
+    clock,
+    log,
+    metrics: new TaskMetrics(registry),
+    isAlive: books.isAlive,
+    refusalOf: (target) => servable.refusal(target),
+    limitsOf: (workspaceId) => limits.of(workspaceId),
+    ...(rates === undefined ? {} : { rates }),
+    isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
+    rowOf: async (taskId) => {
+      const row = await taskById(db, taskId);
+      return row === undefined ? undefined : recordOfRow(row);
+    },
+    queuesOn: async (machineId) => [
+      ...[...book.ofMachine(machineId)].map(({ spec }) => spec.queue),
+      ...(await runningTasksOn(db, [machineId])).map(({ queue }) => queue),
+    ],
+    isCutOff: (id) => {
+      const row = book.get(id)?.row;
+      if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;
+      return machines.get(row.machineId)?.health === 'READY';
+    },
+    cancel: events.cancel,
+    onAccepted: events.onAccepted,
+    onDepth: events.onDepth,
+    onAttemptEnded: events.onAttemptEnded,
+    listRows: async (workspaceId, filter) => {
+      const { taskIds, ...rest } = filter;
+      const rows = await listTasks(db, { workspaceId, ...rest, ...(taskIds === undefined ? {} : { ids: taskIds }) });
+      return rows.map(recordOfRow);
+    },
+    stubsOf: (ids) => directory.stubs(ids),
+  });
+  const dispatcher = new Dispatcher({
+    queues,
+    slots,
+    instance,
+    log,
+    begin: (claim) => tasks.begin(claim),
+    beforeFetch: events.beforeFetch,
+    onIdle: (container) => events.onIdle(container.queue, container.containerId),
+    onDue: (queue, dueMs) => due.add(queue, dueMs),
+    onNoRoom: events.onNoRoom,
+  });
+  tasks.attach(dispatcher);
+  return { tasks, dispatcher, replies, due };
+}
