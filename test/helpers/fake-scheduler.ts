@@ -188,6 +188,8 @@ export class FakeScheduler {
     });
     const certificate = this.#certificate;
     if (certificate === undefined) throw new Error('not started');
+    // First: an agent that dials in between finds what it looks for first.
+    if (this.socketPath !== undefined) await listenLocally(server, this.socketPath);
     const bound = await new Promise<number>((resolve, reject) => {
       server.bindAsync(
         `127.0.0.1:${port}`,
@@ -197,7 +199,6 @@ export class FakeScheduler {
         (error, found) => (error === null ? resolve(found) : reject(error)),
       );
     });
-    if (this.socketPath !== undefined) await listenLocally(server, this.socketPath);
     this.address = `127.0.0.1:${bound}`;
     this.#server = server;
   }

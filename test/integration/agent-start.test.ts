@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import { createLog } from '#shared/log.ts';
@@ -200,16 +202,20 @@ test('a session goes by the socket of the scheduler on this machine where only t
     await sessions(2);
     expect(isLocal()).toBe(false);
 
-    // Others may enter its directory: whoever listens there may be somebody else.
+    // Others may enter its directory: somebody else listens there.
     scheduler.down();
-    scheduler.socketPath = path;
-    await scheduler.listen();
     await chmod(join(dataDir, 'link'), 0o755);
+    await rm(path);
+    const meddler = createServer((socket) => void socket.destroy()).listen(path);
+    await once(meddler, 'listening');
+    await scheduler.listen();
     await sessions(3);
     expect(isLocal()).toBe(false);
 
     scheduler.down();
+    meddler.close();
     await chmod(join(dataDir, 'link'), 0o700);
+    scheduler.socketPath = path;
     await scheduler.listen();
     await sessions(4);
     expect(isLocal()).toBe(true);
