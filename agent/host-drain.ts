@@ -32,16 +32,22 @@ export class HostDrain {
     return { on: true, secondsLeft: Math.max(0, Math.ceil((this.#untilMs - performance.now()) / 1000)) };
   }
 
+  /** From now on the scheduler places nothing here. */
+  begin(seconds: number): void {
+    const { log, send, live } = this.#parts;
+    this.#untilMs = performance.now() + seconds * 1000;
+    log.info({ seconds, containers: live() }, 'host drain begins');
+    send({ on: true, secondsLeft: seconds });
+  }
+
   /**
    * Resolves when nothing runs here any more, or the time is over.
    * @param onProgress - told at once and every few seconds
    * @returns how many containers are left
    */
   async drain(seconds: number, onProgress: (text: string) => void, signal: AbortSignal): Promise<number> {
-    const { log, send, live, attempts } = this.#parts;
-    this.#untilMs = performance.now() + seconds * 1000;
-    log.info({ seconds, containers: live() }, 'host drain begins');
-    send({ on: true, secondsLeft: seconds });
+    const { log, live, attempts } = this.#parts;
+    this.begin(seconds);
     let toldMs = -Infinity;
     while (this.#untilMs !== undefined && live() > 0 && performance.now() < this.#untilMs) {
       if (performance.now() - toldMs >= TELL_EVERY_MS) {

@@ -15,17 +15,22 @@ import type { Parts } from './parts.ts';
 const STOP_CONTAINERS_MS = 45_000;
 const STOP_GRACE_MS = 10_000;
 
-/** Every container that the journal has, then what was made for them; the loop must be running. */
+/** Every container that the journal has, then what was made for them; the loop must be running. The scheduler is told first, and nothing new is taken: what waits would have others made meanwhile. */
 export async function endAllContainers(
-  { config, runtime }: Host,
+  { config, runtime, log }: Host,
   { labels }: Member,
   journal: Journal,
-  { executor, loop, holders }: Pick<Parts, 'executor' | 'loop' | 'holders'>,
+  { books, executor, hostDrain, loop, holders }: Pick<Parts, 'books' | 'executor' | 'hostDrain' | 'loop' | 'holders'>,
 ): Promise<void> {
-  for (const entry of journal.all())
-    if (entry.stage !== 'gone') executor.end(entry.containerId, 'killed', STOP_GRACE_MS);
+  books.isLeaving = true;
+  hostDrain.begin(STOP_CONTAINERS_MS / 1000);
   const until = performance.now() + STOP_CONTAINERS_MS;
-  while ([...journal.all()].some((entry) => entry.stage !== 'gone') && performance.now() < until) await sleep(20);
+  const left = (): string[] => [...journal.all()].flatMap((one) => (one.stage === 'gone' ? [] : one.containerId));
+  for (let ids = left(); ids.length > 0 && performance.now() < until; ids = left()) {
+    for (const containerId of ids) executor.end(containerId, 'killed', STOP_GRACE_MS);
+    await sleep(20);
+  }
+  if (left().length > 0) log.error({ containers: left() }, 'containers did not end in time, and are left');
   await removeUnusedNfs(runtime, await runtime.listVolumes(labels()));
   // Also what the engine was still making for an agent that was killed.
   await loop.sweep();

@@ -44,6 +44,8 @@ export class Books {
   /** Assignments whose container may be created. */
   readonly proceeded = new Map<string, Permission>();
   readonly refused = new Set<string>();
+  /** All containers end with the agent: nothing new is taken. */
+  isLeaving = false;
   readonly busy = new Map<string, { readonly work: Work; readonly abort: AbortController }>();
   readonly ending = new Map<string, { readonly graceMs: number; readonly reason: string }>();
   /** Why a container is failing, known before it has exited. */

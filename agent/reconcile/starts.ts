@@ -35,7 +35,7 @@ export class Starts {
   }
 
   async accept(action: Extract<Action, { kind: 'accept' }>): Promise<void> {
-    const { books, send, imageOf, conditions, bootId } = this.#parts;
+    const { books, send, imageOf, bootId } = this.#parts;
     const { containerId, assignmentId, epoch } = action;
     const assignment = books.assignmentOf(containerId);
     if (assignment === undefined || assignment.assignmentId !== assignmentId) return;
@@ -48,9 +48,10 @@ export class Starts {
     }
     const { spec } = assignment;
     // What it had taken before goes on; what is new goes where there is room.
-    if (conditions.names.includes('DiskPressure') && books.journal.get(containerId)?.assignmentId !== assignmentId) {
+    const closed = this.#whyClosed();
+    if (closed !== undefined && books.journal.get(containerId)?.assignmentId !== assignmentId) {
       books.refused.add(assignmentId);
-      send({ refuse: { ...ack, reason: 'disk_pressure', message: 'the machine has too little free disk' } });
+      send({ refuse: { ...ack, ...closed } });
       return;
     }
     const before = books.journal.get(containerId);
@@ -92,6 +93,15 @@ export class Starts {
     send({ ack });
     // What needs no permission starts now; a failure shows when its result is wanted.
     this.#prepare(assignment).catch(() => undefined);
+  }
+
+  /** Why nothing new is taken here; undefined: it is. */
+  #whyClosed(): { readonly reason: string; readonly message: string } | undefined {
+    const { books, conditions } = this.#parts;
+    if (books.isLeaving) return { reason: 'stopping', message: 'the agent stops, and its containers with it' };
+    if (conditions.names.includes('DiskPressure'))
+      return { reason: 'disk_pressure', message: 'the machine has too little free disk' };
+    return undefined;
   }
 
   #prepare(assignment: Assignment__Output): Promise<Prepared> {

@@ -267,6 +267,28 @@ describe('longshore up', () => {
     await expectNothingLeft(here);
   });
 
+  test('takes its containers along also while a queue waits for more of them', async () => {
+    const here = await home();
+    const app = join(here.env['HOME'] ?? '', 'busy');
+    mkdirSync(app);
+    writeFileSync(
+      join(app, 'app.py'),
+      'import time\nfrom longshore import QueueDepthAutoscaler, task_queue\n\n@task_queue(name="busy", autoscaler=QueueDepthAutoscaler(max_containers=3))\ndef busy():\n    time.sleep(3)\n',
+    );
+    const running = await up(here);
+    expect((await run(here, 'deploy', join(app, 'app.py'))).code).toBe(0);
+    for (let put = 0; put < 6; put += 1)
+      expect((await run(here, 'invoke', 'busy', '--kind', 'taskqueue')).code).toBe(0);
+    await waitFor(
+      async () => (await run(here, 'task', 'list', '--status', 'RUNNING', '--json')).stdout.includes('RUNNING'),
+      'a task runs',
+      BACK_MS,
+    );
+    running.process.kill('SIGINT');
+    expect((await running.ended).code).toBe(0);
+    await expectNothingLeft(here);
+  });
+
   test('shows a handler that raises, with exit code 1, and goes on', async () => {
     const here = await home();
     const app = join(here.env['HOME'] ?? '', 'app');

@@ -370,6 +370,29 @@ test('a start that is taken back at any moment leaves nothing behind for its who
   }
 });
 
+test('an agent that ends with its containers takes nothing new meanwhile, and says so first', async ({
+  started,
+  docker,
+}) => {
+  const { world, deploy } = started;
+  const { scheduler } = world;
+  const slow = await deploy('import time\ndef handler():\n    time.sleep(1.5)\n    return 1\n');
+  scheduler.desire([slow]);
+  await scheduler.phase(slow.containerId, 'running');
+  scheduler.run('t1', slow.containerId, '');
+  await until('the task to run', () => scheduler.started.includes('t1'));
+  const stopped = world.agent.stop('stop');
+  await until('the word', () => scheduler.heard.some((message) => message.hostDrain?.on));
+  // The queue that waits for it has another one placed here.
+  const next = await deploy(HELLO);
+  scheduler.desire([slow, next]);
+  const refusal = await until('the refusal', () => scheduler.heard.find((message) => message.refuse)?.refuse);
+  expect(refusal).toMatchObject({ containerId: next.containerId, reason: 'stopping' });
+  await stopped;
+  const labels = [`io.longshore.machine=${scheduler.machineId}`];
+  expect(await docker.client.listContainers({ all: true, filters: { label: labels } })).toEqual([]);
+});
+
 test('absence from a snapshot stops a container, an unconfirmed empty snapshot does not', async ({ started }) => {
   const { world, deploy } = started;
   const [first, second] = [await deploy(HELLO), await deploy(HELLO)];
