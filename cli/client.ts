@@ -71,7 +71,7 @@ export class Client {
       const onPart = isEventStream(headers) ? options.onEvents : undefined;
       return { status: answer.statusCode, headers, body: await readBounded(answer.body, onPart) };
     } catch (error) {
-      throw unreachable(url, error, timeoutMs);
+      throw unreachable(url, error, timeoutMs, pathOrUrl.startsWith('/') ? this.context.name : undefined);
     }
   }
 
@@ -149,8 +149,11 @@ function jsonOf(answer: RawAnswer, what: string): JsonObject {
   throw new CliError(`${what} was answered ${answer.status} with something that is not a JSON object: ${start}`);
 }
 
-/** @internal exported for its test */
-export function unreachable(url: string, error: unknown, timeoutMs: number): CliError {
+/**
+ * @param contextName - of the context that the URL came from
+ * @internal exported for its test
+ */
+export function unreachable(url: string, error: unknown, timeoutMs: number, contextName?: string): CliError {
   if (error instanceof CliError) return error;
   const origin = URL.parse(url)?.origin ?? url;
   const name = error instanceof Error ? error.name : '';
@@ -162,11 +165,10 @@ export function unreachable(url: string, error: unknown, timeoutMs: number): Cli
     return new CliError(`cannot reach ${origin}: its host name is not known here`, { cause: error });
   }
   const detail = code === '' ? messageOf(error) : code;
+  const from = contextName === undefined ? '' : `, context ${contextName}; \`longshore context list\` shows them`;
   return new CliError(
-    `cannot reach ${origin} (${detail}): is the scheduler running? start it with \`longshore up\` (in a checkout: \`npm start\`)`,
-    {
-      cause: error,
-    },
+    `cannot reach ${origin} (${detail}${from}): is the scheduler running? start it with \`longshore up\` (in a checkout: \`npm start\`)`,
+    { cause: error },
   );
 }
 

@@ -13,6 +13,8 @@ export interface Context {
   readonly token: string;
   /** Empty when the token came from the environment and was not asked about yet. */
   readonly workspaceId: string;
+  /** In the context file, where the URL was taken from there. */
+  readonly name?: string;
 }
 
 /** All contexts by name, and the one that is used unless a command names another. */
@@ -104,7 +106,12 @@ export async function resolveContext(options: GlobalOptions, env: Env): Promise<
       `no ${what} is known: start one with \`longshore up\` (in a checkout: \`npm start\`), or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
     );
   }
-  return { url: checkedUrl(url), token, workspaceId: token === stored?.token ? stored.workspaceId : '' };
+  return {
+    url: checkedUrl(url),
+    token,
+    workspaceId: token === stored?.token ? stored.workspaceId : '',
+    ...(options.url === undefined && !env['LONGSHORE_URL'] ? { name } : {}),
+  };
 }
 
 /** Makes a stored context the current one. */
@@ -113,6 +120,20 @@ export async function chooseContext(name: string, env: Env): Promise<void> {
   const file = await readContexts(path);
   if (file.contexts[name] === undefined) throw noSuchContext(name, file, path);
   await writeContexts(path, { ...file, current: name });
+}
+
+/**
+ * Takes a context out of the file.
+ * @returns whether it was the current one: then none is
+ */
+export async function deleteContext(name: string, env: Env): Promise<boolean> {
+  const path = contextFilePath(env);
+  const file = await readContexts(path);
+  if (file.contexts[name] === undefined) throw noSuchContext(name, file, path);
+  const contexts = Object.fromEntries(Object.entries(file.contexts).filter(([other]) => other !== name));
+  const wasCurrent = file.current === name;
+  await writeContexts(path, { current: wasCurrent ? '' : file.current, contexts });
+  return wasCurrent;
 }
 
 function noSuchContext(name: string, file: ContextFile, path: string): CliError {

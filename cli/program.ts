@@ -175,6 +175,12 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       const { runContextUse } = await import('./commands/context.ts');
       await runContextUse(name, process.env);
     });
+  command(context, 'delete', 'Forget a stored context and its token; the installation stays as it is')
+    .argument('<name>')
+    .action(async (name: string) => {
+      const { runContextDelete } = await import('./commands/context.ts');
+      await runContextDelete(name, globals(program), process.env);
+    });
   return program;
 }
 

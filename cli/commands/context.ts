@@ -1,8 +1,8 @@
 // `longshore context`: which installation commands talk to.
 import { Client } from '../client.ts';
-import { chooseContext, contextFilePath, readContexts, resolveContext } from '../context.ts';
+import { chooseContext, contextFilePath, deleteContext, readContexts, resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
-import { print, printJson, printTable } from '../print.ts';
+import { note, print, printJson, printTable } from '../print.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
@@ -43,4 +43,12 @@ export async function runContextList(options: GlobalOptions, env: Env): Promise<
 export async function runContextUse(name: string, env: Env): Promise<void> {
   await chooseContext(name, env);
   print(`commands now use the context ${name}`);
+}
+
+/** The token in it is gone from here; the installation is not touched. */
+export async function runContextDelete(name: string, options: GlobalOptions, env: Env): Promise<void> {
+  const wasCurrent = await deleteContext(name, env);
+  if (options.json === true) printJson({ context: name, done: 'deleted' });
+  else print(`deleted the context ${name}`);
+  if (wasCurrent) note('no context is current now: `longshore context use NAME` chooses one');
 }

@@ -21,7 +21,7 @@ import type { IpcMessage } from '../up/child.ts';
 import { ChildBook, lockDataDir, makeDataDir } from '../up/data-dir.ts';
 import { runExample } from '../up/example.ts';
 import type { ExampleAnswer } from '../up/example.ts';
-import { openInstallation } from '../up/installation.ts';
+import { keepContext, makeFirstWorkspace } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
 import { signalGroup } from '../up/processes.ts';
 import { shownStep } from '../up/step.ts';
@@ -177,11 +177,13 @@ class Up {
       );
     }
     this.#checkStopping();
-    const opened = await openInstallation(this.#running(), clientUrl(this.#settled.httpAddress), this.#env);
+    const url = clientUrl(this.#settled.httpAddress);
+    const made = await makeFirstWorkspace(this.#running(), url, this.#env);
     this.#checkStopping();
-    await this.#step('agent', () => this.#startAgent(opened.isNew));
+    await this.#step('agent', () => this.#startAgent(made !== undefined));
     this.#joinToken = undefined;
-    return opened.context;
+    this.#checkStopping();
+    return keepContext(this.#running(), url, made, this.#env);
   }
 
   /** Everything that started, last first; once. */

@@ -12,25 +12,40 @@ type Env = Readonly<Record<string, string | undefined>>;
 const IPC_TIMEOUT_MS = 20_000;
 
 /**
- * Has the scheduler make the first workspace (once), and gives the context to talk to it, saved.
- * @returns `isNew`: the workspace was made now, so the scheduler knows no machine either
- * @throws CliError when the workspace is there but its token is not, or the file cannot be written
+ * Has the scheduler make the first workspace, once. Nothing is kept yet: a start that fails later must not take the commands away from
+ * the installation that they talk to.
+ * @returns the context to talk to it, where the workspace was made now, so the scheduler knows no machine either
+ * @throws CliError when the context file cannot be read, or the scheduler does not answer
  */
-export async function openInstallation(
+export async function makeFirstWorkspace(
   scheduler: SupervisedChild,
   url: string,
   env: Env,
-): Promise<{ readonly context: Context; readonly isNew: boolean }> {
+): Promise<Context | undefined> {
+  await readContexts(contextFilePath(env));
+  return contextOf(await scheduler.request({ kind: 'ensureFirstWorkspace' }, IPC_TIMEOUT_MS), url);
+}
+
+/**
+ * Saves the context of an installation that is up, and makes it the current one.
+ * @param made - of a workspace that was made by this start
+ * @throws CliError when the workspace is there but its token is not, or the file cannot be written
+ */
+export async function keepContext(
+  scheduler: SupervisedChild,
+  url: string,
+  made: Context | undefined,
+  env: Env,
+): Promise<Context> {
   const path = contextFilePath(env);
   const file = await readContexts(path);
-  const made = contextOf(await scheduler.request({ kind: 'ensureFirstWorkspace' }, IPC_TIMEOUT_MS), url);
-  if (made !== undefined) return { context: await keep(path, file, freeName(file), made), isNew: true };
+  if (made !== undefined) return keep(path, file, freeName(file), made);
   const known = await findKnown(file, url);
-  if (known !== undefined) return { context: await keep(path, file, known.name, known.context), isNew: false };
-  // The file was lost, or an earlier start was killed between making the token and keeping it: another one is asked for.
+  if (known !== undefined) return keep(path, file, known.name, known.context);
+  // The file was lost, or an earlier start ended between making the token and keeping it: another one is asked for.
   const again = await scheduler.request({ kind: 'ensureFirstWorkspace', issueToken: true }, IPC_TIMEOUT_MS);
   const issued = contextOf(again, url);
-  if (issued !== undefined) return { context: await keep(path, file, freeName(file), issued), isNew: false };
+  if (issued !== undefined) return keep(path, file, freeName(file), issued);
   throw new CliError(
     `the installation has a workspace, but ${path} holds no token for it: put that file back, or name it with LONGSHORE_CONTEXT_FILE`,
   );

@@ -1,7 +1,16 @@
 // `longshore up` as a person meets it: from an empty directory to an answer, again, after kills of every kind, and when it cannot start.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { delimiter, join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest';
@@ -361,6 +370,36 @@ describe('longshore up that cannot start', () => {
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('no Docker Engine answers at unix:///nonexistent/docker.sock');
     expect(ended.stderr).toContain('install and start Docker');
+    await expectNothingLeft(here);
+  });
+
+  test('because its agent does not start leaves the context that commands use, and the next start has its own', async () => {
+    const here = await home();
+    const folder = join(here.env['HOME'] ?? '', '.config', 'longshore');
+    mkdirSync(folder, { recursive: true });
+    const other = { url: 'http://127.0.0.1:9', token: 'eyJ.other', workspaceId: 'w-1' };
+    const before = JSON.stringify({ current: 'local', contexts: { local: other } });
+    writeFileSync(join(folder, 'contexts.json'), before);
+    // The agent's own directory cannot be made where a file is.
+    mkdirSync(here.dataDir, { recursive: true });
+    writeFileSync(join(here.dataDir, 'agent'), '');
+    const ended = await run(here, 'up');
+    rmSync(join(here.dataDir, 'agent'));
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain('scheduler is ready');
+    expect(ended.stderr).toContain(join(here.dataDir, 'agent'));
+    expect(readFileSync(join(folder, 'contexts.json'), 'utf8')).toBe(before);
+    expect((await run(here, 'status')).stderr).toContain('(ECONNREFUSED, context local;');
+
+    const again = await up(here);
+    const contexts = JSON.parse((await run(here, 'context', 'list', '--json')).stdout) as unknown;
+    expect(contexts).toMatchObject([
+      { name: 'local', current: false },
+      { name: 'local-2', current: true },
+    ]);
+    expect((await run(here, 'status')).code).toBe(0);
+    again.process.kill('SIGTERM');
+    await again.ended;
     await expectNothingLeft(here);
   });
 

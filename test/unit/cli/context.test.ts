@@ -2,7 +2,14 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { chooseContext, contextFilePath, readContexts, resolveContext, saveContext } from '#cli/context.ts';
+import {
+  chooseContext,
+  contextFilePath,
+  deleteContext,
+  readContexts,
+  resolveContext,
+  saveContext,
+} from '#cli/context.ts';
 
 let directory = '';
 let path = '';
@@ -58,7 +65,16 @@ describe('the context of a command', () => {
 
   test('is the current one of the file', async () => {
     await saveContext(path, 'local', local);
-    expect(await resolveContext({}, env())).toEqual(local);
+    expect(await resolveContext({}, env())).toEqual({ ...local, name: 'local' });
+  });
+
+  test('has the name of the one that its URL came from, and none where that came from elsewhere', async () => {
+    await saveContext(path, 'local', local);
+    await saveContext(path, 'local-2', { ...local, url: 'http://127.0.0.1:9' });
+    expect((await resolveContext({ context: 'local' }, env())).name).toBe('local');
+    expect((await resolveContext({ token: 'eyJ.mine' }, env())).name).toBe('local-2');
+    expect((await resolveContext({ url: 'http://127.0.0.1:9' }, env())).name).toBeUndefined();
+    expect((await resolveContext({}, env({ LONGSHORE_URL: local.url }))).name).toBeUndefined();
   });
 
   test('takes URL and token from the environment before the file, and does not claim the workspace of another token', async () => {
@@ -87,6 +103,16 @@ describe('the context of a command', () => {
       /no context is named gpu .*\(there: local\)/,
     );
     await expect(chooseContext('gpu', env())).rejects.toThrow('no context is named gpu');
+    await expect(deleteContext('gpu', env())).rejects.toThrow('no context is named gpu');
+  });
+
+  test('is none any more when the current one was deleted, and stays when another was', async () => {
+    for (const name of ['local', 'remote', 'old']) await saveContext(path, name, local);
+    expect(await deleteContext('local', env())).toBe(false);
+    expect(await readContexts(path)).toEqual({ current: 'old', contexts: { remote: local, old: local } });
+    expect(await deleteContext('old', env())).toBe(true);
+    expect(await readContexts(path)).toEqual({ current: '', contexts: { remote: local } });
+    await expect(resolveContext({}, env())).rejects.toThrow('no installation is known');
   });
 
   test('with a URL that is none is an error', async () => {

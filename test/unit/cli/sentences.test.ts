@@ -17,6 +17,13 @@ describe('what a person is told', () => {
     );
   });
 
+  test('when nothing listens where a stored context says: which context that is', () => {
+    const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
+    expect(unreachable('http://127.0.0.1:9/api/v1/health', refused, 1000, 'local-2').message).toContain(
+      'cannot reach http://127.0.0.1:9 (ECONNREFUSED, context local-2; `longshore context list` shows them)',
+    );
+  });
+
   test('when there is no answer in time', () => {
     const late = new DOMException('late', 'TimeoutError');
     expect(unreachable('http://a:1/x', late, 30_000).message).toBe('http://a:1 did not answer within 30 s');
