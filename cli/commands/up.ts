@@ -16,9 +16,11 @@ import { textField } from '../json.ts';
 import { note, print, printError, printJson } from '../print.ts';
 import { PROGRAM, programName } from '../program-name.ts';
 import type { UpFlags } from '../flags.ts';
+import { baseImageOf } from '../up/base-image.ts';
 import { SupervisedChild } from '../up/child.ts';
 import type { IpcMessage } from '../up/child.ts';
 import { ChildBook, lockDataDir, makeDataDir } from '../up/data-dir.ts';
+import { pythonImagesHeld } from '../up/engine.ts';
 import { runExample } from '../up/example.ts';
 import type { ExampleAnswer } from '../up/example.ts';
 import { keepContext, makeFirstWorkspace } from '../up/installation.ts';
@@ -146,6 +148,8 @@ class Up {
   /** What the first start settled, for later ones: with port 0 another would be picked. */
   #settled: { httpAddress: string; agentAddress: string };
   #joinToken: string | undefined;
+  /** What was found of the image that apps run on. */
+  #baseImage: Readonly<Record<string, string>> = {};
 
   constructor(settings: UpSettings, env: Env) {
     this.#settings = settings;
@@ -164,6 +168,8 @@ class Up {
     makeDataDir(dataDir);
     this.#lock = await lockDataDir(dataDir);
     await this.#book.waitForLeftovers((name) => note(`- waiting for the ${name} of an earlier start to end ...`));
+    await this.#lookAtEngine();
+    this.#checkStopping();
     if (redisUrl === undefined) await this.#step('Redis', () => this.#startRedis());
     this.#checkStopping();
     const ready = await this.#step('scheduler', () => this.#startScheduler());
@@ -216,6 +222,14 @@ class Up {
     await this.#lock?.release();
   }
 
+  /** Before the seconds that a scheduler takes to start. */
+  async #lookAtEngine(): Promise<void> {
+    const image = baseImageOf(await pythonImagesHeld(this.#env['DOCKER_HOST'] || undefined), this.#env);
+    if (image === undefined) return;
+    this.#baseImage = image.env;
+    note(`- ${image.why}`);
+  }
+
   async #startRedis(): Promise<void> {
     const name = 'redis';
     const file = new BoundedLogFile(this.#logPath(name));
@@ -258,6 +272,7 @@ class Up {
         // A person's own machine is often fuller than a host's disk may be.
         LONGSHORE_MIN_FREE_DISK_PERCENT: '5',
         ...daemonEnv(this.#env),
+        ...this.#baseImage,
         LONGSHORE_DATA_DIR: dataDir,
         LONGSHORE_SCHEDULER_ADDRESS: this.#settled.agentAddress,
         ...linkSocket(dataDir),

@@ -214,7 +214,8 @@ describe('longshore up', () => {
     expect((await first.ended).code).toBe(0);
     await expectNothingLeft(here);
 
-    const second = await up(here, '--example', EXAMPLE);
+    // The image that set-up found or built is found again without being told.
+    const second = await up({ ...here, env: { ...here.env, LONGSHORE_BASE_IMAGE: '' } }, '--example', EXAMPLE);
     expect(second.stderr()).toContain('hello is deployed already (version 1)');
     expect(second.stdout()).toContain('{"greeting":"Hello, world!"}');
     expect(await tokenOf(here)).toBe(token);
@@ -370,6 +371,8 @@ describe('longshore up that cannot start', () => {
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('no Docker Engine answers at unix:///nonexistent/docker.sock');
     expect(ended.stderr).toContain('install and start Docker');
+    // It is looked for first: nothing was started in vain.
+    expect(ended.stderr).not.toContain('starting');
     await expectNothingLeft(here);
   });
 
