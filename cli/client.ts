@@ -165,12 +165,25 @@ export function unreachable(url: string, error: unknown, timeoutMs: number, cont
     return new CliError(`cannot reach ${origin}: its host name is not known here`, { cause: error });
   }
   const detail = code === '' ? messageOf(error) : code;
+  if (CONNECTION_LOST.has(code)) {
+    return new CliError(
+      `the connection to ${origin} was lost before it had answered (${detail}): is the scheduler still running? see \`longshore status\``,
+      { cause: error },
+    );
+  }
   const from = contextName === undefined ? '' : `, context ${contextName}; \`longshore context list\` shows them`;
   return new CliError(
     `cannot reach ${origin} (${detail}${from}): is the scheduler running? start it with \`longshore up\` (in a checkout: \`npm start\`)`,
     { cause: error },
   );
 }
+
+/** What the system and the client say of a connection that there was, and is no more. */
+const CONNECTION_LOST: ReadonlySet<string> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
+
+/** A call whose connection was lost: what was asked for may have been heard, and be done. */
+export const isConnectionLost = (error: unknown): boolean =>
+  error instanceof CliError && CONNECTION_LOST.has(errorCode(error.cause));
 
 export const isEventStream = (headers: RawAnswer['headers']): boolean =>
   headers['content-type']?.startsWith('text/event-stream') === true;

@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { messageOf } from '#shared/errors.ts';
-import { Client, isEventStream } from '../client.ts';
+import { Client, isConnectionLost, isEventStream } from '../client.ts';
 import type { CallOptions, RawAnswer } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
@@ -49,6 +49,12 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       else if (answer.status === 503) note(`why: longshore explain ${referenceOf(name, flags)}`);
     }
     return answer.status < 300 ? 0 : 1;
+  } catch (error) {
+    if (!isConnectionLost(error)) throw error;
+    throw new CliError(
+      `the connection to ${client.context.url} was lost while the call ran; it may still complete: \`longshore task list --deployment ${referenceOf(name, flags)}\``,
+      { cause: error },
+    );
   } finally {
     answered.abort();
     await client.close();

@@ -228,6 +228,21 @@ describe('invoke', () => {
     expect((await run(['invoke', 'sum'])).stderr).toContain('why: longshore explain sum\n');
   });
 
+  test('whose connection is lost says that it may still complete, and where to look', async () => {
+    reply = (_route, request) => {
+      request.socket.destroy();
+      return undefined;
+    };
+    const ended = await run(['invoke', 'sum', '--version', '2']);
+    expect(ended).toMatchObject({ code: 1, stdout: '' });
+    expect(ended.stderr).toContain(
+      `the connection to ${url} was lost while the call ran; it may still complete: \`longshore task list --deployment sum/v2\``,
+    );
+    expect(ended.stderr).not.toContain('is the scheduler');
+    // What only asks has nothing that may complete.
+    expect((await run(['task', 'list'])).stderr).toMatch(/lost before it had answered \((UND_ERR_SOCKET|ECONNRESET)\)/);
+  });
+
   test('that is not answered in time says so', async () => {
     server.removeAllListeners('request');
     const ended = await run(['invoke', 'sum', '--timeout', '1']);
