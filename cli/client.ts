@@ -91,14 +91,20 @@ export class Client {
   }
 
   /** One workspace REST read (path below `/api/v1`). */
-  rest(path: string): Promise<JsonObject> {
-    return this.restCall('GET', path);
+  rest(path: string, timeoutMs?: number): Promise<JsonObject> {
+    return this.restCall('GET', path, undefined, timeoutMs);
   }
 
   /** One workspace REST operation. @throws CliError with the status and the operation's own text */
-  async restCall(method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: JsonObject): Promise<JsonObject> {
+  async restCall(
+    method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+    path: string,
+    body?: JsonObject,
+    timeoutMs?: number,
+  ): Promise<JsonObject> {
     const answer = await this.call(`/api/v1${path}`, {
       method,
+      ...(timeoutMs === undefined ? {} : { timeoutMs }),
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     if (answer.status < 300 && answer.body.length === 0) return {};

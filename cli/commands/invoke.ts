@@ -1,11 +1,13 @@
 // `longshore invoke`: one call of a deployment; the answer's bytes are printed as they came.
 import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
+import { isToldByContainer } from '#shared/domain/task-failures.ts';
 import { messageOf } from '#shared/errors.ts';
 import { Client, isConnectionLost, isEventStream } from '../client.ts';
 import type { CallOptions, RawAnswer } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
+import { textField } from '../json.ts';
 import { CliError, usageError } from '../errors.ts';
 import { note, printBytes, printError, printJson } from '../print.ts';
 import type { InvokeFlags } from '../flags.ts';
@@ -38,14 +40,14 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     } else if (isEventStream(answer.headers)) {
       // They are printed; a generator that failed says so in the last.
       if (!answer.body.includes(FAILED_EVENT)) return 0;
-      note(taskHint(answer.status, taskId));
+      note(await taskHint(client, name, answer.status, taskId));
       return 1;
     } else if (answer.status < 300) {
       printBytes(answer.body);
     } else {
       const cure = taskId === '' ? await cureOf(client, name, flags, answer) : '';
       printError(cure === '' ? `${name} answered ${answer.status}: ${failureText(answer)}` : cure);
-      if (taskId !== '') note(taskHint(answer.status, taskId));
+      if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
       else if (answer.status === 503) note(`why: longshore explain ${referenceOf(name, flags)}`);
     }
     return answer.status < 300 ? 0 : 1;
@@ -61,11 +63,22 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
   }
 }
 
+/** A hint is not worth a longer wait. */
+const HINT_TIMEOUT_MS = 5_000;
+
 /** One that no handler answered (503, 504) wrote nothing of use: what it waited for is worth more. */
-const taskHint = (status: number, taskId: string): string =>
-  status === 503 || status === 504
-    ? `why: longshore explain ${taskId}`
-    : `what it wrote: longshore logs --task ${taskId}`;
+async function taskHint(client: Client, name: string, status: number, taskId: string): Promise<string> {
+  if (status === 503 || status === 504) return `why: longshore explain ${taskId}`;
+  const own = `what it wrote: longshore logs --task ${taskId}`;
+  try {
+    const task = await client.rest(`/task/${await client.workspaceId()}/${taskId}`, HINT_TIMEOUT_MS);
+    if (!isToldByContainer(textField(task, 'failure_reason'))) return own;
+    const container = textField(task, 'container_id');
+    return `what its container wrote: longshore logs ${container === '' ? name : `--container ${container}`}`;
+  } catch {
+    return own;
+  }
+}
 
 const referenceOf = (name: string, flags: InvokeFlags): string =>
   flags.version === undefined ? name : `${name}/v${flags.version}`;

@@ -5,9 +5,9 @@ import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { latestDeployment } from '../deploy/deploy.ts';
 import { CliError, usageError } from '../errors.ts';
-import { listField, numberField, textField } from '../json.ts';
+import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { print } from '../print.ts';
+import { note, print } from '../print.ts';
 import { fullId, SHORT } from './container.ts';
 import type { LogsFlags } from '../flags.ts';
 
@@ -33,7 +33,7 @@ export async function runLogs(
     const workspaceId = await client.workspaceId();
     const filter = await filterOf(client, name, flags);
     let afterSeq = await show(client, workspaceId, new URLSearchParams({ ...filter, limit: String(flags.limit) }));
-    if (afterSeq === 0) await refuseUnknown(client, workspaceId, filter);
+    if (afterSeq === 0) await sayNone(client, workspaceId, filter);
     while (flags.follow === true && signal?.aborted !== true) {
       await sleep(POLL_MS, signal);
       const query = new URLSearchParams({ ...filter, limit: String(PAGE_LINES), after_seq: String(afterSeq) });
@@ -63,14 +63,14 @@ async function filterOf(client: Client, name: string | undefined, flags: LogsFla
 const wholeId = async (client: Client, id: string): Promise<string> =>
   SHORT.test(id) ? await fullId(client, id).catch(() => id) : id;
 
-/** No line: of one that wrote nothing, or of one that is not there? @throws CliError for the latter */
-async function refuseUnknown(client: Client, workspaceId: string, filter: Filter): Promise<void> {
+/** No line: of one that wrote nothing, which is said with where to look next, or of one that is not there? @throws CliError for the latter */
+async function sayNone(client: Client, workspaceId: string, filter: Filter): Promise<void> {
   const { task_id: task, container_id: container } = filter;
   const id = task ?? container;
   if (id === undefined) return;
-  await client.rest(`/explain/${workspaceId}/${encodeURIComponent(id)}`).catch((error: unknown) => {
-    if (!(error instanceof CliError) || error.status !== 404) return;
-    const what = task === undefined ? 'container' : 'task';
+  const what = task === undefined ? 'container' : 'task';
+  const found = await client.rest(`/explain/${workspaceId}/${encodeURIComponent(id)}`).catch((error: unknown) => {
+    if (!(error instanceof CliError) || error.status !== 404) return undefined;
     throw new CliError(
       `there is no ${what} ${id}, and no line of one: \`longshore ${what} list\` shows those there are`,
       {
@@ -78,6 +78,20 @@ async function refuseUnknown(client: Client, workspaceId: string, filter: Filter
       },
     );
   });
+  for (const line of noneText(what, id, found ?? {})) note(line);
+}
+
+/** @internal exported for its test. @param found - its explanation; empty: there was none */
+export function noneText(what: 'task' | 'container', id: string, found: JsonObject): readonly string[] {
+  const summary = textField(found, 'summary');
+  // What was just done is no advice.
+  const steps = textsField(found, 'next_steps').filter((step) => !step.includes(`logs --${what} ${id}`));
+  const next = steps.length === 0 ? [`\`longshore explain ${id}\` says how it stands`] : steps;
+  return [
+    `no line of ${what} ${id}${summary === '' ? '' : `: ${summary}`}`,
+    'what to do:',
+    ...next.map((step) => `  - ${step}`),
+  ];
 }
 
 function formatLine(line: JsonObject): string {

@@ -50,7 +50,7 @@ export interface AutoscalerParts {
   /** Many machines went silent at once where its containers are: nothing is stopped for want of work. Absent: never. */
   readonly isGuarded?: (queue: QueueName) => boolean;
   /** A start failed by the user's cause and nothing else serves the queue: its waiting callers get these lines. */
-  readonly onStartFailed: (queue: QueueName, lastLines: string) => void;
+  readonly onStartFailed: (queue: QueueName, lastLines: string, containerId: ContainerId) => void;
 }
 
 /** Everything a decision about one queue comes from, at one moment. */
@@ -407,6 +407,6 @@ export class Autoscaler {
     if (failed === undefined) return;
     const { neverReady, ...failure } = failed;
     breakers.failed(spec.queue, failure);
-    if (neverReady && !this.#isServed(spec.queue)) onStartFailed(spec.queue, failure.message);
+    if (neverReady && !this.#isServed(spec.queue)) onStartFailed(spec.queue, failure.message, row.id);
   }
 }

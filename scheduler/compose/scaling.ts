@@ -57,7 +57,7 @@ export function openScaling({ ground, books, limits, targets, queues, tasks, due
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     silentSinceMs: (id) => machines.get(id)?.suspectSinceMs ?? null,
     isGuarded,
-    onStartFailed: (queue, lastLines) => void tasks.failWaiting(queue, lastLines),
+    onStartFailed: (queue, lastLines, containerId) => void tasks.failWaiting(queue, lastLines, { containerId }),
   });
   const cpuWorkAllowed = cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS);
   const { accounting, placer, quotas } = openPlacement({

@@ -87,10 +87,13 @@ function sinceMs(row: ContainerRow): number | null {
   return row.state === 'RUNNING' ? row.startedAtMs : (row.scheduledAtMs ?? row.createdAtMs);
 }
 
+/** ` (oom, exit code 137)`; empty where it has no reason. */
+export const reasonText = ({ reason, exitCode }: Pick<ContainerRow, 'reason' | 'exitCode'>): string =>
+  reason === null ? '' : ` (${reason}${exitCode === null ? '' : `, exit code ${exitCode}`})`;
+
 function summaryOf(row: ContainerRow): string {
   const on = row.machineId === null ? '' : ` on machine ${row.machineId}`;
-  const why =
-    row.reason === null ? '' : ` (${row.reason}${row.exitCode === null ? '' : `, exit code ${row.exitCode}`})`;
+  const why = reasonText(row);
   switch (row.state) {
     case 'PENDING':
       return 'has no machine yet';
@@ -184,13 +187,16 @@ function stepsOf(
     const steps = own === undefined ? withoutLeader(rejections, pool) : placeSteps([own], pool);
     return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
   }
-  if (row.state === 'FAILED' && row.reason === 'image_error') {
-    const { wire } = row.spec as StoredSpec;
-    return [...imageSteps(row.message ?? '', wire?.image ?? '', row.machineId ?? '')];
-  }
-  if (row.state === 'FAILED') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
+  if (row.state === 'FAILED') return failedSteps(row);
   if (row.state === 'UNKNOWN') return ['bring its machine back, or delete it: `longshore machine list`'];
   return [];
+}
+
+/** What to do about one that is FAILED. */
+export function failedSteps(row: ContainerRow): string[] {
+  if (row.reason !== 'image_error') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
+  const { wire } = row.spec as StoredSpec;
+  return [...imageSteps(row.message ?? '', wire?.image ?? '', row.machineId ?? '')];
 }
 
 function withoutLeader(rejections: Readonly<Record<string, number>>, pool: NamedPool): string[] {

@@ -166,7 +166,8 @@ export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] 
   return details;
 }
 
-const lastLine = (message: string): string => {
+/** `: ` and the last of some lines; empty where there is none. */
+export const lastLine = (message: string): string => {
   const line = message.trimEnd().split('\n').at(-1) ?? '';
   return line === '' ? '' : `: ${line}`;
 };

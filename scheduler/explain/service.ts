@@ -178,7 +178,7 @@ export class Explain {
       queueDepth: depth === undefined ? null : totalOf(depth),
       retries: job?.retries ?? (record.sync ? 0 : (target?.config.retries ?? 0)),
       timeoutMs: job?.timeoutMs ?? (target?.config.timeoutSeconds ?? 0) * 1000,
-      machineId: record.containerId === null ? '' : await this.#machineOf(record.containerId),
+      container: record.containerId === null ? undefined : await this.#rowOf(record.containerId),
       deploymentName,
       servers: ended ? [] : this.#servers(queue),
       scaling,
@@ -237,9 +237,8 @@ export class Explain {
     return this.#machine(machineId)?.health ?? '';
   }
 
-  async #machineOf(containerId: ContainerId): Promise<string> {
-    const row = this.#parts.book.get(containerId)?.row ?? (await containerById(this.#parts.db, containerId));
-    return row?.machineId ?? '';
+  async #rowOf(id: ContainerId): Promise<ContainerRow | undefined> {
+    return this.#parts.book.get(id)?.row ?? (await containerById(this.#parts.db, id));
   }
 
   async #nameOf(deploymentId: string | null): Promise<string> {

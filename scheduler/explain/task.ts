@@ -2,13 +2,17 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
+import { isToldByContainer } from '#shared/domain/task-failures.ts';
+import { isRecord } from '#shared/json.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { JobPlace } from '../queues/task-queues.ts';
 import type { NamedPool } from '../placement/named-pool.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
 import type { DeliveryRow } from '../store/queries/deliveries.ts';
 import type { TaskRecord } from '../tasks/records.ts';
+import { failedSteps, reasonText } from './container.ts';
 import type { Waiting } from './deployment.ts';
-import { NOTHING, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
+import { NOTHING, lastLine, placeSteps, placeTexts, waitingOf as scalingWaits } from './deployment.ts';
 import { hostOf } from '../webhooks/deliveries.ts';
 import { containers, counted } from './words.ts';
 
@@ -22,7 +26,8 @@ export interface TaskFacts {
   readonly retries: number;
   /** Execution limit of one attempt, milliseconds; 0: none. */
   readonly timeoutMs: number;
-  readonly machineId: string;
+  /** The last that had it, or the one whose start failed it; undefined: none did, or it is not known any more. */
+  readonly container: ContainerRow | undefined;
   readonly deploymentName: string;
   readonly servers: readonly ExplainedServer[];
   readonly scaling: ExplainedScaling | null;
@@ -73,7 +78,7 @@ export function explainTask(facts: TaskFacts): Explanation {
 }
 
 /** Earlier ones as far as they are remembered, and the last. */
-function attemptsOf({ record, job, machineId }: TaskFacts): ExplainedAttempt[] {
+function attemptsOf({ record, job, container }: TaskFacts): ExplainedAttempt[] {
   const past = job?.past ?? record.past ?? [];
   const attempts = past.map((one) => ({
     attempt: one.attempt,
@@ -91,7 +96,7 @@ function attemptsOf({ record, job, machineId }: TaskFacts): ExplainedAttempt[] {
     {
       attempt: record.attempt,
       container_id: record.containerId,
-      machine_id: machineId,
+      machine_id: container?.machineId ?? '',
       started_at: timestampOf(record.startedAtMs),
       ended_at: timestampOf(record.endedAtMs),
       outcome: ended ? record.failureReason || record.status.toLowerCase() : 'running',
@@ -101,6 +106,7 @@ function attemptsOf({ record, job, machineId }: TaskFacts): ExplainedAttempt[] {
 
 function summaryOf({ record, place, servers }: TaskFacts): string {
   const why = record.failureReason === '' ? '' : ` (${record.failureReason})`;
+  if (isFailedStart(record)) return `is ${record.status}${why}: no container could start for it`;
   if (isTerminalTask(record.status)) return `is ${record.status}${why}, after ${counted(record.attempt, 'attempt')}`;
   if (place.kind === 'active' || record.status === 'RUNNING') {
     return `runs, attempt ${record.attempt}`;
@@ -134,6 +140,7 @@ function waitingOf(facts: TaskFacts): Waiting {
 function detailsOf(facts: TaskFacts): string[] {
   const { record, job, place, scaling, servers, queueDepth } = facts;
   const details: string[] = [];
+  if (isFailedStart(record)) details.push(startText(facts));
   if (queueDepth !== null && !isTerminalTask(record.status))
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
   // Of one that runs nobody asks who else could.
@@ -171,8 +178,39 @@ function callbackText({ url, event, state, attempts, outcome, httpStatus, dueAtM
   return `${what} ${state === 'delivered' ? 'was delivered' : 'was not delivered'} after ${tries(attempts)}${last}`;
 }
 
-function stepsOf({ record, scaling, deploymentName, pool }: TaskFacts): string[] {
-  const logs = `\`longshore logs --task ${record.taskId}\` shows what it wrote`;
+/** None of its attempts was sent: it waited for a container that did not start. */
+const isFailedStart = ({ status, failureReason }: TaskRecord): boolean =>
+  isTerminalTask(status) && failureReason === 'start_failed';
+
+function startText({ record, container }: TaskFacts): string {
+  const which = record.containerId === null ? 'its container' : `container ${record.containerId}`;
+  return `${which} did not start${container === undefined ? '' : reasonText(container)}${lastLine(errorOf(record.result))}`;
+}
+
+/** The text that its caller got. */
+function errorOf(result: string | undefined): string {
+  try {
+    const answer: unknown = JSON.parse(result ?? '');
+    return isRecord(answer) && typeof answer['error'] === 'string' ? answer['error'] : '';
+  } catch {
+    // Kept as an object, or by nobody: its container's lines say it.
+    return '';
+  }
+}
+
+function startSteps({ container, deploymentName }: TaskFacts): string[] {
+  const logs = `\`longshore logs ${deploymentName.replace(/\/v\d+$/, '')}\` shows what its containers wrote`;
+  const known = deploymentName === '' ? [] : [logs];
+  return [...(container === undefined ? known : failedSteps(container)), 'correct what failed, and deploy again'];
+}
+
+function stepsOf(facts: TaskFacts): string[] {
+  const { record, scaling, deploymentName, pool } = facts;
+  if (isFailedStart(record)) return startSteps(facts);
+  const isOfContainer = record.containerId !== null && isToldByContainer(record.failureReason);
+  const logs = isOfContainer
+    ? `\`longshore logs --container ${record.containerId}\` shows what its container wrote`
+    : `\`longshore logs --task ${record.taskId}\` shows what it wrote`;
   if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
   if (isTerminalTask(record.status)) {
     const result = `\`longshore task get ${record.taskId}\` shows its error`;

@@ -1,5 +1,5 @@
 // Callers who wait on this replica for a synchronous task: who leaves, whose wait limit runs out, whose container cannot start. Each is answered exactly once.
-import type { QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Waiting } from '../dispatch/replies.ts';
 import type { QueuedEnding } from './ender.ts';
@@ -19,9 +19,12 @@ const WAIT_LIMIT: QueuedEnding = {
   failureReason: 'wait_limit',
 };
 
-/** What its callers get when a container of theirs could not be had. */
-export type FailedStart = Pick<QueuedEnding, 'httpStatus' | 'failureReason'>;
-const USER_CAUSE: FailedStart = { httpStatus: 500, failureReason: 'start_failed' };
+/** What its callers get when a container of theirs could not be had; a start that failed by the user's cause where it says nothing. */
+export interface FailedStart extends Partial<Pick<QueuedEnding, 'httpStatus' | 'failureReason'>> {
+  /** The one that did not start, whose lines say why. */
+  readonly containerId?: ContainerId;
+}
+const USER_CAUSE = { httpStatus: 500, failureReason: 'start_failed' } as const;
 
 export class Callers {
   readonly #tasks: TaskContext;
@@ -75,12 +78,14 @@ export class Callers {
   }
 
   /** A start of this queue failed by the user's cause and nothing else serves it: its waiting callers are told why. */
-  async failWaiting(queue: QueueName, lastLines: string, how: FailedStart = USER_CAUSE): Promise<number> {
-    const ending: QueuedEnding = { status: 'ERROR', text: lastLines, ...how };
+  async failWaiting(queue: QueueName, lastLines: string, how: FailedStart = {}): Promise<number> {
+    const { containerId = null, ...answer } = how;
+    const ending: QueuedEnding = { status: 'ERROR', text: lastLines, ...USER_CAUSE, ...answer };
+    const extra = { result: errorBody(lastLines), containerId };
     let failed = 0;
     for (const waiting of [...this.#tasks.replies.of(queue)]) {
       try {
-        if (await this.#tasks.ender.takeOut(queue, waiting.job, ending, { result: errorBody(lastLines) })) failed += 1;
+        if (await this.#tasks.ender.takeOut(queue, waiting.job, ending, extra)) failed += 1;
       } catch (error) {
         this.#tasks.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
       }

@@ -83,8 +83,8 @@ describe('a handler that fails', () => {
       const answer = await platform.invoke(deployment);
       expect([answer.status, jsonOf(answer)]).toEqual([500, { error }]);
       const task = await platform.taskIs(answer.taskId, 'ERROR');
-      expect(task.container_id).not.toBe('');
-      await platform.logSays(`deployment_id=${deployment.deploymentId}`, log);
+      // Where the command line sends whoever asks why.
+      await platform.logSays(`container_id=${task.container_id}`, log);
       // The next one is served as well as the first.
       const again = await platform.invoke(deployment);
       expect([again.status, jsonOf(again)]).toEqual([500, { error }]);
@@ -141,8 +141,9 @@ describe('a start that fails', () => {
       const answer = await platform.invoke(deployment);
       expect(answer.status).toBe(500);
       expect(jsonOf<{ error: string }>(answer).error).toContain(says);
-      expect(await platform.taskIs(answer.taskId, 'ERROR')).toMatchObject({ failure_reason: 'start_failed' });
-      await platform.logSays(`deployment_id=${deployment.deploymentId}`, says);
+      const task = await platform.taskIs(answer.taskId, 'ERROR');
+      expect(task.failure_reason).toBe('start_failed');
+      await platform.logSays(`container_id=${task.container_id}`, says);
       await platform.noContainers(deployment, 10_000);
     });
   }

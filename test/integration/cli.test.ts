@@ -199,6 +199,20 @@ describe('invoke', () => {
   });
 
   test.each([
+    ['start_failed', 'endpoint-1-abcdef01', 'longshore logs --container endpoint-1-abcdef01\n'],
+    ['start_failed', '', 'longshore logs sum\n'],
+    ['process_exited', 'endpoint-1-abcdef01', 'longshore logs --container endpoint-1-abcdef01\n'],
+    ['handler_error', 'endpoint-1-abcdef01', 'longshore logs --task t-1\n'],
+  ])('that fails by %s in %j names whose log says why', async (failure, container, command) => {
+    reply = (route) => {
+      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
+      if (route !== 'GET /api/v1/task/w-1/t-1') return { status: 500, body: { error: 'RuntimeError: no model' } };
+      return { body: { id: 't-1', status: 'ERROR', failure_reason: failure, container_id: container } };
+    };
+    expect((await run(['invoke', 'sum'])).stderr).toMatch(new RegExp(`wrote: ${command}$`));
+  });
+
+  test.each([
     ['sum', 'Invalid deployment', 'sum is of another kind: --kind taskqueue'],
     ['sums', 'Invalid deployment', 'no deployment is named sums'],
     ['greet', 'Deployment is not active', 'greet is stopped: longshore deployment start greet'],
@@ -300,6 +314,23 @@ test('the line that upgrades a machine says when other machines cannot use it', 
 });
 
 describe('logs', () => {
+  test('of a task that wrote nothing say how it stands, and where to look next', async () => {
+    const explained = {
+      summary: 'task t-1 of sum/v1 is ERROR (start_failed): no container could start for it',
+      next_steps: ['`longshore logs --task t-1` shows what it wrote', '`longshore logs sum` shows more'],
+    };
+    reply = (route) => {
+      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
+      if (route === 'GET /api/v1/explain/w-1/t-1') return { body: explained };
+      return route === 'GET /api/v1/logs/w-1' ? { body: { logs: [] } } : undefined;
+    };
+    expect(await run(['logs', '--task', 't-1'])).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: `no line of task t-1: ${explained.summary}\nwhat to do:\n  - \`longshore logs sum\` shows more\n`,
+    });
+  });
+
   test('that follow ask for what comes after the last line, and print each line once', async () => {
     const lines = Array.from({ length: 5 }, (_unused, n) => ({
       seq_num: n + 1,

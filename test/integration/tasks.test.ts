@@ -317,13 +317,18 @@ describe('a task that nobody runs', () => {
     const order = await sent(link);
     const waiting = await submitted(one, target);
     const other = await submitted(one, aTarget());
-    expect(await one.tasks.failWaiting(target.queue, 'ModuleNotFoundError: x')).toBe(1);
+    const failed = { containerId: 'endpoint-s-1' as ContainerId };
+    expect(await one.tasks.failWaiting(target.queue, 'ModuleNotFoundError: x', failed)).toBe(1);
     expect(await answered(waiting)).toEqual({
       status: 'ERROR',
       httpStatus: 500,
       body: '{"error":"ModuleNotFoundError: x"}',
     });
-    expect(await one.records.read(waiting.taskId)).toMatchObject({ status: 'ERROR', failureReason: 'start_failed' });
+    expect(await one.records.read(waiting.taskId)).toMatchObject({
+      status: 'ERROR',
+      failureReason: 'start_failed',
+      ...failed,
+    });
     await one.result(order);
     expect((await answered(running)).status).toBe('COMPLETE');
     expect(other.answers).toEqual([]);

@@ -435,7 +435,7 @@ describe('a task', () => {
       queueDepth: null,
       retries: 3,
       timeoutMs: 60_000,
-      machineId: 'm',
+      container: { id: 'c', machineId: 'm' } as unknown as ContainerRow,
       deploymentName: 'hello/v3',
       servers: [],
       scaling: null,
@@ -490,6 +490,39 @@ describe('a task', () => {
       '1 container without a place: 1 machine too small for it, even when empty (too_small)',
     ]);
     expect(found.next_steps[0]).toMatch(/^ask for less `cpu` or `memory`/);
+  });
+
+  test('whose container could not start says why, and where its lines are', () => {
+    const failed = { status: 'ERROR', failureReason: 'start_failed', endedAtMs: NOW } as const;
+    const result = JSON.stringify({ error: 'Traceback\nRuntimeError: the model is not there\n' });
+    const container = {
+      id: 'endpoint-s-1',
+      state: 'FAILED',
+      reason: 'user_error',
+      exitCode: 1,
+      message: 'RuntimeError',
+    } as unknown as ContainerRow;
+    const found = explained({ container }, { ...failed, containerId: container.id, result });
+    expect(found).toMatchObject({
+      summary: 'task t of hello/v3 is ERROR (start_failed): no container could start for it',
+      details: ['container endpoint-s-1 did not start (user_error, exit code 1): RuntimeError: the model is not there'],
+      next_steps: [
+        '`longshore logs --container endpoint-s-1` shows what it wrote',
+        'correct what failed, and deploy again',
+      ],
+      task: { attempts: [] },
+    });
+    // Of before such a record named its container.
+    const unnamed = explained({ container: undefined }, { ...failed, result });
+    expect(unnamed.details).toEqual(['its container did not start: RuntimeError: the model is not there']);
+    expect(unnamed.next_steps[0]).toBe('`longshore logs hello` shows what its containers wrote');
+  });
+
+  test('whose process ended under it points at the lines of its container, others at their own', () => {
+    const steps = (failureReason: string) =>
+      explained({}, { status: 'ERROR', attempt: 1, containerId: 'c' as ContainerId, failureReason }).next_steps[0];
+    expect(steps('process_exited')).toBe('`longshore logs --container c` shows what its container wrote');
+    expect(steps('handler_error')).toBe('`longshore logs --task t` shows what it wrote');
   });
 
   test('that runs says until when it may', () => {
