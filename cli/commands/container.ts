@@ -46,14 +46,17 @@ async function deploymentNames(client: Client): Promise<ReadonlyMap<string, stri
   return new Map(deploymentsOf(answer).map((deployment) => [deployment.id, shown(deployment)]));
 }
 
-/** The container whose id ends so. @throws CliError when there is none, or several */
+/** The container that runs and whose id ends so. @throws CliError when there is none, or several */
 export async function fullId(client: Client, end: string): Promise<string> {
+  const found = await runningId(client, end);
+  if (found !== undefined) return found;
+  throw new CliError(`no container's id ends in ${end}: \`longshore container list\` shows them`);
+}
+
+/** The same; undefined: none that runs. @throws CliError when there are several */
+export async function runningId(client: Client, end: string): Promise<string | undefined> {
   const ids = (await containersOf(client)).map((container) => textField(container, 'containerId'));
   const found = ids.filter((id) => id.endsWith(end.toLowerCase()));
-  const [only] = found;
-  if (only === undefined) {
-    throw new CliError(`no container's id ends in ${end}: \`longshore container list\` shows them`);
-  }
   if (found.length > 1) throw usageError(`${found.length} containers' ids end in ${end}: give the whole id of one`);
-  return only;
+  return found[0];
 }

@@ -4,7 +4,7 @@ import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { ageOf, counted } from '../format.ts';
 import { print, printJson } from '../print.ts';
-import { fullId, SHORT } from './container.ts';
+import { runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -19,7 +19,8 @@ export async function runExplain(reference: string, invocation: Invocation): Pro
     const path = `/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`;
     const found = await client.rest(path).catch((error: unknown) => {
       if (!(error instanceof CliError) || error.status !== 404) throw error;
-      const hint = '`longshore task list`, `container list` and `deployment list` show what there is';
+      const ended = SHORT.test(reference) ? '; a container that ended long ago is meant by its whole id' : '';
+      const hint = `\`longshore task list\`, \`container list\` and \`deployment list\` show what there is${ended}`;
       throw new CliError(`there is no task, container or deployment ${reference}: ${hint}`, { cause: error });
     });
     if (invocation.options.json === true) printJson(found);
@@ -30,11 +31,12 @@ export async function runExplain(reference: string, invocation: Invocation): Pro
 /** What has the form of an id is one; the end of a container's id, as lists show it; else a deployment's name. */
 async function idOf(client: Client, reference: string): Promise<string> {
   if (UUID.test(reference) || CONTAINER.test(reference)) return reference;
-  if (SHORT.test(reference)) {
-    const id = await fullId(client, reference).catch(() => undefined);
-    if (id !== undefined) return id;
-  }
+  const isShort = SHORT.test(reference);
+  const running = isShort ? await runningId(client, reference) : undefined;
+  if (running !== undefined) return running;
   const deployment = await oneDeployment(client, reference).catch((error: unknown) => {
+    // The scheduler knows the ends of ids of containers that are gone, too.
+    if (isShort && error instanceof CliError && error.exitCode === 1) return { id: reference };
     if (!(error instanceof CliError) || !/^[0-9a-f-]{4,36}$/i.test(reference)) throw error;
     throw new CliError(`${error.message} (a task is meant by its whole id, as \`longshore task list\` shows it)`, {
       cause: error,

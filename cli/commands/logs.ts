@@ -8,7 +8,7 @@ import { CliError, usageError } from '../errors.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print } from '../print.ts';
-import { fullId, SHORT } from './container.ts';
+import { runningId, SHORT } from './container.ts';
 import type { LogsFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -59,9 +59,14 @@ async function filterOf(client: Client, name: string | undefined, flags: LogsFla
   return { object_type: 'deployment', object_id: deployment.id };
 }
 
-/** The last characters of an id, as lines show them, mean a container that runs; one that is gone has to be named in full. */
-const wholeId = async (client: Client, id: string): Promise<string> =>
-  SHORT.test(id) ? await fullId(client, id).catch(() => id) : id;
+/** The last characters of an id, as lines show them, mean a container that runs, or else one of the newest. */
+async function wholeId(client: Client, id: string): Promise<string> {
+  if (!SHORT.test(id)) return id;
+  const running = await runningId(client, id);
+  if (running !== undefined) return running;
+  const found = await client.rest(`/explain/${await client.workspaceId()}/${id.toLowerCase()}`).catch(() => undefined);
+  return found !== undefined && textField(found, 'kind') === 'container' ? textField(found, 'id') : id;
+}
 
 /** No line: of one that wrote nothing, which is said with where to look next, or of one that is not there? @throws CliError for the latter */
 async function sayNone(client: Client, workspaceId: string, filter: Filter): Promise<void> {
@@ -71,12 +76,11 @@ async function sayNone(client: Client, workspaceId: string, filter: Filter): Pro
   const what = task === undefined ? 'container' : 'task';
   const found = await client.rest(`/explain/${workspaceId}/${encodeURIComponent(id)}`).catch((error: unknown) => {
     if (!(error instanceof CliError) || error.status !== 404) return undefined;
-    throw new CliError(
-      `there is no ${what} ${id}, and no line of one: \`longshore ${what} list\` shows those there are`,
-      {
-        cause: error,
-      },
-    );
+    const none =
+      what === 'container' && SHORT.test(id)
+        ? `no container that runs, and none of the newest that ended, is the only one whose id ends in ${id}: give the whole id`
+        : `there is no ${what} ${id}, and no line of one`;
+    throw new CliError(`${none}: \`longshore ${what} list\` shows those there are`, { cause: error });
   });
   for (const line of noneText(what, id, found ?? {})) note(line);
 }

@@ -26,7 +26,7 @@ import { totalOf } from '../queues/task-queues.ts';
 import type { Loads } from '../replicas/loads.ts';
 import { Ticks } from '../schedules/ticks.ts';
 import type { Queryable } from '../store/db.ts';
-import { containerById } from '../store/queries/containers.ts';
+import { containerByEnd, containerById } from '../store/queries/containers.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 import { deliveriesOfSubject } from '../store/queries/deliveries.ts';
 import { deploymentById, deploymentByName } from '../store/queries/deployments.ts';
@@ -58,6 +58,8 @@ export interface ExplainParts {
   readonly scaling: (queue: QueueName) => Promise<ExplainedScaling | null>;
 }
 
+/** As lists and logs show a container. */
+const END_OF_ID = /^[0-9a-f]{4,8}$/;
 const MAX_SERVERS = 100;
 const MAX_CALLBACKS = 4;
 
@@ -69,7 +71,8 @@ export class Explain {
   }
 
   /**
-   * @param reference - a task's or deployment's id, a container's id, or a deployment's name (its newest version) or name and version (`hello/v3`)
+   * @param reference - a task's or deployment's id, a container's id, or a deployment's name (its newest version) or name and version (`hello/v3`); else the last 4 to 8 characters of a
+   * container's id, if only one of the workspace's newest ends so
    * @returns undefined: nothing of that workspace has this id or name
    */
   async explain(workspaceId: WorkspaceId, reference: string): Promise<Explanation | undefined> {
@@ -86,7 +89,9 @@ export class Explain {
     const [, name = reference, version] = /^(.+)\/v([1-9]\d{0,8})$/.exec(reference) ?? [];
     const wanted = version === undefined ? null : Number(version);
     const named = await deploymentByName(this.#parts.db, workspaceId, null, name, wanted);
-    return named === undefined ? undefined : await this.#deployment(named);
+    if (named !== undefined) return await this.#deployment(named);
+    const ended = END_OF_ID.test(id) ? await containerByEnd(this.#parts.db, workspaceId, id) : undefined;
+    return ended === undefined ? undefined : await this.#container(ended);
   }
 
   /** On the leader: what it knows of a queue, for this replica or another. */

@@ -533,8 +533,9 @@ test.for([
   [['logs', '--task', NOWHERE], /there is no task 0f6b2a1e\S*, and no line of one/],
   [
     ['logs', '--container', 'ffffffff'],
-    /there is no container ffffffff, and no line of one: `longshore container list`/,
+    /no container .* whose id ends in ffffffff: give the whole id: `longshore container list`/,
   ],
+  [['explain', 'ffffffff'], /there is no task, container or deployment ffffffff: .* by its whole id/],
 ] as const)('what is not there is said with what to do next: %j', async ([args, sentence], { line }) => {
   const ended = await line.run(args);
   expect(ended).toMatchObject({ code: 1, stdout: '' });

@@ -314,6 +314,24 @@ test('the line that upgrades a machine says when other machines cannot use it', 
 });
 
 describe('logs', () => {
+  test('of a container that has ended are found by the end of its id', async () => {
+    const id = 'endpoint-1-c69a6597';
+    reply = (route, request) => {
+      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
+      if (route === 'GET /api/v1/gateway/containers') return { body: { ok: true, containers: [] } };
+      if (route === 'GET /api/v1/explain/w-1/c69a6597') return { body: { kind: 'container', id } };
+      const named = URL.parse(request.url ?? '', url)?.searchParams.get('container_id');
+      return route === 'GET /api/v1/logs/w-1' && named === id
+        ? {
+            body: {
+              logs: [{ seq_num: 1, timestamp: '2026-01-01T10:00:00.000Z', container_id: id, message: 'it was me' }],
+            },
+          }
+        : undefined;
+    };
+    expect((await run(['logs', '--container', 'c69a6597'])).stdout).toBe('10:00:00.000 c69a6597 it was me\n');
+  });
+
   test('of a task that wrote nothing say how it stands, and where to look next', async () => {
     const explained = {
       summary: 'task t-1 of sum/v1 is ERROR (start_failed): no container could start for it',

@@ -325,6 +325,27 @@ export function containerById(db: Queryable, id: string): Promise<ContainerRow |
   return maybeOne(db, `select ${COLUMNS} from containers where id = $1`, [id], map);
 }
 
+/** The end of an id is looked for among so many of a workspace's newest. */
+const MOST_LOOKED_THROUGH = 10_000;
+
+/** The one whose id ends so, in whatever state, among the newest of the workspace. @param end - hexadecimal. @returns undefined: none does, or several do */
+export async function containerByEnd(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  end: string,
+): Promise<ContainerRow | undefined> {
+  const found = await many(
+    db,
+    `select ${COLUMNS} from containers where id in (
+       select id from (
+         select id from containers where workspace_id = $1 order by created_at desc limit ${MOST_LOOKED_THROUGH}) as newest
+       where id like '%' || $2::text limit 2)`,
+    [workspaceId, end],
+    map,
+  );
+  return found.length === 1 ? found[0] : undefined;
+}
+
 /** Those of the ids that exist, in whatever state. */
 export function containersById(db: Queryable, ids: readonly ContainerId[]): Promise<ContainerRow[]> {
   return many(db, `select ${COLUMNS} from containers where id = any ($1::text[])`, [ids], map);
