@@ -30,6 +30,11 @@ export async function runDeploy(
     print(`  curl -X POST ${deployed.url} -H "Authorization: Bearer $(${program} context token)" -d '${input}'`);
     const kind = deployed.kind === 'endpoint' ? '' : ` --kind ${deployed.kind}`;
     print(`  ${program} invoke ${deployed.name}${kind}${input === '{}' ? '' : ` --data '${input}'`}`);
+    if (deployed.otherHandlers.length === 0) return;
+    print('');
+    print('Others in this file:');
+    const file = target.slice(0, target.lastIndexOf(':'));
+    for (const name of deployed.otherHandlers) print(`  ${program} deploy ${file}:${name}`);
   } finally {
     await client.close();
   }

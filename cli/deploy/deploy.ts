@@ -20,6 +20,8 @@ export interface Deployed {
   readonly url: string;
   /** Names that a call must give; null: not known. */
   readonly requiredInputs: readonly string[] | null;
+  /** Names of the file's other handlers: each is deployed by itself. */
+  readonly otherHandlers: readonly string[];
   /** The latest version already was this, and no new one was made. */
   readonly reused: boolean;
 }
@@ -39,7 +41,7 @@ const UPLOAD_TIMEOUT_MS = 30 * 60_000;
 
 /** @throws CliError naming what was refused and the cure */
 export async function deployApp(client: Client, request: DeployRequest): Promise<Deployed> {
-  const { root, handler } = await describeApp(request.target, request.env);
+  const { root, handler, others } = await describeApp(request.target, request.env);
   refuseImageBuild(handler);
   const found = await collectFiles(root);
   for (const path of found.skipped)
@@ -47,7 +49,7 @@ export async function deployApp(client: Client, request: DeployRequest): Promise
   const archive = await packFiles(found.files);
   try {
     const objectId = await uploadArchive(client, archive, request.onStep);
-    return await deployHandler(client, handler, objectId, request);
+    return { ...(await deployHandler(client, handler, objectId, request)), otherHandlers: others };
   } finally {
     await archive.remove();
   }
@@ -58,7 +60,7 @@ async function deployHandler(
   handler: HandlerDefinition,
   objectId: string,
   request: DeployRequest,
-): Promise<Deployed> {
+): Promise<Omit<Deployed, 'otherHandlers'>> {
   const { requiredInputs, ...recipe } = handler;
   const kind = handler.stubType.split('/', 1)[0] ?? 'endpoint';
   const name = request.name ?? handler.name;

@@ -20,6 +20,8 @@ export interface AppDefinition {
   /** What is packed: the directory of the file. */
   readonly root: string;
   readonly handler: HandlerDefinition;
+  /** Names of the file's other handlers. */
+  readonly others: readonly string[];
 }
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -44,7 +46,8 @@ export async function describeApp(target: string, env: Env): Promise<AppDefiniti
       `${textField(answer, 'error') || `${target} could not be read`}${hint === '' ? '' : `. ${hint}`}`,
     );
   }
-  return { root, handler: chooseHandler(answer['handlers'], target) };
+  const others = Array.isArray(answer['others']) ? answer['others'].filter((name) => typeof name === 'string') : [];
+  return { root, handler: chooseHandler(answer['handlers'], target), others };
 }
 
 /** The part after the last colon is the handler, when it looks like one. */

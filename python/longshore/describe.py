@@ -1,8 +1,8 @@
 """`python3 -m longshore.describe app.py[:handler]`: what an app file defines, as one JSON object on the last line of fd 1.
 
 The command line calls it to deploy. The app file is imported as it is on this machine, so its prints go to stderr, and an import that
-fails for want of a library is answered with the way out. `{"ok": true, "handlers": […]}`, or `{"ok": false, "error", "hint"}` and exit 1.
-A handler has the fields of a stub request, and `requiredInputs`: what a call must give, by name.
+fails for want of a library is answered with the way out. `{"ok": true, "handlers": […], "others": […]}`, or `{"ok": false, "error", "hint"}` and exit 1.
+A handler has the fields of a stub request, and `requiredInputs`: what a call must give, by name. `others` are names of handlers that the file has beside the one that was asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import traceback
-from typing import Any, Dict, List, NoReturn, Optional
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from .checks import DefinitionError
 from .handlers import Handler
@@ -32,8 +32,8 @@ class _Problem(Exception):
         self.hint = hint
 
 
-def describe(target: str, directory: str) -> List[Dict[str, Any]]:
-    """Descriptions of the handlers in `target`, a path below `directory` with an optional `:handler`."""
+def describe(target: str, directory: str) -> Dict[str, Any]:
+    """Descriptions of the handlers in `target`, a path below `directory` with an optional `:handler`; of that one, and the names of the others."""
     path, _, wanted = target.partition(':')
     module_name = _module_name(path, directory)
     if directory not in sys.path:
@@ -44,14 +44,21 @@ def describe(target: str, directory: str) -> List[Dict[str, Any]]:
         if not isinstance(found, Handler):
             what = 'has no %s' % wanted if found is None else '%s is not decorated with @endpoint, @task_queue, @function or @schedule' % wanted
             raise _Problem('%s: %s' % (path, what), _names_hint(module))
-        return [_describe(found, module_name, wanted)]
-    seen: Dict[int, Any] = {}
-    for name, value in vars(module).items():
-        if isinstance(value, Handler) and id(value) not in seen and value.__module__ == module_name:
-            seen[id(value)] = (value, name)
-    if not seen:
+        others = [name for value, name in _defined(module) if value is not found]
+        return {'handlers': [_describe(found, module_name, wanted)], 'others': others}
+    every = _defined(module)
+    if not every:
         raise _Problem('%s defines no handler' % path, _DECORATE)
-    return [_describe(value, module_name, name) for value, name in seen.values()]
+    return {'handlers': [_describe(value, module_name, name) for value, name in every], 'others': []}
+
+
+def _defined(module: Any) -> List[Tuple[Handler, str]]:
+    """The module's own handlers, each with its first name; not those that it imports."""
+    seen: Dict[int, Tuple[Handler, str]] = {}
+    for name, value in vars(module).items():
+        if isinstance(value, Handler) and value.__module__ == module.__name__:
+            seen.setdefault(id(value), (value, name))
+    return list(seen.values())
 
 
 def _module_name(path: str, directory: str) -> str:
@@ -157,7 +164,7 @@ def main(arguments: List[str]) -> NoReturn:
             raise _Problem(_USAGE)
         # What a container has must not make this an inert import.
         os.environ.pop('CONTAINER_ID', None)
-        answer: Dict[str, Any] = {'ok': True, 'handlers': describe(arguments[0], os.getcwd())}
+        answer = dict(describe(arguments[0], os.getcwd()), ok=True)
         text = json.dumps(answer)
         code = 0
     except _Problem as problem:

@@ -236,6 +236,7 @@ def handler(): ...
                         'requiredInputs': [],
                     }
                 ],
+                'others': [],
             },
         )
 
@@ -349,8 +350,11 @@ def handler(): ...
         self.write('pkg/app.py', text + '@endpoint()\ndef two(): ...\nuno = one\ndef plain(): ...\n')
         _, answer, _, _ = self.describe('pkg/app.py')
         self.assertEqual([found['handler'] for found in answer['handlers']], ['pkg.app:one', 'pkg.app:two'])
-        _, answer, _, _ = self.describe('pkg/app.py:two')
-        self.assertEqual([found['handler'] for found in answer['handlers']], ['pkg.app:two'])
+        self.assertEqual(answer['others'], [])
+        for wanted, others in (('one', ['two']), ('uno', ['two']), ('two', ['one'])):
+            _, answer, _, _ = self.describe('pkg/app.py:' + wanted)
+            self.assertEqual([found['handler'] for found in answer['handlers']], ['pkg.app:' + wanted])
+            self.assertEqual(answer['others'], others)
         self.assertEqual(self.refused('pkg/app.py:none')[0], 'pkg/app.py: has no none')
         self.assertEqual(self.refused('pkg/app.py:plain')[0], 'pkg/app.py: plain is not decorated with @endpoint, @task_queue, @function or @schedule')
 

@@ -172,6 +172,19 @@ describe('deploy', () => {
     expect(ended).toMatchObject({ code: 1, stderr: 'longshore: app.py, line 3: SyntaxError: invalid syntax\n' });
   });
 
+  test('of one handler says how the others in its file are deployed', async () => {
+    reply = gateway();
+    const three = ['a', 'b', 'c'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
+    const file = anApp(`from longshore import endpoint\n\n${three}`);
+    const ended = await run(['deploy', `${file}:b`]);
+    expect(ended.code).toBe(0);
+    expect(ended.stdout).toMatch(
+      /\n\nOthers in this file:\n {2}\S+ deploy \S+app\.py:a\n {2}\S+ deploy \S+app\.py:c\n$/,
+    );
+    reply = gateway();
+    expect((await run(['deploy', anApp()])).stdout).not.toContain('Others');
+  });
+
   test('of a file with two handlers asks for one of them', async () => {
     const two = ['a', 'b'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
     const file = anApp(`from longshore import endpoint\n\n${two}`);
