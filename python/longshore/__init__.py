@@ -7,7 +7,7 @@
         return {'hello': name}
 
 `task_queue` in its place makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room. `function`
-gives each call a container: `handler.remote(name='you')` waits for what it returns. `schedule(when='@hourly')` runs it by itself.
+starts a container for each call that waits: `handler.remote(name='you')` waits for what it returns. `schedule(when='@hourly')` runs it by itself.
 `put`, `remote`, `invoke` and `get_task` work in a handler as they do on your machine: a container calls its own installation.
 
 On your machine the decorator records what was asked for, and the function stays callable. In a container it checks nothing. The
