@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { Static, TObject, TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { StartupError, messageOf } from './errors.ts';
+import { nearSetting } from './settings.ts';
 
 /** Extra facts on a setting's schema (`Type.String({ secret: true, ... })`). */
 export interface SettingFacts {
@@ -39,7 +40,8 @@ export function loadConfig<T extends TObject>(
   const known = new Set([...Object.keys(properties), ...options.known]);
   for (const name of Object.keys(env)) {
     if (!name.startsWith('LONGSHORE_') || known.has(name) || known.has(name.replace(/_FILE$/, ''))) continue;
-    problems.push(`${name}: no such setting`);
+    const near = nearSetting(name, known);
+    problems.push(`${name}: no such setting${near === undefined ? '' : `; did you mean ${near}?`}`);
   }
   if (problems.length > 0) {
     throw new StartupError('bad_config', `settings are wrong:\n${problems.map((line) => `  ${line}`).join('\n')}`);

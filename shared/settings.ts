@@ -71,3 +71,29 @@ export const SETTING_NAMES: readonly string[] = [
   'LONGSHORE_URL',
   'LONGSHORE_TOKEN',
 ];
+
+/** A name further off is another, not the same misspelt. */
+const NEAR = 2;
+
+/** The setting that a misspelt name is likely to mean; undefined when none is near. */
+export function nearSetting(name: string, names: Iterable<string>): string | undefined {
+  const [nearest] = [...names]
+    .map((known) => ({ known, distance: editDistance(name, known) }))
+    .filter(({ distance }) => distance <= NEAR)
+    .toSorted((a, b) => a.distance - b.distance);
+  return nearest?.known;
+}
+
+/** How many letters must be put in, left out or changed to make one of the other (Levenshtein), row by row. */
+function editDistance(from: string, to: string): number {
+  let row = Array.from({ length: to.length + 1 }, (_, at) => at);
+  for (let i = 0; i < from.length; i += 1) {
+    const next = [i + 1];
+    for (let j = 0; j < to.length; j += 1) {
+      const [above = 0, left = 0, before = 0] = [row[j + 1], next[j], row[j]];
+      next.push(Math.min(above + 1, left + 1, before + (from[i] === to[j] ? 0 : 1)));
+    }
+    row = next;
+  }
+  return row.at(-1) ?? 0;
+}

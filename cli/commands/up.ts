@@ -17,6 +17,7 @@ import { note, print, printError, printJson } from '../print.ts';
 import { PROGRAM, programName } from '../program-name.ts';
 import type { UpFlags } from '../flags.ts';
 import { baseImageOf } from '../up/base-image.ts';
+import { judgeSettings, lookAtPorts } from '../up/before.ts';
 import { SupervisedChild } from '../up/child.ts';
 import type { IpcMessage } from '../up/child.ts';
 import { ChildBook, lockDataDir, makeDataDir } from '../up/data-dir.ts';
@@ -165,9 +166,11 @@ class Up {
   /** @throws CliError or StartupError with the sentence for the person; what already ran is stopped by `stop` */
   async start(): Promise<Context> {
     const { dataDir, redisUrl } = this.#settings;
+    await judgeSettings(this.#settings, this.#env);
     makeDataDir(dataDir);
     this.#lock = await lockDataDir(dataDir);
     await this.#book.waitForLeftovers((name) => note(`- waiting for the ${name} of an earlier start to end ...`));
+    await lookAtPorts(this.#settings, this.#env);
     await this.#lookAtEngine();
     this.#checkStopping();
     if (redisUrl === undefined) await this.#step('Redis', () => this.#startRedis());

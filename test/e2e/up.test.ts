@@ -361,6 +361,11 @@ describe('longshore up that cannot start', () => {
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain(String(port));
     expect(ended.stderr).toContain('LONGSHORE_HTTP_ADDRESS');
+    expect(ended.stderr).not.toContain('starting');
+    const metrics = { LONGSHORE_AGENT_METRICS_ADDRESS: `127.0.0.1:${port}` };
+    expect((await longshore(here, ['up'], metrics).ended).stderr).toBe(
+      `longshore: cannot listen on 127.0.0.1:${port}: another program has that port; stop it or set LONGSHORE_AGENT_METRICS_ADDRESS to a free one (port 0 picks one)\n`,
+    );
     blocker.close();
     await expectNothingLeft(here);
   });
@@ -417,9 +422,15 @@ describe('longshore up that cannot start', () => {
 
   test('because a setting is wrong names it', async () => {
     const here = await home();
-    const ended = await longshore(here, ['up'], { LONGSHORE_LOG_LEVEL: 'loud' }).ended;
+    const ended = await longshore(here, ['up'], { LONGSHORE_LOG_LEVEL: 'loud', LONGSHORE_DTA_DIR: '/x' }).ended;
     expect(ended.code).toBe(1);
-    expect(ended.stderr).toContain('LONGSHORE_LOG_LEVEL');
+    expect(ended.stderr).toContain('LONGSHORE_LOG_LEVEL: must be one of');
+    expect(ended.stderr).toContain('LONGSHORE_DTA_DIR: no such setting; did you mean LONGSHORE_DATA_DIR?');
+    expect(ended.stderr).not.toContain('starting');
+    const ofAgent = await longshore(here, ['up'], { LONGSHORE_DEFAULT_PYTHON: '2' }).ended;
+    expect(ofAgent).toMatchObject({ code: 1, stdout: '' });
+    expect(ofAgent.stderr).toContain('LONGSHORE_DEFAULT_PYTHON: must be');
+    expect(ofAgent.stderr).not.toContain('starting');
     await expectNothingLeft(here);
   });
 

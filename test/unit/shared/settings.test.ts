@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { AgentSettings } from '../../../agent/config.ts';
 import { SchedulerSettings } from '../../../scheduler/config.ts';
 import { loadConfig } from '../../../shared/config.ts';
-import { SETTING_NAMES } from '../../../shared/settings.ts';
+import { SETTING_NAMES, nearSetting } from '../../../shared/settings.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 // Plain JavaScript, so that its types are said here.
@@ -44,8 +44,19 @@ describe('settings', () => {
       LONGSHORE_HTTP_ADRESS: ':1',
     };
     expect(() => loadConfig(SchedulerSettings, env, { known: SETTING_NAMES })).toThrow(
-      /LONGSHORE_MAX_CONTAINERS: must be an integer from 1 .*\n.*LONGSHORE_LOG_LEVEL: must be one of trace, debug, info, warn, error, fatal, silent .*\n.*LONGSHORE_HTTP_ADRESS: no such setting/s,
+      /LONGSHORE_MAX_CONTAINERS: must be an integer from 1 .*\n.*LONGSHORE_LOG_LEVEL: must be one of trace, debug, info, warn, error, fatal, silent .*\n.*LONGSHORE_HTTP_ADRESS: no such setting; did you mean LONGSHORE_HTTP_ADDRESS\?/s,
     );
+  });
+
+  test.for([
+    ['LONGSHORE_DTA_DIR', 'LONGSHORE_DATA_DIR'],
+    ['LONGSHORE_DATA_DIRS', 'LONGSHORE_DATA_DIR'],
+    ['LONGSHORE_BASE_IMGAE', 'LONGSHORE_BASE_IMAGE'],
+    ['LONGSHORE_TOKENS', 'LONGSHORE_TOKEN'],
+    ['LONGSHORE_COLOUR', undefined],
+    ['LONGSHORE_', undefined],
+  ])('%s is taken for %s misspelt', ([name, meant]) => {
+    expect(nearSetting(name ?? '', SETTING_NAMES)).toBe(meant);
   });
 
   test('numbers arrive as numbers, defaults fill what is absent', () => {
