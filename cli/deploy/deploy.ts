@@ -69,11 +69,11 @@ async function deployHandler(
   const stub = await client
     .gateway('POST', '/stubs', { ...recipe, volumes, stubType, objectId })
     .catch((error: unknown) => {
-      throw withSecretCure(error);
+      throw withLimitCure(withSecretCure(error));
     });
   const stubId = textField(stub, 'stubId');
   const warning = textField(stub, 'warnMsg');
-  if (warning !== '') request.onStep(warning);
+  if (warning !== '') request.onStep(`warning: ${warning}`);
   if (request.reuse) {
     const latest = await latestDeployment(client, name, stubType);
     if (latest !== undefined && latest.active && latest.stubId === stubId) {
@@ -93,7 +93,7 @@ async function deployHandler(
   }
   const deployed = await client.gateway('POST', '/stubs/deploy', { stubId, name });
   const doubt = textField(deployed, 'warnMsg');
-  if (doubt !== '') request.onStep(doubt);
+  if (doubt !== '') request.onStep(`warning: ${doubt}`);
   return {
     name,
     kind,
@@ -136,6 +136,24 @@ function withSecretCure(error: unknown): unknown {
       cause: error,
     },
   );
+}
+
+/** The limits of a workspace that stubs are refused by, as the scheduler's sentences begin. */
+const LIMITS: readonly (readonly [RegExp, string])[] = [
+  [/^Memory must be \S+ or less\.$/, 'stub.memory_mib'],
+  [/^CPU must be \S+ or less\.$/, 'stub.cpu_millicores'],
+  [/^GPU count must be \S+ or less\.$/, 'stub.max_gpu_count'],
+  [/^GPU concurrency limit is 0\.$/, 'concurrency.gpu_limit'],
+  [/^max replicas must be \S+ or less$/, 'stub.max_replicas'],
+];
+
+/** Whose limit it is, and where it stands: the sentence is the interface's. */
+function withLimitCure(error: unknown): unknown {
+  if (!(error instanceof CliError)) return error;
+  const limit = LIMITS.find(([sentence]) => sentence.test(error.message))?.[1];
+  if (limit === undefined) return error;
+  const cure = `it is this workspace's limit ${limit}, which \`longshore workspace limits\` shows and an administrator changes`;
+  return new CliError(`${error.message.replace(/\.$/, '')}: ${cure}`, { cause: error });
 }
 
 export interface DeploymentSummary {

@@ -42,7 +42,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { ground, identity, books, linkParts, queues, actions, ...services } = setup;
   const { db, general, clock, log, registry, settings } = ground;
   const { sealer, installation, tokens, limits, rates, refusals, tenants, secrets } = identity;
-  const { book, machines, presence } = books;
+  const { book, machines, presence, servable } = books;
   const { links, usage, pages, images } = linkParts;
   return createSurfaces({
     ...services,
@@ -62,6 +62,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     limits,
     ...(rates === undefined ? {} : { rates }),
     usageOf: (workspaceId) => useOf(book, workspaceId),
+    servable,
     secrets,
     machines,
     containers: book,

@@ -6,8 +6,9 @@ import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import { poolNameOf } from '../containers/spec.ts';
 import type { Caller } from '../identity/caller.ts';
-import { warningOf } from '../placement/named-pool.ts';
+import { admitTo, warningOf } from '../placement/named-pool.ts';
 import type { NamedPool } from '../placement/named-pool.ts';
+import type { ServingDoubt } from '../placement/servable.ts';
 import type { Db } from '../store/db.ts';
 import { ownObjectsOf } from '../objects/service.ts';
 import { appById, getOrCreateApp } from '../store/queries/apps.ts';
@@ -46,6 +47,8 @@ export interface StubsParts {
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
   /** Machines that a workspace's containers may run on. */
   readonly gpuMachines: (workspaceId: WorkspaceId) => Promise<readonly GpuMachine[]>;
+  /** Why no machine can serve it as machines are now, and what becomes of calls; undefined: one may. */
+  readonly doubtOf: (workspaceId: WorkspaceId, config: StubConfig) => ServingDoubt | undefined;
   /** The pool of that name, as far as the workspace may use it. */
   readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
 }
@@ -78,7 +81,8 @@ export class Stubs {
       if (supply.status === 'low') warnMsg = `${warnMsg} GPU capacity for ${asked} is currently low.`.trim();
     }
     const { lack } = await this.#parts.poolNamed(caller.workspaceId, poolNameOf(config.extra));
-    if (lack !== undefined) warnMsg = `${warnMsg} ${warningOf(lack)}`.trim();
+    const doubt = lack === undefined ? doubtText(this.#parts.doubtOf(caller.workspaceId, config)) : warningOf(lack);
+    warnMsg = `${warnMsg} ${doubt}`.trim();
     const missing = await this.#parts.secrets.firstUnknown(caller.workspaceId, config.secrets);
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
@@ -179,6 +183,15 @@ export class Stubs {
     return { kind: 'object', objectId: row.id };
   }
 }
+
+/** What lacks in its pool says more. */
+const doubtText = (doubt: ServingDoubt | undefined): string =>
+  doubt === undefined
+    ? ''
+    : warningOf({
+        says: `${doubt.says}; ${doubt.effect}`,
+        step: `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
+      });
 
 /** Local is what an absent driver means, so that stubs of before are the same stubs. */
 const withDriver = (volume: StubVolumeMount, driver: VolumeDriverName | undefined): StubVolumeMount =>

@@ -36,6 +36,7 @@ import type { Releases } from '../ops/releases.ts';
 import { Readiness } from '../ops/health.ts';
 import type { HealthChecks } from '../ops/health.ts';
 import { lookAtPool } from '../placement/look-at-pool.ts';
+import type { Servable } from '../placement/servable.ts';
 import type { Secrets } from '../secrets/service.ts';
 import type { Db } from '../store/db.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
@@ -103,6 +104,7 @@ export interface SurfaceParts {
   /** Absent: nobody asks too often. */
   readonly rates?: Rates;
   readonly usageOf: (workspaceId: WorkspaceId) => WorkspaceUsage;
+  readonly servable: Pick<Servable, 'doubt'>;
   readonly tasks: TaskService;
   readonly taskActions: TaskActions;
   /** Tasks in a queue that have not ended. */
@@ -156,6 +158,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
         ...own.map((machine) => gpuMachineOf(machine, true)),
       ];
     },
+    doubtOf: (workspaceId, config) => parts.servable.doubt(workspaceId, config),
     poolNamed: (workspaceId, name) => lookAtPool({ db, machines: parts.discovery.machines }, workspaceId, name),
     ...limits,
   });

@@ -2,6 +2,12 @@ import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { PlacementRequest } from './filter.ts';
 import { mayUsePool } from './filter.ts';
 
+/** What a machine offers of cores and memory, less what it keeps for itself. */
+export interface MachineSize {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+}
+
 /** A machine that is registered, in whatever state it is now. */
 export interface ServingMachine {
   readonly poolName: string;
@@ -12,6 +18,7 @@ export interface ServingMachine {
   /** It has not joined yet: what it will offer is not known. */
   readonly isExpected: boolean;
   readonly gpuModels: readonly string[];
+  readonly size: MachineSize;
 }
 
 /**
@@ -35,6 +42,35 @@ export function unservable(
   if (most === 0) return `no machine that this workspace may use${where} has ${wanted}${named}`;
   return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted}: the most is ${most}${named}`;
 }
+
+/**
+ * Why every machine is too small for it, even when empty; undefined: one is large enough, or none is there to be judged. Said when something is deployed: a call waits all the same, since a pool's
+ * settings can make a machine offer more. Pure.
+ */
+export function tooLarge(
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | keyof MachineSize>,
+  machines: readonly ServingMachine[],
+): string | undefined {
+  const { workspaceId, poolName, cpuMillicores, memoryBytes } = request;
+  const usable = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
+  if (usable.length === 0 || usable.some((machine) => machine.isExpected)) return undefined;
+  const sizes = usable.map(({ size }) => size);
+  if (sizes.some((size) => size.cpuMillicores >= cpuMillicores && size.memoryBytes >= memoryBytes)) return undefined;
+  const none = `no machine that this workspace may use${poolName === '' ? '' : ` in pool ${poolName}`} offers`;
+  const asked = { cpu: cores(cpuMillicores, Math.ceil), memory: gib(memoryBytes, Math.ceil) };
+  const [mostCpu, mostMemory] = [
+    Math.max(...sizes.map((size) => size.cpuMillicores)),
+    Math.max(...sizes.map((size) => size.memoryBytes)),
+  ];
+  if (mostMemory < memoryBytes) return `${none} ${asked.memory} of memory: the most is ${gib(mostMemory, Math.floor)}`;
+  if (mostCpu < cpuMillicores) return `${none} ${asked.cpu}: the most is ${cores(mostCpu, Math.floor)}`;
+  return `${none} ${asked.cpu} together with ${asked.memory} of memory`;
+}
+
+/** What is asked for rounded up, what there is down: too little never looks like enough. */
+type Rounding = (value: number) => number;
+const gib = (bytes: number, round: Rounding): string => `${round((bytes / 1024 ** 3) * 10) / 10} GiB`;
+const cores = (millicores: number, round: Rounding): string => `${round(millicores / 100) / 10} CPU`;
 
 /** Some that would do are kept for work that names their pool: said, since the caller's own list shows them. */
 function hasOnlyForNamed(

@@ -123,6 +123,14 @@ describe('deploy', () => {
     expect(recipe).not.toHaveProperty('requiredInputs');
   });
 
+  test('says what the scheduler doubts as a warning', async () => {
+    const made = { ok: true, stubId: 's-1', errMsg: '', warnMsg: 'No known GPU model: H1000.' };
+    reply = gateway({ 'POST /api/v1/gateway/stubs': { body: made } });
+    const ended = await run(['deploy', anApp()]);
+    expect(ended.code).toBe(0);
+    expect(ended.stderr).toMatch(/^warning: No known GPU model: H1000\.$/m);
+  });
+
   test('uploads nothing that the installation has', async () => {
     reply = (route) =>
       route.startsWith('GET /api/v1/gateway/objects/')
@@ -138,7 +146,11 @@ describe('deploy', () => {
   test.for([
     [
       { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'CPU must be 128 or less.' } } },
-      'CPU must be 128 or less.',
+      "CPU must be 128 or less: it is this workspace's limit stub.cpu_millicores",
+    ],
+    [
+      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'Memory must be 32GiB or less.' } } },
+      "Memory must be 32GiB or less: it is this workspace's limit stub.memory_mib, which `longshore workspace limits`",
     ],
     [{ 'PUT /put/o-1': { status: 413, body: { message: 'too large' } } }, 'the upload was refused with 413'],
     [

@@ -96,6 +96,13 @@ const put = async (name: string): Promise<string> =>
 
 describe('a deployment', () => {
   test('for which no machine exists says that its calls are refused', async () => {
+    const stub = { stubType: 'taskqueue/deployment', handler: 'app:handler', cpu: 100, memory: 64, gpu: 'H100' };
+    expect((await send(0, 'POST /api/v1/gateway/stubs', own.token, stub)).json).toMatchObject({
+      ok: true,
+      warnMsg: expect.stringMatching(
+        /^No machine .* has GPU H100; calls are refused until one does; ask for/,
+      ) as string,
+    });
     const found = await explain(await deploy('racing', { gpu: 'H100', gpuCount: 1 }));
     expect(found.details).toContain('calls are refused: no machine that this workspace may use has GPU H100');
     const { status, json } = await send(0, 'POST /taskqueue/racing', own.token, {});

@@ -3,22 +3,50 @@ import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import type { StubConfig, Target } from '#scheduler/deployments/stub-config.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { Servable } from '#scheduler/placement/servable.ts';
-import { unservable } from '#scheduler/placement/serve.ts';
+import { tooLarge, unservable } from '#scheduler/placement/serve.ts';
 import type { ServingMachine } from '#scheduler/placement/serve.ts';
 
+const GIB = 1024 ** 3;
 const machine = (changes: Partial<ServingMachine> = {}): ServingMachine => ({
   poolName: 'default',
   poolOwner: null,
   requiresPoolSelector: false,
   isExpected: false,
   gpuModels: ['A10G', 'A10G'],
+  size: { cpuMillicores: 4_000, memoryBytes: 8 * GIB },
   ...changes,
 });
+const HUGE = { cpuMillicores: 1_000_000, memoryBytes: 1_000 * GIB };
 const wants = (gpu: readonly string[], gpuCount = 1, poolName = '') => ({
   workspaceId: 'w-1',
   poolName,
   gpu,
   gpuCount,
+});
+
+describe('a stub that every machine is too small for', () => {
+  const small = machine({ size: { cpuMillicores: 16_000, memoryBytes: 2 * GIB } });
+  const sized = (cpuMillicores: number, gib: number, poolName = '') => ({
+    workspaceId: 'w-1',
+    poolName,
+    cpuMillicores,
+    memoryBytes: gib * GIB,
+  });
+  test.each([
+    ['memory', sized(100, 30), 'no machine that this workspace may use offers 30 GiB of memory: the most is 8 GiB'],
+    ['CPU, in its pool', sized(17_000, 1, 'default'), /in pool default offers 17 CPU: the most is 16 CPU$/],
+    ['both at once', sized(8_000, 4), /offers 8 CPU together with 4 GiB of memory$/],
+    ['another workspace’s is no help', sized(100, 9), /offers 9 GiB/, [machine({ poolOwner: 'w-2', size: HUGE })]],
+  ] as const)('for want of %s', (_what, request, text, more: readonly ServingMachine[] = []) => {
+    expect(tooLarge(request, [machine(), small, ...more])).toMatch(text);
+  });
+  test.each([
+    ['it fits one', sized(4_000, 8), [machine(), small]],
+    ['one is expected', sized(100, 30), [machine(), machine({ isExpected: true })]],
+    ['there is none to judge', sized(100, 30), []],
+  ] as const)('not: %s', (_what, request, machines: readonly ServingMachine[]) => {
+    expect(tooLarge(request, machines)).toBeUndefined();
+  });
 });
 
 describe('a stub that no machine can ever serve', () => {
@@ -75,12 +103,13 @@ describe('a stub that no machine can ever serve', () => {
       *all() {
         walks += 1;
         const row = { poolName: 'late', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
-        yield { row, health: 'EXPIRED', inventory: null } as never;
+        yield { row, health: 'EXPIRED', inventory: null, strangers: new Map() } as never;
         const gpus = models.map((model) => ({ model }));
         yield {
           row: { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS },
           health: 'SUSPECT',
-          inventory: { gpus },
+          inventory: { gpus, cpuMillicores: 4_000, memoryBytes: 8 * GIB },
+          strangers: new Map(),
         } as never;
       },
       onChange: (listener) => {
@@ -100,5 +129,13 @@ describe('a stub that no machine can ever serve', () => {
     expect(walks).toBe(2);
     const late = { gpu: [], gpuCount: 0, extra: { pool: { name: 'late' } } } as unknown as StubConfig;
     expect(servable.refusal({ ...target, config: late })).toMatch('is in pool late');
+    const asked = (memoryMib: number, gpuCount = 0) =>
+      servable.doubt(target.workspaceId, { ...config, gpu: ['H100'], gpuCount, cpuMillicores: 100, memoryMib });
+    expect(asked(8 * 1024)).toEqual({
+      says: expect.stringContaining('offers 8 GiB of memory: the most is 7.5 GiB') as string,
+      effect: 'calls wait for one that does',
+    });
+    expect(asked(7 * 1024)).toBeUndefined();
+    expect(asked(64, 1)?.effect).toBe('calls are refused until one does');
   });
 });
