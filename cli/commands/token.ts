@@ -11,6 +11,9 @@ import type { Invocation } from './run.ts';
 /** `admin`: by an administrator. */
 const TYPES = ['workspace', 'workspace_restricted', 'admin'];
 
+/** What the list has at most. */
+const MOST_LISTED = 1000;
+
 export async function runTokenList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const answer = await client.gateway('GET', '/tokens');
@@ -63,6 +66,10 @@ export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocati
 export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     mustNotBeOwn(id, client.context.token, flags, 'delete');
+    // Of one that is not there the call says nothing else than of one that is deleted now.
+    const tokens = listField(await client.gateway('GET', '/tokens'), 'tokens');
+    const isThere = tokens.some((token) => textField(token, 'tokenId') === id.toLowerCase());
+    if (!isThere && tokens.length < MOST_LISTED) throw noToken(id);
     await client.gateway('DELETE', `/tokens/${encodeURIComponent(id)}`).catch(unknownToken(id));
     showDone(invocation, { tokenId: id, done: 'deleted' }, [`deleted token ${id}`]);
   });
@@ -80,12 +87,17 @@ export function tokenIdOf(token: string): string {
 
 function mustNotBeOwn(id: string, token: string, flags: TokenVerbFlags, what: string): void {
   if (flags.force === true || tokenIdOf(token) !== id) return;
-  throw usageError(`${id} is the token that this command uses: to ${what} it all the same, add --force`);
+  throw usageError(
+    `${id} is the token that this command uses: to ${what === 'delete' ? 'delete it' : 'switch it off'} all the same, add --force`,
+  );
 }
 
 function unknownToken(id: string): (error: unknown) => never {
   return (error) => {
     if (!(error instanceof CliError) || !/^Unable to (toggle|delete) token/.test(error.message)) throw error;
-    throw new CliError(`there is no token ${id} to change: \`longshore token list\` shows them`, { cause: error });
+    throw noToken(id, error);
   };
 }
+
+const noToken = (id: string, cause?: unknown): CliError =>
+  new CliError(`there is no token ${id} to change: \`longshore token list\` shows them`, { cause });

@@ -348,7 +348,7 @@ describe('tokens', () => {
 
     expect(await line.run(['token', 'toggle', id], key)).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('--force') as string,
+      stderr: expect.stringContaining('to switch it off all the same, add --force') as string,
     });
     expect((await line.run(['token', 'toggle', id])).stdout).toBe(`token ${id} is switched off\n`);
     expect(await line.run(['deployment', 'list'], key)).toMatchObject({
@@ -358,6 +358,11 @@ describe('tokens', () => {
     expect((await line.run(['token', 'toggle', id])).stdout).toBe(`token ${id} is active again\n`);
     expect((await line.run(['deployment', 'list'], key)).code).toBe(0);
     expect((await line.run(['token', 'delete', id])).stdout).toBe(`deleted token ${id}\n`);
+    expect(await line.run(['token', 'delete', id])).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: `longshore: there is no token ${id} to change: \`longshore token list\` shows them\n`,
+    });
     expect((await line.run(['deployment', 'list'], key)).code).toBe(1);
 
     const restricted = (await line.run(['token', 'create', '--type', 'workspace_restricted'])).stdout.trim();
