@@ -7,6 +7,7 @@ import { ageOf, coresOf, gpusOf, memoryOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { deploymentsOf, shown } from './deployment-reference.ts';
+import { tokenTypeOf } from './token.ts';
 import { print, printJson, printTable } from '../print.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -22,7 +23,7 @@ export async function runStatus(options: GlobalOptions, env: Env): Promise<numbe
       client.gateway('GET', '/containers').then((answer) => listField(answer, 'containers')),
     ]);
     if (options.json === true) printJson({ scheduler, machines, deployments, containers });
-    else show(scheduler, machines, deployments, containers);
+    else show(scheduler, machines, deployments, containers, tokenTypeOf(client.context.token));
     return health.status === 200 ? 0 : 1;
   } finally {
     await client.close();
@@ -34,21 +35,26 @@ function show(
   machines: readonly JsonObject[],
   deployments: readonly JsonObject[],
   containers: readonly JsonObject[],
+  tokenType: string,
 ): void {
   const nowMs = Date.now();
   print(`scheduler ${scheduler.url}: ${scheduler.status}`);
   print('\nMachines');
-  printTable(
-    ['ID', 'POOL', 'STATUS', 'CPU', 'MEMORY', 'GPU'],
-    machines.map((machine) => [
-      textField(machine, 'id'),
-      textField(machine, 'poolName'),
-      textField(machine, 'status'),
-      coresOf(numberField(machine, 'cpu')),
-      memoryOf(numberField(machine, 'memory')),
-      gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
-    ]),
-  );
+  if (machines.length === 0 && tokenType.startsWith('workspace')) {
+    print("(none of its own; shared machines are the administrator's to see)");
+  } else {
+    printTable(
+      ['ID', 'POOL', 'STATUS', 'CPU', 'MEMORY', 'GPU'],
+      machines.map((machine) => [
+        textField(machine, 'id'),
+        textField(machine, 'poolName'),
+        textField(machine, 'status'),
+        coresOf(numberField(machine, 'cpu')),
+        memoryOf(numberField(machine, 'memory')),
+        gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
+      ]),
+    );
+  }
   print('\nDeployments');
   printTable(
     ['NAME', 'VERSION', 'ACTIVE', 'KIND', 'AGE'],

@@ -76,10 +76,15 @@ export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocati
 }
 
 /** The token's id, which is its JWT's; empty when it is no JWT. It is the scheduler that judges a token, this only warns. */
-export function tokenIdOf(token: string): string {
+export const tokenIdOf = (token: string): string => claimOf(token, 'jti');
+
+/** The token's type, such as `admin`; empty when it is no JWT. Good for what is said, not for what is done. */
+export const tokenTypeOf = (token: string): string => claimOf(token, 'typ');
+
+function claimOf(token: string, name: string): string {
   try {
     const claims: unknown = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString('utf8'));
-    return isRecord(claims) ? textField(claims, 'jti') : '';
+    return isRecord(claims) ? textField(claims, name) : '';
   } catch {
     return '';
   }

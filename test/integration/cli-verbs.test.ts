@@ -480,6 +480,10 @@ test('a workspace is made with a token of its own, which sees nothing of another
   expect(await line.json(['deployment', 'list'], made.token)).toEqual([]);
   for (const noun of ['worker', 'machine', 'container', 'task', 'pool'])
     expect(await line.json([noun, 'list'], made.token)).toEqual([]);
+  expect((await line.run(['status'], made.token)).stdout).toContain(
+    "\nMachines\n(none of its own; shared machines are the administrator's to see)\n",
+  );
+  expect((await line.run(['status'])).stdout).toMatch(/\nMachines\nID +POOL /);
   expect(await line.run(['deployment', 'stop', 'mine'], made.token)).toMatchObject({
     code: 1,
     stderr: 'longshore: no deployment is named mine: `longshore deployment list` shows them\n',
