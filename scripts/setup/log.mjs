@@ -6,8 +6,8 @@ export class SetupError extends Error {}
 const say = (line) => process.stderr.write(`${line}\n`);
 
 /**
- * A printer of steps. On a terminal the line of the running step counts its seconds; elsewhere plain lines, and one
- * every ten seconds while a step runs, so that a log shows it is alive.
+ * A printer of steps. On a terminal the line of the running step counts its seconds; elsewhere plain lines, and a
+ * short one every ten seconds while a step runs, so that a log shows it is alive.
  * @returns {{ say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> }}
  */
 export function stepLog() {
@@ -20,11 +20,11 @@ export function stepLog() {
       if (!terminal) say(`- ${title} ...`);
       const timer = terminal
         ? setInterval(
-            () => process.stderr.write(`\r- ${title} ... ${Math.floor((Date.now() - startedMs) / 1000)} s`),
+            () => process.stderr.write(`\r- ${short(title)} ... ${Math.floor((Date.now() - startedMs) / 1000)} s`),
             1000,
           )
-        : setInterval(() => say(`- ${title} ... still at it after ${seconds()} s`), 10_000);
-      if (terminal) process.stderr.write(`- ${title} ...`);
+        : setInterval(() => say(`  still at it after ${Math.floor((Date.now() - startedMs) / 1000)} s`), 10_000);
+      if (terminal) process.stderr.write(`- ${short(title)} ...`);
       const end = terminal ? '\r' : '';
       try {
         const result = await work();
@@ -38,6 +38,12 @@ export function stepLog() {
       }
     },
   };
+}
+
+/** A line that is broken into two cannot be written over: it would come again every second. */
+function short(title) {
+  const room = (process.stderr.columns || 80) - '-  ... 1000 s '.length;
+  return title.length > room ? `${title.slice(0, Math.max(room, 10) - 1)}…` : title;
 }
 
 /** Runs a program's main function: a SetupError becomes its sentence, anything else its stack; both exit with 1. */

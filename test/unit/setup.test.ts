@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 
 // Set-up is plain JavaScript, so that any Node from 20 on runs it; its types are said here.
 type Packages = Record<string, { version?: string; integrity?: string; optional?: boolean }>;
@@ -11,6 +11,9 @@ const { engineAddress } = await load<{
   engineAddress: (env: Record<string, string>) => { text: string; explicit: boolean; options: object };
 }>('engine-api');
 const { installCommand } = await load<{ installCommand: (names: string[], more?: string[]) => string }>('packages');
+const { stepLog } = await load<{
+  stepLog: () => { step: <T>(title: string, work: () => Promise<T>) => Promise<T> };
+}>('log');
 const { stateDir } = await load<{ stateDir: (env: Record<string, string>) => string }>('paths');
 
 describe('whether npm ci is needed', () => {
@@ -89,4 +92,43 @@ test('programs whose package would start a service are taken out of it, by hand 
 test('set-up keeps its logs below the data directory unless it is told another place', () => {
   expect(stateDir({ LONGSHORE_DATA_DIR: '/data' })).toBe('/data/setup');
   expect(stateDir({ LONGSHORE_DATA_DIR: '/data', LS_SETUP_DIR: '/tmp/s' })).toBe('/tmp/s');
+});
+
+describe('a step of set-up that takes long', () => {
+  const was = { isTTY: process.stderr.isTTY, columns: process.stderr.columns };
+  afterEach(() => {
+    Object.assign(process.stderr, was);
+    vi.useRealTimers();
+    vi.restoreAllMocks();
+  });
+
+  async function linesOf(terminal: { isTTY: boolean; columns: number }, seconds: number): Promise<string> {
+    Object.assign(process.stderr, terminal);
+    vi.useFakeTimers();
+    let written = '';
+    vi.spyOn(process.stderr, 'write').mockImplementation((text) => (written += String(text)) !== '');
+    const work = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, seconds * 1000 + 500));
+    const step = stepLog().step('installing the Node packages (npm ci: none are installed yet)', work);
+    await vi.advanceTimersByTimeAsync(seconds * 1000 + 500);
+    await step;
+    return written;
+  }
+
+  test('says in a log how long it has taken, and not again what it is', async () => {
+    expect(await linesOf({ isTTY: false, columns: 80 }, 20)).toBe(
+      '- installing the Node packages (npm ci: none are installed yet) ...\n' +
+        '  still at it after 10 s\n  still at it after 20 s\n' +
+        '- installing the Node packages (npm ci: none are installed yet): done (20.5 s)\n',
+    );
+  });
+
+  test('stays on one line of a narrow terminal', async () => {
+    const written = await linesOf({ isTTY: true, columns: 40 }, 2);
+    const lines = written.split('\r').slice(0, -1);
+    expect(lines).toEqual([
+      '- installing the Node packa… ...',
+      '- installing the Node packa… ... 1 s',
+      '- installing the Node packa… ... 2 s',
+    ]);
+  });
 });
