@@ -40,7 +40,8 @@ export function deploymentStateOf(facts: DeploymentFacts): DeploymentState {
   if (facts.deleted) return facts.present === 0 ? 'DELETED' : 'DELETING';
   if (!facts.active) return facts.present === 0 ? 'STOPPED' : 'STOPPING';
   if (facts.cooling) return 'DEGRADED';
-  if (facts.desired === 0) return facts.live === 0 ? 'IDLE' : 'SCALING';
+  // What is ready and not wanted is kept warm, or about to go: nothing is on its way.
+  if (facts.desired === 0) return facts.ready === facts.live ? 'IDLE' : 'SCALING';
   return facts.live === facts.desired && facts.ready === facts.live ? 'HEALTHY' : 'SCALING';
 }
 

@@ -104,14 +104,30 @@ function summaryOf(scaling: ExplainedScaling): string {
     case 'DEGRADED':
       return `${breaker.failures} starts in a row failed (${breaker.last_reason}), so nothing is started for now`;
     case 'IDLE':
-      return 'no task waits, so no container runs';
+      return live === 0
+        ? 'no task waits, so no container runs'
+        : `no task waits; ${containers(live)} ready, ${idleBecause(scaling)}`;
     case 'HEALTHY':
       return `${ready} of ${wanted ?? ready} wanted containers are ready`;
     default:
       return wanted === null || live <= wanted
         ? `${ready} of ${wanted ?? live} wanted containers are ready`
-        : `${containers(live)} live, ${wanted} wanted: ${withoutNumbers(scaling.decision.text)}`;
+        : `${thereText(scaling)}, ${wanted} wanted: ${withoutNumbers(scaling.decision.text)}`;
   }
+}
+
+/** What keeps those that nobody wants; how long still stands in the details. */
+function idleBecause({ decision }: ExplainedScaling): string {
+  if (decision.why === 'busy_or_warm') return 'kept warm';
+  return decision.decision === 'hold' ? withoutNumbers(decision.text) : 'about to go';
+}
+
+/** What has no machine is not live yet. */
+function thereText({ live, containers: all }: ExplainedScaling): string {
+  const placeless = all.filter((one) => one.state === 'PENDING').length;
+  const wait = `${containers(placeless)} ${placeless === 1 ? 'waits' : 'wait'} for a machine`;
+  if (placeless === 0) return `${containers(live)} live`;
+  return live <= placeless ? wait : `${containers(live - placeless)} live, ${wait}`;
 }
 
 /** What changes next without anybody doing anything, and when. */
@@ -138,7 +154,9 @@ export function waitingOf(scaling: ExplainedScaling): Waiting {
   const starting = scaling.live - scaling.ready;
   if (starting > 0) return { waits_for: `${containers(starting)} to be ready`, until: null };
   if (decision.decision === 'hold' && decision.why !== 'at_target') {
-    return { waits_for: holdEnds(decision.why) || decision.text, until: scaling.look_again_at };
+    const warm = scaling.state === 'IDLE' && decision.why === 'busy_or_warm';
+    const ends = warm ? 'work; what is kept warm may go after that time' : holdEnds(decision.why);
+    return { waits_for: ends || decision.text, until: scaling.look_again_at };
   }
   return NOTHING;
 }

@@ -124,9 +124,9 @@ describe('a deployment', () => {
   test('with more than it wants says what keeps them and until when', () => {
     const found = deploymentOf(scalingOf({ containers: [aContainer()] }));
     expect(found).toMatchObject({
-      state: 'SCALING',
-      summary: 'hello v3 is SCALING: 1 container live, 0 wanted: each of them works or is kept warm',
-      waits_for: 'containers beyond those wanted to end their work and their keep-warm time',
+      state: 'IDLE',
+      summary: 'hello v3 is IDLE: no task waits; 1 container ready, kept warm',
+      waits_for: 'work; what is kept warm may go after that time',
       until: at(6000),
       scaling: { containers: [{ keep_warm_until: at(6000), kept_forever: false }] },
     });
@@ -137,15 +137,30 @@ describe('a deployment', () => {
     });
     const inWindow = { containers: [aContainer()], keepWarmMs: 0, wantedInWindow: 1, windowEndsMs: NOW + 9000 };
     expect(deploymentOf(scalingOf(inWindow, { windowMs: 30_000 }))).toMatchObject({
-      summary: 'hello v3 is SCALING: 1 container live, 0 wanted: the window before asked for them',
+      summary: 'hello v3 is IDLE: no task waits; 1 container ready, the window before asked for them',
       waits_for: 'the end of the window in which more were wanted',
       until: at(9000),
+    });
+    const two = [aContainer(), aContainer({ id: 'c-2' as ContainerId })];
+    expect(deploymentOf(scalingOf({ inFlight: 1, containers: two }))).toMatchObject({
+      state: 'SCALING',
+      summary: 'hello v3 is SCALING: 2 containers live, 1 wanted: each of them works or is kept warm',
+      waits_for: 'containers beyond those wanted to end their work and their keep-warm time',
     });
     const hold = { why: 'after_restart', leftMs: 70_000 } as const;
     expect(deploymentOf(scalingOf({ containers: [aContainer()], keepWarmMs: 0, hold }))).toMatchObject({
       waits_for: 'the quiet time after the start of the scheduler to end',
       until: at(70_000),
     });
+  });
+
+  test('counts no container as live that has no machine', () => {
+    const pending = aContainer({ state: 'PENDING' });
+    const hold = { why: 'after_restart', leftMs: 70_000 } as const;
+    const said = (...all: ScaleContainer[]) => deploymentOf(scalingOf({ containers: all, hold })).summary;
+    expect(said(pending)).toMatch(/^hello v3 is SCALING: 1 container waits for a machine, 0 wanted: /);
+    const ready = aContainer({ id: 'c-2' as ContainerId });
+    expect(said(pending, ready)).toMatch(/: 1 container live, 1 container waits for a machine, 0 wanted: /);
   });
 
   test('whose queue could not be read for a minute has a condition', () => {
