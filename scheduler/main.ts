@@ -264,6 +264,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ...books,
     channel: keys.explainChannel,
     refusalOf: (target) => books.servable.refusal(target),
+    limits: identity.limits,
     placer,
     autoscaler,
     targets,

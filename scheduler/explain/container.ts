@@ -28,6 +28,8 @@ export interface ContainerFacts {
   readonly deploymentName: string;
   /** That it may run in alone. */
   readonly pool: NamedPool;
+  /** Limits of the workspace that it waits for. */
+  readonly quota: readonly string[];
   readonly scaling: ExplainedScaling | null;
   readonly leaderAnswered: boolean;
 }
@@ -158,7 +160,11 @@ function detailsOf(
 ): string[] {
   const { row, scaling } = facts;
   const { lack } = facts.pool;
-  const details = [...(lack === undefined ? [] : [lack.says]), ...rejectionTexts(rejections, facts.pool)];
+  const details = [
+    ...(lack === undefined ? [] : [lack.says]),
+    ...rejectionTexts(rejections, facts.pool),
+    ...facts.quota,
+  ];
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions));
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);

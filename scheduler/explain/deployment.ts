@@ -19,7 +19,7 @@ export function explainDeployment(
   calls: CallFacts,
   schedule?: NextTick,
 ): Explanation {
-  const { refusal, pool } = calls;
+  const { refusal, pool, quota } = calls;
   const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
   const isRefused = refusal !== '' && row.active;
   const words = [...(isRefused ? ['calls are refused'] : []), ...(scaling === null ? [] : [summaryOf(scaling)])].join(
@@ -38,6 +38,7 @@ export function explainDeployment(
       ...(tick === undefined ? [] : [tickText(tick)]),
       ...callTexts(calls),
       ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling, pool)),
+      ...quota,
     ],
     next_steps: [
       ...new Set([
@@ -64,6 +65,8 @@ export interface CallFacts {
   /** Why they are refused; empty: they are not. */
   readonly refusal: string;
   readonly pool: NamedPool;
+  /** Limits of the workspace that its containers wait for. */
+  readonly quota: readonly string[];
 }
 
 /** What lacks in its pool says more than that there is no machine. */

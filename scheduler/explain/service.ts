@@ -8,7 +8,7 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../autoscaler/loop.ts';
 import { scaleFacts } from '../autoscaler/look.ts';
-import type { ContainerBook } from '../containers/book.ts';
+import type { BookEntry, ContainerBook } from '../containers/book.ts';
 import { poolNameOf } from '../containers/spec.ts';
 import type { StoredSpec } from '../containers/spec.ts';
 import type { Target } from '../deployments/stub-config.ts';
@@ -33,9 +33,13 @@ import { deploymentById, deploymentByName } from '../store/queries/deployments.t
 import type { DeploymentRow } from '../store/queries/deployments.ts';
 import type { TaskRecord } from '../tasks/records.ts';
 import type { TaskService } from '../tasks/task-service.ts';
+import type { Limits } from '../identity/workspace-limits.ts';
+import { useOf } from '../placement/world.ts';
 import { explainContainer } from './container.ts';
 import { explainDeployment } from './deployment.ts';
 import type { NextTick } from './deployment.ts';
+import type { Asked } from './quota.ts';
+import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { explainTask } from './task.ts';
@@ -52,6 +56,7 @@ export interface ExplainParts {
   readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
   readonly tasks: Pick<TaskService, 'read'>;
   readonly clock: Clock;
+  readonly limits: Pick<Limits, 'of'>;
   /** Why its calls are refused: no machine can ever serve them; undefined: they are not. */
   readonly refusalOf: (target: Target) => string | undefined;
   /** What the leader knows of a queue; null: it did not answer. */
@@ -121,7 +126,8 @@ export class Explain {
     const [target, scaling] = await Promise.all([this.#parts.targets.byQueue(queue), this.#parts.scaling(queue)]);
     const refusal = target === undefined ? undefined : this.#parts.refusalOf(target);
     const keepWarmSeconds = target?.config.keepWarmSeconds ?? 0;
-    const calls = { refusal: refusal ?? '', pool: await this.#poolOf(target) };
+    const quota = await this.#quotaOf(row.workspaceId, scaling?.containers ?? [], target?.config);
+    const calls = { refusal: refusal ?? '', pool: await this.#poolOf(target), quota };
     return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
   }
 
@@ -129,6 +135,22 @@ export class Explain {
     return target === undefined
       ? NO_POOL
       : await lookAtPool(this.#parts, target.workspaceId, poolNameOf(target.config.extra));
+  }
+
+  /** Limits that containers of such a size wait for; none where no machine says that it is these. */
+  async #quotaOf(
+    workspaceId: WorkspaceId,
+    waiting: Parameters<typeof isForQuota>[0],
+    asked: Asked | undefined,
+  ): Promise<readonly string[]> {
+    const { book, limits, loads } = this.#parts;
+    if (asked === undefined || !isForQuota(waiting)) return [];
+    const { concurrency } = await limits.of(workspaceId);
+    let idle = 0;
+    for (const { row } of book.all()) {
+      if (row.workspaceId === workspaceId && row.state === 'RUNNING' && loads.of(row.id)?.inFlight === 0) idle += 1;
+    }
+    return quotaTexts({ limits: concurrency, used: useOf(book, workspaceId), idle }, asked);
   }
 
   #nextTick(target: Target | undefined): NextTick | undefined {
@@ -147,9 +169,13 @@ export class Explain {
       this.#nameOf(row.deploymentId),
       lookAtPool(this.#parts, row.workspaceId, poolName),
     ]);
+    const own = scaling?.containers.find((one) => one.container_id === row.id);
+    const rejections = own?.rejections ?? entry?.rejections ?? row.rejections ?? {};
+    const quota = row.state === 'PENDING' ? await this.#quotaOf(row.workspaceId, [{ rejections }], askedBy(entry)) : [];
     return explainContainer({
       row,
       pool,
+      quota,
       rejections: entry?.rejections ?? null,
       conditions: this.#conditionsFor(row.workspaceId),
       progress: entry?.progress ?? '',
@@ -188,6 +214,7 @@ export class Explain {
       servers: ended ? [] : this.#servers(queue),
       scaling,
       pool: ended ? NO_POOL : await this.#poolOf(target),
+      quota: await this.#quotaOf(record.workspaceId, scaling?.containers ?? [], target?.config),
       leaderAnswered: ended || scaling !== null,
     });
   }
@@ -252,3 +279,7 @@ export class Explain {
     return row === undefined ? '' : `${row.name}/v${row.version}`;
   }
 }
+
+const MIB = 1024 * 1024;
+const askedBy = (entry: BookEntry | undefined): Asked | undefined =>
+  entry === undefined ? undefined : { ...entry.spec, memoryMib: Math.ceil(entry.spec.memoryBytes / MIB) };

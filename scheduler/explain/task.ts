@@ -33,6 +33,8 @@ export interface TaskFacts {
   readonly scaling: ExplainedScaling | null;
   /** That its stub names. */
   readonly pool: NamedPool;
+  /** Limits of the workspace that its containers wait for. */
+  readonly quota: readonly string[];
   readonly leaderAnswered: boolean;
   /** What was told of its end, the newest first. */
   readonly callbacks: readonly DeliveryRow[];
@@ -149,7 +151,7 @@ function detailsOf(facts: TaskFacts): string[] {
   if (scaling !== null && waits) {
     details.push(scaling.formula);
     if (scaling.decision.why !== 'at_target') details.push(scaling.decision.text);
-    details.push(...placeTexts(scaling.containers, facts.pool));
+    details.push(...placeTexts(scaling.containers, facts.pool), ...facts.quota);
   }
   const refusing = waits ? servers.filter((one) => !one.takes) : [];
   for (const why of new Set(refusing.map((one) => one.why_not))) {

@@ -103,7 +103,7 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
   anti_affinity: { says: 'which it is kept away from after they sent it back', step: "look at the agents' logs there" },
   quota: {
     says: 'while the workspace has used up what it may have',
-    step: "stop something, or raise the workspace's limits",
+    step: "stop something, or have an administrator raise the workspace's limit: `longshore workspace limits` shows them",
   },
 };
 

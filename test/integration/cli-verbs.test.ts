@@ -196,6 +196,28 @@ def busy():
     await noContainers(platform);
   }, 240_000);
 
+  test('that wait for a limit of their workspace name it, and what is used of it', async ({ line, platform }) => {
+    const text = 'from longshore import task_queue\n\n@task_queue(name="held", cpu="100m")\ndef held(): ...\n';
+    await line.json(['deploy', line.app('held', text)]);
+    await line.json(['workspace', 'limits', '--set', 'concurrency.container_limit=0']);
+    const invoked = await line.run(['invoke', 'held', '--kind', 'taskqueue']);
+    const { task_id: task } = JSON.parse(invoked.stdout) as { task_id: string };
+    for (const one of ['held', task]) {
+      await waitFor(
+        async () =>
+          /limit of the workspace: container_limit 0, used \d/.test((await line.run(['explain', one])).stdout),
+        `${one} says which limit it waits for`,
+        WAIT_MS,
+      );
+    }
+    const { stdout } = await line.run(['container', 'list']);
+    const pending = /^(taskqueue-\S+) +PENDING/m.exec(stdout)?.[1] ?? '';
+    expect((await line.run(['explain', pending])).stdout).toMatch(/container_limit 0, .*`longshore workspace limits`/s);
+    await line.json(['workspace', 'limits', '--set', 'concurrency.container_limit=default']);
+    await line.run(['deployment', 'delete', 'held']);
+    await noContainers(platform);
+  }, 60_000);
+
   test('of one name and two kinds must be told apart', async ({ line }) => {
     const file = line.app(
       'twins',

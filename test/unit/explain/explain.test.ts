@@ -16,6 +16,7 @@ import type { ContainerPlace } from '#scheduler/explain/scaling.ts';
 import { explainScaling } from '#scheduler/explain/scaling.ts';
 import type { TaskFacts } from '#scheduler/explain/task.ts';
 import { explainTask } from '#scheduler/explain/task.ts';
+import { quotaTexts } from '#scheduler/explain/quota.ts';
 import { decisionText, rejectionStep, rejectionTexts } from '#scheduler/explain/words.ts';
 import { REJECTION_REASONS } from '#scheduler/placement/filter.ts';
 import type { PoolMachine } from '#scheduler/placement/named-pool.ts';
@@ -27,7 +28,7 @@ const NOW = Date.parse('2026-01-02T00:00:00Z');
 const at = (ms: number): string => new Date(NOW + ms).toISOString();
 const ROW = { id: 'd', workspaceId: 'w', name: 'hello', version: 3, stubType: 'endpoint/deployment', active: true };
 const deploymentOf = (scaling: ExplainedScaling | null, refusal = '', pool = NO_POOL): Explanation =>
-  explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, { refusal, pool });
+  explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, { refusal, pool, quota: [] });
 
 test('a schedule says when its next time is, and waits for nothing else', () => {
   const [when, timezone] = ['0 3 * * *', 'Europe/Berlin'];
@@ -36,7 +37,7 @@ test('a schedule says when its next time is, and waits for nothing else', () => 
       { ...ROW, active } as Parameters<typeof explainDeployment>[0],
       0,
       scaling,
-      { refusal: '', pool: NO_POOL },
+      { refusal: '', pool: NO_POOL, quota: [] },
       { when, timezone, nextAt },
     );
   const quiet = said(true, at(7_200_000));
@@ -276,6 +277,22 @@ test('decisions that repeat are one entry, newest first, at most twenty', () => 
   expect(decisions[0]).toMatchObject({ times: 3, wanted: 29, at: at(290), until: at(292) });
 });
 
+test('a limit of the workspace that leaves too little is named, with what is used of it', () => {
+  const none = { gpu_limit: null, cpu_millicore_limit: null, memory_mib_limit: null, container_limit: null };
+  const used = { gpu: 2, cpu_millicores: 900, memory_mib: 512, containers: 2 };
+  const said = (limits: Partial<Record<keyof typeof none, number>>, gpuCount = 0) =>
+    quotaTexts({ limits: { ...none, ...limits }, used, idle: 1 }, { gpuCount, cpuMillicores: 200, memoryMib: 64 });
+  expect(said({ container_limit: 1, cpu_millicore_limit: 1000 })).toEqual([
+    'limit of the workspace: container_limit 1, used 2 (1 of them idle)',
+    'limit of the workspace: cpu_millicore_limit 1000, used 900 (it asks for 200)',
+  ]);
+  expect(said({ gpu_limit: 2, memory_mib_limit: 575 }, 1)).toEqual([
+    'limit of the workspace: gpu_limit 2, used 2 (it asks for 1)',
+    'limit of the workspace: memory_mib_limit 575, used 512 (it asks for 64)',
+  ]);
+  expect(said({ gpu_limit: 2, container_limit: 3, cpu_millicore_limit: 1100, memory_mib_limit: 576 })).toEqual([]);
+});
+
 describe('words', () => {
   test.each([...REJECTION_REASONS, 'no_machine'])('say what %s means and what to do', (reason) => {
     expect(rejectionTexts({ [reason]: 1 })[0]).toMatch(new RegExp(`^1 machine .+ \\(${reason}\\)$`));
@@ -328,6 +345,7 @@ describe('a container', () => {
   ): Explanation => {
     const facts = {
       pool,
+      quota: [],
       rejections,
       conditions,
       progress: 'pulling image a:1: 1 of 3 layers, 10 of 30 MB',
@@ -457,6 +475,7 @@ describe('a task', () => {
       leaderAnswered: true,
       callbacks: [],
       pool: NO_POOL,
+      quota: [],
       ...changes,
     });
     expect([...Value.Errors(Explanation, found)]).toEqual([]);
