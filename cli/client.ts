@@ -5,7 +5,7 @@ import { request, Agent } from 'undici';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Context } from './context.ts';
-import { CliError, errorCode } from './errors.ts';
+import { CliError, TokenKindError, errorCode } from './errors.ts';
 import { textField } from './json.ts';
 import type { JsonObject } from './json.ts';
 
@@ -32,6 +32,13 @@ export interface CallOptions {
 /** Answers are JSON of bounded lists; a larger one is a mistake on the other side. Invocations have their own bound. */
 const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 const CALL_TIMEOUT_MS = 30_000;
+const ASK_AGAIN_TIMEOUT_MS = 5_000;
+/** What the gateway answers a good token outside an operation's scope, all of them of the same: not for restricted ones. Source: interface, gateway 2.3. */
+const OUT_OF_SCOPE: ReadonlySet<string> = new Set([
+  'Unauthorized Access',
+  'Unauthorized access',
+  'This action is not permitted',
+]);
 
 /** Calls one installation with one token. `close()` ends its connections, so that the program can end. */
 export class Client {
@@ -86,7 +93,12 @@ export class Client {
     });
     const value = jsonOf(answer, `${method} ${path}`);
     if (answer.status !== 200) throw refusal(answer.status, value, this.context.url);
-    if (value['ok'] === false) throw new CliError(textOf(value) || `the scheduler refused ${method} ${path}`);
+    if (value['ok'] === false) {
+      const text = textOf(value);
+      throw OUT_OF_SCOPE.has(text)
+        ? new TokenKindError('workspace', { cause: new CliError(text) })
+        : new CliError(text || `the scheduler refused ${method} ${path}`);
+    }
     return value;
   }
 
@@ -109,8 +121,19 @@ export class Client {
     });
     if (answer.status < 300 && answer.body.length === 0) return {};
     const value = jsonOf(answer, `${method} ${path}`);
-    if (answer.status >= 300) throw refusal(answer.status, value, this.context.url);
-    return value;
+    if (answer.status < 300) return value;
+    const refused = refusal(answer.status, value, this.context.url);
+    throw answer.status === 401 && (await this.#isTokenGood())
+      ? new TokenKindError('workspace', { cause: refused, status: 401 })
+      : refused;
+  }
+
+  /** This surface says 401 to a token that it does not know and to one that may not; every good one may ask for its workspace. */
+  async #isTokenGood(): Promise<boolean> {
+    const answer = await this.call('/api/v1/workspace/current', { timeoutMs: ASK_AGAIN_TIMEOUT_MS }).catch(
+      () => undefined,
+    );
+    return answer?.status === 200;
   }
 
   /** The workspace of the token: from the context file, else asked. */

@@ -15,6 +15,20 @@ export class CliError extends Error {
   }
 }
 
+const CHOOSE = 'choose one with --token, LONGSHORE_TOKEN or `longshore context use`';
+
+/** The token is good, but not of the kind that this takes: a restricted one, or no administrator's. */
+export class TokenKindError extends CliError {
+  constructor(kind: 'workspace' | 'admin', options: { readonly cause?: unknown; readonly status?: number } = {}) {
+    const takes =
+      kind === 'workspace'
+        ? 'a token of type workspace, of that workspace, not a restricted one (`longshore token create` makes them)'
+        : "the installation's admin token, which `longshore up` keeps in the context file";
+    super(`this token is good, but may not do that: it takes ${takes}; ${CHOOSE}`, options);
+    this.name = 'TokenKindError';
+  }
+}
+
 /** The command line was understood, but its values make no sense. */
 export function usageError(message: string): CliError {
   return new CliError(message, { exitCode: 2 });

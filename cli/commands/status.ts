@@ -3,6 +3,7 @@ import { isRecord } from '#shared/json.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
+import { TokenKindError } from '../errors.ts';
 import { ageOf, coresOf, gpusOf, memoryOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -18,7 +19,7 @@ export async function runStatus(options: GlobalOptions, env: Env): Promise<numbe
     const health = await client.call('/api/v1/health', { anonymous: true });
     const scheduler = { url: client.context.url, status: healthText(health.status, health.body) };
     const [machines, deployments, containers] = await Promise.all([
-      client.gateway('GET', '/machines').then((answer) => listField(answer, 'machines')),
+      client.gateway('GET', '/machines').then((answer) => listField(answer, 'machines'), notForThisToken),
       client.gateway('GET', '/deployments?limit=1000').then((answer) => listField(answer, 'deployments')),
       client.gateway('GET', '/containers').then((answer) => listField(answer, 'containers')),
     ]);
@@ -30,9 +31,15 @@ export async function runStatus(options: GlobalOptions, env: Env): Promise<numbe
   }
 }
 
+/** A restricted token sees all but the machines. */
+function notForThisToken(error: unknown): null {
+  if (error instanceof TokenKindError) return null;
+  throw error;
+}
+
 function show(
   scheduler: { readonly url: string; readonly status: string },
-  machines: readonly JsonObject[],
+  machines: readonly JsonObject[] | null,
   deployments: readonly JsonObject[],
   containers: readonly JsonObject[],
   tokenType: string,
@@ -40,7 +47,9 @@ function show(
   const nowMs = Date.now();
   print(`scheduler ${scheduler.url}: ${scheduler.status}`);
   print('\nMachines');
-  if (machines.length === 0 && tokenType.startsWith('workspace')) {
+  if (machines === null) {
+    print('(not shown to a restricted token)');
+  } else if (machines.length === 0 && tokenType.startsWith('workspace')) {
     print("(none of its own; shared machines are the administrator's to see)");
   } else {
     printTable(

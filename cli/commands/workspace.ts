@@ -1,6 +1,6 @@
 // `longshore workspace`: tenants of the installation; for its administrator.
 import { isRecord } from '#shared/json.ts';
-import { CliError } from '../errors.ts';
+import { TokenKindError } from '../errors.ts';
 import { ageOf } from '../format.ts';
 import { listField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -54,13 +54,5 @@ function inner(made: JsonObject): JsonObject {
 
 /** What a refusal of the token means here. */
 export function onlyAdmin(error: unknown): never {
-  if (error instanceof CliError && /does not accept the token|unauthori[sz]ed/i.test(error.message)) {
-    throw new CliError(
-      `${error.message}; this needs the installation's admin token, which \`longshore up\` keeps in the context file`,
-      {
-        cause: error,
-      },
-    );
-  }
-  throw error;
+  throw error instanceof TokenKindError ? new TokenKindError('admin', { cause: error }) : error;
 }

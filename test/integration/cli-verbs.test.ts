@@ -389,10 +389,19 @@ describe('tokens', () => {
 
     const restricted = (await line.run(['token', 'create', '--type', 'workspace_restricted'])).stdout.trim();
     expect((await line.run(['deployment', 'list'], restricted)).code).toBe(0);
-    expect(await line.run(['token', 'list'], restricted)).toMatchObject({
-      code: 1,
-      stderr: 'longshore: Unauthorized Access\n',
+    // Refused by the gateway in two ways, and by the REST API in a third.
+    for (const args of ['token list', 'pool list', 'worker list', 'secret list']) {
+      const refused = await line.run(args.split(' '), restricted);
+      expect(refused.stderr).toMatch(
+        /^longshore: this token is good, but .* of type workspace, of that workspace.*\n$/,
+      );
+      expect(refused).toMatchObject({ code: 1, stdout: '' });
+    }
+    expect(await line.run(['status'], restricted)).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/\nMachines\n\(not shown to a restricted token\)\n\nDeployments\n/) as string,
     });
+    expect((await line.json(['status'], restricted))['machines']).toBeNull();
     const once = (await line.run(['token', 'create', '--once'])).stdout.trim();
     expect((await line.run(['deployment', 'list'], once)).code).toBe(0);
     expect((await line.run(['deployment', 'list'], once)).code).toBe(1);
