@@ -33,7 +33,6 @@ describe('scaling', () => {
     expect(world.entries()).toHaveLength(1);
     world.waiting = 0;
     world.targetChanged?.();
-    await world.decided('stop');
     await waitFor(() => entry.row.state !== 'RUNNING', 'its container leaves');
     // Stopped by a person it wants nothing, whatever waits.
     world.target = { ...world.target, supersededBy: null };
