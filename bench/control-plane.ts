@@ -11,6 +11,7 @@ import { aRedis } from '../test/helpers/redis.ts';
 import type { PrivateRedis } from '../test/helpers/redis.ts';
 import type { BenchChild } from './child.ts';
 import type { LoadTarget } from './load.ts';
+import type { Release } from './release.ts';
 import { SimulatedFleet } from './simulated/fleet.ts';
 import { ANSWER } from './simulated/agent.ts';
 import type { Workplace } from './workplace.ts';
@@ -39,6 +40,7 @@ export async function startPostgres(place: Workplace): Promise<PrivatePostgres> 
 export class ControlPlane {
   readonly #place: Workplace;
   readonly #env: Environment;
+  readonly #program: Release['scheduler'];
   readonly #redis: PrivateRedis;
   readonly #name: string;
   #scheduler: BenchChild;
@@ -46,26 +48,31 @@ export class ControlPlane {
   #client: Client | undefined;
   #token = '';
 
-  private constructor(place: Workplace, name: string, redis: PrivateRedis, env: Environment) {
+  private constructor(place: Workplace, name: string, redis: PrivateRedis, env: Environment, release?: Release) {
     this.#place = place;
     this.#name = name;
     this.#redis = redis;
     this.#env = env;
+    this.#program = release?.scheduler ?? { file: 'cli/main.ts', args: ['scheduler'] };
     this.#scheduler = this.#spawn();
   }
 
-  /** @param name - lower case letters: of its database, and of its processes in logs */
+  /**
+   * @param name - lower case letters: of its database, and of its processes in logs
+   * @param release - the scheduler is of this release, instead of the sources
+   */
   static async start(
     place: Workplace,
     postgres: PrivatePostgres,
     name: string,
     settings: Readonly<Record<string, string>> = {},
+    release?: Release,
   ): Promise<ControlPlane> {
     const dataDir = join(place.directory, name);
     await mkdir(dataDir, { recursive: true, mode: 0o700 });
     const redis = await aRedis();
     place.later(() => redis.stop());
-    const plane = new ControlPlane(place, name, redis, {
+    const env = {
       ...place.env,
       ...settings,
       LONGSHORE_DATA_DIR: dataDir,
@@ -75,7 +82,8 @@ export class ControlPlane {
       LONGSHORE_LOG_LEVEL: 'warn',
       DATABASE_URL: await postgres.createDatabase(name),
       REDIS_URL: redis.url,
-    });
+    };
+    const plane = new ControlPlane(place, name, redis, env, release);
     place.later(() => plane.#stop());
     await plane.#ready();
     return plane;
@@ -196,12 +204,7 @@ export class ControlPlane {
   }
 
   #spawn(): BenchChild {
-    return this.#place.start({
-      name: `scheduler-${this.#name}`,
-      file: 'cli/main.ts',
-      args: ['scheduler'],
-      env: this.#env,
-    });
+    return this.#place.start({ name: `scheduler-${this.#name}`, ...this.#program, env: this.#env });
   }
 
   async #ready(): Promise<void> {

@@ -23,7 +23,7 @@ export class BenchEngine {
   /** Containers of this run, those that are gone too. */
   readonly known = new Set<string>();
   readonly #labels: string[];
-  #network: string | undefined;
+  readonly #networks: string[] = [];
 
   constructor(runId: string, host: string | undefined) {
     this.runId = runId;
@@ -46,10 +46,10 @@ export class BenchEngine {
     throw new Error('the engine holds no Python base image: `npm start` fetches or builds it');
   }
 
-  /** From now on the containers of this machine and its network are the run's. */
+  /** From now on the containers of this machine and its network are the run's; called once for each machine. */
   adopt(machineId: string, network: string): void {
     this.#labels.push(`${LABELS.machine}=${machineId}`);
-    this.#network = network;
+    this.#networks.push(network);
   }
 
   /** Remembers what runs for us now. */
@@ -96,10 +96,8 @@ export class BenchEngine {
       const { Volumes: volumes } = await this.client.listVolumes({ filters: { label: [label] } });
       for (const volume of volumes ?? []) await this.client.getVolume(volume.Name).remove().catch(ifGone);
     }
-    for (let network = this.#network; network !== undefined; await sleep(POLL_MS)) {
-      const isGone = await this.#removeNetwork(network, performance.now() < deadlineMs);
-      if (isGone) network = undefined;
-    }
+    for (const network of this.#networks)
+      while (!(await this.#removeNetwork(network, performance.now() < deadlineMs))) await sleep(POLL_MS);
   }
 
   /** The engine counts the place of a container for a moment after it is gone. */

@@ -4,6 +4,7 @@
  * each benchmark is.
  */
 import { join } from 'node:path';
+import { benchAgainst } from './against/main.ts';
 import { startQueueBaseline } from './baselines/queue.ts';
 import { cpuText } from './cpu.ts';
 import { QUICK_SLACK } from './goals.ts';
@@ -66,7 +67,11 @@ await runProgram({
   name: 'bench',
   usage: USAGE,
   parse: parseOptions,
-  work: (options, place) => bench(options, place, new Output(options.jsonPath)),
+  work: (options, place) => {
+    const output = new Output(options.jsonPath);
+    const { against } = options;
+    return against === undefined ? bench(options, place, output) : benchAgainst({ ...options, against }, place, output);
+  },
 });
 
 async function bench(options: BenchOptions, place: Workplace, output: Output): Promise<number> {
@@ -83,7 +88,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
     isQuick,
     slack,
     release,
-    product: once(async () => startProduct(place, options.profileDir, {}, {}, await release())),
+    product: once(async () => startProduct(place, { profileDir: options.profileDir, release: await release() })),
     queueBaseline: once(() => startQueueBaseline(place, WORKER_CONCURRENCY)),
     postgres,
     planes: once(async () => startPlanes(place, await postgres(), isQuick)),

@@ -14,6 +14,8 @@ export interface Round {
   /** Absent where the suite has nothing to compare with. */
   readonly baseline: Figures | undefined;
   readonly product: Figures;
+  /** The baseline measured once more, where a run shows how much the baseline differs from itself. */
+  readonly again?: Figures;
   /** Share of the whole machine that processes outside the run used, from 0 to 1. */
   readonly outside: number;
   readonly isKept: boolean;

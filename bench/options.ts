@@ -24,6 +24,10 @@ export const SUITES = [
 ] as const;
 export type SuiteName = (typeof SUITES)[number];
 
+/** Those that compare two commits, in the order in which they run; the others compare with what no commit changes. */
+export const AGAINST_SUITES = ['warm', 'throughput', 'cold', 'start', 'reaction'] as const;
+export type AgainstSuite = (typeof AGAINST_SUITES)[number];
+
 export interface BenchOptions {
   readonly suites: readonly SuiteName[];
   readonly isQuick: boolean;
@@ -36,11 +40,14 @@ export interface BenchOptions {
   readonly isGate: boolean;
   /** Where both daemons leave processor profiles; they are slower then. */
   readonly profileDir: string | undefined;
+  /** The commit that this checkout is compared with, instead of the baselines. */
+  readonly against: string | undefined;
 }
 
 export class UsageError extends Error {}
 
-export const USAGE = `usage: npm run bench -- [--quick] [--only ${SUITES.join()}] [--rounds N] [--json FILE] [--max-outside PERCENT] [--gate] [--profile DIR]`;
+export const USAGE = `usage: npm run bench -- [--quick] [--only ${SUITES.join()}] [--rounds N] [--json FILE] [--max-outside PERCENT] [--gate] [--profile DIR]
+       npm run bench -- --against COMMIT [--only ${AGAINST_SUITES.join()}] [--quick] [--rounds N] [--json FILE] [--max-outside PERCENT] [--gate]`;
 
 const DEFAULT_JSON = 'bench/results/latest.jsonl';
 
@@ -54,16 +61,22 @@ export function parseOptions(args: readonly string[]): BenchOptions {
     'max-outside': { type: 'string' },
     gate: { type: 'boolean' },
     profile: { type: 'string' },
+    against: { type: 'string' },
   });
   const isQuick = values.quick === true;
+  const { against } = values;
+  if (against === '') throw new UsageError('--against: must name a commit');
+  if (against !== undefined && values.profile !== undefined)
+    throw new UsageError('--profile: cannot be used with --against');
   return {
-    suites: suitesOf(values.only),
+    suites: suitesOf(values.only, against === undefined ? SUITES : AGAINST_SUITES),
     isQuick,
     rounds: wholeNumber('--rounds', values.rounds, isQuick ? 1 : 5, 1, 100),
     jsonPath: values.json ?? DEFAULT_JSON,
     maxOutside: wholeNumber('--max-outside', values['max-outside'], 12, 0, 100) / 100,
     isGate: values.gate === true,
     profileDir: values.profile === undefined ? undefined : resolve(values.profile),
+    against,
   };
 }
 
@@ -76,15 +89,15 @@ export function parseStrictly<T extends NonNullable<ParseArgsConfig['options']>>
   }
 }
 
-function suitesOf(text: string | undefined): readonly SuiteName[] {
-  if (text === undefined) return SUITES;
+function suitesOf(text: string | undefined, known: readonly SuiteName[]): readonly SuiteName[] {
+  if (text === undefined) return known;
   const asked = text.split(',').map((name) => name.trim());
   for (const name of asked) {
-    if (!SUITES.some((suite) => suite === name))
-      throw new UsageError(`--only: there is no benchmark ${JSON.stringify(name)}; there are ${SUITES.join(', ')}`);
+    if (!known.some((suite) => suite === name))
+      throw new UsageError(`--only: there is no benchmark ${JSON.stringify(name)}; there are ${known.join(', ')}`);
   }
   // Always in the order of the list: the start is measured on what the others left.
-  return SUITES.filter((suite) => asked.includes(suite));
+  return known.filter((suite) => asked.includes(suite));
 }
 
 /** @throws UsageError naming the option */

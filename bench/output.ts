@@ -27,7 +27,10 @@ export class Output {
     this.json('round', { suite, ...round });
     const outside = `others used ${short(round.outside * 100)} % of the machine`;
     const verdict = round.isKept ? '' : `; DISCARDED, ${outside}`;
-    const sides = [...(round.baseline === undefined ? [] : [['baseline', round.baseline] as const])];
+    const sides = [
+      ...(round.baseline === undefined ? [] : [['baseline', round.baseline] as const]),
+      ...(round.again === undefined ? [] : [['baseline again', round.again] as const]),
+    ];
     const texts = [...sides, ['longshore', round.product] as const].map(
       ([name, figures]) =>
         `${name} ${Object.entries(figures)

@@ -48,23 +48,30 @@ export interface DeployedApp {
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const CONTAINERS_LEAVE_MS = 30_000;
 
-/**
- * Starts both daemons and waits until the machine has joined. It is stopped with the workplace at the latest.
- * @param profileDir - where they leave processor profiles when they end
- * @param settings - of the scheduler, beside its defaults
- * @param agentSettings - of the agent, beside its defaults
- * @param release - the agent is the program of this release, as its unit starts it, and not the sources
- */
+export interface ProductOptions {
+  /** Short: one run may have several installations, each with a data directory and a network by this name. */
+  readonly name?: string;
+  /** Both daemons leave processor profiles there when they end. */
+  readonly profileDir?: string | undefined;
+  /** Settings of the scheduler, beside its defaults. */
+  readonly settings?: Readonly<Record<string, string>>;
+  /** Settings of the agent, beside its defaults. */
+  readonly agentSettings?: Readonly<Record<string, string>> | undefined;
+  /** The agent is the program of this release, as its unit starts it, instead of the sources. */
+  readonly release?: Release | undefined;
+  /** The scheduler is of that release, too. */
+  readonly isAllOfRelease?: boolean;
+}
+
+/** Starts both daemons and waits until the machine has joined. Both stop with the workplace at the latest. */
 export async function startProduct(
   place: Workplace,
-  profileDir: string | undefined,
-  settings: Readonly<Record<string, string>> = {},
-  agentSettings: Readonly<Record<string, string>> = {},
-  release?: Release,
+  { name = 'd', profileDir, settings = {}, agentSettings = {}, release, isAllOfRelease = false }: ProductOptions = {},
 ): Promise<Product> {
   const { reference: image, template } = await place.engine.baseImage();
-  const dataDir = join(place.directory, 'd');
-  const network = `longshore-${place.runId}`;
+  const dataDir = join(place.directory, name);
+  const network = `longshore-${place.runId}-${name}`;
+  const schedulerRelease = isAllOfRelease ? release : undefined;
   const profile = profileDir === undefined ? {} : { NODE_OPTIONS: `--cpu-prof --cpu-prof-dir=${profileDir}` };
   const common = { ...place.env, ...profile, LONGSHORE_DATA_DIR: dataDir, ...linkSocket(dataDir) };
   const env = {
@@ -74,7 +81,7 @@ export async function startProduct(
     LONGSHORE_RATE_LIMITS: 'off',
     LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
   };
-  let scheduler = startScheduler(place, env);
+  let scheduler = startScheduler(place, env, schedulerRelease);
   const ready = await scheduler.ready();
   const addresses = {
     LONGSHORE_HTTP_ADDRESS: text(ready, 'httpAddress'),
@@ -123,7 +130,7 @@ export async function startProduct(
     },
     killScheduler: () => scheduler.kill(),
     restartScheduler: async (wait) => {
-      scheduler = startScheduler(place, { ...env, ...addresses });
+      scheduler = startScheduler(place, { ...env, ...addresses }, schedulerRelease);
       if (wait) await scheduler.ready();
     },
     machineId,

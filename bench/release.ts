@@ -24,14 +24,25 @@ export async function writeBenchRelease(
   };
   await writeRelease(directory);
   await bundleProgram(directory, programs);
+  return releaseIn(directory, { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV });
+}
+
+/** How an agent of a release is started, as `shared/agent-process.ts` of its commit has it. */
+export interface AgentProcess {
+  readonly AGENT_NODE_OPTIONS: readonly string[];
+  readonly AGENT_PROCESS_ENV: Readonly<Record<string, string>>;
+}
+
+/** @param directory - of a release that has been written */
+export function releaseIn(directory: string, agent: AgentProcess): Release {
   const node = join(directory, 'bin', 'node');
   return {
     scheduler: { node, file: join(directory, 'lib', 'main.mjs'), args: ['scheduler'] },
     program: (name, env) => ({
       node,
-      nodeOptions: AGENT_NODE_OPTIONS,
+      nodeOptions: agent.AGENT_NODE_OPTIONS,
       file: join(directory, 'lib', `${name}.mjs`),
-      env: { ...env, ...AGENT_PROCESS_ENV },
+      env: { ...env, ...agent.AGENT_PROCESS_ENV },
     }),
   };
 }

@@ -3,7 +3,7 @@
 import type { Figures, Round } from './measure.ts';
 
 /** What one round gives; `baseline` is undefined where there is nothing to compare with. */
-export type RoundFigures = Pick<Round, 'baseline' | 'product'>;
+export type RoundFigures = Pick<Round, 'baseline' | 'product' | 'again'>;
 
 export type MeasureRound = (isBaselineFirst: boolean) => Promise<RoundFigures>;
 

@@ -44,7 +44,7 @@ async function soak(options: SoakOptions, place: Workplace, output: Output): Pro
   output.say(machineText(facts));
   const { minutes, warmUpMinutes } = options;
   output.json('run', { startedAt: new Date().toISOString(), machine: facts, minutes, warmUpMinutes });
-  const product = await startProduct(place, undefined);
+  const product = await startProduct(place);
   const caller = new Caller(product.client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();

@@ -72,7 +72,7 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
   const host = options.kill === 'agent' ? await startGpuHost(place) : undefined;
   // Bundled, as an operator's: it is back at its work within a second, and is killed there and not on the way.
   const release = host && (await writeBenchRelease(join(place.directory, 'release'), {}));
-  const product = await startProduct(place, undefined, stores.env, host?.settings, release);
+  const product = await startProduct(place, { settings: stores.env, agentSettings: host?.settings, release });
   const caller = new Caller(product.client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();

@@ -11,6 +11,7 @@ import type { ColdCall } from '../phases.ts';
 import { phaseTable, phasesOf, readyLine } from '../phases.ts';
 import type { DeployedApp, Product } from '../product.ts';
 import { median, percentile } from '../stats.ts';
+import type { Workplace } from '../workplace.ts';
 import { targetOf } from './invoke.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
@@ -44,7 +45,7 @@ export async function cold(context: SuiteContext): Promise<SuiteResult> {
   };
   // The first start of each side fetches code, compiles the runner and fills caches: it is thrown away.
   const target = await targetOf(product, app);
-  await untilGone(context, app);
+  await untilGone(context.place, app);
   await coldContainerMs(engine, spec);
 
   const baselineStart = async (): Promise<number> => {
@@ -52,16 +53,12 @@ export async function cold(context: SuiteContext): Promise<SuiteResult> {
     await sleep(SETTLE_MS);
     return ms;
   };
-  const productStart = async (): Promise<number> => {
-    const ms = await oneCallMs(target);
-    await untilGone(context, app);
-    return ms;
-  };
+  const productStart = (): Promise<number> => coldCallMs(context.place, target, app);
   const all: Starts[] = [];
   const rounds = await context.runRounds('cold', async (isBaselineFirst) => {
     const starts: Starts = { baseline: [], product: [] };
     all.push(starts);
-    for (let n = 0; n < (context.isQuick ? QUICK_STARTS : FULL_STARTS); n += 1) {
+    for (let n = 0; n < startsOf(context.isQuick); n += 1) {
       context.place.signal.throwIfAborted();
       if (isBaselineFirst) starts.baseline.push(await baselineStart());
       starts.product.push(await productStart());
@@ -112,22 +109,27 @@ async function phaseCalls(
       .at(-1);
     if (answer.statusCode !== 200 || ready === undefined) throw new Error('a cold call was not answered');
     calls.push({ postedAtMs, answeredAtMs, ready });
-    await untilGone(context, app);
+    await untilGone(context.place, app);
   }
   return calls;
 }
 
-/** By the generator of the other suites, with a new connection. */
-async function oneCallMs(target: LoadTarget): Promise<number> {
+/** Starts of one side in one round. */
+export const startsOf = (isQuick: boolean): number => (isQuick ? QUICK_STARTS : FULL_STARTS);
+
+/** One cold call over a new connection; its container is gone again afterwards. */
+export async function coldCallMs(place: Workplace, target: LoadTarget, app: DeployedApp): Promise<number> {
+  place.signal.throwIfAborted();
   const { figures } = await load(target, 1, { requests: 1 });
+  await untilGone(place, app);
   return figures['p50'] ?? Number.NaN;
 }
 
 /** Scaled to zero, and nothing of it left with the engine. */
-async function untilGone(context: SuiteContext, app: DeployedApp): Promise<void> {
+export async function untilGone(place: Workplace, app: DeployedApp): Promise<void> {
   const deadlineMs = performance.now() + GONE_MS;
-  while ((await context.place.engine.countOfDeployment(app.deploymentId)) > 0) {
-    context.place.signal.throwIfAborted();
+  while ((await place.engine.countOfDeployment(app.deploymentId)) > 0) {
+    place.signal.throwIfAborted();
     if (performance.now() > deadlineMs) throw new Error(`a container was not gone after ${GONE_MS / 1000} s`);
     await sleep(POLL_MS);
   }

@@ -8,6 +8,7 @@ import type { DeployedApp, Product } from '../product.ts';
 import { countTasks, untilStored } from '../records.ts';
 import { inTurn } from '../rounds.ts';
 import type { RoundFigures } from '../rounds.ts';
+import type { Workplace } from '../workplace.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
 const FULL_SECONDS = 4;
@@ -20,29 +21,32 @@ const TURNS = 5;
 const TURN_SECONDS = 2;
 const CONNECTIONS = 64;
 
+export type LoadContext = Pick<SuiteContext, 'place' | 'isQuick'>;
+
 /** G1: one connection, the hello example as it is. */
 export async function warm(context: SuiteContext): Promise<SuiteResult> {
   const product = await context.product();
   const target = await targetOf(product, await product.deploy('examples/hello/app.py:handler'));
   const baseline = await context.queueBaseline();
-  const alone = {
-    connections: 1,
-    seconds: context.isQuick ? QUICK_SECONDS : FULL_SECONDS,
-    warmUpSeconds: WARM_UP_SECONDS,
-  };
   const round = inTurn(
-    () => measured(context, baseline, alone),
-    () => measured(context, target, alone),
+    () => loneLoad(context, baseline),
+    () => loneLoad(context, target),
   );
   const rounds = await context.runRounds('warm', round);
   return { measures: ['p50', 'p99'].map((name) => measureOf('warm', name, 'ms', rounds, context.slack)), rounds };
 }
 
+/** Calls one after the other, for some seconds. */
+export function loneLoad({ place, isQuick }: LoadContext, target: LoadTarget): Promise<Figures> {
+  const seconds = isQuick ? QUICK_SECONDS : FULL_SECONDS;
+  return measured(place, target, { connections: 1, seconds, warmUpSeconds: WARM_UP_SECONDS });
+}
+
 /** G2: 64 connections, a handler that takes as many calls at a time, as the baseline's worker does; beside it one of eight processes with a call each. Every request must have left a record. */
 export async function throughput(context: SuiteContext): Promise<SuiteResult> {
   const product = await context.product();
-  const own = await sustainedApp(context, product, 'handler');
-  const forked = await sustainedApp(context, product, 'forked');
+  const own = await sustainedApp(context.place, product, 'handler');
+  const forked = await sustainedApp(context.place, product, 'forked');
   const baseline = await context.queueBaseline();
   if (!context.isQuick) {
     await load(baseline, CONNECTIONS, { seconds: HOT_SECONDS });
@@ -50,12 +54,12 @@ export async function throughput(context: SuiteContext): Promise<SuiteResult> {
     await forked.heat();
   }
   const turn = inTurn(
-    () => measured(context, baseline, TURN),
+    () => measured(context.place, baseline, TURN),
     async () => ({ ...(await own.turn()), 'rate forked': (await forked.turn())['rate'] ?? 0 }),
   );
   const rounds = await context.runRounds('throughput', async (isBaselineFirst) => {
     const turns: RoundFigures[] = [];
-    for (let done = 0; done < (context.isQuick ? 1 : TURNS); done += 1)
+    for (let done = 0; done < turnsOf(context.isQuick); done += 1)
       turns.push(await turn(isBaselineFirst === (done % 2 === 0)));
     const bare = meanOf(turns.map(({ baseline: figures }) => figures ?? {}));
     return {
@@ -86,7 +90,10 @@ export async function throughput(context: SuiteContext): Promise<SuiteResult> {
   };
 }
 
-interface SustainedApp {
+/** Turns of one side in one round. */
+export const turnsOf = (isQuick: boolean): number => (isQuick ? 1 : TURNS);
+
+export interface SustainedApp {
   readonly app: DeployedApp;
   readonly heat: () => Promise<void>;
   readonly turn: () => Promise<Figures>;
@@ -95,7 +102,7 @@ interface SustainedApp {
 }
 
 /** A handler of the throughput app under load, with the count of what was asked of it. */
-async function sustainedApp(context: SuiteContext, product: Product, handler: string): Promise<SustainedApp> {
+export async function sustainedApp(place: Workplace, product: Product, handler: string): Promise<SustainedApp> {
   const app = await product.deploy(`bench/apps/throughput/app.py:${handler}`);
   const target = await targetOf(product, app);
   // The call in `targetOf`.
@@ -110,7 +117,7 @@ async function sustainedApp(context: SuiteContext, product: Product, handler: st
       const { answered, sent } = await load(target, CONNECTIONS, { seconds: HOT_SECONDS });
       count(answered, sent);
     },
-    turn: () => measured(context, target, TURN, count),
+    turn: () => measured(place, target, TURN, count),
     check: async (dataDir) => {
       const stored = await countTasks(dataDir, app.stubId);
       // A load that ends cuts off what is under way: such requests have a record, in whichever state, or none when they never got so far.
@@ -145,7 +152,7 @@ const TURN: Measured = { connections: CONNECTIONS, seconds: TURN_SECONDS };
 
 /** A load of so many seconds, and what it cost. @param warmUpSeconds - of the same load first, thrown away */
 async function measured(
-  { place }: SuiteContext,
+  place: Workplace,
   target: LoadTarget,
   { connections, seconds, warmUpSeconds = 0 }: Measured,
   count: CountRequests = () => undefined,

@@ -1,6 +1,7 @@
 // Two control planes that `reaction` and `growth` compare: one with a single deployment beside those that are measured, one with a thousand that nobody calls.
 import { ControlPlane } from '../control-plane.ts';
 import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
+import type { Release } from '../release.ts';
 import type { SimulatedFleet } from '../simulated/fleet.ts';
 import type { Workplace } from '../workplace.ts';
 
@@ -21,11 +22,23 @@ const QUICK_IDLE = 100;
 const MACHINES = 4;
 
 export async function startPlanes(place: Workplace, postgres: PrivatePostgres, isQuick: boolean): Promise<Planes> {
-  const idle = isQuick ? QUICK_IDLE : FULL_IDLE;
-  const plane = async (name: string, apps: number): Promise<Plane> => {
-    const started = await ControlPlane.start(place, postgres, name);
-    await started.deploy(apps, 'idle');
-    return { plane: started, fleet: await started.machines(MACHINES) };
-  };
+  const idle = idleOf(isQuick);
+  const plane = (name: string, apps: number): Promise<Plane> => startPlane(place, postgres, name, apps);
   return { alone: await plane('alone', 1), crowded: await plane('crowded', idle), idle };
+}
+
+/** Deployments that nobody calls. */
+export const idleOf = (isQuick: boolean): number => (isQuick ? QUICK_IDLE : FULL_IDLE);
+
+/** @param release - the scheduler is of this release, instead of the sources */
+export async function startPlane(
+  place: Workplace,
+  postgres: PrivatePostgres,
+  name: string,
+  apps: number,
+  release?: Release,
+): Promise<Plane> {
+  const plane = await ControlPlane.start(place, postgres, name, {}, release);
+  await plane.deploy(apps, 'idle');
+  return { plane, fleet: await plane.machines(MACHINES) };
 }

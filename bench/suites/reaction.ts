@@ -6,6 +6,7 @@ import type { IdleApp } from '../control-plane.ts';
 import { measureOf } from '../measure.ts';
 import type { Figures, Round } from '../measure.ts';
 import { median, percentile } from '../stats.ts';
+import type { Workplace } from '../workplace.ts';
 import type { Plane } from './planes.ts';
 import type { Check, SuiteContext, SuiteResult } from './suite.ts';
 
@@ -31,15 +32,15 @@ export async function reaction(context: SuiteContext): Promise<SuiteResult> {
   const sideOf = async (at: Plane): Promise<Side> => {
     const [app] = await at.plane.deploy(1, 'called');
     if (app === undefined) throw new Error('nothing was deployed');
-    await oneReactionMs(context, at, app);
+    await oneReactionMs(context.place, at, app);
     return { at, app, all: [] };
   };
   const one = await sideOf(alone);
   const among = await sideOf(crowded);
   const measured = async ({ at, app, all }: Side): Promise<Figures> => {
     const took: number[] = [];
-    for (let call = 0; call < (context.isQuick ? QUICK_CALLS : FULL_CALLS); call += 1)
-      took.push(await oneReactionMs(context, at, app));
+    for (let call = 0; call < callsOf(context.isQuick); call += 1)
+      took.push(await oneReactionMs(context.place, at, app));
     all.push(took);
     return { p50: median(took) };
   };
@@ -65,9 +66,15 @@ export async function reaction(context: SuiteContext): Promise<SuiteResult> {
   };
 }
 
+/** Calls of one side in one round. */
+export const callsOf = (isQuick: boolean): number => (isQuick ? QUICK_CALLS : FULL_CALLS);
+
 /** One cold call, and everything of it gone again. */
-async function oneReactionMs(context: SuiteContext, { plane, fleet }: Plane, app: IdleApp): Promise<number> {
-  const { signal } = context.place;
+export async function oneReactionMs(
+  { signal }: Pick<Workplace, 'signal'>,
+  { plane, fleet }: Plane,
+  app: IdleApp,
+): Promise<number> {
   signal.throwIfAborted();
   let atMs: number | undefined;
   fleet.listen((start) => {

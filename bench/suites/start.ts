@@ -27,7 +27,8 @@ export async function start(context: SuiteContext): Promise<SuiteResult> {
   return { measures: [measureOf('start', 'p50', 'ms', rounds, context.slack)], rounds };
 }
 
-async function startMs(
+/** Spawns a scheduler on the data directory that `env` names, waits for its health page, and ends it. */
+export async function startMs(
   place: Workplace,
   env: Readonly<Record<string, string | undefined>>,
   release?: Release,

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
-import { parseOptions, SUITES, USAGE } from '../../../bench/options.ts';
+import { AGAINST_SUITES, parseOptions, SUITES, USAGE } from '../../../bench/options.ts';
 
 describe('the command line of the benchmarks', () => {
   test('without options means everything, five rounds, 12 percent', () => {
@@ -12,6 +12,7 @@ describe('the command line of the benchmarks', () => {
       maxOutside: 0.12,
       isGate: false,
       profileDir: undefined,
+      against: undefined,
     });
   });
 
@@ -29,7 +30,15 @@ describe('the command line of the benchmarks', () => {
     expect(parseOptions(['--only', 'start, warm']).suites).toEqual(['warm', 'start']);
   });
 
+  test('another commit is compared in the benchmarks that a commit can change', () => {
+    expect(parseOptions(['--against', 'HEAD~1'])).toMatchObject({ against: 'HEAD~1', suites: AGAINST_SUITES });
+    expect(parseOptions(['--against', 'HEAD~1', '--only', 'cold']).suites).toEqual(['cold']);
+  });
+
   test.each([
+    [['--against', ''], '--against: must name a commit'],
+    [['--against', 'HEAD', '--profile', 'p'], '--profile: cannot be used with --against'],
+    [['--against', 'HEAD', '--only', 'pull'], '--only: there is no benchmark "pull"; there are warm, throughput, cold'],
     [['--only', 'warm,hot'], '--only: there is no benchmark "hot"; there are warm, throughput, cold, scale'],
     [['--rounds', '0'], '--rounds: must be a whole number from 1 to 100, got "0"'],
     [['--rounds', '2.5'], '--rounds: must be a whole number from 1 to 100, got "2.5"'],
