@@ -11,7 +11,8 @@ import { backoffMs, sleep } from './backoff.ts';
 import type { Log } from './log.ts';
 import { takeName } from './name-lock.ts';
 import type { NameLock } from './name-lock.ts';
-import { socketPathIn } from './socket-path.ts';
+import { isListenerOurs } from './socket-owner.ts';
+import { makeSocketDirectory, olderSocketPathIn, socketPathIn } from './socket-path.ts';
 
 export interface EmbeddedRedis {
   readonly socketPath: string;
@@ -44,6 +45,18 @@ export async function startEmbeddedRedis(options: {
       { cause: error },
     );
   }
+  const socketPath = socketPathIn(directory, 'redis.sock');
+  try {
+    await makeSocketDirectory(socketPath);
+  } catch (error) {
+    throw new StartupError(
+      'data_dir_unusable',
+      `the embedded Redis has no safe place for its socket: ${messageOf(error)}`,
+      {
+        cause: error,
+      },
+    );
+  }
   const path = await realpath(directory);
   // A server with a living owner is not ours to adopt, nor to stop when the rest of our start fails.
   const lock = await takeName('redis', path);
@@ -52,9 +65,9 @@ export async function startEmbeddedRedis(options: {
       'data_dir_in_use',
       `the data directory ${options.dataDir} is in use by another Longshore process: stop that one, or set LONGSHORE_DATA_DIR to another directory`,
     );
-  const socketPath = socketPathIn(directory, 'redis.sock');
   const keeper = new RedisKeeper(path, socketPath, options.command ?? 'redis-server', lock, options.log);
   try {
+    await keeper.endOlder(olderSocketPathIn(directory, 'redis.sock'));
     await keeper.start();
   } catch (error) {
     await lock.release();
@@ -97,6 +110,12 @@ class RedisKeeper implements EmbeddedRedis {
     this.#watching = this.#watch();
   }
 
+  /** A version before this one listened in /tmp itself. Its server still writes to our files: two would destroy them. */
+  async endOlder(socketPath: string | undefined): Promise<void> {
+    const older = socketPath === undefined ? undefined : await this.#adopt(socketPath).catch(() => undefined);
+    if (older !== undefined) await end(older);
+  }
+
   async stop(): Promise<void> {
     this.#abort.abort();
     const server = this.#server;
@@ -128,7 +147,7 @@ class RedisKeeper implements EmbeddedRedis {
   }
 
   async #adoptOrSpawn(): Promise<Server> {
-    const adopted = await this.#adopt();
+    const adopted = await this.#adopt(this.socketPath);
     if (adopted !== undefined) {
       this.#log.info({ redisPid: adopted.pid }, 'embedded redis outlived its scheduler, using it');
       return adopted;
@@ -136,11 +155,11 @@ class RedisKeeper implements EmbeddedRedis {
     return this.#spawn();
   }
 
-  /** The server that answers on our socket, if it is the one for our directory. */
-  async #adopt(): Promise<Server | undefined> {
-    const listening = await openSocket(this.socketPath);
+  /** The server that answers there, if it is this user's and the one for our directory. What it says of itself is checked: another user may have put it there. */
+  async #adopt(socketPath: string): Promise<Server | undefined> {
+    const listening = await openSocket(socketPath);
     if (listening === undefined) return undefined;
-    const found = await this.#untilAnswers(listening.closed);
+    const found = await this.#untilAnswers(socketPath, listening.closed);
     if (found === undefined) {
       listening.close();
       return undefined;
@@ -149,7 +168,14 @@ class RedisKeeper implements EmbeddedRedis {
       listening.close();
       throw new StartupError(
         'redis_unreachable',
-        `the Redis on ${this.socketPath} keeps its data in ${found.directory}, not in ${this.#directory}: stop it, or set LONGSHORE_DATA_DIR`,
+        `the Redis on ${socketPath} keeps its data in ${found.directory}, not in ${this.#directory}: stop it, or set LONGSHORE_DATA_DIR`,
+      );
+    }
+    if ((await isListenerOurs(socketPath, found.pid)) === false) {
+      listening.close();
+      throw new StartupError(
+        'redis_unreachable',
+        `the Redis on ${socketPath} is not a process of this user (it names process ${found.pid}): stop it, or set LONGSHORE_DATA_DIR`,
       );
     }
     return { pid: found.pid, ended: listening.closed };
@@ -171,7 +197,7 @@ class RedisKeeper implements EmbeddedRedis {
       child.once('error', resolve);
     });
     if (spawned !== undefined) throw missing(this.#command, spawned);
-    const answers = await this.#untilAnswers(ended);
+    const answers = await this.#untilAnswers(this.socketPath, ended);
     if (answers !== undefined) return { pid: answers.pid, ended };
     child.kill('SIGKILL');
     throw new StartupError(
@@ -198,7 +224,10 @@ class RedisKeeper implements EmbeddedRedis {
   }
 
   /** undefined: it ended, or did not answer in time. */
-  async #untilAnswers(ended: Promise<void>): Promise<{ pid: number; directory: string } | undefined> {
+  async #untilAnswers(
+    socketPath: string,
+    ended: Promise<void>,
+  ): Promise<{ pid: number; directory: string } | undefined> {
     let hasEnded = false;
     ended.then(
       () => (hasEnded = true),
@@ -206,7 +235,7 @@ class RedisKeeper implements EmbeddedRedis {
     );
     const untilMs = performance.now() + READY_DEADLINE_MS;
     for (let pauseMs = 5; !hasEnded && performance.now() < untilMs; pauseMs = Math.min(pauseMs * 1.5, 200)) {
-      const found = await probe(this.socketPath);
+      const found = await probe(socketPath);
       if (found !== undefined) return found;
       await sleep(pauseMs);
     }

@@ -1,16 +1,44 @@
 import { createHash } from 'node:crypto';
 import type { Stats } from 'node:fs';
-import { join } from 'node:path';
+import { lstat, mkdir } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 
 /** The kernel's bound on a unix socket's path. */
 const MAX_SOCKET_PATH_BYTES = 107;
 
-/** `<directory>/<name>`, or a short stable stand-in under /tmp when that is too long for a socket. */
+/** `<directory>/<name>`, or a short stable stand-in in this user's directory under /tmp when that is too long for a socket. */
 export function socketPathIn(directory: string, name: string): string {
-  const path = join(directory, name);
-  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return path;
-  const digest = createHash('sha256').update(directory).digest('hex').slice(0, 16);
-  return `/tmp/longshore-${process.getuid?.() ?? 0}-${digest}-${name}`;
+  return socketPathWithin(directory, name) ?? join(standInDirectory(), `${digestOf(directory)}-${name}`);
+}
+
+/** The stand-in of versions before this one, in /tmp itself; undefined where there was none. */
+export function olderSocketPathIn(directory: string, name: string): string | undefined {
+  if (socketPathWithin(directory, name) !== undefined) return undefined;
+  return `${standInDirectory()}-${digestOf(directory)}-${name}`;
+}
+
+const standInDirectory = (): string => `/tmp/longshore-${process.getuid?.() ?? 0}`;
+
+const digestOf = (directory: string): string => createHash('sha256').update(directory).digest('hex').slice(0, 16);
+
+/** Makes the directory of a stand-in. @throws Error as `makePrivateDirectory` does */
+export async function makeSocketDirectory(socketPath: string): Promise<void> {
+  if (dirname(socketPath) === standInDirectory()) await makePrivateDirectory(standInDirectory());
+}
+
+/**
+ * Makes a directory for this user alone. Everybody may write to /tmp, so a directory that is there is believed only when nobody else can enter it.
+ * @throws Error when somebody else made it, others may enter it, or it is a link
+ */
+export async function makePrivateDirectory(directory: string): Promise<void> {
+  try {
+    await mkdir(directory, { mode: 0o700 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
+  if (isPrivateDirectory(await lstat(directory))) return;
+  const text = `${directory} is not a directory of this user alone (mode 0700): remove it, or shorten the path of the data directory`;
+  throw Object.assign(new Error(text), { code: 'EACCES' });
 }
 
 /** Whether nobody but this user (and root) can put or reach anything in there. */

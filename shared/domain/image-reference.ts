@@ -2,11 +2,23 @@
 
 export const DEFAULT_REGISTRY = 'docker.io';
 
-/** The registry a reference names; `docker.io` when it names none. */
+/** The registry a reference names; `docker.io` when it names none. An uppercase first part is a host, because no repository of Docker Hub has uppercase letters. */
 export function registryOf(reference: string): string {
   const slash = reference.indexOf('/');
   const first = slash === -1 ? '' : reference.slice(0, slash);
-  return first.includes('.') || first.includes(':') || first === 'localhost' ? first : DEFAULT_REGISTRY;
+  const isHost = /[.:]/.test(first) || first === 'localhost' || first !== first.toLowerCase();
+  return isHost && first !== 'index.docker.io' ? first : DEFAULT_REGISTRY;
+}
+
+/** The repository as its registry names it: without the host, with `library/` where Docker Hub adds it. */
+export function pathOf(reference: string): string {
+  const repository = repositoryOf(reference);
+  const registry = registryOf(reference);
+  const slash = repository.indexOf('/');
+  const first = slash === -1 ? '' : repository.slice(0, slash);
+  const hasHost = first === registry || first === 'index.docker.io';
+  const path = hasHost ? repository.slice(slash + 1) : repository;
+  return registry === DEFAULT_REGISTRY && !path.includes('/') ? `library/${path}` : path;
 }
 
 /** Without tag and digest. */

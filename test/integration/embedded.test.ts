@@ -1,9 +1,12 @@
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { lstatSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { afterAll, describe, expect } from 'vitest';
 import { connectRedis } from '../../scheduler/embedded/connect.ts';
 import { startEmbeddedRedis } from '../../shared/redis-child.ts';
+import { makeSocketDirectory, olderSocketPathIn, socketPathIn } from '../../shared/socket-path.ts';
 import { startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
 
@@ -24,6 +27,46 @@ async function pidOf(socketPath: string): Promise<number> {
   } finally {
     client.disconnect();
   }
+}
+
+/** Answers as a Redis would that says of itself what its maker likes. */
+async function anImpostor(
+  path: string,
+  says: { readonly directory: string; readonly pid: number },
+): Promise<{ close(): Promise<void> }> {
+  const bulk = (text: string): string => `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
+  const sockets = new Set<{ destroy(): void }>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes) => {
+      for (const [, command] of bytes.toString().matchAll(/\*\d+\r\n\$\d+\r\n(\w+)/g)) {
+        if (command?.toLowerCase() === 'ping') socket.write('+PONG\r\n');
+        else if (command?.toLowerCase() === 'config') socket.write(`*2\r\n${bulk('dir')}${bulk(says.directory)}`);
+        else socket.write(bulk(`# Server\r\nprocess_id:${says.pid}\r\n`));
+      }
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(path, () => resolve()));
+  return {
+    close: () => {
+      for (const socket of sockets) socket.destroy();
+      return new Promise((resolve) => server.close(() => resolve()));
+    },
+  };
+}
+
+async function untilConnects(socketPath: string): Promise<{ disconnect(): void }> {
+  let client: Awaited<ReturnType<typeof connectRedis>> | undefined;
+  await waitFor(
+    async () => {
+      client = await connectRedis({ socketPath }, 'test', silent, 200).catch(() => undefined);
+      return client !== undefined;
+    },
+    'the older redis answers',
+    10_000,
+  );
+  return client ?? { disconnect: () => undefined };
 }
 
 describe('the embedded redis', () => {
@@ -87,6 +130,55 @@ describe('the embedded redis', () => {
     expect(await client.config('GET', 'dir')).toEqual(['dir', join(dataDir, 'redis')]);
     client.disconnect();
     await redis.stop();
+  });
+
+  test('that another user put on our socket, with our directory and a process of ours in its answers, is refused', async () => {
+    const dataDir = join(aDirectory(), 'x'.repeat(100));
+    const directory = join(dataDir, 'redis');
+    mkdirSync(directory, { recursive: true });
+    const socketPath = socketPathIn(directory, 'redis.sock');
+    await makeSocketDirectory(socketPath);
+    // The first process's own pid: a running process of another program.
+    const impostor = await anImpostor(socketPath, { directory, pid: process.ppid });
+    try {
+      await expect(startEmbeddedRedis({ dataDir, log: silent })).rejects.toMatchObject({
+        code: 'redis_unreachable',
+        message: expect.stringContaining('is not a process of this user') as string,
+      });
+    } finally {
+      await impostor.close();
+    }
+  });
+
+  test('of a data directory with a long path has its socket in a directory of this user alone', async () => {
+    const dataDir = join(aDirectory(), 'y'.repeat(100));
+    const redis = await startEmbeddedRedis({ dataDir, log: silent });
+    try {
+      const facts = lstatSync(dirname(redis.socketPath));
+      expect([facts.isDirectory(), facts.mode & 0o777, facts.uid]).toEqual([true, 0o700, process.getuid?.()]);
+    } finally {
+      await redis.stop();
+    }
+  });
+
+  test('that a version before this one left in /tmp is ended before one is started', async () => {
+    const dataDir = join(aDirectory(), 'z'.repeat(100));
+    const directory = join(dataDir, 'redis');
+    mkdirSync(directory, { recursive: true });
+    const older = olderSocketPathIn(directory, 'redis.sock') ?? '';
+    const server = spawn('redis-server', ['--port', '0', '--unixsocket', older, '--dir', directory, '--save', ''], {
+      stdio: 'ignore',
+    });
+    const ended = new Promise((resolve) => server.once('exit', resolve));
+    const probe = await untilConnects(older);
+    probe.disconnect();
+    const redis = await startEmbeddedRedis({ dataDir, log: silent });
+    try {
+      await ended;
+      expect(redis.pid).not.toBe(server.pid);
+    } finally {
+      await redis.stop();
+    }
   });
 
   test('of another directory on the same socket is refused', async ({ redis }) => {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { classifyPull, isPassing } from '#agent/images/failures.ts';
-import { digestOf, pinnedTo, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
+import { digestOf, pathOf, pinnedTo, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
 
 describe('what the engine says of a failed pull', () => {
   test.each([
@@ -40,6 +40,8 @@ describe('a reference', () => {
     ['python', 'docker.io', 'python', 'python:latest'],
     ['library/python:3.11', 'docker.io', 'library/python', 'library/python:3.11'],
     ['localhost/a', 'localhost', 'localhost/a', 'localhost/a:latest'],
+    ['Build/app:1', 'Build', 'Build/app', 'Build/app:1'],
+    ['index.docker.io/a/b', 'docker.io', 'index.docker.io/a/b', 'index.docker.io/a/b:latest'],
     ['127.0.0.1:5000/a/b:1', '127.0.0.1:5000', '127.0.0.1:5000/a/b', '127.0.0.1:5000/a/b:1'],
     [`ghcr.io/a/b:1@${digest}`, 'ghcr.io', 'ghcr.io/a/b', `ghcr.io/a/b:1@${digest}`],
   ])('%s is of the registry %s', (reference, registry, repository, tagged) => {
@@ -48,6 +50,18 @@ describe('a reference', () => {
       repository,
       tagged,
     ]);
+  });
+
+  test.each([
+    ['python:3', 'library/python'],
+    ['docker.io/python', 'library/python'],
+    ['index.docker.io/a/b', 'a/b'],
+    ['a/b:1', 'a/b'],
+    ['Build/app', 'app'],
+    ['127.0.0.1:5000/a/b:1', 'a/b'],
+    [`ghcr.io/a/b:1@${digest}`, 'a/b'],
+  ])('%s is the repository %s of its registry', (reference, path) => {
+    expect(pathOf(reference)).toBe(path);
   });
 
   test('is pinned to the bytes that it meant', () => {

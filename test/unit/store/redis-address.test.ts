@@ -1,6 +1,9 @@
+import { chmodSync, chownSync, lstatSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { addressOf } from '../../../scheduler/embedded/connect.ts';
-import { socketPathIn } from '../../../shared/socket-path.ts';
+import { makePrivateDirectory, socketPathIn } from '../../../shared/socket-path.ts';
 
 describe('REDIS_URL', () => {
   test('names host, port, database and login', () => {
@@ -53,4 +56,26 @@ test('a socket in a directory with a long path gets a short, stable stand-in of 
   expect(Buffer.byteLength(socketPathIn(long, 'redis.sock'))).toBeLessThanOrEqual(107);
   expect(socketPathIn(long, 'redis.sock')).toBe(socketPathIn(long, 'redis.sock'));
   expect(socketPathIn(long, 'redis.sock')).not.toBe(socketPathIn(`${long}y`, 'redis.sock'));
+});
+
+test('a directory for sockets is this user’s alone, and one that others can enter or that is a link is refused', async () => {
+  const place = mkdtempSync(join(tmpdir(), 'sockets-'));
+  const [fresh, open, link] = ['fresh', 'open', 'link'].map((name) => join(place, name)) as [string, string, string];
+  try {
+    await makePrivateDirectory(fresh);
+    await makePrivateDirectory(fresh);
+    expect(lstatSync(fresh).mode & 0o777).toBe(0o700);
+    mkdirSync(open);
+    chmodSync(open, 0o777);
+    symlinkSync(fresh, link);
+    const refused = /is not a directory of this user alone/;
+    await expect(makePrivateDirectory(open)).rejects.toThrow(refused);
+    await expect(makePrivateDirectory(link)).rejects.toThrow(refused);
+    if (process.getuid?.() === 0) {
+      chownSync(fresh, 65_534, 65_534);
+      await expect(makePrivateDirectory(fresh)).rejects.toThrow(refused);
+    }
+  } finally {
+    rmSync(place, { recursive: true });
+  }
 });
