@@ -1,6 +1,7 @@
 // What people and programs reach over HTTP, from the settings that shape it and the services behind it.
 import type { SchedulerSettings } from '../config.ts';
 import type { SurfaceParts, SurfaceSettings, Surfaces } from '../http/surfaces.ts';
+import { HostLabels } from '../deployments/host-labels.ts';
 import { createSurfaces } from '../http/surfaces.ts';
 import { ensureFirstWorkspace } from '../identity/bootstrap.ts';
 import { signingKeyOf } from '../identity/workspaces.ts';
@@ -51,6 +52,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     discovery: { machines, pages, replicas: () => presence.addresses },
     deploymentEffects: actions,
     images,
+    labels: new HostLabels(db, installation.labelKey),
     taskActions: actions,
     db,
     log,

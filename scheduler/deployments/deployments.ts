@@ -22,14 +22,14 @@ import type { DeploymentRow, NewDeployment } from '../store/queries/deployments.
 import { objectById } from '../store/queries/objects.ts';
 import { stopVersionsBefore } from '../store/queries/schedules.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
+import type { HostLabels } from './host-labels.ts';
 import { DEFAULT_LIMITS } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
 import { storedConfig } from './stub-config.ts';
 import type { StubConfig } from './stub-config.ts';
 import type { Stubs } from './stubs.ts';
 import type { Targets } from './targets.ts';
-import { sanitiseName, subdomainOf } from './urls.ts';
-import { portOf } from './urls.ts';
+import { portOf, sanitiseName } from './urls.ts';
 import type { UrlTarget } from './urls.ts';
 
 export type DeployOutcome =
@@ -41,8 +41,12 @@ export type DeployOutcome =
       readonly warning: string;
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
-  /** No registry has its image, or not for us; a schedule whose times cannot be read; as many deployments as the workspace may have; a kind that nothing here runs. */
-  | { readonly kind: 'refused'; readonly why: 'image' | 'schedule' | 'limit' | 'kind'; readonly text: string };
+  /** No registry has its image, or not for us; a schedule whose times cannot be read; as many deployments as the workspace may have; a kind that nothing here runs; a host label that another name holds. */
+  | {
+      readonly kind: 'refused';
+      readonly why: 'image' | 'schedule' | 'limit' | 'kind' | 'label';
+      readonly text: string;
+    };
 
 /** What became of a verb on a deployment; a refusal's text is the gateway's. */
 export type ChangeOutcome =
@@ -84,6 +88,7 @@ export interface DeploymentsParts {
   readonly targets: Targets;
   readonly effects: DeploymentEffects;
   readonly images: Pick<ImageOrders, 'resolve'>;
+  readonly labels: Pick<HostLabels, 'of'>;
   readonly limitsOf?: (caller: Caller) => StubLimits | Promise<StubLimits>;
 }
 
@@ -121,14 +126,18 @@ export class Deployments {
     }
     const image = await this.#parts.images.resolve(caller.workspaceId, storedConfig(stub.config));
     if (image.kind === 'refused') return { kind: 'refused', why: 'image', text: image.text };
+    const holder = { workspaceId: caller.workspaceId, name, stubType: stub.type };
+    const label = await this.#parts.labels.of(holder);
+    if (label.kind === 'held') {
+      const text = `the host label ${label.label} of this name is another deployment's: deploy under another name`;
+      return { kind: 'refused', why: 'label', text };
+    }
     const made = {
       id: newId<DeploymentId>(),
-      workspaceId: caller.workspaceId,
+      ...holder,
       appId: stub.appId,
       stubId: stub.id,
-      name,
-      stubType: stub.type,
-      subdomain: subdomainOf(name, stub.type, caller.workspaceDbId),
+      subdomain: label.label,
       imageDigest: image.digest,
     };
     if (kindOf(stub.type) === 'schedule') {

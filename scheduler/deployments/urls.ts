@@ -1,5 +1,5 @@
-// Where things are invoked: the two forms of every URL, and the host label of a deployment. Pure. Source: decision 0008 (the label).
-import { createHash } from 'node:crypto';
+// Where things are invoked: the two forms of every URL, and the host label of a deployment. Pure. Source: decisions 0008, 0092 (the label).
+import { createHmac } from 'node:crypto';
 import { kindOf } from '#shared/domain/status.ts';
 
 export interface UrlSettings {
@@ -19,7 +19,8 @@ export interface UrlTarget {
   readonly deployment: { readonly name: string; readonly version: number; readonly subdomain: string } | null;
 }
 
-const MAX_SUBDOMAIN_NAME = 47;
+/** With a dash, 16 characters of a hash and `-v123456`: a host label of 63. */
+const MAX_SUBDOMAIN_NAME = 38;
 
 /** Letters and digits, everything else one dash; empty when nothing is left. */
 export function sanitiseName(name: string): string {
@@ -31,10 +32,14 @@ export function sanitiseName(name: string): string {
     .toLowerCase();
 }
 
-/** `hello-1a2b3c4`: room is left for `-v123456` in a host label of 63. */
-export function subdomainOf(name: string, stubType: string, workspaceNumber: number): string {
-  const digest = createHash('md5').update(`${name}${stubType}${workspaceNumber}`).digest('hex').slice(0, 7);
-  return `${sanitiseName(name)}-${digest}`;
+/** `hello-1a2b3c4d5e6f7081`: 64 bits that only the installation's key tells. Labels of versions before this one have 28 bits, and stay. */
+export function subdomainOf(
+  key: Uint8Array,
+  of: { readonly workspaceId: string; readonly name: string; readonly stubType: string },
+): string {
+  const text = JSON.stringify([of.workspaceId, of.stubType, of.name]);
+  const digest = createHmac('sha256', key).update(text).digest('hex').slice(0, 16);
+  return `${sanitiseName(of.name)}-${digest}`;
 }
 
 /** What clients put a port in the place of. */

@@ -10,6 +10,7 @@ import type { Registry } from '#shared/metrics.ts';
 import type { ContainerActions, DeploymentEffects } from '../containers/container-actions.ts';
 import type { ContainerReads } from '../containers/container-view.ts';
 import { Deployments } from '../deployments/deployments.ts';
+import type { HostLabels } from '../deployments/host-labels.ts';
 import type { Directory } from '../deployments/directory.ts';
 import type { GpuMachine } from '../deployments/gpu-supply.ts';
 import { Stubs } from '../deployments/stubs.ts';
@@ -117,6 +118,7 @@ export interface SurfaceParts {
   readonly containerActions: ContainerActions;
   readonly deploymentEffects: DeploymentEffects;
   readonly images: Pick<ImageOrders, 'resolve'>;
+  readonly labels: Pick<HostLabels, 'of'>;
   readonly workers: WorkerService;
   readonly pools: PoolService;
   readonly machines: MachineService;
@@ -162,7 +164,15 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     poolNamed: (workspaceId, name) => lookAtPool({ db, machines: parts.discovery.machines }, workspaceId, name),
     ...limits,
   });
-  const deployments = new Deployments({ db, stubs, targets, effects, images: parts.images, ...limits });
+  const deployments = new Deployments({
+    db,
+    stubs,
+    targets,
+    effects,
+    images: parts.images,
+    labels: parts.labels,
+    ...limits,
+  });
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],

@@ -1,6 +1,6 @@
 // What makes an installation itself: the key its tokens are signed with and its private CA. Rows of the database, sealed, made once under a unique row, so that every replica
 // has the same. Opened by compose/identity.ts right after the migration; everything else in identity/ takes it as an argument.
-import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto';
+import { createPrivateKey, createPublicKey, generateKeyPairSync, hkdfSync } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
 import { StartupError } from '#shared/errors.ts';
@@ -24,6 +24,8 @@ export interface Installation {
   readonly server: ServerCertificate;
   /** 32 bytes for one purpose (`object-upload`) from every key in use, the same in every replica: the first signs, all are believed. */
   deriveKeys(purpose: string): readonly [Uint8Array, ...Uint8Array[]];
+  /** 32 bytes for host labels, from the first key: a change of the signing key changes no label. */
+  readonly labelKey: Uint8Array;
 }
 
 /** What sealed values are, for the seal. */
@@ -53,6 +55,7 @@ export async function openInstallation(
     server: await issueServerCertificate({ certPem: row.caCert, privateKey: caKey }, nowMs),
     ring,
     deriveKeys: (purpose) => ring.derive(purpose),
+    labelKey: new Uint8Array(hkdfSync('sha256', signingKeyDer, '', 'longshore host-labels', 32)),
   };
 }
 

@@ -58,6 +58,7 @@ function refusalText(refused: Refused): string {
     case 'limit':
     case 'schedule':
     case 'kind':
+    case 'label':
       return refused.text;
   }
 }

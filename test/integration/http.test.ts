@@ -253,7 +253,7 @@ describe('deployments', () => {
       (await gateway('GET', `/stubs/${stubId}/url${query}`, undefined, { token })).json;
     expect(await url(`?deploymentId=${deploymentId}`)).toMatchObject({ ok: true, url: json['invokeUrl'] });
     expect(String((await url(`?deployment_id=${deploymentId}&urlType=host`))['url'])).toMatch(
-      /^http:\/\/hello-[0-9a-f]{7}-v1\.localhost:/,
+      /^http:\/\/hello-[0-9a-f]{16}-v1\.localhost:/,
     );
     expect((await url(''))['url']).toBe(`http://${first.httpAddress}/endpoint/id/${stubId}`);
     expect((await url('?isShell=true'))['url']).toBe(`http://${first.httpAddress}/shell/id/${stubId}`);

@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import { createHash, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
@@ -35,6 +36,9 @@ import {
   setDeploymentScale,
 } from '../../scheduler/store/queries/deployments.ts';
 import { dueDeliveriesOf, insertDeliveries, overdueDeliveries } from '../../scheduler/store/queries/deliveries.ts';
+import { HostLabels } from '../../scheduler/deployments/host-labels.ts';
+import { subdomainOf } from '../../scheduler/deployments/urls.ts';
+import { claimLabel } from '../../scheduler/store/queries/host-labels.ts';
 import { deleteLogLinesBefore, insertLogLines, readLogLines } from '../../scheduler/store/queries/logs.ts';
 import { raiseFence } from '../../scheduler/store/queries/leadership.ts';
 import {
@@ -213,6 +217,49 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await deploymentByName(db, workspace.id, 'function', 'hello', null)).toBeUndefined();
     expect((await deploy()).version).toBe(9);
     expect((await deploymentBySubdomain(db, `hello-${workspace.number}`, 3))?.version).toBe(3);
+  });
+
+  test('a host label is one name’s for ever: versions keep it, another workspace is refused', async () => {
+    const [mine, others] = [await aWorkspace(db), await aWorkspace(db)];
+    const labels = new HostLabels(db, new Uint8Array(32).fill(7));
+    const mineNamed = { workspaceId: mine.id, name: 'shop', stubType: 'endpoint/deployment' };
+    const [first, second] = await Promise.all([labels.of(mineNamed), labels.of(mineNamed)]);
+    expect(first).toEqual({ kind: 'label', label: expect.stringMatching(/^shop-[0-9a-f]{16}$/) as string });
+    expect(second).toEqual(first);
+    // After a change of the key the label stays.
+    expect(await new HostLabels(db, new Uint8Array(32)).of(mineNamed)).toEqual(first);
+    // Somebody who gets hold of a label before its name comes is the holder, and the name is refused, never shared.
+    const taken = { workspaceId: mine.id, name: 'next', stubType: 'endpoint/deployment' };
+    const label = subdomainOf(new Uint8Array(32).fill(7), taken);
+    expect(await claimLabel(db, label, { ...taken, workspaceId: others.id })).toBe(true);
+    expect(await labels.of(taken)).toEqual({ kind: 'held', label });
+    expect(await claimLabel(db, label, { ...taken, workspaceId: others.id })).toBe(true);
+  });
+
+  test('labels from before they had rows stay with the name that had them first', async () => {
+    const [mine, others] = [await aWorkspace(db), await aWorkspace(db)];
+    const old = `old-${String(mine.number).padStart(7, '0')}`;
+    for (const workspace of [mine, others]) {
+      const stub = await aStub(db, workspace.id);
+      await insertDeployment(db, {
+        id: newId<DeploymentId>(),
+        workspaceId: workspace.id,
+        appId: stub.appId,
+        stubId: stub.id,
+        name: 'old',
+        stubType: stub.type,
+        subdomain: old,
+      });
+    }
+    const migrations = new URL('../../scheduler/store/migrations/', import.meta.url);
+    const file = readdirSync(migrations).find((name) => name.endsWith('_host_labels.sql')) ?? '';
+    const migration = readFileSync(new URL(file, migrations), 'utf8');
+    await db.query('delete from host_labels');
+    await db.query(migration.slice(migration.indexOf('insert into')).replace(/;\s*$/, ''));
+    const labels = new HostLabels(db, new Uint8Array(32));
+    const named = { name: 'old', stubType: 'endpoint/deployment' };
+    expect(await labels.of({ workspaceId: mine.id, ...named })).toEqual({ kind: 'label', label: old });
+    expect((await labels.of({ workspaceId: others.id, ...named })).label).toMatch(/^old-[0-9a-f]{16}$/);
   });
 
   test('deployments are listed by filter and changed only by their workspace', async () => {

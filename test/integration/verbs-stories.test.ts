@@ -130,7 +130,7 @@ describe('by host', () => {
     const { id, stubId } = await platform.deploy('Hosted app', stub);
     const url = (await platform.gateway(`GET /stubs/${stubId}/url?deploymentId=${id}`)).json['url'];
     const { host } = new URL(String(url));
-    expect(host).toMatch(/^hosted-app-[0-9a-f]{7}-v1\.apps\.example:/);
+    expect(host).toMatch(/^hosted-app-[0-9a-f]{16}-v1\.apps\.example:/);
     const subdomain = host.split('-v1.')[0] ?? '';
     for (const one of [host, `${subdomain}.apps.example`, `${subdomain}-latest.localhost`, `${stubId}.apps.example`]) {
       expect((await at(one))[0]).toBe(200);

@@ -10,7 +10,7 @@ export type HostLabel =
 /** Below it lie paths that no URL from outside can name. */
 export const HOST_BASE = '/~host';
 
-const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-[0-9a-f]{7})(?:-v([0-9]{1,9})|-(latest))?$/;
+const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-(?:[0-9a-f]{7}|[0-9a-f]{16}))(?:-v([0-9]{1,9})|-(latest))?$/;
 
 /** What a host label names by its shape; undefined: nothing of ours. */
 export function readHostLabel(label: string): HostLabel | undefined {

@@ -110,7 +110,7 @@ export function targetBySubdomain(
   subdomain: string,
   version: number | null,
 ): Promise<TargetRow | undefined> {
-  // A label belongs to whoever had it first: its last characters are a short hash, for which others can search names.
+  // A label belongs to whoever had it first: those of older versions end in a short hash, for which others could search names.
   return maybeOne(
     db,
     `${FROM_DEPLOYMENTS}

@@ -13,6 +13,9 @@ const deployed: UrlTarget = {
 const plain: UrlTarget = { ...deployed, deployment: null };
 const BASE = 'http://127.0.0.1:1994';
 
+const labelOf = (of: Partial<Parameters<typeof subdomainOf>[1]>, key = new Uint8Array(32)): string =>
+  subdomainOf(key, { workspaceId: 'w1', name: 'hello', stubType: 'endpoint/deployment', ...of });
+
 describe('invoke URLs', () => {
   test('in path form name kind, name and version, or the stub', () => {
     expect(pathUrl(BASE, deployed)).toBe(`${BASE}/endpoint/hello/v3`);
@@ -62,18 +65,23 @@ describe('host labels', () => {
 
   test('leave room for a version in 63 characters, and never end in a dash', () => {
     for (const name of ['x'.repeat(200), `${'a'.repeat(46)} b`]) {
-      const label = subdomainOf(name, 'endpoint/deployment', 1);
+      const label = labelOf({ name });
       expect(`${label}-v123456`.length).toBeLessThanOrEqual(63);
       expect(label).toMatch(/^[a-z0-9]+(?:-[a-z0-9]+)*$/);
     }
   });
 
   test('differ between workspaces and kinds, and stay the same', () => {
-    const label = subdomainOf('hello', 'endpoint/deployment', 1);
-    expect(label).toMatch(/^hello-[0-9a-f]{7}$/);
-    expect(subdomainOf('hello', 'endpoint/deployment', 1)).toBe(label);
-    expect(subdomainOf('hello', 'endpoint/deployment', 2)).not.toBe(label);
-    expect(subdomainOf('hello', 'taskqueue/deployment', 1)).not.toBe(label);
+    const label = labelOf({});
+    expect(label).toMatch(/^hello-[0-9a-f]{16}$/);
+    expect(labelOf({})).toBe(label);
+    expect(labelOf({ workspaceId: 'w2' })).not.toBe(label);
+    expect(labelOf({ stubType: 'taskqueue/deployment' })).not.toBe(label);
+    expect(labelOf({ name: 'Hello' })).not.toBe(label);
+  });
+
+  test('cannot be told without the key of the installation', () => {
+    expect(labelOf({}, new Uint8Array(32).fill(1))).not.toBe(labelOf({}));
   });
 });
 

@@ -345,6 +345,11 @@ describe('the host form', () => {
 
   test('labels are read by their shape', () => {
     expect(readHostLabel('a-b-1a2b3c4-v12')).toEqual({ kind: 'deployment', subdomain: 'a-b-1a2b3c4', version: 12 });
+    expect(readHostLabel('a-1a2b3c4d5e6f7081-v1')).toEqual({
+      kind: 'deployment',
+      subdomain: 'a-1a2b3c4d5e6f7081',
+      version: 1,
+    });
     expect(readHostLabel('a-1a2b3c4-latest')).toEqual({ kind: 'deployment', subdomain: 'a-1a2b3c4', version: null });
     for (const label of ['www', 'a-1a2b3c', 'a-1a2b3cg-v1', '-1a2b3c4-v1', 'a-1a2b3c4-vx', '']) {
       expect(readHostLabel(label)).toBeUndefined();
