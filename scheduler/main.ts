@@ -34,6 +34,7 @@ import { Directory } from './deployments/directory.ts';
 import { Targets } from './deployments/targets.ts';
 import { Pools } from './fleet/pools.ts';
 import { readPoolsFile } from './fleet/pools-file.ts';
+import { StallDetector } from './fleet/stall.ts';
 import { firstWorkspaceOfOwner } from './identity/bootstrap.ts';
 import { reachableAt } from './ops/host-address.ts';
 import { keysOf } from './queues/keys.ts';
@@ -88,12 +89,13 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     settings,
     log,
     clock: systemClock,
+    stall: new StallDetector(systemClock, log),
     instance: newInstanceId(),
     keys: keysOf(settings.LONGSHORE_REDIS_PREFIX),
     registry: new Registry(),
     ...(await opening.stores),
   };
-  const { clock, instance, keys, db } = ground;
+  const { clock, stall, instance, keys, db } = ground;
   const opened = opening.parts;
   const { LONGSHORE_POOLS_FILE: poolsPath } = settings;
   const poolsFile = poolsPath === undefined ? undefined : await readPoolsFile(poolsPath);
@@ -209,7 +211,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     pruneDispatch: () => dispatcher.prune(),
     wakeScaling: (queue) => (queue === undefined ? autoscaler.sweep() : autoscaler.wake(queue)),
   });
-  const { stall, health } = openHealth(ground, books, tasks);
+  const health = openHealth(ground, books, tasks);
   const tellEnded = (ids: readonly ContainerId[]): Promise<void> => books.credentials.ended(ids);
   const stops = new ContainerStops(book, slots, (id) => tellEnded([id]));
   const actions: Actions = new Actions({

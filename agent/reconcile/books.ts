@@ -100,7 +100,8 @@ export class Books {
   // ---- seen --------------------------------------------------------------------------------------------------------------------
 
   /** What one inspection, or our own call, has shown. */
-  learn(container: RuntimeContainer, nowMs: number): void {
+  learn(container: RuntimeContainer): void {
+    const nowMs = performance.now();
     const containerId = container.labels[LABELS.container];
     if (containerId === undefined || this.#removed.has(container.dockerId)) return;
     const before = this.#seen.get(container.dockerId);
@@ -114,7 +115,7 @@ export class Books {
       state: container.state,
       strangeSinceMs: before?.strangeSinceMs ?? nowMs,
       container,
-      learntMs: performance.now(),
+      learntMs: nowMs,
     });
     if (before?.state !== container.state) this.changed(containerId);
     if (container.state === 'exited') this.#tellExit(container.dockerId);
@@ -126,7 +127,7 @@ export class Books {
     if (seen === undefined || seen.state === 'exited') return;
     const oomKilled = this.#outOfMemory.has(dockerId);
     const finishedAtMs = Math.round(atMs);
-    this.learn({ ...seen.container, state: 'exited', exitCode, oomKilled, finishedAtMs }, Date.now());
+    this.learn({ ...seen.container, state: 'exited', exitCode, oomKilled, finishedAtMs });
   }
 
   /** A process of it was killed for want of memory; its end may follow. */
@@ -135,13 +136,13 @@ export class Books {
   }
 
   /** A whole listing, begun at `sinceMs` (monotonic): what it lacks is gone, unless it was learnt of later. */
-  learnAll(containers: readonly RuntimeContainer[], sinceMs: number, nowMs: number): void {
+  learnAll(containers: readonly RuntimeContainer[], sinceMs: number): void {
     const listed = new Set(containers.map((one) => one.dockerId));
     for (const [dockerId, seen] of this.#seen)
       if (!listed.has(dockerId) && seen.learntMs < sinceMs) this.forgetSeen(dockerId);
     for (const container of containers) {
       const before = this.#seen.get(container.dockerId);
-      if (before === undefined || before.learntMs < sinceMs) this.learn(container, nowMs);
+      if (before === undefined || before.learntMs < sinceMs) this.learn(container);
     }
     for (const [dockerId, atMs] of this.#removed) if (atMs < sinceMs) this.#removed.delete(dockerId);
   }

@@ -108,7 +108,7 @@ export class ReconcileLoop {
       const lists = await Promise.all(
         machineIds().map((machineId) => runtime.list({ [LABELS.managed]: '1', [LABELS.machine]: machineId })),
       );
-      books.learnAll(lists.flat(), since, Date.now());
+      books.learnAll(lists.flat(), since);
       this.#parts.onListed(lists.flat());
     } finally {
       this.#turnedMs = performance.now();
@@ -121,7 +121,7 @@ export class ReconcileLoop {
     const { runtime, books } = this.#parts;
     const container = await runtime.inspect(dockerId);
     if (container === undefined) books.forgetSeen(dockerId);
-    else books.learn(container, Date.now());
+    else books.learn(container);
   }
 
   #round(): void {
@@ -129,7 +129,7 @@ export class ReconcileLoop {
     this.#woken = false;
     const { books, metrics } = this.#parts;
     const from = performance.now();
-    for (const action of plan(books.planInput(), Date.now())) {
+    for (const action of plan(books.planInput(), performance.now())) {
       if (action.kind === 'interrupt') {
         books.busy.get(action.containerId)?.abort.abort();
         continue;

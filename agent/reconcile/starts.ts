@@ -267,7 +267,7 @@ export class Starts {
       const there = await runtime.inspect(create.name);
       if (there !== undefined && there.labels[LABELS.machine] !== host().machineId) throw error;
       if (there?.state === 'running' && there.labels[LABELS.assignment] === entry.assignmentId) {
-        books.learn(there, Date.now());
+        books.learn(there);
         return there.dockerId;
       }
       if (there !== undefined) await runtime.remove(there.dockerId);
@@ -286,14 +286,14 @@ export class Starts {
       error: '',
       gpuUuids: create.gpuUuids ?? [],
     };
-    books.learn(made, Date.now());
+    books.learn(made);
     // Whose processes may be on a device is known before there can be any.
     if (made.gpuUuids.length > 0) await books.journal.change(entry.containerId, { dockerId });
     if (signal.aborted) return undefined;
     this.#bench.clock.mark(entry.containerId, 'create');
     await runtime.start(dockerId);
     this.#bench.clock.mark(entry.containerId, 'start');
-    books.learn({ ...made, state: 'running', startedAtMs: Date.now() }, Date.now());
+    books.learn({ ...made, state: 'running', startedAtMs: Date.now() });
     return dockerId;
   }
 

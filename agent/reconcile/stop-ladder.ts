@@ -83,7 +83,7 @@ async function waitOver({ runtime, books, dockerId, signal }: LadderInput, ms: n
     // The event may have been lost: ask.
     const now = await runtime.inspect(dockerId).catch(() => 'unknown' as const);
     if (now === undefined) books.forgetSeen(dockerId);
-    else if (now !== 'unknown') books.learn(now, Date.now());
+    else if (now !== 'unknown') books.learn(now);
   }
   return true;
 }

@@ -95,7 +95,7 @@ export function openBooks(ground: Ground, { tokens, installation, invalidation }
     fence: () => leader.fence(),
     fleetMetrics,
     machines,
-    servable: new Servable(machines),
+    servable: new Servable(machines, clock),
     book,
     leaderBook: new LeaderBook(book, () => leader.fence()),
     credentials: new ContainerCredentials({

@@ -3,6 +3,7 @@ import type { InstanceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { SchedulerSettings } from '../config.ts';
+import type { StallDetector } from '../fleet/stall.ts';
 import type { Keys } from '../queues/keys.ts';
 import type { Stores } from './stores.ts';
 
@@ -12,6 +13,8 @@ export interface Ground extends Stores {
   readonly instance: InstanceId;
   readonly keys: Keys;
   readonly clock: Clock;
+  /** When this process stood still, or its clock was set: what it concludes from silence waits then. */
+  readonly stall: StallDetector;
   readonly log: Log;
   readonly registry: Registry;
 }

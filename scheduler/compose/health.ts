@@ -1,17 +1,15 @@
 // How machines are found silent and lost, and when nothing is concluded from silence because this process itself stood still.
 import { MachineHealth } from '../fleet/health.ts';
-import { StallDetector } from '../fleet/stall.ts';
 import type { Tasks } from '../tasks/service.ts';
 import type { Books } from './books.ts';
 import type { Ground } from './ground.ts';
 
 export function openHealth(
-  { clock, log, settings }: Ground,
+  { clock, log, settings, stall }: Ground,
   { machines, leaderBook, slots, isLeader, fence, fleetMetrics }: Books,
   tasks: Tasks,
-): { readonly stall: StallDetector; readonly health: MachineHealth } {
-  const stall = new StallDetector(clock, log);
-  const health = new MachineHealth({
+): MachineHealth {
+  return new MachineHealth({
     machines,
     book: leaderBook,
     slots,
@@ -25,5 +23,4 @@ export function openHealth(
     lostAfterMs: settings.LONGSHORE_MACHINE_LOST_SECONDS * 1000,
     startGraceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
   });
-  return { stall, health };
 }

@@ -55,7 +55,7 @@ export function openScaling({ ground, books, limits, targets, queues, tasks, due
     isLeader,
     maxContainers: (workspaceId) => limits.peek(workspaceId).stub.max_replicas,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
-    silentSinceMs: (id) => machines.get(id)?.suspectSinceMs ?? null,
+    silentSinceMs: (id) => machines.silentSinceMs(id),
     isGuarded,
     onStartFailed: (queue, lastLines, containerId) => void tasks.failWaiting(queue, lastLines, { containerId }),
   });

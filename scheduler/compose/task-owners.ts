@@ -10,6 +10,7 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import { WakeSweep } from '../dispatch/wake-sweep.ts';
+import type { StallDetector } from '../fleet/stall.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Keys } from '../queues/keys.ts';
@@ -39,11 +40,15 @@ import type { Tasks } from '../tasks/service.ts';
 import { Suspects } from '../tasks/suspects.ts';
 import { TaskSweep } from '../tasks/sweep.ts';
 
+/** So long after a stall of this process, or a step of its clock, no lane is judged by the ages of its entries. */
+const LANE_CALM_MS = 15_000;
+
 export interface TaskOwnersParts {
   readonly db: Db;
   readonly general: Redis;
   readonly keys: Keys;
   readonly clock: Clock;
+  readonly stall: Pick<StallDetector, 'calmMs'>;
   readonly log: Log;
   readonly instance: InstanceId;
   readonly lanes: Lanes;
@@ -121,6 +126,7 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     attempts: tasks.attempts,
     mayRebuild: () => rebuild.isOver(),
     jobOf: (taskId) => acceptedJobOf(db, taskId),
+    calmMs: () => parts.stall.calmMs(),
     isAlive: parts.isAlive,
     served: () => parts.book.queues(),
     onReturned: (queue) => {
@@ -166,7 +172,7 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     instance: parts.instance,
     isAlive: parts.isAlive,
     isLeader,
-    mayJudge: () => rebuild.isOver(),
+    mayJudge: () => rebuild.isOver() && parts.stall.calmMs() >= LANE_CALM_MS,
     clock,
     log,
   });

@@ -56,7 +56,7 @@ export interface TaskParts {
 
 export function openTasks(setup: TasksSetup): TaskParts {
   const { identity, books, targets, directory, queues, records, bodies, events } = setup;
-  const { db, general, keys, instance, clock, log, registry } = setup.ground;
+  const { db, general, keys, instance, clock, stall, log, registry } = setup.ground;
   const { book, machines, slots, leases, servable } = books;
   const { limits, rates } = identity;
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
@@ -79,6 +79,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     clock,
     log,
     metrics: new TaskMetrics(registry),
+    sinceStallMs: () => stall.sinceStallMs(),
     isAlive: books.isAlive,
     refusalOf: (target) => servable.refusal(target),
     limitsOf: (workspaceId) => limits.of(workspaceId),

@@ -8,6 +8,8 @@ export interface TaskLink {
   readonly machineId: MachineId;
   /** New at every start of the agent. */
   readonly agentInstance: string;
+  /** How often this agent was told to send a heartbeat. Absent: as often as the default says. */
+  readonly heartbeatIntervalMs?: number;
   /** False: the stream is gone or its buffer is full; nothing was sent. */
   run(task: RunOrder): boolean;
   cancel(taskId: TaskId, token: AttemptToken, reason: string): void;

@@ -1,6 +1,6 @@
 // Drains, carried on by the leader until each machine is empty: woken by what happens to its containers, and every second. What it decides is drain-plan.ts; whose replacement is awaited is known here alone, so a
 // new leader asks anew, and finds the replacements that are there already. What runs out when is in the machine's row.
-import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Book, BookEntry, ContainerBook } from '../containers/book.ts';
@@ -11,6 +11,7 @@ import { drainSteps } from './drain-plan.ts';
 import { isDraining, isSchedulable } from './machine.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
+import { SteadyDeadlines } from './steady-deadlines.ts';
 import type { DrainView } from './worker-service.ts';
 
 export interface DrainsParts {
@@ -31,12 +32,17 @@ export interface DrainsParts {
 
 export class Drains {
   readonly #parts: DrainsParts;
-  /** Serving, and to be replaced: since when. */
+  /** Serving, and to be replaced: since when, in monotonic milliseconds. */
   readonly #picked = new Map<ContainerId, number>();
   readonly #looking = new Map<QueueName, Promise<void>>();
+  readonly #deadlines: SteadyDeadlines<MachineId>;
 
   constructor(parts: DrainsParts) {
     this.#parts = parts;
+    this.#deadlines = new SteadyDeadlines(parts.clock);
+    parts.machines.onChange(({ row }) => {
+      if (parts.machines.get(row.id) === undefined) this.#deadlines.forget(row.id);
+    });
     parts.book.onChange(({ entry, to }) => {
       if (to !== 'RUNNING') this.#picked.delete(entry.row.id);
     });
@@ -53,6 +59,7 @@ export class Drains {
     if (!isLeader()) return;
     const entries = [...book.ofMachine(machine.row.id)];
     if (!isDraining(machine.row)) {
+      this.#deadlines.forget(machine.row.id);
       // Uncordoned: who was picked and has not begun to leave stays.
       for (const { row } of entries) this.#picked.delete(row.id);
       return;
@@ -74,13 +81,13 @@ export class Drains {
   async #step(queue: QueueName): Promise<void> {
     const { book, clock, machines, demandOf } = this.#parts;
     const demand = await demandOf(queue);
-    const nowMs = clock.nowMs();
+    const nowMs = clock.monotonicMs();
     const containers: DrainContainer[] = [];
     let readyElsewhere = 0;
     let hasNoCapacity = false;
     for (const entry of book.ofQueue(queue)) {
       const machine = entry.row.machineId === null ? undefined : machines.get(entry.row.machineId);
-      if (machine !== undefined && isDraining(machine.row)) containers.push(this.#container(entry, machine, nowMs));
+      if (machine !== undefined && isDraining(machine.row)) containers.push(this.#container(entry, machine));
       else if (entry.row.state === 'RUNNING' && machine !== undefined && isSchedulable(machine)) readyElsewhere += 1;
       else if (entry.row.state === 'PENDING' && entry.rejections !== null) hasNoCapacity = true;
     }
@@ -88,13 +95,13 @@ export class Drains {
     await Promise.all(steps.map((step) => this.#carryOut(queue, step, nowMs)));
   }
 
-  #container({ row }: BookEntry, machine: Machine, nowMs: number): DrainContainer {
+  #container({ row }: BookEntry, machine: Machine): DrainContainer {
     return {
       id: row.id,
       state: row.state,
       attempts: this.#parts.loads.of(row.id)?.inFlight,
       pickedAtMs: this.#picked.get(row.id),
-      isLate: nowMs >= deadlineOf(machine),
+      isLate: this.#deadlines.isOver(machine.row.id, deadlineOf(machine)),
       createdAtMs: row.createdAtMs,
     };
   }

@@ -4,7 +4,7 @@
 /** A machine that should be there: joined, not lost before, and in service (what an operator has cordoned or drained does not count, and is not guarded: that is how the guard is switched off). */
 export interface GuardMachine {
   readonly poolId: number;
-  /** null: it answers. */
+  /** Monotonic milliseconds, as everything here; null: it answers. */
   readonly silentSinceMs: number | null;
 }
 

@@ -1,5 +1,5 @@
 // Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session (180 s when the agent said that it only restarts; settings change both): their containers
-// UNKNOWN (replacements may start elsewhere), their attempts ended. Within the grace after a scheduler start nobody is lost, nor while the mass-disconnect guard is on for the pool.
+// UNKNOWN (replacements may start elsewhere), their attempts ended. All of this counts in monotonic time. Within the grace after a scheduler start nobody is lost, nor while the mass-disconnect guard is on for the pool.
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -19,6 +19,7 @@ import { lostAfterMs } from './state.ts';
 const ACK_WITHIN_MS = 15_000;
 /** After this nobody waits for what a lost machine may still run. */
 const UNKNOWN_FOR_MS = 24 * 3600_000;
+const AFTER_STALL_MS = 60_000;
 const EVERY_MS = 1_000;
 
 export interface MachineHealthParts {
@@ -32,7 +33,7 @@ export interface MachineHealthParts {
   readonly fence: () => number | undefined;
   readonly log: Log;
   readonly guardMetric: Gauge<'pool'>;
-  readonly stall: Pick<StallDetector, 'stalledAtMs'>;
+  readonly stall: Pick<StallDetector, 'stalledAtMs' | 'sinceStallMs' | 'calmMs'>;
   /** Silent for so long, a machine is lost. */
   readonly lostAfterMs: number;
   /** After a start nobody is lost for so long. */
@@ -75,13 +76,14 @@ export class MachineHealth {
 
   /** One round; the timer's, and the tests'. */
   async look(): Promise<void> {
-    const { machines, clock, isLeader } = this.#parts;
+    const { machines, clock, isLeader, stall } = this.#parts;
     const upMs = clock.monotonicMs() - this.#startedAtMs;
-    const nowMs = clock.nowMs();
+    const nowMs = clock.monotonicMs();
     this.#guard(nowMs);
     if (!isLeader() || upMs < ACK_WITHIN_MS) return;
     await machines.expireJoins();
-    await this.#takeBackUnacknowledged(nowMs);
+    // Across a stall or a step of the clock the age of an assignment says nothing.
+    if (stall.calmMs() >= ACK_WITHIN_MS) await this.#takeBackUnacknowledged(clock.nowMs());
     await this.#moveOffDeleted();
     if (upMs < this.#parts.startGraceMs) return;
     for (const machine of machines.all()) {
@@ -91,9 +93,10 @@ export class MachineHealth {
     }
   }
 
-  #isOverdue({ row, suspectSinceMs }: Machine, nowMs: number): boolean {
-    if (suspectSinceMs === null || nowMs - suspectSinceMs < lostAfterMs(row.goodbye, this.#parts.lostAfterMs))
-      return false;
+  /** Within a minute of a stall of this process nobody is: a machine that was silent before it may have dialled since. */
+  #isOverdue({ row, silentFromMs }: Machine, nowMs: number): boolean {
+    if (silentFromMs === null || nowMs - silentFromMs < lostAfterMs(row.goodbye, this.#parts.lostAfterMs)) return false;
+    if (this.#parts.stall.sinceStallMs() < AFTER_STALL_MS) return false;
     return !(isInService(row) && this.#guards.has(row.poolId));
   }
 
@@ -113,10 +116,10 @@ export class MachineHealth {
     const before = this.#guards;
     const names = new Map<number, string>();
     const counted: GuardMachine[] = [];
-    for (const { row, health, suspectSinceMs } of machines.all()) {
+    for (const { row, health, silentFromMs } of machines.all()) {
       if (health === 'PENDING' || health === 'EXPIRED' || health === 'LOST' || !isInService(row)) continue;
       names.set(row.poolId, row.poolName);
-      counted.push({ poolId: row.poolId, silentSinceMs: health === 'SUSPECT' ? (suspectSinceMs ?? nowMs) : null });
+      counted.push({ poolId: row.poolId, silentSinceMs: health === 'SUSPECT' ? (silentFromMs ?? nowMs) : null });
     }
     this.#guards = guardsAfter(before, counted, nowMs, stall.stalledAtMs());
     guardMetric.reset();
@@ -167,7 +170,7 @@ export class MachineHealth {
 
   async #moveOff(machine: Machine, nowMs: number): Promise<void> {
     const { book, slots } = this.#parts;
-    const forgotten = nowMs - (machine.suspectSinceMs ?? nowMs) >= UNKNOWN_FOR_MS;
+    const forgotten = nowMs - (machine.silentFromMs ?? nowMs) >= UNKNOWN_FOR_MS;
     for (const { row } of [...book.ofMachine(machine.row.id)]) {
       // Back meanwhile: its agent's own report counts.
       if (machine.health !== 'LOST') return;

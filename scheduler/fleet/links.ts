@@ -216,7 +216,7 @@ export class Links {
       settings,
       onRunning: (entry, slots) => this.#running(entry, slots),
       onSamples: (samples) => this.#parts.usage.heard(machineId, samples),
-      onHeartbeat: (live) => this.#parts.tasks.heartbeat(live),
+      onHeartbeat: (live) => this.#parts.tasks.heartbeat(machineId, live),
       installationKey: this.#parts.credentials.publicKey,
       secretsOf: this.#parts.secretsOf,
       tokenOf: this.#parts.tokenOf,
@@ -289,6 +289,7 @@ export class Links {
       const stream = new TaskStream({
         machineId,
         agentInstance: connection.session.agentInstance,
+        heartbeatIntervalMs: connection.session.heartbeatIntervalMs,
         call,
         tasks: this.#parts.tasks,
         log: this.#parts.log,

@@ -16,7 +16,10 @@ export interface Machine {
   conditions: readonly string[];
   /** Names the current session with this replica; messages of older ones change nothing. */
   sessionId: string | undefined;
+  /** Epoch milliseconds: for people. */
   suspectSinceMs: number | null;
+  /** The same instant as monotonic milliseconds of this process: for everything that is decided by it. */
+  silentFromMs: number | null;
   lastSeenAtMs: number | null;
   /** This session began after a boot: nothing of before runs. */
   rebooted: boolean;

@@ -46,6 +46,8 @@ import type { Health, HealthEvent } from './state.ts';
 
 const JOIN_TOKEN_MS = 30 * 60_000;
 const TOUCH_EVERY_MS = 30_000;
+const RECOUNT_MS = 1_000;
+const EXPECTED: ReadonlySet<Health> = new Set<Health>(['READY', 'RECONCILING', 'SUSPECT']);
 /** So long a credential counts beside its successor, which nobody has used yet. */
 const OLD_CREDENTIAL_MS = 5 * 60_000;
 
@@ -68,6 +70,7 @@ export class Machines implements MachineService {
   readonly #isAlive: (replica: InstanceId) => boolean;
   #beforeReady: (machine: Machine) => Promise<void> = () => Promise.resolve();
   #refused = 0;
+  #expected = { count: 0, atMs: -Infinity };
   readonly #seen = new Set<MachineId>();
   /** Machines whose GPUs are not in their row as their agents told last. */
   readonly #unwritten = new Set<MachineId>();
@@ -124,6 +127,7 @@ export class Machines implements MachineService {
       conditions: row.conditions,
       sessionId: undefined,
       suspectSinceMs: away ? (before?.suspectSinceMs ?? this.#silentSince(row)) : null,
+      silentFromMs: away ? (before?.silentFromMs ?? this.#silentFrom(row)) : null,
       lastSeenAtMs: row.lastSeenAtMs,
       // What was free when its session began, elsewhere or long ago, says nothing about now.
       diskFreeBytes: null,
@@ -135,6 +139,16 @@ export class Machines implements MachineService {
   /** One that was lost before this process knew it has been silent since it was seen last. */
   #silentSince(row: MachineRow): number {
     return row.health === 'LOST' ? (row.lastSeenAtMs ?? this.#clock.nowMs()) : this.#clock.nowMs();
+  }
+
+  /** The same as monotonic time of this process. */
+  #silentFrom(row: MachineRow): number {
+    return this.#clock.monotonicMs() - Math.max(0, this.#clock.nowMs() - this.#silentSince(row));
+  }
+
+  #silentNow(machine: Machine): void {
+    machine.suspectSinceMs = this.#clock.nowMs();
+    machine.silentFromMs = this.#clock.monotonicMs();
   }
 
   /** The table decides. @returns whether it is that now */
@@ -255,7 +269,7 @@ export class Machines implements MachineService {
   async orphaned(machine: Machine, fence: number): Promise<void> {
     if (machine.sessionId !== undefined || machine.health === 'SUSPECT' || machine.health === 'LOST') return;
     if (!(await this.#decide(machine, 'silent', fence))) return;
-    machine.suspectSinceMs = this.#clock.nowMs();
+    this.#silentNow(machine);
     this.#metrics.disconnects.inc({ pool: machine.row.poolName, reason: 'replica_died' });
     this.#log.warn({ machineId: machine.row.id, replica: machine.row.replica }, 'machine suspect: its replica died');
     this.#tell(machine);
@@ -265,8 +279,23 @@ export class Machines implements MachineService {
     return this.#machines.get(id);
   }
 
-  get count(): number {
-    return this.#machines.size;
+  /** Epoch milliseconds in the wall time of now: a clock that was set meanwhile makes nobody silent for longer. null: not silent, or unknown. */
+  silentSinceMs(id: MachineId): number | null {
+    const fromMs = this.#machines.get(id)?.silentFromMs ?? null;
+    return fromMs === null ? null : this.#clock.nowMs() - (this.#clock.monotonicMs() - fromMs);
+  }
+
+  /**
+   * Machines that are linked, or may dial again any moment. Rows of machines that never joined and of lost ones do not count, so that nobody slows the fleet down by creating machines.
+   * Counted anew at most once a second: a thousand agents that dial together ask a thousand times.
+   */
+  expected(): number {
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs - this.#expected.atMs >= RECOUNT_MS) {
+      const count = [...this.#machines.values()].filter(({ health }) => EXPECTED.has(health)).length;
+      this.#expected = { count, atMs: nowMs };
+    }
+    return this.#expected.count;
   }
 
   all(): Iterable<Machine> {
@@ -298,6 +327,7 @@ export class Machines implements MachineService {
       conditions: [],
       sessionId: undefined,
       suspectSinceMs: null,
+      silentFromMs: null,
       lastSeenAtMs: null,
       diskFreeBytes: null,
       rebooted: false,
@@ -407,6 +437,7 @@ export class Machines implements MachineService {
       conditions: row.conditions,
       sessionId,
       suspectSinceMs: null,
+      silentFromMs: null,
       lastSeenAtMs: this.#clock.nowMs(),
       diskFreeBytes: diskFreeOf(hello.inventory),
       rebooted: row.bootIdBefore !== null && row.bootIdBefore !== hello.bootId,
@@ -453,7 +484,7 @@ export class Machines implements MachineService {
     if (machine?.sessionId !== sessionId) return;
     machine.sessionId = undefined;
     if (!this.#move(machine, 'silent')) return;
-    machine.suspectSinceMs = this.#clock.nowMs();
+    this.#silentNow(machine);
     const goodbye = reason.startsWith('goodbye_') ? reason.slice('goodbye_'.length) : null;
     if (goodbye !== null) machine.row = { ...machine.row, goodbye };
     this.#metrics.disconnects.inc({ pool: machine.row.poolName, reason });

@@ -54,7 +54,10 @@ export const SESSION_SETTINGS: SessionSettings = {
   helloWithinMs: 10_000,
 };
 
-/** Few machines are asked often; many share what one scheduler can hear: 500 pings and 50 heartbeats a second. Pure. */
+/**
+ * Few machines are asked often; many share what one scheduler can hear: 500 pings and 50 heartbeats a second. Pure.
+ * @param machines - those that are linked, or may dial again any moment
+ */
 export function paced(settings: SessionSettings, machines: number): SessionSettings {
   const perSecond = (rate: number): number => Math.ceil((machines / rate) * 1000);
   return {
@@ -106,6 +109,8 @@ export class Session {
   agentInstance = '';
   /** Of the machine's sessions, the number of this one; 0 before its hello. */
   epoch = 0;
+  /** As its agent was told in the welcome. */
+  heartbeatIntervalMs = 0;
   readonly #parts: SessionParts;
   #revision = 0;
   #ended = false;
@@ -184,7 +189,8 @@ export class Session {
     this.agentInstance = hello.instanceId;
     const { machines, clock } = this.#parts;
     const machine = await machines.hello(this.machineId, this.id, hello);
-    const settings = paced(this.#parts.settings, machines.count);
+    const settings = paced(this.#parts.settings, machines.expected());
+    this.heartbeatIntervalMs = settings.heartbeatIntervalMs;
     this.epoch = machine.row.sessionEpoch;
     if (this.#endedInHello()) return;
     this.#write({

@@ -43,6 +43,7 @@ const OUTCOMES: ReadonlySet<string> = new Set(['ok', 'error', 'retry', 'timeout'
 export class TaskStream implements TaskLink {
   readonly machineId: MachineId;
   readonly agentInstance: string;
+  readonly heartbeatIntervalMs: number;
   readonly #call: TaskCall;
   readonly #tasks: Tasks;
   readonly #log: Log;
@@ -62,6 +63,7 @@ export class TaskStream implements TaskLink {
   constructor(parts: {
     readonly machineId: MachineId;
     readonly agentInstance: string;
+    readonly heartbeatIntervalMs: number;
     readonly call: TaskCall;
     readonly tasks: Tasks;
     readonly log: Log;
@@ -73,6 +75,7 @@ export class TaskStream implements TaskLink {
   }) {
     this.machineId = parts.machineId;
     this.agentInstance = parts.agentInstance;
+    this.heartbeatIntervalMs = parts.heartbeatIntervalMs;
     this.#call = parts.call;
     this.#tasks = parts.tasks;
     this.#log = parts.log;

@@ -18,6 +18,7 @@ import { conditionsOf, blockingConditions, isInService } from './machine.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
 import { takesCpuWork } from './pool-settings.ts';
+import { SteadyDeadlines } from './steady-deadlines.ts';
 import { intentAfter } from './state.ts';
 import type { IntentEvent } from './state.ts';
 import type { DeleteMachineOutcome, Owner, PoolView, WorkerService, WorkerView } from './worker-service.ts';
@@ -46,10 +47,13 @@ const MIB = 1024 * 1024;
 
 export class Workers implements WorkerService {
   readonly #parts: WorkersParts;
+  /** When a machine that is to be deleted goes although something is left there. */
+  readonly #deletions: SteadyDeadlines<MachineId>;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(parts: WorkersParts) {
     this.#parts = parts;
+    this.#deletions = new SteadyDeadlines(parts.clock);
     parts.book.onChange(({ entry, machineBefore }) => {
       for (const id of [entry.row.machineId, machineBefore]) if (id !== null) this.#lookSoon(id);
     });
@@ -253,12 +257,13 @@ export class Workers implements WorkerService {
 
   /** One step for one machine; repeated whenever something there changes. */
   async #look(machineId: MachineId): Promise<void> {
-    const { machines, clock, drains } = this.#parts;
+    const { machines, drains } = this.#parts;
     const machine = machines.get(machineId);
     const fence = this.#parts.fence();
     if (machine === undefined || fence === undefined) return;
     const { intent, deleteAtMs } = machine.row;
-    if (deleteAtMs !== null && (clock.nowMs() >= deleteAtMs || !this.#isOccupied(machine))) {
+    if (deleteAtMs !== null && (this.#deletions.isOver(machineId, deleteAtMs) || !this.#isOccupied(machine))) {
+      this.#deletions.forget(machineId);
       await this.#delete(machine);
       return;
     }

@@ -1,4 +1,5 @@
 // Can a stub ever be served? Asked at every call, answered from memory: a call for a GPU that no machine has is refused at once instead of waiting for nothing.
+import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { StubConfig, Target } from '../deployments/stub-config.ts';
 import { capacityOf } from '../fleet/capacity.ts';
@@ -8,6 +9,15 @@ import { tooLarge, unservable } from './serve.ts';
 import type { ServingMachine } from './serve.ts';
 
 const MIB = 1024 * 1024;
+/** So long after its creation a machine that has not joined may still become the one that serves a call. */
+const EXPECTED_MS = 5 * 60_000;
+
+/** An answer holds until a machine or pool changes, or a machine that was expected is so no more. */
+interface Known {
+  readonly version: number;
+  readonly untilMs: number;
+  readonly text: string | undefined;
+}
 
 export interface ServingDoubt {
   readonly says: string;
@@ -19,10 +29,12 @@ export class Servable {
   readonly #machines: Machines;
   /** Grows with every change of a machine or pool. */
   #version = 0;
-  readonly #known = new WeakMap<StubConfig, { readonly version: number; readonly text: string | undefined }>();
+  readonly #clock: Pick<Clock, 'nowMs'>;
+  readonly #known = new WeakMap<StubConfig, Known>();
 
-  constructor(machines: Machines) {
+  constructor(machines: Machines, clock: Pick<Clock, 'nowMs'>) {
     this.#machines = machines;
+    this.#clock = clock;
     machines.onChange(() => (this.#version += 1));
     machines.onWritten(() => (this.#version += 1));
   }
@@ -32,10 +44,11 @@ export class Servable {
     const poolName = poolNameOf(config.extra);
     if (config.gpuCount === 0 && poolName === '') return undefined;
     const known = this.#known.get(config);
-    if (known?.version === this.#version) return known.text;
+    if (known?.version === this.#version && this.#clock.nowMs() < known.untilMs) return known.text;
     const { gpu, gpuCount } = config;
-    const text = unservable({ workspaceId, poolName, gpu, gpuCount }, this.#serving());
-    this.#known.set(config, { version: this.#version, text });
+    const { machines, untilMs } = this.#serving();
+    const text = unservable({ workspaceId, poolName, gpu, gpuCount }, machines);
+    this.#known.set(config, { version: this.#version, untilMs, text });
     return text;
   }
 
@@ -45,14 +58,24 @@ export class Servable {
     if (refused !== undefined) return { says: refused, effect: 'calls are refused until one does' };
     const { cpuMillicores, memoryMib } = config;
     const poolName = poolNameOf(config.extra);
-    const says = tooLarge({ workspaceId, poolName, cpuMillicores, memoryBytes: memoryMib * MIB }, this.#serving());
+    const says = tooLarge(
+      { workspaceId, poolName, cpuMillicores, memoryBytes: memoryMib * MIB },
+      this.#serving().machines,
+    );
     return says === undefined ? undefined : { says, effect: 'calls wait for one that does' };
   }
 
-  #serving(): readonly ServingMachine[] {
-    // One that did not come in time comes no more, unless it is admitted anew.
-    const coming = [...this.#machines.all()].filter(({ health }) => health !== 'EXPIRED');
-    return coming.map((machine) => {
+  /** A machine that was created and has not joined counts for a few minutes; an answer that counts one holds no longer than that. */
+  #serving(): { readonly machines: readonly ServingMachine[]; readonly untilMs: number } {
+    const nowMs = this.#clock.nowMs();
+    let untilMs = Infinity;
+    const coming = [...this.#machines.all()].filter(({ health, row }) => {
+      if (health !== 'PENDING') return health !== 'EXPIRED';
+      const overAtMs = row.createdAtMs + EXPECTED_MS;
+      if (overAtMs > nowMs) untilMs = Math.min(untilMs, overAtMs);
+      return overAtMs > nowMs;
+    });
+    const machines = coming.map((machine) => {
       const { row, health, inventory } = machine;
       const { totalCpuMillicores, totalMemoryBytes } = capacityOf(machine, []);
       return {
@@ -64,5 +87,6 @@ export class Servable {
         size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
       };
     });
+    return { machines, untilMs };
   }
 }

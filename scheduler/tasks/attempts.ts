@@ -30,7 +30,10 @@ export interface Attempt {
   container: ReadyContainer | undefined;
   /** The agent process it was sent to; another one after a restart may know nothing of it. */
   readonly agentInstance: string;
+  /** Epoch milliseconds: for records. */
   readonly sentAtMs: number;
+  /** When this process sent it or took it over. Monotonic milliseconds: for every time limit. */
+  readonly handedOverAtMs: number;
   /** Taken over from another process: it knows its job without the input. */
   readonly adopted: boolean;
   /** Of its task, as far as this attempt goes: PENDING while it is only claimed. */
@@ -38,7 +41,7 @@ export interface Attempt {
   startedAtMs: number | null;
   /** As EndTask said it. */
   containerHostname?: string;
-  /** When its machine last said that it has it: at the hand-over, then in heartbeats. Epoch milliseconds. */
+  /** When its machine last said that it has it: at the hand-over, then in heartbeats. Monotonic milliseconds. */
   seenAtMs: number;
   /** It did not start in time: its agent was asked. */
   unclaimed: boolean;
@@ -113,8 +116,11 @@ export class Attempts {
   }
 }
 
-/** An attempt that another process of ours made, from its lease; not yet among this one's. */
-export function attemptOf(lease: Lease, token: AttemptToken, seenAtMs: number): Attempt {
+/**
+ * An attempt that another process of ours made, from its lease; not yet among this one's.
+ * @param monotonicMs - now: its time limits begin here, because the clock of the process that sent it may differ from this one's
+ */
+export function attemptOf(lease: Lease, token: AttemptToken, monotonicMs: number): Attempt {
   return {
     job: lease.job,
     queue: lease.queue as QueueName,
@@ -126,7 +132,8 @@ export function attemptOf(lease: Lease, token: AttemptToken, seenAtMs: number): 
     container: undefined,
     agentInstance: '',
     sentAtMs: lease.startedAtMs,
-    seenAtMs,
+    handedOverAtMs: monotonicMs,
+    seenAtMs: monotonicMs,
     unclaimed: false,
     adopted: true,
     status: 'PENDING',

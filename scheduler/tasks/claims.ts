@@ -1,5 +1,6 @@
 // Attempts that were handed over and never heard of again: an agent that swallowed a task. Past the claim timeout an asynchronous task goes back to its queue and no budget is touched; a synchronous one
 // only when its agent says that it never began, for it must not run twice. While the machine does not talk nothing is decided: its report after the reconnect, or its loss, is.
+// Must stay true: only monotonic time counts, and a stall of this process, in which starts were not read, is followed by one whole claim timeout.
 import { sleep } from '#shared/backoff.ts';
 import type { Attempt } from './attempts.ts';
 import type { TaskContext } from './task-parts.ts';
@@ -24,11 +25,12 @@ export class Claims {
 
   /** One round over what is claimed and did not start. */
   look(): void {
-    const { attempts, clock, graces } = this.#tasks;
-    const sentBeforeMs = clock.nowMs() - graces.claimMs;
+    const { attempts, clock, graces, sinceStallMs } = this.#tasks;
+    if (sinceStallMs() < graces.claimMs) return;
+    const handedBeforeMs = clock.monotonicMs() - graces.claimMs;
     for (const attempt of attempts.all()) {
       if (attempt.startedAtMs !== null || attempt.ending !== undefined || attempt.unclaimed) continue;
-      if (attempt.sentAtMs > sentBeforeMs || attempt.container?.link === undefined) continue;
+      if (attempt.handedOverAtMs > handedBeforeMs || attempt.container?.link === undefined) continue;
       void this.#unclaimed(attempt).catch((error: unknown) => {
         this.#tasks.log.warn({ err: error, taskId: attempt.job.taskId }, 'a task that did not start stays where it is');
       });

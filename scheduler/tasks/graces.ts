@@ -12,7 +12,7 @@ export interface TaskGraces {
   /** From the hand-over to the start; and how long an agent may take to say that a synchronous task never began. */
   readonly claimMs: number;
   readonly claimAnswerMs: number;
-  /** A machine that talks and does not name an attempt for so long has lost it: six heartbeats. */
+  /** A machine that talks and does not name an attempt for so long has lost it. Six heartbeats, where its agent was told to send them less often than every ten seconds. */
   readonly leaseMs: number;
   /** After a start nothing is taken for lost: agents report first. */
   readonly silentMs: number;

@@ -30,11 +30,12 @@ export class LostJobs {
   /** One round over the callers who wait here. */
   async look(): Promise<void> {
     const { replies, queues, clock, graces } = this.#tasks;
-    const nowMs = clock.nowMs();
+    const nowMs = clock.monotonicMs();
+    const wallMs = clock.nowMs();
     const goneSince = new Map<TaskId, number>();
     let looks = 0;
     for (const waiting of [...replies.all()]) {
-      if (nowMs - waiting.job.createdAtMs < graces.goneMs || this.#hasIt(waiting)) continue;
+      if (wallMs - waiting.job.createdAtMs < graces.goneMs || this.#hasIt(waiting)) continue;
       looks += 1;
       if (looks > MOST_LOOKS) break;
       if ((await queues.read(waiting.queue, waiting.taskId)) !== undefined) continue;

@@ -1,10 +1,14 @@
 // Attempts whose lease ran out: their machine talks, and its heartbeats do not name them any more. Asynchronous tasks go back to their queue by the token that holds them, synchronous ones end as lost.
 // Each replica sees to the attempts of the machines linked to it; what a machine that does not talk may still have waits for its report or its loss. Silent for a while after a start: agents report first.
+// Must stay true: only monotonic time counts, and nothing is lost within one lease of a stall of this process, in which heartbeats were not read.
 import { sleep } from '#shared/backoff.ts';
+import type { Attempt } from './attempts.ts';
 import type { LiveReport } from './reports.ts';
 import type { TaskContext } from './task-parts.ts';
 
 const LOOK_EVERY_MS = 5_000;
+/** An attempt is lost when so many heartbeats in a row do not name it. */
+const HEARTBEATS = 6;
 
 export class Reaper {
   readonly #tasks: TaskContext;
@@ -26,23 +30,27 @@ export class Reaper {
 
   /** A heartbeat: these its machine still has. A lease that counts for one attempt is not renewed by another's token. */
   seen(live: readonly LiveReport[]): void {
-    const nowMs = this.#tasks.clock.nowMs();
+    const { attempts, clock } = this.#tasks;
+    const seenAtMs = clock.monotonicMs();
+    const nowMs = clock.nowMs();
     for (const { taskId, token } of live) {
-      const attempt = this.#tasks.attempts.find(taskId, token);
+      const attempt = attempts.find(taskId, token);
       if (attempt === undefined) continue;
-      attempt.seenAtMs = nowMs;
+      attempt.seenAtMs = seenAtMs;
       attempt.startedAtMs ??= nowMs;
     }
   }
 
   /** One round over the attempts of machines that talk. */
   async look(): Promise<void> {
-    const { attempts, clock, graces, ender, metrics, log } = this.#tasks;
-    if (clock.monotonicMs() - this.#startedAtMs < graces.silentMs) return;
-    const seenBeforeMs = clock.nowMs() - graces.leaseMs;
+    const { attempts, clock, graces, ender, metrics, log, sinceStallMs } = this.#tasks;
+    const nowMs = clock.monotonicMs();
+    if (nowMs - this.#startedAtMs < graces.silentMs) return;
+    const heardForMs = sinceStallMs();
     for (const attempt of [...attempts.all()]) {
-      if (attempt.ending !== undefined || attempt.seenAtMs > seenBeforeMs) continue;
-      if (attempt.container?.link === undefined) continue;
+      if (attempt.ending !== undefined || attempt.container?.link === undefined) continue;
+      const leaseMs = this.#leaseMs(attempt);
+      if (nowMs - attempt.seenAtMs < leaseMs || heardForMs < leaseMs) continue;
       const { taskId } = attempt.job;
       metrics.attemptsLost.inc({ reason: 'lease_ran_out' });
       log.warn({ taskId, containerId: attempt.containerId }, 'an attempt is not heard of any more');
@@ -52,5 +60,10 @@ export class Reaper {
         log.warn({ err: error, taskId }, 'an attempt that is not heard of could not be ended, trying again');
       }
     }
+  }
+
+  /** Large fleets are told to send heartbeats less often; the lease follows the interval that this agent was told. */
+  #leaseMs({ container }: Attempt): number {
+    return Math.max(this.#tasks.graces.leaseMs, HEARTBEATS * (container?.link?.heartbeatIntervalMs ?? 0));
   }
 }

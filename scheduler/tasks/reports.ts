@@ -126,7 +126,7 @@ export class Reports {
     machineId: MachineId,
     report: MachineReport,
   ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
-    const { attempts, slots, ender, graces, unnamed } = this.#parts;
+    const { attempts, slots, ender, graces, unnamed, clock } = this.#parts;
     const { agentInstance, running, finished = [] } = report;
     const adopted: LiveReport[] = [];
     const refused: LiveReport[] = [];
@@ -135,8 +135,8 @@ export class Reports {
       if (known === undefined) refused.push(live);
       else {
         attach(known, slots.get(live.containerId));
-        known.seenAtMs = this.#parts.clock.nowMs();
-        known.startedAtMs ??= known.seenAtMs;
+        known.seenAtMs = clock.monotonicMs();
+        known.startedAtMs ??= clock.nowMs();
         adopted.push(live);
       }
     }
@@ -147,7 +147,7 @@ export class Reports {
     for (const live of finished) {
       reported.add(live.token);
       const known = attempts.find(live.taskId, live.token);
-      if (known !== undefined) known.seenAtMs = this.#parts.clock.nowMs();
+      if (known !== undefined) known.seenAtMs = clock.monotonicMs();
     }
     const missing = [...attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
     for (const attempt of missing) {
@@ -162,11 +162,25 @@ export class Reports {
   }
 
   async #missingAfter(attempt: Attempt, graceMs: number, neverReached: boolean): Promise<void> {
-    const { attempts, ender, signal } = this.#parts;
+    const { attempts, clock, ender, signal } = this.#parts;
+    const reportedAtMs = clock.monotonicMs();
     const slept = await sleep(graceMs, signal);
     if (!slept || attempts.current(attempt.job.taskId) !== attempt || attempt.ending !== undefined) return;
+    // A runner that dialled the restarted agent after its report is named by a heartbeat.
+    if (attempt.seenAtMs > reportedAtMs) return;
     if (neverReached) await ender.backToQueue(attempt, 'not_received');
     else await this.#lost(attempt, 'agent_restarted');
+  }
+
+  /** What no process has in hand and a heartbeat names runs: a runner that dialled the restarted agent after its report. */
+  heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
+    const { attempts, unnamed, log } = this.#parts;
+    for (const one of live) {
+      if (attempts.current(one.taskId) !== undefined || !unnamed.named(one.token)) continue;
+      void this.#adopt(machineId, one).catch((error: unknown) => {
+        log.warn({ err: error, taskId: one.taskId }, 'an attempt that a heartbeat names is not adopted yet');
+      });
+    }
   }
 
   /** The container is gone. Its agent's word on its attempts travels on another stream: give it a moment, then count them as lost. */
@@ -219,7 +233,7 @@ export class Reports {
     // Its report and its result may have come side by side.
     const adopted = attempts.current(live.taskId);
     if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
-    const attempt = attemptOf(lease, live.token, this.#parts.clock.nowMs());
+    const attempt = attemptOf(lease, live.token, this.#parts.clock.monotonicMs());
     attach(attempt, slots.get(lease.containerId));
     attempts.add(attempt);
     this.#parts.armLimit(attempt);

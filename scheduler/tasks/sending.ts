@@ -225,6 +225,7 @@ export class Sender {
 
   #attemptOf(claim: Claim, machineId: MachineId): Attempt {
     const { job } = claim;
+    const handedOverAtMs = this.#tasks.clock.monotonicMs();
     return {
       job,
       queue: claim.queue,
@@ -236,7 +237,8 @@ export class Sender {
       container: claim.container,
       agentInstance: claim.container.link?.agentInstance ?? '',
       sentAtMs: this.#tasks.clock.nowMs(),
-      seenAtMs: this.#tasks.clock.nowMs(),
+      handedOverAtMs,
+      seenAtMs: handedOverAtMs,
       unclaimed: false,
       adopted: false,
       status: 'PENDING',
@@ -247,20 +249,26 @@ export class Sender {
     };
   }
 
-  /** From now on its execution limit counts here, too, a grace later than at its agent. */
+  /** From now on its execution limit counts here, too, a grace later than at its agent; from the take-over for an attempt that another process sent. */
   armLimit(attempt: Attempt): void {
     const { timeoutMs } = attempt.job;
     if (timeoutMs === 0) return;
-    const leftMs = attempt.sentAtMs + timeoutMs + this.#tasks.graces.limitMs - this.#tasks.clock.nowMs();
+    const leftMs = attempt.handedOverAtMs + timeoutMs + this.#tasks.graces.limitMs - this.#tasks.clock.monotonicMs();
     // Beyond the longest timer it is looked at again.
     const again = (): void => (leftMs > LONGEST_TIMER_MS ? this.armLimit(attempt) : this.#limitPassed(attempt));
     attempt.limit = setTimeout(again, Math.min(Math.max(0, leftMs), LONGEST_TIMER_MS));
     attempt.limit.unref();
   }
 
-  /** The agent should have ended it long ago. Its slot is not free before the agent says so. */
+  /** The agent should have ended it long ago. Its slot is not free before the agent says so. After a stall of this process the agent's word may lie unread: it is given the grace again. */
   #limitPassed(attempt: Attempt): void {
     if (attempt.ending !== undefined) return;
+    const { graces, sinceStallMs } = this.#tasks;
+    if (sinceStallMs() < graces.limitMs) {
+      attempt.limit = setTimeout(() => this.#limitPassed(attempt), graces.limitMs);
+      attempt.limit.unref();
+      return;
+    }
     const { job } = attempt;
     void this.#tasks.ender.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
   }

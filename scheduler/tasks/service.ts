@@ -57,6 +57,7 @@ export class Tasks implements TaskService {
       changes: this.changes,
       attempts: this.attempts,
       graces: { ...GRACES, ...parts.graces },
+      sinceStallMs: parts.sinceStallMs ?? (() => Infinity),
       signal: this.#abort.signal,
       dispatcher: () => this.#dispatch,
     };
@@ -184,8 +185,9 @@ export class Tasks implements TaskService {
   }
 
   /** A machine's heartbeat: what it still has. */
-  heartbeat(live: readonly LiveReport[]): void {
+  heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
     this.#reaper.seen(live);
+    this.#reports.heartbeat(machineId, live);
   }
 
   /** It was told to stop. */

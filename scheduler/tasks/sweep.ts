@@ -29,6 +29,8 @@ const BATCH = 500;
 const LEFT_AFTER_MS = 30_000;
 /** No stall scan this soon after a start: agents report and locks are renewed first. */
 const SILENT_MS = 120_000;
+/** Nor this soon after this process stood still, or its clock was set: every replica renews its locks within 30 s, and a row looks older than it is for a minute. */
+const CALM_MS = 60_000;
 
 export interface TaskSweepParts {
   readonly db: Db;
@@ -47,6 +49,8 @@ export interface TaskSweepParts {
   /** What this replica has in hand is not lost. */
   readonly attempts: Pick<Attempts, 'current'>;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  /** Milliseconds since this process stood still or its wall clock was set. Absent: neither happened. */
+  readonly calmMs?: () => number;
   /** Queues that containers serve. */
   readonly served: () => Iterable<QueueName>;
   /** Rows looked at in one round; tests make it small. */
@@ -79,7 +83,7 @@ export class TaskSweep {
     let restMs = EVERY_MS;
     while (await sleep(restMs, this.#abort.signal)) {
       restMs = EVERY_MS;
-      if (!this.#parts.isLeader()) continue;
+      if (!this.#parts.isLeader() || (this.#parts.calmMs?.() ?? Infinity) < CALM_MS) continue;
       try {
         if (await this.round()) restMs = NEXT_PAGE_MS;
       } catch (error) {

@@ -43,6 +43,8 @@ export interface TaskServiceParts {
   readonly log: Log;
   readonly metrics: TaskMetrics;
   readonly graces?: Partial<TaskGraces>;
+  /** Milliseconds since this process last stood still. Absent: it never did. */
+  readonly sinceStallMs?: () => number;
   /** Is another replica present? Asked of Redis where it is not known, because it may have started a moment ago. */
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   /** Whether the deployment still takes tasks. */
@@ -76,6 +78,7 @@ export interface TaskContext extends TaskServiceParts {
   readonly changes: Changes;
   readonly ender: Ender;
   readonly graces: TaskGraces;
+  readonly sinceStallMs: () => number;
   /** Aborted when the process stops: attempts go on in their containers. */
   readonly signal: AbortSignal;
   readonly dispatcher: () => Dispatcher;

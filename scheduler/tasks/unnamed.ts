@@ -36,6 +36,8 @@ const MOST_HELD = 10_000;
 
 export class Unnamed {
   readonly #parts: UnnamedParts;
+  /** Attempts in their grace, by the hash of their token: a heartbeat that names one ends the grace. No more than {@link find} has found within the longest grace. */
+  readonly #inGrace = new Map<string, { named: boolean }>();
 
   constructor(parts: UnnamedParts) {
     this.#parts = parts;
@@ -109,15 +111,33 @@ export class Unnamed {
     isCurrent: () => Promise<boolean>,
   ): Promise<void> {
     const { signal, log } = this.#parts;
-    if (leases.length === 0 || !(await sleep(graceMs, signal))) return;
-    for (const lease of leases) {
-      try {
-        if (!(await isCurrent())) return;
-        await this.#end(lease, reason);
-      } catch (error) {
-        log.warn({ err: error, taskId: lease.job.taskId }, 'a task that its machine does not have stays where it is');
+    if (leases.length === 0) return;
+    const graces = leases.map((lease) => ({ lease, hash: attemptHashOf(lease.lock), grace: { named: false } }));
+    for (const { hash, grace } of graces) this.#inGrace.set(hash, grace);
+    try {
+      if (!(await sleep(graceMs, signal))) return;
+      for (const { lease, grace } of graces) {
+        if (grace.named) continue;
+        try {
+          if (!(await isCurrent())) return;
+          // A heartbeat may have come while that was asked.
+          if (!grace.named) await this.#end(lease, reason);
+        } catch (error) {
+          log.warn({ err: error, taskId: lease.job.taskId }, 'a task that its machine does not have stays where it is');
+        }
       }
+    } finally {
+      for (const { hash, grace } of graces) if (this.#inGrace.get(hash) === grace) this.#inGrace.delete(hash);
     }
+  }
+
+  /** A heartbeat names that attempt: its machine has it after all. @returns whether it was about to be taken back */
+  named(token: AttemptToken): boolean {
+    if (this.#inGrace.size === 0) return false;
+    const grace = this.#inGrace.get(sha256Hex(token));
+    if (grace === undefined) return false;
+    grace.named = true;
+    return true;
   }
 
   async #end(lease: Lease, reason: Reason): Promise<void> {
@@ -130,7 +150,7 @@ export class Unnamed {
     const facts = { taskId, containerId: lease.containerId, machineId: lease.machineId, reason };
     log.warn(facts, 'a task that its machine does not have is taken back');
     // Its token is known to nobody here, and to no agent: its lock names it.
-    const attempt = attemptOf(lease, '' as AttemptToken, clock.nowMs());
+    const attempt = attemptOf(lease, '' as AttemptToken, clock.monotonicMs());
     if (reason === 'not_received') {
       await ender.backToQueue(attempt, reason);
       return;

@@ -97,7 +97,7 @@ export class World {
       log: quiet,
       metrics: new AutoscalerMetrics(registry),
       ...(graceMs === undefined ? {} : { graceMs }),
-      silentSinceMs: (id) => this.machines.get(id)?.suspectSinceMs ?? null,
+      silentSinceMs: (id) => this.machines.silentSinceMs(id),
       isGuarded: () => this.guarded,
       loops,
       due: new DueTimes(clock, () => undefined),

@@ -214,6 +214,24 @@ describe('the replacement of containers', () => {
     expect(entry.row.state).toBe('UNKNOWN');
   });
 
+  test('a machine that is silent is lost after 90 s of silence, however the wall clock is set meanwhile', async ({
+    world,
+  }) => {
+    const entry = await world.idle();
+    const health = healthOf(world);
+    world.clock.aheadMs = 121_000;
+    world.machines.suspect(world.link.machineId, 's', 'stream_ended');
+    for (const steppedMs of [600_000, -600_000]) {
+      world.clock.steppedMs = steppedMs;
+      world.clock.aheadMs += 44_000;
+      await health.look();
+      expect(entry.row.state).toBe('RUNNING');
+    }
+    world.clock.aheadMs += 3_000;
+    await health.look();
+    expect(entry.row.state).toBe('UNKNOWN');
+  });
+
   test('any other container of a lost machine is replaced at once', async ({ world }) => {
     const entry = await world.idle();
     const health = healthOf(world);
@@ -238,7 +256,7 @@ function healthOf({ machines, book, slots, clock, guardMetric }: World): Machine
     fence: () => 1,
     log: quiet,
     guardMetric,
-    stall: { stalledAtMs: () => null },
+    stall: { stalledAtMs: () => null, sinceStallMs: () => Infinity, calmMs: () => Infinity },
     lostAfterMs: 90_000,
     startGraceMs: 120_000,
   });

@@ -156,7 +156,7 @@ export const test = base
       fence: () => 1,
       log: quiet,
       guardMetric: metrics.guard,
-      stall: { stalledAtMs: () => null },
+      stall: { stalledAtMs: () => null, sinceStallMs: () => Infinity, calmMs: () => Infinity },
       lostAfterMs: 90_000,
       startGraceMs: 120_000,
     });

@@ -29,6 +29,19 @@ describe('joining', () => {
     await becomes(fleet, agent, 'READY');
   });
 
+  test('rows of machines that never joined do not slow the fleet down: heartbeats are told by those that may be there', async ({
+    fleet,
+    agents,
+  }) => {
+    const agent = await agents.joined();
+    for (let made = 0; made < 5; made += 1) await fleet.machines.create({ workspaceId: null }, 'gpu');
+    fleet.clock.aheadMs += 2_000;
+    expect(fleet.machines.expected()).toBe(1);
+    fleet.machines.suspect(agent.machineId, fleet.machines.get(agent.machineId)?.sessionId ?? '', 'stream_ended');
+    fleet.clock.aheadMs += 2_000;
+    expect(fleet.machines.expected()).toBe(1);
+  });
+
   test('two agents with one token at once: one joins', async ({ fleet, agents }) => {
     const created = await fleet.machines.create({ workspaceId: null }, 'default');
     const codes = await Promise.all(

@@ -220,6 +220,7 @@ test('the lease of a task is at Redis before its run order is given to the agent
       const stream = new TaskStream({
         machineId: lease.machineId,
         agentInstance: 'agent-1',
+        heartbeatIntervalMs: 10_000,
         call: call as unknown as TaskCall,
         tasks: { beforeRuns: () => leases.flush() } as unknown as Tasks,
         log,

@@ -150,6 +150,36 @@ describe('what is not taken back', () => {
     expect(link.orders.map(({ taskId }) => taskId)).toEqual([early, late]);
   });
 
+  test('what a heartbeat names within the grace: its runner dialled the restarted agent after the report', async ({
+    start,
+  }) => {
+    const target = aQueueTarget();
+    const before = await start();
+    const far = new PlayedLink();
+    before.container(target.queue, far, 2);
+    await put(before, target);
+    await sent(far);
+    await before.records.flush();
+    await before.stop();
+    const after = await start({ graces: { ...GRACES, restartedAgentMs: 400 } });
+    const link = new PlayedLink(MACHINE, 'agent-2');
+    after.container(target.queue, link, 2);
+    // One in hand of this process, and one of a process that died.
+    const own = await put(after, target);
+    await sent(link);
+    const [theirs, ours] = [far.orders[0] as RunOrder, link.orders[0] as RunOrder];
+    await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-3', running: [] });
+    after.tasks.heartbeat(MACHINE, [live(theirs), live(ours)]);
+    await waitFor(() => after.tasks.attempts.current(theirs.taskId) !== undefined, 'it is taken over');
+    await new Promise((resolve) => setTimeout(resolve, 600));
+    expect(link.orders).toHaveLength(1);
+    for (const order of [theirs, ours]) {
+      await after.result(order);
+      expect(await reaches(after, order.taskId, 'COMPLETE')).toMatchObject({ attempt: 1 });
+    }
+    expect(ours.taskId).toBe(own);
+  });
+
   test('what is leased to another machine', async ({ start }) => {
     const { target, lease, taskId } = await lostOrder(start);
     const after = await start({ graces: GRACES });

@@ -1,10 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Clock } from '#shared/clock.ts';
-import { createLog } from '#shared/log.ts';
 import type { GuardMachine, Guards } from '#scheduler/fleet/guard.ts';
 import { guardsAfter } from '#scheduler/fleet/guard.ts';
-import { StallDetector } from '#scheduler/fleet/stall.ts';
 
 const NOW = 1_000_000;
 const NONE: Guards = new Map();
@@ -59,19 +56,4 @@ describe('the mass-disconnect guard', () => {
       { numRuns: 10_000 },
     );
   });
-});
-
-test('a process that stood still for two seconds knows it, whichever timer comes first', () => {
-  let atMs = 0;
-  const clock: Clock = { nowMs: () => atMs, monotonicMs: () => atMs };
-  const stall = new StallDetector(clock, createLog({ level: 'silent', name: 'test' }));
-  stall.start();
-  stall.stop();
-  for (const step of [250, 260, 1_500, 2_000]) {
-    atMs += step;
-    stall.tick();
-  }
-  expect(stall.stalledAtMs()).toBeNull();
-  atMs += 2_300;
-  expect(stall.stalledAtMs()).toBe(atMs);
 });

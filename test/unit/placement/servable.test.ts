@@ -117,7 +117,7 @@ describe('a stub that no machine can ever serve', () => {
       },
       onWritten: () => undefined,
     };
-    const servable = new Servable(played as Machines);
+    const servable = new Servable(played as Machines, { nowMs: () => 1_000 });
     const config = { gpu: ['T4'], gpuCount: 1, extra: {} } as unknown as StubConfig;
     const target = { workspaceId: 'w-1', config } as unknown as Target;
     expect(servable.refusal(target)).toMatch('GPU T4');
@@ -137,5 +137,28 @@ describe('a stub that no machine can ever serve', () => {
     });
     expect(asked(7 * 1024)).toBeUndefined();
     expect(asked(64, 1)?.effect).toBe('calls are refused until one does');
+  });
+
+  test('a machine that was created and never joins holds the refusal back for five minutes', () => {
+    const nowAt = { ms: 1_000_000 };
+    const created = (createdAtMs: number) => ({
+      row: { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS, createdAtMs },
+      health: 'PENDING',
+      inventory: null,
+      strangers: new Map(),
+    });
+    const machines = [created(nowAt.ms), created(nowAt.ms - 200_000)];
+    const played = { all: () => machines, onChange: () => undefined, onWritten: () => undefined };
+    const servable = new Servable(played as unknown as Machines, { nowMs: () => nowAt.ms });
+    const config = { gpu: ['T4'], gpuCount: 1, extra: {} } as unknown as StubConfig;
+    const inPool = { gpu: [], gpuCount: 0, extra: { pool: { name: 'default' } } } as unknown as StubConfig;
+    const refusals = (): readonly (string | undefined)[] =>
+      [config, inPool].map((asked) => servable.refusal({ workspaceId: 'w-1', config: asked } as unknown as Target));
+    for (const ms of [0, 99_000, 150_000, 49_999]) {
+      nowAt.ms += ms;
+      expect(refusals()).toEqual([undefined, undefined]);
+    }
+    nowAt.ms += 2_000;
+    expect(refusals()).toEqual([expect.stringMatching('has GPU T4'), expect.stringMatching('is in pool default')]);
   });
 });
