@@ -14,6 +14,15 @@ import { hasCode } from '../durable.ts';
 const MAX_ENTRIES = 200_000;
 const MAX_BYTES = 8 * 1024 ** 3;
 const MAX_LINK_BYTES = 4096;
+/** The texts of an archive's links together; they are in memory until the files are written. */
+const MAX_LINKS_BYTES = 16 * 1024 * 1024;
+
+interface Link {
+  readonly path: string;
+  readonly to: string;
+  /** Its path in the archive. */
+  readonly name: string;
+}
 
 /** An archive that will not be unpacked; the text is for its author. */
 export class BadArchive extends Error {
@@ -29,8 +38,9 @@ export async function unpack(archive: string, target: string): Promise<number> {
   const zip = await open(archive);
   let entries = 0;
   let bytes = 0;
+  let linkBytes = 0;
   const made = new Set<string>([target]);
-  const links: { readonly path: string; readonly to: string; readonly name: string }[] = [];
+  const links: Link[] = [];
   const names = new Set<string>();
   try {
     await chmod(target, 0o777);
@@ -50,11 +60,17 @@ export async function unpack(archive: string, target: string): Promise<number> {
       if (names.has(name)) throw new BadArchive(`the archive has ${name} twice`);
       names.add(name);
       await makeFolder(dirname(path), made);
-      if ((mode & 0o170000) === 0o120000) links.push({ path, to: await readLink(zip, entry), name });
-      else await writeFile(zip, entry, path, mode);
+      if ((mode & 0o170000) === 0o120000) {
+        linkBytes += entry.uncompressedSize;
+        if (linkBytes > MAX_LINKS_BYTES)
+          throw new BadArchive(`the archive's links have more than ${MAX_LINKS_BYTES} bytes`);
+        links.push({ path, to: await readLink(zip, entry), name });
+      } else await writeFile(zip, entry, path, mode);
     }
     // Links come last, so that nothing is ever written through one.
-    for (const link of links) await makeLink(link, target);
+    const linkNames = new Set(links.map((link) => link.name));
+    for (const link of links) checkLink(link, linkNames);
+    for (const link of links) await symlink(link.to, link.path);
   } catch (error) {
     if (error instanceof BadArchive) throw error;
     // A full or broken disk is ours, everything else the archive's.
@@ -100,9 +116,10 @@ async function makeFolder(path: string, made: Set<string>): Promise<void> {
 }
 
 async function writeFile(zip: ZipFile, entry: Entry, path: string, mode: number): Promise<void> {
+  // The content is opened first: a file that cannot be made then fails inside the pipeline, which hears of it.
+  const content = await zip.openReadStreamPromise(entry);
   // Exclusive: an entry never replaces another one.
-  const file = createWriteStream(path, { flags: 'wx', mode: 0o600 });
-  await pipeline(await zip.openReadStreamPromise(entry), file);
+  await pipeline(content, createWriteStream(path, { flags: 'wx', mode: 0o600 }));
   await chmod(path, (mode & 0o111) === 0 ? 0o666 : 0o777);
 }
 
@@ -111,16 +128,17 @@ async function readLink(zip: ZipFile, entry: Entry): Promise<string> {
   return (await buffer(await zip.openReadStreamPromise(entry))).toString('utf8');
 }
 
-async function makeLink(link: { path: string; to: string; name: string }, target: string): Promise<void> {
-  const lands = posix.normalize(posix.join(posix.dirname(link.name), link.to));
-  if (link.to === '' || link.to.startsWith('/') || lands === '..' || lands.startsWith('../'))
-    throw new BadArchive(`the link ${link.name} leads out of the archive`);
-  // A chain of links could still lead out: a link may not pass through another one.
-  let step = '';
-  for (const part of lands.split('/').slice(0, -1)) {
-    step = posix.join(step, part);
-    const there = await lstat(join(target, step)).catch(() => undefined);
-    if (there?.isSymbolicLink() === true) throw new BadArchive(`the link ${link.name} passes through the link ${step}`);
+/** A link may pass through no other link of its archive, whichever comes first: its text does not say where that leads. @throws BadArchive */
+function checkLink({ to, name }: Link, links: ReadonlySet<string>): void {
+  const leadsOut = new BadArchive(`the link ${name} leads out of the archive`);
+  if (to === '' || to.startsWith('/')) throw leadsOut;
+  const at = name.split('/').slice(0, -1);
+  const steps = to.split('/').filter((part) => part !== '' && part !== '.');
+  for (const [index, step] of steps.entries()) {
+    if (step !== '..') at.push(step);
+    else if (at.pop() === undefined) throw leadsOut;
+    const here = at.join('/');
+    if (index < steps.length - 1 && links.has(here))
+      throw new BadArchive(`the link ${name} passes through the link ${here}`);
   }
-  await symlink(link.to, link.path);
 }

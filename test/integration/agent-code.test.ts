@@ -1,10 +1,11 @@
 // The fixtures of these tests take nothing from others; vitest wants the empty pattern.
 /* oxlint-disable no-empty-pattern */
 import { createHash } from 'node:crypto';
-import { lstat, mkdtemp, mkdir, readFile, readdir, readlink, rm, stat, writeFile } from 'node:fs/promises';
+import { lstat, mkdtemp, mkdir, readFile, readdir, readlink, realpath, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import fc from 'fast-check';
 import { ZipFile } from 'yazl';
 import { expect, test as base } from 'vitest';
 import { createLog } from '#shared/log.ts';
@@ -77,8 +78,30 @@ test.for([
       ['c', 'a/../../x', 0o120777],
     ],
   ],
+  [
+    'a link whose path leaves by another link, though its text does not',
+    [
+      ['p/q/b', '../..', 0o120777],
+      ['p/q/c', 'b/../secret', 0o120777],
+    ],
+  ],
+  [
+    'a link whose path leaves by a link that comes after it',
+    [
+      ['p/q/c', 'b/../secret', 0o120777],
+      ['p/q/b', '../..', 0o120777],
+    ],
+  ],
 ] as const)('%s is refused', async ([, entries], { dir }) => {
   expect(await outcome(dir, await zipModes(entries))).toMatch(/link/);
+});
+
+test('a file in the place of a folder is refused, and ends nothing else', async ({ dir }) => {
+  const archive = await zipModes([
+    ['d/x', 'text', 0o100644],
+    ['d', 'text', 0o100644],
+  ]);
+  expect(await outcome(dir, archive)).toMatch(/cannot be unpacked: EEXIST/);
 });
 
 test('a file is never written through a link', async ({ dir }) => {
@@ -88,6 +111,55 @@ test('a file is never written through a link', async ({ dir }) => {
   ]);
   expect(await outcome(dir, archive)).not.toBe('unpacked');
   expect((await lstat(join(dir, 'out', 'd'))).isSymbolicLink()).toBe(false);
+});
+
+/** Names of few words meet often; `ZZ` stands for `..`, which the writer refuses in a name. Targets climb, and lead through other entries. */
+const evilEntries = fc.uniqueArray(
+  fc.record({
+    name: fc.oneof(
+      { weight: 40, arbitrary: fc.constantFrom('a', 'd/a', 'd/b', 'd/e/a', 'd/e/b', 'd/e/c') },
+      { weight: 1, arbitrary: fc.constantFrom('d/ZZ/ZZ/c', 'd', 'd/a/f') },
+    ),
+    kind: fc.constantFrom('link', 'link', 'link', 'link', 'link', 'file', 'folder'),
+    to: fc.oneof(
+      fc.array(fc.constantFrom('..', '.', 'a', 'b', 'e', 'secret'), { minLength: 1, maxLength: 4 }),
+      fc.tuple(fc.constantFrom('.', '..', 'e'), fc.constantFrom('a', 'b'), fc.constant('..'), fc.constant('secret')),
+      fc.constantFrom(['..'], ['..', '..'], ['.']),
+    ),
+  }),
+  { minLength: 2, maxLength: 4, selector: ({ name }) => name },
+);
+
+/** Everything below a folder, without following a link. */
+async function namesIn(folder: string): Promise<string[]> {
+  const found = await readdir(folder, { withFileTypes: true });
+  const below = found.filter((one) => one.isDirectory()).map((one) => namesIn(join(folder, one.name)));
+  return [...found.map((one) => join(folder, one.name)), ...(await Promise.all(below)).flat()];
+}
+
+test('whatever tree an archive names, nothing is written or readable outside its folder', async ({ dir }) => {
+  await fc.assert(
+    fc.asyncProperty(evilEntries, async (entries) => {
+      const home = await mkdtemp(join(dir, 'p-'));
+      await writeFile(join(home, 'secret'), 'secret');
+      const archive = new ZipFile();
+      for (const { name, kind, to } of entries) {
+        if (kind === 'folder') archive.addEmptyDirectory(name);
+        else if (kind === 'file') archive.addBuffer(Buffer.from('file'), name, { mode: 0o100644, compress: false });
+        else archive.addBuffer(Buffer.from(to.join('/')), name, { mode: 0o120777, compress: false });
+      }
+      archive.end();
+      await outcome(home, renamed(await buffer(archive.outputStream), 'ZZ', '..'));
+      expect((await readdir(home)).toSorted()).toEqual(['a.zip', 'out', 'secret']);
+      expect(await readFile(join(home, 'secret'), 'utf8')).toBe('secret');
+      const out = join(home, 'out');
+      for (const path of await namesIn(out)) {
+        const real = await realpath(path).catch(() => out);
+        expect(`${real}/`.startsWith(`${out}/`), `${path} is ${real}`).toBe(true);
+      }
+    }),
+    { numRuns: 120, seed: 15 },
+  );
 });
 
 test('an archive is fetched once for many, checked, and the least recently used one goes first', async ({ dir }) => {
