@@ -6,6 +6,7 @@ import { Type } from 'typebox';
 import { loadConfig } from '#shared/config.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
+import { rangeProblem } from './containers/holder-rules.ts';
 
 /** The agent's settings, read once by `loadAgentConfig`. */
 export const AgentSettings = Type.Object({
@@ -99,6 +100,11 @@ export const AgentSettings = Type.Object({
         "addresses or ranges of this machine's own, separated by commas, that containers may reach; without it they reach none of its services",
     }),
   ),
+  LONGSHORE_AGENT_CLOSED_RANGES: Type.String({
+    default: '',
+    description:
+      "address ranges that no container may reach, such as 10.0.0.0/8,fd00::/8, whatever a stub's allow_list says; port 53 of this machine's name servers stays reachable in them",
+  }),
   LONGSHORE_CODE_CACHE_BYTES: Type.Integer({
     default: 10 * 1024 ** 3,
     minimum: 0,
@@ -155,6 +161,7 @@ export function loadAgentConfig(env: Env): AgentConfig {
     const config = loadConfig(AgentSettings, withJoinToken(env), { known: SETTING_NAMES });
     checkJoinToken(config.LONGSHORE_JOIN_TOKEN);
     checkMetricsPage(config);
+    checkClosedRanges(config);
     return config;
   } catch (error) {
     throw new StartupError('bad_config', messageOf(error), { cause: error, exitCode: 78 });
@@ -205,6 +212,25 @@ function checkMetricsPage(config: AgentConfig): void {
     'bad_config',
     `LONGSHORE_AGENT_METRICS_ADDRESS: ${config.LONGSHORE_AGENT_METRICS_ADDRESS} is reached from elsewhere; set LONGSHORE_AGENT_METRICS_TOKEN or LONGSHORE_AGENT_METRICS_TLS_CERT, or leave the page on 127.0.0.1 (the scheduler serves it at /metrics/machines/<id>)`,
   );
+}
+
+const MAX_CLOSED_RANGES = 256;
+
+/** Ranges that the operator closes for every container. */
+export const closedRanges = ({ LONGSHORE_AGENT_CLOSED_RANGES: text }: AgentConfig): readonly string[] =>
+  text
+    .split(',')
+    .map((one) => one.trim())
+    .filter((one) => one !== '');
+
+/** A range that cannot be read would leave open what was to be closed. */
+function checkClosedRanges(config: AgentConfig): void {
+  const ranges = closedRanges(config);
+  const problem =
+    ranges.length > MAX_CLOSED_RANGES
+      ? `more than ${MAX_CLOSED_RANGES} ranges`
+      : ranges.map(rangeProblem).find((text) => text !== undefined);
+  if (problem !== undefined) throw new StartupError('bad_config', `LONGSHORE_AGENT_CLOSED_RANGES: ${problem}`);
 }
 
 export interface JoinToken {

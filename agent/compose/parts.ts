@@ -7,7 +7,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
-import { imageOf, isBaseImage } from '../config.ts';
+import { closedRanges, imageOf, isBaseImage } from '../config.ts';
 import { RunnerCompiler, emptyByContainer } from '../containers/helpers.ts';
 import { Holders } from '../containers/holders.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
@@ -49,13 +49,12 @@ export interface MakeParts {
 
 export type Parts = ReturnType<typeof makeParts>;
 
-/** The image of helpers, and of stubs that name none. */
+/** The image of stubs that name none. */
 export const baseImageOf = ({ config }: Host): string => imageOf(config, '', '');
 
 export function makeParts({ host, member, journal, options, link: toRoot }: MakeParts) {
   const { config, log, stateDir, runtime, engine, metrics, conditions, bootId, runnerDir } = host;
   const { machineId, labels } = member;
-  const baseImage = baseImageOf(host);
 
   // What containers are made of, and what they say.
   const addresses = new AddressBook();
@@ -67,6 +66,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     labels,
     addresses: () => addresses.current,
     openAddresses: config.LONGSHORE_AGENT_OPEN_ADDRESSES?.split(',') ?? [],
+    closedRanges: closedRanges(config),
     onLost: (containerId) => executor.end(containerId, 'lost', 1000),
   });
   const { logs, positions } = makeLogs(host, () => link.logsWaiting());
@@ -96,7 +96,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     log,
   );
   const views = new Views(join(stateDir, 'views'), labels(), async (path) => {
-    for (const name of await readdir(path)) await emptyByContainer(runtime, baseImage, join(path, name), labels());
+    for (const name of await readdir(path)) await emptyByContainer(runtime, join(path, name), labels());
   });
   const compiler = new RunnerCompiler(runtime, runnerDir, labels, log);
   const { ledger, cache, disks, images, preparer } = makeImages({
@@ -109,10 +109,6 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   const volumes = makeVolumes({
     config,
     runtime,
-    helperImage: async () => {
-      await images.ensure(baseImage, () => undefined);
-      return baseImage;
-    },
     labels,
     conditions,
     metrics,

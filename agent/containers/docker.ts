@@ -17,6 +17,7 @@ import type {
   EngineEvent,
   EngineInfo,
   ImageFacts,
+  NetworkFacts,
   PullOptions,
   RegistryAuth,
   RuntimeContainer,
@@ -314,7 +315,7 @@ export class DockerRuntime implements ContainerRuntime {
     if (failure !== undefined) throw new EngineError('refused', `cannot import image ${reference}: ${failure}`);
   }
 
-  async ensureNetwork(name: string): Promise<readonly string[]> {
+  async ensureNetwork(name: string): Promise<NetworkFacts> {
     const there = await this.#lookAtNetwork(name);
     if (there !== undefined) return there;
     try {
@@ -332,12 +333,16 @@ export class DockerRuntime implements ContainerRuntime {
       // Another agent of this host made it in between.
       if (statusOf(error) !== 409) throw translate(error, `cannot create network ${name}`);
     }
-    return (await this.#lookAtNetwork(name)) ?? [];
+    return (await this.#lookAtNetwork(name)) ?? { gateways: [], subnets: [] };
   }
 
-  /** @returns this machine's addresses on it; undefined: there is none of this name. @throws EngineError when its containers could talk to each other */
-  async #lookAtNetwork(name: string): Promise<readonly string[] | undefined> {
-    let found: { Driver?: string; Options?: Record<string, string>; IPAM?: { Config?: { Gateway?: string }[] } };
+  /** @returns undefined: there is none of this name. @throws EngineError when its containers could talk to each other */
+  async #lookAtNetwork(name: string): Promise<NetworkFacts | undefined> {
+    let found: {
+      Driver?: string;
+      Options?: Record<string, string>;
+      IPAM?: { Config?: { Gateway?: string; Subnet?: string }[] };
+    };
     try {
       found = (await this.#call('inspect_network', () => this.#docker.getNetwork(name).inspect())) as typeof found;
     } catch (error) {
@@ -349,7 +354,11 @@ export class DockerRuntime implements ContainerRuntime {
         'refused',
         `the Docker network ${name} is not one that keeps containers apart; remove it (docker network rm ${name}), or name another in LONGSHORE_AGENT_NETWORK`,
       );
-    return (found.IPAM?.Config ?? []).flatMap(({ Gateway }) => Gateway?.replace(/\/\d+$/, '') ?? []);
+    const ranges = found.IPAM?.Config ?? [];
+    return {
+      gateways: ranges.flatMap(({ Gateway }) => Gateway?.replace(/\/\d+$/, '') ?? []),
+      subnets: ranges.flatMap(({ Subnet }) => Subnet ?? []),
+    };
   }
 
   async removeNetwork(name: string): Promise<void> {

@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { hasCode, readIfThere } from '../durable.ts';
+import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
 import type { ContainerRuntime, CreateContainer, Mount } from './runtime.ts';
 import { RUNNER_TARGET } from './spec.ts';
 
@@ -32,26 +33,28 @@ const helper = (
 /** Empties a folder whose files belong to users of containers. */
 export async function emptyByContainer(
   runtime: ContainerRuntime,
-  image: string,
   path: string,
   labels: Readonly<Record<string, string>>,
   deadlineMs = HELPER_DEADLINE_MS,
 ): Promise<void> {
   const mount: Mount = { kind: 'bind', target: '/target', readOnly: false, source: path };
-  await runWithMount(runtime, image, mount, 'rm -rf /target/..?* /target/.[!.]* /target/*', [], labels, deadlineMs);
+  await runWithMount(runtime, mount, 'rm -rf /target/..?* /target/.[!.]* /target/*', [], labels, deadlineMs);
 }
 
-/** Runs a shell script over a mount, whoever owns what is in it. @param args - `$1`, `$2`, … */
+/**
+ * Runs a shell script over a mount, whoever owns what is in it. Must stay true: who passes every file's permissions is a program of ours, from the holders' image.
+ * @param args - `$1`, `$2`, …
+ */
 export async function runWithMount(
   runtime: ContainerRuntime,
-  image: string,
   mount: Mount,
   script: string,
   args: readonly string[],
   labels: Readonly<Record<string, string>>,
   deadlineMs: number,
 ): Promise<void> {
-  const spec = helper(image, ['sh', '-c', script, 'sh', ...args], mount, labels);
+  await ensureHolderImage(runtime);
+  const spec = helper(HOLDER_IMAGE, ['sh', '-c', script, 'sh', ...args], mount, labels);
   const code = await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE', 'FOWNER'] }, deadlineMs);
   if (code !== 0) throw new Error(`helper container exited with ${code}`);
 }

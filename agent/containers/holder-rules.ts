@@ -15,6 +15,8 @@ export const METADATA = [
   '168.63.129.16/32', // Azure
   '192.0.0.192/32', // Oracle
 ] as const;
+/** Addresses that every container of a bridge hears at once. */
+const EVERYBODY = ['224.0.0.0/4', '255.255.255.255/32', 'ff00::/8'] as const;
 /** The engine's own resolver, inside every network namespace that it makes on a network of ours. */
 const ENGINE_RESOLVER = '127.0.0.11';
 
@@ -25,6 +27,10 @@ export interface RulesInput {
   readonly ownAddresses: readonly string[];
   /** Those of them (ranges too) that containers may reach all the same. */
   readonly openAddresses: readonly string[];
+  /** Ranges of the containers' own bridge: their neighbours, whoever they belong to. */
+  readonly bridgeRanges: readonly string[];
+  /** Ranges that the operator closes. */
+  readonly closedRanges: readonly string[];
   /** What this machine asks for names; the engine asks them from inside the container's namespace. */
   readonly nameServers: readonly string[];
 }
@@ -39,30 +45,38 @@ export function rangeProblem(text: string): string | undefined {
 
 /** The rules as `nft -f` reads them. */
 export function holderRules(input: RulesInput): string {
+  const { ownAddresses, bridgeRanges, closedRanges } = input;
   const open = blockListOf(input.openAddresses);
-  const own = input.ownAddresses.filter((address) => !isIn(open, address));
-  const closed = [...METADATA, ...own.map(asRange)];
+  const metadata = blockListOf(METADATA);
+  const opened = ownAddresses.filter((address) => isIn(open, address) && !isIn(metadata, address));
+  const own = ownAddresses.filter((address) => !opened.includes(address));
+  const closed = [...METADATA, ...EVERYBODY, ...bridgeRanges, ...closedRanges, ...own.map(asRange)];
+  const closedHere = blockListOf([...closedRanges, ...own.map(asRange)]);
   const allowed = blockListOf(input.allowList);
   const isListed = input.allowList.length > 0;
   const mayAsk = input.nameServers.filter((address) => !isListed || isIn(allowed, address));
   // Loopback name servers are asked by the engine itself, from outside: only its resolver inside can be closed.
   const closesNames = isListed && mayAsk.length === 0;
   const reject = 'reject with icmpx type admin-prohibited';
+  // An address that the operator opens lies in a closed range, such as the bridge's; the way on still depends on the allow-list.
+  const but = (family: 'ip' | 'ip6', version: 4 | 6): string =>
+    opened.some((address) => isIP(address) === version) ? `${family} daddr != @opened${version} ` : '';
   const lines = [
     'ct state established,related accept',
     'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept',
     ...(closesNames ? [`ip daddr ${ENGINE_RESOLVER} ${reject}`] : []),
     'oif "lo" accept',
-    ...byVersion(mayAsk.filter((address) => input.ownAddresses.includes(address))).flatMap(([family, list]) => [
+    ...byVersion(mayAsk.filter((address) => isIn(closedHere, address))).flatMap(([family, list]) => [
       `${family} daddr { ${list.join(', ')} } meta l4proto { tcp, udp } th dport 53 accept`,
     ]),
-    `ip daddr @closed4 ${reject}`,
-    `ip6 daddr @closed6 ${reject}`,
+    `${but('ip', 4)}ip daddr @closed4 ${reject}`,
+    `${but('ip6', 6)}ip6 daddr @closed6 ${reject}`,
     ...(isListed ? ['ip daddr @allowed4 accept', 'ip6 daddr @allowed6 accept', reject] : []),
   ];
   return [
     'table inet longshore {',
     ...sets('closed', closed),
+    ...(opened.length > 0 ? sets('opened', opened.map(asRange)) : []),
     ...(isListed ? sets('allowed', input.allowList) : []),
     '  chain out {',
     '    type filter hook output priority 0; policy accept;',

@@ -10,7 +10,7 @@ import type { Log } from '#shared/log.ts';
 import type { MachineAddresses } from '../telemetry/addresses.ts';
 import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
 import { holderRules } from './holder-rules.ts';
-import type { ContainerRuntime, RuntimeContainer } from './runtime.ts';
+import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime.ts';
 import { EngineError, LABELS } from './runtime.ts';
 
 const READY_DEADLINE_MS = 30_000;
@@ -48,6 +48,7 @@ export interface HoldersParts {
   readonly labels: () => Readonly<Record<string, string>>;
   readonly addresses: () => MachineAddresses;
   readonly openAddresses: readonly string[];
+  readonly closedRanges: readonly string[];
   /** A container's holder has ended under it: it has no network any more. */
   readonly onLost: (containerId: string) => void;
   /** What makes the filter's text. */
@@ -64,7 +65,7 @@ export class Holders {
   /** Names of those that are being made, and ids of those that are being removed, until a listing lacks them: no sweep takes them for strays. */
   readonly #making = new Set<string>();
   readonly #leaving = new Set<string>();
-  #gateways: readonly string[] = [];
+  #bridge: NetworkFacts = { gateways: [], subnets: [] };
   #timer: NodeJS.Timeout | undefined;
   #filling: Promise<void> | undefined;
   #failures = 0;
@@ -82,7 +83,7 @@ export class Holders {
   async open(containers: readonly RuntimeContainer[]): Promise<void> {
     const { runtime, network } = this.#parts;
     await ensureHolderImage(runtime);
-    this.#gateways = await runtime.ensureNetwork(network);
+    this.#bridge = await runtime.ensureNetwork(network);
     const joined = joinedHolders(containers);
     for (const container of containers) {
       const holderId = holderIdOf(container);
@@ -196,7 +197,9 @@ export class Holders {
     const { own, nameServers } = this.#parts.addresses();
     return (this.#parts.rules ?? holderRules)({
       allowList,
-      ownAddresses: [...new Set([...own, ...this.#gateways])].toSorted(),
+      ownAddresses: [...new Set([...own, ...this.#bridge.gateways])].toSorted(),
+      bridgeRanges: this.#bridge.subnets,
+      closedRanges: this.#parts.closedRanges,
       openAddresses: this.#parts.openAddresses,
       nameServers,
     });
@@ -212,7 +215,7 @@ export class Holders {
     }
     try {
       await ensureHolderImage(this.#parts.runtime);
-      this.#gateways = await this.#parts.runtime.ensureNetwork(this.#parts.network);
+      this.#bridge = await this.#parts.runtime.ensureNetwork(this.#parts.network);
       return await this.#makeOnce(rules, key);
     } catch (error) {
       throw networkError(error);

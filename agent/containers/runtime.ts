@@ -92,6 +92,13 @@ export interface CreateContainer {
   readonly capabilities?: readonly string[];
 }
 
+export interface NetworkFacts {
+  /** This machine's addresses on it. */
+  readonly gateways: readonly string[];
+  /** Ranges from which its containers have their addresses. */
+  readonly subnets: readonly string[];
+}
+
 export interface ImageFacts {
   readonly id: string;
   /** `sha256:…` under which registries have it; none: made or loaded here. */
@@ -174,8 +181,8 @@ export interface ContainerRuntime {
   listImages(): Promise<string[]>;
   /** Loads an image's file system from a tar stream. */
   importImage(reference: string, tar: Readable): Promise<void>;
-  /** A bridge of ours whose containers cannot talk to each other. @returns this machine's addresses on it */
-  ensureNetwork(name: string): Promise<readonly string[]>;
+  /** A bridge of ours whose containers cannot talk to each other. */
+  ensureNetwork(name: string): Promise<NetworkFacts>;
   /** Of every container here, whoever made it. */
   imageIdsInUse(): Promise<ReadonlySet<string>>;
   /** Takes the name away, and the image with its last name; never by force. @returns false when something uses it */

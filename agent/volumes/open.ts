@@ -20,8 +20,6 @@ const EMPTY_MS = 10 * 60_000;
 export interface MakeVolumes {
   readonly config: AgentConfig;
   readonly runtime: ContainerRuntime;
-  /** The image of one-shot containers, once it is there. */
-  readonly helperImage: () => Promise<string>;
   readonly labels: () => Readonly<Record<string, string>>;
   readonly conditions: Pick<Conditions, 'set'>;
   readonly metrics: Pick<AgentMetrics, 'volumeOperations'>;
@@ -34,10 +32,9 @@ export async function makeVolumesHome(config: AgentConfig): Promise<void> {
 }
 
 export function makeVolumes(parts: MakeVolumes): Volumes {
-  const { config, runtime, helperImage, labels, conditions, metrics, log } = parts;
+  const { config, runtime, labels, conditions, metrics, log } = parts;
   const local = localRoot(resolve(config.LONGSHORE_DATA_DIR));
-  const empty = async (path: string): Promise<void> =>
-    emptyByContainer(runtime, await helperImage(), path, labels(), EMPTY_MS);
+  const empty = (path: string): Promise<void> => emptyByContainer(runtime, path, labels(), EMPTY_MS);
   const drivers: VolumeDriver[] = [new DirectoryVolumes({ name: 'local', root: local, emptyByContainer: empty })];
   const shared = config.LONGSHORE_SHARED_VOLUMES_DIR;
   if (shared !== undefined)
@@ -47,8 +44,7 @@ export function makeVolumes(parts: MakeVolumes): Volumes {
       new NfsVolumes({
         export: nfsExport(config.LONGSHORE_NFS_VOLUMES, config.LONGSHORE_NFS_OPTIONS),
         labels,
-        runWith: async (mount, script, args, deadlineMs) =>
-          runWithMount(runtime, await helperImage(), mount, script, args, labels(), deadlineMs),
+        runWith: (mount, script, args, deadlineMs) => runWithMount(runtime, mount, script, args, labels(), deadlineMs),
       }),
     );
   return new Volumes({

@@ -142,6 +142,7 @@ test('a filter that cannot be set fails the start with the words of the tool, an
     addresses: () => ({ own: [], nameServers: [] }),
     rules: () => 'table inet longshore { chain no such thing }',
     openAddresses: [],
+    closedRanges: [],
     onLost: () => undefined,
   });
   await made.open([]);
@@ -166,6 +167,7 @@ test('a listing from before takes a holder that is being removed for no stray', 
     labels: () => docker.labels,
     addresses: () => ({ own: [], nameServers: [] }),
     openAddresses: [],
+    closedRanges: [],
     onLost: () => undefined,
   });
   await made.open([]);

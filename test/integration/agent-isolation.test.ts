@@ -5,7 +5,10 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
+import { createLog } from '#shared/log.ts';
+import { DockerRuntime } from '../../agent/containers/docker.ts';
 import { HOLDER_IMAGE } from '../../agent/containers/holder-image.ts';
+import { Holders } from '../../agent/containers/holders.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
@@ -173,6 +176,65 @@ test('workloads do not reach each other, not even those of one deployment', asyn
     await expect.poll(answered, { timeout: 20_000 }).toBe('connected');
     await listening.remove({ force: true });
   } finally {
+    await network.remove();
+  }
+});
+
+test('a bridge whose own rule against neighbours is gone parts workspaces all the same', async ({ docker }) => {
+  const name = `ls-test-icc-${docker.label.replace('.', '-')}`;
+  const network = await docker.client.createNetwork({ Name: name, Labels: docker.labels });
+  const { IPAM } = (await network.inspect()) as { IPAM: { Config: { Gateway: string; Subnet: string }[] } };
+  const facts = {
+    gateways: IPAM.Config.map(({ Gateway }) => Gateway),
+    subnets: IPAM.Config.map(({ Subnet }) => Subnet),
+  };
+  const runtime = new DockerRuntime(undefined);
+  // The agent refuses such a network; a reloaded firewall can make one of an ordinary one.
+  runtime.ensureNetwork = () => Promise.resolve(facts);
+  const holders = new Holders({
+    runtime,
+    log: createLog({ name: 'test', level: 'silent' }),
+    network: name,
+    size: 0,
+    labels: () => docker.labels,
+    addresses: () => ({ own: [], nameServers: [] }),
+    openAddresses: [],
+    closedRanges: [`${NEAR}/32`],
+    onLost: () => undefined,
+  });
+  await onLoopback(docker, 'add');
+  const server = createServer((socket) => socket.end());
+  await new Promise<void>((resolve) => server.listen(0, '0.0.0.0', resolve));
+  const bound = server.address();
+  const port = typeof bound === 'object' && bound !== null ? bound.port : 0;
+  try {
+    await holders.open([]);
+    const [victim, attacker] = await Promise.all([holders.take('c1', 1, []), holders.take('c2', 1, [])]);
+    const { NetworkSettings } = await docker.client.getContainer(victim.dockerId).inspect();
+    const target = `${NetworkSettings.Networks[name]?.IPAddress}:8123`;
+    const listening = await docker.run({
+      Entrypoint: ['python3', '-u', '-c', `${LISTENING_APP}\nimport time; time.sleep(600)`],
+      Cmd: [],
+      HostConfig: { NetworkMode: victim.network },
+    });
+    // A container beside them, without a filter, shows that the bridge lets them talk.
+    const beside = async (): Promise<string | undefined> =>
+      (await bare(docker, [target], { NetworkMode: name })).reached[target];
+    await expect.poll(beside, { timeout: 20_000 }).toBe('connected');
+    const ways = { neighbour: target, world: `${FAR}:${port}`, closed: `${NEAR}:${port}` };
+    const { reached } = await bare(docker, Object.values(ways), { NetworkMode: attacker.network });
+    expect(reached).toEqual({
+      [ways.neighbour]: 'EHOSTUNREACH',
+      [ways.world]: 'connected',
+      [ways.closed]: 'EHOSTUNREACH',
+    });
+    await listening.remove({ force: true });
+  } finally {
+    server.close();
+    await onLoopback(docker, 'del');
+    await docker.removeOwn();
+    for (const containerId of ['c1', 'c2']) holders.release(containerId, 1);
+    await holders.close();
     await network.remove();
   }
 });

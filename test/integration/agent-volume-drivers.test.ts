@@ -40,8 +40,7 @@ test("a volume that the engine mounts: made by a one-shot container, seen by two
   const driver = new NfsVolumes({
     export: { type: 'none', device: root, o: 'bind' },
     labels: () => labels,
-    runWith: (mount, script, args, deadlineMs) =>
-      runWithMount(runtime, docker.baseImage, mount, script, args, labels, deadlineMs),
+    runWith: (mount, script, args, deadlineMs) => runWithMount(runtime, mount, script, args, labels, deadlineMs),
   });
   const source = await driver.mount(V1);
   if (source.kind !== 'engine') throw new Error('not mounted by the engine');
@@ -88,7 +87,7 @@ test("a process without any capability deletes a volume with files of containers
     const calls = [];
     const volumes = new DirectoryVolumes({ name: 'local', root: ${JSON.stringify(root)}, emptyByContainer: async (path) => {
       calls.push(path);
-      await emptyByContainer(new DockerRuntime(undefined), ${JSON.stringify(docker.baseImage)}, path, ${JSON.stringify(docker.labels)});
+      await emptyByContainer(new DockerRuntime(undefined), path, ${JSON.stringify(docker.labels)});
     } });
     await volumes.remove(${JSON.stringify(V1)});
     await volumes.remove(${JSON.stringify(V1)});

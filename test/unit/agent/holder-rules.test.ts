@@ -3,7 +3,16 @@ import type { RulesInput } from '../../../agent/containers/holder-rules.ts';
 import { METADATA, holderRules, rangeProblem } from '../../../agent/containers/holder-rules.ts';
 
 const rules = (input: Partial<RulesInput> = {}): string =>
-  holderRules({ allowList: [], ownAddresses: [], openAddresses: [], nameServers: [], ...input });
+  holderRules({
+    allowList: [],
+    ownAddresses: [],
+    openAddresses: [],
+    nameServers: [],
+    bridgeRanges: [],
+    closedRanges: [],
+    ...input,
+  });
+const closed4 = (text: string): string => text.split('\n').find((line) => line.includes('set closed4')) ?? '';
 const at = (text: string, line: RegExp): number => text.split('\n').findIndex((one) => line.test(one));
 
 test('metadata addresses are closed, and nothing else that is not this machine', () => {
@@ -17,7 +26,38 @@ test("this machine's addresses are closed, but those that an operator opens", ()
   const text = rules({ ownAddresses: ['172.18.0.1', '192.0.2.7', '2001:db8::7'], openAddresses: ['192.0.2.0/28'] });
   expect(text).toContain('172.18.0.1/32');
   expect(text).toContain('2001:db8::7/128');
-  expect(text).not.toContain('192.0.2.7');
+  expect(closed4(text)).not.toContain('192.0.2.7');
+});
+
+test('the bridge of the containers is closed, and what all of its containers would hear', () => {
+  const text = rules({ bridgeRanges: ['172.18.0.0/16', 'fd00:1::/64'], ownAddresses: ['172.18.0.1'] });
+  for (const range of ['172.18.0.0/16', '224.0.0.0/4', '255.255.255.255/32']) expect(closed4(text)).toContain(range);
+  expect(text).toContain('fd00:1::/64');
+  expect(text).toContain('ff00::/8');
+});
+
+test('an address of this machine that is opened stays open inside a closed range, and metadata never opens', () => {
+  const text = rules({
+    bridgeRanges: ['172.18.0.0/16'],
+    ownAddresses: ['172.18.0.1', '169.254.7.7'],
+    openAddresses: ['172.18.0.0/16', '169.254.0.0/16'],
+  });
+  expect(text).toContain('set opened4 { type ipv4_addr; flags interval; auto-merge; elements = { 172.18.0.1/32 }; }');
+  expect(text).toContain('    ip daddr != @opened4 ip daddr @closed4 reject');
+  expect(text).toContain('    ip6 daddr @closed6 reject');
+});
+
+test('what the operator closes is closed before an allow-list is read, but for names', () => {
+  const text = rules({
+    closedRanges: ['10.0.0.0/8', 'fd00::/8'],
+    allowList: ['10.1.0.0/16'],
+    nameServers: ['10.1.0.2', '10.2.0.2', '192.0.2.53'],
+  });
+  expect(closed4(text)).toContain('10.0.0.0/8');
+  expect(text).toContain('fd00::/8');
+  expect(at(text, /@closed4 reject/)).toBeLessThan(at(text, /@allowed4 accept/));
+  // The list has one of them; one that no range closes needs no rule.
+  expect(text).toMatch(/ip daddr \{ 10\.1\.0\.2 \} meta l4proto \{ tcp, udp \} th dport 53 accept/);
 });
 
 test('a name server of this machine itself can be asked for names, and for nothing else', () => {

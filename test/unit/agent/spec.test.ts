@@ -1,6 +1,13 @@
 import { expect, test } from 'vitest';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
-import { imageOf, isBaseImage, loadAgentConfig, parseJoinToken, splitAddress } from '../../../agent/config.ts';
+import {
+  closedRanges,
+  imageOf,
+  isBaseImage,
+  loadAgentConfig,
+  parseJoinToken,
+  splitAddress,
+} from '../../../agent/config.ts';
 import { createOptions } from '../../../agent/containers/docker-options.ts';
 import type { Holder } from '../../../agent/containers/holders.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
@@ -255,4 +262,14 @@ test('the reason of an exit says whose doing it was', () => {
   expect(exitReason({ ...exit, note: { reason: 'user_error', message: 'x' }, ending: 'user_error' })).toBe(
     'user_error',
   );
+});
+
+test('ranges that an operator closes are read with care: one that cannot be read ends the start by name', () => {
+  const read = (text: string): readonly string[] =>
+    closedRanges(loadAgentConfig({ LONGSHORE_AGENT_CLOSED_RANGES: text }));
+  expect(read('')).toEqual([]);
+  expect(read('10.0.0.0/8, fd00::/8')).toEqual(['10.0.0.0/8', 'fd00::/8']);
+  for (const bad of ['10.0.0.0', '10.0.0.0/33', '10.0.0.0/8 }', 'office', '10.0.0.0/8;fd00::/8'])
+    expect(() => read(bad), bad).toThrow(/LONGSHORE_AGENT_CLOSED_RANGES: .* is not an address range/);
+  expect(() => read('10.0.0.0/8,'.repeat(257))).toThrow(/LONGSHORE_AGENT_CLOSED_RANGES: more than 256 ranges/);
 });
