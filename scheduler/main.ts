@@ -130,8 +130,9 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     signingKeyOf: identity.signingKeyOf,
     loadResult: (id) => bodies.loadResult(id),
   });
-  const { records, drainer } = openRecords({
+  const { records, drainer, caughtUp } = openRecords({
     ...ground,
+    isLeader,
     onCallbacks: (deliveries) => webhooks.deliveries.announce(deliveries),
   });
   const { tasks, dispatcher, replies, due } = openTasks({
@@ -142,6 +143,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     directory,
     queues,
     records,
+    caughtUp: () => caughtUp.caughtUp(),
     bodies,
     events: {
       cancel: (taskId, ending) => actions.cancel(taskId, ending),

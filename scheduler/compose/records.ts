@@ -9,6 +9,7 @@ import type { Keys } from '../queues/keys.ts';
 import type { Db } from '../store/db.ts';
 import type { NewDelivery } from '../store/queries/deliveries.ts';
 import { taskById } from '../store/queries/tasks.ts';
+import { CaughtUp } from '../tasks/caught-up.ts';
 import { Drainer } from '../tasks/drainer.ts';
 import { recordOfRow } from '../tasks/recording.ts';
 import { TaskRecords } from '../tasks/records.ts';
@@ -23,10 +24,18 @@ export interface RecordsParts {
   readonly registry: Registry;
   /** Callbacks that are to be sent, committed. */
   readonly onCallbacks: (deliveries: readonly NewDelivery[]) => void;
+  readonly isLeader: () => boolean;
 }
 
-export function openRecords(parts: RecordsParts): { readonly records: TaskRecords; readonly drainer: Drainer } {
-  const { db, hot, general, keys, log, registry, onCallbacks } = parts;
+export interface Records {
+  readonly records: TaskRecords;
+  readonly drainer: Drainer;
+  /** Before a list of tasks is read. */
+  readonly caughtUp: CaughtUp;
+}
+
+export function openRecords(parts: RecordsParts): Records {
+  const { db, hot, general, keys, log, registry, onCallbacks, isLeader } = parts;
   const records = new TaskRecords({
     client: hot,
     keys,
@@ -48,7 +57,21 @@ export function openRecords(parts: RecordsParts): { readonly records: TaskRecord
     },
     onDrained: (left) => records.drained(left),
   });
-  return { records, drainer };
+  const caughtUp = new CaughtUp({ client: hot, keys, log, drainSoon: drainSoon(drainer, isLeader) });
+  return { records, drainer, caughtUp };
+}
+
+/** One flush at a time, however many lists wait; its failure is the drainer's own business. */
+function drainSoon(drainer: Drainer, isLeader: () => boolean): () => void {
+  let isUnderWay = false;
+  return () => {
+    if (isUnderWay || !isLeader()) return;
+    isUnderWay = true;
+    void drainer
+      .flush()
+      .catch(() => undefined)
+      .finally(() => (isUnderWay = false));
+  };
 }
 
 /** Stopped last but the stores: what is known by then is written, as far as this replica leads. */

@@ -28,6 +28,7 @@ export interface TasksSetup {
   readonly directory: Directory;
   readonly queues: TaskQueues;
   readonly records: TaskRecords;
+  readonly caughtUp: () => Promise<unknown>;
   readonly bodies: Bodies;
   readonly events: TaskEvents;
 }
@@ -102,6 +103,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     onAccepted: events.onAccepted,
     onDepth: events.onDepth,
     onAttemptEnded: events.onAttemptEnded,
+    caughtUp: setup.caughtUp,
     listRows: async (workspaceId, filter) => {
       const { taskIds, ...rest } = filter;
       const rows = await listTasks(db, { workspaceId, ...rest, ...(taskIds === undefined ? {} : { ids: taskIds }) });

@@ -9,6 +9,7 @@ const SCRIPTS = {
   longshoreReturnLoan: { file: 'return-loan.lua', numberOfKeys: 2 },
   longshoreTakeLoans: { file: 'take-loans.lua' },
   longshoreAppendRecords: { file: 'append-records.lua' },
+  longshoreStreamEnds: { file: 'stream-ends.lua', numberOfKeys: 1 },
   longshoreWriteLeases: { file: 'write-leases.lua' },
   longshoreDropLease: { file: 'drop-lease.lua', numberOfKeys: 1 },
   longshoreHoldLeader: { file: 'hold-leader.lua', numberOfKeys: 2 },

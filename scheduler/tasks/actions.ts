@@ -18,6 +18,7 @@ import type { Changes } from './changes.ts';
 import type { Ender, QueuedEnding } from './ender.ts';
 import type { ForeignRuns } from './foreign-runs.ts';
 import { errorBody } from './recording.ts';
+import { resultTextOf } from './result-text.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from './records.ts';
 import type { FinalStatus } from './state.ts';
 import { ENDED_BY, RANK } from './state.ts';
@@ -127,7 +128,7 @@ export class Actions implements TaskActions, DeploymentEffects {
   }
 
   async #record(record: TaskRecord, status: FinalStatus, request: EndRequest): Promise<void> {
-    const text = request.result.length > 0 ? Buffer.from(request.result).toString('utf8') : 'null';
+    const text = request.result.length > 0 ? resultTextOf(request.result) : 'null';
     const isLate = isTerminalTask(record.status);
     await this.#parts.leases.drop(record.taskId);
     await this.#parts.changes.applied(record.status, ENDED_BY[status], {

@@ -26,11 +26,14 @@ export class Bodies {
   /** A larger result ends its task with an error that says so. */
   readonly maxResultBytes: number;
   readonly #maxInputBytes: number;
+  /** Base64 of the largest result, and the braces around it. */
+  readonly #maxStoredBytes: number;
 
   constructor(store: ByteStore, limits: { readonly maxResultBytes: number; readonly maxInputBytes: number }) {
     this.#store = store;
     this.maxResultBytes = limits.maxResultBytes;
     this.#maxInputBytes = limits.maxInputBytes;
+    this.#maxStoredBytes = Math.ceil((limits.maxResultBytes * 4) / 3) + 1024;
   }
 
   /** @param taskId - its object is named by it, so that one whose task is over can be found */
@@ -54,7 +57,7 @@ export class Bodies {
   }
 
   async loadResult(id: ObjectId): Promise<string | undefined> {
-    const bytes = await this.#store.getBytes(id, this.maxResultBytes + 1024);
+    const bytes = await this.#store.getBytes(id, this.#maxStoredBytes);
     return bytes === undefined ? undefined : Buffer.from(bytes).toString('utf8');
   }
 

@@ -10,6 +10,7 @@ import type { Attempt } from './attempts.ts';
 import type { EnderParts } from './ender-parts.ts';
 import { errorBody, finalOf } from './recording.ts';
 import type { TaskRecord } from './records.ts';
+import { resultTextOf } from './result-text.ts';
 import { Returning } from './returning.ts';
 import type { AttemptOutcome, Ending, FinalStatus } from './state.ts';
 import { ENDED_BY, verdictOf } from './state.ts';
@@ -208,7 +209,9 @@ export class Ender {
   ): Promise<{ ending: Ending; text: string; stored: Pick<TaskRecord, 'result' | 'resultObjectId'> }> {
     const text =
       ending.errorText === undefined
-        ? (body?.toString('utf8') ?? errorBody(ending.failureReason))
+        ? body === undefined
+          ? errorBody(ending.failureReason)
+          : resultTextOf(body)
         : errorBody(ending.errorText);
     try {
       return { ending, text, stored: await this.#parts.bodies.storeResult(text) };

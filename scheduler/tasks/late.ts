@@ -10,6 +10,7 @@ import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { TaskRecords } from './records.ts';
+import { resultTextOf } from './result-text.ts';
 import { RANK } from './state.ts';
 
 export interface LateParts {
@@ -49,7 +50,7 @@ export class LateResults {
     if (record === undefined || !isTerminalTask(record.status) || record.attempt > attempt) return false;
     if (record.status === 'COMPLETE') return false;
     const { result: _text, resultObjectId: _object, ...rest } = record;
-    const stored = await bodies.storeResult(body.toString('utf8'));
+    const stored = await bodies.storeResult(resultTextOf(body));
     return await changes.applied(record.status, 'succeed', {
       ...rest,
       status: 'COMPLETE',

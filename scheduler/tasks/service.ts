@@ -216,7 +216,10 @@ export class Tasks implements TaskService {
   }
 
   async list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]> {
-    if (filter.taskIds === undefined) return await this.#parts.listRows(workspaceId, filter);
+    if (filter.taskIds === undefined) {
+      await this.#parts.caughtUp?.();
+      return await this.#parts.listRows(workspaceId, filter);
+    }
     const ids = [...new Set(filter.taskIds)];
     const found = await Promise.all(ids.map((taskId) => this.read(workspaceId, taskId)));
     const records = found.filter((record) => record !== undefined);

@@ -42,9 +42,12 @@ export class Submissions {
     const nowMs = clock.nowMs();
     const taskId = newId<TaskId>();
     const stored = await this.#tasks.bodies.storeInput(call.input, taskId);
-    // Storing a large input takes a moment, in which the deployment may have been stopped: whoever stopped it has answered its callers already.
-    if (stored.inputObjectId !== undefined && !(await this.#tasks.isActive(target))) {
-      void this.#tasks.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
+    // The deployment may stop while limits are read, a rate is counted or a large input is stored. Its stop has answered its callers by then, and would not find this one.
+    const hasWaited = asked instanceof Promise || counted !== undefined || stored.inputObjectId !== undefined;
+    if (hasWaited && !(await this.#tasks.isActive(target))) {
+      if (stored.inputObjectId !== undefined) {
+        void this.#tasks.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
+      }
       return { kind: 'unavailable', text: 'deployment stopped' };
     }
     const { config } = target;

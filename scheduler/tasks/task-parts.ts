@@ -68,6 +68,8 @@ export interface TaskServiceParts {
   /** A queue grew or an attempt ended: the autoscaler may care. */
   readonly onDepth: (target: Target, depth: number) => void;
   readonly onAttemptEnded: (queue: QueueName, containerId: ContainerId) => void;
+  /** Resolves when the database has every record that Redis held by now, or after a deadline. Absent: lists lag by a batch. */
+  readonly caughtUp?: () => Promise<unknown>;
   readonly listRows: (workspaceId: WorkspaceId, filter: TaskFilter) => Promise<readonly TaskRecord[]>;
   readonly stubsOf: (ids: readonly StubId[]) => Promise<ReadonlyMap<StubId, StubFacts>>;
 }

@@ -63,7 +63,7 @@ export interface TaskService {
   submit(target: Target, call: Call): Promise<Submission>;
   /** Redis first, then the database; undefined when unknown or another workspace's. */
   read(workspaceId: WorkspaceId, taskId: string): Promise<TaskRecord | undefined>;
-  /** From the database, newest first (may lag by a batch); a list by task ids reads like single tasks. */
+  /** From the database, newest first, with every task whose record Redis had when the list was asked for (`CaughtUp`); a list by task ids reads like single tasks. */
   list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]>;
   /** The parsed-as-text result of a task kept outside its record. */
   resultText(record: TaskRecord): Promise<string | undefined>;

@@ -83,7 +83,7 @@ async function prepare(parts: CallbackParts, large: Places, row: DeliveryRow): P
     const kept = await parts.loadResult(task.resultObjectId);
     return {
       kind: 'message',
-      message: signed(kept === undefined ? smallResult(task) : isEventStream(kept) ? itemsText(kept) : kept),
+      message: signed(kept === undefined ? smallResult(task) : jsonText(kept)),
       done,
     };
   } catch (error) {

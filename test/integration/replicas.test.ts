@@ -55,6 +55,24 @@ test('a call at one replica runs on a machine linked to another, and is answered
   }, 'the task is COMPLETE in the records');
 });
 
+test('a list directly after an answer has its task, at either replica, through the gateway and the REST API', async ({
+  two,
+}) => {
+  const { set, far, near } = two;
+  const app = await set.deploy(far, 'listed');
+  await set.call(far, app.path, { body: {} });
+  for (const at of [far, near]) {
+    const { taskId } = await set.call(at, app.path, { body: {} });
+    const [gateway, rest] = await Promise.all([
+      set.call(at, `/api/v1/gateway/tasks?filters=stub-id=${app.stubId}&limit=1000`),
+      set.call(at, `/api/v1/task/${set.workspaceId}?stub_ids=${app.stubId}&skip_details=true`),
+    ]);
+    for (const list of [jsonOf(gateway)['tasks'], jsonOf(rest)['data']]) {
+      expect(list).toContainEqual(expect.objectContaining({ id: taskId, status: 'COMPLETE' }));
+    }
+  }
+});
+
 test('what a generator yields crosses replicas as it comes, all of it, and a caller who hangs up ends it', async ({
   two,
 }) => {

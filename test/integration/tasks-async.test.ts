@@ -4,6 +4,7 @@ import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { ContainerId, StubId, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import { parsedResult } from '#scheduler/http/rest/records.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
 import { acceptedJobOf, taskById } from '#scheduler/store/queries/tasks.ts';
 import { TaskSweep } from '#scheduler/tasks/sweep.ts';
@@ -368,6 +369,34 @@ describe('the sweep', () => {
 });
 
 describe('StartTask and EndTask of runners that are not ours', () => {
+  test.for([
+    ['bytes that are no text', [0xff, 0xfe, 0, 1], { base64: '//4AAQ==' }],
+    ['text with NUL, which Postgres does not store', [0x61, 0, 0x62], { base64: 'YQBi' }],
+    ['text that is no JSON', [...Buffer.from('naïve')], { base64: 'bmHDr3Zl' }],
+    ['JSON', [...Buffer.from('{"ä":1}')], { ä: 1 }],
+  ] as const)('a result of %s is read as it was given', async ([, bytes, read], { one }) => {
+    const target = aQueueTarget();
+    const result = Uint8Array.from(bytes);
+    // Once for a task of which only the record is known, once for an attempt that this replica holds.
+    const claimed = await put(one, target);
+    await one.actions.startTask(callerOf(target), claimed, 'c-1');
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const attempted = await put(one, target);
+    const { containerId } = await sent(link);
+    for (const [taskId, at] of [
+      [claimed, 'c-1'],
+      [attempted, containerId],
+    ] as const) {
+      expect(await one.actions.endTask(callerOf(target), anEnd(taskId, { containerId: at, result }))).toBe('ended');
+      expect(parsedResult((await one.records.read(taskId))?.result)).toEqual(read);
+    }
+    await drained(one);
+    for (const taskId of [claimed, attempted]) {
+      expect(parsedResult((await taskById(one.db, taskId))?.result)).toEqual(read);
+    }
+  });
+
   test('one of them gets a waiting task, ends it, and may say so again', async ({ one }) => {
     const target = aQueueTarget();
     const caller = callerOf(target);

@@ -39,6 +39,7 @@ import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import type { TaskRecord } from '#scheduler/tasks/records.ts';
 import { TaskRecords } from '#scheduler/tasks/records.ts';
 import type { TaskGraces } from '#scheduler/tasks/graces.ts';
+import type { TaskServiceParts } from '#scheduler/tasks/task-parts.ts';
 import { GroupCommit } from '#scheduler/tasks/accepting.ts';
 import { DueTimes } from '#scheduler/queues/due.ts';
 import { Tasks } from '#scheduler/tasks/service.ts';
@@ -193,6 +194,8 @@ export async function aProcess(
     /** Of which containers a drain is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
+    /** Takes the place of what is given here. */
+    readonly more?: Partial<TaskServiceParts>;
   } = {},
 ): Promise<Process> {
   const instance = newInstanceId();
@@ -267,6 +270,7 @@ export async function aProcess(
     onAttemptEnded: () => undefined,
     listRows: () => Promise.resolve([]),
     stubsOf: () => Promise.resolve(new Map()),
+    ...options.more,
   });
   const dispatcher = new Dispatcher({
     queues,

@@ -4,6 +4,8 @@ import { describe, expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
 import { finalOf } from '#scheduler/tasks/recording.ts';
+import { DEFAULT_WORKSPACE_LIMITS } from '#scheduler/identity/limits.ts';
+import type { WorkspaceLimits } from '#scheduler/identity/limits.ts';
 import type { Finished } from '#scheduler/tasks/task-service.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
@@ -257,3 +259,30 @@ test('a caller whose task ended while its job was back in the queue gets how it 
   expect(await one.tasks.ender.takeOut(target.queue, job, ending)).toBe(true);
   expect(await task.finished).toMatchObject({ status: 'COMPLETE', httpStatus: 200, body: '{"whole":1}' });
 });
+
+const LIMITED: WorkspaceLimits = {
+  ...DEFAULT_WORKSPACE_LIMITS,
+  rate: { rest_per_minute: null, invoke_per_minute: 1_000 },
+};
+
+test.for(['a rate limit', 'the limits of its workspace'])(
+  'a call that awaits %s while its deployment stops is refused as a stopped one is, and nothing is queued',
+  async (what, { start }) => {
+    let isActive = true;
+    const gate = Promise.withResolvers<undefined>();
+    const one = await start({
+      more: {
+        isActive: () => isActive,
+        limitsOf: () => (what === 'a rate limit' ? LIMITED : gate.promise.then(() => DEFAULT_WORKSPACE_LIMITS)),
+        rates: { take: () => gate.promise },
+      },
+    });
+    const target = aTarget();
+    const call = one.tasks.submit(target, { input: '{}' });
+    isActive = false;
+    gate.resolve(undefined);
+    expect(await call).toEqual({ kind: 'unavailable', text: 'deployment stopped' });
+    expect(one.replies.size).toBe(0);
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  },
+);
