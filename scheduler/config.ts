@@ -4,6 +4,9 @@ import type { Static } from 'typebox';
 const Text = (description: string, rest: { default?: string; secret?: boolean } = {}) =>
   Type.String({ description, ...rest });
 const Count = (description: string, value: number) => Type.Integer({ minimum: 1, default: value, description });
+/** Ten years are enough for everybody, and a date for every database. */
+const Days = (what: string, value: number) =>
+  Type.Integer({ minimum: 1, maximum: 3650, default: value, description: `days for which ${what}` });
 
 /** Every setting of the scheduler. Names are environment variables; secrets may come as `<NAME>_FILE`. */
 export const SchedulerSettings = Type.Object({
@@ -125,7 +128,10 @@ export const SchedulerSettings = Type.Object({
     'networks, with commas between them, that callbacks may be sent to although they are not public, such as 10.1.0.0/16; what they name must be meant for every workspace',
     { default: '' },
   ),
-  LONGSHORE_DELIVERY_DAYS: Count('days for which what became of callbacks is kept', 7),
+  LONGSHORE_TASK_DAYS: Days('a task that ended is kept, with its result', 30),
+  LONGSHORE_CONTAINER_DAYS: Days('what became of a container that ended is kept', 30),
+  LONGSHORE_LOG_DAYS: Days('a line that a container printed is kept', 30),
+  LONGSHORE_DELIVERY_DAYS: Days('what became of callbacks is kept', 7),
   LONGSHORE_LOG_LEVEL: Type.Union(
     [
       Type.Literal('trace'),

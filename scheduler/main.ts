@@ -18,6 +18,7 @@ import { openObjects } from './compose/objects.ts';
 import { tellGivenUp } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
 import { joinReplicas } from './compose/replicas.ts';
+import { openRetention } from './compose/retention.ts';
 import { openScaling } from './compose/scaling.ts';
 import { openSchedules } from './compose/schedules.ts';
 import { beginStores } from './compose/stores.ts';
@@ -328,6 +329,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       { name: 'workers', start: () => workers.start(), stop: () => workers.stop() },
       ...owners.afterTasks,
       collector,
+      openRetention({ ground, objects, machines, isLeader }),
       ...replicas.running,
       schedules,
       {

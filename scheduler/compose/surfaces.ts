@@ -99,6 +99,7 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
     invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,
     volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
     maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
+    retention: { tasksDays: settings.LONGSHORE_TASK_DAYS, logsDays: settings.LONGSHORE_LOG_DAYS },
     trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),
     metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,
     version: VERSION,

@@ -24,7 +24,7 @@ export interface WebhooksParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly registry: Registry;
-  readonly settings: Pick<SchedulerSettings, 'LONGSHORE_WEBHOOK_ALLOW' | 'LONGSHORE_DELIVERY_DAYS'>;
+  readonly settings: Pick<SchedulerSettings, 'LONGSHORE_WEBHOOK_ALLOW'>;
   readonly isLeader: () => boolean;
   readonly signingKeyOf: (workspaceId: WorkspaceId) => Promise<string | undefined>;
   readonly loadResult: (id: ObjectId) => Promise<string | undefined>;
@@ -37,7 +37,6 @@ export interface Webhooks {
 }
 
 const MOST_JOBS = 10_000;
-const DAY_MS = 24 * 3600_000;
 
 /** @throws StartupError `bad_config` */
 export function openWebhooks(parts: WebhooksParts): Webhooks {
@@ -66,7 +65,6 @@ export function openWebhooks(parts: WebhooksParts): Webhooks {
     clock,
     log,
     isLeader,
-    keptMs: settings.LONGSHORE_DELIVERY_DAYS * DAY_MS,
   });
   return { deliveries, urlProblem: (url) => urlProblem(url, rules) };
 }

@@ -70,6 +70,8 @@ export interface SurfaceSettings {
   readonly invokeDomain: string | null;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
+  /** Days for which what is over is kept. */
+  readonly retention: { readonly tasksDays: number; readonly logsDays: number };
   /** `LONGSHORE_METRICS_TOKEN` */
   readonly metricsToken: string | null;
   /** `LONGSHORE_VOLUME_DRIVER` */
@@ -239,8 +241,8 @@ function registerAll(
   });
 
   plugin(app, REST_BASE, (scope) => {
-    const { maxInvokeBodyBytes } = settings;
-    const routes = restRoutes({ ...parts, deployments, urls, originOf, maxInvokeBodyBytes });
+    const { maxInvokeBodyBytes, retention } = settings;
+    const routes = restRoutes({ ...parts, deployments, urls, originOf, maxInvokeBodyBytes, retention });
     const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
     bindRest(scope, routes, {
       authenticator,

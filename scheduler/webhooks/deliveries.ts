@@ -10,7 +10,6 @@ import type { Db } from '../store/db.ts';
 import {
   claimDelivery,
   countWaitingDeliveries,
-  deleteDeliveriesOverBefore,
   dueDeliveriesOf,
   overdueDeliveries,
   settleDelivery,
@@ -56,8 +55,6 @@ export interface DeliveriesParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
-  /** Rows of what is over are kept so long. */
-  readonly keptMs: number;
   readonly sweepEveryMs?: number;
 }
 
@@ -72,8 +69,6 @@ const LATE_MS = 2_000;
 const SWEEP_LIMIT = 500;
 /** More than there is room for: what is turned away says that there is more. */
 const SWEEP_OF_ONE_WORKSPACE = 32;
-const PRUNE_EVERY_MS = 3600_000;
-const PRUNE_LIMIT = 5_000;
 const MOST_COUNTED = 100_000;
 
 export class Deliveries {
@@ -84,7 +79,6 @@ export class Deliveries {
   /** Have more to be sent than there was room for. */
   readonly #turnedAway = new Set<WorkspaceId>();
   readonly #running = new Set<Promise<unknown>>();
-  #prunedAtMs = -Infinity;
 
   constructor(parts: DeliveriesParts) {
     this.#parts = parts;
@@ -117,18 +111,12 @@ export class Deliveries {
     });
   }
 
-  /** The leader's: alarms for rows whose own was lost, and the end of old rows. @returns how many were found late */
+  /** The leader's: alarms for rows whose own was lost. @returns how many were found late */
   async sweep(): Promise<number> {
-    const { db, queue, metrics, clock, log } = this.#parts;
+    const { db, queue, metrics } = this.#parts;
     const late = await overdueDeliveries(db, LATE_MS, SWEEP_LIMIT, SWEEP_OF_ONE_WORKSPACE);
     await queue.add(late.map((row) => jobOf(row)));
     metrics.waiting.set(late.length === 0 ? 0 : await countWaitingDeliveries(db, MOST_COUNTED));
-    if (clock.nowMs() - this.#prunedAtMs >= PRUNE_EVERY_MS) {
-      const gone = await deleteDeliveriesOverBefore(db, clock.nowMs() - this.#parts.keptMs, PRUNE_LIMIT);
-      // More of them are there: the next sweep goes on.
-      if (gone < PRUNE_LIMIT) this.#prunedAtMs = clock.nowMs();
-      if (gone > 0) log.info({ deliveries: gone }, 'old deliveries were deleted');
-    }
     return late.length;
   }
 

@@ -94,7 +94,6 @@ const test = base
           clock: systemClock,
           log: quiet,
           isLeader: () => false,
-          keptMs: 1_000,
         });
         let stopped: Promise<void> | undefined;
         const one: Process = {
@@ -387,17 +386,6 @@ test('a queue takes as many jobs as it has room for', async ({ redis, onTestFini
   expect(await queue.add(jobs.slice(2))).toBe(1);
   expect(await queue.add(jobs.slice(3))).toBe(0);
   expect(await client.exists('ls:few:job-2', 'ls:few:job-3')).toBe(1);
-});
-
-test('what is over is deleted after its time', async ({ world }) => {
-  const { db, receiver } = world;
-  const [old, young] = [await world.row(receiver.url('/old')), await world.row(receiver.url('/young'))];
-  await db.query("update deliveries set due_at = null, state = 'failed', updated_at = now() - interval '1 hour'");
-  await db.query("update deliveries set due_at = now() + interval '1 hour' where id = $1", [young.id]);
-  await world.process().deliveries.sweep();
-  expect(await deliveriesOfSubject(db, WORKSPACE, old.subject, 1)).toEqual([]);
-  expect(await deliveriesOfSubject(db, WORKSPACE, young.subject, 1)).toHaveLength(1);
-  await db.query('delete from deliveries');
 });
 
 test('the end of a task and its callback are written together, once, however often they are told', async ({

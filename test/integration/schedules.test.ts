@@ -19,6 +19,7 @@ import {
   MOST_AHEAD_MS,
   stopVersionsBefore,
 } from '#scheduler/store/queries/schedules.ts';
+import { deleteTasksEndedBefore } from '#scheduler/store/queries/retention.ts';
 import { insertStub } from '#scheduler/store/queries/stubs.ts';
 import { targetOfDeployment } from '#scheduler/store/queries/targets.ts';
 import { listTasks, taskById } from '#scheduler/store/queries/tasks.ts';
@@ -141,6 +142,22 @@ describe('the ticks of a schedule', () => {
     // One whose clock is behind makes nothing anew.
     expect(await there.at(T0 + 2_000)).toEqual({ nextMs: T0 + 9_000 });
     expect(await made.taskIds()).toHaveLength(8);
+  });
+
+  test('that have run do not run again when their rows are deleted for their age', async ({ start }) => {
+    const [one, two] = [await start(), await start()];
+    const made = await aSchedule(one);
+    const [here, there] = [aTicker(one, made), aTicker(two, made)];
+    await here.at(T0 + 3_500);
+    await one.db.query("update tasks set rank = 3, status = 'COMPLETE', ended_at = created_at where queue = $1", [
+      made.target.queue,
+    ]);
+    expect((await deleteTasksEndedBefore(one.db, Date.now() + 60_000, 100)).gone).toBe(3);
+    await here.at(T0 + 3_700);
+    await there.at(T0 + 3_700);
+    expect(await made.taskIds()).toEqual([]);
+    await there.at(T0 + 4_000);
+    expect(await made.taskIds()).toEqual(idsOf(made.id, 4, 4));
   });
 
   test('that nobody was there for are made up for: the newest hundred, the others are counted', async ({ one }) => {

@@ -19,7 +19,6 @@ import { getOrCreateApp, listApps } from '../../scheduler/store/queries/apps.ts'
 import type { ContainerChange, MoveFrom } from '../../scheduler/store/queries/containers.ts';
 import {
   containersById,
-  deleteContainersEndedBefore,
   insertContainers,
   listContainers,
   listLiveContainers,
@@ -39,7 +38,7 @@ import { dueDeliveriesOf, insertDeliveries, overdueDeliveries } from '../../sche
 import { HostLabels } from '../../scheduler/deployments/host-labels.ts';
 import { subdomainOf } from '../../scheduler/deployments/urls.ts';
 import { claimLabel } from '../../scheduler/store/queries/host-labels.ts';
-import { deleteLogLinesBefore, insertLogLines, readLogLines } from '../../scheduler/store/queries/logs.ts';
+import { insertLogLines, readLogLines } from '../../scheduler/store/queries/logs.ts';
 import { raiseFence } from '../../scheduler/store/queries/leadership.ts';
 import {
   deleteMachine,
@@ -58,7 +57,6 @@ import {
 import { getOrCreatePool, listPools, poolByName } from '../../scheduler/store/queries/pools.ts';
 import { listStubs, reuseStub, stubById } from '../../scheduler/store/queries/stubs.ts';
 import {
-  deleteTasksCreatedBefore,
   insertAcceptedTasks,
   listOpenAcceptedTasks,
   listTasks,
@@ -480,7 +478,6 @@ describe.each(KINDS)('on %s', (kind) => {
     expect((await listLiveContainers(db)).some((live) => live.id === id)).toBe(false);
     expect(await listContainers(db, { workspaceId: workspace.id, liveOnly: false, limit: 5 })).toHaveLength(1);
     expect(await listContainers(db, { workspaceId: workspace.id, liveOnly: true, limit: 5 })).toHaveLength(0);
-    expect(await deleteContainersEndedBefore(db, endedAtMs + 1, 10)).toBe(1);
   });
 
   test('many containers move in one statement, each by itself, and two of these at once do not deadlock', async () => {
@@ -657,15 +654,6 @@ describe.each(KINDS)('on %s', (kind) => {
       expect((await taskById(db, record.taskId))?.status).toBe('COMPLETE');
       expect(await listOpenAcceptedTasks(db, { queue: record.queue, limit: 10 })).toHaveLength(1);
     });
-
-    test('retention removes old tasks that ended and leaves those that did not', async () => {
-      const workspaceId = newId<WorkspaceId>();
-      const ended = aRecord({ workspaceId, createdAtMs: 1_000, status: 'COMPLETE', rank: 3 });
-      const open = aRecord({ workspaceId, createdAtMs: 1_000 });
-      await upsertTaskRecords(db, [ended, open]);
-      expect(await deleteTasksCreatedBefore(db, 2_000, 100)).toBe(1);
-      expect((await listTasks(db, { workspaceId, limit: 5 })).map((row) => row.taskId)).toEqual([open.taskId]);
-    });
   });
 
   test('log lines are read by container, task, stub, deployment, app or machine, the last ones first cut, in order', async () => {
@@ -713,8 +701,6 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await read({ ...ofOwner, appId: stub.appId })).toEqual(['On it.', 'Other.']);
     expect(await read({ ...ofOwner, machineId: 'm-1' })).toEqual(['On it.']);
     expect(await read({ appId: stub.appId })).toEqual([]);
-    expect(await deleteLogLinesBefore(db, 1_800_000_000_004, 100)).toBe(4);
-    expect(await read({ containerId })).toHaveLength(6);
   });
 
   test('what is overdue comes of every workspace in turn, the longest due first', async () => {

@@ -17,12 +17,14 @@ export interface LimitsParts {
   readonly usageOf: (workspaceId: WorkspaceId) => WorkspaceUsage;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
+  /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS` */
+  readonly retention: { readonly tasksDays: number; readonly logsDays: number };
 }
 
 /** What a workspace may have and has; PUT changes what it names, and is the administrator's. */
 export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
   const show = async (id: WorkspaceId, limits: WorkspaceLimits) =>
-    limitsRecord(id, limits, parts.usageOf(id), await parts.limits.counts(id), parts.maxInvokeBodyBytes);
+    limitsRecord(id, limits, parts.usageOf(id), await parts.limits.counts(id), parts);
   return [
     restRoute({
       http: 'GET /workspace/{ws}/limits',
@@ -59,12 +61,14 @@ export function restRate(limits: Pick<Limits, 'of'>, rates: Pick<Rates, 'take'>)
 /** What bounds the execution of a synchronous call, and a container's start; asynchronous tasks have their stub's own. */
 const TIMEOUTS = { endpoint_seconds: 600, task_seconds: null, container_start_seconds: 900 };
 
+const EVENTS_DAYS = 30;
+
 const limitsRecord = (
   id: WorkspaceId,
   limits: WorkspaceLimits,
   usage: WorkspaceUsage,
   used: Readonly<Record<keyof WorkspaceLimits['counts'], number>>,
-  maxInvokeBodyBytes: number,
+  { maxInvokeBodyBytes, retention }: LimitsParts,
 ): LimitsRecord => ({
   workspace_id: id,
   concurrency: limits.concurrency,
@@ -79,7 +83,11 @@ const limitsRecord = (
     volumes: { used: used.volumes, limit: limits.counts.volumes },
     deployments: { used: used.deployments, limit: limits.counts.deployments },
   },
-  // Nothing is deleted for its age yet.
-  retention: { logs_days: null, events_days: null, tasks_days: null },
+  retention: {
+    logs_days: retention.logsDays,
+    // Events are not kept yet.
+    events_days: EVENTS_DAYS,
+    tasks_days: retention.tasksDays,
+  },
   billing: { mode: 'postpaid', credits_cents: null },
 });

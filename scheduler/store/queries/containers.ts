@@ -401,12 +401,3 @@ export function listContainers(
     map,
   );
 }
-
-/** Retention: at most `limit` terminal containers that ended before. @returns how many went */
-export async function deleteContainersEndedBefore(db: Queryable, beforeMs: number, limit: number): Promise<number> {
-  const { rowCount } = await db.query(
-    'delete from containers where id in (select id from containers where ended_at < $1 order by ended_at limit $2)',
-    [new Date(beforeMs), limit],
-  );
-  return rowCount;
-}

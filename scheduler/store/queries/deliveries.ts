@@ -168,12 +168,3 @@ export function deliveriesOfSubject(
     map,
   );
 }
-
-/** Retention: at most `limit` that were over before. @returns how many went */
-export async function deleteDeliveriesOverBefore(db: Queryable, beforeMs: number, limit: number): Promise<number> {
-  const { rowCount } = await db.query(
-    'delete from deliveries where id in (select id from deliveries where due_at is null and updated_at < $1 limit $2)',
-    [new Date(beforeMs), limit],
-  );
-  return rowCount;
-}

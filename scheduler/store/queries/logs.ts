@@ -126,12 +126,3 @@ export async function readLogLines(
   );
   return filter.afterId === undefined ? lines.reverse() : lines;
 }
-
-/** Retention: at most `limit` lines that are older. @returns how many went */
-export async function deleteLogLinesBefore(db: Queryable, beforeMs: number, limit: number): Promise<number> {
-  const { rowCount } = await db.query(
-    'delete from log_lines where id in (select id from log_lines where at < $1 limit $2)',
-    [new Date(beforeMs), limit],
-  );
-  return rowCount;
-}

@@ -317,15 +317,6 @@ export async function listOpenAcceptedTasks(
   }));
 }
 
-/** Retention: at most `limit` ended tasks that are older. @returns how many went */
-export async function deleteTasksCreatedBefore(db: Queryable, beforeMs: number, limit: number): Promise<number> {
-  const { rowCount } = await db.query(
-    'delete from tasks where id in (select id from tasks where created_at < $1 and rank >= 3 limit $2)',
-    [new Date(beforeMs), limit],
-  );
-  return rowCount;
-}
-
 /** Tasks whose row is not final and has not changed since, of every workspace, by id. `after`: the last one of the page before. */
 export function listOpenTasks(
   db: Queryable,

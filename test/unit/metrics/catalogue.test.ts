@@ -11,6 +11,7 @@ import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { IdentityMetrics } from '#scheduler/identity/metrics.ts';
 import { ObjectMetrics } from '#scheduler/objects/collector.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
+import { RetentionMetrics } from '#scheduler/retention/metrics.ts';
 import { ScheduleMetrics } from '#scheduler/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { DeliveryMetrics } from '#scheduler/webhooks/metrics.ts';
@@ -42,6 +43,7 @@ function schedulerRegistry(): Registry {
   new TaskMetrics(registry);
   new DeliveryMetrics(registry);
   new ObjectMetrics(registry);
+  new RetentionMetrics(registry);
   new AutoscalerMetrics(registry);
   new LoopMetrics(registry, systemClock);
   new IdentityMetrics(registry);
@@ -78,6 +80,9 @@ const SCHEDULER = `
   quota_throttles_total{resource}
   deliveries_total{kind,result}
   objects_collected_total{kind}
+  retention_deleted_total{kind}
+  retention_overdue_seconds{kind}
+  retention_batch_duration_seconds{kind} fast
   deliveries_waiting{}
   delivery_tries_total{kind,outcome}
   delivery_duration_seconds{kind} slow

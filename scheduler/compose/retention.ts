@@ -1,0 +1,111 @@
+// What is deleted for its age, and after how long.
+import type { Clock } from '#shared/clock.ts';
+import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
+import type { Objects } from '../objects/service.ts';
+import { RetentionMetrics } from '../retention/metrics.ts';
+import { Retention } from '../retention/retention.ts';
+import type { PrunedKind } from '../retention/retention.ts';
+import type { Db } from '../store/db.ts';
+import {
+  deleteEndedBefore,
+  deleteLogLinesBefore,
+  deleteTasksEndedBefore,
+  deleteUnjoinedBefore,
+  oldestOf,
+} from '../store/queries/retention.ts';
+import type { Ground } from './ground.ts';
+
+const DAY_MS = 86_400_000;
+/** Whoever made a machine can see for a day that it never came. */
+const UNJOINED_MS = DAY_MS;
+
+export interface RetentionSetup {
+  readonly ground: Ground;
+  readonly objects: Pick<Objects, 'removeBytes'>;
+  readonly machines: { deleted(id: MachineId): void };
+  readonly isLeader: () => boolean;
+}
+
+export function openRetention({ ground, objects, machines, isLeader }: RetentionSetup): Retention {
+  const { db, clock, log, registry, settings } = ground;
+  return new Retention({
+    kinds: prunedKinds({
+      db,
+      clock,
+      removeBytes: (id) => objects.removeBytes(id),
+      machineGone: (id) => machines.deleted(id),
+      days: {
+        tasks: settings.LONGSHORE_TASK_DAYS,
+        containers: settings.LONGSHORE_CONTAINER_DAYS,
+        logs: settings.LONGSHORE_LOG_DAYS,
+        deliveries: settings.LONGSHORE_DELIVERY_DAYS,
+      },
+    }),
+    oldest: (table) => oldestOf(db, table),
+    metrics: new RetentionMetrics(registry),
+    clock,
+    log,
+    isLeader,
+  });
+}
+
+export interface PrunedKindsParts {
+  readonly db: Db;
+  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly removeBytes: (id: ObjectId) => Promise<void>;
+  readonly machineGone: (id: MachineId) => void;
+  readonly days: Readonly<Record<'tasks' | 'containers' | 'logs' | 'deliveries', number>>;
+}
+
+export function prunedKinds({ db, clock, removeBytes, machineGone, days }: PrunedKindsParts): readonly PrunedKind[] {
+  /** Fewer rows than asked for: there are no more, or somebody holds them. */
+  const byCount = (prune: (beforeMs: number, limit: number) => Promise<number>) => () => {
+    return async (beforeMs: number, limit: number) => {
+      const gone = await prune(beforeMs, limit);
+      return { gone, isDone: gone < limit };
+    };
+  };
+  return [
+    {
+      table: 'tasks',
+      keptMs: days.tasks * DAY_MS,
+      begin: byCount(async (beforeMs, limit) => {
+        const { gone, resultObjectIds } = await deleteTasksEndedBefore(db, beforeMs, limit);
+        // The row goes first: bytes that stay because the store does not answer are found by the object collector.
+        await Promise.allSettled(resultObjectIds.map(removeBytes));
+        return gone;
+      }),
+    },
+    {
+      table: 'containers',
+      keptMs: days.containers * DAY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'containers', beforeMs, limit)),
+    },
+    {
+      table: 'log_lines',
+      keptMs: days.logs * DAY_MS,
+      begin: () => {
+        let afterId = 0;
+        return async (beforeMs, limit) => {
+          const { seen, lastId, gone } = await deleteLogLinesBefore(db, beforeMs, limit, afterId, clock.nowMs());
+          afterId = lastId;
+          return { gone, isDone: seen < limit || gone === 0 };
+        };
+      },
+    },
+    {
+      table: 'deliveries',
+      keptMs: days.deliveries * DAY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'deliveries', beforeMs, limit)),
+    },
+    {
+      table: 'machines',
+      keptMs: UNJOINED_MS,
+      begin: byCount(async (beforeMs, limit) => {
+        const gone = await deleteUnjoinedBefore(db, beforeMs, limit);
+        for (const id of gone) machineGone(id);
+        return gone.length;
+      }),
+    },
+  ];
+}

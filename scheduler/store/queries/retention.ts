@@ -1,0 +1,99 @@
+// Deletion by age, a batch at a time. Each statement reads its rows from an index and deletes them by their place, so that a batch costs what it deletes, however large the table is. Rows that somebody holds are left for the
+// next round.
+import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { msOf } from '../rows.ts';
+
+/** A final task's end. Rows of old versions may lack it. */
+const TASK_END = 'coalesce(ended_at, created_at)';
+const TERMINAL = "state in ('STOPPED', 'FAILED', 'LOST')";
+/** A line may be dated by a machine's wrong clock. */
+const TOO_FAR_AHEAD_MS = 86_400_000;
+
+/** What is deleted by age. */
+export type PrunedTable = 'tasks' | 'containers' | 'log_lines' | 'deliveries' | 'machines';
+
+/** Each with `$1`: older than, `$2`: rows. Of log lines: `$1` the last id looked at, `$2` rows, `$3` older than, `$4` later than. Exported for the test of their plans. */
+export const PRUNE: Readonly<Record<PrunedTable, string>> = {
+  tasks: `delete from tasks where ctid = any (array(
+      select ctid from tasks where rank >= 3 and ${TASK_END} < $1 order by ${TASK_END} limit $2 for update skip locked
+    )) returning result_object_id`,
+  containers: `delete from containers where ctid = any (array(
+      select ctid from containers where ended_at < $1 and ${TERMINAL} order by ended_at limit $2 for update skip locked
+    ))`,
+  deliveries: `delete from deliveries where ctid = any (array(
+      select ctid from deliveries where due_at is null and updated_at < $1 order by updated_at limit $2 for update skip locked
+    ))`,
+  machines: `delete from machines where ctid = any (array(
+      select ctid from machines where joined_at is null and join_expires_at < $1 order by join_expires_at limit $2 for update skip locked
+    )) returning id`,
+  log_lines: `with batch as materialized (select ctid, id, at from log_lines where id > $1 order by id limit $2),
+    gone as (delete from log_lines where ctid = any (array(select ctid from batch where at < $3 or at > $4)) returning 1)
+    select (select count(*) from batch)::int as seen, coalesce((select max(id) from batch), $1::bigint) as last_id,
+      (select count(*) from gone)::int as gone`,
+};
+
+/** At most `limit` final tasks that ended before. @returns how many rows went, and the objects that hold their results: nobody's from now on */
+export async function deleteTasksEndedBefore(
+  db: Queryable,
+  beforeMs: number,
+  limit: number,
+): Promise<{ readonly gone: number; readonly resultObjectIds: readonly ObjectId[] }> {
+  const { rows } = await db.query<{ result_object_id: string | null }>(PRUNE.tasks, [new Date(beforeMs), limit]);
+  const kept = rows.map((row) => row.result_object_id).filter((id) => id !== null);
+  return { gone: rows.length, resultObjectIds: kept as ObjectId[] };
+}
+
+/** At most `limit` terminal containers, or deliveries that are over, from before. @returns how many went */
+export async function deleteEndedBefore(
+  db: Queryable,
+  table: 'containers' | 'deliveries',
+  beforeMs: number,
+  limit: number,
+): Promise<number> {
+  return (await db.query(PRUNE[table], [new Date(beforeMs), limit])).rowCount;
+}
+
+/** At most `limit` machines that never joined, and whose token ran out before. @returns which went */
+export async function deleteUnjoinedBefore(db: Queryable, beforeMs: number, limit: number): Promise<MachineId[]> {
+  const { rows } = await db.query<{ id: string }>(PRUNE.machines, [new Date(beforeMs), limit]);
+  return rows.map((row) => row.id as MachineId);
+}
+
+/**
+ * Looks at the next `limit` lines in the order of their arrival and deletes those that are older. No index on the time is needed: lines arrive about in the order of their time.
+ * @param afterId - the last line that was looked at
+ * @returns how many were looked at, the last one's id, and how many went
+ */
+export async function deleteLogLinesBefore(
+  db: Queryable,
+  beforeMs: number,
+  limit: number,
+  afterId: number,
+  nowMs: number,
+): Promise<{ readonly seen: number; readonly lastId: number; readonly gone: number }> {
+  const { rows } = await db.query<{ seen: number; last_id: number; gone: number }>(PRUNE.log_lines, [
+    afterId,
+    limit,
+    new Date(beforeMs),
+    new Date(nowMs + TOO_FAR_AHEAD_MS),
+  ]);
+  const [row] = rows;
+  return { seen: row?.seen ?? 0, lastId: row?.last_id ?? afterId, gone: row?.gone ?? 0 };
+}
+
+/** Exported for the test of their plans. */
+export const OLDEST: Readonly<Record<PrunedTable, string>> = {
+  tasks: `select ${TASK_END} as at from tasks where rank >= 3 order by ${TASK_END} limit 1`,
+  containers: `select ended_at as at from containers where ended_at is not null and ${TERMINAL} order by ended_at limit 1`,
+  log_lines: 'select at from log_lines order by id limit 1',
+  deliveries: 'select updated_at as at from deliveries where due_at is null order by updated_at limit 1',
+  machines: 'select join_expires_at as at from machines where joined_at is null order by join_expires_at limit 1',
+};
+
+/** When the oldest row ended that may be deleted once it is old enough; undefined: there is none. */
+export async function oldestOf(db: Queryable, table: PrunedTable): Promise<number | undefined> {
+  const { rows } = await db.query<{ at: Date | null }>(OLDEST[table]);
+  const at = rows[0]?.at ?? null;
+  return at === null ? undefined : msOf(at);
+}

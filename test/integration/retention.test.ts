@@ -1,0 +1,251 @@
+// What the leader deletes for its age, on both kinds of stores, and what it never does.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { newId } from '#shared/domain/ids.ts';
+import type { DeliveryId, MachineId, ObjectId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { Registry } from '#shared/metrics.ts';
+import { prunedKinds } from '#scheduler/compose/retention.ts';
+import { RetentionMetrics } from '#scheduler/retention/metrics.ts';
+import { Retention } from '#scheduler/retention/retention.ts';
+import { insertDeliveries } from '#scheduler/store/queries/deliveries.ts';
+import { insertLogLines } from '#scheduler/store/queries/logs.ts';
+import { insertMachine } from '#scheduler/store/queries/machines.ts';
+import { getOrCreatePool } from '#scheduler/store/queries/pools.ts';
+import { OLDEST, PRUNE, oldestOf } from '#scheduler/store/queries/retention.ts';
+import { insertAcceptedTasks, taskById, upsertTaskRecords } from '#scheduler/store/queries/tasks.ts';
+import { TestClock } from '../helpers/test-clock.ts';
+import { KINDS, aContainerId, aDb, aRecord, silent } from './store-fixture.ts';
+import type { OpenedDb } from './store-fixture.ts';
+
+const DAY_MS = 86_400_000;
+const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7 };
+
+describe.each(KINDS)('on %s', (kind) => {
+  let opened: OpenedDb;
+  let clock: TestClock;
+  const removed: ObjectId[] = [];
+  const machinesGone: MachineId[] = [];
+  beforeAll(async () => {
+    opened = await aDb(kind);
+    clock = new TestClock();
+  });
+  afterAll(() => opened.stop());
+
+  function aRetention(over: { readonly turnMs?: number; readonly isLeader?: () => boolean } = {}) {
+    const registry = new Registry();
+    const retention = new Retention({
+      kinds: prunedKinds({
+        db: opened.db,
+        clock,
+        removeBytes: (id) => {
+          removed.push(id);
+          return Promise.reject(new Error('the store does not answer'));
+        },
+        machineGone: (id) => machinesGone.push(id),
+        days: DAYS,
+      }),
+      oldest: (table) => oldestOf(opened.db, table),
+      metrics: new RetentionMetrics(registry),
+      clock,
+      log: silent,
+      isLeader: () => true,
+      ...over,
+    });
+    return { retention, registry };
+  }
+  const agoMs = (days: number): number => Date.now() - days * DAY_MS;
+  const count = async (table: string): Promise<number> => {
+    const { rows } = await opened.db.query<{ n: number }>(`select count(*)::int as n from ${table}`);
+    return rows[0]?.n ?? -1;
+  };
+  /** Some ended so long ago. */
+  const manyTasks = (rows: number, days: number) =>
+    opened.db.query(
+      `insert into tasks (id, workspace_id, stub_id, queue, kind, sync, status, attempt, rank, result, created_at, ended_at)
+       select gen_random_uuid()::text, 'w', 's', 'q', 'endpoint', true, 'COMPLETE', 1, 3, '{}', $2::timestamptz, $2::timestamptz
+       from generate_series(1, $1::integer)`,
+      [rows, new Date(agoMs(days))],
+    );
+
+  test('tasks go so many days after their end, with their results; what is not over stays however old', async () => {
+    const workspaceId = newId<WorkspaceId>();
+    const resultObjectId = newId<ObjectId>();
+    const ofDay = (days: number, endedDays: number | null, over: object = {}) =>
+      aRecord({
+        workspaceId,
+        createdAtMs: agoMs(days),
+        ...(endedDays === null ? {} : { status: 'COMPLETE', attempt: 1, rank: 3, endedAtMs: agoMs(endedDays) }),
+        ...over,
+      });
+    const old = ofDay(40, 31, { resultObjectId });
+    const lately = ofDay(90, 29);
+    const running = ofDay(90, null, { status: 'RUNNING', rank: 1 });
+    const waiting = ofDay(90, null, { sync: false });
+    await upsertTaskRecords(opened.db, [old, lately, running]);
+    await insertAcceptedTasks(opened.db, [{ record: waiting, job: '{}' }]);
+    const { retention, registry } = aRetention();
+    expect(await retention.turn()).toEqual({ tasks: 1 });
+    const isThere = async (id: TaskId) => (await taskById(opened.db, id)) !== undefined;
+    const after = await Promise.all([old, lately, running, waiting].map(({ taskId }) => isThere(taskId)));
+    expect(after).toEqual([false, true, true, true]);
+    // The store did not answer, and no row was kept for that: the object collector finds the bytes.
+    expect(removed).toEqual([resultObjectId]);
+    expect(await registry.metrics()).toContain('longshore_scheduler_retention_deleted_total{kind="tasks"} 1');
+    await opened.db.query('delete from tasks');
+  });
+
+  test('containers, lines, deliveries and machines that never joined go after their own time; what lives, waits or has joined stays', async () => {
+    const { db } = opened;
+    const container = (state: string, endedDays: number | null) =>
+      db.query(
+        `insert into containers (id, workspace_id, stub_id, state, spec, slots, created_at, ended_at)
+         values ($1, 'w', 's', $2, '{}', 1, now() - interval '90 days', $3::timestamptz)`,
+        [aContainerId(), state, endedDays === null ? null : new Date(agoMs(endedDays))],
+      );
+    await container('STOPPED', 21);
+    await container('LOST', 19);
+    await container('RUNNING', null);
+    // Ended once, by the row of a machine that came back.
+    await container('UNKNOWN', 25);
+    const line = (atMs: number) => ({
+      workspaceId: newId<WorkspaceId>(),
+      stubId: aRecord().stubId,
+      deploymentId: null,
+      containerId: aContainerId(),
+      taskId: null,
+      stream: 'stdout' as const,
+      line: 'x',
+      atMs,
+    });
+    await insertLogLines(
+      db,
+      [11, 11, 9, -400, 12, 1].map((days) => line(agoMs(days))),
+    );
+    const delivery = (): DeliveryId => newId<DeliveryId>();
+    const [over, lately, waits] = [delivery(), delivery(), delivery()];
+    const about = {
+      workspaceId: newId<WorkspaceId>(),
+      kind: 'k',
+      subject: 's',
+      event: 'e',
+      url: 'https://example.com/',
+    };
+    await insertDeliveries(
+      db,
+      [over, lately, waits].map((id) => ({ id, ...about })),
+    );
+    const aged = (id: string, days: number, isOver: boolean) =>
+      db.query('update deliveries set updated_at = $2, due_at = $3 where id = $1', [
+        id,
+        new Date(agoMs(days)),
+        isOver ? null : new Date(agoMs(days)),
+      ]);
+    await aged(over, 8, true);
+    await aged(lately, 6, true);
+    await aged(waits, 8, false);
+    const pool = await getOrCreatePool(db, { name: 'default', workspaceId: null });
+    const machine = async (id: string, expiredDays: number, joined: boolean) => {
+      await insertMachine(db, {
+        id: id as MachineId,
+        poolId: pool.id,
+        joinSecretHash: Buffer.from(id),
+        joinExpiresAtMs: agoMs(expiredDays),
+      });
+      if (joined) await db.query('update machines set joined_at = now() where id = $1', [id]);
+    };
+    await machine('m-never', 2, false);
+    await machine('m-lately', 0.5, false);
+    await machine('m-joined', 90, true);
+
+    expect(await aRetention().retention.turn()).toEqual({
+      containers: 1,
+      log_lines: 4,
+      deliveries: 1,
+      machines: 1,
+    });
+    expect(machinesGone).toEqual(['m-never']);
+    expect(await Promise.all(['containers', 'log_lines', 'deliveries', 'machines'].map(count))).toEqual([3, 2, 2, 2]);
+    expect(await aRetention().retention.turn()).toEqual({});
+  });
+
+  test('a turn has an end, the next one goes on, a replica that leads no more stops, and the metric says what is left', async () => {
+    await manyTasks(300, 40);
+    // Time stands but for the batches: one of them and the turn is over.
+    const { retention, registry } = aRetention({ turnMs: 0.001 });
+    await retention.turn();
+    expect(await count('tasks')).toBe(300);
+    expect(await registry.metrics()).toMatch(/retention_overdue_seconds\{kind="tasks"\} 8640\d\d/);
+    let asked = 0;
+    await aRetention({ isLeader: () => ++asked < 4 }).retention.turn();
+    const left = await count('tasks');
+    expect(left).toBeGreaterThan(0);
+    expect(left).toBeLessThan(300);
+    const last = aRetention();
+    expect(await last.retention.turn()).toEqual({ tasks: left });
+    expect(await last.registry.metrics()).toContain('retention_overdue_seconds{kind="tasks"} 0');
+  });
+
+  test('many rows go while queries of others are answered between any two batches', async () => {
+    const rows = 8_000;
+    await manyTasks(rows, 40);
+    const kept = aRecord({ status: 'COMPLETE', rank: 3, endedAtMs: Date.now() });
+    await upsertTaskRecords(opened.db, [kept]);
+    const { retention, registry } = aRetention();
+    let isOver = false;
+    const turn = retention.turn().finally(() => (isOver = true));
+    let answered = 0;
+    while (!isOver) {
+      expect((await taskById(opened.db, kept.taskId))?.taskId).toBe(kept.taskId);
+      answered += 1;
+    }
+    expect(await turn).toEqual({ tasks: rows });
+    const page = await registry.metrics();
+    const batches = Number(/batch_duration_seconds_count\{kind="tasks"\} (\d+)/.exec(page)?.[1]);
+    expect(batches).toBeGreaterThanOrEqual(rows / 1_000);
+    expect(answered).toBeGreaterThan(batches);
+    expect(await count('tasks')).toBe(1);
+  });
+});
+
+describe('the plan of each statement', () => {
+  let opened: OpenedDb;
+  beforeAll(async () => {
+    opened = await aDb('postgres');
+    await opened.db.query(`
+      insert into tasks (id, workspace_id, stub_id, queue, kind, sync, status, attempt, rank, created_at, ended_at)
+      select n::text, 'w', 's', 'q', 'k', true, 'COMPLETE', 1, 3, now() - n * interval '1 minute', now() - n * interval '1 minute'
+      from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into containers (id, workspace_id, stub_id, state, spec, slots, ended_at)
+      select n::text, 'w', 's', 'STOPPED', '{}', 1, now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into log_lines (workspace_id, stub_id, container_id, stream, line, at)
+      select 'w', 's', 'c', 'stdout', 'x', now() - (20000 - n) * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into deliveries (id, workspace_id, kind, subject, event, url, updated_at)
+      select n::text, 'w', 'k', 's', 'e', 'u', now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    const pool = await getOrCreatePool(opened.db, { name: 'p', workspaceId: null });
+    await opened.db.query(
+      `insert into machines (id, pool_id, join_expires_at) select n::text, $1, now() - n * interval '1 minute' from generate_series(1, 20000) n`,
+      [pool.id],
+    );
+    await opened.db.query('analyze');
+  });
+  afterAll(() => opened.stop());
+
+  test.each(Object.keys(PRUNE) as (keyof typeof PRUNE)[])(
+    'of %s reads an index, never the whole table',
+    async (table) => {
+      const before = new Date(Date.now() - 5 * DAY_MS);
+      const params = table === 'log_lines' ? [0, 500, before, new Date()] : [before, 500];
+      for (const [sql, values] of [
+        [PRUNE[table], params],
+        [OLDEST[table], []],
+      ] as const) {
+        const { rows } = await opened.db.query<Record<string, string>>(`explain ${sql}`, values);
+        const plan = rows.map((row) => Object.values(row)[0]).join('\n');
+        expect(plan).toMatch(/Index/);
+        expect(plan).not.toMatch(/Seq Scan/);
+      }
+    },
+  );
+});
