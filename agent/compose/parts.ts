@@ -85,10 +85,16 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
         if (dockerId !== undefined)
           loop.look(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
       },
+      onViolation: (containerId, rule, text) => executor.violated(containerId, rule, text),
     },
     log,
   );
-  const gateway = new GatewaySockets({ open: (deadlineMs) => link.callGateway(deadlineMs), metrics, log });
+  const gateway = new GatewaySockets({
+    open: (deadlineMs) => link.callGateway(deadlineMs),
+    metrics,
+    log,
+    onViolation: (containerId, rule, text) => executor.violated(containerId, rule, text),
+  });
   const archives = new Archives(
     join(stateDir, 'code'),
     (objectId, signal) => link.fetchCode(objectId, signal),

@@ -31,12 +31,16 @@ export function answerItself(response: ServerResponse, status: number, code: str
   response.end(refusalBody(code, message));
 }
 
-/** Resolves at the call's end, whichever way it came. */
+/**
+ * Resolves at the call's end, whichever way it came.
+ * @param stalledMs - for so long the container may send nothing of a body that it has begun, and read nothing of its answer; waiting for the platform is no stall
+ */
 export function relay(
   caller: Caller,
   request: IncomingMessage,
   response: ServerResponse,
   call: UpstreamCall,
+  stalledMs: number,
 ): Promise<Relayed> {
   return new Promise((resolve) => {
     let isOver = false;
@@ -46,6 +50,16 @@ export function relay(
       if (result !== 'answered') call.cancel();
       resolve(result);
     };
+    // The timer is the socket's own, which every byte in either direction starts anew.
+    response.setTimeout(stalledMs, () => {
+      if (isOver) return;
+      const isSending = !request.complete && !request.isPaused();
+      if (isSending && !response.headersSent) {
+        answerItself(response, 408, 'body_stalled', `nothing came of the body for ${Math.round(stalledMs / 1000)} s`);
+        end('cut_off');
+      } else if (isSending || response.writableNeedDrain) response.destroy();
+      else response.setTimeout(stalledMs);
+    });
     response.on('close', () => end(response.writableFinished ? 'answered' : 'cut_off'));
     call.on('error', (error: Error) => {
       if (isOver) return;

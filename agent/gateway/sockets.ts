@@ -6,6 +6,9 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isContainerCall } from '#shared/domain/container-calls.ts';
 import type { Log } from '#shared/log.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Rule } from '../slots/budget.ts';
+import { CallBudget } from '../slots/budget.ts';
 import { SocketListener } from '../slots/listener.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { answerItself, relay } from './relay.ts';
@@ -17,22 +20,31 @@ const { createServer } = process.getBuiltinModule('node:http');
 /** Of one container, and of all of them; none has more than there is room left. */
 const MOST_CALLS = 64;
 const MOST_CALLS_OF_ALL = 512;
+/** A client keeps some connections beside those of its calls. */
+const MOST_CONNECTIONS = 2 * MOST_CALLS;
 const HEADERS_WITHIN_MS = 15_000;
 /** An upload may be large, and a synchronous task long. */
 const WHOLE_CALL_MS = 3_600_000;
 const IDLE_MS = 60_000;
+/** For so long a container may send nothing of a body that it has begun, and read nothing of an answer. */
+const STALLED_MS = 60_000;
 
 export interface GatewaySocketsParts {
   /** A call over the link; undefined: nobody is there. */
   readonly open: (deadlineMs: number) => UpstreamCall | undefined;
   readonly metrics: Pick<AgentMetrics, 'gatewayCalls' | 'gatewayCallsActive' | 'gatewayCallDuration'>;
   readonly log: Log;
+  /** The container went on after being refused again and again: its socket is closed, and it has to end. */
+  readonly onViolation: (containerId: string, rule: Rule, text: string) => void;
+  /** Absent: 60 s. */
+  readonly stalledMs?: number;
 }
 
 interface Door {
   readonly caller: Caller;
   readonly server: Server;
   readonly listener: SocketListener;
+  readonly budget: CallBudget;
   calls: number;
 }
 
@@ -54,7 +66,11 @@ export class GatewaySockets {
       keepAliveTimeout: IDLE_MS,
       noDelay: true,
     });
-    const door: Door = { caller, server, listener: new SocketListener(path, server), calls: 0 };
+    const listener = new SocketListener(path, server, {
+      most: MOST_CONNECTIONS,
+      onRefused: () => this.#refused(door),
+    });
+    const door: Door = { caller, server, listener, budget: new CallBudget(), calls: 0 };
     server.on('request', (request, response) => void this.#serve(door, request, response));
     this.#doors.set(caller.containerId, door);
     await door.listener.listen();
@@ -73,42 +89,55 @@ export class GatewaySockets {
     for (const containerId of [...this.#doors.keys()]) this.end(containerId);
   }
 
+  /** Refusals cost the agent time, too: a container that takes no notice of them has to end. */
+  #refused({ caller, budget }: Door): void {
+    if (budget.refused(performance.now()) || !this.#doors.has(caller.containerId)) return;
+    this.end(caller.containerId);
+    const text = 'the container went on calling the platform while its calls were refused';
+    this.#parts.onViolation(caller.containerId, 'calls', text);
+  }
+
   async #serve(door: Door, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { metrics, log } = this.#parts;
     const [path = ''] = (request.url ?? '').split('?', 1);
     if (!isContainerCall(request.method ?? '', path)) {
       metrics.gatewayCalls.inc({ result: 'refused' });
+      this.#refused(door);
       return answerItself(response, 403, 'not_allowed', 'Unauthorized Access');
     }
     // No container takes the last room: as many as hold on to their calls, each keeps what is left for the others.
     const share = Math.min(MOST_CALLS, MOST_CALLS_OF_ALL - this.#calls);
     if (door.calls >= share) {
       metrics.gatewayCalls.inc({ result: 'busy' });
+      this.#refused(door);
       const full = share < MOST_CALLS ? `, and its machine ${this.#calls}` : '';
       const text = `this container has ${door.calls} calls under way${full}: wait for one of them`;
       return answerItself(response, 429, 'too_many_calls', text);
-    }
-    const call = this.#parts.open(WHOLE_CALL_MS);
-    if (call === undefined) {
-      metrics.gatewayCalls.inc({ result: 'away' });
-      return answerItself(
-        response,
-        503,
-        'scheduler_away',
-        'the scheduler cannot be reached now, and nothing was sent: try again soon',
-      );
     }
     door.calls += 1;
     this.#calls += 1;
     metrics.gatewayCallsActive.set(this.#calls);
     const from = performance.now();
+    let call: UpstreamCall | undefined;
     try {
-      const result = await relay(door.caller, request, response, call);
+      const waitMs = door.budget.call(from);
+      if (waitMs > 0) await sleep(waitMs);
+      call = this.#parts.open(WHOLE_CALL_MS);
+      if (call === undefined) {
+        metrics.gatewayCalls.inc({ result: 'away' });
+        return answerItself(
+          response,
+          503,
+          'scheduler_away',
+          'the scheduler cannot be reached now, and nothing was sent: try again soon',
+        );
+      }
+      const result = await relay(door.caller, request, response, call, this.#parts.stalledMs ?? STALLED_MS);
       metrics.gatewayCalls.inc({ result });
     } catch (error) {
       metrics.gatewayCalls.inc({ result: 'failed' });
       log.warn({ err: error, containerId: door.caller.containerId }, 'a call of a container failed');
-      call.cancel();
+      call?.cancel();
       response.destroy();
     } finally {
       door.calls -= 1;

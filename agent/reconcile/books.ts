@@ -10,6 +10,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { RuntimeContainer } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
+import { cutText } from '../slots/words.ts';
 import type { Holder } from '../devices/leases.ts';
 import type { Journal, JournalEntry } from './journal.ts';
 import type { Known, PlanInput, Seen, Wanted, Work } from './plan.ts';
@@ -276,7 +277,8 @@ export class Books {
       phase: this.phaseOf(entry),
       startedAtMs: entry.startedAtMs ?? 0,
       reason: entry.exit?.reason ?? note?.reason ?? '',
-      message: entry.exit?.message ?? note?.message ?? this.pulling.get(entry.containerId) ?? '',
+      // Also what an older agent wrote into the journal, or a registry said.
+      message: cutText(entry.exit?.message ?? note?.message ?? this.pulling.get(entry.containerId) ?? ''),
       cpuMillicores: entry.cpuMillicores ?? 0,
       memoryBytes: entry.memoryBytes ?? 0,
       gpuUuids: [...(entry.gpuUuids ?? [])],

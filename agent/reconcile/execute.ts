@@ -2,8 +2,11 @@
  * Does what the plan says: a map from action to function, exhaustive by type. Called by the loop, one action a container at a time. A failing action is noted on
  * its container and stops no other. How containers begin is in starts.ts, how they end in ends.ts; here also what their runners say between the two.
  */
+import type { Rule } from '../slots/budget.ts';
 import type { ReadyFacts } from '../slots/container-slots.ts';
+import { cutText } from '../slots/words.ts';
 import { Ends } from './ends.ts';
+import { PROTOCOL_VIOLATION } from './exits.ts';
 import type { Action } from './plan.ts';
 import { Starts } from './starts.ts';
 import type { ExecutorParts } from './workbench.ts';
@@ -80,7 +83,7 @@ export class Executor {
     const { books, logs } = this.#parts;
     const note = (): void => {
       // It goes into the journal and to whoever lists containers: what an exception quotes is hidden as in logs.
-      books.notes.set(containerId, { reason: 'user_error', message: logs.shown(containerId, message) });
+      books.notes.set(containerId, { reason: 'user_error', message: cutText(logs.shown(containerId, message)) });
       books.changed(containerId);
     };
     note();
@@ -89,6 +92,20 @@ export class Executor {
         if (books.notes.has(containerId)) note();
       });
     this.#bench.arm(containerId, FAILED_EXIT_MS, 'user_error', 1000);
+  }
+
+  /** The container sent the agent what no runner sends. Its sockets are closed already or close now; nothing of it is waited for. */
+  violated(containerId: string, rule: Rule, message: string): void {
+    const { books, slots, gateway, logs, metrics, log } = this.#parts;
+    if (books.journal.get(containerId) === undefined) return;
+    slots.get(containerId)?.close();
+    gateway.end(containerId);
+    if (books.notes.get(containerId)?.reason === PROTOCOL_VIOLATION) return;
+    metrics.protocolViolations.inc({ rule });
+    log.warn({ containerId, rule }, 'container ends because of what it sent to the agent');
+    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() });
+    books.notes.set(containerId, { reason: PROTOCOL_VIOLATION, message });
+    this.end(containerId, PROTOCOL_VIOLATION, 0);
   }
 
   /** Its devices do not serve any more: it ends, and another one takes its place where they do. */

@@ -1,5 +1,9 @@
+import { cutText } from '../slots/words.ts';
 import type { Note } from './books.ts';
 import { DISCONNECTED } from './disconnect.ts';
+
+/** The container sent its agent what no runner sends (decision 0070). */
+export const PROTOCOL_VIOLATION = 'protocol_violation';
 
 export interface ExitInput {
   readonly seen: { readonly exitCode: number; readonly oomKilled: boolean; readonly error: string };
@@ -22,7 +26,10 @@ export function exitReason(exit: ExitInput): string {
   return exit.seen.exitCode === 137 ? 'killed' : 'user_error';
 }
 
-export function exitMessage(exit: ExitInput): string {
+/** Why, in words; at most 16 KiB. Pure. */
+export const exitMessage = (exit: ExitInput): string => cutText(messageOf(exit));
+
+function messageOf(exit: ExitInput): string {
   if (exit.note !== undefined) return exit.note.message;
   if (exit.ending === 'start_timeout') return 'the container did not become ready in time';
   if (exit.ending === DISCONNECTED)

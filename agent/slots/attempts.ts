@@ -1,11 +1,15 @@
 // What the agent knows of attempts: those in hand, and results that the scheduler has not acknowledged. Owned by the slot table.
-import type { LiveAttempt, TaskFromAgent, TaskResult } from '#shared/protocol/generated/messages.ts';
+import type { LiveAttempt, TaskFromAgent, TaskReport, TaskResult } from '#shared/protocol/generated/messages.ts';
+import { attemptParts } from '../upstream/parts.ts';
 import { PART_BYTES, PART_COST_BYTES } from '#shared/protocol/link.ts';
 
 /** Result bodies up to this size travel in the result message itself. */
 const INLINE_RESULT_BYTES = 256 * 1024;
 /** A result's parts are kept until it is acknowledged; a handler that answers more than this gets an error instead. */
 export const MAX_RESULT_BYTES = 64 * 1024 * 1024;
+/** Results of one container that wait for their acknowledgement, and of all of them; none has more than there is room left. */
+const MOST_KEPT_BYTES = 256 * 1024 * 1024;
+const MOST_KEPT_BYTES_OF_ALL = 1024 * 1024 * 1024;
 /** Names of acknowledged attempts, kept so that a runner's repetition of one is recognised. */
 const REMEMBERED_ACKS = 10_000;
 
@@ -35,6 +39,8 @@ export interface Attempt {
   frames: number;
   /** One of them never came: an agent before this one had it, or nobody. */
   hasGap: boolean;
+  /** There was no room for it among the kept results of its container. */
+  hadNoRoom: boolean;
   result: TaskResult | undefined;
 }
 
@@ -42,8 +48,21 @@ export const keyOf = (taskId: string, token: string): string => `${taskId} ${tok
 
 const named = ({ taskId, token, containerId }: Attempt): LiveAttempt => ({ taskId, token, containerId });
 
+/** What is in hand and what is done, in messages that are not too large: each but the last says that another follows. */
+function reportsOf(running: LiveAttempt[], finished: LiveAttempt[], inSeveral: boolean): TaskReport[] {
+  if (!inSeveral) return [{ running, finished }];
+  const parts: TaskReport[] = [
+    ...attemptParts(running).map((part) => ({ running: part, finished: [], more: true })),
+    ...attemptParts(finished).map((part) => ({ running: [], finished: part, more: true })),
+  ];
+  if (parts.length === 2) return [{ running, finished }];
+  return parts.map((part, index) => ({ ...part, more: index < parts.length - 1 }));
+}
+
 /** Where messages for the scheduler go; false: the link is full or down (kept results are sent again). */
 export interface TaskSink {
+  /** The scheduler takes a report in several messages; an older one would take each for all of it. */
+  readonly takesReportParts?: boolean;
   send(message: TaskFromAgent): boolean;
   /** Calls back once, when the link has room again or is gone. */
   onceWritable(callback: () => void): void;
@@ -54,6 +73,9 @@ export class Attempts {
   readonly #all = new Map<string, Attempt>();
   readonly #acked = new Set<string>();
   readonly #justStarted = new Set<Attempt>();
+  /** Bytes of results by container, and of all. */
+  readonly #kept = new Map<string, number>();
+  #keptOfAll = 0;
   #startTimer: NodeJS.Timeout | undefined;
   #sink: TaskSink | undefined;
   /** Ever, by this process. */
@@ -85,7 +107,8 @@ export class Attempts {
   connect(sink: TaskSink): void {
     this.#sink = sink;
     const finished = [...this.#all.values()].filter((attempt) => attempt.result !== undefined);
-    sink.send({ report: { running: this.inHand().map(named), finished: finished.map(named) } });
+    for (const report of reportsOf(this.inHand().map(named), finished.map(named), sink.takesReportParts === true))
+      sink.send({ report });
     for (const attempt of this.#all.values()) {
       if (attempt.result === undefined && attempt.started)
         sink.send({ started: { taskId: attempt.taskId, token: attempt.token } });
@@ -124,6 +147,7 @@ export class Attempts {
       const part = data.subarray(at, at + PART_BYTES);
       attempt.chunks.push(part);
       attempt.chunkBytes += part.length + PART_COST_BYTES;
+      this.#count(attempt, part.length + PART_COST_BYTES);
       if (!this.#sendChunk(attempt, attempt.chunks.length - 1, part)) full = true;
     }
     return full ? this.#sink : undefined;
@@ -140,6 +164,7 @@ export class Attempts {
       this.chunk(attempt, body);
       body = new Uint8Array();
     }
+    this.#count(attempt, body.length);
     attempt.result = {
       taskId: attempt.taskId,
       token: attempt.token,
@@ -161,7 +186,10 @@ export class Attempts {
     if (seq > attempt.frames) attempt.hasGap = true;
     if (attempt.hasGap) return undefined;
     if (seq < attempt.frames) {
-      for (const part of attempt.chunks.splice(seq)) attempt.chunkBytes -= part.length + PART_COST_BYTES;
+      for (const part of attempt.chunks.splice(seq)) {
+        attempt.chunkBytes -= part.length + PART_COST_BYTES;
+        this.#count(attempt, -part.length - PART_COST_BYTES);
+      }
     }
     attempt.frames = seq + 1;
     return this.chunk(attempt, data);
@@ -169,6 +197,7 @@ export class Attempts {
 
   /** Drops the parts of an attempt whose result will be something else. */
   discardChunks(attempt: Attempt): void {
+    this.#count(attempt, -attempt.chunkBytes);
     attempt.chunks.length = 0;
     attempt.chunkBytes = 0;
   }
@@ -181,12 +210,27 @@ export class Attempts {
     clearTimeout(attempt.killTimer);
     clearTimeout(attempt.awayTimer);
     this.#all.delete(key);
+    this.#count(attempt, -attempt.chunkBytes - (attempt.result?.body?.length ?? 0));
     this.#acked.add(key);
     if (this.#acked.size > REMEMBERED_ACKS) {
       const [oldest] = this.#acked;
       if (oldest !== undefined) this.#acked.delete(oldest);
     }
     return attempt;
+  }
+
+  /** Whether so many more bytes of a result may be kept: as many containers as hold on to theirs, each leaves room for another. */
+  hasRoom({ containerId }: Attempt, bytes: number): boolean {
+    const share = Math.min(MOST_KEPT_BYTES, MOST_KEPT_BYTES_OF_ALL - this.#keptOfAll);
+    return (this.#kept.get(containerId) ?? 0) + bytes <= share;
+  }
+
+  #count({ containerId }: Attempt, bytes: number): void {
+    if (bytes === 0) return;
+    const kept = (this.#kept.get(containerId) ?? 0) + bytes;
+    this.#keptOfAll += bytes;
+    if (kept > 0) this.#kept.set(containerId, kept);
+    else this.#kept.delete(containerId);
   }
 
   /** Timers off, at the agent's stop. */

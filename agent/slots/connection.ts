@@ -11,6 +11,8 @@ const MOST_LATER = 64;
 const HELLO_DEADLINE_MS = 10_000;
 
 export interface ConnectionEvents {
+  /** A read of so many bytes and frames. @returns for how many milliseconds nothing more is read; 0: reading goes on */
+  onRead(connection: RunnerConnection, bytes: number, frames: number): number;
   onFrame(connection: RunnerConnection, frame: Frame): void;
   onClose(connection: RunnerConnection): void;
   onBadFrame(connection: RunnerConnection, error: unknown): void;
@@ -31,6 +33,9 @@ export class RunnerConnection {
   readonly #socket: Socket;
   readonly #later: Buffer[] = [];
   #laterTimer: NodeJS.Timeout | undefined;
+  /** Reasons not to read just now. */
+  #pauses = 0;
+  #waitTimer: NodeJS.Timeout | undefined;
   readonly #reader = new FrameReader();
 
   constructor(socket: Socket, events: ConnectionEvents) {
@@ -41,7 +46,10 @@ export class RunnerConnection {
     silence.unref();
     socket.on('data', (chunk: Buffer) => {
       try {
-        for (const frame of this.#reader.push(chunk)) {
+        const frames = this.#reader.push(chunk);
+        const waitMs = events.onRead(this, chunk.length, frames.length);
+        if (waitMs > 0) this.#wait(waitMs);
+        for (const frame of frames) {
           if (this.closed) return;
           events.onFrame(this, frame);
         }
@@ -55,6 +63,7 @@ export class RunnerConnection {
     socket.on('close', () => {
       clearTimeout(silence);
       clearTimeout(this.#laterTimer);
+      clearTimeout(this.#waitTimer);
       if (this.closed) return;
       this.closed = true;
       events.onClose(this);
@@ -96,13 +105,30 @@ export class RunnerConnection {
     this.#socket.uncork();
   }
 
-  /** Back-pressure: the runner's writes wait while the link upstream is full. */
+  /** Bytes for the process that its socket has not taken yet. */
+  get unsentBytes(): number {
+    return this.#socket.writableLength;
+  }
+
+  /** Back-pressure: the runner's writes wait while the link upstream is full. Each call is taken back by one `resume`. */
   pause(): void {
+    this.#pauses += 1;
     this.#socket.pause();
   }
 
   resume(): void {
-    this.#socket.resume();
+    this.#pauses -= 1;
+    if (this.#pauses === 0) this.#socket.resume();
+  }
+
+  /** Back-pressure: the container has used up its rate. */
+  #wait(ms: number): void {
+    if (this.#waitTimer !== undefined) return;
+    this.pause();
+    this.#waitTimer = setTimeout(() => {
+      this.#waitTimer = undefined;
+      this.resume();
+    }, Math.ceil(ms));
   }
 
   destroy(): void {

@@ -7,14 +7,26 @@
 import type { Socket } from 'node:net';
 import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
 import type { Log } from '#shared/log.ts';
+import { Adoption, MAX_NAME_LENGTH, MOST_HOLDING } from './adoption.ts';
 import type { Attempt, Attempts, Outcome } from './attempts.ts';
 import { MAX_RESULT_BYTES, keyOf } from './attempts.ts';
+import type { Rule } from './budget.ts';
+import { SocketBudget } from './budget.ts';
 import { RunnerConnection } from './connection.ts';
 import type { Frame } from './frames.ts';
 import { RUNNER_PROTOCOL, numberOf, textOf } from './frames.ts';
 import { SocketListener } from './listener.ts';
 import { RunnerProcesses } from './processes.ts';
-import { failureText, OOM_TEXT, errorBody, firstHeader, outcomeOf, partHeader } from './words.ts';
+import {
+  MAX_TEXT_BYTES,
+  cutText,
+  failureText,
+  OOM_TEXT,
+  errorBody,
+  firstHeader,
+  outcomeOf,
+  partHeader,
+} from './words.ts';
 
 /** A process whose connection ended has this long to dial again before its attempts count as gone with it. */
 const AWAY_MS = 1000;
@@ -26,6 +38,13 @@ const KILL_AFTER_MS = 10_000;
 const LAST_FRAMES_MS = 1000;
 /** An `oom` event this recent explains a child that died by SIGKILL. */
 const OOM_RECENT_MS = 5000;
+/** No line of a log frame is longer; what is over is left out. */
+const MAX_LINE_BYTES = 64 * 1024;
+/** Connections beside one of each process and the control connection: older ones that are not known to have ended, and strangers. */
+const SPARE_CONNECTIONS = 64;
+/** Inputs that a process has not read: with more of them it is given no further task. */
+const MOST_UNSENT_BYTES = 256 * 1024 * 1024;
+const NO_ROOM_TEXT = 'results of this container wait for the scheduler, and there is no room for more of them';
 /** A runner keeps no item that it has sent. */
 const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
 
@@ -45,12 +64,16 @@ export interface ContainerSlotsEvents {
   onMustStop(containerId: string, reason: string): void;
   /** A process with attempts went away: the engine should be asked now. */
   onSuspect(containerId: string): void;
+  /** The container sent what no runner sends: its socket is closed, and it has to end. `text` is for people. */
+  onViolation(containerId: string, rule: Rule, text: string): void;
 }
 
 export interface ContainerExit {
   readonly kind: 'exited' | 'stopped' | 'vanished';
   readonly exitCode: number;
   readonly oomKilled: boolean;
+  /** What its attempts are told; absent: how it exited. */
+  readonly text?: string;
 }
 
 export interface SlotFacts {
@@ -65,6 +88,12 @@ export interface SlotFacts {
 
 const NOTHING = new Uint8Array();
 
+/** A word of a frame that goes further than this file; a longer one is none. */
+function nameOf(header: Frame['header'], name: string): string {
+  const text = textOf(header, name);
+  return text.length > MAX_NAME_LENGTH ? '' : text;
+}
+
 export class ContainerSlots {
   readonly facts: SlotFacts;
   #ready: ReadyFacts | undefined;
@@ -77,6 +106,8 @@ export class ContainerSlots {
   readonly #events: ContainerSlotsEvents;
   readonly #log: Log;
   readonly #listener: SocketListener;
+  readonly #budget: SocketBudget;
+  readonly #adoption: Adoption;
 
   constructor(facts: SlotFacts, attempts: Attempts, events: ContainerSlotsEvents, log: Log) {
     this.facts = facts;
@@ -84,7 +115,12 @@ export class ContainerSlots {
     this.#attempts = attempts;
     this.#events = events;
     this.#log = log;
-    this.#listener = new SocketListener(facts.socketPath, (socket) => this.#accept(socket));
+    this.#budget = new SocketBudget(facts.workers);
+    this.#adoption = new Adoption(facts.ready !== undefined, facts.workers, this.#mostSlots, performance.now());
+    this.#listener = new SocketListener(facts.socketPath, (socket) => this.#accept(socket), {
+      most: SPARE_CONNECTIONS + 2 * facts.workers,
+      onRefused: () => this.#countRare(1),
+    });
   }
 
   listen(): Promise<void> {
@@ -142,6 +178,7 @@ export class ContainerSlots {
     if (this.#ready === undefined) return 'not_ready';
     const connection = this.#processes.pick();
     if (connection === undefined) return 'no_free_slot';
+    if (connection.unsentBytes > MOST_UNSENT_BYTES) return 'not_reading';
     const attempt = this.#newAttempt(key, task.taskId, task.token, connection.process, task.timeoutMs);
     this.#attempts.add(attempt);
     connection.inHand.add(key);
@@ -173,7 +210,11 @@ export class ContainerSlots {
     for (const attempt of this.#attempts.inHand()) {
       if (attempt.containerId !== this.facts.containerId) continue;
       if (exit.kind === 'exited')
-        this.#end(attempt, 'exited', exit.oomKilled ? OOM_TEXT : `process exited (code ${exit.exitCode})`);
+        this.#end(
+          attempt,
+          'exited',
+          exit.text ?? (exit.oomKilled ? OOM_TEXT : `process exited (code ${exit.exitCode})`),
+        );
       else this.#end(attempt, 'lost', 'container stopped');
     }
   }
@@ -185,17 +226,56 @@ export class ContainerSlots {
       socket.destroy();
       return;
     }
+    if (!this.#countRare(1)) {
+      socket.destroy();
+      return;
+    }
     const connection = new RunnerConnection(socket, {
+      onRead: (_one, bytes, frames) => this.#budget.read(bytes, frames, performance.now()),
       onFrame: (one, frame) => this.#onFrame(one, frame),
       onClose: (one) => this.#onClose(one),
-      onBadFrame: (_one, error) => this.#log.warn({ err: error }, 'runner sent a frame that cannot be read'),
+      onBadFrame: (_one, error) => {
+        this.#log.info({ err: error }, 'runner sent a frame that cannot be read');
+        this.#countFault();
+      },
     });
     this.#processes.add(connection);
   }
 
+  // ---- the budget --------------------------------------------------------------------------------------------------------------
+
+  get #mostSlots(): number {
+    return this.facts.workers * Math.max(1, this.facts.concurrentRequests);
+  }
+
+  /** Connections, hellos, starts, ends of processes, results that nobody waits for: a runner has few of them. @returns false: it was one too many */
+  #countRare(count: number): boolean {
+    if (this.#budget.rare(count, performance.now())) return true;
+    this.#violate('rare_frames', 'more connections, starts and results of unknown tasks than runners have');
+    return false;
+  }
+
+  #countFault(): void {
+    if (!this.#budget.fault(performance.now())) this.#violate('bad_frames', 'too many frames that cannot be read');
+  }
+
+  /** Nothing more of the container is read; its attempts end with it. */
+  #violate(rule: Rule, text: string): void {
+    if (this.#over) return;
+    this.#accepting = false;
+    this.close();
+    this.#events.onViolation(
+      this.facts.containerId,
+      rule,
+      `the container broke the rules of its agent socket: ${text}`,
+    );
+  }
+
   #onFrame(connection: RunnerConnection, frame: Frame): void {
+    if (this.#over) return;
     if (!connection.greeted && frame.kind !== 'hello') {
       connection.destroy();
+      this.#countFault();
       return;
     }
     const { header } = frame;
@@ -204,7 +284,8 @@ export class ContainerSlots {
         this.#onHello(connection, header);
         return;
       case 'starting':
-        this.#events.onStarting(this.facts.containerId, textOf(header, 'phase'));
+        if (!this.#countRare(1)) return;
+        this.#events.onStarting(this.facts.containerId, nameOf(header, 'phase'));
         return;
       case 'ready':
         this.#onReady(connection, header);
@@ -226,9 +307,9 @@ export class ContainerSlots {
       case 'log':
         this.#events.onLog({
           containerId: this.facts.containerId,
-          taskId: textOf(header, 'taskId'),
+          taskId: nameOf(header, 'taskId'),
           stream: textOf(header, 'stream') === 'stderr' ? 'stderr' : 'stdout',
-          line: frame.body.toString('utf8'),
+          line: frame.body.toString('utf8', 0, MAX_LINE_BYTES),
         });
         return;
       case 'exited':
@@ -252,46 +333,66 @@ export class ContainerSlots {
     if (version < 1 || (containerId !== '' && containerId !== this.facts.containerId)) {
       this.#log.warn({ version, helloContainerId: containerId }, 'runner refused: wrong version or container');
       connection.destroy();
+      this.#countFault();
       return;
     }
+    const holding = header['holding'];
+    const pairs = Array.isArray(holding) ? (holding as unknown[]) : [];
+    if (connection.greeted) return this.#violate('second_hello', 'a second hello on one connection');
+    if (pairs.length > MOST_HOLDING)
+      return this.#violate(
+        'holding',
+        `a hello that names ${pairs.length} attempts, and a runner at most ${MOST_HOLDING}`,
+      );
+    const process = numberOf(header, 'process');
+    if (!Number.isInteger(process) || process < 0 || process >= this.facts.workers) {
+      connection.destroy();
+      this.#countFault();
+      return;
+    }
+    if (!this.#countRare(1)) return;
     connection.greeted = true;
     if (!this.#everGreeted) this.#events.onStarting(this.facts.containerId, 'hello');
     this.#everGreeted = true;
-    connection.process = numberOf(header, 'process');
+    connection.process = process;
     connection.pid = numberOf(header, 'pid');
-    connection.slots = Math.max(0, Math.floor(numberOf(header, 'slots')));
+    const mostSlots = Math.max(1, this.facts.concurrentRequests);
+    connection.slots = Math.min(mostSlots, Math.max(0, Math.floor(numberOf(header, 'slots'))));
     connection.control = connection.slots === 0;
     this.#processes.greeted(connection);
     if (connection.control && this.#ready?.mode === 'single') connection.slots = this.#ready.slots;
     connection.send('welcome', { version: Math.min(version, RUNNER_PROTOCOL) });
-    this.#takeBack(connection, header['holding']);
+    this.#takeBack(connection, pairs);
   }
 
   /** What the process says it holds is in its hand again, or was before this agent started. */
-  #takeBack(connection: RunnerConnection, holding: unknown): void {
+  #takeBack(connection: RunnerConnection, pairs: readonly unknown[]): void {
     const held = new Set<string>();
-    if (Array.isArray(holding)) {
-      for (const item of holding.slice(0, 10_000) as unknown[]) {
-        if (typeof item !== 'object' || item === null) continue;
-        const { taskId, token } = item as { taskId?: unknown; token?: unknown };
-        if (typeof taskId !== 'string' || typeof token !== 'string') continue;
-        const key = keyOf(taskId, token);
-        held.add(key);
-        let attempt = this.#attempts.get(key);
-        if (attempt === undefined) {
-          if (this.#attempts.wasAcked(key)) {
-            connection.send('acked', { taskId, token });
-            continue;
-          }
-          attempt = this.#newAttempt(key, taskId, token, connection.process, this.facts.timeoutMs);
-          attempt.started = true;
-          this.#attempts.add(attempt);
+    let unknown = 0;
+    for (const item of pairs) {
+      if (typeof item !== 'object' || item === null) continue;
+      const { taskId, token } = item as { taskId?: unknown; token?: unknown };
+      if (typeof taskId !== 'string' || typeof token !== 'string') continue;
+      if (taskId.length > MAX_NAME_LENGTH || token.length > MAX_NAME_LENGTH)
+        return this.#violate('holding', 'a hello that names attempts by longer names than there are');
+      const key = keyOf(taskId, token);
+      held.add(key);
+      let attempt = this.#attempts.get(key);
+      if (attempt === undefined) {
+        unknown += 1;
+        const mayRun = connection.inHand.size < connection.slots;
+        if (this.#attempts.wasAcked(key) || !this.#adoption.takes(key, mayRun, performance.now())) {
+          // Acknowledged before, or nobody's. A result that was named is acknowledged when the scheduler has it.
+          if (!this.#adoption.isClaimed(key)) connection.send('acked', { taskId, token });
+          continue;
         }
-        clearTimeout(attempt.awayTimer);
-        attempt.process = connection.process;
-        if (attempt.result === undefined) connection.inHand.add(key);
-      }
+        attempt = this.#adopted(connection, taskId, token);
+      } else if (attempt.containerId !== this.facts.containerId) continue;
+      clearTimeout(attempt.awayTimer);
+      attempt.process = connection.process;
+      if (attempt.result === undefined) connection.inHand.add(key);
     }
+    if (unknown > 0 && !this.#countRare(unknown / 4)) return;
     if (connection.control !== (this.#ready?.mode === 'single')) return;
     // Back, but without them: they ended with whatever died there.
     for (const key of this.#processes.takeAway(connection.process)) {
@@ -300,10 +401,20 @@ export class ContainerSlots {
     }
   }
 
+  /** An attempt that an agent before this one handed over. */
+  #adopted(connection: RunnerConnection, taskId: string, token: string): Attempt {
+    const { process } = connection;
+    const attempt = this.#newAttempt(keyOf(taskId, token), taskId, token, process, this.facts.timeoutMs);
+    attempt.started = true;
+    this.#attempts.add(attempt);
+    return attempt;
+  }
+
   #onReady(connection: RunnerConnection, header: Frame['header']): void {
+    if (!this.#countRare(1)) return;
     const mode = textOf(header, 'mode');
     if (mode !== 'single' && mode !== 'fork' && mode !== 'thread') return;
-    const wanted = this.facts.workers * Math.max(1, this.facts.concurrentRequests);
+    const wanted = this.#mostSlots;
     const slots = numberOf(header, 'slots') > 0 ? Math.min(Math.floor(numberOf(header, 'slots')), wanted) : wanted;
     const first = this.#ready === undefined;
     this.#ready = { mode, slots, onStartMs: Math.max(0, Math.round(numberOf(header, 'onStartMs'))) };
@@ -312,16 +423,20 @@ export class ContainerSlots {
   }
 
   #onFailed(connection: RunnerConnection, frame: Frame): void {
-    this.#events.onFailed(
-      this.facts.containerId,
-      failureText(textOf(frame.header, 'error'), frame.body.toString('utf8')),
-    );
+    if (!this.#countRare(1)) return;
+    const text = failureText(textOf(frame.header, 'error'), frame.body.toString('utf8'));
+    // Secrets are hidden in it before it gets its final size: a secret that is cut in two would not be found.
+    this.#events.onFailed(this.facts.containerId, cutText(text, 4 * MAX_TEXT_BYTES));
     connection.send('acked', {});
   }
 
   #onChunk(connection: RunnerConnection, frame: Frame): void {
     const attempt = this.#attemptOf(connection, frame.header);
     if (attempt === undefined || attempt.result !== undefined || attempt.chunkBytes > MAX_RESULT_BYTES) return;
+    if (attempt.hadNoRoom || !this.#attempts.hasRoom(attempt, frame.body.length)) {
+      attempt.hadNoRoom = true;
+      return;
+    }
     const full = this.#attempts.frame(attempt, numberOf(frame.header, 'seq'), Buffer.from(frame.body));
     if (full === undefined) return;
     connection.pause();
@@ -333,13 +448,16 @@ export class ContainerSlots {
     const taskId = textOf(header, 'taskId');
     const token = textOf(header, 'token');
     const key = keyOf(taskId, token);
-    const attempt = this.#attempts.get(key);
+    const attempt = this.#attempts.get(key) ?? this.#redeemed(connection, taskId, token);
     connection.inHand.delete(key);
     if (attempt === undefined || attempt.containerId !== this.facts.containerId) {
+      if (!this.#countRare(1)) return;
       // Acknowledged before, or never ours: the runner need not keep it.
       connection.send('acked', { taskId, token });
       return;
     }
+    // Said again after a new hello: the first one counts.
+    if (attempt.result !== undefined) return;
     const durationMs = Math.max(0, Math.round(numberOf(header, 'durationMs')));
     if (attempt.chunkBytes > MAX_RESULT_BYTES) {
       this.#attempts.discardChunks(attempt);
@@ -347,6 +465,11 @@ export class ContainerSlots {
       return;
     }
     attempt.started = true;
+    if (attempt.hadNoRoom || !this.#attempts.hasRoom(attempt, frame.body.length)) {
+      this.#attempts.discardChunks(attempt);
+      this.#attempts.finish(attempt, 'error', durationMs, errorBody(NO_ROOM_TEXT));
+      return;
+    }
     if (attempt.hasGap || numberOf(header, 'chunks') > attempt.frames) {
       this.#attempts.discardChunks(attempt);
       this.#attempts.finish(attempt, 'error', durationMs, errorBody(GAP_TEXT));
@@ -360,6 +483,7 @@ export class ContainerSlots {
 
   /** The first process says that another one has ended. */
   #onExited(header: Frame['header']): void {
+    if (!this.#countRare(1)) return;
     const process = numberOf(header, 'process');
     const signal = numberOf(header, 'signal');
     const code = signal > 0 ? 128 + signal : numberOf(header, 'code');
@@ -411,6 +535,7 @@ export class ContainerSlots {
       chunkBytes: 0,
       frames: 0,
       hasGap: false,
+      hadNoRoom: false,
       result: undefined,
     };
     if (timeoutMs > 0) {
@@ -422,9 +547,18 @@ export class ContainerSlots {
   }
 
   #attemptOf(connection: RunnerConnection, header: Frame['header']): Attempt | undefined {
-    const attempt = this.#attempts.get(keyOf(textOf(header, 'taskId'), textOf(header, 'token')));
+    const [taskId, token] = [textOf(header, 'taskId'), textOf(header, 'token')];
+    const attempt = this.#attempts.get(keyOf(taskId, token)) ?? this.#redeemed(connection, taskId, token);
     if (attempt === undefined || !connection.inHand.has(attempt.key)) return undefined;
     return attempt;
+  }
+
+  /** A result of before this agent that its process has named. */
+  #redeemed(connection: RunnerConnection, taskId: string, token: string): Attempt | undefined {
+    const key = keyOf(taskId, token);
+    if (!this.#adoption.redeem(key)) return undefined;
+    connection.inHand.add(key);
+    return this.#adopted(connection, taskId, token);
   }
 
   /** Ten seconds after the cancel: the process goes, or its whole container where that is the only way. */

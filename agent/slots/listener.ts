@@ -5,18 +5,24 @@ import type { Server, Socket } from 'node:net';
 import { dirname } from 'node:path';
 import { hasCode } from '../durable.ts';
 
-/** A container has one connection per runner process and a control connection; anything far above that is a fault in it. */
-const MAX_CONNECTIONS = 512;
+export interface ListenerLimits {
+  /** Connections that are open at once; the next ones are closed at once. */
+  readonly most: number;
+  /** One more was closed because of that. */
+  readonly onRefused?: () => void;
+}
 
 /** A unix socket of one container: a directory of its own (0711) with `agent.sock` and `gateway.sock` (0666) in it, so that any user of the image can connect and none can list. */
 export class SocketListener {
   readonly path: string;
   readonly #made: Server;
+  readonly #limits: ListenerLimits;
   #server: Server | undefined;
 
   /** @param to - what takes connections, or a server that does; it listens once */
-  constructor(path: string, to: ((socket: Socket) => void) | Server) {
+  constructor(path: string, to: ((socket: Socket) => void) | Server, limits: ListenerLimits) {
     this.path = path;
+    this.#limits = limits;
     this.#made = typeof to === 'function' ? createServer({ noDelay: true }, to) : to;
   }
 
@@ -29,7 +35,9 @@ export class SocketListener {
       chmodSync(folder, 0o711);
     }
     const server = this.#made;
-    server.maxConnections = MAX_CONNECTIONS;
+    server.maxConnections = this.#limits.most;
+    const { onRefused } = this.#limits;
+    if (onRefused !== undefined) server.on('drop', onRefused);
     await new Promise<void>((resolve, reject) => {
       server.once('error', reject);
       server.listen({ path: this.path }, () => {

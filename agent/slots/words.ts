@@ -51,3 +51,24 @@ export function failureText(error: string, traceback: string): string {
   const repeats = trace.endsWith(error) || error.startsWith(lines.at(-1) ?? '');
   return repeats ? trace : `${error}\n${trace}`;
 }
+
+/** Texts about containers, in bytes of UTF-8: in the journal, in reports, in the scheduler's rows. */
+export const MAX_TEXT_BYTES = 16 * 1024;
+const CUT_MARK = '\n[...]\n';
+
+/** Cuts a text to so many bytes: the beginning and the end stay, because an error names itself in one of them. */
+export function cutText(text: string, mostBytes = MAX_TEXT_BYTES): string {
+  // A character has three bytes at most for each unit of the string: most texts are short, and need no count.
+  if (text.length * 3 <= mostBytes || Buffer.byteLength(text) <= mostBytes) return text;
+  const half = Math.floor((mostBytes - CUT_MARK.length) / 2);
+  if (half <= 0) return '';
+  const bytes = Buffer.from(text, 'utf8');
+  let headEnd = half;
+  while (headEnd > 0 && isInside(bytes[headEnd])) headEnd -= 1;
+  let tailStart = bytes.length - half;
+  while (tailStart < bytes.length && isInside(bytes[tailStart])) tailStart += 1;
+  return `${bytes.toString('utf8', 0, headEnd)}${CUT_MARK}${bytes.toString('utf8', tailStart)}`;
+}
+
+/** A byte within a character. */
+const isInside = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80;

@@ -75,6 +75,11 @@ export class AgentMetrics {
     SLOW_BUCKETS,
   );
   readonly exits = this.#counter('container_exits_total', 'Containers that ended, by reason', ['reason']);
+  readonly protocolViolations = this.#counter(
+    'protocol_violations_total',
+    'Containers that were ended because of what they sent to the agent, by the rule they broke (second_hello, holding, rare_frames, bad_frames, calls)',
+    ['rule'],
+  );
   readonly stopDuration = this.#histogram(
     'container_stop_duration_seconds',
     'From the first signal to the exit',

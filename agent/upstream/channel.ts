@@ -32,7 +32,8 @@ function channel(
     ...(use === 'bodies' ? { 'grpc-node.flow_control_window': BODY_WINDOW_BYTES } : {}),
     'grpc.default_authority': SERVER_NAME,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES + 64 * 1024,
-    'grpc.max_send_message_length': MAX_MESSAGE_BYTES + 64 * 1024,
+    // What the scheduler takes: a message that is a little too large would end the session.
+    'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
     // Each session has a channel of its own, without the back-off an earlier one gathered.
     'grpc.use_local_subchannel_pool': 1,
     'grpc.initial_reconnect_backoff_ms': 100,

@@ -24,6 +24,7 @@ import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { UpstreamCall } from '../gateway/relay.ts';
 import type { Permission } from '../reconcile/books.ts';
 import type { SlotTable } from '../slots/slots.ts';
+import { cutText } from '../slots/words.ts';
 import type { ClockWatch } from '../telemetry/clock.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
@@ -34,6 +35,7 @@ import { GatewayChannel } from './gateway-channel.ts';
 import type { Identity, IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
 import { hasNewToken, join, prove, renew } from './join.ts';
+import { attemptParts, fitted, observedParts } from './parts.ts';
 import { isRevocation } from './revocation.ts';
 import { Session } from './session.ts';
 
@@ -147,7 +149,7 @@ export class Link {
   }
 
   send(message: ControlFromAgent): void {
-    this.#session?.sendControl(message);
+    this.#session?.sendControl(withShortTexts(message));
   }
 
   /** May this machine pull that image now, and with what? `done`: it has. */
@@ -228,7 +230,7 @@ export class Link {
         version: joinFacts.version,
         protocol: PROTOCOL_VERSION,
         inventory: await this.#parts.inventory(),
-        observed: this.#parts.observedAll(),
+        observed: fitted(this.#parts.observedAll()),
         conditions: { names: [...this.#parts.conditions.names] },
         ...(goingDown === undefined ? {} : { hostDrain: goingDown }),
       },
@@ -473,8 +475,10 @@ export class Link {
       : [...this.#changed].map((id) => this.#parts.observedOf(id)).filter((one) => one !== undefined);
     this.#changed.clear();
     if (!full && containers.length === 0) return;
-    this.#seq += 1;
-    session.sendControl({ status: { seq: this.#seq, full, containers } });
+    for (const part of full ? [fitted(containers)] : observedParts(containers)) {
+      this.#seq += 1;
+      session.sendControl({ status: { seq: this.#seq, full, containers: part } });
+    }
   }
 
   /** A GPU changed: said before anything that follows from it. */
@@ -535,13 +539,18 @@ export class Link {
     const sentAtMs = Date.now();
     this.#askedAt.set(sentAtMs, { atMs: performance.now(), answered: this.#parts.contact.asking() });
     for (const asked of this.#askedAt.keys()) if (this.#askedAt.size > MOST_ASKED) this.#askedAt.delete(asked);
-    this.#session?.sendControl({
-      heartbeat: {
-        sentAtMs,
-        liveAttempts: slots.liveAttempts(),
-        conditions: [...conditions.names],
-        diskFreeBytes: diskFreeBytes(),
-      },
-    });
+    for (const liveAttempts of attemptParts(slots.liveAttempts())) {
+      this.#session?.sendControl({
+        heartbeat: { sentAtMs, liveAttempts, conditions: [...conditions.names], diskFreeBytes: diskFreeBytes() },
+      });
+    }
   }
+}
+
+/** Texts of registries and engines have no bound of their own. */
+function withShortTexts(message: ControlFromAgent): ControlFromAgent {
+  const { refuse, imagePrepared } = message;
+  if (refuse) return { refuse: { ...refuse, message: cutText(refuse.message ?? '') } };
+  if (imagePrepared) return { imagePrepared: { ...imagePrepared, message: cutText(imagePrepared.message ?? '') } };
+  return message;
 }

@@ -96,10 +96,14 @@ export class Session implements TaskSink {
     this.#tasks = tasks;
   }
 
+  get takesReportParts(): boolean {
+    return this.welcome?.reportParts === true;
+  }
+
   /** A task message. Those of one turn of the loop travel together, in order. @returns whether the stream has room for more */
   send(message: TaskFromAgent): boolean {
     if (this.#ended || this.#tasks === undefined) return true;
-    if (message.chunk !== undefined) {
+    if (message.chunk !== undefined || message.report !== undefined) {
       this.#flush();
       return this.#tasks.write(message);
     }

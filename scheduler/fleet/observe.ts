@@ -16,6 +16,7 @@ const USER_CAUSES: ReadonlySet<string> = new Set([
   'oom',
   'completed',
   'timeout',
+  'protocol_violation',
 ]);
 export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
 const MAX_START_FAILURES = 3;
@@ -141,9 +142,9 @@ function whenExited(
   }
 }
 
-/** One that was ended because its devices failed may well have exited as it was told to. */
+/** A container that was ended because of its devices, or of what it sent, may well have exited as it was told to. */
 const endedWell = ({ exitCode, oomKilled, reason }: ObservedContainer__Output): boolean =>
-  exitCode === 0 && !oomKilled && reason !== 'gpu_fault';
+  exitCode === 0 && !oomKilled && reason !== 'gpu_fault' && reason !== 'protocol_violation';
 
 const unassigned = (startFailures: number): ContainerChange => ({
   machineId: null,

@@ -20,6 +20,7 @@ let scheduler: FakeScheduler;
 let client: AgentLinkClient | undefined;
 let sockets: GatewaySockets;
 let directory: string;
+let violations: string[];
 const metrics = new AgentMetrics();
 
 const pathOf = (containerId: string): string => join(directory, containerId, 'gateway.sock');
@@ -49,10 +50,13 @@ beforeEach(async () => {
   client = openChannel(scheduler.address, scheduler.caPem);
   directory = mkdtempSync(join(tmpdir(), 'lsg-'));
   metrics.gatewayCalls.reset();
+  violations = [];
   sockets = new GatewaySockets({
     open: (deadlineMs) => client?.callGateway(bearer('x'), { deadline: Date.now() + deadlineMs }),
     metrics,
     log: createLog({ name: 'agent', level: 'silent' }),
+    onViolation: (containerId, rule) => violations.push(`${containerId} ${rule}`),
+    stalledMs: 300,
   });
   for (const containerId of ['a', 'b']) await sockets.add({ containerId, epoch: 3 }, pathOf(containerId));
 });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { failureText } from '../../../agent/slots/words.ts';
+import { cutText, failureText } from '../../../agent/slots/words.ts';
 
 test.each([
   ['RuntimeError: no model', 'Traceback (most recent call last):\n  File "app.py", line 3\nRuntimeError: no model\n'],
@@ -16,4 +16,16 @@ test('an error without a traceback, or with one that ends otherwise, is told', (
   expect(failureText('no handler', '')).toBe('no handler');
   expect(failureText('A: b', 'Traceback\nC: d')).toBe('A: b\nTraceback\nC: d');
   expect(failureText('A: b', `${'line\n'.repeat(100)}A: b`).split('\n')).toHaveLength(20);
+});
+
+test('a text is cut to its size by bytes, keeps its beginning and its end, and no character is torn', () => {
+  expect(cutText('short')).toBe('short');
+  for (const letter of ['x', 'ä', '€', '😀']) {
+    const cut = cutText(`KeyError: ${letter.repeat(1_000_000)} the end`);
+    expect(Buffer.byteLength(cut)).toBeLessThanOrEqual(16 * 1024);
+    expect(Buffer.byteLength(cut)).toBeGreaterThan(16 * 1024 - 20);
+    expect(cut).toMatch(/^KeyError: [^]*\n\[\.\.\.\]\n[^]* the end$/);
+    expect(cut).not.toContain('\uFFFD');
+  }
+  expect(cutText('x'.repeat(100), 4)).toBe('');
 });

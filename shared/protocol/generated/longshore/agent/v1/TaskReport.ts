@@ -5,9 +5,11 @@ import type { LiveAttempt as _longshore_agent_v1_LiveAttempt, LiveAttempt__Outpu
 export interface TaskReport {
   'running'?: (_longshore_agent_v1_LiveAttempt)[];
   'finished'?: (_longshore_agent_v1_LiveAttempt)[];
+  'more'?: (boolean);
 }
 
 export interface TaskReport__Output {
   'running': (_longshore_agent_v1_LiveAttempt__Output)[];
   'finished': (_longshore_agent_v1_LiveAttempt__Output)[];
+  'more': (boolean);
 }

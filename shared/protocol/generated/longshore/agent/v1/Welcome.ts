@@ -10,6 +10,7 @@ export interface Welcome {
   'heartbeatIntervalMs'?: (number);
   'reconnectWindowMs'?: (number);
   'installationKey'?: (string);
+  'reportParts'?: (boolean);
 }
 
 export interface Welcome__Output {
@@ -20,4 +21,5 @@ export interface Welcome__Output {
   'heartbeatIntervalMs': (number);
   'reconnectWindowMs': (number);
   'installationKey': (string);
+  'reportParts': (boolean);
 }

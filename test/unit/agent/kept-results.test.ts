@@ -1,0 +1,56 @@
+import { expect, test } from 'vitest';
+import type { Attempt } from '../../../agent/slots/attempts.ts';
+import { Attempts, keyOf } from '../../../agent/slots/attempts.ts';
+
+const MIB = 1024 * 1024;
+/** Parts share these bytes: what is counted is not what the test takes. */
+const BODY = Buffer.alloc(64 * MIB);
+
+function anAttempt(attempts: Attempts, containerId: string, taskId: string): Attempt {
+  const attempt: Attempt = {
+    key: keyOf(taskId, 'token'),
+    taskId,
+    token: 'token',
+    containerId,
+    timeoutMs: 0,
+    sinceMs: 0,
+    process: 0,
+    started: true,
+    ending: undefined,
+    limitTimer: undefined,
+    killTimer: undefined,
+    awayTimer: undefined,
+    chunks: [],
+    chunkBytes: 0,
+    frames: 0,
+    hasGap: false,
+    hadNoRoom: false,
+    result: undefined,
+  };
+  attempts.add(attempt);
+  return attempt;
+}
+
+/** Keeps results of a container until there is no room for another one. @returns how many */
+function fill(attempts: Attempts, containerId: string): number {
+  for (let count = 0; ; count += 1) {
+    const attempt = anAttempt(attempts, containerId, `${containerId}-${count}`);
+    if (!attempts.hasRoom(attempt, BODY.length)) return count;
+    attempts.finish(attempt, 'ok', 1, BODY);
+  }
+}
+
+test('a container keeps so many bytes of results, and gets the room back when they are acknowledged', () => {
+  const attempts = new Attempts();
+  const kept = fill(attempts, 'a');
+  expect(kept).toBe(3);
+  for (let at = 0; at < kept; at += 1) attempts.acknowledge(keyOf(`a-${at}`, 'token'));
+  attempts.acknowledge(keyOf(`a-${kept}`, 'token'));
+  expect(fill(attempts, 'a')).toBe(kept);
+});
+
+test('however many containers hold on to their results, another one has room', () => {
+  const attempts = new Attempts();
+  for (let at = 0; at < 20; at += 1) fill(attempts, `greedy-${at}`);
+  expect(attempts.hasRoom(anAttempt(attempts, 'b', 'b'), 16 * MIB)).toBe(true);
+});
