@@ -40,6 +40,7 @@ import type { FleetMetrics } from './metrics.ts';
 import { isNewOrder } from './orders.ts';
 import type { ControlCall, SessionParts, SessionSettings } from './session.ts';
 import { Session } from './session.ts';
+import { PartsBudget } from './result-parts.ts';
 import type { TaskCall } from './task-stream.ts';
 import { TaskStream } from './task-stream.ts';
 
@@ -72,6 +73,10 @@ export interface LinksParts {
 
 export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayResponse>;
 
+type LogCall = ServerDuplexStream<LogBatch__Output, LogAck>;
+/** Open at once of one machine; the oldest ends for the next one. An agent has one, and for a moment that of the session before. */
+const MOST_LOG_STREAMS = 2;
+
 interface Connection {
   readonly session: Session;
   tasks: TaskStream | undefined;
@@ -81,6 +86,8 @@ export class Links {
   readonly #parts: LinksParts;
   readonly #server: Server;
   readonly #connections = new Map<MachineId, Connection>();
+  readonly #logCalls = new Map<MachineId, Set<LogCall>>();
+  readonly #partsBudget = new PartsBudget();
   #address = '';
 
   constructor(parts: LinksParts) {
@@ -109,7 +116,7 @@ export class Links {
         void answer(credentials.prove(call.request), done),
       Control: (call: ControlCall) => void this.#control(call),
       Tasks: (call: TaskCall) => void this.#tasks(call),
-      Logs: (call: ServerDuplexStream<LogBatch__Output, LogAck>) => void this.#logs(call),
+      Logs: (call: LogCall) => void this.#logs(call),
       DeliverMetrics: (call: ServerUnaryCall<MetricsPage__Output, Delivered>, done: sendUnaryData<Delivered>) =>
         void answer(this.#deliverMetrics(call), done),
       PullImage: (
@@ -123,6 +130,7 @@ export class Links {
 
   /** Its credential is worth nothing any more, so its session is not either. */
   async #machineDeleted(machineId: MachineId): Promise<void> {
+    for (const call of this.#logCalls.get(machineId) ?? []) endLogs(call);
     const connection = this.#connections.get(machineId);
     if (connection === undefined) return;
     connection.tasks?.close();
@@ -292,6 +300,7 @@ export class Links {
         heartbeatIntervalMs: connection.session.heartbeatIntervalMs,
         call,
         tasks: this.#parts.tasks,
+        budget: this.#partsBudget,
         log: this.#parts.log,
         onReady: () => {
           if (connection.tasks !== stream || !connection.session.alive) return;
@@ -317,13 +326,17 @@ export class Links {
     return (await this.#parts.machines.byId(session.machineId))?.sessionEpoch === session.epoch;
   }
 
-  async #logs(call: ServerDuplexStream<LogBatch__Output, LogAck>): Promise<void> {
+  async #logs(call: LogCall): Promise<void> {
     call.pause();
     try {
       const machineId = await this.#parts.credentials.authenticate(call.metadata);
+      if (call.cancelled) return;
+      this.#keepLogCall(machineId, call);
       call.on('error', () => undefined);
       call.on('end', () => call.end());
       call.on('data', (batch: LogBatch__Output) => {
+        // The credential was good when the stream was opened: what a deleted machine still says counts for nothing.
+        if (this.#logCalls.get(machineId)?.has(call) !== true) return;
         call.pause();
         void this.#parts.logs
           .append(machineId, batch.records)
@@ -338,6 +351,18 @@ export class Links {
     } catch (error) {
       call.emit('error', grpcError(error));
     }
+  }
+
+  #keepLogCall(machineId: MachineId, call: LogCall): void {
+    const calls = this.#logCalls.get(machineId) ?? new Set();
+    this.#logCalls.set(machineId, calls.add(call));
+    const ended = (): void => {
+      calls.delete(call);
+      if (calls.size === 0 && this.#logCalls.get(machineId) === calls) this.#logCalls.delete(machineId);
+    };
+    for (const event of ['end', 'cancelled', 'error', 'close']) call.on(event, ended);
+    const [oldest] = calls;
+    if (calls.size > MOST_LOG_STREAMS && oldest !== undefined) endLogs(oldest);
   }
 
   async #pullImage(call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>): Promise<PullImageResponse> {
@@ -408,6 +433,10 @@ export class Links {
     return false;
   }
 }
+
+/** Nothing of it counts from here. */
+const endLogs = (call: LogCall): void =>
+  void call.emit('error', grpcError(new AppError('session_superseded', 'this log stream is over')));
 
 function drained(call: ServerWritableStream<FetchCodeRequest__Output, BodyChunk>): Promise<void> {
   return new Promise((resolve) => {

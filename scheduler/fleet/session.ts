@@ -74,6 +74,8 @@ const MAX_BUFFERED_MESSAGES = 1_000;
 
 /** Containers that an agent has and no row places there. What is said beyond them is not kept: no machine runs so many. */
 const MOST_STRANGERS = 1_000;
+/** Characters of how a pull goes. */
+const MOST_PROGRESS = 1024;
 /** Ours are shorter. */
 const MAX_ID_LENGTH = 200;
 
@@ -202,6 +204,7 @@ export class Session {
         heartbeatIntervalMs: settings.heartbeatIntervalMs,
         reconnectWindowMs: settings.reconnectWindowMs,
         installationKey: this.#parts.installationKey,
+        reportParts: true,
       },
     });
     // What it runs was ordered through whichever replica it dialled before.
@@ -295,7 +298,7 @@ export class Session {
     const entry = book.get(observed.containerId as ContainerId);
     // Unknown or finished here, or another machine's: absent from the next snapshot, so its agent stops it.
     if (entry === undefined || entry.row.machineId !== this.machineId || entry.row.epoch !== observed.epoch) return;
-    entry.progress = observed.phase === 'pulling' ? observed.message : '';
+    entry.progress = observed.phase === 'pulling' ? observed.message.slice(0, MOST_PROGRESS) : '';
     for (const step of stepsFor(entry.row, observed)) {
       await book.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
     }

@@ -1,10 +1,10 @@
 // One task stream of one machine's agent, bound to its control session: run, cancel and acknowledgements down; report, starts, chunks and results up.
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { AttemptToken, ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
-import { beginsEventStream } from '#shared/domain/event-stream.ts';
 import type { Log } from '#shared/log.ts';
-import { PART_BYTES, PART_COST_BYTES } from '#shared/protocol/link.ts';
+import { PART_BYTES } from '#shared/protocol/link.ts';
 import type {
+  AttemptsKnown,
   TaskChunk__Output,
   TaskFromAgent__Output,
   TaskReport__Output,
@@ -15,28 +15,28 @@ import type { RunOrder, TaskLink } from '../dispatch/slots.ts';
 import type { AttemptOutcome } from '../tasks/state.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Tasks } from '../tasks/service.ts';
+import type { PartsBudget, Standing } from './result-parts.ts';
+import { ResultParts } from './result-parts.ts';
 
 export type TaskCall = ServerDuplexStream<TaskFromAgent__Output, TaskToAgent>;
 
 /** Bytes handed to the stream and not sent yet, above which no more tasks go to this machine. */
 const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
 
-/** Parts of results held until their result comes; beyond this the newest ones count as too large. */
-const MAX_HELD_BYTES = 256 * 1024 * 1024;
+/** Results that are being taken, and acknowledgements that the agent has not read: above this its stream is not read on. */
+const MOST_RESULTS = 512;
+const MOST_RESULT_BYTES = 64 * 1024 * 1024;
+const MOST_UNREAD_ACKS = 16_384;
+
+/** Attempts that one report may name, in all of its messages. */
+const MOST_REPORTED = 200_000;
+/** And one message of the answer. */
+const MOST_ANSWERED = 2000;
 
 /** Acknowledgements wait this long for a message to travel with, and at most so many of them. */
 const LINGER_MS = 20;
 const MOST_LINGERING = 256;
 const ACK_BYTES = 256;
-
-/** Parts of one large result. */
-interface Parts {
-  readonly chunks: Buffer[];
-  bytes: number;
-  tooLarge: boolean;
-  /** Each is an event that a caller gets as it comes. */
-  readonly areItems: boolean;
-}
 
 const OUTCOMES: ReadonlySet<string> = new Set(['ok', 'error', 'retry', 'timeout', 'cancelled', 'exited', 'lost']);
 
@@ -56,9 +56,17 @@ export class TaskStream implements TaskLink {
   #batchRuns = false;
   #flushing: NodeJS.Immediate | undefined;
   #lingering: NodeJS.Timeout | undefined;
-  /** By attempt token. They belong to the stream: an agent sends all parts again on its next one. */
-  readonly #parts = new Map<string, Parts>();
-  #heldBytes = 0;
+  readonly #parts: ResultParts;
+  /** What the machine's report named, until each result has come. */
+  readonly #named = new Set<string>();
+  #report: TaskReport__Output | undefined;
+  #isReporting = false;
+  #results = 0;
+  #resultBytes = 0;
+  /** Not read by the agent yet; and those of them that the stream has. */
+  #unreadAcks = 0;
+  #sentAcks = 0;
+  #isHeld = false;
 
   constructor(parts: {
     readonly machineId: MachineId;
@@ -66,6 +74,8 @@ export class TaskStream implements TaskLink {
     readonly heartbeatIntervalMs: number;
     readonly call: TaskCall;
     readonly tasks: Tasks;
+    /** Shared by all task streams. */
+    readonly budget: PartsBudget;
     readonly log: Log;
     /** The agent's report was answered: tasks may be sent. */
     readonly onReady: () => void;
@@ -81,9 +91,11 @@ export class TaskStream implements TaskLink {
     this.#log = parts.log;
     this.#onReady = parts.onReady;
     this.#isCurrent = parts.isCurrent;
+    this.#parts = new ResultParts(parts.budget, parts.tasks.maxResultBytes);
     const ended = (): void => {
       if (this.#closed) return;
       this.#closed = true;
+      this.#parts.dropAll();
       parts.onEnd();
     };
     parts.call.on('data', (message: TaskFromAgent__Output) => this.#receive(message));
@@ -98,6 +110,7 @@ export class TaskStream implements TaskLink {
   close(): void {
     this.#flush();
     this.#closed = true;
+    this.#parts.dropAll();
     this.#call.end();
   }
 
@@ -141,6 +154,7 @@ export class TaskStream implements TaskLink {
   acked(taskId: TaskId, token: AttemptToken): void {
     if (this.#closed) return;
     this.#batch.push({ acked: { taskId, token } });
+    this.#unreadAcks += 1;
     this.#batchBytes += ACK_BYTES;
     this.#bufferedBytes += ACK_BYTES;
     if (this.#batch.length >= MOST_LINGERING) this.#flush();
@@ -172,27 +186,40 @@ export class TaskStream implements TaskLink {
     this.#batchRuns = false;
     const [only] = messages;
     if (only === undefined || this.#closed) return;
+    const acks = this.#unreadAcks - this.#sentAcks;
+    this.#sentAcks += acks;
     this.#call.write(messages.length === 1 ? only : { batch: { messages } }, () => {
       this.#bufferedBytes -= bytes;
+      this.#unreadAcks -= acks;
+      this.#sentAcks -= acks;
+      if (this.#isHeld) this.#hold(0, 0);
     });
   }
 
   #receive(message: TaskFromAgent__Output): void {
-    if (message.batch) for (const one of message.batch.messages) this.#receive(one);
-    else if (message.result) void this.#result(message.result);
+    if (message.batch) for (const one of message.batch.messages) this.#receiveOne(one);
+    else this.#receiveOne(message);
+  }
+
+  /** A batch within a batch is none. */
+  #receiveOne(message: TaskFromAgent__Output): void {
+    if (this.#closed) return;
+    if (message.result) void this.#result(message.result);
     else if (message.started)
       this.#tasks.started(message.started.taskId as TaskId, message.started.token as AttemptToken);
     else if (message.chunk) this.#keep(message.chunk);
     else if (message.refused) {
       const { taskId, token, reason } = message.refused;
       void this.#tasks.refused(taskId as TaskId, token as AttemptToken, reason);
-    } else if (message.report) void this.#report(message.report);
+    } else if (message.report) this.#reportPart(message.report);
   }
 
   async #result(result: TaskResult__Output): Promise<void> {
     const taskId = result.taskId as TaskId;
     const token = result.token as AttemptToken;
     const whole = this.#wholeOf(result);
+    const bytes = typeof whole === 'string' ? 0 : (whole?.length ?? 0);
+    this.#hold(1, bytes);
     try {
       const kept = await this.#tasks.result(this.machineId, {
         taskId,
@@ -202,52 +229,80 @@ export class TaskStream implements TaskLink {
         durationMs: result.durationMs,
         body: whole === 'incomplete' ? result.body : whole,
       });
-      if (kept) this.acked(taskId, token);
+      if (kept) {
+        this.#named.delete(token);
+        this.acked(taskId, token);
+      }
     } catch (error) {
       this.#log.warn({ err: error, taskId }, 'a result could not be taken; the agent sends it again');
+    } finally {
+      this.#hold(-1, -bytes);
     }
   }
 
+  /** Results that are being taken: an agent that says more of them than can be handled waits. */
+  #hold(results: number, bytes: number): void {
+    this.#results += results;
+    this.#resultBytes += bytes;
+    const tooMany =
+      this.#results > MOST_RESULTS || this.#resultBytes > MOST_RESULT_BYTES || this.#unreadAcks > MOST_UNREAD_ACKS;
+    if (tooMany === this.#isHeld) return;
+    this.#isHeld = tooMany;
+    if (tooMany) this.#call.pause();
+    else this.#call.resume();
+  }
+
   #keep(chunk: TaskChunk__Output): void {
-    if (chunk.seq === 0) this.#drop(chunk.token);
-    let parts = this.#parts.get(chunk.token);
-    if (parts === undefined) {
-      parts = { chunks: [], bytes: 0, tooLarge: false, areItems: chunk.seq === 0 && beginsEventStream(chunk.data) };
-      this.#parts.set(chunk.token, parts);
-    }
-    if (parts.tooLarge || chunk.seq !== parts.chunks.length) return;
-    const cost = chunk.data.length + PART_COST_BYTES;
-    if (parts.bytes + cost > this.#tasks.maxResultBytes || this.#heldBytes > MAX_HELD_BYTES) {
-      this.#drop(chunk.token);
-      this.#parts.set(chunk.token, { chunks: [], bytes: 0, tooLarge: true, areItems: false });
-      return;
-    }
-    parts.chunks.push(chunk.data);
-    parts.bytes += cost;
-    this.#heldBytes += cost;
-    if (parts.areItems) this.#tasks.item(chunk.taskId as TaskId, chunk.token as AttemptToken, chunk.seq, chunk.data);
+    const standing = this.#standingOf(chunk);
+    if (standing !== undefined && this.#parts.keep(chunk, standing))
+      this.#tasks.item(chunk.taskId as TaskId, chunk.token as AttemptToken, chunk.seq, chunk.data);
+  }
+
+  /** undefined: no attempt of this machine. */
+  #standingOf({ taskId, token }: TaskChunk__Output): Standing | undefined {
+    const attempt = this.#tasks.attempts.find(taskId as TaskId, token as AttemptToken);
+    if (attempt !== undefined) return attempt.machineId === this.machineId ? 'known' : undefined;
+    return this.#named.has(token) ? 'named' : undefined;
   }
 
   /** The result with its parts; undefined: too large. */
   #wholeOf(result: TaskResult__Output): Buffer | 'incomplete' | undefined {
-    const parts = this.#parts.get(result.token);
-    this.#drop(result.token);
     // An agent that gave up on a large result counts no parts of it.
-    if (result.chunks === 0) return result.body;
-    if (parts?.tooLarge === true) return undefined;
-    if (parts?.chunks.length !== result.chunks) {
+    const parts = this.#parts.take(result.token, result.chunks);
+    if (parts === 'too_large') return undefined;
+    if (parts === 'incomplete') {
       this.#log.warn({ taskId: result.taskId, machineId: this.machineId }, 'a result came without all of its parts');
       return 'incomplete';
     }
-    return Buffer.concat([...parts.chunks, result.body]);
+    return parts.length === 0 ? result.body : Buffer.concat([...parts, result.body]);
   }
 
-  #drop(token: string): void {
-    this.#heldBytes -= this.#parts.get(token)?.bytes ?? 0;
-    this.#parts.delete(token);
+  /** A report comes in several messages when it is large; it counts when the last one has come. */
+  #reportPart({ running, finished, more }: TaskReport__Output): void {
+    if (this.#isReporting) {
+      this.#log.warn({ machineId: this.machineId }, 'a task report came before the one before it was answered');
+      this.#call.end();
+      return;
+    }
+    const before = this.#report;
+    if (before === undefined) this.#named.clear();
+    const report = {
+      running: before === undefined ? running : [...before.running, ...running],
+      finished: before === undefined ? finished : [...before.finished, ...finished],
+      more,
+    };
+    if (report.running.length + report.finished.length > MOST_REPORTED) {
+      this.#log.warn({ machineId: this.machineId }, 'a task report names more attempts than a machine can have');
+      this.#call.end();
+      return;
+    }
+    this.#report = more ? report : undefined;
+    for (const { token } of [...running, ...finished]) this.#named.add(token);
+    if (!more) void this.#reported(report);
   }
 
-  async #report(report: TaskReport__Output): Promise<void> {
+  async #reported(report: TaskReport__Output): Promise<void> {
+    this.#isReporting = true;
     try {
       const answer = await this.#tasks.machineReported(this.machineId, {
         agentInstance: this.agentInstance,
@@ -255,11 +310,28 @@ export class TaskStream implements TaskLink {
         finished: report.finished as unknown as readonly LiveReport[],
         isCurrent: async () => !this.#closed && (await this.#isCurrent()),
       });
-      this.#write({ known: { adopted: answer.adopted, refused: answer.refused } }, 0);
+      for (const { token } of answer.refused) {
+        this.#named.delete(token);
+        this.#parts.drop(token);
+      }
+      for (const known of answersOf(answer.adopted, answer.refused)) this.#write({ known }, PART_BYTES / 2);
       this.#onReady();
     } catch (error) {
       this.#log.warn({ err: error, machineId: this.machineId }, 'task report could not be taken');
       this.#call.end();
+    } finally {
+      this.#isReporting = false;
     }
   }
+}
+
+/** One message, or as many as it takes: an agent cancels what each refuses. */
+function answersOf(adopted: readonly LiveReport[], refused: readonly LiveReport[]): AttemptsKnown[] {
+  if (adopted.length + refused.length <= MOST_ANSWERED) return [{ adopted: [...adopted], refused: [...refused] }];
+  const answers: AttemptsKnown[] = [];
+  for (let at = 0; at < adopted.length; at += MOST_ANSWERED)
+    answers.push({ adopted: adopted.slice(at, at + MOST_ANSWERED), refused: [] });
+  for (let at = 0; at < refused.length; at += MOST_ANSWERED)
+    answers.push({ adopted: [], refused: refused.slice(at, at + MOST_ANSWERED) });
+  return answers;
 }

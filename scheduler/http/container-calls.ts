@@ -29,17 +29,25 @@ export interface ContainerCallsParts {
   readonly server: () => Server;
   readonly metrics: Pick<FleetMetrics, 'containerCalls'>;
   readonly log: Log;
+  /** Absent: 90 s, which is later than the agent's own. */
+  readonly stalledMs?: number;
 }
 
 /** What URLs in answers begin with, where no external URL is set: nobody's name, so that it is used through the socket only. */
 const HOST = 'gateway.longshore.internal';
-/** Of one machine, under way at once. */
+/** Of one machine under way at once, and of one container; no container has more than its machine has room left. */
 const MOST_AT_ONCE = 512;
+const MOST_OF_CONTAINER = 64;
+/** For so long an agent may send nothing of a body that it has begun, and read nothing of an answer. */
+const STALLED_MS = 90_000;
 const HEAD_WITHIN_MS = 10_000;
+
+type CallResult = 'answered' | 'refused' | 'busy' | 'cut_off';
 
 export class ContainerCalls {
   readonly #parts: ContainerCallsParts;
   readonly #underWay = new Map<MachineId, number>();
+  readonly #ofContainer = new Map<ContainerId, number>();
 
   constructor(parts: ContainerCallsParts) {
     this.#parts = parts;
@@ -64,7 +72,7 @@ export class ContainerCalls {
       containerCalls.inc({ result: 'busy' });
       return refuse(call, 503, 'too_many_calls', `the containers of this machine have ${MOST_AT_ONCE} calls under way`);
     }
-    this.#underWay.set(machineId, underWay + 1);
+    add(this.#underWay, machineId, 1);
     try {
       containerCalls.inc({ result: await this.#serve(machineId, call) });
     } catch (error) {
@@ -72,13 +80,11 @@ export class ContainerCalls {
       this.#parts.log.warn({ err: error, machineId }, 'a call of a container failed');
       cutOff(call);
     } finally {
-      const left = (this.#underWay.get(machineId) ?? 1) - 1;
-      if (left > 0) this.#underWay.set(machineId, left);
-      else this.#underWay.delete(machineId);
+      add(this.#underWay, machineId, -1);
     }
   }
 
-  async #serve(machineId: MachineId, call: ContainerCall): Promise<'answered' | 'refused' | 'cut_off'> {
+  async #serve(machineId: MachineId, call: ContainerCall): Promise<CallResult> {
     // Its answer goes on when its request has been read to the end.
     const parts = call.iterator({ destroyOnReturn: false }) as AsyncIterator<GatewayRequest__Output>;
     const head = await headOf(parts);
@@ -92,6 +98,26 @@ export class ContainerCalls {
       refuse(call, 401, 'unauthorized', 'Unauthorized');
       return 'refused';
     }
+    const ofContainer = this.#ofContainer.get(row.id) ?? 0;
+    const room = MOST_AT_ONCE - (this.#underWay.get(machineId) ?? 0);
+    if (ofContainer >= Math.min(MOST_OF_CONTAINER, Math.max(1, room))) {
+      refuse(call, 429, 'too_many_calls', `this container has ${ofContainer} calls under way: wait for one of them`);
+      return 'busy';
+    }
+    add(this.#ofContainer, row.id, 1);
+    try {
+      return await this.#pass(call, parts, head, row);
+    } finally {
+      add(this.#ofContainer, row.id, -1);
+    }
+  }
+
+  async #pass(
+    call: ContainerCall,
+    parts: AsyncIterator<GatewayRequest__Output>,
+    head: GatewayRequestHead__Output,
+    row: ContainerRow,
+  ): Promise<CallResult> {
     const presented = bearerOf(valueOf(head.headers, 'authorization'));
     if (presented !== null && !(await this.#isOwn(presented, row))) {
       refuse(
@@ -113,7 +139,7 @@ export class ContainerCalls {
     });
     call.on('cancelled', () => request.destroy());
     if (call.cancelled) request.destroy();
-    return passOn(call, parts, request);
+    return passOn(call, parts, request, this.#parts.stalledMs ?? STALLED_MS);
   }
 
   /** By what it says: a newer key would sign it otherwise. Whether it still counts is asked where the call is served; another token is not even looked up, which could use it up. */
@@ -137,6 +163,7 @@ async function passOn(
   call: ContainerCall,
   parts: AsyncIterator<GatewayRequest__Output>,
   request: ClientRequest,
+  stalledMs: number,
 ): Promise<'answered' | 'cut_off'> {
   const answered = new Promise<IncomingMessage | undefined>((resolve) => {
     request.once('response', resolve);
@@ -144,7 +171,7 @@ async function passOn(
     request.once('close', () => resolve(undefined));
   });
   // Beside the answer: a server may refuse a body before it has come.
-  const sending = sendBody(parts, request);
+  const sending = sendBody(parts, request, stalledMs);
   const answer = await answered;
   if (answer === undefined) {
     cutOff(call);
@@ -157,7 +184,7 @@ async function passOn(
       const bytes = chunk as Buffer;
       for (let at = 0; at < bytes.length; at += PART_BYTES) {
         if (!call.write({ data: bytes.subarray(at, at + PART_BYTES) }) && !call.cancelled)
-          await anyOf(call, 'drain', 'cancelled', 'close');
+          await withDeadline(anyOf(call, 'drain', 'cancelled', 'close'), stalledMs, stalled);
       }
     }
   } catch {
@@ -170,11 +197,16 @@ async function passOn(
   return 'answered';
 }
 
-async function sendBody(parts: AsyncIterator<GatewayRequest__Output>, request: ClientRequest): Promise<void> {
+async function sendBody(
+  parts: AsyncIterator<GatewayRequest__Output>,
+  request: ClientRequest,
+  stalledMs: number,
+): Promise<void> {
+  const next = (): Promise<IteratorResult<GatewayRequest__Output>> => withDeadline(parts.next(), stalledMs, stalled);
   try {
-    for (let next = await parts.next(); next.done !== true; next = await parts.next()) {
+    for (let part = await next(); part.done !== true; part = await next()) {
       if (request.destroyed) return;
-      const { data } = next.value;
+      const { data } = part.value;
       if (data.length > 0 && !request.write(data)) await anyOf(request, 'drain', 'close');
     }
     request.end();
@@ -182,6 +214,15 @@ async function sendBody(parts: AsyncIterator<GatewayRequest__Output>, request: C
     // The agent went away, or the server did: the other half of the call says so.
     request.destroy();
   }
+}
+
+const stalled = (): Error => new Error('a call of a container stands still');
+
+/** Counts up or down; a key of nothing is dropped. */
+function add<Key>(counts: Map<Key, number>, key: Key, by: number): void {
+  const count = (counts.get(key) ?? 0) + by;
+  if (count > 0) counts.set(key, count);
+  else counts.delete(key);
 }
 
 function anyOf(emitter: EventEmitter, ...events: readonly string[]): Promise<void> {

@@ -8,6 +8,7 @@ import { createLog } from '#shared/log.ts';
 import type { TaskToAgent } from '#shared/protocol/generated/messages.ts';
 import { Leases } from '#scheduler/dispatch/leases.ts';
 import type { Lease } from '#scheduler/dispatch/leases.ts';
+import { PartsBudget } from '#scheduler/fleet/result-parts.ts';
 import { TaskStream } from '#scheduler/fleet/task-stream.ts';
 import type { TaskCall } from '#scheduler/fleet/task-stream.ts';
 import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
@@ -223,6 +224,7 @@ test('the lease of a task is at Redis before its run order is given to the agent
         heartbeatIntervalMs: 10_000,
         call: call as unknown as TaskCall,
         tasks: { beforeRuns: () => leases.flush() } as unknown as Tasks,
+        budget: new PartsBudget(),
         log,
         onReady: () => undefined,
         onEnd: () => undefined,
