@@ -11,6 +11,8 @@ export interface LaneTask {
   starts: number;
   /** Of the attempt that has it; undefined: it waits, or moves to the queue. */
   lock: LockToken | undefined;
+  /** Whose lease may still stand in Redis although that attempt was given back: dropped before the task is sent again. */
+  leftLock: LockToken | undefined;
   /** It was being added to the queue when Redis did not answer: it may be a job, too. */
   mayBeJob: boolean;
   /** When it was last known to stand in Redis; monotonic milliseconds. */
@@ -23,7 +25,8 @@ export interface LaneTask {
 
 export function laneTask(queue: QueueName, job: TaskJob, isBorrowed = false): LaneTask {
   const knownAtMs = performance.now();
-  return { queue, job, starts: 0, lock: undefined, mayBeJob: false, knownAtMs, entering: undefined, isBorrowed };
+  const held = { lock: undefined, leftLock: undefined };
+  return { queue, job, starts: 0, ...held, mayBeJob: false, knownAtMs, entering: undefined, isBorrowed };
 }
 
 /** In the order of their coming. The head is kept, because a new one would walk over all that left before it. */

@@ -156,13 +156,12 @@ export class LaneQueues implements TaskQueues {
     requireLock(lock);
     for (let task = this.#lane.take(name, lock); task !== undefined; task = this.#lane.take(name, lock)) {
       if (task.entering !== undefined && !(await isLetIn(task.entering))) continue;
-      if (task.mayBeJob) {
-        try {
-          if (!(await this.#isOursAgain(task))) continue;
-        } catch (error) {
-          this.#lane.giveBack(task);
-          throw error;
-        }
+      try {
+        await this.#store.dropLeft(task);
+        if (task.mayBeJob && !(await this.#isOursAgain(task))) continue;
+      } catch (error) {
+        this.#lane.giveBack(task);
+        throw error;
       }
       // Whether the loan stands is said with its lease.
       if (task.isBorrowed) return { job: task.job, starts: task.starts, nextDueMs: undefined, isLent: true };
@@ -258,6 +257,16 @@ export class LaneQueues implements TaskQueues {
     this.#lane.giveBack(task);
     this.look(name);
     return { kind: 'done' };
+  }
+
+  letGo(name: QueueName, taskId: TaskId, lock: LockToken): boolean {
+    const task = this.#lane.get(taskId);
+    // Of a loan its lender decides, by the lease.
+    if (task === undefined || task.isBorrowed || task.lock !== lock) return false;
+    task.leftLock = lock;
+    this.#lane.giveBack(task);
+    this.look(name);
+    return true;
   }
 
   #returnLoan(task: LaneTask): void {

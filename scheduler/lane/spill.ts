@@ -51,6 +51,7 @@ export class Spill {
       if (task.entering !== undefined && !(await isLetIn(task.entering))) continue;
       if (lane.get(task.job.taskId) !== task) continue;
       try {
+        await store.dropLeft(task);
         // Numbers of attempts never go back; and one that was added before may be over: whoever fetches it looks.
         const attempts = task.job.attempts + task.starts + (task.mayBeJob ? 1 : 0);
         task.mayBeJob = true;

@@ -10,6 +10,7 @@ import { defineScript } from '../queues/scripts.ts';
 import type { Script } from '../queues/scripts.ts';
 import { atTurnEnd } from '../queues/turns.ts';
 import { encodeEntry, LENT_MARK, parseEntry } from './entries.ts';
+import type { LaneTask } from './lane.ts';
 
 /** `in`: it may be sent. `jobs_wait`: jobs are in the queue, and older. `full`: above its bound. It stands in Redis only when it is in. */
 export interface Verdict {
@@ -33,7 +34,7 @@ export async function isLetIn(entering: Promise<Verdict>): Promise<boolean> {
 export interface LaneStoreParts {
   readonly client: Redis;
   readonly keys: Keys;
-  readonly leases: Pick<Leases, 'locksOf'>;
+  readonly leases: Pick<Leases, 'locksOf' | 'dropOf'>;
   /** What enter-lane.lua reads of a queue, the lane last. */
   readonly depthKeys: (queue: QueueName) => readonly string[];
 }
@@ -113,6 +114,15 @@ export class LaneStore {
     const { client, keys } = this.#parts;
     const removed = this.#asking(`take task ${taskId} out of its lane`, client.hdel(keys.lane(queue), taskId));
     return (await removed) === 1;
+  }
+
+  /** The lease of an attempt that was given back while Redis did not answer. */
+  async dropLeft(task: LaneTask): Promise<void> {
+    const { leftLock } = task;
+    if (leftLock === undefined) return;
+    const { taskId } = task.job;
+    await this.#asking(`drop the lease of task ${taskId}`, this.#parts.leases.dropOf(taskId, leftLock));
+    task.leftLock = undefined;
   }
 
   /** Only where no attempt of it was sent, or is about to be, or a runner that is not ours is about to start it. */

@@ -230,6 +230,10 @@ class BullmqTaskQueues implements BullmqQueues {
     });
   }
 
+  letGo(): boolean {
+    return false;
+  }
+
   disown(): void {
     // Its lock says whose it is.
   }

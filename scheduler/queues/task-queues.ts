@@ -103,7 +103,12 @@ export interface TaskQueues {
    * @param changed - replaces what the job carries, just before (a loss is counted there); not fenced, so only for who has seen that the lock is its own
    */
   giveBack(queue: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence>;
-  /** Another replica has the attempt in hand from now on. */
+  /**
+   * Gives a task back without Redis, where its place in line is this process's to say: a task of the local queue that was never sent.
+   * @returns false: its place is in Redis, or at the replica that lent it
+   */
+  letGo(queue: QueueName, taskId: TaskId, lock: LockToken): boolean;
+  /** This process has nothing to do with the attempt any more: another replica has it, or its end could not be written. */
   disown(queue: QueueName, taskId: TaskId): void;
   /** The token that holds the job now. */
   lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;

@@ -10,6 +10,7 @@ import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import type { Bodies } from './bodies.ts';
 import type { Changes } from './changes.ts';
+import type { TaskGraces } from './graces.ts';
 import type { TaskMetrics } from './metrics.ts';
 import type { TaskRecords } from './records.ts';
 
@@ -24,6 +25,7 @@ export interface EnderParts {
   readonly replies: Replies;
   readonly attempts: Attempts;
   readonly due: DueTimes;
+  readonly graces: Pick<TaskGraces, 'againMs' | 'endMs'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: TaskMetrics;

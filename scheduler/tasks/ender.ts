@@ -35,8 +35,6 @@ const HTTP_STATUS: Readonly<Record<TaskStatus, number>> = {
   TIMEOUT: 504,
   EXPIRED: 504,
 };
-const FINISH_TRIES = 60;
-const FINISH_RETRY_MS = 500;
 
 export class Ender {
   readonly #parts: EnderParts;
@@ -254,18 +252,20 @@ export class Ender {
   }
 
   async #fenceAgain(attempt: Attempt, ending: Ending, record: TaskRecord): Promise<Fence | undefined> {
-    for (let tries = 1; tries <= FINISH_TRIES; tries += 1) {
-      if (!(await sleep(FINISH_RETRY_MS, this.#parts.signal))) return undefined;
+    const { graces, clock, changes, queues, signal, log } = this.#parts;
+    const { taskId } = attempt.job;
+    const untilMs = clock.monotonicMs() + graces.endMs;
+    while (await sleep(graces.againMs, signal)) {
       try {
         const fence = await this.#fence(attempt, ending);
-        await this.#parts.changes.applied(attempt.status, ENDED_BY[ending.status], record);
+        await changes.applied(attempt.status, ENDED_BY[ending.status], record);
         return fence;
       } catch (error) {
-        if (tries < FINISH_TRIES) continue;
-        this.#parts.log.error(
-          { err: error, taskId: attempt.job.taskId },
-          'completion could not be written; the agent keeps the result',
-        );
+        if (clock.monotonicMs() < untilMs) continue;
+        log.error({ err: error, taskId }, 'completion could not be written; the agent keeps the result');
+        // The local queue forgets the task: nobody works on it, and its record goes out by itself when Redis answers.
+        queues.disown(attempt.queue, taskId);
+        return undefined;
       }
     }
     return undefined;

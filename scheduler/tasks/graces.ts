@@ -22,6 +22,10 @@ export interface TaskGraces {
   readonly freshMs: number;
   /** A waiting caller's job that is not to be seen for so long is gone. */
   readonly goneMs: number;
+  /** While Redis does not answer, a step is tried again this often. */
+  readonly againMs: number;
+  /** How long an end is tried again before its caller is answered all the same. */
+  readonly endMs: number;
 }
 
 export const GRACES: TaskGraces = {
@@ -35,4 +39,6 @@ export const GRACES: TaskGraces = {
   silentMs: 120_000,
   freshMs: 5_000,
   goneMs: 60_000,
+  againMs: 500,
+  endMs: 30_000,
 };

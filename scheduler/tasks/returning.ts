@@ -9,9 +9,6 @@ import { recordOf, withPast } from './recording.ts';
 import type { RecordRank } from './records.ts';
 import { RANK, USER_BACKOFF } from './state.ts';
 
-const TRIES = 60;
-const TRY_AGAIN_MS = 500;
-
 export class Returning {
   readonly #parts: EnderParts;
   readonly #freeSlot: (attempt: Attempt) => void;
@@ -39,7 +36,7 @@ export class Returning {
       const changed = past && (await this.#changedJob(attempt, past));
       await queues.giveBack(queue, job.taskId, attempt.lock, changed);
     };
-    await untilGivenBack(job.taskId, back, this.#parts);
+    await untilGivenBack(attempt, back, this.#parts);
     this.#freeSlot(attempt);
     dispatcher().wake(queue, job.taskId);
     this.#parts.onAttemptEnded(attempt);
@@ -87,8 +84,9 @@ export class Returning {
   /** Into its queue, with one retry used; tried again while Redis does not answer. @returns undefined: not written; the agent keeps the result */
   async #putOff(attempt: Attempt, dueMs: number, budget: TaskJob): Promise<Fence | undefined> {
     const { job, queue, lock } = attempt;
-    const { queues, log, signal } = this.#parts;
-    for (let tries = 1; tries <= TRIES; tries += 1) {
+    const { queues, graces, clock, log, signal } = this.#parts;
+    const untilMs = clock.monotonicMs() + graces.endMs;
+    for (;;) {
       try {
         const whole = await queues.read(queue, job.taskId);
         const changed = withBudget(whole ?? job, { ...budget, retriesUsed: job.retriesUsed + 1 });
@@ -98,9 +96,8 @@ export class Returning {
       } catch (error) {
         log.warn({ err: error, taskId: job.taskId }, 'a retry is not in its queue yet, trying again');
       }
-      if (!(await sleep(TRY_AGAIN_MS, signal))) return undefined;
+      if (clock.monotonicMs() >= untilMs || !(await sleep(graces.againMs, signal))) return undefined;
     }
-    return undefined;
   }
 }
 

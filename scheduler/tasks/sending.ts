@@ -284,7 +284,7 @@ export class Sender {
       if (attempt !== undefined || claim.isLent) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
       await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
     };
-    await untilGivenBack(job.taskId, back, this.#tasks);
+    await untilGivenBack(claim, back, this.#tasks);
     this.#tasks.dispatcher().release(container, this.#tasks.clock.nowMs());
     this.#tasks.dispatcher().wake(queue);
   }

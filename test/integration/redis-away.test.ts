@@ -1,0 +1,86 @@
+// Redis away for longer than an end is tried again: callers are answered, and when Redis is back nothing of what ended stays in a lane, what waited runs once, and the depth is exact.
+import { expect } from 'vitest';
+import { waitFor } from '../helpers/services.ts';
+import type { Options } from './lane-fixture.ts';
+import { inLane, reaches, sent, submitted, test } from './lane-fixture.ts';
+import { aTarget, PlayedLink } from './tasks-fixture.ts';
+
+/** Half a minute, made short. */
+const SHORT: Options = { graces: { againMs: 10, endMs: 60, reportMs: 100, restartedAgentMs: 200 } };
+const connected = (one: { client: { status: string } }) =>
+  waitFor(() => one.client.status === 'ready', 'it is connected again');
+
+test('a synchronous task that ends while Redis is away leaves no entry behind', async ({ start, redis }) => {
+  const one = await start(SHORT);
+  const target = aTarget();
+  const link = new PlayedLink();
+  one.container(target.queue, link);
+  const ended = await submitted(one, target);
+  const order = await sent(link);
+  const waits = await submitted(one, target);
+  await redis.crash();
+  await waitFor(() => one.client.status !== 'ready', 'it is away');
+  // Not written: its agent keeps the result. Its caller has it.
+  expect(await one.result(order, '{"y":1}')).toBe(false);
+  expect(await ended.finished).toMatchObject({ status: 'COMPLETE', body: '{"y":1}' });
+  await redis.restart();
+  await connected(one);
+  await one.tasks.redisLost();
+  await one.queues.reopenAll();
+  await reaches(one, ended.taskId, 'COMPLETE');
+  const next = await sent(link, 2);
+  expect(next.taskId).toBe(waits.taskId);
+  expect(await inLane(one, target.queue)).toEqual([waits.taskId]);
+  expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 1 });
+  // The agent says it again.
+  expect(await one.result(order, '{"y":1}')).toBe(true);
+  await one.result(next);
+  expect(await waits.finished).toMatchObject({ status: 'COMPLETE' });
+  await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'nothing is left');
+  expect(one.queues.has(ended.taskId)).toBe(false);
+  expect(link.orders).toHaveLength(2);
+});
+
+test('a task that goes back while Redis is away: its caller is answered at its wait limit', async ({
+  start,
+  redis,
+}) => {
+  const one = await start(SHORT);
+  const target = aTarget({ ttlSeconds: 1 });
+  const link = new PlayedLink();
+  const container = one.container(target.queue, link);
+  const task = await submitted(one, target);
+  const order = await sent(link);
+  await redis.crash();
+  await waitFor(() => one.client.status !== 'ready', 'it is away');
+  await one.tasks.refused(order.taskId, order.token, 'busy');
+  await waitFor(() => container.inFlight === 0, 'its slot is free');
+  expect(await task.finished).toMatchObject({ status: 'TIMEOUT', httpStatus: 504 });
+  await redis.restart();
+  await connected(one);
+  await one.tasks.redisLost();
+  await one.queues.reopenAll();
+  await reaches(one, task.taskId, 'TIMEOUT');
+  await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'nothing is left');
+  expect(link.orders).toHaveLength(1);
+});
+
+test('a task that goes back while Redis is away runs when Redis is there again, once', async ({ start, redis }) => {
+  const one = await start(SHORT);
+  const target = aTarget();
+  const link = new PlayedLink();
+  one.container(target.queue, link);
+  const task = await submitted(one, target);
+  const order = await sent(link);
+  await redis.crash();
+  await waitFor(() => one.client.status !== 'ready', 'it is away');
+  await one.tasks.refused(order.taskId, order.token, 'busy');
+  await redis.restart();
+  const again = await sent(link, 2);
+  expect(again.taskId).toBe(task.taskId);
+  expect((await one.leases.read(task.taskId))?.attempt).toBe(2);
+  await one.result(again);
+  expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+  await waitFor(async () => (await inLane(one, target.queue)).length === 0, 'nothing is left');
+  expect(link.orders).toHaveLength(2);
+});
