@@ -41,6 +41,11 @@ export const SchedulerSettings = Type.Object({
     default: 'on',
     description: 'off: nobody is told to wait for sending too much too fast; for tests',
   }),
+  LONGSHORE_LOCAL_QUEUE: Type.Union([Type.Literal('on'), Type.Literal('off')], {
+    default: 'on',
+    description:
+      'off: every synchronous call goes through its BullMQ queue, too, instead of waiting in the scheduler that holds its caller; slower, and a way out should the local queue be at fault',
+  }),
   LONGSHORE_TRUSTED_PROXIES: Type.Optional(
     Text(
       'addresses or ranges of proxies in front, with commas between them: what their X-Forwarded-For says is the address that refused tokens are counted for',

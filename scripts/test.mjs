@@ -1,6 +1,7 @@
 /**
  * `npm test`: sets up what the tests need, then runs unit, Python, integration and e2e tests, in turn and within a bound,
  * says what was skipped, checks that nothing is left behind, and closes with `N passed, N failed`.
+ * `npm run test:queue` runs the integration and e2e tests again, with the local queue switched off in every scheduler.
  * `npm test -- <filter>` runs the vitest files whose path contains the filter. `npm run hosts` runs every test on simulated hosts in the same way, those too that take longer than `npm test` may.
  */
 import { randomBytes } from 'node:crypto';
@@ -24,6 +25,7 @@ const HOSTS_BOUND_MS = 55 * 60_000;
 const signalsBack = endChildrenOnSignals();
 await main(async () => {
   const onHosts = process.argv[2] === '--hosts';
+  const byQueue = process.argv[2] === '--queue';
   const { baseImage } = await setUp(onHosts ? 'hosts' : 'test', stepLog());
   signalsBack();
   /** @type {string[]} */
@@ -34,8 +36,8 @@ await main(async () => {
       signalTests(signal);
     });
   }
-  const filters = onHosts ? ['test/hosts/'] : process.argv.slice(2);
-  const parts = onHosts ? ['hosts'] : ['unit', 'python', 'integration', 'e2e'];
+  const filters = onHosts ? ['test/hosts/'] : process.argv.slice(byQueue ? 3 : 2);
+  const parts = onHosts ? ['hosts'] : byQueue ? ['integration', 'e2e'] : ['unit', 'python', 'integration', 'e2e'];
   const runId = `run-${randomBytes(4).toString('hex')}`;
   // Short, because socket paths end at 107 bytes; open, because Postgres runs as a user of its own.
   const directory = mkdtempSync(join(tmpdir(), 'ls-'));
@@ -44,6 +46,7 @@ await main(async () => {
     ...pinnedEnv(),
     TMPDIR: directory,
     LS_TEST_RUN: runId,
+    LS_TEST_LOCAL_QUEUE: byQueue ? 'off' : 'on',
     LS_TEST_BASE_IMAGE: baseImage,
     LONGSHORE_BASE_IMAGE: process.env.LONGSHORE_BASE_IMAGE || baseImageTemplate(baseImage),
   };

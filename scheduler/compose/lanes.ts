@@ -26,7 +26,7 @@ export interface LanesParts {
 const MOST_LOOKED_AT = 64;
 
 export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts): Promise<Lanes> {
-  const { hot: client, keys, instance, log } = ground;
+  const { hot: client, keys, instance, settings, log } = ground;
   const { bus, isAlone, book, leases, slots, room } = books;
   const inner = await openTaskQueues({ client, log, prefix: keys.prefix });
   const store = new LaneStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
@@ -42,7 +42,8 @@ export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts):
   };
   const borrowerOf: LendingParts['borrowerOf'] = (queue, lentTo) => room.borrowerOf(queue, lentTo);
   const lending = isAlone ? {} : { lending: { instance, bus, channelOf: keys.loansChannel, borrowerOf, jobOf } };
-  const queues = new LaneQueues({ inner, store, client, slots, isOursAlone, isAlone, ...lending, wakeHere, log });
+  const isOn = settings.LONGSHORE_LOCAL_QUEUE === 'on';
+  const queues = new LaneQueues({ inner, store, client, slots, isOursAlone, isAlone, isOn, ...lending, wakeHere, log });
   return { store, queues };
 }
 

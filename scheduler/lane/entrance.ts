@@ -22,6 +22,7 @@ export interface EntranceParts {
   /** The lane moves to that queue just now. */
   readonly isSpilling: (queue: QueueName) => boolean;
   readonly isAlone: boolean;
+  readonly isOn: boolean;
   readonly log: Log;
 }
 
@@ -41,7 +42,7 @@ export class Entrance {
   }
 
   add(name: QueueName, job: TaskJob, bound: number): Promise<Added> {
-    if (!job.sync) return this.#addJob(name, job);
+    if (!job.sync || !this.#parts.isOn) return this.#addJob(name, job);
     const facts = this.#parts.factsOf(name);
     const jobsWait = this.#isClosed(name) || this.#parts.isSpilling(name);
     if (mayEnter({ sync: job.sync, jobsWait, ...facts })) return this.#enter(name, job, bound);

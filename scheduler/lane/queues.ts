@@ -34,6 +34,8 @@ export interface LaneQueuesParts {
   readonly isOursAlone: (queue: QueueName) => boolean;
   /** No other process can add to any queue. */
   readonly isAlone: boolean;
+  /** False: nothing enters or is borrowed, and every task goes through its queue. */
+  readonly isOn: boolean;
   /** Absent: there are no other replicas, or nothing is lent to them. */
   readonly lending?: LendingParts;
   /** A container here may have room for a task that was borrowed. @returns false: none has */
@@ -61,7 +63,7 @@ export class LaneQueues implements TaskQueues {
     this.#parts = parts;
     this.#inner = parts.inner;
     this.#store = parts.store;
-    const { inner, store, lending, isAlone, log } = parts;
+    const { inner, store, lending, isAlone, isOn, log } = parts;
     this.#loans =
       lending &&
       new Loans({
@@ -80,6 +82,7 @@ export class LaneQueues implements TaskQueues {
       factsOf: (queue) => this.#facts(queue),
       isSpilling: (queue) => this.#spill.isUnderWay(queue),
       isAlone,
+      isOn,
       log,
     });
     this.#spill = new Spill({
@@ -124,6 +127,7 @@ export class LaneQueues implements TaskQueues {
 
   /** A task that another replica lends. @returns false: there is no room for it here */
   #borrow(name: QueueName, job: TaskJob): boolean {
+    if (!this.#parts.isOn) return false;
     const waiting = this.#lane.waiting(name);
     const freeSlots = this.#free(name, waiting + 1);
     const isKnown = this.#lane.get(job.taskId) !== undefined;

@@ -19,6 +19,7 @@ import type { ContainerInfo } from 'dockerode';
 import { Redis } from 'ioredis';
 import { ZipFile } from 'yazl';
 import { socketPathIn } from '#shared/socket-path.ts';
+import { localQueue } from './local-queue.ts';
 import { docker, tempDirectory, test as base, waitFor } from './services.ts';
 import type { TestDocker } from './services.ts';
 
@@ -230,6 +231,7 @@ export class Platform {
       ...common(),
       LONGSHORE_HTTP_ADDRESS: this.httpAddress,
       LONGSHORE_RATE_LIMITS: 'off',
+      LONGSHORE_LOCAL_QUEUE: localQueue,
       LONGSHORE_AGENT_ADDRESS: this.agentAddress,
     }));
     this.agent = new Daemon('agent', join(made.path, 'agent.log'), () => ({

@@ -5,6 +5,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
+import { localQueue } from './local-queue.ts';
 import type { Answer, CallOptions } from './platform.ts';
 import { Daemon, jsonOf, plainEnv } from './platform.ts';
 import type { PrivatePostgres } from './postgres.ts';
@@ -65,6 +66,7 @@ export class ReplicaSet {
       LONGSHORE_REDIS_PREFIX: this.prefix,
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
       LONGSHORE_RATE_LIMITS: 'off',
+      LONGSHORE_LOCAL_QUEUE: localQueue,
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
       ...settings,
     });

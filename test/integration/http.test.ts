@@ -12,6 +12,7 @@ import { startScheduler } from '../../scheduler/main.ts';
 import type { Scheduler } from '../../scheduler/main.ts';
 import { openSealer } from '../../scheduler/secrets/seal.ts';
 import { openDb } from '../../scheduler/store/db.ts';
+import { localQueue } from '../helpers/local-queue.ts';
 import { aPostgres, aRedis, tempDirectory } from '../helpers/services.ts';
 import { waitFor } from '../helpers/programs.ts';
 
@@ -43,6 +44,7 @@ beforeAll(async () => {
         LONGSHORE_DATA_DIR: join(directory.path, name),
         LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
         LONGSHORE_RATE_LIMITS: 'off',
+        LONGSHORE_LOCAL_QUEUE: localQueue,
         LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
         DATABASE_URL: postgres.url,
         REDIS_URL: redis.url,

@@ -19,7 +19,7 @@ export const test = base
       for (const one of processes) await one.stop();
     });
     return async (options: Options = {}): Promise<Process> => {
-      const made = await aProcess(redis, { alive: (replica) => !dead.has(replica), ...options });
+      const made = await aProcess(redis, { lane: true, alive: (replica) => !dead.has(replica), ...options });
       processes.push(made);
       return made;
     };

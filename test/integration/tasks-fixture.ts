@@ -44,6 +44,7 @@ import { GroupCommit } from '#scheduler/tasks/accepting.ts';
 import { DueTimes } from '#scheduler/queues/due.ts';
 import { Tasks } from '#scheduler/tasks/service.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
+import { localQueue } from '../helpers/local-queue.ts';
 import type { PrivateRedis } from '../helpers/services.ts';
 
 export const quiet = createLog({ name: 'test', level: 'silent' });
@@ -176,7 +177,7 @@ export async function aProcess(
     readonly maxResultBytes?: number;
     readonly graces?: Partial<TaskGraces>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
-    /** False: every task goes through its queue. */
+    /** False: every task goes through its queue. Absent: as the run of the tests says. */
     readonly lane?: boolean;
     readonly knownForMs?: number;
     /** No other process has this Redis. */
@@ -218,7 +219,8 @@ export async function aProcess(
     inner,
     store,
     client,
-    slots: options.lane === false ? { of: () => [], hasReady: () => false } : slots,
+    slots,
+    isOn: options.lane ?? localQueue === 'on',
     isOursAlone: options.isOursAlone ?? (() => true),
     isAlone: options.isAlone ?? false,
     ...(bus === undefined || options.lendTo === undefined

@@ -718,9 +718,10 @@ describe('Redis', () => {
   });
 
   test('not answering at the end of a task of the lane: its caller has the result, which is recorded as soon as Redis answers', async ({
-    one,
+    start,
     redis,
   }) => {
+    const one = await start({ lane: true });
     const target = aTarget();
     const link = new PlayedLink();
     const container = one.container(target.queue, link);

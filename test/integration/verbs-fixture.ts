@@ -8,6 +8,7 @@ import { SchedulerSettings } from '../../scheduler/config.ts';
 import { startScheduler } from '../../scheduler/main.ts';
 import type { PrivatePostgres } from '../helpers/postgres.ts';
 import type { PrivateRedis } from '../helpers/redis.ts';
+import { localQueue } from '../helpers/local-queue.ts';
 import { aPostgres, aRedis, tempDirectory } from '../helpers/services.ts';
 
 export type Json = Record<string, unknown>;
@@ -76,6 +77,7 @@ export async function aPlatform(
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
       // Bad tokens are what the tests are made of.
       LONGSHORE_RATE_LIMITS: 'off',
+      LONGSHORE_LOCAL_QUEUE: localQueue,
       // Not what this checkout may have built.
       LONGSHORE_RELEASES_DIR: join(directory.path, 'releases'),
       ...(servers === undefined ? {} : { DATABASE_URL: servers[0].url, REDIS_URL: servers[1].url }),

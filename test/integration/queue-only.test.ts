@@ -1,0 +1,89 @@
+// With the local queue off every synchronous call is a job of its BullMQ queue: in order, within its bound, run once, answered; also beside a replica that has it on.
+import { expect } from 'vitest';
+import type { InstanceId } from '#shared/domain/ids.ts';
+import { waitFor } from '../helpers/services.ts';
+import type { Options } from './lane-fixture.ts';
+import { inLane, jobs, reaches, sent, submitted, test } from './lane-fixture.ts';
+import { aTarget, PlayedLink } from './tasks-fixture.ts';
+
+const OFF: Options = { lane: false };
+
+test('a warm call is a job, its caller is answered, and nothing is left of it', async ({ start }) => {
+  const one = await start({ ...OFF, isAlone: true });
+  const target = aTarget();
+  const link = new PlayedLink();
+  one.container(target.queue, link);
+  const task = await submitted(one, target);
+  const order = await sent(link);
+  expect(await inLane(one, target.queue)).toEqual([]);
+  expect(await jobs(one, target.queue)).toBe(1);
+  expect(await one.queues.placeOf(target.queue, task.taskId)).toEqual({ kind: 'active' });
+  expect(await one.leases.isHeld(task.taskId)).toBe(true);
+  await one.result(order, '{"y":1}');
+  expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"y":1}' });
+  await reaches(one, task.taskId, 'COMPLETE');
+  expect(await jobs(one, target.queue)).toBe(0);
+  expect(await one.leases.isHeld(task.taskId)).toBe(false);
+});
+
+test('calls run in the order in which they came, up to their bound', async ({ start }) => {
+  const one = await start(OFF);
+  const target = aTarget({ maxPendingTasks: 3 });
+  const link = new PlayedLink();
+  one.container(target.queue, link);
+  const tasks = [await submitted(one, target), await submitted(one, target), await submitted(one, target)];
+  expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'queue_full' });
+  for (const [at, task] of tasks.entries()) {
+    const order = await sent(link, at + 1);
+    expect(order.taskId).toBe(task.taskId);
+    await one.result(order);
+    expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+  }
+});
+
+test('one that its agent gives back comes first again; one whose container dies is not run twice', async ({
+  start,
+}) => {
+  const one = await start({ ...OFF, graces: { reportMs: 10 } });
+  const target = aTarget();
+  const link = new PlayedLink();
+  const container = one.container(target.queue, link);
+  const tasks = [await submitted(one, target), await submitted(one, target)];
+  const first = await sent(link);
+  await one.tasks.refused(first.taskId, first.token, 'busy');
+  const again = await sent(link, 2);
+  expect(again.taskId).toBe(tasks[0]?.taskId);
+  one.slots.leave(container.containerId);
+  await one.tasks.containerGone(container.containerId);
+  expect(await tasks[0]?.finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+  one.slots.remove(container.containerId);
+  const next = new PlayedLink();
+  one.container(target.queue, next);
+  const other = await sent(next);
+  expect(other.taskId).toBe(tasks[1]?.taskId);
+  await one.result(other);
+  expect(next.orders).toHaveLength(1);
+});
+
+test('a replica that has it off takes no loan from one that has it on: the task comes as a job, and runs once', async ({
+  start,
+}) => {
+  const off = await start({ ...OFF, lendTo: () => undefined });
+  const on = await start({
+    isOursAlone: () => false,
+    lendTo: (_queue, lentTo: (one: InstanceId) => number) => (lentTo(off.instance) < 5 ? off.instance : undefined),
+    silentMs: 60_000,
+  });
+  const target = aTarget();
+  const link = new PlayedLink();
+  off.container(target.queue, link);
+  const task = await submitted(on, target);
+  await waitFor(async () => (await jobs(on, target.queue)) === 1, 'it moved to the queue');
+  off.dispatcher.wake(target.queue);
+  const order = await sent(link);
+  expect(order.taskId).toBe(task.taskId);
+  await off.result(order);
+  expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+  await waitFor(async () => (await inLane(on, target.queue)).length === 0, 'nothing is left');
+  expect(link.orders).toHaveLength(1);
+});
