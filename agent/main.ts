@@ -111,6 +111,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
 
     // What each has kept.
     atStop(() => holders.close());
+    atStop(() => parts.engineTrials.close());
     await parts.positions.open();
     atStop(() => parts.positions.close());
     await Promise.all([

@@ -9,6 +9,7 @@ import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { closedRanges, imageOf, isBaseImage } from '../config.ts';
 import { RunnerCompiler, emptyByContainer } from '../containers/helpers.ts';
+import { EngineTrials } from '../containers/engine-trials.ts';
 import { Holders } from '../containers/holders.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
@@ -67,7 +68,16 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     addresses: () => addresses.current,
     openAddresses: config.LONGSHORE_AGENT_OPEN_ADDRESSES?.split(',') ?? [],
     closedRanges: closedRanges(config),
+    onFailed: (error) => void engineTrials.blamed(error),
     onLost: (containerId) => executor.end(containerId, 'lost', 1000),
+  });
+  const engineTrials = new EngineTrials({
+    runtime,
+    network: config.LONGSHORE_AGENT_NETWORK,
+    labels,
+    conditions,
+    onTrial: (result) => metrics.engineTrials.inc({ result }),
+    log,
   });
   const { logs, positions } = makeLogs(host, () => link.logsWaiting());
   const slots = new SlotTable(
@@ -151,6 +161,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     logs,
     metrics,
     conditions,
+    engineTrials,
     log,
     stateDir,
     bootId,
@@ -249,6 +260,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
 
   return {
     holders,
+    engineTrials,
     logs,
     positions,
     slots,

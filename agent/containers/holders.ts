@@ -49,6 +49,8 @@ export interface HoldersParts {
   readonly addresses: () => MachineAddresses;
   readonly openAddresses: readonly string[];
   readonly closedRanges: readonly string[];
+  /** One could not be made ahead. */
+  readonly onFailed: (error: unknown) => void;
   /** A container's holder has ended under it: it has no network any more. */
   readonly onLost: (containerId: string) => void;
   /** What makes the filter's text. */
@@ -315,6 +317,7 @@ export class Holders {
         this.#waiting.push(holder);
       } catch (error) {
         this.#failures += 1;
+        this.#parts.onFailed(error);
         if (this.#failures === 1) this.#parts.log.warn({ err: error }, 'no holder could be made ahead');
         return;
       }

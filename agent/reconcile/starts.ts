@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
+import { ENGINE_CANNOT_START } from '#shared/domain/conditions.ts';
 import type { Assignment__Output } from '#shared/protocol/generated/messages.ts';
 import type { Holder } from '../containers/holders.ts';
 import { Limiter } from '../containers/limiter.ts';
@@ -101,6 +102,8 @@ export class Starts {
     if (books.isLeaving) return { reason: 'stopping', message: 'the agent stops, and its containers with it' };
     if (conditions.names.includes('DiskPressure'))
       return { reason: 'disk_pressure', message: 'the machine has too little free disk' };
+    if (conditions.names.includes('EngineCannotStart'))
+      return { reason: ENGINE_CANNOT_START, message: 'the container engine of the machine starts no container' };
     return undefined;
   }
 
@@ -164,7 +167,7 @@ export class Starts {
       await this.#starts.run(() => this.#startNow(assignment, entry, prepared, permission, signal));
     } catch (error) {
       if (signal.aborted) return;
-      const note = startFailure(error);
+      const note = await this.#judge(error);
       log.warn({ containerId, err: error, reason: note.reason }, 'container could not be started');
       const left = books.seenOf(containerId, action.epoch);
       if (left !== undefined) {
@@ -175,6 +178,13 @@ export class Starts {
     } finally {
       this.#bench.preparing.delete(`${containerId} ${action.epoch}`);
     }
+  }
+
+  /** Whose fault a failed start was. One that the engine makes of every container is the machine's, and its containers may start elsewhere. */
+  async #judge(error: unknown): Promise<{ readonly reason: string; readonly message: string }> {
+    const note = startFailure(error);
+    const words = note.reason === 'start_failed' ? await this.#parts.engineTrials.blamed(error) : undefined;
+    return words === undefined ? note : { reason: ENGINE_CANNOT_START, message: words };
   }
 
   async #startNow(

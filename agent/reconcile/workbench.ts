@@ -6,6 +6,7 @@ import type { Log } from '#shared/log.ts';
 import type { ControlFromAgent } from '#shared/protocol/generated/messages.ts';
 import type { Archives } from '../code/archives.ts';
 import type { Views } from '../code/views.ts';
+import type { EngineTrials } from '../containers/engine-trials.ts';
 import type { Holders } from '../containers/holders.ts';
 import type { Images } from '../images/images.ts';
 import type { LogPositions } from '../containers/log-positions.ts';
@@ -38,6 +39,7 @@ export interface ExecutorParts {
   readonly positions: LogPositions;
   readonly metrics: AgentMetrics;
   readonly conditions: Pick<Conditions, 'set' | 'names'>;
+  readonly engineTrials: Pick<EngineTrials, 'blamed'>;
   readonly log: Log;
   readonly stateDir: string;
   readonly bootId: string;

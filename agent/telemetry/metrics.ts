@@ -67,6 +67,11 @@ export class AgentMetrics {
     "By how much this machine's clock is ahead of the scheduler's; negative when behind",
   );
   readonly condition = this.#gauge('condition', '1 while the condition holds, else 0', ['condition']);
+  readonly engineTrials = this.#counter(
+    'engine_trials_total',
+    'Containers of our own image that were started to see whether the engine starts any: ok, failed, unknown (the engine did not answer)',
+    ['result'],
+  );
   readonly containers = this.#gauge('containers', 'Containers of this machine by state', ['state']);
   readonly startDuration = this.#histogram(
     'container_start_duration_seconds',

@@ -66,7 +66,7 @@ export interface LinkParts {
   readonly observedOf: (containerId: string) => ObservedContainer | undefined;
   /** The machine's GPUs, as they are now. */
   readonly devices: () => Gpu[];
-  readonly conditions: Pick<Conditions, 'names'>;
+  readonly conditions: Pick<Conditions, 'names' | 'words'>;
   readonly diskFreeBytes: () => number;
   readonly onPrepareImage: (order: PrepareImage__Output) => void;
   /** The host goes down; undefined: it does not. */
@@ -231,7 +231,7 @@ export class Link {
         protocol: PROTOCOL_VERSION,
         inventory: await this.#parts.inventory(),
         observed: fitted(this.#parts.observedAll()),
-        conditions: { names: [...this.#parts.conditions.names] },
+        conditions: { names: [...this.#parts.conditions.names], words: { ...this.#parts.conditions.words } },
         ...(goingDown === undefined ? {} : { hostDrain: goingDown }),
       },
     };
@@ -539,9 +539,10 @@ export class Link {
     const sentAtMs = Date.now();
     this.#askedAt.set(sentAtMs, { atMs: performance.now(), answered: this.#parts.contact.asking() });
     for (const asked of this.#askedAt.keys()) if (this.#askedAt.size > MOST_ASKED) this.#askedAt.delete(asked);
+    const [names, conditionWords] = [[...conditions.names], { ...conditions.words }];
     for (const liveAttempts of attemptParts(slots.liveAttempts())) {
       this.#session?.sendControl({
-        heartbeat: { sentAtMs, liveAttempts, conditions: [...conditions.names], diskFreeBytes: diskFreeBytes() },
+        heartbeat: { sentAtMs, liveAttempts, conditions: names, conditionWords, diskFreeBytes: diskFreeBytes() },
       });
     }
   }

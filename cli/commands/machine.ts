@@ -1,4 +1,5 @@
 // `longshore machine`: hosts admitted to a pool, present or not.
+import { machineNotes } from './machine-notes.ts';
 import { createHash } from 'node:crypto';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
@@ -105,21 +106,18 @@ export async function runMachineList(pool: string | undefined, invocation: Invoc
     const query = pool === undefined ? '' : `?poolName=${encodeURIComponent(pool)}`;
     const answer = await client.gateway('GET', `/machines${query}`).catch(unknownPool(pool ?? ''));
     const nowMs = Date.now();
-    showList(
-      invocation,
-      listField(answer, 'machines'),
-      ['ID', 'POOL', 'STATUS', 'CPU', 'MEMORY', 'GPU', 'AGENT', 'SEEN'],
-      (machine) => [
-        textField(machine, 'id'),
-        textField(machine, 'poolName'),
-        withNotes(textField(machine, 'status'), textsField(machine, 'conditions')),
-        coresOf(numberField(machine, 'cpu')),
-        memoryOf(numberField(machine, 'memory')),
-        gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
-        textField(machine, 'agentVersion') || '-',
-        seen(textField(machine, 'lastKeepalive'), nowMs),
-      ],
-    );
+    const machines = listField(answer, 'machines');
+    showList(invocation, machines, ['ID', 'POOL', 'STATUS', 'CPU', 'MEMORY', 'GPU', 'AGENT', 'SEEN'], (machine) => [
+      textField(machine, 'id'),
+      textField(machine, 'poolName'),
+      withNotes(textField(machine, 'status'), textsField(machine, 'conditions')),
+      coresOf(numberField(machine, 'cpu')),
+      memoryOf(numberField(machine, 'memory')),
+      gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
+      textField(machine, 'agentVersion') || '-',
+      seen(textField(machine, 'lastKeepalive'), nowMs),
+    ]);
+    if (invocation.options.json !== true) for (const line of machineNotes(machines)) print(line);
   });
 }
 

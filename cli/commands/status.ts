@@ -4,9 +4,10 @@ import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { TokenKindError } from '../errors.ts';
-import { ageOf, coresOf, gpusOf, memoryOf } from '../format.ts';
-import { listField, numberField, textField } from '../json.ts';
+import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
+import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { machineNotes } from './machine-notes.ts';
 import { deploymentsOf, shown } from './deployment-reference.ts';
 import { tokenTypeOf } from './token.ts';
 import { print, printJson, printTable } from '../print.ts';
@@ -57,12 +58,13 @@ function show(
       machines.map((machine) => [
         textField(machine, 'id'),
         textField(machine, 'poolName'),
-        textField(machine, 'status'),
+        withNotes(textField(machine, 'status'), textsField(machine, 'conditions')),
         coresOf(numberField(machine, 'cpu')),
         memoryOf(numberField(machine, 'memory')),
         gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
       ]),
     );
+    for (const line of machineNotes(machines)) print(line);
   }
   print('\nDeployments');
   printTable(

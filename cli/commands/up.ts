@@ -22,7 +22,7 @@ import { SupervisedChild } from '../up/child.ts';
 import type { IpcMessage } from '../up/child.ts';
 import { ChildBook, lockDataDir, makeDataDir } from '../up/data-dir.ts';
 import { pythonImagesHeld } from '../up/engine.ts';
-import { runExample } from '../up/example.ts';
+import { NoMachineStarts, runExample } from '../up/example.ts';
 import type { ExampleAnswer } from '../up/example.ts';
 import { keepContext, makeFirstWorkspace } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
@@ -92,6 +92,7 @@ async function tellStory(up: Up, flags: UpFlags, env: Env): Promise<void> {
       const wanted = { target: flags.example, data: flags.exampleData };
       example = await runExample(context, wanted, env, (line) => note(`- ${line}`));
     } catch (error) {
+      if (error instanceof NoMachineStarts && flags.firstRun === true) throw error;
       // The installation is well; the example may be repaired and deployed by hand.
       if (!up.isStopping) printError(`the example failed: ${messageOf(error)}`);
     }

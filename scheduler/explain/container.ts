@@ -19,6 +19,8 @@ export interface ContainerFacts {
   readonly rejections: Readonly<Record<string, number>> | null;
   /** Conditions that keep new containers away, on the machines that its workspace may use: how many machines have each. */
   readonly conditions: Readonly<Record<string, number>>;
+  /** Of one machine for each of them, where its agent says more than the name. */
+  readonly conditionWords: Readonly<Record<string, string>>;
   /** How its start goes, as its agent says; empty: not known. */
   readonly progress: string;
   /** Of its machine; empty: none, or gone. */
@@ -165,7 +167,7 @@ function detailsOf(
     ...rejectionTexts(rejections, facts.pool),
     ...facts.quota,
   ];
-  if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions));
+  if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions, facts.conditionWords));
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
   if (facts.progress !== '' && row.state === 'STARTING') details.push(facts.progress);

@@ -65,7 +65,7 @@ export interface CallFacts {
   /** Why they are refused; empty: they are not. */
   readonly refusal: string;
   readonly pool: NamedPool;
-  /** Limits of the workspace that its containers wait for. */
+  /** Limits of the workspace that its containers wait for, and conditions of machines that keep them away. */
   readonly quota: readonly string[];
 }
 

@@ -14,7 +14,7 @@ import type { StoredSpec } from '../containers/spec.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
-import { blockingConditions } from '../fleet/machine.ts';
+import { blockingConditions, conditionWordsOf } from '../fleet/machine.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Placer } from '../placement/commit.ts';
@@ -35,6 +35,7 @@ import type { TaskRecord } from '../tasks/records.ts';
 import type { TaskService } from '../tasks/task-service.ts';
 import type { Limits } from '../identity/workspace-limits.ts';
 import { useOf } from '../placement/world.ts';
+import type { ContainerFacts } from './container.ts';
 import { explainContainer } from './container.ts';
 import { explainDeployment } from './deployment.ts';
 import type { NextTick } from './deployment.ts';
@@ -43,6 +44,7 @@ import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { explainTask } from './task.ts';
+import { conditionTexts } from './words.ts';
 
 export interface ExplainParts {
   readonly db: Queryable;
@@ -127,7 +129,8 @@ export class Explain {
     const refusal = target === undefined ? undefined : this.#parts.refusalOf(target);
     const keepWarmSeconds = target?.config.keepWarmSeconds ?? 0;
     const quota = await this.#quotaOf(row.workspaceId, scaling?.containers ?? [], target?.config);
-    const calls = { refusal: refusal ?? '', pool: await this.#poolOf(target), quota };
+    const kept = [...quota, ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? [])];
+    const calls = { refusal: refusal ?? '', pool: await this.#poolOf(target), quota: kept };
     return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
   }
 
@@ -177,7 +180,7 @@ export class Explain {
       pool,
       quota,
       rejections: entry?.rejections ?? null,
-      conditions: this.#conditionsFor(row.workspaceId),
+      ...this.#conditionsFor(row.workspaceId),
       progress: entry?.progress ?? '',
       machineHealth: this.#healthOf(row.machineId),
       machineSilentSinceMs: this.#machine(row.machineId)?.suspectSinceMs ?? null,
@@ -214,7 +217,10 @@ export class Explain {
       servers: ended ? [] : this.#servers(queue),
       scaling,
       pool: ended ? NO_POOL : await this.#poolOf(target),
-      quota: await this.#quotaOf(record.workspaceId, scaling?.containers ?? [], target?.config),
+      quota: [
+        ...(await this.#quotaOf(record.workspaceId, scaling?.containers ?? [], target?.config)),
+        ...this.#conditionTexts(record.workspaceId, scaling?.containers ?? []),
+      ],
       leaderAnswered: ended || scaling !== null,
     });
   }
@@ -255,14 +261,26 @@ export class Explain {
     return machineId === null ? undefined : this.#parts.machines.get(machineId);
   }
 
-  #conditionsFor(workspaceId: WorkspaceId): Readonly<Record<string, number>> {
+  /** What is wrong with machines that containers were kept away from. */
+  #conditionTexts(workspaceId: WorkspaceId, waiting: Parameters<typeof isForQuota>[0]): readonly string[] {
+    if (!waiting.some(({ rejections }) => (rejections['condition'] ?? 0) > 0)) return [];
+    const { conditions, conditionWords } = this.#conditionsFor(workspaceId);
+    return conditionTexts(conditions, conditionWords);
+  }
+
+  #conditionsFor(workspaceId: WorkspaceId): Pick<ContainerFacts, 'conditions' | 'conditionWords'> {
     const counts: Record<string, number> = {};
+    const words: Record<string, string> = {};
     for (const machine of this.#parts.machines.all()) {
       const owner = machine.row.poolWorkspaceId;
       if (machine.health !== 'READY' || (owner !== null && owner !== workspaceId)) continue;
-      for (const name of blockingConditions(machine)) counts[name] = (counts[name] ?? 0) + 1;
+      for (const name of blockingConditions(machine)) {
+        counts[name] = (counts[name] ?? 0) + 1;
+        const said = conditionWordsOf(machine)[name];
+        if (said !== undefined) words[name] ??= said;
+      }
     }
-    return counts;
+    return { conditions: counts, conditionWords: words };
   }
 
   #healthOf(machineId: MachineId | null): string {

@@ -132,13 +132,20 @@ export function rejectionTexts(
     .map(([reason, count]) => `${count} machine${count === 1 ? '' : 's'} ${adviceOf(reason, pool).says} (${reason})`);
 }
 
-/** `DiskPressure on 2 machines: too little free disk …`, most of them first. */
-export function conditionTexts(conditions: Readonly<Record<string, number>>): readonly string[] {
+/**
+ * `DiskPressure on 2 machines: too little free disk …`, most of them first.
+ * @param words - what one of these machines says of it, by the name
+ */
+export function conditionTexts(
+  conditions: Readonly<Record<string, number>>,
+  words: Readonly<Record<string, string>> = {},
+): readonly string[] {
   return Object.entries(conditions)
     .toSorted((a, b) => b[1] - a[1])
     .map(([name, count]) => {
       const says = conditionOf(name)?.says;
-      return `${name} on ${counted(count, 'machine')}${says === undefined ? '' : `: ${says}`}`;
+      const why = words[name];
+      return `${name} on ${counted(count, 'machine')}${says === undefined ? '' : `: ${says}`}${why === undefined ? '' : ` (${why})`}`;
     });
 }
 

@@ -32,6 +32,8 @@ export interface MachineView {
   readonly containerCount: number;
   /** What its agent says is wrong with it, and `Unauthorized` when two agents use its identity. */
   readonly conditions: readonly string[];
+  /** Why, by the condition's name, where the agent says more. */
+  readonly conditionWords: Readonly<Record<string, string>>;
 }
 
 export interface MachineService {

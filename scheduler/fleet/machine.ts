@@ -50,6 +50,7 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
     requiresPoolSelector: machine.row.poolSettings.requiresPoolSelector,
     status: publicMachineStatus(machine),
     conditions: conditionsOf(machine, nowMs),
+    conditionWords: conditionWordsOf(machine),
     hostname: machine.row.hostname ?? '',
     cpuMillicores: machine.inventory?.cpuMillicores ?? 0,
     memoryMib: Math.floor((machine.inventory?.memoryBytes ?? 0) / (1024 * 1024)),
@@ -84,6 +85,25 @@ const MOST_CONDITIONS = 32;
 /** What an agent may call wrong: names, and few of them. Those of a newer agent are kept though they are not known here. */
 export const namedConditions = (names: readonly string[]): readonly string[] =>
   names.filter((name) => /^[A-Za-z][A-Za-z0-9]{0,63}$/.test(name)).slice(0, MOST_CONDITIONS);
+
+const MAX_WORDS = 500;
+/** Words end up on terminals. */
+const printable = (text: string): string => text.replaceAll(/\p{Cc}+/gu, ' ');
+
+/** What an agent says about the conditions that hold. */
+export const wordsAbout = (
+  conditions: readonly string[],
+  words: Readonly<Record<string, string>> | undefined,
+): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    Object.entries(words ?? {})
+      .filter(([name, text]) => text !== '' && conditions.includes(name))
+      .map(([name, text]) => [name, printable(text).slice(0, MAX_WORDS)]),
+  );
+
+/** In whose words a condition of this machine is to be told; an inventory of an earlier release has none. */
+export const conditionWordsOf = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, string>> =>
+  (inventory as Partial<Inventory__Output> | null)?.conditionWords ?? {};
 
 export const strangersOf = (row: MachineRow): ReadonlyMap<ContainerId, Stranger> =>
   new Map((row.strangers as readonly Stranger[]).map((one) => [one.containerId, one]));

@@ -37,7 +37,7 @@ import { getOrCreatePool } from '../store/queries/pools.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import { capacityOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
-import { diskFreeOf, namedConditions, strangersOf, viewOf } from './machine.ts';
+import { conditionWordsOf, diskFreeOf, namedConditions, strangersOf, viewOf, wordsAbout } from './machine.ts';
 import type { Machine, Stranger } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { FleetMetrics } from './metrics.ts';
@@ -410,13 +410,16 @@ export class Machines implements MachineService {
 
   /** A control stream said hello: the newer session wins. */
   async hello(machineId: MachineId, sessionId: string, hello: Hello__Output): Promise<Machine> {
+    const conditions = hello.conditions ? namedConditions(hello.conditions.names) : null;
+    const conditionWords = { ...wordsAbout(conditions ?? [], hello.conditions?.words) };
+    const inventory = hello.inventory === null ? null : { ...hello.inventory, conditionWords };
     const row = await recordHello(this.#db, {
       id: machineId,
       bootId: hello.bootId,
       agentVersion: hello.version,
       hostname: hello.inventory?.hostname ?? '',
-      inventory: hello.inventory ?? {},
-      conditions: hello.conditions ? namedConditions(hello.conditions.names) : null,
+      inventory: inventory ?? {},
+      conditions,
       replica: this.#instance,
       agentInstance: hello.instanceId,
       hostDrainUntilMs: this.#untilOf(hello.hostDrain),
@@ -433,7 +436,7 @@ export class Machines implements MachineService {
     const machine: Machine = {
       row,
       health: (known && healthAfter(known.health, 'hello')) ?? 'RECONCILING',
-      inventory: hello.inventory,
+      inventory,
       conditions: row.conditions,
       sessionId,
       suspectSinceMs: null,
@@ -501,7 +504,13 @@ export class Machines implements MachineService {
     return true;
   }
 
-  heartbeat(machineId: MachineId, sessionId: string, names: readonly string[], diskFreeBytes = 0): void {
+  heartbeat(
+    machineId: MachineId,
+    sessionId: string,
+    names: readonly string[],
+    diskFreeBytes = 0,
+    words: Readonly<Record<string, string>> = {},
+  ): void {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId) return;
     if (diskFreeBytes > 0) machine.diskFreeBytes = diskFreeBytes;
@@ -511,9 +520,17 @@ export class Machines implements MachineService {
     const isSame = (known: readonly string[]): boolean => known.join() === conditions.join();
     const changed = !isSame(machine.conditions);
     machine.conditions = conditions;
+    this.#hearWords(machine, wordsAbout(conditions, words));
     if (changed) this.#tell(machine);
     if (!isSame(machine.row.conditions)) void this.#writeConditions(machine);
     if (this.#unwritten.has(machineId)) void this.#writeInventory(machine);
+  }
+
+  /** Words lie in the inventory, with what else its agent says of the machine. */
+  #hearWords(machine: Machine, conditionWords: Readonly<Record<string, string>>): void {
+    if (machine.inventory === null || isDeepStrictEqual(conditionWordsOf(machine), conditionWords)) return;
+    machine.inventory = { ...machine.inventory, conditionWords: { ...conditionWords } };
+    void this.#writeInventory(machine);
   }
 
   /** What its agent says of its GPUs between two hellos: a state changed, or the list of them. */

@@ -1,3 +1,4 @@
+import { ENGINE_CANNOT_START } from '#shared/domain/conditions.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEvent } from '../containers/state.ts';
@@ -126,6 +127,9 @@ function whenExited(
     case 'ASSIGNED':
       return [{ event: 'revoke', change: unassigned(entry.startFailures) }];
     case 'STARTING':
+      // An engine that starts nothing says so as a condition of its machine, which gets nothing new: this says nothing of the container.
+      if (observed.reason === ENGINE_CANNOT_START)
+        return [{ event: 'retry', change: { machineId: null, assignmentId: null } }];
       return isUserCause(observed.reason) || entry.startFailures + 1 >= MAX_START_FAILURES
         ? [{ event: 'fail', change: endOf(observed) }]
         : [{ event: 'retry', change: unassigned(entry.startFailures) }];

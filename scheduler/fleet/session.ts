@@ -175,8 +175,8 @@ export class Session {
     else if (message.devices) await this.#parts.machines.devices(this.machineId, this.id, message.devices.gpus);
     else if (message.hostDrain) await this.#parts.machines.hostDrain(this.machineId, this.id, message.hostDrain);
     else if (message.heartbeat) {
-      const { conditions, diskFreeBytes } = message.heartbeat;
-      this.#parts.machines.heartbeat(this.machineId, this.id, conditions, diskFreeBytes);
+      const { conditions, diskFreeBytes, conditionWords } = message.heartbeat;
+      this.#parts.machines.heartbeat(this.machineId, this.id, conditions, diskFreeBytes, conditionWords);
       this.#write({ heartbeatAck: { sentAtMs: message.heartbeat.sentAtMs, serverTimeMs: this.#parts.clock.nowMs() } });
       this.#parts.onHeartbeat(message.heartbeat.liveAttempts as unknown as readonly LiveReport[]);
     } else if (message.samples) this.#parts.onSamples(message.samples);

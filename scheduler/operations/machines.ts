@@ -173,6 +173,7 @@ const EMPTY_MACHINE: Machine = {
   userData: '',
   ssh: null,
   conditions: [],
+  conditionWords: {},
 };
 
 const newMachine = (made: CreatedMachine): Machine => ({
@@ -196,6 +197,7 @@ const listedMachine = (view: MachineView): Machine => ({
   created: timestampOf(view.createdAtMs) ?? '',
   agentVersion: view.agentVersion,
   conditions: [...view.conditions],
+  conditionWords: { ...view.conditionWords },
   machineMetrics: {
     totalCpuAvailable: view.freeCpuMillicores,
     totalMemoryAvailable: view.freeMemoryMib,

@@ -50,6 +50,9 @@ export const Machine = Type.Object({
   userData: Text(),
   ssh: nullable(Type.Object({})),
   conditions: Type.Array(Text(), { description: 'what is wrong with the machine, such as DiskPressure' }),
+  conditionWords: Type.Record(Type.String(), Type.String(), {
+    description: 'why, by the name of the condition, where the agent says more than the name',
+  }),
 });
 export type Machine = Static<typeof Machine>;
 

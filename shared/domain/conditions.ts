@@ -20,6 +20,11 @@ export const CONDITIONS = {
     says: 'the container engine does not answer',
     step: 'look at the Docker Engine of that machine (`systemctl status docker`)',
   },
+  EngineCannotStart: {
+    blocks: true,
+    says: 'the container engine starts no container, not even one of ours',
+    step: 'mend the Docker Engine of that machine (its own words are beside the condition in `longshore machine list`; often a runc that does not fit its dockerd); its agent tries again every minute at most',
+  },
   ClockSkew: { blocks: true, says: 'a clock that is wrong', step: 'set the clock of that machine (NTP)' },
   AgentTooOld: { blocks: true, says: 'an agent that is too old', step: 'upgrade the agent of that machine' },
   Preflight: {
@@ -69,6 +74,9 @@ export const CONDITIONS = {
     step: "look at the scheduler's log",
   },
 } as const satisfies Record<string, Condition>;
+
+/** Why a container did not start on a machine whose engine starts none: no fault of its own. */
+export const ENGINE_CANNOT_START = 'engine_cannot_start';
 
 export type ConditionName = keyof typeof CONDITIONS;
 export const CONDITION_NAMES = Object.keys(CONDITIONS) as readonly ConditionName[];

@@ -143,6 +143,7 @@ test('a filter that cannot be set fails the start with the words of the tool, an
     rules: () => 'table inet longshore { chain no such thing }',
     openAddresses: [],
     closedRanges: [],
+    onFailed: () => undefined,
     onLost: () => undefined,
   });
   await made.open([]);
@@ -168,6 +169,7 @@ test('a listing from before takes a holder that is being removed for no stray', 
     addresses: () => ({ own: [], nameServers: [] }),
     openAddresses: [],
     closedRanges: [],
+    onFailed: () => undefined,
     onLost: () => undefined,
   });
   await made.open([]);

@@ -200,6 +200,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     addresses: () => ({ own: [], nameServers: [] }),
     openAddresses: [],
     closedRanges: [`${NEAR}/32`],
+    onFailed: () => undefined,
     onLost: () => undefined,
   });
   await onLoopback(docker, 'add');

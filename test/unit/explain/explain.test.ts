@@ -342,12 +342,14 @@ describe('a container', () => {
     machineSilentSinceMs: number | null = null,
     conditions: Record<string, number> = {},
     pool = NO_POOL,
+    conditionWords: Record<string, string> = {},
   ): Explanation => {
     const facts = {
       pool,
       quota: [],
       rejections,
       conditions,
+      conditionWords,
       progress: 'pulling image a:1: 1 of 3 layers, 10 of 30 MB',
       machineHealth: 'READY',
       machineSilentSinceMs,
@@ -381,6 +383,15 @@ describe('a container', () => {
       '1 machine not of pool gpu, or kept for work with a GPU (no_matching_pool)',
     ]);
     expect(found.next_steps).toEqual(['admit one to it: `longshore machine create --pool gpu`']);
+  });
+
+  test('that an engine keeps away which starts nothing is told so in the words of the engine', () => {
+    const words = { EngineCannotStart: 'OCI runtime create failed: namespace {"time" ""} does not exist' };
+    const found = explained({}, { condition: 1 }, null, { EngineCannotStart: 1 }, NO_POOL, words);
+    expect(found.details).toContain(
+      `EngineCannotStart on 1 machine: the container engine starts no container, not even one of ours (${words.EngineCannotStart})`,
+    );
+    expect(found.next_steps.join()).toMatch(/mend the Docker Engine of that machine/);
   });
 
   test('that machines with a condition refused names the conditions, and what ends them', () => {

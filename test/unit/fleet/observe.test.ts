@@ -187,3 +187,11 @@ test('what fails everywhere is the user’s, what may work elsewhere is not', ()
   expect(['user_error', 'image_error', 'start_timeout', 'oom'].every(isUserCause)).toBe(true);
   expect(['lost', 'mount_error', 'gpu_fault', 'host_reboot', 'drained'].some(isUserCause)).toBe(false);
 });
+
+test('a start that failed on an engine that starts nothing costs its container none of its tries, however often', () => {
+  const report = observed({ phase: 'removed', exitCode: 1, reason: 'engine_cannot_start', message: 'OCI runtime' });
+  for (const startFailures of [0, 2, 50])
+    expect(stepsFor(anEntry('STARTING', { startFailures }), report)).toEqual([
+      { event: 'retry', change: { machineId: null, assignmentId: null } },
+    ]);
+});

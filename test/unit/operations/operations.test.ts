@@ -175,6 +175,7 @@ describe('machines', () => {
     freeMemoryMib: 512,
     containerCount: 1,
     conditions: [],
+    conditionWords: {},
   });
   const list = listMachines(
     { list: async () => [aMachine('b', 'gpu', 'T4'), aMachine('c', 'default'), aMachine('a', 'gpu')] },

@@ -3,8 +3,10 @@
 
 export interface Conditions {
   'names'?: (string)[];
+  'words'?: ({[key: string]: string});
 }
 
 export interface Conditions__Output {
   'names': (string)[];
+  'words': ({[key: string]: string});
 }

@@ -8,6 +8,7 @@ export interface Heartbeat {
   'liveAttempts'?: (_longshore_agent_v1_LiveAttempt)[];
   'conditions'?: (string)[];
   'diskFreeBytes'?: (number | string | Long);
+  'conditionWords'?: ({[key: string]: string});
 }
 
 export interface Heartbeat__Output {
@@ -15,4 +16,5 @@ export interface Heartbeat__Output {
   'liveAttempts': (_longshore_agent_v1_LiveAttempt__Output)[];
   'conditions': (string)[];
   'diskFreeBytes': (number);
+  'conditionWords': ({[key: string]: string});
 }

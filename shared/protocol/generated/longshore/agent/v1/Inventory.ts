@@ -17,6 +17,7 @@ export interface Inventory {
   'images'?: (string)[];
   'volumeDrivers'?: (string)[];
   'gpuDriver'?: (string);
+  'conditionWords'?: ({[key: string]: string});
 }
 
 export interface Inventory__Output {
@@ -33,4 +34,5 @@ export interface Inventory__Output {
   'images': (string)[];
   'volumeDrivers': (string)[];
   'gpuDriver': (string);
+  'conditionWords': ({[key: string]: string});
 }
