@@ -22,13 +22,7 @@ import type { Lanes } from './lanes.ts';
 import type { Objects } from '../objects/service.ts';
 import type { Db } from '../store/db.ts';
 import { containerById } from '../store/queries/containers.ts';
-import {
-  acceptedJobOf,
-  endedTaskIds,
-  queuesChangedSince,
-  runningTasksOn,
-  waitingDeadlines,
-} from '../store/queries/tasks.ts';
+import { acceptedJobOf, endedTaskIds, queuesOfEnded, waitingDeadlines } from '../store/queries/tasks.ts';
 import { keptJobs } from '../tasks/accepting.ts';
 import { inputKeyOf, taskOfInputKey } from '../tasks/bodies.ts';
 import { Deadlines } from '../tasks/deadlines.ts';
@@ -40,6 +34,8 @@ import type { Tasks } from '../tasks/service.ts';
 import { Suspects } from '../tasks/suspects.ts';
 import { TaskSweep } from '../tasks/sweep.ts';
 
+/** Ended tasks read at once after Redis lost data: some milliseconds of the database. */
+const ENDED_PAGE = 2_000;
 /** So long after a stall of this process, or a step of its clock, no lane is judged by the ages of its entries. */
 const LANE_CALM_MS = 15_000;
 
@@ -96,7 +92,7 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     tasks,
     presence: parts.presence,
     olderJobs,
-    recentQueues: (sinceMs) => queuesChangedSince(db, sinceMs),
+    endedQueues: (after) => queuesOfEnded(db, ENDED_PAGE, after),
     clock,
     log,
     isLeader,
@@ -144,7 +140,6 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
   const suspects = new Suspects({
     suspects: () =>
       [...parts.machines.all()].filter(({ health }) => health === 'SUSPECT').map((machine) => machine.row.id),
-    runningOn: (machines) => runningTasksOn(db, machines),
     queues,
     leases: parts.leases,
     attempts: tasks.attempts,

@@ -8,7 +8,7 @@ import { LastAttempts } from '../dispatch/last-attempts.ts';
 import { Replies } from '../dispatch/replies.ts';
 import { DueTimes } from '../queues/due.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
-import { insertAcceptedTasks, listTasks, runningTasksOn, taskById } from '../store/queries/tasks.ts';
+import { insertAcceptedTasks, listTasks, taskById } from '../store/queries/tasks.ts';
 import { GroupCommit, keptJobs } from '../tasks/accepting.ts';
 import type { Bodies } from '../tasks/bodies.ts';
 import { TaskMetrics } from '../tasks/metrics.ts';
@@ -90,10 +90,6 @@ export function openTasks(setup: TasksSetup): TaskParts {
       const row = await taskById(db, taskId);
       return row === undefined ? undefined : recordOfRow(row);
     },
-    queuesOn: async (machineId) => [
-      ...[...book.ofMachine(machineId)].map(({ spec }) => spec.queue),
-      ...(await runningTasksOn(db, [machineId])).map(({ queue }) => queue),
-    ],
     isCutOff: (id) => {
       const row = book.get(id)?.row;
       if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;

@@ -32,6 +32,10 @@ const OUTLIVES_MS = 10 * 60_000;
 export const BY_ANOTHER_RUNNER = 'another-runner';
 /** How {@link encode} begins; the scripts read it so, too. */
 const LOCK_OF_LEASE = /^\{"lock":"([^"]*)"/;
+/** No lease is this text. */
+const NOBODY = '';
+/** Leases that one machine is asked about; more than it has slots. */
+const MOST_OF_MACHINE = 10_000;
 /** Leases in one command. */
 const MOST_AT_ONCE = 200;
 
@@ -116,7 +120,7 @@ export class Leases {
 
   /** @returns tasks that another attempt holds */
   async #writeSome(leases: readonly Lease[]): Promise<readonly TaskId[]> {
-    const keys = leases.map((lease) => this.#keys.lease(lease.job.taskId));
+    const keys = [this.#keys.leased, ...leases.map((lease) => this.#keys.lease(lease.job.taskId))];
     const modes = leases.map((lease) => (lease.job.sync ? 'n' : 'o')).join('');
     const given = [LEASE_SECONDS, SYNC_LEASE_SECONDS, modes, BY_ANOTHER_RUNNER, ...leases.map(encode)];
     const places = (await this.#script.run(keys.length, ...keys, ...given)) as readonly number[];
@@ -125,10 +129,10 @@ export class Leases {
 
   async #writeSomeLent(leases: readonly Lease[], instance: InstanceId): Promise<readonly TaskId[]> {
     const mark = lentMark(instance);
-    const keys = leases.flatMap(({ job, queue }) => [
-      this.#keys.lease(job.taskId),
-      this.#keys.lane(queue as QueueName),
-    ]);
+    const keys = [
+      this.#keys.leased,
+      ...leases.flatMap(({ job, queue }) => [this.#keys.lease(job.taskId), this.#keys.lane(queue as QueueName)]),
+    ];
     const given = leases.flatMap((lease) => [lease.job.taskId, mark, encode(lease)]);
     const args = [SYNC_LEASE_SECONDS, BY_ANOTHER_RUNNER, ...given];
     const places = (await this.#lentScript.run(keys.length, ...keys, ...args)) as readonly number[];
@@ -137,7 +141,9 @@ export class Leases {
 
   /** Redis lost it: written again, unless somebody else holds the task by now. */
   async restore(lease: Lease): Promise<void> {
-    await this.#redis.set(this.#keys.lease(lease.job.taskId), encode(lease), 'EX', secondsOf(lease.job), 'NX');
+    const seconds = secondsOf(lease.job);
+    const keys = [this.#keys.leased, this.#keys.lease(lease.job.taskId)];
+    await this.#script.run(keys.length, ...keys, seconds, seconds, 'n', NOBODY, encode(lease));
   }
 
   async read(taskId: TaskId): Promise<Lease | undefined> {
@@ -178,6 +184,29 @@ export class Leases {
     return texts.map((text) => (text === null ? undefined : (LOCK_OF_LEASE.exec(text)?.[1] as LockToken | undefined)));
   }
 
+  /**
+   * Leases of the attempts that were sent to that machine: what its reconnect costs follows what it runs, whatever the other machines of its queues have. Entries without a lease of that machine are taken out.
+   */
+  async ofMachine(machineId: MachineId): Promise<readonly Lease[]> {
+    const { leased, lease: keyOf } = this.#keys;
+    // ';' follows ':'.
+    const range = [`[${machineId}:`, `(${machineId};`] as const;
+    const entries = await this.#redis.zrangebylex(leased, ...range, 'LIMIT', 0, MOST_OF_MACHINE);
+    const found: Lease[] = [];
+    const gone: string[] = [];
+    for (let at = 0; at < entries.length; at += MOST_AT_ONCE) {
+      const some = entries.slice(at, at + MOST_AT_ONCE);
+      const texts = await this.#redis.mget(some.map((entry) => keyOf(entry.slice(machineId.length + 1) as TaskId)));
+      for (const [index, text] of texts.entries()) {
+        const lease = text?.startsWith('{') === true ? (JSON.parse(text) as Lease) : undefined;
+        if (lease?.machineId === machineId) found.push(lease);
+        else gone.push(some[index] ?? '');
+      }
+    }
+    if (gone.length > 0) await this.#redis.zrem(leased, ...gone);
+    return found;
+  }
+
   async isHeld(taskId: TaskId): Promise<boolean> {
     return (await this.#redis.exists(this.#keys.lease(taskId))) === 1;
   }
@@ -188,13 +217,13 @@ export class Leases {
 
   async drop(taskId: TaskId): Promise<void> {
     this.#batch?.leases.delete(taskId);
-    await this.#redis.del(this.#keys.lease(taskId));
+    await this.#dropScript.run(this.#keys.lease(taskId), this.#keys.leased, '');
   }
 
   /** That attempt's, and no newer one's. */
   async dropOf(taskId: TaskId, lock: LockToken): Promise<void> {
     if (this.#batch?.leases.get(taskId)?.lock === lock) this.#batch.leases.delete(taskId);
-    await this.#dropScript.run(this.#keys.lease(taskId), lock);
+    await this.#dropScript.run(this.#keys.lease(taskId), this.#keys.leased, lock);
   }
 }
 

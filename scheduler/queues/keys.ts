@@ -17,6 +17,8 @@ export interface Keys {
   readonly lanes: string;
   /** One attempt's lease: who runs it, until when. */
   readonly lease: (task: TaskId) => string;
+  /** All leases by their machine: `<machine>:<task>` in a sorted set. An entry whose lease is gone goes when its machine is asked about. */
+  readonly leased: string;
   /** The last attempt of a task that ended without its agent's word. */
   readonly lastAttempt: (task: TaskId) => string;
   /** Name of the queue of messages to addresses that people named. */
@@ -76,6 +78,7 @@ export function keysOf(prefix = 'ls'): Keys {
     lane: (queue: QueueName) => `${prefix}:lane:${queue}`,
     lanes: `${prefix}:lanes`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
+    leased: `${prefix}:leased`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
     deliveriesQueue: 'deliveries',
     dataMarker: `${prefix}:data`,

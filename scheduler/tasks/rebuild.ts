@@ -7,6 +7,13 @@ import type { Log } from '#shared/log.ts';
 import type { OlderJobs } from '../queues/older-jobs.ts';
 import type { RedisData } from '../queues/redis-data.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
+import type { EndedCursor } from '../store/queries/tasks.ts';
+
+export interface EndedQueues {
+  readonly queues: readonly QueueName[];
+  /** Where the next page begins; absent: there is none. */
+  readonly next?: EndedCursor;
+}
 
 export interface RebuildParts {
   readonly data: Pick<RedisData, 'onLost' | 'generation'>;
@@ -15,20 +22,27 @@ export interface RebuildParts {
   /** This replica's, first of all: a caller who waits on a replica that nobody finds counts as gone. */
   readonly presence: { redisLost(): Promise<void> };
   readonly olderJobs: Pick<OlderJobs, 'sweep'>;
-  /** Queues of tasks that changed since then. */
-  readonly recentQueues: (sinceMs: number) => Promise<readonly QueueName[]>;
+  /** Queues of tasks that ended within the hour, a page at a time: an older Redis is not older than that, for it writes its file every second. */
+  readonly endedQueues: (after?: EndedCursor) => Promise<EndedQueues>;
   readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
   readonly wakeAll: () => void;
   readonly settleMs?: number;
+  readonly tryAgainMs?: number;
 }
 
 /** Every replica notices within a second or two, and renews its locks within 30 s in any case. */
 const SETTLE_MS = 35_000;
 const TRY_AGAIN_MS = 1_000;
-/** An older Redis is not older than that: it writes its file every second. */
-const RECENT_MS = 3600_000;
+
+/** How far the rebuild after one loss has come. */
+interface Progress {
+  isRestored: boolean;
+  /** No more than queues had a task that ended within the hour. */
+  readonly swept: Set<QueueName>;
+  after: EndedCursor | undefined;
+}
 
 export class Rebuild {
   readonly name = 'rebuild';
@@ -59,27 +73,48 @@ export class Rebuild {
     const { clock, data, log } = this.#parts;
     this.#lostAtMs = clock.monotonicMs();
     const { generation } = data;
+    const progress: Progress = { isRestored: false, swept: new Set(), after: undefined };
     for (;;) {
       try {
-        await this.#once();
+        await this.#once(progress, () => data.generation === generation);
         return;
       } catch (error) {
         log.warn({ err: error }, 'Redis is not rebuilt yet, trying again');
       }
-      if (!(await sleep(TRY_AGAIN_MS, this.#abort.signal)) || data.generation !== generation) return;
+      if (!(await sleep(this.#parts.tryAgainMs ?? TRY_AGAIN_MS, this.#abort.signal)) || data.generation !== generation)
+        return;
     }
   }
 
-  async #once(): Promise<void> {
-    const { queues, tasks, presence, olderJobs, recentQueues, clock, isLeader, wakeAll, log } = this.#parts;
-    await presence.redisLost();
-    // What runs is said before what stands in a lane: whoever lent it takes back what stands there without a lease.
-    await tasks.redisLost();
-    await queues.reopenAll();
-    if (isLeader()) {
-      for (const queue of await recentQueues(clock.nowMs() - RECENT_MS)) await olderJobs.sweep(queue);
+  /** Goes on where the try before it stopped. Queues are served before what is over has left them: no fetch overtakes that (older-jobs.ts). */
+  async #once(progress: Progress, isNewest: () => boolean): Promise<void> {
+    const { queues, tasks, presence, wakeAll, log } = this.#parts;
+    if (!progress.isRestored) {
+      await presence.redisLost();
+      // What runs is said before what stands in a lane: whoever lent it takes back what stands there without a lease.
+      await tasks.redisLost();
+      await queues.reopenAll();
+      progress.isRestored = true;
+      wakeAll();
+      log.info('Redis is rebuilt: settings and leases');
     }
-    wakeAll();
-    log.info('Redis is rebuilt: settings, leases, and queues without what is over');
+    await this.#takeOutEnded(progress, isNewest);
+  }
+
+  /** The leader's. A later loss of data starts over by itself. */
+  async #takeOutEnded(progress: Progress, isNewest: () => boolean): Promise<void> {
+    const { olderJobs, endedQueues, isLeader, log } = this.#parts;
+    for (;;) {
+      if (this.#abort.signal.aborted || !isLeader() || !isNewest()) return;
+      const page = await endedQueues(progress.after);
+      for (const queue of page.queues) {
+        if (progress.swept.has(queue)) continue;
+        await olderJobs.sweep(queue);
+        progress.swept.add(queue);
+      }
+      if (page.next === undefined) break;
+      progress.after = page.next;
+    }
+    log.info({ queues: progress.swept.size }, 'jobs of tasks that are over have left their queues');
   }
 }

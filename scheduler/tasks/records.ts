@@ -340,7 +340,7 @@ export class TaskRecords {
   async #sendAll(records: readonly TaskRecord[]): Promise<boolean> {
     const commands: Promise<boolean>[] = [];
     let some: TaskRecord[] = [];
-    let keys = [this.#keys.records];
+    let keys = [this.#keys.records, this.#keys.leased];
     let values: (string | number)[] = [MOST_RECORDS];
     let characters = 0;
     for (const record of records) {
@@ -349,7 +349,7 @@ export class TaskRecords {
       if (some.length >= MOST_AT_ONCE || (some.length > 0 && characters + text.length > MOST_TEXT_AT_ONCE)) {
         commands.push(this.#sendSome(some, keys, values));
         some = [];
-        keys = [this.#keys.records];
+        keys = [this.#keys.records, this.#keys.leased];
         values = [MOST_RECORDS];
         characters = 0;
       }

@@ -1,6 +1,6 @@
 // Locks and leases of attempts on machines that do not talk just now, and that no replica has in hand: whoever sent them may be gone, and their machine may redial any replica. The leader renews them until
 // the machine is back (its replica adopts them) or LOST (then they are given back, or end).
-import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Leases } from '../dispatch/leases.ts';
@@ -13,10 +13,8 @@ const EVERY_MS = 30_000;
 export interface SuspectsParts {
   /** Machines that are SUSPECT now. */
   readonly suspects: () => readonly MachineId[];
-  /** Tasks that run in their containers, as the rows have it. */
-  readonly runningOn: (machines: readonly MachineId[]) => Promise<readonly { taskId: TaskId; queue: QueueName }[]>;
   readonly queues: Pick<TaskQueues, 'renew'>;
-  readonly leases: Pick<Leases, 'read' | 'renew'>;
+  readonly leases: Pick<Leases, 'ofMachine' | 'renew'>;
   /** What this replica has in hand renews itself. */
   readonly attempts: Pick<Attempts, 'current'>;
   readonly isLeader: () => boolean;
@@ -46,18 +44,16 @@ export class Suspects {
 
   /** @returns how many attempts were renewed */
   async round(): Promise<number> {
-    const { suspects, runningOn, queues, leases, attempts } = this.#parts;
-    const machines = suspects();
-    if (machines.length === 0) return 0;
+    const { suspects, queues, leases, attempts } = this.#parts;
     let renewed = 0;
-    for (const { taskId, queue } of await runningOn(machines)) {
-      if (attempts.current(taskId) !== undefined) continue;
-      const lease = await leases.read(taskId);
-      if (lease === undefined || !machines.includes(lease.machineId)) continue;
-      const lost = await queues.renew([{ queue, taskId, lock: lease.lock }], LOCK_MS);
-      if (lost.length > 0) continue;
-      await leases.renew([lease.job]);
-      renewed += 1;
+    for (const machineId of suspects()) {
+      const held = (await leases.ofMachine(machineId)).filter(({ job }) => attempts.current(job.taskId) === undefined);
+      if (held.length === 0) continue;
+      const locks = held.map(({ queue, job, lock }) => ({ queue: queue as QueueName, taskId: job.taskId, lock }));
+      const lost = new Set<string>((await queues.renew(locks, LOCK_MS)).map(({ lock }) => lock));
+      const living = held.filter(({ lock }) => !lost.has(lock));
+      await leases.renew(living.map(({ job }) => job));
+      renewed += living.length;
     }
     return renewed;
   }

@@ -1,5 +1,5 @@
 // What the life of a task on this replica is made of: given by the composition root, and what service.ts adds for the files that play a part in it.
-import type { ContainerId, InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, InstanceId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../deployments/stub-config.ts';
@@ -61,8 +61,6 @@ export interface TaskServiceParts {
   readonly cancel?: (taskId: TaskId, ending: QueuedEnding) => Promise<void>;
   /** The task as its row has it, whatever Redis says. */
   readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
-  /** Queues of which that machine has, or had, attempts. */
-  readonly queuesOn: (machineId: MachineId) => Promise<Iterable<QueueName>>;
   /** Whether it has to end now because its machine's drain is past its deadline, and its agent is there to hear it. */
   readonly isCutOff: (containerId: ContainerId) => boolean;
   /** A queue grew or an attempt ended: the autoscaler may care. */

@@ -7,7 +7,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Lease, Leases } from '../dispatch/leases.ts';
-import type { HeldLock, TaskQueues } from '../queues/task-queues.ts';
+import type { TaskQueues } from '../queues/task-queues.ts';
 import type { Attempts } from './attempts.ts';
 import { attemptOf } from './attempts.ts';
 import type { Ender } from './ender.ts';
@@ -15,10 +15,8 @@ import type { TaskMetrics } from './metrics.ts';
 import type { TaskGraces } from './graces.ts';
 
 export interface UnnamedParts {
-  /** Queues of which that machine has, or had, attempts. */
-  readonly queuesOn: (machineId: MachineId) => Promise<Iterable<QueueName>>;
-  readonly queues: Pick<TaskQueues, 'held' | 'lockOf'>;
-  readonly leases: Pick<Leases, 'read'>;
+  readonly queues: Pick<TaskQueues, 'lockOf'>;
+  readonly leases: Pick<Leases, 'read' | 'ofMachine'>;
   readonly attempts: Pick<Attempts, 'current'>;
   readonly ender: Pick<Ender, 'backToQueue' | 'lost'>;
   readonly graces: Pick<TaskGraces, 'reportMs' | 'restartedAgentMs' | 'movedMs'>;
@@ -31,9 +29,6 @@ export interface UnnamedParts {
 /** Why it is taken back; `not_received`: it never began. */
 type Reason = 'not_received' | 'agent_restarted' | 'machine_lost';
 
-/** Of each queue; the newest ones. */
-const MOST_HELD = 10_000;
-
 export class Unnamed {
   readonly #parts: UnnamedParts;
   /** Attempts in their grace, by the hash of their token: a heartbeat that names one ends the grace. No more than {@link find} has found within the longest grace. */
@@ -45,7 +40,7 @@ export class Unnamed {
 
   /**
    * What that machine is to have and its report does not name. To be asked before anything is sent on the new stream: what is leased to the machine until then was sent on an older one, of which its agent
-   * takes nothing any more. Its cost follows what is active in the queues of that machine.
+   * takes nothing any more. Its cost follows what is leased to that machine.
    * When a store does not answer nothing is found: the stall scan stands behind this.
    */
   async find(machineId: MachineId, named: Iterable<AttemptToken>): Promise<readonly Lease[]> {
@@ -58,19 +53,12 @@ export class Unnamed {
   }
 
   async #find(machineId: MachineId, named: Iterable<AttemptToken>): Promise<readonly Lease[]> {
-    const { queuesOn, queues, leases, attempts } = this.#parts;
+    const { leases, attempts } = this.#parts;
     const hashes = new Set<string>();
     for (const token of named) hashes.add(sha256Hex(token));
-    const isOpen = ({ taskId, lock }: HeldLock): boolean =>
-      !hashes.has(attemptHashOf(lock)) && attempts.current(taskId) === undefined;
-    const found: Lease[] = [];
-    for (const queue of new Set(await queuesOn(machineId))) {
-      const open = (await queues.held(queue, MOST_HELD)).filter(isOpen);
-      const read = await Promise.all(open.map(({ taskId }) => leases.read(taskId)));
-      for (const [index, lease] of read.entries())
-        if (lease !== undefined && lease.lock === open[index]?.lock && lease.machineId === machineId) found.push(lease);
-    }
-    return found;
+    const isOpen = ({ job, lock }: Lease): boolean =>
+      !hashes.has(attemptHashOf(lock)) && attempts.current(job.taskId) === undefined;
+    return (await leases.ofMachine(machineId)).filter(isOpen);
   }
 
   /**

@@ -194,7 +194,7 @@ test('Redis emptied while it runs: its borrower says that before its lender can 
     tasks: { redisLost: () => near.tasks.redisLost().then(isTakenBack) },
     presence: { redisLost: () => Promise.resolve() },
     olderJobs: { sweep: () => Promise.resolve(0) },
-    recentQueues: () => Promise.resolve([]),
+    endedQueues: () => Promise.resolve({ queues: [] }),
     clock: systemClock,
     log: quiet,
     isLeader: () => false,

@@ -193,7 +193,7 @@ describe('Redis data lost', () => {
       tasks: one.tasks,
       presence,
       olderJobs: { sweep: () => Promise.resolve(0) },
-      recentQueues: () => Promise.resolve([]),
+      endedQueues: () => Promise.resolve({ queues: [] }),
       clock: systemClock,
       log: quiet,
       isLeader: () => true,
@@ -302,7 +302,6 @@ describe('locks of attempts on machines that do not talk', () => {
     const leader = await start();
     const suspects = new Suspects({
       suspects: () => [MACHINE],
-      runningOn: () => Promise.resolve([{ taskId, queue: target.queue }]),
       queues: leader.queues,
       leases: leader.leases,
       attempts: leader.tasks.attempts,
@@ -317,7 +316,6 @@ describe('locks of attempts on machines that do not talk', () => {
     expect(await leader.client.pttl(leader.keys.lease(taskId))).toBeGreaterThan(60_000);
     const others = new Suspects({
       suspects: () => ['m-other' as MachineId],
-      runningOn: () => Promise.resolve([{ taskId, queue: target.queue }]),
       queues: leader.queues,
       leases: leader.leases,
       attempts: leader.tasks.attempts,

@@ -267,7 +267,6 @@ export async function aProcess(
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
     isCutOff: options.isCutOff ?? (() => false),
-    queuesOn: () => Promise.resolve(slots.queues()),
     onDepth: () => undefined,
     onAttemptEnded: () => undefined,
     listRows: () => Promise.resolve([]),

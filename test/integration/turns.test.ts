@@ -172,6 +172,67 @@ test('leases of one turn go in one command, and what comes after them in the tur
   expect(await eye.exists(keys.lease(dropped.job.taskId), keys.lease(ended.job.taskId))).toBe(0);
 });
 
+test('what a reconnecting machine costs follows what it runs: many machines of one queue cost as much as all their tasks once', async ({
+  world: { leases, eye, counted },
+}) => {
+  const machines = Array.from({ length: 40 }, () => newId<MachineId>());
+  const mine = new Map(
+    machines.map((machineId) => [machineId, Array.from({ length: 5 }, () => ({ ...aLease(), machineId }))]),
+  );
+  const all = [...mine.values()].flat();
+  await Promise.all(all.map((lease) => leases.write(lease)));
+  const lookups = async (): Promise<number> => {
+    const stats = await eye.info('stats');
+    return [...stats.matchAll(/keyspace_(?:hits|misses):(\d+)/g)].reduce((sum, [, count]) => sum + Number(count), 0);
+  };
+  let read = 0;
+  const calls = await counted(async () => {
+    const before = await lookups();
+    for (const machineId of machines) {
+      const found = (await leases.ofMachine(machineId)).map(({ job }) => job.taskId);
+      expect(found.toSorted()).toEqual(
+        mine
+          .get(machineId)
+          ?.map(({ job }) => job.taskId)
+          .toSorted(),
+      );
+    }
+    read = (await lookups()) - before;
+  });
+  // The list of each machine, and each lease once.
+  expect(read).toBe(machines.length + all.length);
+  expect(calls('zrangebylex') + calls('mget')).toBe(2 * machines.length);
+  expect(calls('get')).toBe(0);
+});
+
+test('the list of leases by machine forgets a lease with it, however that ends', async ({
+  world: { leases, records, eye },
+}) => {
+  const machineId = newId<MachineId>();
+  const listed = (): Promise<number> => eye.zlexcount(keys.leased, `[${machineId}:`, `(${machineId};`);
+  const [ended, dropped, droppedOf, restored, lapsed, moved] = Array.from({ length: 6 }, () => ({
+    ...aLease(),
+    machineId,
+  })) as [Lease, Lease, Lease, Lease, Lease, Lease];
+  for (const lease of [ended, dropped, droppedOf, lapsed, moved]) await leases.write(lease);
+  await leases.restore(restored);
+  await leases.restore(ended);
+  expect(await listed()).toBe(6);
+  await records.append(aRecord('COMPLETE', 1, ended.job.taskId));
+  await leases.drop(dropped.job.taskId);
+  await leases.dropOf(droppedOf.job.taskId, lapsed.lock);
+  expect(await listed()).toBe(4);
+  await leases.dropOf(droppedOf.job.taskId, droppedOf.lock);
+  await leases.drop(restored.job.taskId);
+  await eye.del(keys.lease(lapsed.job.taskId));
+  const elsewhere = { ...moved, machineId: newId<MachineId>(), job: { ...moved.job, sync: false } };
+  await leases.write(elsewhere);
+  expect(await listed()).toBe(2);
+  expect(await leases.ofMachine(machineId)).toEqual([]);
+  expect(await listed()).toBe(0);
+  expect(await leases.ofMachine(elsewhere.machineId)).toHaveLength(1);
+});
+
 test('a lease of a synchronous task does not go over another attempt’s; one of an asynchronous task does', async ({
   world: { leases, eye },
 }) => {

@@ -2,7 +2,7 @@
 -- anything after a final status but the late COMPLETE of the last attempt (the rule of mayReplace in tasks/state.ts; the store has it too).
 -- How an attempt ended is written in the turn of its fenced call, before its answer is known; so the lease of a newer attempt refuses it here.
 -- A final record also drops the lease of its attempt, and takes its task out of the lane: there is nothing left to adopt.
--- KEYS: 1 records (stream), then for each record: task record (string), lease (string), lane of its queue (hash)
+-- KEYS: 1 records (stream)  2 leases by machine (as in write-leases.lua), then for each record: task record (string), lease (string), lane of its queue (hash)
 -- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record (JSON that starts {"attempt":A,"rank":R,), seconds the key lives, 1 when it says how an attempt ended, its task where it may be in a lane, else empty
 -- Answer: the stream's length, then for each record that was refused its place (from 0) and -1 (by the record that is known) or -2 (by the lease of a newer attempt)
 local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, seconds, isEnd, task)
@@ -18,11 +18,12 @@ local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, second
     return -1
   end
   if rank >= 3 then
-    if isEnd == '1' then
-      local leased = string.match(redis.call('GETRANGE', leaseKey, 0, 511), '^{"lock":"[^"]*","attempt":(%d+)')
-      if leased and tonumber(leased) > attempt then return -2 end
-    end
+    local held = redis.call('GETRANGE', leaseKey, 0, 511)
+    local leased = string.match(held, '^{"lock":"[^"]*","attempt":(%d+)')
+    local machine = string.match(held, '^{"lock":"[^"]*","attempt":%d+,"containerId":"[^"]*","machineId":"([^"]*)"')
+    if isEnd == '1' and leased and tonumber(leased) > attempt then return -2 end
     redis.call('DEL', leaseKey)
+    if machine then redis.call('ZREM', KEYS[2], machine .. ':' .. string.match(leaseKey, '[^:]+$')) end
     if task ~= '' then redis.call('HDEL', laneKey, task) end
   end
   redis.call('SET', taskKey, record, 'EX', seconds)
@@ -31,8 +32,8 @@ local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, second
 end
 local answer = { 0 }
 local at = 2
-for place = 0, (#KEYS - 1) / 3 - 1 do
-  local key = 3 * place + 2
+for place = 0, (#KEYS - 2) / 3 - 1 do
+  local key = 3 * place + 3
   local attempt, rank = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   local why = refusal(KEYS[key], KEYS[key + 1], KEYS[key + 2], attempt, rank, ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
   if why then

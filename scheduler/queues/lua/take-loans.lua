@@ -1,10 +1,10 @@
 -- Writes the leases of attempts of lent tasks, which are sent then: each only while its loan stands, and where no other attempt has the task.
--- KEYS: for each: lease (string), lane of its queue (hash)
+-- KEYS: 1 leases by machine (as in write-leases.lua), then for each: lease (string), lane of its queue (hash)
 -- ARGV: 1 seconds they live, 2 what a runner that is not ours may have left there and does not count, then for each: its task, how an entry lent to this replica starts, its lease
 -- Answer: places of those that may not be sent, from 1
 local refused = {}
-for place = 1, #KEYS / 2 do
-  local key, lane = KEYS[2 * place - 1], KEYS[2 * place]
+for place = 1, (#KEYS - 1) / 2 do
+  local key, lane = KEYS[2 * place], KEYS[2 * place + 1]
   local task, mark, lease = ARGV[3 * place], ARGV[3 * place + 1], ARGV[3 * place + 2]
   local held = redis.call('GET', key)
   local entry = redis.call('HGET', lane, task)
@@ -12,6 +12,8 @@ for place = 1, #KEYS / 2 do
     refused[#refused + 1] = place
   else
     redis.call('SET', key, lease, 'EX', ARGV[1])
+    local machine = string.match(lease, '^{"lock":"[^"]*","attempt":%d+,"containerId":"[^"]*","machineId":"([^"]*)"')
+    if machine then redis.call('ZADD', KEYS[1], 0, machine .. ':' .. task) end
   end
 end
 return refused

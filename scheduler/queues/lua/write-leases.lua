@@ -1,10 +1,11 @@
--- Writes the leases of attempts that are about to be sent: over whatever stood there, or only where no other attempt's stands.
--- KEYS: leases (strings)
--- ARGV: 1 seconds they live (o), 2 the same (n), 3 one letter for each key (o: over everything, n: only where none stands), 4 what a runner that is not ours may have left there and does not count, then one lease for each key
+-- Writes the leases of attempts that are about to be sent: over whatever stood there, or only where no other attempt's stands. Each is listed by its machine, too.
+-- KEYS: 1 leases by machine (sorted set of machine:task, all with score 0), then the leases (strings)
+-- ARGV: 1 seconds they live (o), 2 the same (n), 3 one letter for each lease (o: over everything, n: only where none stands), 4 what a runner that is not ours may have left there and does not count, then one lease for each key
 -- Answer: places of those that another attempt holds, from 1
 local refused = {}
-for place = 1, #KEYS do
-  local key, lease = KEYS[place], ARGV[place + 4]
+for place = 1, #KEYS - 1 do
+  local key, lease = KEYS[place + 1], ARGV[place + 4]
+  local written = true
   if string.sub(ARGV[3], place, place) == 'o' then
     redis.call('SET', key, lease, 'EX', ARGV[1])
   elseif not redis.call('SET', key, lease, 'EX', ARGV[2], 'NX') then
@@ -13,7 +14,10 @@ for place = 1, #KEYS do
       redis.call('SET', key, lease, 'EX', ARGV[2])
     elseif held ~= lease then
       refused[#refused + 1] = place
+      written = false
     end
   end
+  local machine = written and string.match(lease, '^{"lock":"[^"]*","attempt":%d+,"containerId":"[^"]*","machineId":"([^"]*)"')
+  if machine then redis.call('ZADD', KEYS[1], 0, machine .. ':' .. string.match(key, '[^:]+$')) end
 end
 return refused

@@ -1,7 +1,6 @@
 import type {
   ContainerId,
   DeploymentId,
-  MachineId,
   ObjectId,
   QueueName,
   StubId,
@@ -384,23 +383,36 @@ export async function endedTaskIds(db: Queryable, taskIds: readonly TaskId[]): P
   return rows.map((row) => row.id as TaskId);
 }
 
-/** Queues of tasks that changed since then. */
-export async function queuesChangedSince(db: Queryable, sinceMs: number): Promise<QueueName[]> {
-  const { rows } = await db.query<{ queue: string }>('select distinct queue from tasks where updated_at > $1', [
-    new Date(sinceMs),
-  ]);
-  return rows.map((row) => row.queue as QueueName);
+/** Where a page of ended tasks ended. */
+export interface EndedCursor {
+  /** As the database writes it: with its microseconds. */
+  readonly endedAt: string;
+  readonly id: string;
 }
 
-/** Tasks that run in containers of those machines, as far as the rows know; at most 10 000. */
-export async function runningTasksOn(
+/** The next page of tasks that ended within the last hour of the database's clock, by the index of retention. */
+export const ENDED_PAGE_SQL = `select id, queue, coalesce(ended_at, created_at)::text as ended from tasks
+  where rank >= 3 and coalesce(ended_at, created_at) > now() - interval '1 hour'
+    and (coalesce(ended_at, created_at), id) > ($1::timestamptz, $2::text)
+  order by coalesce(ended_at, created_at), id limit $3`;
+
+/**
+ * Queues of tasks that ended within the last hour, a page of tasks at a time.
+ * @param after - absent: the first page
+ * @returns the queues of this page, each once, and where the next page begins; `next` is absent on the last page
+ */
+export async function queuesOfEnded(
   db: Queryable,
-  machines: readonly MachineId[],
-): Promise<{ taskId: TaskId; queue: QueueName }[]> {
-  const { rows } = await db.query<{ id: string; queue: string }>(
-    `select t.id, t.queue from tasks t join containers c on c.id = t.container_id
-     where t.status = 'RUNNING' and c.machine_id = any ($1::text[]) limit 10000`,
-    [machines],
-  );
-  return rows.map((row) => ({ taskId: row.id as TaskId, queue: row.queue as QueueName }));
+  limit: number,
+  after?: EndedCursor,
+): Promise<{ readonly queues: readonly QueueName[]; readonly next?: EndedCursor }> {
+  const { rows } = await db.query<{ id: string; queue: string; ended: string }>(ENDED_PAGE_SQL, [
+    after?.endedAt ?? '-infinity',
+    after?.id ?? '',
+    limit,
+  ]);
+  const queues = [...new Set(rows.map((row) => row.queue as QueueName))];
+  const last = rows.at(-1);
+  if (last === undefined || rows.length < limit) return { queues };
+  return { queues, next: { endedAt: last.ended, id: last.id } };
 }
