@@ -101,16 +101,18 @@ export class ImageOrders {
   /** An agent asks before it pulls, and every 20 s while it does. */
   async pull(machineId: MachineId, request: PullImageRequest__Output): Promise<PullImageResponse> {
     const { places, credentials } = this.#parts;
-    const key = createHash('sha256').update(request.image).digest('hex').slice(0, 32);
+    const key = this.#placesOf(machineId, request.image);
     if (request.done) {
       await places.give(key, machineId).catch(() => undefined);
       return { waitMs: 0 };
     }
+    // A machine that nobody wants the image on pulls it at its own risk: no place that others wait for, no credentials.
+    const isMeant = this.#isMeant(machineId, request.image);
+    if (!isMeant) return { waitMs: 0 };
     // The places spare registries; without Redis everybody pulls.
     const mayPull = await places.take(key, machineId, PULLS_AT_ONCE, PLACE_MS).catch(() => true);
     if (!mayPull) return { waitMs: ASK_AGAIN_MS * (0.75 + Math.random() / 2) };
-    const isMeant = this.#isOperators(machineId) && this.#isMeant(machineId, request.image);
-    const auth = isMeant ? await credentials.of(request.image) : undefined;
+    const auth = this.#isOperators(machineId) ? await credentials.of(request.image) : undefined;
     return { waitMs: 0, ...(auth === undefined ? {} : { auth }) };
   }
 
@@ -154,6 +156,12 @@ export class ImageOrders {
   /** A machine of a workspace's own pool is that workspace's: the operator's credentials would be, too. */
   #isOperators(machineId: MachineId): boolean {
     return this.#parts.machines.get(machineId)?.row.poolWorkspaceId === null;
+  }
+
+  /** Machines of one owner share the places of an image, so that nobody's machines keep another's waiting. */
+  #placesOf(machineId: MachineId, image: string): string {
+    const owner = this.#parts.machines.get(machineId)?.row.poolWorkspaceId ?? '';
+    return createHash('sha256').update(`${owner} ${image}`).digest('hex').slice(0, 32);
   }
 
   #isMeant(machineId: MachineId, image: string): boolean {

@@ -1,11 +1,12 @@
 /** Images across the fleet, over the real link and a real Redis: places among those who pull, and who is given credentials. */
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import type { MachineId } from '#shared/domain/ids.ts';
+import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ControlToAgent__Output } from '#shared/protocol/generated/messages.ts';
 import { PullPlaces } from '#scheduler/images/places.ts';
 import { parseDockerConfig } from '#scheduler/images/credentials.ts';
 import { waitFor } from '../helpers/services.ts';
+import type { Agent } from './fleet-fixture.ts';
 import { test } from './fleet-fixture.ts';
 import { aTarget } from './tasks-fixture.ts';
 
@@ -48,14 +49,25 @@ test('a machine of a workspace’s own pool is not given the operator’s creden
   expect(await own.pullImage('registry.test/app:1')).toMatchObject({ waitMs: 0, auth: null });
 });
 
-test('the ninth machine waits until one of the eight has the image', async ({ fleet, agents }) => {
-  const machines = [];
-  for (let at = 0; at < 9; at += 1) {
-    const agent = await agents.joined();
+async function machinesWith(
+  agents: { joined(owner?: { readonly workspaceId: WorkspaceId | null }): Promise<Agent> },
+  count: number,
+  owner?: { readonly workspaceId: WorkspaceId },
+): Promise<readonly Agent[]> {
+  const made = [];
+  for (let at = 0; at < count; at += 1) {
+    const agent = await agents.joined(owner);
     await agent.connect();
-    machines.push(agent);
+    made.push(agent);
   }
+  return made;
+}
+
+test('the ninth machine waits until one of the eight has the image', async ({ fleet, agents }) => {
   const image = `registry.test/${randomUUID()}:1`;
+  const target = await fleet.target({ config: { ...aTarget().config, imageId: image } });
+  const machines = await machinesWith(agents, 9);
+  for (const { machineId } of machines) await fleet.assigned(target, machineId);
   const waits = await Promise.all(machines.map(async (agent) => (await agent.pullImage(image)).waitMs > 0));
   expect(waits.filter(Boolean)).toHaveLength(1);
   const last = machines[waits.indexOf(true)];
@@ -63,6 +75,23 @@ test('the ninth machine waits until one of the eight has the image', async ({ fl
   await first?.pullImage(image, true);
   expect((await last?.pullImage(image))?.waitMs).toBe(0);
   expect(fleet.machines.get(last?.machineId ?? ('' as MachineId))).toBeDefined();
+});
+
+test('machines that nobody wants the image on, and those of other owners, take no places of it', async ({
+  fleet,
+  agents,
+}) => {
+  const image = `registry.test/${randomUUID()}:1`;
+  const target = await fleet.target({ config: { ...aTarget().config, imageId: image } });
+  const [strangers, own, [shared]] = [
+    await machinesWith(agents, 8),
+    await machinesWith(agents, 8, { workspaceId: target.workspaceId }),
+    await machinesWith(agents, 1),
+  ];
+  for (const { machineId } of own) await fleet.assigned(target, machineId);
+  for (const agent of [...strangers, ...own]) expect((await agent.pullImage(image)).waitMs).toBe(0);
+  await fleet.assigned(target, shared?.machineId ?? ('' as MachineId));
+  expect((await shared?.pullImage(image))?.waitMs).toBe(0);
 });
 
 test('whoever deploys an image that nobody could be asked about is told so; one that its registry refuses is refused', async ({
