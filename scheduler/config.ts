@@ -24,6 +24,14 @@ export const SchedulerSettings = Type.Object({
   ),
   LONGSHORE_INVOKE_DOMAIN: Type.Optional(Text('domain of host-form invoke URLs')),
   DATABASE_URL: Type.Optional(Text('postgres://…; absent: embedded', { secret: true })),
+  LONGSHORE_DATABASE_CONNECTIONS: Count(
+    'connections of this scheduler to the Postgres of DATABASE_URL, for the platform itself',
+    10,
+  ),
+  LONGSHORE_DATABASE_READ_CONNECTIONS: Count(
+    'connections beside them for the lists and pages of logs that people read; a workspace has at most half',
+    4,
+  ),
   REDIS_URL: Type.Optional(Text('redis://… or redis+sentinel://…; absent: a private child', { secret: true })),
   LONGSHORE_REDIS_SOCKET: Type.Optional(Text('socket of a Redis that a supervisor started')),
   LONGSHORE_REDIS_PREFIX: Text('prefix of every Redis key', { default: 'ls' }),

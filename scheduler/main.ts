@@ -8,6 +8,7 @@ import type { Log } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
 import { openBooks } from './compose/books.ts';
 import { openExplain } from './compose/explain.ts';
+import { ReadMetrics } from './store/metrics.ts';
 import { registerGauges } from './compose/gauges.ts';
 import type { Ground } from './compose/ground.ts';
 import { openHealth } from './compose/health.ts';
@@ -106,6 +107,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const { invalidation, installation, limits, tokens } = identity;
   const targets = new Targets({ db, log, invalidation });
   const directory = new Directory(db);
+  new ReadMetrics(ground.registry, db.reads);
   const books = openBooks(ground, identity, {
     onSuperseded: (machineId) => links.superseded(machineId),
     onIdle: (queue, containerId) => autoscaler.attemptEnded(queue, containerId),

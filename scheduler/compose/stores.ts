@@ -50,7 +50,16 @@ async function openStores(settings: SchedulerSettings, log: Log, later: Later, o
   await makeDataDir(dataDir);
   // The database and Redis come up side by side.
   const [db, redisTarget] = await bothOrNeither(
-    openDb({ databaseUrl: settings.DATABASE_URL, dataDir, log, onBegun }).then(async (database) => {
+    openDb({
+      databaseUrl: settings.DATABASE_URL,
+      connections: {
+        platform: settings.LONGSHORE_DATABASE_CONNECTIONS,
+        reads: settings.LONGSHORE_DATABASE_READ_CONNECTIONS,
+      },
+      dataDir,
+      log,
+      onBegun,
+    }).then(async (database) => {
       later('database', () => database.close());
       await migrate(database, log);
       return database;

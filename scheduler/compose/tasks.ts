@@ -102,7 +102,11 @@ export function openTasks(setup: TasksSetup): TaskParts {
     caughtUp: setup.caughtUp,
     listRows: async (workspaceId, filter) => {
       const { taskIds, ...rest } = filter;
-      const rows = await listTasks(db, { workspaceId, ...rest, ...(taskIds === undefined ? {} : { ids: taskIds }) });
+      const rows = await listTasks(db.reads.of(workspaceId), {
+        workspaceId,
+        ...rest,
+        ...(taskIds === undefined ? {} : { ids: taskIds }),
+      });
       return rows.map(recordOfRow);
     },
     stubsOf: (ids) => directory.stubs(ids),

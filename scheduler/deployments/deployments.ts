@@ -215,7 +215,7 @@ export class Deployments {
 
   /** Newest first. */
   list(caller: Pick<Caller, 'workspaceId'>, filter: DeploymentFilter): Promise<readonly DeploymentRow[]> {
-    return listDeployments(this.#parts.db, { workspaceId: caller.workspaceId, ...filter });
+    return listDeployments(this.#parts.db.reads.of(caller.workspaceId), { workspaceId: caller.workspaceId, ...filter });
   }
 
   async #activate(

@@ -2,7 +2,7 @@
 // that the id may be seen. A stub never changes, and a workspace keeps its name, so these are kept, bounded.
 import { isUuid } from '#shared/domain/ids.ts';
 import type { AppId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { Queryable } from '../store/db.ts';
+import type { Db } from '../store/db.ts';
 import { appById, pageOfApps } from '../store/queries/apps.ts';
 import type { AppRow } from '../store/queries/apps.ts';
 import { deploymentById, latestDeploymentsOfApps } from '../store/queries/deployments.ts';
@@ -20,11 +20,11 @@ const MAX_WORKSPACES = 1_000;
 const AT_ONCE = 20;
 
 export class Directory {
-  readonly #db: Queryable;
+  readonly #db: Pick<Db, 'query' | 'reads'>;
   readonly #stubs = new BoundedMap<StubId, StubRow>(MAX_STUBS);
   readonly #workspaceNames = new BoundedMap<string, string>(MAX_WORKSPACES);
 
-  constructor(db: Queryable) {
+  constructor(db: Pick<Db, 'query' | 'reads'>) {
     this.#db = db;
   }
 
@@ -63,7 +63,7 @@ export class Directory {
   }
 
   apps(filter: Parameters<typeof pageOfApps>[1]): Promise<readonly AppRow[]> {
-    return pageOfApps(this.#db, filter);
+    return pageOfApps(this.#db.reads.of(filter.workspaceId), filter);
   }
 
   app(workspaceId: WorkspaceId, id: string): Promise<AppRow | undefined> {
@@ -75,13 +75,13 @@ export class Directory {
     workspaceId: WorkspaceId,
     appIds: readonly AppId[],
   ): Promise<ReadonlyMap<AppId, DeploymentRow>> {
-    const rows = await latestDeploymentsOfApps(this.#db, workspaceId, appIds);
+    const rows = await latestDeploymentsOfApps(this.#db.reads.of(workspaceId), workspaceId, appIds);
     return new Map(rows.map((row) => [row.appId, row]));
   }
 
   /** By app: the stub that was made last. */
   async latestStubs(workspaceId: WorkspaceId, appIds: readonly AppId[]): Promise<ReadonlyMap<AppId, StubRow>> {
-    const rows = await latestStubsOfApps(this.#db, workspaceId, appIds);
+    const rows = await latestStubsOfApps(this.#db.reads.of(workspaceId), workspaceId, appIds);
     return new Map(rows.map((row) => [row.appId, row]));
   }
 

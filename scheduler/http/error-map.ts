@@ -30,6 +30,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   not_implemented: 501,
   database_unavailable: 503,
   database_timeout: 503,
+  database_busy: 503,
   disk_read_only: 503,
   queues_unavailable: 503,
   machine_away: 502,

@@ -28,8 +28,18 @@ export interface LogFilter {
   readonly page: number;
   /** Only lines after this sequence number (for following). */
   readonly afterSeq?: number;
+  /** Only lines before this sequence number (for going on where a read stopped). */
+  readonly beforeSeq?: number;
+}
+
+export interface LogPageRead {
+  readonly lines: readonly LogLine[];
+  /** As many lines as were asked for. */
+  readonly isFull: boolean;
+  /** Where the next read goes on; undefined: everything was looked at. */
+  readonly nextSeq: number | undefined;
 }
 
 export interface LogReads {
-  read(workspaceId: WorkspaceId, filter: LogFilter): Promise<readonly LogLine[]>;
+  read(workspaceId: WorkspaceId, filter: LogFilter): Promise<LogPageRead>;
 }

@@ -4,11 +4,13 @@ import type { Log } from '#shared/log.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Db } from './queryable.ts';
 
-export type { Db, Queryable, QueryResult, Transaction } from './queryable.ts';
+export type { Db, Queryable, QueryResult, TenantReads, Transaction } from './queryable.ts';
 
 export interface OpenDbOptions {
   /** Absent: PGlite in `<dataDir>/pglite`. */
   readonly databaseUrl?: string | undefined;
+  /** Of a server: connections of the platform, and of tenants' reads. */
+  readonly connections?: { readonly platform: number; readonly reads: number } | undefined;
   readonly dataDir: string;
   readonly log: Log;
   /** Called once others do the work: PGlite's thread runs, or the server is asked. */
@@ -24,7 +26,7 @@ export async function openDb(options: OpenDbOptions): Promise<Db> {
   }
   const { openPostgres } = await import('./postgres.ts');
   options.onBegun?.();
-  return openPostgres({ url: options.databaseUrl, log: options.log });
+  return openPostgres({ url: options.databaseUrl, connections: options.connections, log: options.log });
 }
 
 /** A unique constraint or index that the statement ran into. */

@@ -2,6 +2,8 @@ import { AppError } from '#shared/errors.ts';
 
 /** A statement is given up after this long, waiting included. */
 export const QUERY_DEADLINE_MS = 10_000;
+/** A read of a tenant, from its turn on. */
+export const READ_DEADLINE_MS = 5_000;
 /** A whole transaction. */
 export const TRANSACTION_DEADLINE_MS = 30_000;
 /** A migration's script. */

@@ -1,4 +1,4 @@
-// PGlite behind Db: one worker thread, one connection, so whoever runs a transaction owns it until it ends and the others wait in a bounded line.
+// PGlite behind Db: one worker thread, one connection, so whoever runs a transaction owns it until it ends and the others wait in a bounded line. Tenants' reads come one at a time, and after the platform's statements.
 import { Worker } from 'node:worker_threads';
 import { join } from 'node:path';
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
@@ -7,6 +7,7 @@ import type { Log } from '#shared/log.ts';
 import type { Db, QueryResult, Transaction } from './queryable.ts';
 import {
   QUERY_DEADLINE_MS,
+  READ_DEADLINE_MS,
   SCRIPT_DEADLINE_MS,
   TRANSACTION_DEADLINE_MS,
   databaseError,
@@ -17,6 +18,7 @@ import { OPENED } from './pglite-protocol.ts';
 import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
 import { keepUp } from './pglite-upkeep.ts';
 import { lockDataDir } from './data-dir.ts';
+import { TenantReadLane } from './tenant-reads.ts';
 import type { DataDirLock } from './data-dir.ts';
 
 const OPEN_DEADLINE_MS = 120_000;
@@ -25,6 +27,8 @@ const CLOSE_DEADLINE_MS = 10_000;
 const YOUNG_MB = 16;
 /** Statements and transactions waiting for the connection. */
 const MAX_WAITING = 10_000;
+/** Statements of the platform that may pass a tenant's read; then it has its turn. */
+const MOST_PASSING = 100;
 
 interface Pending {
   readonly resolve: (reply: QueryResult<unknown>) => void;
@@ -74,7 +78,12 @@ class PgliteDb implements Db {
   readonly #lock: DataDirLock;
   readonly #log: Log;
   readonly #pending = new Map<number, Pending>();
+  readonly reads: TenantReadLane;
   readonly #line: (() => void)[] = [];
+  /** Tenants' reads that wait: one, and those that were given up meanwhile. */
+  readonly #readers: (() => void)[] = [];
+  /** Statements of the platform since the last read. */
+  #passed = 0;
   #owned = false;
   #nextId = OPENED + 1;
   #dead: Error | undefined;
@@ -85,6 +94,7 @@ class PgliteDb implements Db {
     this.#worker = worker;
     this.#lock = lock;
     this.#log = log;
+    this.reads = new TenantReadLane(1, (sql, params) => this.#read(sql, params));
     this.opened = new Promise((resolve, reject) => {
       this.#pending.set(OPENED, { resolve, reject });
     });
@@ -108,6 +118,18 @@ class PgliteDb implements Db {
       QUERY_DEADLINE_MS,
       databaseTimeout,
     );
+  }
+
+  /** PGlite cannot cancel a statement: one that is given up in line is never begun, and reads are small by construction. */
+  #read(sql: string, params: readonly unknown[]): Promise<QueryResult<unknown>> {
+    let isLate = false;
+    const late = (): AppError => {
+      isLate = true;
+      return databaseTimeout();
+    };
+    const ask = (): Promise<QueryResult<unknown>> =>
+      isLate ? Promise.reject(databaseTimeout()) : this.#ask('query', sql, params);
+    return withDeadline(this.#alone(ask, 'read'), READ_DEADLINE_MS, late);
   }
 
   async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
@@ -159,20 +181,32 @@ class PgliteDb implements Db {
     }
   }
 
-  async #alone<T>(work: () => Promise<T>): Promise<T> {
+  async #alone<T>(work: () => Promise<T>, kind: 'platform' | 'read' = 'platform'): Promise<T> {
     if (this.#closing !== undefined) throw databaseUnavailable();
     if (this.#owned) {
       if (this.#line.length >= MAX_WAITING) throw databaseUnavailable(new Error('too many statements wait'));
-      await new Promise<void>((resolve) => this.#line.push(resolve));
+      await new Promise<void>((resolve) => {
+        if (kind === 'read' && this.#readers.length === 0) this.#passed = 0;
+        (kind === 'read' ? this.#readers : this.#line).push(resolve);
+      });
     }
     this.#owned = true;
     try {
       return await work();
     } finally {
-      const next = this.#line.shift();
+      const next = this.#next();
       if (next === undefined) this.#owned = false;
       else next();
     }
+  }
+
+  #next(): (() => void) | undefined {
+    if (this.#readers.length === 0 || (this.#line.length > 0 && this.#passed < MOST_PASSING)) {
+      this.#passed += 1;
+      return this.#line.shift();
+    }
+    this.#passed = 0;
+    return this.#readers.shift();
   }
 
   #ask<R>(kind: WorkerRequest['kind'], sql: string, params: readonly unknown[]): Promise<QueryResult<R>> {

@@ -1,4 +1,4 @@
-// A Postgres server behind Db: a pool of connections, every statement with a deadline on both ends.
+// A Postgres server behind Db: a pool of connections for the platform and one for tenants' reads, every statement with a deadline on both ends.
 import pg from 'pg';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
@@ -7,14 +7,16 @@ import type { Db, QueryResult, Transaction } from './queryable.ts';
 import type { AppError } from '#shared/errors.ts';
 import {
   QUERY_DEADLINE_MS,
+  READ_DEADLINE_MS,
   SCRIPT_DEADLINE_MS,
   TRANSACTION_DEADLINE_MS,
   databaseError,
   databaseTimeout,
   databaseUnavailable,
 } from './limits.ts';
+import { TenantReadLane } from './tenant-reads.ts';
 
-const MAX_CONNECTIONS = 10;
+const CONNECTIONS = { platform: 10, reads: 4 };
 const CONNECT_DEADLINE_MS = 5_000;
 const CLOSE_DEADLINE_MS = 10_000;
 const INT8 = 20;
@@ -51,7 +53,11 @@ function unreachable(place: string, reason: string, cause: unknown): StartupErro
 }
 
 /** @throws StartupError `database_unreachable`; its text never holds the password */
-export async function openPostgres(options: { readonly url: string; readonly log: Log }): Promise<Db> {
+export async function openPostgres(options: {
+  readonly url: string;
+  readonly connections?: { readonly platform: number; readonly reads: number } | undefined;
+  readonly log: Log;
+}): Promise<Db> {
   if (!/^postgres(ql)?:\/\//.test(options.url) || !URL.canParse(options.url)) {
     throw new StartupError(
       'database_unreachable',
@@ -59,26 +65,32 @@ export async function openPostgres(options: { readonly url: string; readonly log
     );
   }
   const place = placeOf(options.url);
-  const pool = new pg.Pool({
-    connectionString: options.url,
-    max: MAX_CONNECTIONS,
-    connectionTimeoutMillis: CONNECT_DEADLINE_MS,
-    statement_timeout: QUERY_DEADLINE_MS,
-    query_timeout: QUERY_DEADLINE_MS + 500,
-    idle_in_transaction_session_timeout: TRANSACTION_DEADLINE_MS,
-    keepAlive: true,
-    application_name: 'longshore',
-    types: TYPES,
-  });
-  // A connection that breaks while idle: the pool opens another when one is needed.
-  pool.on('error', (error) => options.log.info({ err: error }, 'idle database connection ended'));
+  const connections = options.connections ?? CONNECTIONS;
+  const poolOf = (name: string, max: number, deadlineMs: number): pg.Pool => {
+    const made = new pg.Pool({
+      connectionString: options.url,
+      max,
+      connectionTimeoutMillis: CONNECT_DEADLINE_MS,
+      // The server itself cancels what runs longer.
+      statement_timeout: deadlineMs,
+      query_timeout: deadlineMs + 500,
+      idle_in_transaction_session_timeout: TRANSACTION_DEADLINE_MS,
+      keepAlive: true,
+      application_name: name,
+      types: TYPES,
+    });
+    // A connection that breaks while idle: the pool opens another when one is needed.
+    made.on('error', (error) => options.log.info({ err: error }, 'idle database connection ended'));
+    return made;
+  };
+  const pool = poolOf('longshore', connections.platform, QUERY_DEADLINE_MS);
   try {
     await pool.query('select 1');
   } catch (error) {
     await pool.end();
     throw unreachable(place, reasonOf(error), error);
   }
-  return new PostgresDb(pool);
+  return new PostgresDb(pool, poolOf('longshore reads', connections.reads, READ_DEADLINE_MS), connections.reads);
 }
 
 function reasonOf(error: unknown): string {
@@ -97,11 +109,15 @@ function translate(error: unknown): AppError {
 
 class PostgresDb implements Db {
   readonly kind = 'postgres';
+  readonly reads: TenantReadLane;
   readonly #pool: pg.Pool;
+  readonly #readPool: pg.Pool;
   #closing: Promise<void> | undefined;
 
-  constructor(pool: pg.Pool) {
+  constructor(pool: pg.Pool, readPool: pg.Pool, readsAtOnce: number) {
     this.#pool = pool;
+    this.#readPool = readPool;
+    this.reads = new TenantReadLane(readsAtOnce, (sql, params) => run(readPool, sql, params));
   }
 
   async query<R>(sql: string, params: readonly unknown[] = []): Promise<QueryResult<R>> {
@@ -144,7 +160,11 @@ class PostgresDb implements Db {
   }
 
   close(): Promise<void> {
-    this.#closing ??= withDeadline(this.#pool.end(), CLOSE_DEADLINE_MS, databaseTimeout);
+    this.#closing ??= withDeadline(
+      Promise.all([this.#pool.end(), this.#readPool.end()]).then(() => undefined),
+      CLOSE_DEADLINE_MS,
+      databaseTimeout,
+    );
     return this.#closing;
   }
 }

@@ -21,8 +21,17 @@ export interface Transaction extends Queryable {
   script(sql: string): Promise<void>;
 }
 
+/** Statements that people's lists and pages of logs need: apart from those of the platform, in turns by workspace, and given up sooner. */
+export interface TenantReads {
+  /** @throws AppError `database_busy` when too many of the workspace wait, `database_timeout` after 5 s of waiting or of running */
+  of(workspaceId: string): Queryable;
+  readonly waiting: number;
+  onRead: ((outcome: 'ok' | 'failed' | 'refused', seconds: number) => void) | undefined;
+}
+
 export interface Db extends Queryable {
   readonly kind: 'pglite' | 'postgres';
+  readonly reads: TenantReads;
   /** Runs `work` on one connection; a throw rolls back and is rethrown. Statements of others must not be awaited inside: PGlite has one connection. */
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
   /** Ends what runs, flushes, lets go of the files. Safe to call twice. */

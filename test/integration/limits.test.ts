@@ -20,6 +20,7 @@ test('a change counts on every replica when it was answered, also for who was aw
     const { db: whole } = opened;
     const db: Db = {
       kind: whole.kind,
+      reads: whole.reads,
       query: <R>(sql: string, params?: readonly unknown[]) =>
         fails ? Promise.reject(new Error('the database is away')) : whole.query<R>(sql, params),
       transaction: <T>(work: (tx: Transaction) => Promise<T>) => whole.transaction(work),

@@ -237,6 +237,7 @@ test('a file is taken whole or not at all, and read again it cures a word that w
   });
   const broken: Db = {
     kind: db.kind,
+    reads: db.reads,
     close: () => db.close(),
     query: (sql, params) => db.query(sql, params),
     transaction: (work) => db.transaction((tx) => work(breaks(tx))),
@@ -270,6 +271,7 @@ test('changes of one moment are written and told of one after another', async ({
   const steps: string[] = [];
   const noting: Db = {
     kind: db.kind,
+    reads: db.reads,
     close: () => db.close(),
     transaction: (work) => db.transaction(work),
     query: (sql, params) => {

@@ -38,7 +38,10 @@ import { dueDeliveriesOf, insertDeliveries, overdueDeliveries } from '../../sche
 import { HostLabels } from '../../scheduler/deployments/host-labels.ts';
 import { subdomainOf } from '../../scheduler/deployments/urls.ts';
 import { claimLabel } from '../../scheduler/store/queries/host-labels.ts';
-import { insertLogLines, readLogLines } from '../../scheduler/store/queries/logs.ts';
+import { LogReader } from '../../scheduler/logs/log-reads.ts';
+import type { LogFilter } from '../../scheduler/logs/log-service.ts';
+import type { Queryable } from '../../scheduler/store/db.ts';
+import { insertLogLines } from '../../scheduler/store/queries/logs.ts';
 import { raiseFence } from '../../scheduler/store/queries/leadership.ts';
 import {
   deleteMachine,
@@ -673,16 +676,19 @@ describe.each(KINDS)('on %s', (kind) => {
       atMs: 1_800_000_000_000 + index,
     }));
     await insertLogLines(db, lines);
-    const read = async (filter: object): Promise<string[]> =>
-      (await readLogLines(db, { workspaceId, limit: 100, ...filter })).map((row) => row.line.slice(0, 6));
+    const reader = new LogReader(db);
+    const linesOf = async ({ owner = workspaceId, ...filter }: Partial<LogFilter> & { owner?: WorkspaceId }) =>
+      (await reader.read(owner, { limit: 100, page: 0, ...filter })).lines;
+    const read = async (filter: Partial<LogFilter> & { owner?: WorkspaceId }): Promise<string[]> =>
+      (await linesOf(filter)).map((row) => row.line.slice(0, 6));
     expect(await read({ containerId, limit: 3 })).toEqual(['Line 7', 'Line 8', 'Line 9']);
-    expect(await read({ containerId, limit: 3, skip: 3 })).toEqual(['Line 4', 'Line 5', 'Line 6']);
+    expect(await read({ containerId, limit: 3, page: 1 })).toEqual(['Line 4', 'Line 5', 'Line 6']);
     expect(await read({ taskId })).toEqual(['Line 0', 'Line 1', 'Line 2', 'Line 3', 'Line 4']);
-    expect(await read({ stubId, deploymentId, contains: 'LINE 3' })).toEqual(['Line 3']);
-    expect(await read({ containerId, workspaceId: newId<WorkspaceId>() })).toEqual([]);
-    const [first] = await readLogLines(db, { workspaceId, containerId, limit: 10 });
+    expect(await read({ stubId, deploymentId, query: 'LINE 3' })).toEqual(['Line 3']);
+    expect(await read({ containerId, owner: newId<WorkspaceId>() })).toEqual([]);
+    const [first] = await linesOf({ containerId, limit: 10 });
     expect(first).toMatchObject({ stream: 'stdout', atMs: 1_800_000_000_000, taskId });
-    expect(await read({ containerId, afterId: first?.id ?? 0, limit: 2 })).toEqual(['Line 1', 'Line 2']);
+    expect(await read({ containerId, afterSeq: first?.seq ?? 0, limit: 2 })).toEqual(['Line 1', 'Line 2']);
     // By what the stub and the container belong to.
     expect([await read({ appId: newId<AppId>() }), await read({ machineId: 'm-1' })]).toEqual([[], []]);
     const owner = await aWorkspace(db);
@@ -697,10 +703,71 @@ describe.each(KINDS)('on %s', (kind) => {
       { ...theirs, containerId: onMachine, stream: 'stdout', line: 'On it.', atMs: 1_900_000_000_000 },
       { ...theirs, containerId: aContainerId(), stream: 'stdout', line: 'Other.', atMs: 1_900_000_000_001 },
     ]);
-    const ofOwner = { workspaceId: owner.id };
+    const ofOwner = { owner: owner.id };
     expect(await read({ ...ofOwner, appId: stub.appId })).toEqual(['On it.', 'Other.']);
     expect(await read({ ...ofOwner, machineId: 'm-1' })).toEqual(['On it.']);
     expect(await read({ appId: stub.appId })).toEqual([]);
+  });
+
+  test('a search looks at 50 000 lines in statements of few, and goes on from there', async () => {
+    const [mine, others] = [newId<WorkspaceId>(), newId<WorkspaceId>()];
+    const many = (workspaceId: WorkspaceId, count: number, word: string): Promise<unknown> =>
+      db.query(
+        `insert into log_lines (workspace_id, stub_id, container_id, stream, line, at)
+         select $1, 's', 'c', 'stdout', $2 || n, now() from generate_series(1, $3::int) n`,
+        [workspaceId, word, count],
+      );
+    await many(mine, 3, 'Needle ');
+    await many(others, 1_000, 'Needle ');
+    await many(mine, 50_500, 'hay ');
+    const statements: string[] = [];
+    const of = (workspaceId: string): Queryable => ({
+      query: (sql, params) => {
+        statements.push(sql);
+        return db.reads.of(workspaceId).query(sql, params);
+      },
+    });
+    const reader = new LogReader({ kind: db.kind, reads: { ...db.reads, of } });
+    const ask = (filter: Partial<LogFilter>) => reader.read(mine, { limit: 2, page: 0, query: 'NEEDLE', ...filter });
+    const first = await ask({});
+    expect(first.lines).toEqual([]);
+    expect(statements.length).toBeLessThan(70);
+    const second = await ask({ beforeSeq: first.nextSeq ?? 0 });
+    expect(second.lines.map(({ line }) => line)).toEqual(['Needle 2', 'Needle 3']);
+    const third = await ask({ beforeSeq: second.nextSeq ?? 0 });
+    expect([third.lines.map(({ line }) => line), third.nextSeq]).toEqual([['Needle 1'], undefined]);
+    // Forward, as those do who follow.
+    const from = await ask({ afterSeq: 0, limit: 3 });
+    expect(from.lines).toHaveLength(3);
+    const rest = await ask({ afterSeq: from.nextSeq ?? 0 });
+    expect(rest.lines).toEqual([]);
+    expect((await ask({ afterSeq: rest.nextSeq ?? 0 })).nextSeq).toBeUndefined();
+    // A window in the past that lies before everything ends at once.
+    statements.length = 0;
+    expect((await ask({ fromMs: Date.now() + 2 * 60 * 60_000 })).nextSeq).toBeUndefined();
+    expect(statements).toHaveLength(2);
+  });
+
+  test('one search of a workspace runs at a time; four wait, and the sixth is told so', async () => {
+    const workspaceId = newId<WorkspaceId>();
+    const gate = Promise.withResolvers<void>();
+    let [running, most] = [0, 0];
+    const of = (): Queryable => ({
+      query: async () => {
+        running += 1;
+        most = Math.max(most, running);
+        await gate.promise;
+        running -= 1;
+        return { rows: [], rowCount: 0 };
+      },
+    });
+    const reader = new LogReader({ kind: db.kind, reads: { ...db.reads, of } });
+    const search = () => reader.read(workspaceId, { limit: 1, page: 0, query: 'x' });
+    const five = Array.from({ length: 5 }, search);
+    await expect(search()).rejects.toMatchObject({ code: 'rate_limited' });
+    gate.resolve();
+    await Promise.all(five);
+    expect(most).toBe(1);
   });
 
   test('what is overdue comes of every workspace in turn, the longest due first', async () => {

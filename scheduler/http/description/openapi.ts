@@ -140,6 +140,7 @@ function errorsOf(route: RestRoute): readonly string[] {
     'rate_limited',
     'database_unavailable',
     'database_timeout',
+    ...(route.method === 'GET' ? ['database_busy'] : []),
     'deadline_exceeded',
     ...(route.errors ?? []),
   ];

@@ -8,6 +8,8 @@ import type { RestRoute } from './route.ts';
 
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 1_000;
+/** Lines that pages may pass over; `before_seq` goes further. */
+const MAX_SKIPPED = 10_000;
 const OBJECT_TYPES = ['workspace', 'deployment', 'task', 'stub', 'container', 'app', 'machine'] as const;
 type ObjectType = (typeof OBJECT_TYPES)[number];
 
@@ -24,6 +26,15 @@ export function readLogs(logs: LogReads): RestRoute {
       const objectId = query.object_id ?? firstNamed(named) ?? workspaceId;
       const limit = Math.min(query.limit || query.size || DEFAULT_LIMIT, MAX_LIMIT);
       const page = query.page ?? 0;
+      if (page * limit > MAX_SKIPPED) {
+        throw new AppError(
+          'invalid_query',
+          `query parameter page goes back ${MAX_SKIPPED} lines: use before_seq instead`,
+        );
+      }
+      if (query.before_seq !== undefined && query.after_seq !== undefined) {
+        throw new AppError('invalid_query', 'query parameters before_seq and after_seq exclude each other');
+      }
       const filter = {
         ...named,
         ...byObject(objectType, objectId),
@@ -32,15 +43,18 @@ export function readLogs(logs: LogReads): RestRoute {
         limit,
         page,
       };
-      const lines = await logs.read(workspaceId, filter);
-      const more = lines.length === limit;
+      const { lines, isFull, nextSeq } = await logs.read(workspaceId, filter);
+      const more = isFull && nextSeq !== undefined;
+      const isForward = filter.afterSeq !== undefined;
       return {
         object_id: objectId,
         object_type: objectType,
         logs: lines.map((line) => logRecord(workspaceId, line)),
         // A lower bound, plus one while more remain.
-        total_expected: page * limit + lines.length + (more ? 1 : 0),
-        ...(more && filter.afterSeq === undefined ? { next_cursor: String(page + 1) } : {}),
+        total_expected: page * limit + lines.length + (nextSeq === undefined ? 0 : 1),
+        ...(more && !isForward && (page + 1) * limit <= MAX_SKIPPED ? { next_cursor: String(page + 1) } : {}),
+        ...(nextSeq === undefined || isForward ? {} : { next_before_seq: nextSeq }),
+        ...(nextSeq === undefined || !isForward ? {} : { next_after_seq: nextSeq }),
       };
     },
   });
@@ -66,8 +80,13 @@ function namedIds(query: LogQuery): Named {
 const firstNamed = (named: Named): string | undefined =>
   named.containerId ?? named.taskId ?? named.stubId ?? named.deploymentId ?? named.appId ?? named.machineId;
 
-function textFilter({ query: text, after_seq: afterSeq }: LogQuery): Pick<LogFilter, 'query' | 'afterSeq'> {
-  return { ...(text === undefined ? {} : { query: text }), ...(afterSeq === undefined ? {} : { afterSeq }) };
+function textFilter(query: LogQuery): Pick<LogFilter, 'query' | 'afterSeq' | 'beforeSeq'> {
+  const { query: text, after_seq: afterSeq, before_seq: beforeSeq } = query;
+  return {
+    ...(text === undefined ? {} : { query: text }),
+    ...(afterSeq === undefined ? {} : { afterSeq }),
+    ...(beforeSeq === undefined ? {} : { beforeSeq }),
+  };
 }
 
 /** From `start_time` on, before `end_time`. */

@@ -1,6 +1,6 @@
 import type { ContainerId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, msOf, storableText } from '../rows.ts';
+import { many, maybeOne, msOf, storableText } from '../rows.ts';
 
 export interface NewLogLine {
   readonly workspaceId: WorkspaceId;
@@ -69,60 +69,99 @@ export async function insertLogLines(db: Queryable, lines: readonly NewLogLine[]
   );
 }
 
-/**
- * Lines of a container, task, deployment, stub, app or machine, oldest first: the last `limit` ones, or with `afterId` the first `limit` that came after it.
- */
-export async function readLogLines(
+/** Which lines are read. */
+export interface LogKey {
+  readonly workspaceId: WorkspaceId;
+  readonly containerId?: string;
+  readonly taskId?: string;
+  readonly deploymentId?: string;
+  readonly stubId?: string;
+}
+
+/** Which of the lines that are read are wanted. */
+export interface LogMatch extends LogKey {
+  readonly appId?: string;
+  /** Where its container was last. */
+  readonly machineId?: string;
+  /** Case-insensitive part of the line. */
+  readonly contains?: string;
+  readonly fromMs?: number;
+  /** Exclusive. */
+  readonly toMs?: number;
+}
+
+/** Ids from which lines are read: newest first before `beforeId`, or oldest first after `afterId`. */
+export type LogStart = { readonly beforeId: number } | { readonly afterId: number };
+
+/** The condition of one index, which has the id as its second column. */
+function indexOf(key: LogKey): readonly [string, string] {
+  if (key.containerId !== undefined) return ['container_id', key.containerId];
+  if (key.taskId !== undefined) return ['task_id', key.taskId];
+  if (key.deploymentId !== undefined) return ['deployment_id', key.deploymentId];
+  if (key.stubId !== undefined) return ['stub_id', key.stubId];
+  return ['workspace_id', key.workspaceId];
+}
+
+/** The `rows`th line from there, of all that its index has. @returns undefined: there are fewer */
+export function logEdge(
   db: Queryable,
-  filter: {
-    readonly workspaceId: WorkspaceId;
-    readonly containerId?: string;
-    readonly taskId?: string;
-    readonly deploymentId?: string;
-    readonly stubId?: string;
-    readonly appId?: string;
-    /** Where its container was last. */
-    readonly machineId?: string;
-    /** Case-insensitive part of the line. */
-    readonly contains?: string;
-    readonly afterId?: number;
-    readonly fromMs?: number;
-    /** Exclusive. */
-    readonly toMs?: number;
-    readonly limit: number;
-    /** Newer lines to pass over (pages). */
-    readonly skip?: number;
-  },
+  key: LogKey,
+  start: LogStart,
+  rows: number,
+): Promise<{ readonly id: number; readonly atMs: number } | undefined> {
+  const [column, value] = indexOf(key);
+  const [isBefore, from] = 'beforeId' in start ? [true, start.beforeId] : [false, start.afterId];
+  return maybeOne(
+    db,
+    `select id, at from log_lines where ${column} = $1 and id ${isBefore ? '<' : '>'} $2
+     order by id ${isBefore ? 'desc' : 'asc'} offset $3 limit 1`,
+    [value, from, rows - 1],
+    (row: { id: number; at: Date }) => ({ id: row.id, atMs: msOf(row.at) }),
+  );
+}
+
+/**
+ * Lines between there and `edgeId`, itself included, in the direction that `start` says. The caller gives an edge so near that few rows are looked at: a statement on PGlite can be ended by nobody.
+ * @param edgeId - undefined: to the end
+ */
+export function readLogLines(
+  db: Queryable,
+  match: LogMatch,
+  start: LogStart,
+  edgeId: number | undefined,
+  limit: number,
 ): Promise<LogLineRow[]> {
-  // Only the conditions that are given: the planner then picks the one index that serves them.
-  const params: unknown[] = [filter.workspaceId];
-  const where = ['workspace_id = $1'];
-  const add = (condition: string, value: unknown, end = ''): void => {
-    if (value === undefined) return;
-    params.push(value);
+  const [column, value] = indexOf(match);
+  const isBefore = 'beforeId' in start;
+  const params: unknown[] = [value, isBefore ? start.beforeId : start.afterId];
+  const where = [`${column} = $1`, `id ${isBefore ? '<' : '>'} $2`];
+  const add = (condition: string, given: unknown, end = ''): void => {
+    if (given === undefined) return;
+    params.push(given);
     where.push(`${condition} $${params.length}${end}`);
   };
-  add('container_id =', filter.containerId);
-  add('task_id =', filter.taskId);
-  add('deployment_id =', filter.deploymentId);
-  add('stub_id =', filter.stubId);
-  add('stub_id in (select s.id from stubs s where s.workspace_id = $1 and s.app_id =', filter.appId, ')');
-  const onMachine = 'container_id in (select c.id from containers c where c.workspace_id = $1 and c.machine_id =';
-  add(onMachine, filter.machineId, ')');
-  add('id >', filter.afterId);
-  add('at >=', filter.fromMs === undefined ? undefined : new Date(filter.fromMs));
-  add('at <', filter.toMs === undefined ? undefined : new Date(filter.toMs));
-  if (filter.contains !== undefined && filter.contains !== '') {
-    params.push(filter.contains);
+  add(`id ${isBefore ? '>=' : '<='}`, edgeId);
+  add('workspace_id =', match.workspaceId);
+  const workspace = `$${params.length}`;
+  add('container_id =', match.containerId);
+  add('task_id =', match.taskId);
+  add('deployment_id =', match.deploymentId);
+  add('stub_id =', match.stubId);
+  add(`stub_id in (select s.id from stubs s where s.workspace_id = ${workspace} and s.app_id =`, match.appId, ')');
+  const onMachine = `container_id in (select c.id from containers c where c.workspace_id = ${workspace} and c.machine_id =`;
+  add(onMachine, match.machineId, ')');
+  add('at >=', match.fromMs === undefined ? undefined : new Date(match.fromMs));
+  add('at <', match.toMs === undefined ? undefined : new Date(match.toMs));
+  if (match.contains !== undefined && match.contains !== '') {
+    params.push(match.contains);
     where.push(`strpos(lower(line), lower($${params.length}::text)) > 0`);
   }
-  params.push(filter.limit, filter.skip ?? 0);
-  const lines = await many(
+  params.push(limit);
+  return many(
     db,
     `select ${COLUMNS} from log_lines where ${where.join(' and ')}
-     order by id ${filter.afterId === undefined ? 'desc' : 'asc'} limit $${params.length - 1} offset $${params.length}`,
+     order by id ${isBefore ? 'desc' : 'asc'} limit $${params.length}`,
     params,
     map,
   );
-  return filter.afterId === undefined ? lines.reverse() : lines;
 }

@@ -27,11 +27,12 @@ export const LogQuery = Type.Object({
   app_id: QueryText(),
   machine_id: QueryText(),
   worker_id: QueryText('as machine_id, where that is not said', { unless: 'machine_id' }),
-  query: QueryText('part of a line, in any case'),
+  query: QueryText('part of a line, in any case; 50000 lines are looked at per request, newest first'),
   limit: QueryInteger('100 when absent or 0, 1000 at most'),
   size: QueryInteger('as limit, where that is not said', { unless: 'limit' }),
-  page: QueryInteger('0: the newest lines'),
+  page: QueryInteger('0: the newest lines; at most 10000 lines back'),
   after_seq: QueryInteger('only lines after this seq_num, oldest first'),
+  before_seq: QueryInteger('only lines before this seq_num: goes on where a page stopped'),
   start_time: QueryTime(),
   end_time: QueryTime('exclusive'),
 });
@@ -42,5 +43,9 @@ export const LogPage = Type.Object({
   object_type: Type.String(),
   logs: Type.Array(LogRecord),
   total_expected: Count('known so far, and one more while there are more'),
+  next_before_seq: Type.Optional(
+    Count('lines before it were not looked at yet: the before_seq to go on with; absent: all were'),
+  ),
+  next_after_seq: Type.Optional(Count('with after_seq: the after_seq to go on with; absent: all were looked at')),
   next_cursor: Type.Optional(Type.String({ description: 'the next page; absent: the last' })),
 });

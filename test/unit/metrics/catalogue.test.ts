@@ -6,6 +6,7 @@ import { systemClock } from '#shared/clock.ts';
 import { FAST_BUCKETS, Registry, SLOW_BUCKETS } from '#shared/metrics.ts';
 import { AgentMetrics } from '#agent/telemetry/metrics.ts';
 import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
+import { ReadMetrics } from '#scheduler/store/metrics.ts';
 import { registerGauges } from '#scheduler/compose/gauges.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { IdentityMetrics } from '#scheduler/identity/metrics.ts';
@@ -48,6 +49,11 @@ function schedulerRegistry(): Registry {
   new LoopMetrics(registry, systemClock);
   new IdentityMetrics(registry);
   new ScheduleMetrics(registry);
+  new ReadMetrics(registry, {
+    of: () => ({ query: () => Promise.reject(new Error()) }),
+    waiting: 0,
+    onRead: undefined,
+  });
   registerGauges({ ...anIdleInstallation(), registry, fleetMetrics: new FleetMetrics(registry) });
   return registry;
 }
@@ -87,6 +93,9 @@ const SCHEDULER = `
   delivery_tries_total{kind,outcome}
   delivery_duration_seconds{kind} slow
   rate_limited_total{limit}
+  tenant_reads_total{outcome}
+  tenant_read_seconds{} fast
+  tenant_reads_waiting{}
   redis_up{}
   redis_command_duration_seconds{class} fast`;
 const AUTOSCALER = `
