@@ -61,6 +61,12 @@ export interface SecretSetFlags {
   readonly file?: string;
 }
 
+export interface RegistrySetFlags extends SecretSetFlags {
+  readonly username: string;
+  readonly repositories: string;
+  readonly name?: string;
+}
+
 /** Settings of a pool by name. */
 export type PoolFlags = Readonly<Record<string, number | boolean | 'default'>>;
 

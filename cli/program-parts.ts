@@ -51,3 +51,8 @@ export function yesOrNo(text: string): boolean {
 
 const yesOrNoIn = (text: string): boolean | undefined =>
   /^(yes|true|1)$/i.test(text) ? true : /^(no|false|0)$/i.test(text) ? false : undefined;
+
+/** Examples below the help of a command. */
+export function examples(of: Command, ...lines: readonly string[]): Command {
+  return of.addHelpText('after', `\nExamples:\n${lines.map((line) => `  longshore ${line}`).join('\n')}`);
+}

@@ -13,7 +13,16 @@ import type {
   TokenVerbFlags,
   WorkspaceLimitsFlags,
 } from './flags.ts';
-import { command, listLimit, numberOrDefault, wholeNumber, yesNoOrDefault, yesOrNo } from './program-parts.ts';
+import {
+  command,
+  examples,
+  listLimit,
+  numberOrDefault,
+  wholeNumber,
+  yesNoOrDefault,
+  yesOrNo,
+} from './program-parts.ts';
+import { addRegistryCommands } from './registries.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
 export function addResourceCommands(program: Command, invocation: () => Invocation): void {
@@ -27,11 +36,7 @@ export function addResourceCommands(program: Command, invocation: () => Invocati
   addToken(program, invocation);
   addKey(program, invocation);
   addSecret(program, invocation);
-}
-
-/** Examples below the help of a command. */
-function examples(of: Command, ...lines: readonly string[]): Command {
-  return of.addHelpText('after', `\nExamples:\n${lines.map((line) => `  longshore ${line}`).join('\n')}`);
+  addRegistryCommands(program, invocation);
 }
 
 function addTask(program: Command, invocation: () => Invocation): void {

@@ -9,6 +9,7 @@ import { ImageLedger } from '../images/ledger.ts';
 import type { AskToPull } from '../images/permits.ts';
 import { askPermit } from '../images/permits.ts';
 import { ImagePreparer } from '../images/prepare.ts';
+import { ImageRights } from '../images/rights.ts';
 import type { Journal } from '../reconcile/journal.ts';
 import { DiskWatch } from '../telemetry/disk-watch.ts';
 import type { Host } from './host.ts';
@@ -56,12 +57,19 @@ export function makeImages({ host, journal, pulls, askToPull, answer }: ImagesSe
   });
   const images = new Images({
     runtime,
-    permit: (reference) => askPermit(askToPull, reference, log),
-    release: (reference) => void askToPull(reference, true).catch(() => undefined),
+    permit: (image, workspaceId) => askPermit(askToPull, { image, workspaceId }, log),
+    release: (image) => void askToPull({ image, done: true }).catch(() => undefined),
+    rights: new ImageRights({
+      runtime,
+      ledger,
+      credentials: (image, workspaceId) => askPermit(askToPull, { image, workspaceId, check: true }, log),
+      nowMs: () => Date.now(),
+      log,
+    }),
     makeRoom: async () => (await cache.collect(true)) > 0,
     onFull: () => disks.full(),
     onUsed: (reference) => ledger.used(reference, Date.now()),
-    onPulled: (reference) => ledger.pulled(reference, Date.now()),
+    onPulled: (reference, how) => ledger.pulled(reference, Date.now(), how),
     metrics: metrics.images,
     log,
     settings: { ...PULL_SETTINGS, ...pulls },

@@ -119,7 +119,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     host,
     journal,
     pulls: options.pulls,
-    askToPull: (image, done) => link.askToPull(image, done),
+    askToPull: (question) => link.askToPull(question),
     answer: (imagePrepared) => link.send({ imagePrepared }),
   });
   const volumes = makeVolumes({

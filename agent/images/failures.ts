@@ -50,7 +50,8 @@ export const isPassing = (failure: PullFailure): boolean =>
 /** Said after the engine's words: what to do about it. */
 export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
   not_found: 'check the name and the tag, and that it was pushed',
-  unauthorized: 'give the scheduler credentials for that registry (LONGSHORE_REGISTRY_CONFIG), or check the name',
+  unauthorized:
+    'give the workspace credentials for that repository (`longshore registry set`), or the scheduler (LONGSHORE_REGISTRY_CONFIG), or check the name',
   bad_manifest: 'check that the name means an image for the architecture of the machines',
   busy: 'the registry was busy or could not be reached, several times',
   corrupt: 'the registry sent other bytes than it announced, several times',

@@ -12,8 +12,10 @@ import { EngineError } from '../containers/runtime.ts';
 import type { BackoffSettings } from './backoff.ts';
 import { RegistryBackoff } from './backoff.ts';
 import type { PullFailure } from './failures.ts';
+import type { Pulled } from './ledger.ts';
 import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
 import type { PullProgress } from './pull-stream.ts';
+import type { ImageRights } from './rights.ts';
 
 export interface PullSettings extends BackoffSettings {
   readonly atOnce: number;
@@ -50,14 +52,15 @@ class NotAsked extends Error {
 export interface ImagesParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'pull'>;
   /** May this machine pull it now? Asked again while it pulls, so that its place is kept. */
-  readonly permit: (reference: string) => Promise<PullPermit>;
+  readonly permit: (reference: string, workspaceId: string) => Promise<PullPermit>;
   readonly release: (reference: string) => void;
   /** Makes room. @returns whether something was removed */
   readonly makeRoom: () => Promise<boolean>;
   /** There is no room and none could be made. */
   readonly onFull: () => void;
   readonly onUsed: (reference: string) => void;
-  readonly onPulled: (reference: string) => Promise<void>;
+  readonly onPulled: (reference: string, how: Pulled) => Promise<void>;
+  readonly rights: Pick<ImageRights, 'require'>;
   readonly metrics: ImageMetrics;
   readonly log: Log;
   readonly settings: PullSettings;
@@ -73,6 +76,7 @@ export interface ImageMetrics {
 export type OnProgress = (text: string) => void;
 
 interface Flight {
+  readonly workspaceId: string;
   readonly done: Promise<void>;
   readonly listeners: Set<OnProgress>;
   text: string;
@@ -101,42 +105,55 @@ export class Images {
 
   /**
    * @param onProgress - called when the image is not here, with a sentence on how its pull goes
+   * @param workspaceId - for whom; absent: for the agent itself, which may use every image
    * @throws AppError `image_error` naming the image; `disk_full` when this machine has no room for it
    */
-  async ensure(reference: string, onProgress: OnProgress): Promise<'present' | 'pulled'> {
-    const { runtime, onUsed } = this.#parts;
+  async ensure(reference: string, onProgress: OnProgress, workspaceId = ''): Promise<'present' | 'pulled'> {
+    const { runtime, rights, onUsed } = this.#parts;
     onUsed(reference);
-    if (!this.#flights.has(reference) && (await runtime.image(reference)) !== undefined) return 'present';
-    const flight = this.#flights.get(reference) ?? this.#begin(reference);
-    flight.listeners.add(onProgress);
-    onProgress(flight.text);
-    try {
-      await flight.done;
-    } finally {
-      flight.listeners.delete(onProgress);
+    for (;;) {
+      if (!this.#flights.has(reference)) {
+        const facts = await runtime.image(reference);
+        if (facts !== undefined) {
+          if (workspaceId !== '') await rights.require(reference, facts, workspaceId);
+          return 'present';
+        }
+      }
+      const flight = this.#flights.get(reference) ?? this.#begin(reference, workspaceId);
+      const isOwn = flight.workspaceId === workspaceId;
+      flight.listeners.add(onProgress);
+      onProgress(flight.text);
+      try {
+        await flight.done;
+      } catch (error) {
+        // With another workspace's credentials: this one's may do better.
+        if (isOwn) throw error;
+      } finally {
+        flight.listeners.delete(onProgress);
+      }
+      if (isOwn) return 'pulled';
     }
-    return 'pulled';
   }
 
-  #begin(reference: string): Flight {
+  #begin(reference: string, workspaceId: string): Flight {
     const listeners = new Set<OnProgress>();
     const tell = (text: string): void => {
       flight.text = text;
       for (const listener of listeners) listener(text);
     };
     const done = this.#limit
-      .run(() => this.#pull(reference, tell))
+      .run(() => this.#pull(reference, workspaceId, tell))
       .finally(() => {
         this.#flights.delete(reference);
       });
     const waits = this.#flights.size >= this.#parts.settings.atOnce;
     const text = waits ? `image ${reference} waits for other pulls of this machine` : `pulling image ${reference}`;
-    const flight: Flight = { done, listeners, text };
+    const flight: Flight = { workspaceId, done, listeners, text };
     this.#flights.set(reference, flight);
     return flight;
   }
 
-  async #pull(reference: string, tell: OnProgress): Promise<void> {
+  async #pull(reference: string, workspaceId: string, tell: OnProgress): Promise<void> {
     const { metrics, log, settings, makeRoom, onFull, onPulled } = this.#parts;
     const registry = registryOf(reference);
     const deadline = AbortSignal.timeout(settings.totalMs);
@@ -148,11 +165,11 @@ export class Images {
       for (let tries = 1; ; tries += 1) {
         try {
           await this.#backoff.pass(registry, deadline);
-          await this.#attempt(reference, deadline, tell);
+          const how = await this.#attempt(reference, workspaceId, deadline, tell);
           this.#backoff.worked(registry);
           metrics.pullEnded('ok', seconds());
           log.info({ image: reference, durationMs: Math.round(seconds() * 1000), tries }, 'image pulled');
-          await onPulled(reference);
+          await onPulled(reference, how);
           return;
         } catch (error) {
           const failure = failureOf(error);
@@ -184,10 +201,10 @@ export class Images {
     return isPassing(failure) && tries < this.#parts.settings.tries;
   }
 
-  async #attempt(reference: string, deadline: AbortSignal, tell: OnProgress): Promise<void> {
+  async #attempt(reference: string, workspaceId: string, deadline: AbortSignal, tell: OnProgress): Promise<Pulled> {
     const { runtime, metrics, log, settings, release } = this.#parts;
-    const { auth, unasked } = await this.#permitted(reference, deadline, tell);
-    const renewal = setInterval(() => void this.#renew(reference), RENEW_MS);
+    const { auth, unasked } = await this.#permitted(reference, workspaceId, deadline, tell);
+    const renewal = setInterval(() => void this.#renew(reference, workspaceId), RENEW_MS);
     let bytes = 0;
     let loggedMs = performance.now();
     let toldMs = 0;
@@ -212,6 +229,7 @@ export class Images {
         throw new Error(
           `digest mismatch: ${wanted || 'none'} was pulled, the engine has ${facts.digests.join(' ') || 'none'}`,
         );
+      return { private: auth !== undefined, imageId: facts.id, workspaceId };
     } catch (error) {
       if (unasked === true && failureOf(error) === 'unauthorized')
         throw new NotAsked(`${messageOf(error)} (without credentials: the scheduler could not be asked for them)`, {
@@ -224,9 +242,14 @@ export class Images {
     }
   }
 
-  async #permitted(reference: string, deadline: AbortSignal, tell: OnProgress): Promise<PullPermit> {
+  async #permitted(
+    reference: string,
+    workspaceId: string,
+    deadline: AbortSignal,
+    tell: OnProgress,
+  ): Promise<PullPermit> {
     for (;;) {
-      const permit = await this.#parts.permit(reference);
+      const permit = await this.#parts.permit(reference, workspaceId);
       const { waitMs } = permit;
       if (waitMs <= 0) return permit;
       tell(`image ${reference} waits: as many machines pull it as may at once`);
@@ -234,9 +257,9 @@ export class Images {
     }
   }
 
-  async #renew(reference: string): Promise<void> {
+  async #renew(reference: string, workspaceId: string): Promise<void> {
     try {
-      await this.#parts.permit(reference);
+      await this.#parts.permit(reference, workspaceId);
     } catch (error) {
       this.#parts.log.info({ err: error, image: reference }, 'pull permit not renewed');
     }

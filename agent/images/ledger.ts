@@ -1,8 +1,31 @@
 import { readIfThere, writeDurably } from '../durable.ts';
 
+/** Workspaces that are remembered for one image: those that were allowed last. */
+const MOST_ALLOWED = 256;
+
 interface Entry {
   readonly pulledAtMs: number;
   usedAtMs: number;
+  /** Pulled with credentials; absent: by an agent that did not note it. */
+  readonly private?: boolean;
+  /** The engine's id of what was pulled. */
+  readonly imageId?: string;
+  /** When a registry last gave it to a workspace. */
+  allowed?: Record<string, number>;
+}
+
+/** How an image came here. */
+export interface Pulled {
+  readonly private: boolean;
+  readonly imageId: string;
+  readonly workspaceId: string;
+}
+
+export interface PrivateEntry {
+  /** Of this very name. */
+  readonly allowed: Readonly<Record<string, number>>;
+  /** Nobody noted whether it took credentials. */
+  readonly isFromBefore: boolean;
 }
 
 /**
@@ -13,6 +36,7 @@ export class ImageLedger {
   readonly #path: string;
   readonly #entries = new Map<string, Entry>();
   #dirty = false;
+  #saving: Promise<void> = Promise.resolve();
 
   constructor(path: string) {
     this.#path = path;
@@ -34,8 +58,35 @@ export class ImageLedger {
     return this.#entries;
   }
 
-  async pulled(reference: string, nowMs: number): Promise<void> {
-    this.#entries.set(reference, { pulledAtMs: nowMs, usedAtMs: nowMs });
+  async pulled(reference: string, nowMs: number, how: Pulled): Promise<void> {
+    const allowed = how.private ? { ...this.#entries.get(reference)?.allowed, [how.workspaceId]: nowMs } : {};
+    this.#entries.set(reference, {
+      pulledAtMs: nowMs,
+      usedAtMs: nowMs,
+      private: how.private,
+      imageId: how.imageId,
+      allowed,
+    });
+    this.#dirty = true;
+    await this.save();
+  }
+
+  /** What is known of an image that took credentials, by this name or another one; undefined: it is nobody's in particular. */
+  privateEntry(reference: string, imageId: string): PrivateEntry | undefined {
+    for (const [name, entry] of this.#entries) {
+      if (entry.private === false || (name !== reference && entry.imageId !== imageId)) continue;
+      const { allowed = {} } = this.#entries.get(reference) ?? {};
+      return { allowed, isFromBefore: entry.private === undefined };
+    }
+    return undefined;
+  }
+
+  /** The registry gives `reference` to that workspace. */
+  async allowed(reference: string, workspaceId: string, nowMs: number): Promise<void> {
+    const entry = this.#entries.get(reference);
+    if (entry === undefined) return;
+    const { [workspaceId]: _before, ...others } = entry.allowed ?? {};
+    entry.allowed = Object.fromEntries([...Object.entries(others), [workspaceId, nowMs]].slice(-MOST_ALLOWED));
     this.#dirty = true;
     await this.save();
   }
@@ -55,7 +106,10 @@ export class ImageLedger {
   async save(): Promise<void> {
     if (!this.#dirty) return;
     this.#dirty = false;
-    await writeDurably(this.#path, JSON.stringify(Object.fromEntries(this.#entries)));
+    const text = JSON.stringify(Object.fromEntries(this.#entries));
+    // One after another: each goes by the same temporary file.
+    this.#saving = this.#saving.catch(() => undefined).then(() => writeDurably(this.#path, text));
+    await this.#saving;
   }
 }
 

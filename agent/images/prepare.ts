@@ -39,7 +39,7 @@ export class ImagePreparer {
     const { imageOf, answer } = this.#parts;
     const image = imageOf(order.image, order.pythonVersion);
     if (order.resolve) answer({ requestId: order.requestId, ...(await this.#resolve(image, order)) });
-    if (order.pull) await this.#pull(pinnedTo(image, order.digest));
+    if (order.pull) await this.#pull(pinnedTo(image, order.digest), order.workspaceId);
   }
 
   /** What was made or loaded here means what it is; what came from a registry, what that has now. */
@@ -79,11 +79,11 @@ export class ImagePreparer {
     }
   }
 
-  async #pull(reference: string): Promise<void> {
+  async #pull(reference: string, workspaceId: string): Promise<void> {
     if (this.#ahead >= MAX_AHEAD) return;
     this.#ahead += 1;
     try {
-      await this.#parts.images.ensure(reference, () => undefined);
+      await this.#parts.images.ensure(reference, () => undefined, workspaceId);
     } catch (error) {
       this.#parts.log.info({ err: error, image: reference }, 'image not pulled ahead');
     } finally {

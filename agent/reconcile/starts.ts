@@ -118,12 +118,16 @@ export class Starts {
     const prepared = Promise.all([
       archives.acquire(spec?.code ?? undefined, shortId),
       images
-        .ensure(image, (text) => {
-          if (!books.pulling.has(containerId)) this.#tell(containerId, text);
-          this.#bench.clock.missed(containerId);
-          books.pulling.set(containerId, text);
-          books.changed(containerId);
-        })
+        .ensure(
+          image,
+          (text) => {
+            if (!books.pulling.has(containerId)) this.#tell(containerId, text);
+            this.#bench.clock.missed(containerId);
+            books.pulling.set(containerId, text);
+            books.changed(containerId);
+          },
+          spec?.workspaceId,
+        )
         .finally(() => {
           if (books.pulling.delete(containerId)) books.changed(containerId);
         }),

@@ -3,6 +3,7 @@
  * Called by the composition root. Must stay true: one session at a time, nothing of an old one is acted on; results and log lines survive its end.
  * The messages: shared/protocol/agent.proto.
  */
+import type { PullQuestion } from '../images/permits.ts';
 import { randomBytes } from 'node:crypto';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -152,15 +153,15 @@ export class Link {
     this.#session?.sendControl(withShortTexts(message));
   }
 
-  /** May this machine pull that image now, and with what? `done`: it has. */
-  async askToPull(image: string, done: boolean): Promise<PullImageResponse__Output> {
+  /** May this machine pull that image now, and with what? */
+  async askToPull(question: PullQuestion): Promise<PullImageResponse__Output> {
     const session = this.#session;
     const credential = this.#parts.identity.current?.credential;
     if (session?.welcome === undefined || credential === undefined) throw new Error('not connected to the scheduler');
     const { client, welcome } = session;
     return new Promise((resolve, reject) => {
       client.pullImage(
-        { image, done },
+        question,
         bearer(credential, welcome.sessionId),
         { deadline: Date.now() + PULL_ANSWER_MS },
         (error, answer) => {

@@ -16,7 +16,7 @@ import type { Invocation } from './run.ts';
 
 export async function runSecretList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const answer = await client.rest(await pathOf(client));
+    const answer = await client.rest(await secretsPath(client));
     const nowMs = Date.now();
     showList(invocation, listField(answer, 'data'), ['NAME', 'CREATED', 'CHANGED'], (secret) => [
       textField(secret, 'name'),
@@ -30,14 +30,7 @@ export async function runSecretList(invocation: Invocation): Promise<void> {
 export async function runSecretSet(name: string, flags: SecretSetFlags, invocation: Invocation): Promise<void> {
   const value = await readValue(name, flags);
   await withClient(invocation, async (client) => {
-    const path = await pathOf(client);
-    const { made, secret } = await change(client, `${path}/${encodeURIComponent(name)}`, value).then(
-      (changed) => ({ made: false, secret: changed }),
-      async (error: unknown) => {
-        if (!(error instanceof CliError) || error.status !== 404) throw error;
-        return { made: true, secret: await client.restCall('POST', path, { name, value }) };
-      },
-    );
+    const { made, secret } = await putSecret(client, name, value);
     showDone(invocation, secret, [
       made ? `made secret ${name}` : `changed secret ${name}: containers that start from now on get the new value`,
     ]);
@@ -46,23 +39,38 @@ export async function runSecretSet(name: string, flags: SecretSetFlags, invocati
 
 export async function runSecretDelete(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    await client.restCall('DELETE', `${await pathOf(client)}/${encodeURIComponent(name)}`).catch((error: unknown) => {
-      if (!(error instanceof CliError) || error.status !== 404) throw error;
-      throw new CliError(`there is no secret ${name} in this workspace: \`longshore secret list\` shows them`, {
-        cause: error,
+    await client
+      .restCall('DELETE', `${await secretsPath(client)}/${encodeURIComponent(name)}`)
+      .catch((error: unknown) => {
+        if (!(error instanceof CliError) || error.status !== 404) throw error;
+        throw new CliError(`there is no secret ${name} in this workspace: \`longshore secret list\` shows them`, {
+          cause: error,
+        });
       });
-    });
     showDone(invocation, { name, done: 'deleted' }, [`deleted secret ${name}`]);
   });
 }
 
-const change = (client: Client, path: string, value: string): Promise<JsonObject> =>
-  client.restCall('PUT', path, { value });
+/** Changes it, or makes it where there is none. */
+export async function putSecret(
+  client: Client,
+  name: string,
+  value: string,
+): Promise<{ readonly made: boolean; readonly secret: JsonObject }> {
+  const path = await secretsPath(client);
+  return client.restCall('PUT', `${path}/${encodeURIComponent(name)}`, { value }).then(
+    (secret) => ({ made: false, secret }),
+    async (error: unknown) => {
+      if (!(error instanceof CliError) || error.status !== 404) throw error;
+      return { made: true, secret: await client.restCall('POST', path, { name, value }) };
+    },
+  );
+}
 
-const pathOf = async (client: Client): Promise<string> => `/secret/${await client.workspaceId()}`;
+export const secretsPath = async (client: Client): Promise<string> => `/secret/${await client.workspaceId()}`;
 
 /** One line end at the end is the pipe's or the editor's, not the value's. */
-async function readValue(name: string, flags: SecretSetFlags): Promise<string> {
+export async function readValue(name: string, flags: SecretSetFlags): Promise<string> {
   const raw = flags.file === undefined ? await fromStdin(name) : await fromFile(flags.file);
   const value = raw.replace(/\r?\n$/, '');
   if (value === '') throw usageError('the value is empty: pipe it in, or name a file with --file');

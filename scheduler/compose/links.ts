@@ -8,6 +8,7 @@ import { Usage } from '../fleet/usage.ts';
 import type { ContainerCallsParts } from '../http/container-calls.ts';
 import { ContainerCalls } from '../http/container-calls.ts';
 import { machineSigner } from '../identity/machine-credentials.ts';
+import { ImageCredentials } from '../images/workspace-credentials.ts';
 import { RegistryCredentials } from '../images/credentials.ts';
 import { ImageOrders } from '../images/orders.ts';
 import { PullPlaces } from '../images/places.ts';
@@ -51,7 +52,7 @@ export function openLinks(setup: LinksSetup): LinkParts {
   const images = new ImageOrders({
     machines,
     book,
-    credentials: new RegistryCredentials(settings.LONGSHORE_REGISTRY_CONFIG, log),
+    credentials: new ImageCredentials(new RegistryCredentials(settings.LONGSHORE_REGISTRY_CONFIG, log), secrets),
     send: (machineId, order) => links.prepareImage(machineId, order),
     places: new PullPlaces(general, keys),
     cpuWorkAllowed,

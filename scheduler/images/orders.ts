@@ -1,6 +1,6 @@
 /**
  * Images across the fleet: what a reference means when it is deployed, who has it before it is wanted, how many machines pull one image at once, and with which credentials. Asked by deploying and by
- * the links of machines. Must stay true: credentials go only to a machine that has a container of that image, or was asked to have it, and that is the operator's own; a machine that does not answer delays a deploy by seconds and
+ * the links of machines. Must stay true: credentials go only to a machine that has a container of that image of that workspace, or was asked to have it, and the operator's go to the operator's own machines alone; a machine that does not answer delays a deploy by seconds and
  * never fails it.
  */
 import { createHash, randomUUID } from 'node:crypto';
@@ -21,8 +21,8 @@ import type { Machine } from '../fleet/machine.ts';
 import { isSchedulable } from '../fleet/machine.ts';
 import { takesCpuWork } from '../fleet/pool-settings.ts';
 import { mayUsePool } from '../placement/filter.ts';
-import type { RegistryCredentials } from './credentials.ts';
 import type { PullPlaces } from './places.ts';
+import type { ImageCredentials } from './workspace-credentials.ts';
 
 /** Machines that pull the same image at once. */
 const PULLS_AT_ONCE = 8;
@@ -33,7 +33,7 @@ const RESOLVE_MS = 10_000;
 const PREPARED_MACHINES = 32;
 /** How long a machine that was asked to have an image may ask for credentials for it. */
 const HINT_MS = 60 * 60_000;
-const MAX_HINTS = 1000;
+const MAX_HINTS = 2000;
 
 /** Failures that no machine will get around: the deploy is refused. */
 const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
@@ -46,7 +46,7 @@ export type Resolution =
 export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
   readonly book: Pick<ContainerBook, 'ofMachine'>;
-  readonly credentials: Pick<RegistryCredentials, 'of'>;
+  readonly credentials: Pick<ImageCredentials, 'of'>;
   /** Sends it to a machine that is linked here. @returns false when it is not */
   readonly send: (machineId: MachineId, order: PrepareImage) => boolean;
   readonly places: Pick<PullPlaces, 'take' | 'give'>;
@@ -73,7 +73,7 @@ export class ImageOrders {
     // One that has it says at once when it is nobody else's.
     const first = candidates.find(({ inventory }) => inventory?.images.includes(image) === true) ?? candidates[0];
     if (first === undefined) return unasked(image, 'no machine that may run it is connected');
-    const answer = await this.#ask(first.row.id, image);
+    const answer = await this.#ask(first.row.id, workspaceId, image);
     if (answer === undefined) return unasked(image, `machine ${first.row.id} did not answer in time`);
     if (FINAL.has(answer.failure)) return { kind: 'refused', text: answer.message };
     if (answer.failure !== '') {
@@ -92,8 +92,15 @@ export class ImageOrders {
     const image = pinnedTo(config.imageId, imageDigest);
     for (const machine of this.#candidates(workspaceId, config).slice(0, PREPARED_MACHINES)) {
       if (machine.inventory?.images.includes(image) === true) continue;
-      this.#hint(machine.row.id, image);
-      const order = { requestId: '', image: config.imageId, pythonVersion: '', pull: true, digest: imageDigest };
+      this.#hint(machine.row.id, workspaceId, image);
+      const order = {
+        requestId: '',
+        image: config.imageId,
+        pythonVersion: '',
+        pull: true,
+        digest: imageDigest,
+        workspaceId,
+      };
       this.#parts.send(machine.row.id, order);
     }
   }
@@ -101,18 +108,19 @@ export class ImageOrders {
   /** An agent asks before it pulls, and every 20 s while it does. */
   async pull(machineId: MachineId, request: PullImageRequest__Output): Promise<PullImageResponse> {
     const { places, credentials } = this.#parts;
-    const key = this.#placesOf(machineId, request.image);
+    const { image } = request;
+    const workspaceId = request.workspaceId as WorkspaceId | '';
+    const key = this.#placesOf(machineId, image);
     if (request.done) {
       await places.give(key, machineId).catch(() => undefined);
       return { waitMs: 0 };
     }
     // A machine that nobody wants the image on pulls it at its own risk: no place that others wait for, no credentials.
-    const isMeant = this.#isMeant(machineId, request.image);
-    if (!isMeant) return { waitMs: 0 };
+    if (!this.#isMeant(machineId, workspaceId, image)) return { waitMs: 0 };
     // The places spare registries; without Redis everybody pulls.
-    const mayPull = await places.take(key, machineId, PULLS_AT_ONCE, PLACE_MS).catch(() => true);
+    const mayPull = request.check || (await places.take(key, machineId, PULLS_AT_ONCE, PLACE_MS).catch(() => true));
     if (!mayPull) return { waitMs: ASK_AGAIN_MS * (0.75 + Math.random() / 2) };
-    const auth = this.#isOperators(machineId) ? await credentials.of(request.image) : undefined;
+    const auth = await credentials.of(workspaceId, image, this.#ownerOf(machineId));
     return { waitMs: 0, ...(auth === undefined ? {} : { auth }) };
   }
 
@@ -121,8 +129,12 @@ export class ImageOrders {
     this.#asked.get(answer.requestId)?.(answer);
   }
 
-  async #ask(machineId: MachineId, image: string): Promise<ImagePrepared__Output | undefined> {
-    const auth = this.#isOperators(machineId) ? await this.#parts.credentials.of(image) : undefined;
+  async #ask(
+    machineId: MachineId,
+    workspaceId: WorkspaceId,
+    image: string,
+  ): Promise<ImagePrepared__Output | undefined> {
+    const auth = await this.#parts.credentials.of(workspaceId, image, this.#ownerOf(machineId));
     const requestId = randomUUID();
     let timer: NodeJS.Timeout | undefined;
     const answered = new Promise<ImagePrepared__Output | undefined>((resolve) => {
@@ -153,27 +165,35 @@ export class ImageOrders {
     });
   }
 
-  /** A machine of a workspace's own pool is that workspace's: the operator's credentials would be, too. */
-  #isOperators(machineId: MachineId): boolean {
-    return this.#parts.machines.get(machineId)?.row.poolWorkspaceId === null;
+  /** null: the operator; undefined: no such machine. */
+  #ownerOf(machineId: MachineId): WorkspaceId | null | undefined {
+    return this.#parts.machines.get(machineId)?.row.poolWorkspaceId;
   }
 
   /** Machines of one owner share the places of an image, so that nobody's machines keep another's waiting. */
   #placesOf(machineId: MachineId, image: string): string {
-    const owner = this.#parts.machines.get(machineId)?.row.poolWorkspaceId ?? '';
+    const owner = this.#ownerOf(machineId) ?? '';
     return createHash('sha256').update(`${owner} ${image}`).digest('hex').slice(0, 32);
   }
 
-  #isMeant(machineId: MachineId, image: string): boolean {
-    const until = this.#hints.get(`${machineId} ${image}`);
+  /** Has the machine a container of it, or was it asked to have it? @param workspaceId - whose; empty: anybody's */
+  #isMeant(machineId: MachineId, workspaceId: WorkspaceId | '', image: string): boolean {
+    const until = this.#hints.get(`${machineId} ${workspaceId} ${image}`);
     if (until !== undefined && until > Date.now()) return true;
-    for (const { spec } of this.#parts.book.ofMachine(machineId))
+    for (const { row, spec } of this.#parts.book.ofMachine(machineId)) {
+      if (workspaceId !== '' && row.workspaceId !== workspaceId) continue;
       if (pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? '') === image) return true;
+    }
     return false;
   }
 
-  #hint(machineId: MachineId, image: string): void {
-    const key = `${machineId} ${image}`;
+  #hint(machineId: MachineId, workspaceId: WorkspaceId, image: string): void {
+    // Agents of the version before name no workspace.
+    this.#remember(`${machineId}  ${image}`);
+    this.#remember(`${machineId} ${workspaceId} ${image}`);
+  }
+
+  #remember(key: string): void {
     this.#hints.delete(key);
     this.#hints.set(key, Date.now() + HINT_MS);
     const [oldest] = this.#hints.keys();

@@ -2,17 +2,28 @@
 // the values when a container may be created. Must stay true: a value is in the clear only in a request, in the message that lets one container be made, and in that
 // container; never in a row, a stub, a snapshot, a log line or an answer.
 import { randomUUID } from 'node:crypto';
-import { MAX_SECRET_BYTES, SECRET_NAME } from '#shared/api/rest/secrets.ts';
+import { MAX_SECRET_BYTES, REGISTRY_SECRET_PREFIX, SECRET_NAME } from '#shared/api/rest/secrets.ts';
+import type { RegistrySecret } from '#shared/api/rest/secrets.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { isUniqueViolation } from '../store/db.ts';
 import type { Queryable } from '../store/db.ts';
-import { deleteSecret, insertSecret, listSecrets, sealedSecrets, updateSecret } from '../store/queries/secrets.ts';
+import {
+  deleteSecret,
+  insertSecret,
+  listSecrets,
+  sealedSecrets,
+  sealedSecretsLike,
+  updateSecret,
+} from '../store/queries/secrets.ts';
 import type { SecretRow } from '../store/queries/secrets.ts';
+import { isRegistrySecret, readRegistrySecret } from './registry-secret.ts';
 import type { Sealer } from './seal.ts';
 
 const NAME = new RegExp(SECRET_NAME);
 const MAX_SECRETS = 500;
+/** Credentials of registries that are looked through for one image, in the order of their names. */
+const MAX_REGISTRIES = 50;
 /** What one container gets, together: a message of the link, and variables of a process. */
 const MAX_CONTAINER_BYTES = 256 * 1024;
 
@@ -69,14 +80,14 @@ export class Secrets {
   /** The first of the names that the workspace has not; undefined: it has all. */
   async firstUnknown(workspaceId: WorkspaceId, names: readonly string[]): Promise<string | undefined> {
     if (names.length === 0) return undefined;
-    const known = new Set((await sealedSecrets(this.#db, workspaceId, names)).map((row) => row.name));
+    const known = new Set((await this.#forContainers(workspaceId, names)).map((row) => row.name));
     return names.find((name) => !known.has(name));
   }
 
   /** In the clear, for a container that is about to be created. @throws AppError `sealed_value_unreadable` */
   async valuesOf(workspaceId: WorkspaceId, names: readonly string[]): Promise<SecretValues> {
     if (names.length === 0) return { kind: 'values', values: {} };
-    const rows = await sealedSecrets(this.#db, workspaceId, names);
+    const rows = await this.#forContainers(workspaceId, names);
     const values: Record<string, string> = {};
     for (const { name, sealed } of rows) {
       values[name] = Buffer.from(this.#sealer.open(sealed, contextOf(workspaceId, name))).toString('utf8');
@@ -87,10 +98,30 @@ export class Secrets {
     return missing.length > 0 ? { kind: 'missing', names: missing } : { kind: 'values', values };
   }
 
+  /** The workspace's credentials of image registries, in the clear. @throws AppError `sealed_value_unreadable` */
+  async registries(workspaceId: WorkspaceId): Promise<readonly RegistrySecret[]> {
+    const rows = await sealedSecretsLike(this.#db, workspaceId, REGISTRY_SECRET_PREFIX, MAX_REGISTRIES);
+    return rows
+      .map(({ name, sealed }) => this.#sealer.open(sealed, contextOf(workspaceId, name)))
+      .map((value) => readRegistrySecret(Buffer.from(value).toString('utf8')))
+      .filter((found) => typeof found !== 'string');
+  }
+
+  /** No container gets the credentials of a registry, whatever its stub names. */
+  #forContainers(workspaceId: WorkspaceId, names: readonly string[]): ReturnType<typeof sealedSecrets> {
+    return sealedSecrets(
+      this.#db,
+      workspaceId,
+      names.filter((name) => !isRegistrySecret(name)),
+    );
+  }
+
   #seal(workspaceId: WorkspaceId, name: string, value: string): Uint8Array {
     if (value === '') throw invalid('value must not be empty');
     const bytes = Buffer.from(value, 'utf8');
     if (bytes.length > MAX_SECRET_BYTES) throw invalid(`value must have at most ${MAX_SECRET_BYTES} bytes`);
+    const problem = isRegistrySecret(name) ? readRegistrySecret(value) : undefined;
+    if (typeof problem === 'string') throw invalid(problem);
     return this.#sealer.seal(bytes, contextOf(workspaceId, name));
   }
 }

@@ -45,6 +45,7 @@ import { openInstallation } from '#scheduler/identity/installation.ts';
 import { machineSigner } from '#scheduler/identity/machine-credentials.ts';
 import { LogSink } from '#scheduler/logs/log-sink.ts';
 import { createSealer } from '#scheduler/secrets/seal.ts';
+import { ImageCredentials } from '#scheduler/images/workspace-credentials.ts';
 import { Secrets } from '#scheduler/secrets/service.ts';
 import type { Db } from '#scheduler/store/db.ts';
 import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
@@ -103,7 +104,7 @@ export const test = base
     const images: ImageOrders = new ImageOrders({
       machines,
       book,
-      credentials: { of: () => Promise.resolve(made.registryAuth) },
+      credentials: new ImageCredentials({ of: () => Promise.resolve(made.registryAuth) }, secrets),
       send: (machineId, order) => links.prepareImage(machineId, order),
       places: new PullPlaces(process.client, process.keys),
       cpuWorkAllowed: () => true,
@@ -383,8 +384,8 @@ export class Agent {
     return new Heard(this.client.logs(this.#metadata()));
   }
 
-  pullImage(image: string, done = false): Promise<PullImageResponse__Output> {
-    return called((answer) => this.client.pullImage({ image, done }, this.#metadata(), answer));
+  pullImage(image: string, done = false, workspaceId = ''): Promise<PullImageResponse__Output> {
+    return called((answer) => this.client.pullImage({ image, done, workspaceId }, this.#metadata(), answer));
   }
 
   async fetchCode(objectId: string): Promise<Buffer> {

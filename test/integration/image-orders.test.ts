@@ -1,13 +1,16 @@
 /** Images across the fleet, over the real link and a real Redis: places among those who pull, and who is given credentials. */
 import { randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ControlToAgent__Output } from '#shared/protocol/generated/messages.ts';
 import { PullPlaces } from '#scheduler/images/places.ts';
-import { parseDockerConfig } from '#scheduler/images/credentials.ts';
-import { waitFor } from '../helpers/services.ts';
+import { RegistryCredentials, parseDockerConfig } from '#scheduler/images/credentials.ts';
+import { tempDirectory, waitFor } from '../helpers/services.ts';
 import type { Agent } from './fleet-fixture.ts';
 import { test } from './fleet-fixture.ts';
+import { aWorkspace, silent as quiet } from './store-fixture.ts';
 import { aTarget } from './tasks-fixture.ts';
 
 test('so many machines pull one image at once; a place is given back, or runs out', async ({ fleet }) => {
@@ -38,6 +41,68 @@ test('credentials go to a machine that has a container of the image, and to no o
   expect(await one.pullImage('registry.test/other:1')).toMatchObject({ auth: null });
   other.credential = 'nothing';
   await expect(other.pullImage(image)).rejects.toMatchObject({ code: 16 });
+});
+
+test('a workspace’s own credentials go with its own containers alone, for the repositories they list', async ({
+  fleet,
+  agents,
+}) => {
+  const image = 'registry.test/team/app:1';
+  const config = { ...aTarget().config, imageId: image };
+  const { id: other } = await aWorkspace(fleet.db);
+  const [mine, others] = [await fleet.target({ config }), await fleet.target({ config, workspaceId: other })];
+  const [shared, own] = [await agents.joined(), await agents.joined({ workspaceId: mine.workspaceId })];
+  await Promise.all([shared.connect(), own.connect()]);
+  const value = { registry: 'registry.test', username: 'me', password: 'p', repositories: ['team/*'] };
+  await fleet.secrets.create(mine.workspaceId, 'LONGSHORE_REGISTRY_TEST', JSON.stringify(value));
+  for (const target of [mine, others]) await fleet.assigned(target, shared.machineId);
+  await fleet.assigned(mine, own.machineId);
+  const asks = async (agent: Agent, { workspaceId }: { workspaceId: string }, what = image) =>
+    (await agent.pullImage(what, false, workspaceId)).auth?.username;
+  expect(await asks(shared, mine)).toBe('me');
+  expect(await asks(own, mine)).toBe('me');
+  expect(await asks(shared, others)).toBeUndefined();
+  expect(await asks(own, others)).toBeUndefined();
+  // An agent from before says no workspace: it cannot keep images of workspaces apart.
+  expect(await asks(shared, { workspaceId: '' })).toBeUndefined();
+  // What the operator shares is for those without credentials of their own, on the operator's machines.
+  fleet.registryAuth = { serverAddress: 'registry.test', username: 'all', password: 'p', identityToken: '' };
+  expect([await asks(shared, mine), await asks(shared, others), await asks(own, others)]).toEqual([
+    'me',
+    'all',
+    undefined,
+  ]);
+  const elsewhere = 'registry.test/teams/app:1';
+  const outside = await fleet.target({
+    workspaceId: mine.workspaceId,
+    config: { ...aTarget().config, imageId: elsewhere },
+  });
+  await fleet.assigned(outside, shared.machineId);
+  expect(await asks(shared, outside, elsewhere)).toBe('all');
+});
+
+test('credentials of a registry are checked when they are set, and are no variable of a container', async ({
+  fleet,
+}) => {
+  const { workspaceId } = await fleet.target();
+  const name = 'LONGSHORE_REGISTRY_A';
+  const value = { registry: 'ghcr.io', username: 'u', password: 'hidden', repositories: ['team/app'] };
+  const refused = async (changes: object): Promise<string> => {
+    const set = fleet.secrets.create(workspaceId, name, JSON.stringify({ ...value, ...changes }));
+    const error: unknown = await set.catch((one: unknown) => one);
+    expect(error).toMatchObject({ code: 'invalid_body' });
+    expect(String(error)).not.toContain('hidden');
+    return String(error);
+  };
+  expect(await refused({ repositories: [] })).toContain('/repositories');
+  expect(await refused({ repositories: ['team*'] })).toContain('/repositories/0');
+  expect(await refused({ registry: 'https://ghcr.io/' })).toContain('value.registry');
+  expect(await refused({ more: 1 })).toContain('value must be');
+  await expect(fleet.secrets.create(workspaceId, name, 'text')).rejects.toMatchObject({ code: 'invalid_body' });
+  await fleet.secrets.create(workspaceId, name, JSON.stringify(value));
+  await expect(fleet.secrets.change(workspaceId, name, '{}')).rejects.toMatchObject({ code: 'invalid_body' });
+  expect(await fleet.secrets.firstUnknown(workspaceId, [name])).toBe(name);
+  expect(await fleet.secrets.valuesOf(workspaceId, [name])).toEqual({ kind: 'missing', names: [name] });
 });
 
 test('a machine of a workspace’s own pool is not given the operator’s credentials', async ({ fleet, agents }) => {
@@ -129,8 +194,27 @@ test('the file of Docker’s client is understood, whichever way it says it', ()
     },
   };
   const found = parseDockerConfig(JSON.stringify(config));
-  expect(found.get('docker.io')).toMatchObject({ username: 'user', password: 'pass:word' });
-  expect(found.get('ghcr.io')).toMatchObject({ username: 'a', password: 'b' });
-  expect(found.get('registry.test:5000')).toMatchObject({ identityToken: 't', username: '' });
+  expect(found.get('docker.io')).toMatchObject({ auth: { username: 'user', password: 'pass:word' } });
+  expect(found.get('ghcr.io')).toMatchObject({ auth: { username: 'a', password: 'b' } });
+  expect(found.get('registry.test:5000')).toMatchObject({ auth: { identityToken: 't', username: '' } });
   expect([found.size, parseDockerConfig('{}').size]).toEqual([3, 0]);
+});
+
+test('an entry of the operator’s file is for the workspaces and repositories that it lists', async () => {
+  const directory = tempDirectory('registries');
+  const path = join(directory.path, 'config.json');
+  const entry = { username: 'a', password: 'b' };
+  const auths = {
+    'ghcr.io': { ...entry, repositories: ['team/*', 'base'], workspaces: ['w1'] },
+    'docker.io': entry,
+    'broken.test': { ...entry, workspaces: 'w1' },
+  };
+  writeFileSync(path, JSON.stringify({ auths }));
+  const credentials = new RegistryCredentials(path, quiet);
+  const has = async (image: string, workspaceId: string) => (await credentials.of(image, workspaceId)) !== undefined;
+  expect([await has('ghcr.io/team/app:1', 'w1'), await has('ghcr.io/base', 'w1')]).toEqual([true, true]);
+  expect([await has('ghcr.io/team/app:1', 'w2'), await has('ghcr.io/team/app:1', '')]).toEqual([false, false]);
+  expect([await has('ghcr.io/other/app', 'w1'), await has('ghcr.io/team', 'w1')]).toEqual([false, false]);
+  expect([await has('python:3', 'w2'), await has('broken.test/x', 'w1')]).toEqual([true, false]);
+  directory.remove();
 });

@@ -1,4 +1,6 @@
 /** The image pull corpus: a real engine against registries, real and broken. Engines of their own, because the shared one repeats each broken download for a minute. */
+import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect } from 'vitest';
 import type { Log } from '#shared/log.ts';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
@@ -6,6 +8,8 @@ import { DockerRuntime } from '../../agent/containers/docker.ts';
 import type { RegistryAuth } from '../../agent/containers/runtime.ts';
 import type { PullPermit, PullSettings } from '../../agent/images/images.ts';
 import { Images, PULL_SETTINGS } from '../../agent/images/images.ts';
+import { ImageLedger } from '../../agent/images/ledger.ts';
+import { ImageRights } from '../../agent/images/rights.ts';
 import { whyNoHosts } from '../helpers/hosts.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
 import { SimulatedNetwork } from '../helpers/hosts/network.ts';
@@ -17,6 +21,9 @@ import { runProgram } from '../helpers/programs.ts';
 const quiet = { info: () => undefined, warn: () => undefined, error: () => undefined } as unknown as Log;
 const FAST: Partial<PullSettings> = { baseMs: 20, capMs: 100, silenceMs: 3000 };
 
+const state = tempDirectory('ledger');
+/** The clock of rights. */
+const now = 1_000_000;
 let network: SimulatedNetwork;
 let host: SimulatedHost;
 let runtime: DockerRuntime;
@@ -33,6 +40,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   registry.stop();
+  state.remove();
   await (network as SimulatedNetwork | undefined)?.down();
 });
 beforeEach(() => {
@@ -41,23 +49,32 @@ beforeEach(() => {
   registry.asked.length = 0;
 });
 
+const [MINE, OTHERS] = ['workspace-1', 'workspace-2'] as const;
+
 interface Seen {
   readonly images: Images;
   readonly results: string[];
   readonly permits: string[];
 }
 
-function images(settings: Partial<PullSettings> = {}, permit?: (reference: string) => Promise<PullPermit>): Seen {
+function images(
+  settings: Partial<PullSettings> = {},
+  permit?: (reference: string, workspaceId: string) => Promise<PullPermit>,
+  own?: ImageLedger,
+): Seen {
   const results: string[] = [];
   const permits: string[] = [];
+  const ledger = own ?? new ImageLedger(join(state.path, `${randomUUID()}.json`));
+  const asked = permit ?? (() => Promise.resolve({ waitMs: 0, auth: undefined }));
   const made = new Images({
     runtime,
-    permit: permit ?? (() => Promise.resolve({ waitMs: 0, auth: undefined })),
+    permit: asked,
+    rights: new ImageRights({ runtime, ledger, credentials: asked, nowMs: () => now, log: quiet }),
     release: (reference) => void permits.push(`done ${reference}`),
     makeRoom: () => Promise.resolve(false),
     onFull: () => results.push('full'),
     onUsed: () => undefined,
-    onPulled: () => Promise.resolve(),
+    onPulled: (reference, how) => ledger.pulled(reference, now, how),
     metrics: {
       pullEnded: (result) => void results.push(result),
       pullBytes: () => undefined,
@@ -274,7 +291,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         const reference = `${locked.host}/base:1`;
         const { images: without } = images();
         await expect(without.ensure(reference, () => undefined)).rejects.toThrow(
-          /\(unauthorized\); give the scheduler/,
+          /\(unauthorized\); give the workspace credentials/,
         );
         const auth: RegistryAuth = {
           serverAddress: locked.host,
@@ -298,6 +315,43 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         expect(await own.ensure(reference, () => undefined)).toBe('pulled');
         expect(before).toBeGreaterThan(0);
         expect(blobs()).toBe(before);
+
+        // Another workspace has no right to it, although it is here: by no name that it has.
+        const facts = await runtime.image(reference);
+        const ledger = new ImageLedger(join(state.path, 'shared.json'));
+        const forMine = (_reference: string, workspaceId: string): Promise<PullPermit> =>
+          Promise.resolve({ waitMs: 0, auth: workspaceId === MINE ? auth : undefined });
+        const shared = images({}, forMine, ledger).images;
+        const remove = (): Promise<unknown> =>
+          runProgram('docker', ['-H', `unix://${host.socket}`, 'rmi', '-f', reference, pinned]);
+        await remove();
+        expect(await shared.ensure(reference, () => undefined, MINE)).toBe('pulled');
+        expect(await shared.ensure(reference, () => undefined, MINE)).toBe('present');
+        for (const name of [reference, pinned, facts?.id ?? '', (facts?.id ?? '').slice(7, 19)]) {
+          const refused = shared.ensure(name, () => undefined, OTHERS);
+          await expect(refused).rejects.toMatchObject({
+            code: 'image_error',
+            message: expect.stringContaining('its registry does not give it to this workspace') as string,
+          });
+        }
+        // An agent that starts again knows it from its file.
+        const again = new ImageLedger(join(state.path, 'shared.json'));
+        await again.open();
+        const later = images({}, forMine, again).images;
+        await expect(later.ensure(reference, () => undefined, OTHERS)).rejects.toMatchObject({ code: 'image_error' });
+        expect(await later.ensure(reference, () => undefined, MINE)).toBe('present');
+        // Credentials that its registry takes are a right to it; a wrong password is none.
+        const withAuth = (password: string) =>
+          images({}, () => Promise.resolve({ waitMs: 0, auth: { ...auth, password } }), again).images;
+        await expect(withAuth('guess').ensure(reference, () => undefined, OTHERS)).rejects.toThrow(/unauthorized/);
+        expect(await withAuth(REGISTRY_PASSWORD).ensure(reference, () => undefined, OTHERS)).toBe('present');
+        // Nor can it pull it, while its owner pulls it at the same time.
+        await remove();
+        const [own1, other1] = await Promise.allSettled([
+          shared.ensure(reference, () => undefined, MINE),
+          images({}, forMine, ledger).images.ensure(reference, () => undefined, 'workspace-3'),
+        ]);
+        expect([own1.status, other1.status]).toEqual(['fulfilled', 'rejected']);
       } finally {
         await Promise.all([open.stop(), locked.stop()]);
         storage.remove();

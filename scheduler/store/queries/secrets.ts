@@ -86,3 +86,18 @@ export function sealedSecrets(
     (row: { name: string; sealed: Uint8Array }) => row,
   );
 }
+
+/** Those whose names begin so, sealed, in the order of their names. */
+export function sealedSecretsLike(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  prefix: string,
+  limit: number,
+): Promise<SealedSecret[]> {
+  return many(
+    db,
+    'select name, sealed from secrets where workspace_id = $1 and starts_with(name, $2) order by name limit $3',
+    [workspaceId, prefix, limit],
+    (row: { name: string; sealed: Uint8Array }) => row,
+  );
+}

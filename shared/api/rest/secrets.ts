@@ -19,12 +19,34 @@ export const SECRET_NAME = '^[A-Za-z_][A-Za-z0-9_]{0,127}$';
 
 const value = () => Type.String({ minLength: 1, description: `at most ${MAX_SECRET_BYTES} bytes; never comes back` });
 
+/** Secrets of such names are credentials of registries: images of the workspace are pulled with them, and no container gets them. */
+export const REGISTRY_SECRET_PREFIX = 'LONGSHORE_REGISTRY_';
+
+/** What the value of such a secret is, as JSON. */
+export const RegistrySecret = Type.Object(
+  {
+    registry: Type.String({ minLength: 1, maxLength: 255 }),
+    username: Type.String({ maxLength: 1024 }),
+    password: Type.String({ minLength: 1, maxLength: 16 * 1024 }),
+    repositories: Type.Array(
+      Type.String({
+        pattern: '^(\\*|[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*(/\\*)?)$',
+        maxLength: 255,
+        description: 'team/app, team/* (everything below) or *',
+      }),
+      { minItems: 1, maxItems: 100 },
+    ),
+  },
+  { additionalProperties: false },
+);
+export type RegistrySecret = Static<typeof RegistrySecret>;
+
 export const ChangeSecret = Type.Object({ value: value() });
 
 export const CreateSecret = Type.Object({
   name: Type.String({
     pattern: SECRET_NAME,
-    description: 'of the variable that its containers get',
+    description: `of the variable that its containers get; ${REGISTRY_SECRET_PREFIX}…: credentials of an image registry, whose value is JSON`,
   }),
   value: value(),
 });

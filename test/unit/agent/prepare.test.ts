@@ -38,6 +38,7 @@ function aPreparer({ has = {}, pulled = [], registry }: Machine) {
       resolve: true,
       pull: false,
       digest: '',
+      workspaceId: '',
       auth: null,
     });
   return { answers, ask };

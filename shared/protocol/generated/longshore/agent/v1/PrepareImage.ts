@@ -10,6 +10,7 @@ export interface PrepareImage {
   'pull'?: (boolean);
   'digest'?: (string);
   'auth'?: (_longshore_agent_v1_RegistryAuth | null);
+  'workspaceId'?: (string);
 }
 
 export interface PrepareImage__Output {
@@ -20,4 +21,5 @@ export interface PrepareImage__Output {
   'pull': (boolean);
   'digest': (string);
   'auth': (_longshore_agent_v1_RegistryAuth__Output | null);
+  'workspaceId': (string);
 }

@@ -4,9 +4,13 @@
 export interface PullImageRequest {
   'image'?: (string);
   'done'?: (boolean);
+  'workspaceId'?: (string);
+  'check'?: (boolean);
 }
 
 export interface PullImageRequest__Output {
   'image': (string);
   'done': (boolean);
+  'workspaceId': (string);
+  'check': (boolean);
 }

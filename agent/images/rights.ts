@@ -1,0 +1,82 @@
+/**
+ * Whose images may be started here. An image that was pulled with credentials lies on a machine that workspaces share, so each of them shows by its own credentials that it could pull it. Must stay true: an
+ * image that this agent pulled with credentials is started for no workspace to which its registry said no, or that the registry was never asked for.
+ */
+import { AppError, messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { ContainerRuntime, ImageFacts } from '../containers/runtime.ts';
+import { classifyPull, isPassing, PULL_CURES } from './failures.ts';
+import type { ImageLedger } from './ledger.ts';
+import type { PullPermit } from './images.ts';
+
+/** How long the word of a registry counts. */
+const RIGHT_MS = 5 * 60_000;
+const ASK_REGISTRY_MS = 8_000;
+
+export interface ImageRightsParts {
+  readonly runtime: Pick<ContainerRuntime, 'registryDigest'>;
+  readonly ledger: Pick<ImageLedger, 'privateEntry' | 'allowed'>;
+  /** Credentials of that workspace for that image, without a place to pull. */
+  readonly credentials: (reference: string, workspaceId: string) => Promise<PullPermit>;
+  readonly nowMs: () => number;
+  readonly log: Log;
+}
+
+export class ImageRights {
+  readonly #parts: ImageRightsParts;
+  /** Questions under way, by workspace and image. */
+  readonly #asking = new Map<string, Promise<void>>();
+
+  constructor(parts: ImageRightsParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Returns when the workspace may use the image that is here.
+   * @throws AppError `image_error` naming the image and what to do
+   */
+  async require(reference: string, facts: ImageFacts, workspaceId: string): Promise<void> {
+    const entry = this.#parts.ledger.privateEntry(reference, facts.id);
+    if (entry === undefined) return;
+    const allowedAtMs = entry.allowed[workspaceId];
+    const ageMs = this.#parts.nowMs() - (allowedAtMs ?? 0);
+    if (allowedAtMs !== undefined && ageMs >= 0 && ageMs < RIGHT_MS) return;
+    const key = `${workspaceId} ${reference}`;
+    const asking =
+      this.#asking.get(key) ??
+      this.#ask(reference, workspaceId, {
+        wasAllowed: allowedAtMs !== undefined,
+        isFromBefore: entry.isFromBefore,
+      })
+        .then(() => this.#parts.ledger.allowed(reference, workspaceId, this.#parts.nowMs()))
+        .finally(() => this.#asking.delete(key));
+    this.#asking.set(key, asking);
+    await asking;
+  }
+
+  /** A registry that cannot be asked takes no right away, and gives none. Images of agents before this one are everybody's until a registry says no. */
+  async #ask(
+    reference: string,
+    workspaceId: string,
+    { wasAllowed, isFromBefore }: { readonly wasAllowed: boolean; readonly isFromBefore: boolean },
+  ): Promise<void> {
+    const { runtime, credentials, log } = this.#parts;
+    const { auth, unasked } = await credentials(reference, workspaceId);
+    try {
+      await runtime.registryDigest(reference, auth, ASK_REGISTRY_MS);
+    } catch (error) {
+      const failure = classifyPull(messageOf(error));
+      const isUnknown = isPassing(failure) || (unasked === true && failure === 'unauthorized');
+      log.info(
+        { err: error, image: reference, workspaceId, failure },
+        'the registry did not confirm a right to an image',
+      );
+      if (isUnknown && (wasAllowed || isFromBefore)) return;
+      throw new AppError(
+        'image_error',
+        `image ${reference} is on this machine, and its registry does not give it to this workspace: ${messageOf(error)} (${failure}); ${PULL_CURES[failure]}`,
+        { cause: error },
+      );
+    }
+  }
+}

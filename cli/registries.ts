@@ -1,0 +1,32 @@
+// The part of the command tree about credentials of image registries. Names, flags and help; each command's module is loaded when it runs.
+import type { Command } from 'commander';
+import type { Invocation } from './commands/run.ts';
+import type { RegistrySetFlags } from './flags.ts';
+import { command, examples } from './program-parts.ts';
+
+export function addRegistryCommands(program: Command, invocation: () => Invocation): void {
+  const registry = command(program, 'registry', 'Keep credentials that images of the workspace are pulled with');
+  examples(command(registry, 'list', 'List credentials, without their passwords'), 'registry list').action(async () => {
+    const { runRegistryList } = await import('./commands/registry.ts');
+    await runRegistryList(invocation());
+  });
+  examples(
+    command(registry, 'set', 'Make or change credentials; the password is read from stdin')
+      .argument('<registry>')
+      .requiredOption('--username <name>', 'who pulls')
+      .requiredOption('--repositories <list>', 'what they are for: team/app, team/* (everything below) or *')
+      .option('--name <name>', 'when there are several for one registry')
+      .option('--file <file>', 'read the password from a file instead'),
+    "registry set ghcr.io --username robot --repositories 'team/*' < token.txt",
+  ).action(async (host: string, flags: RegistrySetFlags) => {
+    const { runRegistrySet } = await import('./commands/registry.ts');
+    await runRegistrySet(host, flags, invocation());
+  });
+  examples(
+    command(registry, 'delete', 'Delete credentials, by their registry or name').argument('<registry>'),
+    'registry delete ghcr.io',
+  ).action(async (host: string) => {
+    const { runRegistryDelete } = await import('./commands/registry.ts');
+    await runRegistryDelete(host, invocation());
+  });
+}

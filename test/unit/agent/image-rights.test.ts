@@ -1,0 +1,126 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import type { Log } from '#shared/log.ts';
+import { Images, PULL_SETTINGS } from '../../../agent/images/images.ts';
+import type { ImagesParts, PullPermit } from '../../../agent/images/images.ts';
+import { ImageLedger } from '../../../agent/images/ledger.ts';
+import { ImageRights } from '../../../agent/images/rights.ts';
+
+const quiet = { info: () => undefined, warn: () => undefined } as unknown as Log;
+const image = 'registry.test/app:1';
+const digest = `sha256:${'a'.repeat(64)}`;
+const auth = { serverAddress: 'registry.test', username: 'u', password: 'p', identityToken: '' };
+const directory = mkdtempSync(join(tmpdir(), 'rights-'));
+afterAll(() => rmSync(directory, { recursive: true }));
+
+interface World {
+  registry: (withAuth: boolean) => Promise<string>;
+  permit: PullPermit;
+  nowMs: number;
+  asked: number;
+  has: boolean;
+}
+
+let files = 0;
+async function aMachine(changes: Partial<World> = {}, before?: string) {
+  const world: World = {
+    registry: () => Promise.resolve(digest),
+    permit: { waitMs: 0, auth },
+    nowMs: 1_000_000,
+    asked: 0,
+    has: false,
+    ...changes,
+  };
+  const path = join(directory, `${files++}.json`);
+  if (before !== undefined) writeFileSync(path, before);
+  const ledger = new ImageLedger(path);
+  await ledger.open();
+  const runtime = {
+    image: () => Promise.resolve(world.has ? { id: 'sha256:id', digests: [digest], bytes: 1 } : undefined),
+    pull: () => {
+      world.has = true;
+      return Promise.resolve(digest);
+    },
+    registryDigest: (_reference: string, given: unknown) => {
+      world.asked += 1;
+      return world.registry(given !== undefined);
+    },
+  };
+  const credentials = () => Promise.resolve(world.permit);
+  const images = new Images({
+    runtime,
+    permit: credentials,
+    rights: new ImageRights({ runtime, ledger, credentials, nowMs: () => world.nowMs, log: quiet }),
+    release: () => undefined,
+    makeRoom: () => Promise.resolve(false),
+    onFull: () => undefined,
+    onUsed: () => undefined,
+    onPulled: (reference, how) => ledger.pulled(reference, world.nowMs, how),
+    metrics: { pullEnded: () => undefined, pullBytes: () => undefined, pullsActive: () => undefined },
+    log: quiet,
+    settings: PULL_SETTINGS,
+  } satisfies ImagesParts);
+  const use = (workspaceId: string) => images.ensure(image, () => undefined, workspaceId);
+  return { world, use };
+}
+
+const no = (text: string) => () => Promise.reject(new Error(text));
+
+describe('an image that was pulled with credentials', () => {
+  test('asks the registry once in five minutes for each workspace', async () => {
+    const { world, use } = await aMachine();
+    expect(await use('a')).toBe('pulled');
+    expect([await use('a'), world.asked]).toEqual(['present', 0]);
+    await Promise.all([use('b'), use('b'), use('b')]);
+    await use('b');
+    expect(world.asked).toBe(1);
+    world.nowMs += 5 * 60_000;
+    await use('a');
+    await use('b');
+    expect(world.asked).toBe(3);
+  });
+
+  test('is no workspace’s any more whose credentials the registry refuses now', async () => {
+    const { world, use } = await aMachine();
+    await use('a');
+    world.nowMs += 5 * 60_000;
+    world.registry = no('unauthorized: authentication required');
+    await expect(use('a')).rejects.toMatchObject({ code: 'image_error' });
+  });
+
+  test('stays with those who had a right to it while the registry or the scheduler is away, and with nobody else', async () => {
+    const { world, use } = await aMachine();
+    await use('a');
+    world.nowMs += 5 * 60_000;
+    world.registry = no('i/o timeout');
+    expect(await use('a')).toBe('present');
+    await expect(use('b')).rejects.toMatchObject({ code: 'image_error' });
+    world.nowMs += 5 * 60_000;
+    world.registry = no('unauthorized: authentication required');
+    world.permit = { waitMs: 0, auth: undefined, unasked: true };
+    expect(await use('a')).toBe('present');
+    await expect(use('b')).rejects.toMatchObject({ code: 'image_error' });
+  });
+});
+
+test('an image that took no credentials is everybody’s, and nobody is asked', async () => {
+  const { world, use } = await aMachine({ permit: { waitMs: 0, auth: undefined } });
+  await use('a');
+  expect([await use('b'), world.asked]).toEqual(['present', 0]);
+});
+
+test('an image of an agent from before rights were noted is everybody’s until its registry says no', async () => {
+  const before = JSON.stringify({ [image]: { pulledAtMs: 1, usedAtMs: 1 } });
+  const { world, use } = await aMachine({ has: true, registry: no('i/o timeout') }, before);
+  expect(await use('a')).toBe('present');
+  world.nowMs += 5 * 60_000;
+  world.registry = no('unauthorized: authentication required');
+  await expect(use('b')).rejects.toMatchObject({ code: 'image_error' });
+});
+
+test('an image that this agent did not pull is the operator’s to offer', async () => {
+  const { world, use } = await aMachine({ has: true, registry: no('unauthorized') });
+  expect([await use('a'), world.asked]).toEqual(['present', 0]);
+});
