@@ -38,6 +38,8 @@ export interface GatewaySocketsParts {
   readonly onViolation: (containerId: string, rule: Rule, text: string) => void;
   /** Absent: 60 s. */
   readonly stalledMs?: number;
+  /** Of each container; absent: the usual one. */
+  readonly budget?: () => CallBudget;
 }
 
 interface Door {
@@ -70,7 +72,7 @@ export class GatewaySockets {
       most: MOST_CONNECTIONS,
       onRefused: () => this.#refused(door),
     });
-    const door: Door = { caller, server, listener, budget: new CallBudget(), calls: 0 };
+    const door: Door = { caller, server, listener, budget: this.#parts.budget?.() ?? new CallBudget(), calls: 0 };
     server.on('request', (request, response) => void this.#serve(door, request, response));
     this.#doors.set(caller.containerId, door);
     await door.listener.listen();

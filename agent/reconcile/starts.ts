@@ -365,6 +365,7 @@ export class Starts {
         timeoutMs: entry.timeoutMs,
         socketPath: join(sockets, 'agent.sock'),
         ready: entry.ready,
+        adopted: true,
       }),
       gateway.add({ containerId, epoch: entry.epoch }, join(sockets, 'gateway.sock')),
     ]);

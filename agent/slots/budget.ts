@@ -19,6 +19,10 @@ const CALLS_PER_SECOND = 2000;
 const REFUSED_AT_ONCE = 10_000;
 const REFUSED_PER_SECOND = 1000;
 
+/** Lines that are looked at: twice what the log buffer takes (log-buffer.ts), so that none of those is missed. */
+const LINES_PER_SECOND = 2000;
+const LINES_AT_ONCE = 10_000;
+
 /** Which rule a container broke; the label of a metric. */
 export type Rule = 'second_hello' | 'holding' | 'rare_frames' | 'bad_frames' | 'calls';
 
@@ -43,6 +47,7 @@ export class Rate {
 export class SocketBudget {
   readonly #bytes = new Rate(BYTES_PER_SECOND, BYTES_PER_SECOND);
   readonly #frames = new Rate(FRAMES_PER_SECOND, FRAMES_PER_SECOND);
+  readonly #lines = new Rate(LINES_PER_SECOND, LINES_AT_ONCE);
   readonly #rare: Rate;
   readonly #faults = new Rate(FAULTS_PER_SECOND, FAULTS_AT_ONCE);
 
@@ -54,6 +59,11 @@ export class SocketBudget {
   /** A read of so many bytes and frames. @returns for how many milliseconds the connection is not read on; 0: it is */
   read(bytes: number, frames: number, nowMs: number): number {
     return Math.max(this.#bytes.ahead(bytes, nowMs), this.#frames.ahead(frames, nowMs));
+  }
+
+  /** A line of output. @returns false: it is above what the log buffer takes */
+  line(nowMs: number): boolean {
+    return this.#lines.ahead(1, nowMs) === 0;
   }
 
   /** @returns false: a violation */
@@ -70,7 +80,11 @@ export class SocketBudget {
 /** The same for the socket by which a container calls the platform. */
 export class CallBudget {
   readonly #calls = new Rate(CALLS_PER_SECOND, CALLS_PER_SECOND);
-  readonly #refused = new Rate(REFUSED_PER_SECOND, REFUSED_AT_ONCE);
+  readonly #refused: Rate;
+
+  constructor(refusedPerSecond = REFUSED_PER_SECOND, refusedAtOnce = REFUSED_AT_ONCE) {
+    this.#refused = new Rate(refusedPerSecond, refusedAtOnce);
+  }
 
   /** A call. @returns for how many milliseconds it waits for its turn */
   call(nowMs: number): number {

@@ -84,6 +84,8 @@ export interface SlotFacts {
   readonly socketPath: string;
   /** Known from before an agent restart. */
   readonly ready: ReadyFacts | undefined;
+  /** The container ran before this agent did; absent: when it was ready before. */
+  readonly adopted?: boolean;
 }
 
 const NOTHING = new Uint8Array();
@@ -106,6 +108,7 @@ export class ContainerSlots {
   readonly #events: ContainerSlotsEvents;
   readonly #log: Log;
   readonly #listener: SocketListener;
+  readonly #workers: number;
   readonly #budget: SocketBudget;
   readonly #adoption: Adoption;
 
@@ -115,10 +118,12 @@ export class ContainerSlots {
     this.#attempts = attempts;
     this.#events = events;
     this.#log = log;
-    this.#budget = new SocketBudget(facts.workers);
-    this.#adoption = new Adoption(facts.ready !== undefined, facts.workers, this.#mostSlots, performance.now());
+    this.#workers = Math.max(1, facts.workers);
+    this.#budget = new SocketBudget(this.#workers);
+    const adopted = facts.adopted ?? facts.ready !== undefined;
+    this.#adoption = new Adoption(adopted, this.#workers, this.#mostSlots, performance.now());
     this.#listener = new SocketListener(facts.socketPath, (socket) => this.#accept(socket), {
-      most: SPARE_CONNECTIONS + 2 * facts.workers,
+      most: SPARE_CONNECTIONS + 2 * this.#workers,
       onRefused: () => this.#countRare(1),
     });
   }
@@ -245,7 +250,7 @@ export class ContainerSlots {
   // ---- the budget --------------------------------------------------------------------------------------------------------------
 
   get #mostSlots(): number {
-    return this.facts.workers * Math.max(1, this.facts.concurrentRequests);
+    return this.#workers * Math.max(1, this.facts.concurrentRequests);
   }
 
   /** Connections, hellos, starts, ends of processes, results that nobody waits for: a runner has few of them. @returns false: it was one too many */
@@ -309,7 +314,8 @@ export class ContainerSlots {
           containerId: this.facts.containerId,
           taskId: nameOf(header, 'taskId'),
           stream: textOf(header, 'stream') === 'stderr' ? 'stderr' : 'stdout',
-          line: frame.body.toString('utf8', 0, MAX_LINE_BYTES),
+          // A line that is above the rate is counted and dropped where it goes: nobody reads it.
+          line: this.#budget.line(performance.now()) ? frame.body.toString('utf8', 0, MAX_LINE_BYTES) : '',
         });
         return;
       case 'exited':
@@ -345,7 +351,7 @@ export class ContainerSlots {
         `a hello that names ${pairs.length} attempts, and a runner at most ${MOST_HOLDING}`,
       );
     const process = numberOf(header, 'process');
-    if (!Number.isInteger(process) || process < 0 || process >= this.facts.workers) {
+    if (!Number.isInteger(process) || process < 0 || process >= this.#workers) {
       connection.destroy();
       this.#countFault();
       return;

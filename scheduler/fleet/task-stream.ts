@@ -5,6 +5,7 @@ import type { Log } from '#shared/log.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
 import type {
   AttemptsKnown,
+  LiveAttempt__Output,
   TaskChunk__Output,
   TaskFromAgent__Output,
   TaskReport__Output,
@@ -29,7 +30,9 @@ const MOST_RESULT_BYTES = 64 * 1024 * 1024;
 const MOST_UNREAD_ACKS = 16_384;
 
 /** Attempts that one report may name, in all of its messages. */
-const MOST_REPORTED = 200_000;
+const MOST_REPORTED = 50_000;
+/** Ids and tokens are shorter: a longer one names nothing. */
+const MAX_NAME_LENGTH = 200;
 /** And one message of the answer. */
 const MOST_ANSWERED = 2000;
 
@@ -278,7 +281,9 @@ export class TaskStream implements TaskLink {
   }
 
   /** A report comes in several messages when it is large; it counts when the last one has come. */
-  #reportPart({ running, finished, more }: TaskReport__Output): void {
+  #reportPart(part: TaskReport__Output): void {
+    const { more } = part;
+    const [running, finished] = [part.running.filter(isNamed), part.finished.filter(isNamed)];
     if (this.#isReporting) {
       this.#log.warn({ machineId: this.machineId }, 'a task report came before the one before it was answered');
       this.#call.end();
@@ -324,6 +329,9 @@ export class TaskStream implements TaskLink {
     }
   }
 }
+
+const isNamed = ({ taskId, token, containerId }: LiveAttempt__Output): boolean =>
+  Math.max(taskId.length, token.length, containerId.length) <= MAX_NAME_LENGTH;
 
 /** One message, or as many as it takes: an agent cancels what each refuses. */
 function answersOf(adopted: readonly LiveReport[], refused: readonly LiveReport[]): AttemptsKnown[] {

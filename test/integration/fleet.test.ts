@@ -8,7 +8,7 @@ import type { ObjectId } from '#shared/domain/ids.ts';
 import type { BookEntry } from '#scheduler/containers/book.ts';
 import { isSchedulable } from '#scheduler/fleet/machine.ts';
 import { listenLocally } from '#scheduler/fleet/local-socket.ts';
-import { machinesById } from '#scheduler/store/queries/machines.ts';
+import { deleteMachine, machinesById } from '#scheduler/store/queries/machines.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { becomes, codeOf, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
 
@@ -352,6 +352,45 @@ describe('a container on its machine', () => {
     );
     expect(rows.map((row) => row.line)).toEqual(['mine', 'last words', 'odd']);
     logs.stream.end();
+  });
+});
+
+describe('log streams', () => {
+  test('of a deleted machine deliver nothing more', async ({ fleet, agents }) => {
+    const agent = await agents.joined();
+    const entry = await fleet.assigned(await fleet.target(), agent.machineId);
+    const logs = agent.logs();
+    const line = (text: string) => ({
+      containerId: entry.row.id,
+      taskId: '',
+      stream: 'stdout',
+      line: text,
+      timestampMs: Date.now(),
+    });
+    logs.stream.write({ seq: 1, records: [line('before')] });
+    await logs.until('the first batch', (message) => message.seq === 1);
+    expect(await deleteMachine(fleet.db, agent.machineId)).toBe(true);
+    fleet.machines.deleted(agent.machineId);
+    logs.stream.write({ seq: 2, records: [line('after')] });
+    await logs.over();
+    const { rows } = await fleet.db.query<{ line: string }>('select line from log_lines where container_id = $1', [
+      entry.row.id,
+    ]);
+    expect(rows.map((row) => row.line)).toEqual(['before']);
+  });
+
+  test('are two of a machine; the oldest ends for the next one', async ({ agents }) => {
+    const agent = await agents.joined();
+    const first = agent.logs();
+    first.stream.write({ seq: 1, records: [] });
+    await first.until('it is there', (message) => message.seq === 1);
+    const others = [agent.logs(), agent.logs()];
+    await first.over();
+    for (const other of others) {
+      other.stream.write({ seq: 2, records: [] });
+      await other.until('it is there', (message) => message.seq === 2);
+      other.stream.end();
+    }
   });
 });
 

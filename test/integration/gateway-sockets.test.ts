@@ -1,10 +1,13 @@
 // The sockets that containers call the platform through, with a real link behind them and no container in front: what passes, how much, and what is said when nothing can.
 import { mkdtempSync, rmSync } from 'node:fs';
-import { request } from 'node:http';
+import { Agent, request } from 'node:http';
+import type { Socket } from 'node:net';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createLog } from '#shared/log.ts';
+import { CallBudget } from '#agent/slots/budget.ts';
 import { GatewaySockets } from '#agent/gateway/sockets.ts';
 import { AgentMetrics } from '#agent/telemetry/metrics.ts';
 import { bearer, openChannel } from '#agent/upstream/channel.ts';
@@ -57,6 +60,7 @@ beforeEach(async () => {
     log: createLog({ name: 'agent', level: 'silent' }),
     onViolation: (containerId, rule) => violations.push(`${containerId} ${rule}`),
     stalledMs: 300,
+    budget: () => new CallBudget(10, 1000),
   });
   for (const containerId of ['a', 'b']) await sockets.add({ containerId, epoch: 3 }, pathOf(containerId));
 });
@@ -182,4 +186,79 @@ test('the socket goes with its container, and what is under way with it', async 
   await expect(ask('a', PUT, '{}')).rejects.toThrow();
   scheduler.answerCall = (call) => ({ status: 200, body: call.body });
   expect((await ask('b', PUT, '{}')).status).toBe(200);
+});
+
+test('a body that stands still is answered 408, and one that waits for the platform is not', async () => {
+  const slow = request({ socketPath: pathOf('a'), method: 'POST', path: '/taskqueue/q', agent: false });
+  slow.setHeader('content-length', 10);
+  const answered = new Promise<number>((resolve, reject) => {
+    slow.on('response', (answer) => resolve(answer.resume().statusCode ?? 0));
+    slow.on('error', reject);
+  });
+  slow.write('{');
+  scheduler.answerCall = () => undefined;
+  const waits = ask('b', PUT, '{}');
+  let isOver = false;
+  void waits.catch(() => undefined).finally(() => (isOver = true));
+  expect(await answered).toBe(408);
+  await until('the call to be cancelled', () =>
+    scheduler.calls.some(({ head, cancelled }) => head.containerId === 'a' && cancelled),
+  );
+  // It began before the other one stalled, and its answer is not due.
+  expect(isOver).toBe(false);
+  sockets.end('b');
+  await expect(waits).rejects.toThrow();
+});
+
+test('an answer that is not read is cut off', async () => {
+  scheduler.answerCall = () => ({ status: 200, body: Buffer.alloc(32 * 1024 * 1024) });
+  const asked = request(
+    { socketPath: pathOf('a'), method: 'POST', path: '/taskqueue/q', agent: false },
+    (answer) => void answer.pause(),
+  );
+  asked.on('error', () => undefined);
+  asked.end('{}');
+  await until('the answer to be cut off', () => scheduler.calls[0]?.cancelled);
+  expect(await counted('cut_off')).toBe(1);
+  asked.destroy();
+});
+
+test('refusals that a container does not heed end it, and no other', async () => {
+  const agent = new Agent({ keepAlive: true, maxSockets: 32 });
+  const refused = (): Promise<void> =>
+    new Promise((resolve) => {
+      const asked = request({ socketPath: pathOf('a'), path: '/metrics', agent }, (answer) => {
+        answer.resume();
+        answer.on('close', () => resolve());
+      });
+      asked.on('error', () => resolve());
+      asked.end();
+    });
+  for (let round = 0; violations.length === 0; round += 1) {
+    expect(round).toBeLessThan(200);
+    await Promise.all(Array.from({ length: 32 }, refused));
+  }
+  agent.destroy();
+  expect(violations).toEqual(['a calls']);
+  await expect(ask('a', PUT, '{}')).rejects.toThrow();
+  expect((await ask('b', PUT, '{}')).status).toBe(200);
+});
+
+test('connections beyond what calls need are closed', async () => {
+  const idle = await Promise.all(
+    Array.from({ length: 200 }, () => {
+      const socket = connect(pathOf('a'));
+      return new Promise<Socket>((resolve) => {
+        socket.on('error', () => undefined);
+        socket.once('connect', () => resolve(socket));
+      });
+    }),
+  );
+  await until(
+    'those above the bound to be closed',
+    () => idle.filter(({ readableEnded, destroyed }) => readableEnded || destroyed).length >= 200 - 128,
+  );
+  expect((await ask('b', PUT, '{}')).status).toBe(200);
+  expect(violations).toEqual([]);
+  for (const socket of idle) socket.destroy();
 });

@@ -12,7 +12,7 @@ import { createOptions } from '../../../agent/containers/docker-options.ts';
 import type { Holder } from '../../../agent/containers/holders.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
-import { exitReason } from '../../../agent/reconcile/exits.ts';
+import { exitMessage, exitReason } from '../../../agent/reconcile/exits.ts';
 import { anAssignment } from '../../helpers/agent-assignment.ts';
 
 const host: HostFacts = {
@@ -259,6 +259,10 @@ test('the reason of an exit says whose doing it was', () => {
   expect(exitReason({ ...exit, seen: { ...exit.seen, exitCode: 137 } })).toBe('killed');
   expect(exitReason({ ...exit, ending: 'drained', seen: { ...exit.seen, exitCode: 143 } })).toBe('drained');
   expect(exitReason({ ...exit, rebooted: true, seen: { ...exit.seen, exitCode: 255 } })).toBe('host_reboot');
+  const note = { reason: 'protocol_violation', message: 'x'.repeat(1_000_000) };
+  expect(exitReason({ ...exit, note, ending: 'protocol_violation' })).toBe('protocol_violation');
+  expect(exitMessage({ ...exit, note }).length).toBeLessThanOrEqual(16 * 1024);
+  expect(exitMessage({ ...exit, seen: { ...exit.seen, error: note.message } }).length).toBeLessThanOrEqual(16 * 1024);
   expect(exitReason({ ...exit, note: { reason: 'user_error', message: 'x' }, ending: 'user_error' })).toBe(
     'user_error',
   );

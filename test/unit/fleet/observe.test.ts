@@ -195,3 +195,11 @@ test('a start that failed on an engine that starts nothing costs its container n
       { event: 'retry', change: { machineId: null, assignmentId: null } },
     ]);
 });
+
+test('a container that broke the rules of its sockets has failed by its user’s cause, whatever code it ended with', () => {
+  const broke = { phase: 'exited', reason: 'protocol_violation', exitCode: 0 };
+  expect(see(anEntry('RUNNING'), broke)).toBe('FAILED');
+  // Another start would do the same.
+  expect(see(anEntry('STARTING'), broke)).toBe('FAILED');
+  expect(isUserCause('protocol_violation')).toBe(true);
+});

@@ -1,0 +1,156 @@
+import { EventEmitter } from 'node:events';
+import { expect, test } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import type { AttemptToken, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { TaskChunk__Output, TaskToAgent } from '#shared/protocol/generated/messages.ts';
+import { PartsBudget, ResultParts } from '#scheduler/fleet/result-parts.ts';
+import type { TaskCall } from '#scheduler/fleet/task-stream.ts';
+import { TaskStream } from '#scheduler/fleet/task-stream.ts';
+import type { Tasks } from '#scheduler/tasks/service.ts';
+
+const MIB = 1024 * 1024;
+const chunk = (token: string, seq: number, data: Buffer): TaskChunk__Output => ({ taskId: 't', token, seq, data });
+/** Its bytes are shared: what is counted is not what the test takes. */
+const DATA = Buffer.alloc(MIB);
+
+/** Keeps parts until there is room for no more. @returns how many MiB */
+function fill(parts: ResultParts, standing: 'known' | 'named' = 'known'): number {
+  for (let at = 0; at < 2000; at += 1) parts.keep(chunk(`token-${at}`, 0, DATA), standing);
+  return Math.floor(parts.bytes / MIB);
+}
+
+test('parts come together in order, once, and their room comes back', () => {
+  const budget = new PartsBudget();
+  const parts = new ResultParts(budget, MIB);
+  parts.keep(chunk('a', 0, Buffer.from('1')), 'known');
+  parts.keep(chunk('a', 2, Buffer.from('3')), 'known');
+  parts.keep(chunk('a', 1, Buffer.from('2')), 'known');
+  expect(budget.bytes).toBeGreaterThan(0);
+  expect(Buffer.concat([...parts.take('a', 2)] as Buffer[]).toString()).toBe('12');
+  expect(budget.bytes).toBe(0);
+  expect(parts.take('a', 2)).toBe('incomplete');
+});
+
+test('a part without its first one is not kept, nor is its token', () => {
+  const budget = new PartsBudget();
+  const parts = new ResultParts(budget, MIB);
+  for (let at = 0; at < 1000; at += 1) parts.keep(chunk(`${'k'.repeat(1000)}${at}`, 1, DATA), 'known');
+  expect([parts.bytes, budget.bytes]).toEqual([0, 0]);
+});
+
+test('a stream has its bound, all streams have one together, and another one has room in it', () => {
+  const budget = new PartsBudget();
+  expect(fill(new ResultParts(budget, 64 * MIB), 'named')).toBeLessThanOrEqual(64);
+  for (let machine = 0; machine < 20; machine += 1)
+    expect(fill(new ResultParts(budget, 64 * MIB))).toBeLessThanOrEqual(256);
+  expect(budget.bytes).toBeLessThan(budget.mostBytes);
+  const late = new ResultParts(new PartsBudget(), 64 * MIB);
+  expect(fill(late)).toBeGreaterThan(200);
+  late.dropAll();
+  expect(late.bytes).toBe(0);
+});
+
+test('a result above its bound is too large, and a small part keeps no large message alive', () => {
+  const parts = new ResultParts(new PartsBudget(), 2 * MIB);
+  for (let seq = 0; seq < 4; seq += 1) parts.keep(chunk('a', seq, DATA), 'known');
+  expect(parts.take('a', 4)).toBe('too_large');
+  parts.keep(chunk('b', 0, DATA.subarray(0, 1)), 'known');
+  const [kept] = parts.take('b', 1) as Buffer[];
+  expect(kept?.buffer.byteLength).toBe(1);
+});
+
+interface Stream {
+  readonly budget: PartsBudget;
+  readonly call: EventEmitter;
+  readonly written: TaskToAgent[];
+  paused: boolean;
+}
+
+function aStream(tasks: object): Stream {
+  const stream: Stream = { budget: new PartsBudget(), call: new EventEmitter(), written: [], paused: false };
+  Object.assign(stream.call, {
+    end: () => undefined,
+    pause: () => (stream.paused = true),
+    resume: () => (stream.paused = false),
+    write: (message: TaskToAgent, done?: () => void) => {
+      stream.written.push(message);
+      done?.();
+    },
+  });
+  new TaskStream({
+    machineId: 'mine' as MachineId,
+    agentInstance: 'agent-1',
+    heartbeatIntervalMs: 10_000,
+    call: stream.call as unknown as TaskCall,
+    tasks: {
+      maxResultBytes: 64 * MIB,
+      attempts: { find: () => undefined },
+      item: () => undefined,
+      beforeRuns: () => undefined,
+      ...tasks,
+    } as unknown as Tasks,
+    budget: stream.budget,
+    log: createLog({ name: 'test', level: 'silent' }),
+    onReady: () => undefined,
+    onEnd: () => undefined,
+    isCurrent: () => Promise.resolve(true),
+  });
+  return stream;
+}
+
+test('parts for tokens that nobody knows, or of another machine’s attempt, are kept nowhere', () => {
+  const find = (taskId: TaskId) => (taskId === 'theirs' ? { machineId: 'other' } : undefined);
+  const { budget, call } = aStream({ attempts: { find } });
+  for (const taskId of ['nobody’s', 'theirs'])
+    for (let at = 0; at < 100; at += 1)
+      call.emit('data', { chunk: { taskId, token: `token-${at}`, seq: at % 2, data: DATA } });
+  expect(budget.bytes).toBe(0);
+});
+
+test('parts of what the machine’s report names are kept, until the report is answered that it is not wanted', async () => {
+  const live = { taskId: 'a', token: 'token-a', containerId: 'c' };
+  const answered = Promise.withResolvers<object>();
+  const { budget, call, written } = aStream({ machineReported: () => answered.promise });
+  call.emit('data', { report: { running: [live], finished: [], more: false } });
+  call.emit('data', { chunk: { ...live, seq: 0, data: DATA } });
+  expect(budget.bytes).toBeGreaterThan(MIB);
+  answered.resolve({ adopted: [], refused: [live] });
+  await expect.poll(() => written.length).toBe(1);
+  expect(budget.bytes).toBe(0);
+  call.emit('data', { chunk: { ...live, seq: 0, data: DATA } });
+  expect(budget.bytes).toBe(0);
+});
+
+test('a report in several messages counts when the last one has come', async () => {
+  const reports: { running: readonly { token: AttemptToken }[] }[] = [];
+  const { call } = aStream({
+    machineReported: (_machine: MachineId, report: (typeof reports)[number]) => {
+      reports.push(report);
+      return Promise.resolve({ adopted: [], refused: [] });
+    },
+  });
+  const part = (token: string, more: boolean): object => ({
+    running: [{ taskId: 't', token, containerId: 'c' }],
+    finished: [],
+    more,
+  });
+  // A name that is longer than any is none.
+  call.emit('data', { report: part('x'.repeat(100_000), true) });
+  call.emit('data', { report: part('a', true) });
+  call.emit('data', { report: part('b', true) });
+  expect(reports).toEqual([]);
+  call.emit('data', { report: part('c', false) });
+  expect(reports.map(({ running }) => running.map(({ token }) => token))).toEqual([['a', 'b', 'c']]);
+});
+
+test('a stream whose results cannot be taken as fast as they come is not read on until they are', async () => {
+  const taken = Promise.withResolvers<boolean>();
+  const stream = aStream({ result: () => taken.promise });
+  for (let at = 0; at < 600; at += 1)
+    stream.call.emit('data', {
+      result: { taskId: `t${at}`, token: 'x', outcome: 'ok', chunks: 0, body: Buffer.from('1') },
+    });
+  expect(stream.paused).toBe(true);
+  taken.resolve(false);
+  await expect.poll(() => stream.paused).toBe(false);
+});
