@@ -123,7 +123,11 @@ export class GatewaySockets {
     let call: UpstreamCall | undefined;
     try {
       const waitMs = door.budget.call(from);
-      if (waitMs > 0) await sleep(waitMs);
+      if (waitMs > 0) {
+        await sleep(waitMs);
+        // The container hung up meanwhile.
+        if (response.destroyed) return void metrics.gatewayCalls.inc({ result: 'cut_off' });
+      }
       call = this.#parts.open(WHOLE_CALL_MS);
       if (call === undefined) {
         metrics.gatewayCalls.inc({ result: 'away' });

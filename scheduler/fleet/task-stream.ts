@@ -265,7 +265,9 @@ export class TaskStream implements TaskLink {
   #standingOf({ taskId, token }: TaskChunk__Output): Standing | undefined {
     const attempt = this.#tasks.attempts.find(taskId as TaskId, token as AttemptToken);
     if (attempt !== undefined) return attempt.machineId === this.machineId ? 'known' : undefined;
-    return this.#named.has(token) ? 'named' : undefined;
+    // A late result of an attempt that was ended here may still count.
+    const isRevoked = this.#tasks.attempts.revoked(token as AttemptToken)?.machineId === this.machineId;
+    return isRevoked || this.#named.has(token) ? 'named' : undefined;
   }
 
   /** The result with its parts; undefined: too large. */

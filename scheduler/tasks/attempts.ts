@@ -92,6 +92,11 @@ export class Attempts {
     return attempt;
   }
 
+  /** An attempt that was ended here and whose agent may still work on it. */
+  revoked(token: AttemptToken): Attempt | undefined {
+    return this.#revoked.get(token);
+  }
+
   *revokedOf(where: { readonly machineId: MachineId } | { readonly containerId: ContainerId }): Iterable<Attempt> {
     for (const attempt of this.#revoked.values()) {
       if ('machineId' in where ? attempt.machineId === where.machineId : attempt.containerId === where.containerId)

@@ -569,3 +569,35 @@ test('the metrics page tells of connection, containers and starts', async ({ sta
   expect(page).toMatch(/longshore_agent_container_start_duration_seconds_count\{phase="ready",cache="hit"\} 1/);
   expect(page).not.toContain(assignment.containerId);
 });
+
+test('a container that says hello twice ends as protocol_violation, and the one beside it goes on', async ({
+  started,
+}) => {
+  const { world, deploy } = started;
+  const { scheduler } = world;
+  const hostile = await deploy(`
+import json, os, socket, struct, time
+def handler():
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect('/run/longshore/agent.sock')
+    head = json.dumps({"version": 1, "containerId": os.environ["CONTAINER_ID"], "process": 0, "slots": 1}).encode()
+    for _ in range(2):
+        connection.sendall(struct.pack('>IBH', 3 + len(head), 1, len(head)) + head)
+    time.sleep(60)
+`);
+  const neighbour = await deploy(HELLO);
+  scheduler.desire([hostile, neighbour]);
+  for (const { containerId } of [hostile, neighbour]) await scheduler.phase(containerId, 'running');
+  const sessions = scheduler.hellos.length;
+  scheduler.run('attack', hostile.containerId, '{}');
+  const result = await scheduler.resultOf('attack');
+  expect(result.outcome).toBe('exited');
+  expect(result.whole.toString()).toContain('a second hello on one connection');
+  const removed = await scheduler.phase(hostile.containerId, 'removed');
+  expect(removed.reason).toBe('protocol_violation');
+  expect(removed.message).toContain('a second hello on one connection');
+  scheduler.run('beside', neighbour.containerId, '{}');
+  expect((await scheduler.resultOf('beside')).outcome).toBe('ok');
+  expect(scheduler.hellos).toHaveLength(sessions);
+  expect(scheduler.records.some(({ line }) => line.startsWith('longshore: the container broke the rules'))).toBe(true);
+});

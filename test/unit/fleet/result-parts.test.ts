@@ -84,7 +84,7 @@ function aStream(tasks: object): Stream {
     call: stream.call as unknown as TaskCall,
     tasks: {
       maxResultBytes: 64 * MIB,
-      attempts: { find: () => undefined },
+      attempts: { find: () => undefined, revoked: () => undefined },
       item: () => undefined,
       beforeRuns: () => undefined,
       ...tasks,
@@ -100,7 +100,7 @@ function aStream(tasks: object): Stream {
 
 test('parts for tokens that nobody knows, or of another machine’s attempt, are kept nowhere', () => {
   const find = (taskId: TaskId) => (taskId === 'theirs' ? { machineId: 'other' } : undefined);
-  const { budget, call } = aStream({ attempts: { find } });
+  const { budget, call } = aStream({ attempts: { find, revoked: () => ({ machineId: 'other' }) } });
   for (const taskId of ['nobody’s', 'theirs'])
     for (let at = 0; at < 100; at += 1)
       call.emit('data', { chunk: { taskId, token: `token-${at}`, seq: at % 2, data: DATA } });
@@ -153,4 +153,10 @@ test('a stream whose results cannot be taken as fast as they come is not read on
   expect(stream.paused).toBe(true);
   taken.resolve(false);
   await expect.poll(() => stream.paused).toBe(false);
+});
+
+test('parts of an attempt that was ended here are kept: its result may still count', () => {
+  const { budget, call } = aStream({ attempts: { find: () => undefined, revoked: () => ({ machineId: 'mine' }) } });
+  call.emit('data', { chunk: chunk('token', 0, DATA) });
+  expect(budget.bytes).toBeGreaterThan(MIB);
 });
