@@ -105,6 +105,13 @@ export const AgentSettings = Type.Object({
     description:
       "address ranges that no container may reach, such as 10.0.0.0/8,fd00::/8, whatever a stub's allow_list says; port 53 of this machine's name servers stays reachable in them",
   }),
+  LONGSHORE_AGENT_CONTAINER_DISK_MIB: Type.Integer({
+    default: 20_480,
+    minimum: 0,
+    maximum: 1 << 30,
+    description:
+      'MiB that one container may write to its root and to its view of the code together (volumes not counted); one that writes more ends with `disk_limit`; 0: no limit',
+  }),
   LONGSHORE_CODE_CACHE_BYTES: Type.Integer({
     default: 10 * 1024 ** 3,
     minimum: 0,

@@ -174,13 +174,28 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     // The scheduler, and whoever administers this host.
     manager.ready('connecting to the scheduler');
     atStop(new HeapGrowth(() => slots.taken).start());
-    atStop(startSampling({ runtime, books, volumes, metrics, log, send: (message) => link.send(message) }));
+    parts.containerDisks.start();
+    atStop(() => parts.containerDisks.stop());
+    const { containerDisks, archives } = parts;
+    atStop(
+      startSampling({
+        runtime,
+        books,
+        volumes,
+        containerDisks,
+        archives,
+        metrics,
+        log,
+        send: (message) => link.send(message),
+      }),
+    );
     settled = settle(slots, [...books.attended], abort.signal);
     endContainers = () => endAllContainers(host, member, journal, parts);
     atStop(() => link.stop());
     heartbeatNow = () => link.heartbeatNow();
     link.start();
     holders.start();
+    void parts.rootLimits.ask();
     const endControl = await serveControl(stateDir, async (request, tell, signal) => {
       if (request.kind === 'undrain') hostDrain.undrain();
       else if (request.kind === 'end-containers') await endContainers?.();

@@ -272,6 +272,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     channel: keys.explainChannel,
     refusalOf: (target) => books.servable.refusal(target),
     limits: identity.limits,
+    usage: linkParts.usage,
     placer,
     autoscaler,
     targets,

@@ -76,6 +76,11 @@ export class Archives {
     }
   }
 
+  /** Of all that are unpacked here, those in use included. */
+  get bytes(): number {
+    return [...this.#known.values()].reduce((sum, one) => sum + one.bytes, 0);
+  }
+
   /** Marks an archive as used by a container (again, after a restart of the agent). */
   hold(sha256: string, user: string): void {
     const users = this.#users.get(sha256) ?? new Set();
@@ -147,7 +152,7 @@ export class Archives {
   }
 
   async #evict(keep: string): Promise<void> {
-    let total = [...this.#known.values()].reduce((sum, one) => sum + one.bytes, 0);
+    let total = this.bytes;
     const oldest = [...this.#known].toSorted(([, a], [, b]) => a.usedAtMs - b.usedAtMs);
     for (const [sha256, { bytes }] of oldest) {
       if (total <= this.#maxBytes) return;

@@ -50,7 +50,7 @@ export class Views {
   /** Makes the view's folders. @returns how to mount it */
   async make(containerId: string, shortId: string, lower: string): Promise<Mount> {
     const path = join(this.#dir, shortId);
-    const upper = join(path, 'upper');
+    const upper = this.upperOf(shortId);
     await mkdir(path, { recursive: true, mode: 0o700 });
     if (!this.#overlay) {
       await rm(upper, { recursive: true, force: true });
@@ -74,6 +74,11 @@ export class Views {
         labels: this.#labels,
       },
     };
+  }
+
+  /** Where a container's changes to its code are; of a copy, all of it. */
+  upperOf(shortId: string): string {
+    return join(this.#dir, shortId, 'upper');
   }
 
   async remove(shortId: string): Promise<void> {

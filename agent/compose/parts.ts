@@ -8,9 +8,10 @@ import { join } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { closedRanges, imageOf, isBaseImage } from '../config.ts';
-import { RunnerCompiler, emptyByContainer } from '../containers/helpers.ts';
+import { RunnerCompiler, countByContainer, emptyByContainer } from '../containers/helpers.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
 import { Holders } from '../containers/holders.ts';
+import { RootLimits } from '../containers/root-limits.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
 import type { PullSettings } from '../images/images.ts';
@@ -21,6 +22,7 @@ import type { Journal } from '../reconcile/journal.ts';
 import { ReconcileLoop } from '../reconcile/loop.ts';
 import { Orders } from '../reconcile/orders.ts';
 import { SlotTable } from '../slots/slots.ts';
+import { ContainerDisks, overDiskText } from '../telemetry/container-disks.ts';
 import { AddressBook } from '../telemetry/addresses.ts';
 import { ClockWatch } from '../telemetry/clock.ts';
 import { withImages } from '../telemetry/inventory.ts';
@@ -47,6 +49,8 @@ export interface MakeParts {
   /** What the composition root hears of the link, and what the link waits for. */
   readonly link: Pick<LinkParts, 'attemptsKnown' | 'onSession' | 'onDisconnected' | 'onFirstConnected' | 'onRevoked'>;
 }
+
+const MIB = 1024 * 1024;
 
 export type Parts = ReturnType<typeof makeParts>;
 
@@ -173,6 +177,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
       runnerDir,
       caBundle: config.LONGSHORE_CA_BUNDLE,
       extraLabels: options.containerLabels ?? {},
+      rootBytes: rootLimits.has ? containerDisks.limitBytes : undefined,
     }),
     imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
     send: (message) => link.send(message),
@@ -181,6 +186,19 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
       if (isBaseImage(config, image)) compiler.want(image);
     },
   });
+  const containerDisks = new ContainerDisks({
+    runtime,
+    running: () => books.running(),
+    viewOf: (shortId) => views.upperOf(shortId),
+    limitBytes: config.LONGSHORE_AGENT_CONTAINER_DISK_MIB * MIB,
+    fileSystems: () => disks.fileSystems(),
+    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
+    onOver: ({ containerId, usedBytes }) =>
+      executor.overDisk(containerId, overDiskText(usedBytes, containerDisks.limitBytes)),
+    onLook: (result) => metrics.diskLooks.inc({ result }),
+    log,
+  });
+  const rootLimits = new RootLimits({ runtime, labels, wanted: containerDisks.limitBytes > 0, log });
   const loop = new ReconcileLoop({
     runtime,
     books,
@@ -261,6 +279,8 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   return {
     holders,
     engineTrials,
+    containerDisks,
+    rootLimits,
     logs,
     positions,
     slots,

@@ -1,4 +1,5 @@
 // What our words are in the engine's API: plain objects; the calls are in docker.ts.
+import { randomBytes } from 'node:crypto';
 import type { CreateContainer, Mount } from './runtime.ts';
 
 const PIDS_LIMIT = 4096;
@@ -38,6 +39,7 @@ export function createOptions(spec: CreateContainer) {
       Memory: spec.memoryBytes,
       MemorySwap: spec.memoryBytes,
       NanoCpus: spec.cpuMillicores * 1_000_000,
+      ...(spec.rootBytes === undefined ? {} : { StorageOpt: { size: String(spec.rootBytes) } }),
       ...(spec.shmBytes === undefined ? {} : { ShmSize: spec.shmBytes }),
       ...(spec.openFiles === undefined
         ? {}
@@ -60,6 +62,21 @@ export function createOptions(spec: CreateContainer) {
     },
   };
 }
+
+/** A container that is made and never started: an engine whose storage cannot limit a root refuses to make it. */
+export const rootLimitTrial = (image: string, labels: Readonly<Record<string, string>>): CreateContainer => ({
+  name: `c-trial-${randomBytes(6).toString('hex')}`,
+  image,
+  entrypoint: ['sh'],
+  workingDir: '/',
+  env: [],
+  labels,
+  mounts: [],
+  network: 'none',
+  memoryBytes: 32 * 1024 * 1024,
+  cpuMillicores: 1000,
+  rootBytes: 64 * 1024 * 1024,
+});
 
 /** One mount, in the engine's words. */
 export function mountOptions(mount: Mount) {

@@ -8,7 +8,7 @@ import { withDeadline } from '#shared/backoff.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import { LogDemultiplexer } from './lines.ts';
-import { connectionOptions, createOptions, GPU_DRIVER } from './docker-options.ts';
+import { connectionOptions, createOptions, GPU_DRIVER, rootLimitTrial } from './docker-options.ts';
 import { Limiter } from './limiter.ts';
 import { readPullStream } from '../images/pull-stream.ts';
 import type {
@@ -145,6 +145,40 @@ export class DockerRuntime implements ContainerRuntime {
       return facts.State.Pid > 0 ? facts.State.Pid : undefined;
     } catch (error) {
       if (statusOf(error) === 404) return undefined;
+      throw error;
+    }
+  }
+
+  async rootPath(dockerId: string): Promise<string | undefined> {
+    try {
+      const { GraphDriver } = (await this.#inspect(dockerId)) as {
+        GraphDriver?: { Data?: Record<string, string | undefined> | null } | null;
+      };
+      return GraphDriver?.Data?.['UpperDir'] ?? '';
+    } catch (error) {
+      if (statusOf(error) === 404) return undefined;
+      throw translate(error, 'cannot look at a container');
+    }
+  }
+
+  async writtenBytes(dockerId: string): Promise<number | undefined> {
+    try {
+      const facts = await this.#call('inspect_size', () =>
+        this.#questions.getContainer(dockerId).inspect({ size: true } as object),
+      );
+      return (facts as { SizeRw?: number }).SizeRw ?? 0;
+    } catch (error) {
+      if (statusOf(error) === 404) return undefined;
+      throw translate(error, 'cannot count what a container wrote');
+    }
+  }
+
+  async canLimitRoots(image: string, labels: Readonly<Record<string, string>>): Promise<boolean> {
+    try {
+      await this.remove(await this.create(rootLimitTrial(image, labels)));
+      return true;
+    } catch (error) {
+      if (error instanceof EngineError && error.failure === 'refused') return false;
       throw error;
     }
   }
@@ -429,7 +463,7 @@ export class DockerRuntime implements ContainerRuntime {
     );
   }
 
-  async runOnce(spec: CreateContainer, deadlineMs: number): Promise<number> {
+  async runOnce(spec: CreateContainer, deadlineMs: number, onLine?: (line: string) => void): Promise<number> {
     const dockerId = await this.create(spec);
     try {
       await this.start(dockerId);
@@ -439,6 +473,8 @@ export class DockerRuntime implements ContainerRuntime {
         (abortSignal) => this.#docker.getContainer(dockerId).wait({ abortSignal }),
         deadlineMs,
       )) as { StatusCode: number };
+      if (onLine !== undefined)
+        await this.followLogs(dockerId, '', (_stream, line) => onLine(line), AbortSignal.timeout(CALL_DEADLINE_MS));
       return result.StatusCode;
     } finally {
       await this.remove(dockerId);

@@ -15,7 +15,7 @@ const HELPER_MEMORY_BYTES = 256 * 1024 * 1024;
 const helper = (
   image: string,
   entrypoint: readonly string[],
-  mount: Mount,
+  mounts: readonly Mount[],
   labels: Readonly<Record<string, string>>,
 ): CreateContainer => ({
   name: `c-helper-${randomBytes(6).toString('hex')}`,
@@ -24,7 +24,7 @@ const helper = (
   workingDir: '/',
   env: [],
   labels,
-  mounts: [mount],
+  mounts,
   network: 'none',
   memoryBytes: HELPER_MEMORY_BYTES,
   cpuMillicores: 1000,
@@ -54,9 +54,37 @@ export async function runWithMount(
   deadlineMs: number,
 ): Promise<void> {
   await ensureHolderImage(runtime);
-  const spec = helper(HOLDER_IMAGE, ['sh', '-c', script, 'sh', ...args], mount, labels);
+  const spec = helper(HOLDER_IMAGE, ['sh', '-c', script, 'sh', ...args], [mount], labels);
   const code = await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE', 'FOWNER'] }, deadlineMs);
   if (code !== 0) throw new Error(`helper container exited with ${code}`);
+}
+
+/** @returns how many bytes of blocks the files below these folders take, whoever owns them */
+export async function countByContainer(
+  runtime: ContainerRuntime,
+  paths: readonly string[],
+  labels: Readonly<Record<string, string>>,
+): Promise<number> {
+  await ensureHolderImage(runtime);
+  const id = randomBytes(6).toString('hex');
+  // By volumes: the engine binds none of its own folders into a container otherwise.
+  const mounts = paths.map((device, at): Mount => {
+    const volume = { name: `ls-count-${id}-${at}`, type: 'none', device, o: 'bind', labels };
+    return { kind: 'volume', target: `/target/${at}`, readOnly: true, source: '', volume };
+  });
+  const spec = helper(HOLDER_IMAGE, ['sh', '-c', 'du -skx /target/*'], mounts, labels);
+  const found = new Map<string, number>();
+  try {
+    // What goes while it counts makes it say so, and end with 1.
+    await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE'] }, HELPER_DEADLINE_MS, (line) => {
+      const [, kibibytes, target = ''] = /^(\d+)\t(\/target\/\d+)$/.exec(line) ?? [];
+      if (kibibytes !== undefined) found.set(target, Number(kibibytes));
+    });
+  } finally {
+    for (const { volume } of mounts) if (volume !== undefined) await runtime.removeVolume(volume.name);
+  }
+  if (found.size !== paths.length) throw new Error('the helper container did not count all folders');
+  return [...found.values()].reduce((sum, one) => sum + one, 0) * 1024;
 }
 
 /**
@@ -96,7 +124,7 @@ export class RunnerCompiler {
       if ((await readIfThere(mark)) !== undefined || (await this.#runtime.image(image)) === undefined) return;
       const from = performance.now();
       const mount: Mount = { kind: 'bind', target: RUNNER_TARGET, readOnly: false, source: this.#runnerDir };
-      const spec = helper(image, ['python3', '-m', 'compileall', '-q', RUNNER_TARGET], mount, this.#labels());
+      const spec = helper(image, ['python3', '-m', 'compileall', '-q', RUNNER_TARGET], [mount], this.#labels());
       const user = `${process.getuid?.() ?? 0}:${process.getgid?.() ?? 0}`;
       const code = await this.#runtime.runOnce({ ...spec, user }, HELPER_DEADLINE_MS);
       await mkdir(marks, { recursive: true });

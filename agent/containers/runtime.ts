@@ -80,6 +80,8 @@ export interface CreateContainer {
   readonly network: string;
   readonly memoryBytes: number;
   readonly cpuMillicores: number;
+  /** What may be written to its root, by an engine that can hold to it; absent: no limit. */
+  readonly rootBytes?: number;
   /** Shared memory; absent: the engine's default. */
   readonly shmBytes?: number;
   /** Open files, at most; absent: the engine's default. */
@@ -164,6 +166,12 @@ export interface ContainerRuntime {
   inspect(nameOrId: string): Promise<RuntimeContainer | undefined>;
   /** Of its first process, on the host; undefined when it does not run. */
   pidOf(dockerId: string): Promise<number | undefined>;
+  /** The folder of what it wrote to its root, on the host; empty where the engine has none to tell; undefined when there is no such container. */
+  rootPath(dockerId: string): Promise<string | undefined>;
+  /** Lengths of the files that it wrote to its root; undefined when there is no such container. The engine walks over them. */
+  writtenBytes(dockerId: string): Promise<number | undefined>;
+  /** Whether a container's root can be given a limit. @throws EngineError when the engine does not answer */
+  canLimitRoots(image: string, labels: Readonly<Record<string, string>>): Promise<boolean>;
   /** The variables that a container was made with; undefined when there is no such container. */
   environment(dockerId: string): Promise<Readonly<Record<string, string>> | undefined>;
   /** @throws EngineError */
@@ -208,6 +216,6 @@ export interface ContainerRuntime {
     command: readonly string[],
     deadlineMs: number,
   ): Promise<{ readonly exitCode: number; readonly output: string }>;
-  /** Runs a short helper container to its end and removes it. @returns its exit code */
-  runOnce(spec: CreateContainer, deadlineMs: number): Promise<number>;
+  /** Runs a short helper container to its end and removes it. @param onLine - told what it printed, after its end @returns its exit code */
+  runOnce(spec: CreateContainer, deadlineMs: number, onLine?: (line: string) => void): Promise<number>;
 }

@@ -60,6 +60,8 @@ export interface HostFacts {
   readonly runnerDir: string;
   readonly caBundle: string | undefined;
   readonly extraLabels: Readonly<Record<string, string>>;
+  /** Of a container's root, where the engine holds to it; undefined: no limit, or it cannot. */
+  readonly rootBytes?: number | undefined;
 }
 
 const CA_TARGET = '/etc/longshore/ca-bundle.pem';
@@ -105,6 +107,7 @@ export function createContainerOf(
     // Hostname, resolver and hosts file are the holder's; without one there is no network at all.
     network: holder?.network ?? 'none',
     memoryBytes: spec.memoryBytes,
+    ...(host.rootBytes === undefined ? {} : { rootBytes: host.rootBytes }),
     ...(holder?.openFiles === undefined ? {} : { openFiles: holder.openFiles }),
     // The engine refuses more cores than the machine has; an overcommitted pool may promise them.
     cpuMillicores: Math.min(spec.cpuMillicores, host.cores * 1000),

@@ -255,10 +255,11 @@ export class Books {
   }
 
   /** Containers that run, as the engine knows them. */
-  running(): readonly { readonly containerId: string; readonly dockerId: string }[] {
+  running(): readonly { readonly containerId: string; readonly dockerId: string; readonly shortId: string }[] {
     const running = [];
-    for (const { containerId, dockerId, stage, exit } of this.journal.all())
-      if (stage === 'created' && exit === undefined && dockerId !== undefined) running.push({ containerId, dockerId });
+    for (const { containerId, dockerId, shortId, stage, exit } of this.journal.all())
+      if (stage === 'created' && exit === undefined && dockerId !== undefined)
+        running.push({ containerId, dockerId, shortId });
     return running;
   }
 

@@ -14,6 +14,9 @@ import { Workbench } from './workbench.ts';
 
 /** An exit is expected from a runner that said `failed`; else it is ended. */
 const FAILED_EXIT_MS = 3000;
+const DISK_LIMIT = 'disk_limit';
+/** It writes on meanwhile. */
+const OVER_DISK_GRACE_MS = 1000;
 const FAULT_GRACE_MS = 5000;
 
 export class Executor {
@@ -115,6 +118,16 @@ export class Executor {
     log.warn({ containerId, message }, 'container ends with its GPU');
     books.notes.set(containerId, { reason: 'gpu_fault', message });
     this.end(containerId, 'gpu_fault', FAULT_GRACE_MS);
+  }
+
+  /** It has written more than it may. */
+  overDisk(containerId: string, message: string): void {
+    const { books, log, logs } = this.#parts;
+    if (books.notes.has(containerId) || books.journal.get(containerId) === undefined) return;
+    log.warn({ containerId, message }, 'container ends at its disk limit');
+    books.notes.set(containerId, { reason: DISK_LIMIT, message });
+    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() });
+    this.end(containerId, DISK_LIMIT, OVER_DISK_GRACE_MS);
   }
 
   /** Ends a container on the agent's own account. */

@@ -1,6 +1,7 @@
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Conditions } from './conditions.ts';
+import type { FileSystem } from './disk-limits.ts';
 import type { DiskReading, Pressure } from './disks.ts';
 import { fullNow, NO_PRESSURE, pressureAfter, readDisk } from './disks.ts';
 
@@ -63,6 +64,15 @@ export class DiskWatch {
   /** A pull has found no room. */
   full(): void {
     this.#become(fullNow('a pull found no space left'));
+  }
+
+  /** Where containers write: the engine's file system and the state's. */
+  async fileSystems(): Promise<readonly FileSystem[]> {
+    const found = await Promise.all([this.readImagesDisk(), readDisk(this.#parts.statePath)]);
+    return found.map(({ freeBytes, usableBytes }) => ({
+      freeBytes,
+      low: freeBytes < usableBytes * this.#parts.minFreeRatio,
+    }));
   }
 
   async look(): Promise<void> {

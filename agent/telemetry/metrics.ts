@@ -72,6 +72,15 @@ export class AgentMetrics {
     'Containers of our own image that were started to see whether the engine starts any: ok, failed, unknown (the engine did not answer)',
     ['result'],
   );
+  readonly diskLooks = this.#counter(
+    'container_disk_looks_total',
+    'Times that what a container wrote was counted: ok, or failed',
+    ['result'],
+  );
+  readonly codeCacheBytes = this.#gauge(
+    'code_cache_bytes',
+    'Unpacked code archives on this machine, those in use included',
+  );
   readonly containers = this.#gauge('containers', 'Containers of this machine by state', ['state']);
   readonly startDuration = this.#histogram(
     'container_start_duration_seconds',

@@ -2,8 +2,10 @@ import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { ControlFromAgent } from '#shared/protocol/generated/messages.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
+import type { Archives } from '../code/archives.ts';
 import type { Books } from '../reconcile/books.ts';
 import type { Volumes } from '../volumes/volumes.ts';
+import type { ContainerDisks } from './container-disks.ts';
 import type { AgentMetrics } from './metrics.ts';
 import { Sampler } from './samples.ts';
 
@@ -13,7 +15,9 @@ export interface SamplingParts {
   readonly runtime: Pick<ContainerRuntime, 'pidOf'>;
   readonly books: Pick<Books, 'running' | 'volumesMounted'>;
   readonly volumes: Pick<Volumes, 'down'>;
-  readonly metrics: Pick<AgentMetrics, 'volumeMounts'>;
+  readonly containerDisks: Pick<ContainerDisks, 'usedBy' | 'limitBytes'>;
+  readonly archives: Pick<Archives, 'bytes'>;
+  readonly metrics: Pick<AgentMetrics, 'volumeMounts' | 'codeCacheBytes'>;
   readonly send: (message: ControlFromAgent) => void;
   readonly log: Log;
 }
@@ -23,13 +27,19 @@ export interface SamplingParts {
  * @returns how to stop it
  */
 export function startSampling(parts: SamplingParts): () => Promise<void> {
-  const { books, log } = parts;
+  const { books, containerDisks, archives, metrics, log } = parts;
   const abort = new AbortController();
   const sampler = new Sampler(parts.runtime, log);
   const round = async (): Promise<void> => {
     countMounts(parts);
-    const containers = await sampler.round(books.running());
-    if (containers.length > 0) parts.send({ samples: { sampledAtMs: Date.now(), containers: [...containers] } });
+    metrics.codeCacheBytes.set(archives.bytes);
+    const sampled = await sampler.round(books.running());
+    const containers = sampled.map((one) => ({
+      ...one,
+      diskBytes: containerDisks.usedBy(one.containerId ?? ''),
+      diskLimitBytes: containerDisks.limitBytes,
+    }));
+    if (containers.length > 0) parts.send({ samples: { sampledAtMs: Date.now(), containers } });
   };
   const running = repeat(SAMPLE_MS, abort.signal, round, (error) => log.warn({ err: error }, 'containers not sampled'));
   return async () => {

@@ -27,6 +27,8 @@ export interface ContainerFacts {
   readonly machineHealth: string;
   /** When its machine went silent; null: it answers, or is not known. */
   readonly machineSilentSinceMs: number | null;
+  /** What it has written, as its machine last said; null: not known. */
+  readonly disk: { readonly diskBytes: number; readonly diskLimitBytes: number } | null;
   readonly deploymentName: string;
   /** That it may run in alone. */
   readonly pool: NamedPool;
@@ -170,6 +172,7 @@ function detailsOf(
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions, facts.conditionWords));
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
+  if (facts.disk !== null && facts.disk.diskBytes > 0) details.push(diskText(facts.disk));
   if (facts.progress !== '' && row.state === 'STARTING') details.push(facts.progress);
   if (own !== undefined && own.attempts !== null && row.state === 'RUNNING') {
     details.push(`it works on ${own.attempts} of ${own.slots} tasks that it can hold`);
@@ -211,3 +214,11 @@ function withoutLeader(rejections: Readonly<Record<string, number>>, pool: Named
   const step = rejectionStep(commonest(rejections), pool);
   return Object.keys(rejections).length === 0 || step === '' ? [] : [step];
 }
+
+const MIB = 1024 * 1024;
+
+const diskText = ({ diskBytes, diskLimitBytes }: NonNullable<ContainerFacts['disk']>): string => {
+  const used = `it wrote ${Math.ceil(diskBytes / MIB)} MiB to its disk`;
+  if (diskLimitBytes === 0) return `${used}, which has no limit`;
+  return `${used}, and may write ${Math.floor(diskLimitBytes / MIB)} MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB of its machine)`;
+};

@@ -15,6 +15,7 @@ import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import { blockingConditions, conditionWordsOf } from '../fleet/machine.ts';
+import type { ContainerUsage, Usage } from '../fleet/usage.ts';
 import type { Machine } from '../fleet/machine.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { Placer } from '../placement/commit.ts';
@@ -59,6 +60,7 @@ export interface ExplainParts {
   readonly tasks: Pick<TaskService, 'read'>;
   readonly clock: Clock;
   readonly limits: Pick<Limits, 'of'>;
+  readonly usage: Pick<Usage, 'of'>;
   /** Why its calls are refused: no machine can ever serve them; undefined: they are not. */
   readonly refusalOf: (target: Target) => string | undefined;
   /** What the leader knows of a queue; null: it did not answer. */
@@ -184,10 +186,16 @@ export class Explain {
       progress: entry?.progress ?? '',
       machineHealth: this.#healthOf(row.machineId),
       machineSilentSinceMs: this.#machine(row.machineId)?.suspectSinceMs ?? null,
+      disk: await this.#diskOf(row),
       deploymentName,
       scaling,
       leaderAnswered: ended || scaling !== null,
     });
+  }
+
+  async #diskOf({ id, machineId }: ContainerRow): Promise<ContainerUsage | null> {
+    if (machineId === null) return null;
+    return (await this.#parts.usage.of([machineId])).get(id) ?? null;
   }
 
   async #task(record: TaskRecord): Promise<Explanation> {

@@ -18,6 +18,7 @@ const USER_CAUSES: ReadonlySet<string> = new Set([
   'completed',
   'timeout',
   'protocol_violation',
+  'disk_limit',
 ]);
 export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
 const MAX_START_FAILURES = 3;

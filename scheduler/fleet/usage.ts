@@ -10,6 +10,10 @@ export interface ContainerUsage {
   readonly processes: number;
   readonly receivedBytes: number;
   readonly sentBytes: number;
+  /** Written to its root and its code, as last counted; 0: not yet. */
+  readonly diskBytes: number;
+  /** 0: none. */
+  readonly diskLimitBytes: number;
   /** By the scheduler's clock. */
   readonly sampledAtMs: number;
 }
@@ -48,6 +52,8 @@ export class Usage {
         processes: one.processes,
         receivedBytes: one.receivedBytes,
         sentBytes: one.sentBytes,
+        diskBytes: one.diskBytes,
+        diskLimitBytes: one.diskLimitBytes,
         sampledAtMs,
       },
     ]);

@@ -9,6 +9,8 @@ export const ContainerUsage = Type.Object({
   processes: Uint32(),
   receivedBytes: Int64(),
   sentBytes: Int64(),
+  diskBytes: Int64(),
+  diskLimitBytes: Int64(),
   sampledAt: Timestamp(),
 });
 

@@ -277,3 +277,10 @@ test('ranges that an operator closes are read with care: one that cannot be read
     expect(() => read(bad), bad).toThrow(/LONGSHORE_AGENT_CLOSED_RANGES: .* is not an address range/);
   expect(() => read('10.0.0.0/8,'.repeat(257))).toThrow(/LONGSHORE_AGENT_CLOSED_RANGES: more than 256 ranges/);
 });
+
+test('a root is limited by the engine where it can, and is not where it cannot', () => {
+  expect(createOptions(createOf({}, { rootBytes: 1_000_000 })).HostConfig).toMatchObject({
+    StorageOpt: { size: '1000000' },
+  });
+  expect(createOptions(createOf()).HostConfig).not.toHaveProperty('StorageOpt');
+});

@@ -343,6 +343,7 @@ describe('a container', () => {
     conditions: Record<string, number> = {},
     pool = NO_POOL,
     conditionWords: Record<string, string> = {},
+    disk: { diskBytes: number; diskLimitBytes: number } | null = null,
   ): Explanation => {
     const facts = {
       pool,
@@ -353,6 +354,7 @@ describe('a container', () => {
       progress: 'pulling image a:1: 1 of 3 layers, 10 of 30 MB',
       machineHealth: 'READY',
       machineSilentSinceMs,
+      disk,
       deploymentName: 'hello/v3',
       scaling: null,
       leaderAnswered: true,
@@ -383,6 +385,16 @@ describe('a container', () => {
       '1 machine not of pool gpu, or kept for work with a GPU (no_matching_pool)',
     ]);
     expect(found.next_steps).toEqual(['admit one to it: `longshore machine create --pool gpu`']);
+  });
+
+  test('that runs says what it wrote to its disk, of how much, and by which setting', () => {
+    const mib = 1024 ** 2;
+    const told = (diskLimitBytes: number): readonly string[] =>
+      explained({ state: 'RUNNING' }, null, null, {}, NO_POOL, {}, { diskBytes: 48 * mib, diskLimitBytes }).details;
+    expect(told(64 * mib)).toContain(
+      'it wrote 48 MiB to its disk, and may write 64 MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB of its machine)',
+    );
+    expect(told(0)).toContain('it wrote 48 MiB to its disk, which has no limit');
   });
 
   test('that an engine keeps away which starts nothing is told so in the words of the engine', () => {

@@ -203,3 +203,8 @@ test('a container that broke the rules of its sockets has failed by its user’s
   expect(see(anEntry('STARTING'), broke)).toBe('FAILED');
   expect(isUserCause('protocol_violation')).toBe(true);
 });
+
+test('a container that ended at its disk limit is its own fault, and is not placed again', () => {
+  const report = observed({ phase: 'removed', exitCode: 143, reason: 'disk_limit', message: 'it wrote 30 GiB' });
+  expect(stepsFor(anEntry('STARTING'), report)).toMatchObject([{ event: 'fail', change: { reason: 'disk_limit' } }]);
+});

@@ -130,7 +130,15 @@ describe('ListContainers', () => {
       asked.push(workspaceId);
       return [aContainer('old', 1_000), aContainer('new', 2_000), aContainer('unplaced', null)];
     };
-    const used = { cpuMillicores: 250, memoryBytes: 3e7, processes: 4, receivedBytes: 10, sentBytes: 20 };
+    const used = {
+      cpuMillicores: 250,
+      memoryBytes: 3e7,
+      processes: 4,
+      receivedBytes: 10,
+      sentBytes: 20,
+      diskBytes: 5e6,
+      diskLimitBytes: 1e9,
+    };
     const usage = {
       of: (machineIds: Iterable<MachineId>) => {
         expect(new Set(machineIds)).toEqual(new Set(['abcdef01']));

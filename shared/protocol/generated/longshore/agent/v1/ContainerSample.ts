@@ -10,6 +10,8 @@ export interface ContainerSample {
   'processes'?: (number);
   'receivedBytes'?: (number | string | Long);
   'sentBytes'?: (number | string | Long);
+  'diskBytes'?: (number | string | Long);
+  'diskLimitBytes'?: (number | string | Long);
 }
 
 export interface ContainerSample__Output {
@@ -20,4 +22,6 @@ export interface ContainerSample__Output {
   'processes': (number);
   'receivedBytes': (number);
   'sentBytes': (number);
+  'diskBytes': (number);
+  'diskLimitBytes': (number);
 }

@@ -1,0 +1,37 @@
+// Whether the engine itself limits what containers write to their roots: some storages can (overlay2 over xfs with project quotas), and those that cannot refuse to make such a container.
+import type { Log } from '#shared/log.ts';
+import { HOLDER_IMAGE } from './holder-image.ts';
+import type { ContainerRuntime } from './runtime.ts';
+
+export interface RootLimitsParts {
+  readonly runtime: Pick<ContainerRuntime, 'canLimitRoots'>;
+  readonly labels: () => Readonly<Record<string, string>>;
+  readonly wanted: boolean;
+  readonly log: Log;
+}
+
+export class RootLimits {
+  readonly #parts: RootLimitsParts;
+  #has = false;
+
+  constructor(parts: RootLimitsParts) {
+    this.#parts = parts;
+  }
+
+  /** It does; false until that is known. */
+  get has(): boolean {
+    return this.#has;
+  }
+
+  /** Asks the engine, once. What it does not limit is counted all the same. */
+  async ask(): Promise<void> {
+    const { runtime, labels, wanted, log } = this.#parts;
+    if (!wanted) return;
+    try {
+      this.#has = await runtime.canLimitRoots(HOLDER_IMAGE, labels());
+      if (this.#has) log.info('the engine limits what containers write to their roots');
+    } catch (error) {
+      log.info({ err: error }, 'it is not known whether the engine can limit roots; what containers write is counted');
+    }
+  }
+}

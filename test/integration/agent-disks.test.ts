@@ -1,0 +1,117 @@
+// What a container wrote, counted on a real disk by real programs; who ends for it is in test/hosts/attacks-disk.test.ts.
+import { execFileSync } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { DockerRuntime } from '#agent/containers/docker.ts';
+import { countByContainer } from '#agent/containers/helpers.ts';
+import { HOLDER_IMAGE } from '#agent/containers/holder-image.ts';
+import type { DiskUse } from '#agent/telemetry/container-disks.ts';
+import { ContainerDisks } from '#agent/telemetry/container-disks.ts';
+import type { TestDocker } from '../helpers/services.ts';
+import { test as base } from '../helpers/services.ts';
+
+const MIB = 1024 ** 2;
+const repository = new URL('../../', import.meta.url).pathname;
+const test = base.extend('view', async ({ task: _task }, { onCleanup }): Promise<string> => {
+  const view = await mkdtemp(join(tmpdir(), 'ls-view-'));
+  onCleanup(() => rm(view, { recursive: true, force: true }));
+  return view;
+});
+
+async function writer(docker: TestDocker, script: string): Promise<string> {
+  const container = await docker.run({
+    Image: HOLDER_IMAGE,
+    Entrypoint: ['sh', '-c', `${script}; echo written; exec sleep 600`],
+    HostConfig: { NetworkMode: 'none' },
+  });
+  const written = async (): Promise<string> => (await container.logs({ stdout: true })).toString();
+  await expect.poll(written, { timeout: 20_000 }).toContain('written');
+  return container.id;
+}
+
+/** Looks once, as after a quarter of the limit was taken. */
+async function lookAt(docker: TestDocker, dockerId: string, view: string, limitBytes: number) {
+  const over: DiskUse[] = [];
+  let helped = 0;
+  let freeBytes = 1000 * limitBytes;
+  const disks = new ContainerDisks({
+    runtime: new DockerRuntime(undefined),
+    running: () => [{ containerId: 'c1', dockerId, shortId: 's1' }],
+    viewOf: () => view,
+    limitBytes,
+    fileSystems: async () => [{ freeBytes: (freeBytes -= limitBytes / 4), low: false }],
+    countByHelper: (paths) => {
+      helped += 1;
+      return countByContainer(new DockerRuntime(undefined), paths, docker.labels);
+    },
+    onOver: (use) => over.push(use),
+    onLook: () => undefined,
+    log: createLog({ name: 'test', level: 'silent' }),
+  });
+  await disks.round();
+  await disks.round();
+  return { used: disks.usedBy('c1'), over, helped };
+}
+
+test('root and view count together, by blocks, and what is over the limit is told once it is', async ({
+  docker,
+  view,
+}) => {
+  const dockerId = await writer(docker, 'head -c 3000000 /dev/urandom > /a');
+  await writeFile(join(view, 'b'), Buffer.alloc(3 * MIB, 1));
+  // A file with holes takes no room.
+  await writeFile(join(view, 'holes'), '');
+  await truncate(join(view, 'holes'), 100 * MIB);
+  const below = await lookAt(docker, dockerId, view, 16 * MIB);
+  expect(below.over).toEqual([]);
+  expect(below.used).toBeGreaterThan(5.8 * MIB);
+  expect(below.used).toBeLessThan(6.5 * MIB);
+  const above = await lookAt(docker, dockerId, view, 5 * MIB);
+  expect(above.over).toEqual([{ containerId: 'c1', usedBytes: above.used }]);
+  expect([below.helped, above.helped]).toEqual([0, 0]);
+});
+
+test('a process without any capability counts what a container has closed to others, by a helper', async ({
+  docker,
+  view,
+}) => {
+  await mkdir(join(view, 'closed'));
+  await writeFile(join(view, 'closed', 'big'), Buffer.alloc(6 * MIB, 1));
+  await chmod(join(view, 'closed'), 0o000);
+  const dockerId = await writer(docker, ':');
+  const source = `
+    import { DockerRuntime } from '${repository}agent/containers/docker.ts';
+    import { countByContainer } from '${repository}agent/containers/helpers.ts';
+    import { ContainerDisks } from '${repository}agent/telemetry/container-disks.ts';
+    const runtime = new DockerRuntime(undefined);
+    const over = [];
+    let freeBytes = 1e12;
+    const disks = new ContainerDisks({
+      runtime,
+      running: () => [{ containerId: 'c1', dockerId: ${JSON.stringify(dockerId)}, shortId: 's1' }],
+      viewOf: () => ${JSON.stringify(view)},
+      limitBytes: ${5 * MIB},
+      fileSystems: async () => [{ freeBytes: (freeBytes -= 1e9), low: false }],
+      countByHelper: (paths) => countByContainer(runtime, paths, ${JSON.stringify(docker.labels)}),
+      onOver: (use) => over.push(use),
+      onLook: () => undefined,
+      log: { warn: (what) => process.stderr.write(String(what.err.message)) },
+    });
+    await disks.round();
+    await disks.round();
+    process.stdout.write(JSON.stringify(over), () => process.exit(0));`;
+  const args = ['--bounding-set', '-all', '--inh-caps', '-all', process.execPath, '--input-type=module', '-e', source];
+  const over = JSON.parse(execFileSync('setpriv', args, { encoding: 'utf8', timeout: 60_000 })) as DiskUse[];
+  await chmod(join(view, 'closed'), 0o700);
+  expect(over).toHaveLength(1);
+  expect(over[0]?.usedBytes).toBeGreaterThan(6 * MIB - 1);
+});
+
+test('an engine whose storage cannot limit roots says so, and makes nothing', async ({ docker }) => {
+  const runtime = new DockerRuntime(undefined);
+  expect(await runtime.canLimitRoots(HOLDER_IMAGE, docker.labels)).toBe(false);
+  expect(await runtime.list(docker.labels)).toEqual([]);
+});
