@@ -34,6 +34,13 @@ export const SchedulerSettings = Type.Object({
   ),
   REDIS_URL: Type.Optional(Text('redis://… or redis+sentinel://…; absent: a private child', { secret: true })),
   LONGSHORE_REDIS_SOCKET: Type.Optional(Text('socket of a Redis that a supervisor started')),
+  LONGSHORE_REDIS_MAX_BYTES: Type.Optional(
+    Type.Integer({
+      minimum: 64 * 1024 ** 2,
+      description:
+        "memory that the Redis of Longshore's own may take; absent: a quarter of the machine's, from 256 MiB to 8 GiB. Asynchronous tasks are refused when 85 % of it are used, synchronous ones at 95 %. A Redis that REDIS_URL names has its own `maxmemory`",
+    }),
+  ),
   LONGSHORE_REDIS_PREFIX: Text('prefix of every Redis key', { default: 'ls' }),
   LONGSHORE_SECRET_KEY_FILE: Type.Optional(
     Text('32 bytes that seal secrets at rest; absent: made in the data directory'),

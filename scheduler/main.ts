@@ -18,6 +18,7 @@ import { openLinks } from './compose/links.ts';
 import { openObjects } from './compose/objects.ts';
 import { tellGivenUp } from './compose/placement.ts';
 import { openRecords, recordsPart } from './compose/records.ts';
+import { openRedisMemory } from './compose/redis-memory.ts';
 import { joinReplicas } from './compose/replicas.ts';
 import { openRetention } from './compose/retention.ts';
 import { openScaling } from './compose/scaling.ts';
@@ -115,8 +116,12 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const { bus, presence, leader, isLeader, machines, book, slots, leases, loads } = books;
 
   // Tasks.
-  const { objects, bodies, collector, closing } = await openObjects(ground, installation, isLeader, (objectId) =>
-    targets.codeChanged(objectId),
+  const { objects, bodies, collector, closing } = await openObjects(
+    ground,
+    installation,
+    limits,
+    isLeader,
+    (objectId) => targets.codeChanged(objectId),
   );
   opened.push(closing);
   const lanes = await openLanes({
@@ -138,6 +143,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     isLeader,
     onCallbacks: (deliveries) => webhooks.deliveries.announce(deliveries),
   });
+  const redisMemory = openRedisMemory(ground);
   const { tasks, dispatcher, replies, due } = openTasks({
     ground,
     identity,
@@ -148,6 +154,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     records,
     caughtUp: () => caughtUp.caughtUp(),
     bodies,
+    redisMemory,
     events: {
       cancel: (taskId, ending) => actions.cancel(taskId, ending),
       onAccepted: (job, queue) => owners.accepted(job, queue),
@@ -311,6 +318,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       { name: 'machines', start: () => machines.start(), stop: () => machines.stop() },
       { name: 'containers', start: () => book.load() },
       leader,
+      redisMemory,
       recordsPart(records, drainer, leader),
       webhooks.deliveries,
       ...owners.beforeTasks,

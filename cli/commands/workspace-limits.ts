@@ -10,7 +10,7 @@ import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { onlyAdmin } from './workspace.ts';
 
-const GROUPS = ['concurrency', 'stub', 'tasks', 'rate', 'counts'] as const;
+const GROUPS = ['concurrency', 'stub', 'tasks', 'rate', 'counts', 'bytes', 'retention'] as const;
 
 export async function runWorkspaceLimits(
   reference: string | undefined,

@@ -48,7 +48,11 @@ export interface BookEvents {
   readonly onIdle: (queue: QueueName, containerId: ContainerId) => void;
 }
 
-export function openBooks(ground: Ground, { tokens, installation, invalidation }: Identity, events: BookEvents): Books {
+export function openBooks(
+  ground: Ground,
+  { tokens, installation, invalidation, limits }: Identity,
+  events: BookEvents,
+): Books {
   const { db, hot, general, subscriber, keys, instance, clock, log, registry } = ground;
   // Embedded records have one owner at a time: there is nobody else to talk to.
   const bus = db.kind === 'pglite' ? ALONE : new RedisBus(hot, subscriber, log);
@@ -71,6 +75,7 @@ export function openBooks(ground: Ground, { tokens, installation, invalidation }
     clock,
     metrics: fleetMetrics,
     caFingerprint: installation.caFingerprint,
+    mostUnjoinedOf: async (workspaceId) => (await limits.of(workspaceId)).counts.unjoined_machines,
     instance,
     isAlive: (replica) => presence.isAlive(replica),
   });

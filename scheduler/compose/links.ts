@@ -12,7 +12,9 @@ import { ImageCredentials } from '../images/workspace-credentials.ts';
 import { RegistryCredentials } from '../images/credentials.ts';
 import { ImageOrders } from '../images/orders.ts';
 import { PullPlaces } from '../images/places.ts';
+import { LogQuota } from '../logs/log-quota.ts';
 import { LogSink } from '../logs/log-sink.ts';
+import { LogMetrics } from '../logs/metrics.ts';
 import type { Objects } from '../objects/service.ts';
 import type { Tasks } from '../tasks/service.ts';
 import type { Books } from './books.ts';
@@ -39,8 +41,8 @@ export interface LinkParts {
 
 export function openLinks(setup: LinksSetup): LinkParts {
   const { books, tasks, objects, cpuWorkAllowed, onServable, httpServer } = setup;
-  const { db, general, keys, clock, log, settings } = setup.ground;
-  const { tokens, secrets, installation } = setup.identity;
+  const { db, general, keys, clock, log, registry, settings } = setup.ground;
+  const { tokens, secrets, installation, limits } = setup.identity;
   const { bus, isAlone, book, machines, slots, credentials, fleetMetrics: metrics } = books;
   const usage = new Usage({ redis: isAlone ? undefined : general, keyOf: keys.usage, clock, log });
   const pages: MachinePages = new MachinePages({
@@ -60,6 +62,12 @@ export function openLinks(setup: LinksSetup): LinkParts {
   });
   const tokenOf: LinksParts['tokenOf'] = (row) => credentials.tokenOf(row);
   const containerCalls = new ContainerCalls({ book, tokenOf, tokens, server: httpServer, metrics, log });
+  const logMetrics = new LogMetrics(registry);
+  const quota = new LogQuota({
+    limitOf: (workspaceId) => limits.peek(workspaceId).bytes.logs_per_day,
+    clock,
+    onDropped: () => logMetrics.dropped.inc(),
+  });
   const links: Links = new Links({
     usage,
     pages,
@@ -67,7 +75,7 @@ export function openLinks(setup: LinksSetup): LinkParts {
     book,
     slots,
     tasks,
-    logs: new LogSink(db, book),
+    logs: new LogSink({ db, book, quota }),
     credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log }),
     secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
     tokenOf,

@@ -4,6 +4,7 @@ import { StartupError } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { SchedulerSettings } from '../config.ts';
 import type { Installation } from '../identity/installation.ts';
+import type { Limits } from '../identity/workspace-limits.ts';
 import type { ObjectBackend } from '../objects/backend.ts';
 import { ObjectCollector, ObjectMetrics } from '../objects/collector.ts';
 import { openFileObjects } from '../objects/files.ts';
@@ -26,6 +27,7 @@ export interface ObjectParts {
 export async function openObjects(
   { db, clock, log, registry, settings }: Ground,
   installation: Installation,
+  limits: Pick<Limits, 'of'>,
   isLeader: () => boolean,
   onReplaced: NonNullable<ObjectsOptions['onReplaced']>,
 ): Promise<ObjectParts> {
@@ -35,6 +37,10 @@ export async function openObjects(
     backend,
     installation,
     maxObjectBytes: settings.LONGSHORE_MAX_OBJECT_BYTES,
+    quotaOf: async (workspaceId) => {
+      const { counts, bytes } = await limits.of(workspaceId);
+      return { objects: counts.objects, bytes: bytes.objects };
+    },
     clock,
     onReplaced,
   });

@@ -7,11 +7,14 @@ import { Dispatcher } from '../dispatch/dispatcher.ts';
 import { LastAttempts } from '../dispatch/last-attempts.ts';
 import { Replies } from '../dispatch/replies.ts';
 import { DueTimes } from '../queues/due.ts';
+import type { RedisMemory } from '../queues/redis-memory.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
+import { queueBytes } from '../store/queries/quotas.ts';
 import { insertAcceptedTasks, listTasks, taskById } from '../store/queries/tasks.ts';
 import { GroupCommit, keptJobs } from '../tasks/accepting.ts';
 import type { Bodies } from '../tasks/bodies.ts';
 import { TaskMetrics } from '../tasks/metrics.ts';
+import { QueueQuota } from '../tasks/queue-quota.ts';
 import type { TaskRecords } from '../tasks/records.ts';
 import { recordOfRow } from '../tasks/recording.ts';
 import { Tasks } from '../tasks/service.ts';
@@ -30,6 +33,7 @@ export interface TasksSetup {
   readonly records: TaskRecords;
   readonly caughtUp: () => Promise<unknown>;
   readonly bodies: Bodies;
+  readonly redisMemory: RedisMemory;
   readonly events: TaskEvents;
 }
 
@@ -84,6 +88,8 @@ export function openTasks(setup: TasksSetup): TaskParts {
     isAlive: books.isAlive,
     refusalOf: (target) => servable.refusal(target),
     limitsOf: (workspaceId) => limits.of(workspaceId),
+    queueQuota: new QueueQuota({ ask: (workspaceId) => queueBytes(db, workspaceId), log }),
+    redisMemory: setup.redisMemory,
     ...(rates === undefined ? {} : { rates }),
     isActive: async (target) => (await targets.byQueue(target.queue))?.active === true,
     rowOf: async (taskId) => {

@@ -60,6 +60,8 @@ export interface StubLimits {
   readonly maxPendingTasksDefault: number;
   /** Of the workspace, deleted ones not counted; null: no limit. */
   readonly maxDeployments: number | null;
+  /** Of the workspace. */
+  readonly maxStubs: number;
 }
 const MAX_TTL_S = 86_400;
 const MAX_RETRIES = 5;
@@ -75,6 +77,7 @@ export const DEFAULT_LIMITS: StubLimits = {
   maxPendingTasks: null,
   maxPendingTasksDefault: DEFAULT_PENDING,
   maxDeployments: null,
+  maxStubs: 10_000,
 };
 
 export type Normalised =

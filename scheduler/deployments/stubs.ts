@@ -12,13 +12,13 @@ import type { ServingDoubt } from '../placement/servable.ts';
 import type { Db } from '../store/db.ts';
 import { ownObjectsOf } from '../objects/service.ts';
 import { appById, getOrCreateApp } from '../store/queries/apps.ts';
-import { insertStub, reuseStub, stubById } from '../store/queries/stubs.ts';
+import { hasStubs, insertStub, reuseStub, stubById } from '../store/queries/stubs.ts';
 import type { StubRow } from '../store/queries/stubs.ts';
 import { withinOwnStub } from './container-stubs.ts';
 import type { Limited } from './container-stubs.ts';
 import { gpuSupply } from './gpu-supply.ts';
 import type { GpuMachine, GpuSupply } from './gpu-supply.ts';
-import { normaliseStub } from './normalise.ts';
+import { DEFAULT_LIMITS, normaliseStub } from './normalise.ts';
 import type { StubLimits } from './normalise.ts';
 import { storedConfig } from './stub-config.ts';
 import type { StubConfig, StubVolumeMount } from './stub-config.ts';
@@ -65,7 +65,8 @@ export class Stubs {
     const limited = await this.#limited(caller, asked);
     if (limited.kind === 'refused') return { kind: 'refused', errMsg: 'Unauthorized Access', warnMsg: limited.why };
     const { request } = limited;
-    const normalised = normaliseStub(request, await this.#parts.limitsOf?.(caller));
+    const limits = await this.#parts.limitsOf?.(caller);
+    const normalised = normaliseStub(request, limits);
     if (normalised.kind === 'refused') return normalised;
     const { unsupportedGpus } = normalised;
     let { config, warnMsg } = normalised;
@@ -112,8 +113,15 @@ export class Stubs {
         public: !config.authorized,
       };
       const known = request.forceCreate ? undefined : await reuseStub(tx, key);
-      return known ?? insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } });
+      if (known !== undefined) return known;
+      const { maxStubs } = limits ?? DEFAULT_LIMITS;
+      if (await hasStubs(tx, caller.workspaceId, maxStubs)) return { full: maxStubs };
+      return insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } });
     });
+    if ('full' in stub) {
+      const errMsg = `This workspace has its ${stub.full} stubs: deploy what it has, or have an administrator raise its limit counts.stubs (\`longshore workspace limits\`).`;
+      return { kind: 'refused', errMsg };
+    }
     const unsupported = [...new Set([...unsupportedGpus, ...(supply?.missing ?? [])])];
     return {
       kind: 'stub',

@@ -37,7 +37,7 @@ export interface MachineView {
 }
 
 export interface MachineService {
-  /** `workspaceId` null: a shared pool (admin). A missing pool is made; a pool of another owner: AppError `pool_not_found`. */
+  /** `workspaceId` null: a shared pool (admin). A missing pool is made; a pool of another owner: AppError `pool_not_found`. Too many that have not joined: `too_many_unjoined`. */
   create(owner: { readonly workspaceId: WorkspaceId | null }, poolName: string): Promise<CreatedMachine>;
   /** `workspaceId` null: shared pools' machines; else that workspace's own. */
   list(owner: { readonly workspaceId: WorkspaceId | null }): Promise<readonly MachineView[]>;

@@ -17,11 +17,13 @@ import type {
 import type { Db } from '../store/db.ts';
 import type { MachineRow } from '../store/queries/machines.ts';
 import {
+  deleteMachine,
   expireJoinSecrets,
   insertMachine,
   joinMachine,
   joinSecretState,
   listMachines,
+  lockAdmissions,
   machineById,
   machineKey,
   machinesById,
@@ -30,6 +32,7 @@ import {
   recordHello,
   replaceCredentials,
   touchMachines,
+  unjoinedMachines,
   updateMachine,
   useCredential,
 } from '../store/queries/machines.ts';
@@ -57,6 +60,16 @@ const JOIN_REFUSALS = {
   replayed: 'join token was used already; create a new machine for a new token',
 } as const;
 
+/** Of shared pools; of a workspace its limits say it. */
+const MOST_UNJOINED_SHARED = 1_000;
+
+const tooManyUnjoined = (limit: number): AppError =>
+  new AppError(
+    'too_many_unjoined',
+    `${limit} machines were created and have not joined, and there may be no more: install the agent on them, delete them (\`longshore machine delete\`), or wait until their join tokens have expired (30 minutes)`,
+    { details: { limit } },
+  );
+
 export class Machines implements MachineService {
   readonly #db: Db;
   readonly #log: Log;
@@ -68,6 +81,7 @@ export class Machines implements MachineService {
   readonly #written: ((id: MachineId) => void)[] = [];
   readonly #instance: InstanceId | null;
   readonly #isAlive: (replica: InstanceId) => boolean;
+  readonly #mostUnjoined: (workspaceId: WorkspaceId | null) => number | Promise<number>;
   #beforeReady: (machine: Machine) => Promise<void> = () => Promise.resolve();
   #refused = 0;
   #expected = { count: 0, atMs: -Infinity };
@@ -83,6 +97,8 @@ export class Machines implements MachineService {
     readonly clock: Clock;
     readonly metrics: FleetMetrics;
     readonly caFingerprint: string;
+    /** How many machines of a workspace may wait to join; absent: as many as of the shared pools. */
+    readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
     /** Absent: this process alone. */
     readonly instance?: InstanceId;
     /** Whether another replica lives, which holds the links of its machines. */
@@ -90,6 +106,8 @@ export class Machines implements MachineService {
   }) {
     this.#instance = parts.instance ?? null;
     this.#isAlive = parts.isAlive ?? (() => false);
+    const { mostUnjoinedOf } = parts;
+    this.#mostUnjoined = (id) => (id === null ? MOST_UNJOINED_SHARED : (mostUnjoinedOf?.(id) ?? MOST_UNJOINED_SHARED));
     this.#db = parts.db;
     this.#log = parts.log;
     this.#clock = parts.clock;
@@ -304,22 +322,38 @@ export class Machines implements MachineService {
 
   // ---- CreateMachine, lists -------------------------------------------------------------------------------------------------------
 
-  /** @param settings - of the pool, where it is made with this */
+  /**
+   * @param settings - of the pool, where it is made with this
+   * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still may
+   */
   async create(
     owner: { readonly workspaceId: WorkspaceId | null },
     poolName: string,
     settings: PoolSettingsChange = {},
   ): Promise<CreatedMachine> {
     const nowMs = this.#clock.nowMs();
+    const most = await this.#mostUnjoined(owner.workspaceId);
+    // A flood is refused from memory; the database has the last word below.
+    if (this.#pendingOf(owner.workspaceId, nowMs) >= most) throw tooManyUnjoined(most);
     const pool = await getOrCreatePool(this.#db, { name: poolName, workspaceId: owner.workspaceId, settings });
     const secret = randomBytes(32).toString('base64url');
     const expiresAtMs = nowMs + JOIN_TOKEN_MS;
-    const row = await insertMachine(this.#db, {
-      id: randomBytes(4).toString('hex') as MachineId,
-      poolId: pool.id,
-      joinSecretHash: Buffer.from(sha256Hex(secret), 'hex'),
-      joinExpiresAtMs: expiresAtMs,
+    const { row, replaced } = await this.#db.transaction(async (tx) => {
+      await lockAdmissions(tx, owner.workspaceId);
+      const { count, expired } = await unjoinedMachines(tx, owner.workspaceId, nowMs);
+      // Those that never will make room, the oldest first.
+      const leave = expired.slice(0, Math.max(0, count + 1 - most));
+      if (count - leave.length >= most) throw tooManyUnjoined(most);
+      for (const id of leave) await deleteMachine(tx, id);
+      const made = await insertMachine(tx, {
+        id: randomBytes(4).toString('hex') as MachineId,
+        poolId: pool.id,
+        joinSecretHash: Buffer.from(sha256Hex(secret), 'hex'),
+        joinExpiresAtMs: expiresAtMs,
+      });
+      return { row: made, replaced: leave };
     });
+    for (const id of replaced) this.deleted(id);
     this.#machines.set(row.id, {
       row,
       health: 'PENDING',
@@ -341,6 +375,16 @@ export class Machines implements MachineService {
       expiresAtMs,
       createdAtMs: row.createdAtMs,
     };
+  }
+
+  /** Machines of the owner that may still join. */
+  #pendingOf(workspaceId: WorkspaceId | null, nowMs: number): number {
+    let count = 0;
+    for (const { row } of this.#machines.values()) {
+      const mayJoin = row.joinedAtMs === null && (row.joinExpiresAtMs ?? 0) > nowMs;
+      if (mayJoin && row.poolWorkspaceId === workspaceId) count += 1;
+    }
+    return count;
   }
 
   async list(owner: { readonly workspaceId: WorkspaceId | null }): Promise<readonly MachineView[]> {

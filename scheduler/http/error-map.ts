@@ -27,17 +27,21 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   body_too_large: 413,
   invalid_body: 422,
   rate_limited: 429,
+  too_many_unjoined: 429,
+  queue_bytes_reached: 429,
   not_implemented: 501,
   database_unavailable: 503,
   database_timeout: 503,
   database_busy: 503,
   disk_read_only: 503,
   queues_unavailable: 503,
+  redis_nearly_full: 503,
   machine_away: 502,
   machine_silent: 504,
   too_many_pages: 503,
   deadline_exceeded: 504,
   disk_full: 507,
+  object_quota_reached: 507,
 };
 
 export interface Problem {

@@ -28,15 +28,32 @@ export interface WorkspaceLimits {
     readonly max_ttl_seconds: number;
   };
   readonly rate: { readonly rest_per_minute: number | null; readonly invoke_per_minute: number | null };
-  readonly counts: { readonly tokens: number; readonly volumes: number; readonly deployments: number | null };
+  readonly counts: {
+    readonly tokens: number;
+    readonly volumes: number;
+    readonly deployments: number | null;
+    readonly stubs: number;
+    readonly objects: number;
+    /** Machines that were admitted and have not joined. */
+    readonly unjoined_machines: number;
+  };
+  readonly bytes: {
+    /** Of lines that containers print, in a day of UTC. */
+    readonly logs_per_day: number;
+    /** Of uploaded archives. */
+    readonly objects: number;
+    /** Of inputs that wait or run and are kept beside the queue instead of as objects. */
+    readonly queue: number;
+  };
 }
 
 export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
   concurrency: { gpu_limit: null, cpu_millicore_limit: null, memory_mib_limit: null, container_limit: null },
   stub: { cpu_millicores: 128_000, memory_mib: 32_768, max_replicas: 100, max_gpu_count: 2 },
-  tasks: { max_pending_tasks_default: 100, max_pending_tasks: null, max_retries: 5, max_ttl_seconds: 86_400 },
+  tasks: { max_pending_tasks_default: 100, max_pending_tasks: 100_000, max_retries: 5, max_ttl_seconds: 86_400 },
   rate: { rest_per_minute: 600, invoke_per_minute: null },
-  counts: { tokens: 100, volumes: 1_000, deployments: null },
+  counts: { tokens: 100, volumes: 1_000, deployments: null, stubs: 10_000, objects: 100_000, unjoined_machines: 50 },
+  bytes: { logs_per_day: 1024 ** 3, objects: 100 * 1024 ** 3, queue: 256 * 1024 ** 2 },
 };
 
 interface Bound {
@@ -51,6 +68,7 @@ const BOUNDS: Readonly<Record<keyof WorkspaceLimits, Readonly<Record<string, Bou
   tasks: boundsOf(ChangeLimits.properties.tasks),
   rate: boundsOf(ChangeLimits.properties.rate),
   counts: boundsOf(ChangeLimits.properties.counts),
+  bytes: boundsOf(ChangeLimits.properties.bytes),
 };
 
 function boundsOf({ properties }: { readonly properties: object }): Readonly<Record<string, Bound>> {

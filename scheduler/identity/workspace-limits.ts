@@ -7,7 +7,9 @@ import { AppError } from '#shared/errors.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';
 import type { StubLimits } from '../deployments/normalise.ts';
 import type { Db } from '../store/db.ts';
-import { changeWorkspaceLimits, workspaceById, workspaceCounts } from '../store/queries/workspaces.ts';
+import { workspaceUse } from '../store/queries/quotas.ts';
+import type { WorkspaceUse } from '../store/queries/quotas.ts';
+import { changeWorkspaceLimits, workspaceById } from '../store/queries/workspaces.ts';
 import type { Invalidation } from './invalidation.ts';
 import { DEFAULT_WORKSPACE_LIMITS, changed, limitsOf } from './limits.ts';
 import type { LimitsChange, WorkspaceLimits } from './limits.ts';
@@ -24,7 +26,7 @@ interface Known {
 
 export interface WorkspaceLimitsParts {
   readonly db: Db;
-  readonly clock: Pick<Clock, 'monotonicMs'>;
+  readonly clock: Pick<Clock, 'monotonicMs' | 'nowMs'>;
   readonly invalidation?: Pick<Invalidation, 'on' | 'onReset' | 'publish' | 'isLive'>;
   /** `LONGSHORE_MAX_CONTAINERS`: where a workspace's limits say nothing. */
   readonly maxContainers: number;
@@ -90,12 +92,13 @@ export class Limits {
       maxPendingTasks: tasks.max_pending_tasks,
       maxPendingTasksDefault: tasks.max_pending_tasks_default,
       maxDeployments: counts.deployments,
+      maxStubs: counts.stubs,
     };
   }
 
-  /** What there is of the things that `counts` bounds. */
-  counts(id: WorkspaceId): Promise<Readonly<Record<keyof WorkspaceLimits['counts'], number>>> {
-    return workspaceCounts(this.#parts.db, id);
+  /** What there is of the things that `counts` and `bytes` bound. */
+  counts(id: WorkspaceId): Promise<WorkspaceUse> {
+    return workspaceUse(this.#parts.db, id, this.#parts.clock.nowMs());
   }
 
   /** What an administrator says, on every replica when this is done. @throws AppError `workspace_not_found` */

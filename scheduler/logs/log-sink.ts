@@ -9,6 +9,7 @@ import { containerById } from '../store/queries/containers.ts';
 import type { NewLogLine } from '../store/queries/logs.ts';
 import { insertLogLines, MAX_LOG_BATCH } from '../store/queries/logs.ts';
 import type { ContainerBook } from '../containers/book.ts';
+import type { LogQuota } from './log-quota.ts';
 
 const MAX_REMEMBERED = 5_000;
 const MAX_LINE_CHARACTERS = 64 * 1024;
@@ -19,14 +20,23 @@ type Owner = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId'
   readonly machineId: MachineId | null;
 };
 
+export interface LogSinkParts {
+  readonly db: Queryable;
+  readonly book: ContainerBook;
+  /** Bounds what a workspace writes in a day; absent: nothing does. */
+  readonly quota?: LogQuota;
+}
+
 export class LogSink {
   readonly #db: Queryable;
   readonly #book: ContainerBook;
+  readonly #quota: LogQuota | undefined;
   /** Containers that ended may still have lines under way. */
   readonly #ended = new Map<string, Owner>();
 
-  constructor(db: Queryable, book: ContainerBook) {
+  constructor({ db, book, quota }: LogSinkParts) {
     this.#db = db;
+    this.#quota = quota;
     this.#book = book;
     book.onChange(({ entry, to, machineBefore }) => {
       if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST')
@@ -39,7 +49,7 @@ export class LogSink {
     for (const record of records) {
       const owner = await this.#ownerOf(record.containerId);
       if (owner === undefined || owner.machineId !== machineId) continue;
-      lines.push({
+      const line: NewLogLine = {
         workspaceId: owner.workspaceId,
         stubId: owner.stubId,
         deploymentId: owner.deploymentId,
@@ -48,10 +58,19 @@ export class LogSink {
         stream: record.stream === 'stderr' ? 'stderr' : 'stdout',
         line: record.line.slice(0, MAX_LINE_CHARACTERS),
         atMs: datable(record.timestampMs),
-      });
+      };
+      const instead = this.#quota === undefined ? line : this.#quota.admit(line);
+      if (instead !== undefined) lines.push(instead);
     }
     for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
-      await insertLogLines(this.#db, lines.slice(offset, offset + MAX_LOG_BATCH));
+      try {
+        const some = lines.slice(offset, offset + MAX_LOG_BATCH);
+        const totals = await insertLogLines(this.#db, some, this.#quota?.nowMs());
+        this.#quota?.written(totals);
+      } catch (error) {
+        this.#quota?.notWritten(lines.slice(offset));
+        throw error;
+      }
     }
   }
 

@@ -23,9 +23,10 @@ export interface DirectUploads {
   sign(key: string, lifeSeconds: number): Promise<string>;
   /**
    * Moves what was uploaded under the key to its place, with its checksum. Two that take at once leave the same.
+   * @param maxBytes - asked when something is there
    * @returns undefined: nothing was uploaded since the last time @throws AppError `body_too_large`: it is gone; `object_store_failed`
    */
-  take(key: string, maxBytes: number): Promise<StoredVersion | undefined>;
+  take(key: string, maxBytes: () => Promise<number>): Promise<StoredVersion | undefined>;
   /** What is at its place now. */
   measure(key: string): Promise<StoredVersion | undefined>;
   /** Which bytes are at its place now; undefined: none. */

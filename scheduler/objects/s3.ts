@@ -143,12 +143,12 @@ class S3Objects implements ObjectBackend {
     );
   }
 
-  async #take(key: string, maxBytes: number): Promise<StoredVersion | undefined> {
+  async #take(key: string, maxBytes: () => Promise<number>): Promise<StoredVersion | undefined> {
     for (let tries = 0; tries < MOST_CHANGES; tries += 1) {
       const from = this.#incoming(key);
       const found = await this.#look(from);
       if (found === undefined) return undefined;
-      const most = Math.min(maxBytes, MOST_COPIED);
+      const most = Math.min(await maxBytes(), MOST_COPIED);
       if (found.size > most) {
         await this.#delete(from);
         throw tooLarge(most);

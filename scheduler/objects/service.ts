@@ -16,6 +16,7 @@ import {
   useObjectByHash,
 } from '../store/queries/objects.ts';
 import type { ObjectRow } from '../store/queries/objects.ts';
+import { objectUse } from '../store/queries/quotas.ts';
 import type { Installation } from '../identity/installation.ts';
 import type { KeptObject, ObjectBackend, StoredBytes } from './backend.ts';
 import { tooLarge } from './files.ts';
@@ -35,7 +36,7 @@ export interface OpenedObject extends StoredBytes {
 export interface Objects {
   /** The complete object of that hash; undefined: unknown, or its bytes are not here. */
   head(owner: ObjectOwner, hash: string): Promise<ObjectRow | undefined>;
-  /** `uploadPath`: below this server's own address, or a whole address elsewhere; null: nothing to upload. @throws AppError `invalid_object` (details.field), `body_too_large` */
+  /** `uploadPath`: below this server's own address, or a whole address elsewhere; null: nothing to upload. @throws AppError `invalid_object` (details.field), `body_too_large`, `object_quota_reached` */
   create(
     owner: ObjectOwner,
     object: { readonly hash: string; readonly size: number; readonly overwrite: boolean },
@@ -45,7 +46,7 @@ export interface Objects {
   /**
    * Takes the bytes of an upload that was verified.
    * @param contentLength - as announced; fewer bytes are refused
-   * @throws AppError `object_not_found`, `body_too_large`, `upload_incomplete`, `disk_full`, `disk_read_only`, `object_store_failed`; nothing is left behind
+   * @throws AppError `object_not_found`, `body_too_large`, `object_quota_reached`, `upload_incomplete`, `disk_full`, `disk_read_only`, `object_store_failed`; nothing is left behind
    */
   receive(objectId: string, source: AsyncIterable<Uint8Array>, contentLength?: number): Promise<StoredBytes>;
   /** The row of an object that a stub is about to name, uploaded or not; of any workspace, callers compare it. It is kept for a whole grace from now. */
@@ -85,7 +86,14 @@ export interface ObjectsOptions {
   readonly onReplaced?: (objectId: ObjectId) => void;
   /** LONGSHORE_MAX_OBJECT_BYTES */
   readonly maxObjectBytes?: number;
+  /** What a workspace may have of objects; absent: nothing bounds it. */
+  readonly quotaOf?: (workspaceId: WorkspaceId) => ObjectQuota | Promise<ObjectQuota>;
   readonly clock?: Clock;
+}
+
+export interface ObjectQuota {
+  readonly objects: number;
+  readonly bytes: number;
 }
 
 export function createObjects(options: ObjectsOptions): Objects {
@@ -99,8 +107,10 @@ class ObjectService implements Objects {
   readonly #maxBytes: number;
   readonly #onReplaced: ObjectsOptions['onReplaced'];
   readonly #clock: Clock;
+  readonly #quotaOf: ObjectsOptions['quotaOf'];
 
   constructor(options: ObjectsOptions) {
+    this.#quotaOf = options.quotaOf;
     this.#db = options.db;
     this.#backend = options.backend;
     this.#uploadKeys = () => options.installation.deriveKeys('object-upload');
@@ -128,10 +138,12 @@ class ObjectService implements Objects {
       throw invalid('size', 'size must be a whole number of bytes, 0 or more');
     }
     if (object.size > this.#maxBytes) throw tooLarge(this.#maxBytes);
+    const hash = storedHash(owner, object.hash);
+    await this.#requireRoom(owner.workspaceId, hash, object.size);
     const made = await getOrCreateObject(this.#db, {
       newId: newId<ObjectId>(),
       workspaceId: owner.workspaceId,
-      hash: storedHash(owner, object.hash),
+      hash,
       size: object.size,
     });
     const row = (await this.#taken(made)) ?? made;
@@ -160,8 +172,13 @@ class ObjectService implements Objects {
     if (this.#backend.uploads !== undefined) throw notFound();
     const row = await useObject(this.#db, objectId);
     if (row === undefined) throw notFound();
+    if (contentLength !== undefined && contentLength > row.size) {
+      await this.#requireRoom(row.workspaceId, row.hash, contentLength);
+    }
     const whole = contentLength === undefined ? source : exactly(source, contentLength);
-    const stored = await this.#backend.put(row.id, whole, this.#maxBytes);
+    // Announced bytes are counted already; more of them than announced only as far as there is room.
+    const most = contentLength === undefined ? await this.#mostOf(row) : this.#maxBytes;
+    const stored = await this.#backend.put(row.id, whole, most);
     const marked = await markObjectUploaded(this.#db, row.id, stored);
     if (marked !== undefined) return stored;
     // The workspace went while the bytes came.
@@ -192,7 +209,7 @@ class ObjectService implements Objects {
   async #taken(row: ObjectRow | undefined): Promise<ObjectRow | undefined> {
     const { uploads } = this.#backend;
     if (row === undefined || uploads === undefined) return row;
-    let stored = await uploads.take(row.id, this.#maxBytes);
+    let stored = await uploads.take(row.id, () => this.#mostOf(row));
     let known: ObjectRow | undefined = row;
     while (stored !== undefined && known !== undefined) {
       // A row that went meanwhile leaves bytes that are nobody's, and are found as such.
@@ -202,6 +219,30 @@ class ObjectService implements Objects {
     }
     if (known !== undefined && row.sha256 !== null && known.sha256 !== row.sha256) this.#onReplaced?.(row.id);
     return known;
+  }
+
+  /** @throws AppError `object_quota_reached`: with that many bytes under that hash the workspace would have more than it may */
+  async #requireRoom(workspaceId: WorkspaceId, hash: string, size: number): Promise<void> {
+    const quota = await this.#quotaOf?.(workspaceId);
+    if (quota === undefined) return;
+    const others = await objectUse(this.#db, workspaceId, hash);
+    const way =
+      'Delete deployments that nobody needs and wait for the archives of no stub to go, or have an administrator raise it (`longshore workspace limits`).';
+    if (others.objects >= quota.objects) {
+      const text = `this workspace has ${others.objects} objects; its limit counts.objects is ${quota.objects}. ${way}`;
+      throw new AppError('object_quota_reached', text, { details: { limit: 'counts.objects' } });
+    }
+    if (others.bytes + size <= quota.bytes) return;
+    const text = `this workspace has ${others.bytes} bytes of other objects; with ${size} more they exceed its limit bytes.objects, ${quota.bytes}. ${way}`;
+    throw new AppError('object_quota_reached', text, { details: { limit: 'bytes.objects' } });
+  }
+
+  /** What may be put under an object's id: as much as was announced, or more while there is room. */
+  async #mostOf(row: ObjectRow): Promise<number> {
+    const quota = await this.#quotaOf?.(row.workspaceId);
+    if (quota === undefined) return this.#maxBytes;
+    const others = await objectUse(this.#db, row.workspaceId, row.hash);
+    return Math.min(this.#maxBytes, Math.max(row.size, quota.bytes - others.bytes));
   }
 
   async find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined> {

@@ -8,6 +8,7 @@ import {
   ListMachinesResponse,
 } from '#shared/api/machines.ts';
 import type { Machine } from '#shared/api/machines.ts';
+import { AppError } from '#shared/errors.ts';
 
 import { DEFAULT_LIMITS } from '../deployments/normalise.ts';
 import type { CreatedMachine, MachineService, MachineView } from '../fleet/machine-service.ts';
@@ -45,6 +46,11 @@ export function createMachine(
     if (problem !== undefined) return problem;
     return (await pools.create(owner, poolName, {})).kind === 'too_many' ? TOO_MANY_POOLS : undefined;
   };
+  const create = (owner: Owner, poolName: string): Promise<CreatedMachine | string> =>
+    machines.create(owner, poolName).catch((error: unknown) => {
+      if (error instanceof AppError && error.code === 'too_many_unjoined') return error.message;
+      throw error;
+    });
   return operation({
     name: 'CreateMachine',
     http: 'POST /machines',
@@ -53,18 +59,17 @@ export function createMachine(
     response: CreateMachineResponse,
     handle: async (caller, request, origin) => {
       const poolName = request.poolName === '' ? 'default' : request.poolName;
-      const errMsg = await refusal(ownerOf(caller), poolName);
-      if (errMsg !== undefined) {
+      const made = (await refusal(ownerOf(caller), poolName)) ?? (await create(ownerOf(caller), poolName));
+      if (typeof made === 'string') {
         return {
           ok: false,
-          errMsg,
+          errMsg: made,
           machine: null,
           agentUpstreamUrl: '',
           agentUpstreamBranch: '',
           agentUpstreamToken: '',
         };
       }
-      const made = await machines.create(ownerOf(caller), poolName);
       return {
         ok: true,
         errMsg: '',

@@ -13,6 +13,10 @@ export const inputKeyOf = (taskId: TaskId): ObjectId => `${INPUT_PREFIX}${taskId
 export const taskOfInputKey = (key: string): TaskId | undefined =>
   key.startsWith(INPUT_PREFIX) ? (key.slice(INPUT_PREFIX.length) as TaskId) : undefined;
 
+/** Whether an input travels in its job. A UTF-16 unit is at most three bytes, so short texts need no count. */
+export const isInline = (input: string): boolean =>
+  input.length * 3 <= INLINE_INPUT_BYTES || Buffer.byteLength(input) <= INLINE_INPUT_BYTES;
+
 /** Bytes under ids of their own, as objects/ keeps them. */
 export interface ByteStore {
   /** @param key - absent: a new id */
@@ -39,8 +43,7 @@ export class Bodies {
   /** @param taskId - its object is named by it, so that one whose task is over can be found */
   async storeInput(input: string, taskId: TaskId): Promise<{ input?: string; inputObjectId?: ObjectId }> {
     if (input === '') return {};
-    // A UTF-16 unit is at most three bytes, so short texts need no count.
-    if (input.length * 3 <= INLINE_INPUT_BYTES || Buffer.byteLength(input) <= INLINE_INPUT_BYTES) return { input };
+    if (isInline(input)) return { input };
     return { inputObjectId: await this.#store.putBytes(Buffer.from(input, 'utf8'), inputKeyOf(taskId)) };
   }
 

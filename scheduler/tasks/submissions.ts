@@ -9,10 +9,14 @@ import type { TaskJob } from '../queues/jobs.ts';
 import { encodeTaskJob } from '../queues/jobs.ts';
 import type { Callers } from './callers.ts';
 import { recordOf } from './recording.ts';
+import { isInline } from './bodies.ts';
 import type { TaskRecord } from './records.ts';
 import type { TaskContext } from './task-parts.ts';
 import type { Call, Submission } from './task-service.ts';
 import { Withdrawals } from './withdrawals.ts';
+
+/** A Redis that is nearly full empties as tasks end. */
+const RETRY_AFTER_S = 5;
 
 /** What nobody waits for. */
 const NEVER = new Promise<never>(() => undefined);
@@ -31,6 +35,7 @@ export class Submissions {
   async submit(target: Target, call: Call): Promise<Submission> {
     const { queues, records, clock, replies } = this.#tasks;
     if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
+    if (this.#tasks.redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
     const refusal = this.#tasks.refusalOf?.(target);
     if (refusal !== undefined) return { kind: 'unavailable', text: refusal };
     const asked = this.#tasks.limitsOf?.(target.workspaceId);
@@ -39,6 +44,11 @@ export class Submissions {
     const counted = this.#tooOften(target.workspaceId, limits);
     const waitSeconds = counted === undefined ? undefined : await counted;
     if (waitSeconds !== undefined) return { kind: 'rate_limited', retryAfterSeconds: waitSeconds };
+    // A UTF-16 unit is at most three bytes; what is kept as an object takes nothing here.
+    const inputBytes = isInline(call.input) ? call.input.length : 0;
+    const queueLimit = limits?.bytes.queue ?? Infinity;
+    const room = this.#tasks.queueQuota?.hasRoom(target.workspaceId, inputBytes, queueLimit) ?? true;
+    if (room !== true && !(await room)) return this.#queueBytesReached(queueLimit);
     const nowMs = clock.nowMs();
     const taskId = newId<TaskId>();
     const stored = await this.#tasks.bodies.storeInput(call.input, taskId);
@@ -95,12 +105,26 @@ export class Submissions {
     }
     this.#tasks.changes.accept(record, target.sync);
     if (!target.sync) this.#tasks.onAccepted?.(job, target.queue);
+    if (target.sync) this.#tasks.queueQuota?.waits(target.workspaceId, inputBytes, finished);
+    else this.#tasks.queueQuota?.added(target.workspaceId, inputBytes);
+    this.#tasks.redisMemory?.added(inputBytes);
     this.#tasks.metrics.waiting.set(replies.size);
     if (isLent) this.#tasks.dispatcher().forget(target.queue, taskId);
     // Again, in case that fetch was answered before the add was: it costs nothing while one is under way.
     else if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);
     this.#tasks.onDepth(target, depth);
     return { kind: 'accepted', taskId, finished, callerLeft: () => this.#callers.left(waiting) };
+  }
+
+  #redisFull(): Submission {
+    this.#tasks.metrics.throttled.inc({ resource: 'redis_memory' });
+    const text = 'Redis is nearly full, and what is left of it is for tasks that were accepted: try again later';
+    return { kind: 'unavailable', text, code: 'redis_nearly_full', retryAfterSeconds: RETRY_AFTER_S };
+  }
+
+  #queueBytesReached(limit: number): Submission {
+    this.#tasks.metrics.throttled.inc({ resource: 'queue_bytes' });
+    return { kind: 'queue_bytes_reached', limit };
   }
 
   /** A new task's job, without inputs. */

@@ -12,6 +12,7 @@ import type { DueTimes } from '../queues/due.ts';
 import type { WorkspaceLimits } from '../identity/limits.ts';
 import type { Rates } from '../identity/rates.ts';
 import type { TaskJob } from '../queues/jobs.ts';
+import type { RedisMemory } from '../queues/redis-memory.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { AcceptedTask } from '../store/queries/tasks.ts';
 import type { GroupCommit } from './accepting.ts';
@@ -21,6 +22,7 @@ import type { Changes } from './changes.ts';
 import type { Ender, QueuedEnding } from './ender.ts';
 import type { StubFacts } from './list-by-id.ts';
 import type { TaskMetrics } from './metrics.ts';
+import type { QueueQuota } from './queue-quota.ts';
 import type { TaskRecord, TaskRecords } from './records.ts';
 import type { TaskGraces } from './graces.ts';
 import type { TaskFilter } from './task-service.ts';
@@ -53,6 +55,10 @@ export interface TaskServiceParts {
   readonly refusalOf?: (target: Target) => string | undefined;
   /** What the workspace may have, at once when it is known. Absent: no more than what its stubs say. */
   readonly limitsOf?: (workspaceId: WorkspaceId) => WorkspaceLimits | Promise<WorkspaceLimits>;
+  /** Bounds the bytes of a workspace's inputs in the queues; absent: nothing does. */
+  readonly queueQuota?: QueueQuota;
+  /** Whether Redis has room for new tasks; absent: it has. */
+  readonly redisMemory?: Pick<RedisMemory, 'refuses' | 'added'>;
   /** Counts a call; absent: nobody calls too often. */
   readonly rates?: Pick<Rates, 'take'>;
   /** A task's row is committed; the leader's heap of deadlines may want it. */

@@ -35,10 +35,17 @@ export type Submission =
     }
   /** Depth above the bound: nothing was left behind. */
   | { readonly kind: 'queue_full'; readonly maxPendingTasks: number }
+  /** The inputs of the workspace's tasks take as many bytes as they may: nothing was left behind. */
+  | { readonly kind: 'queue_bytes_reached'; readonly limit: number }
   /** The workspace calls more often than it may: nothing was left behind. */
   | { readonly kind: 'rate_limited'; readonly retryAfterSeconds: number }
   /** Redis does not answer, or the records cannot be written: 503. */
-  | { readonly kind: 'unavailable'; readonly text: string };
+  | {
+      readonly kind: 'unavailable';
+      readonly text: string;
+      readonly code?: string;
+      readonly retryAfterSeconds?: number;
+    };
 
 export interface TaskFilter {
   readonly limit: number;

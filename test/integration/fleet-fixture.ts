@@ -117,7 +117,7 @@ export const test = base
       book,
       slots,
       tasks,
-      logs: new LogSink(db, book),
+      logs: new LogSink({ db, book }),
       credentials: new MachineCredentials({ machines, signer: machineSigner(installation), clock, log: quiet }),
       secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
       tokenOf: (row) => Promise.resolve(`token of ${row.id}`),

@@ -67,7 +67,7 @@ async function limitsAsBefore(): Promise<void> {
   for (const { workspaceId } of [platform.own, platform.admin]) {
     const line = `/api/v1/workspace/${workspaceId}/limits`;
     const { json } = await platform.call(`GET ${line}`, undefined, { token: platform.admin.token });
-    const groups = ['concurrency', 'stub', 'tasks', 'rate', 'counts'].map((group) => {
+    const groups = ['concurrency', 'stub', 'tasks', 'rate', 'counts', 'bytes'].map((group) => {
       const names = Object.keys(json[group] as Json);
       return [group, Object.fromEntries(names.map((name) => [name, null]))] as const;
     });

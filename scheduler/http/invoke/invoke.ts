@@ -314,6 +314,15 @@ function answer(
     }
     case 'queue_full':
       return send(reply, 429, JSON.stringify({ error: `exceeded max pending tasks: ${submission.maxPendingTasks}` }));
+    case 'queue_bytes_reached':
+      return send(
+        reply,
+        429,
+        JSON.stringify({
+          error: `the inputs of this workspace's tasks take the ${submission.limit} bytes that its limit bytes.queue allows: wait until tasks have ended, or have an administrator raise it`,
+          code: 'queue_bytes_reached',
+        }),
+      );
     case 'rate_limited': {
       const seconds = submission.retryAfterSeconds;
       void reply.header('retry-after', String(seconds));
@@ -324,7 +333,10 @@ function answer(
       );
     }
     case 'unavailable':
-      return send(reply, 503, JSON.stringify({ error: submission.text }));
+      if (submission.retryAfterSeconds !== undefined) {
+        void reply.header('retry-after', String(submission.retryAfterSeconds));
+      }
+      return send(reply, 503, JSON.stringify({ error: submission.text, code: submission.code }));
   }
 }
 

@@ -3,6 +3,7 @@ import type { WorkspaceUsage } from '#shared/api/rest/limits.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Caller } from '../../identity/caller.ts';
+import type { WorkspaceUse } from '../../store/queries/quotas.ts';
 import { readChange } from '../../identity/limits.ts';
 import type { WorkspaceLimits } from '../../identity/limits.ts';
 import type { Rates } from '../../identity/rates.ts';
@@ -67,7 +68,7 @@ const limitsRecord = (
   id: WorkspaceId,
   limits: WorkspaceLimits,
   usage: WorkspaceUsage,
-  used: Readonly<Record<keyof WorkspaceLimits['counts'], number>>,
+  used: WorkspaceUse,
   { maxInvokeBodyBytes, retention }: LimitsParts,
 ): LimitsRecord => ({
   workspace_id: id,
@@ -82,6 +83,14 @@ const limitsRecord = (
     tokens: { used: used.tokens, limit: limits.counts.tokens },
     volumes: { used: used.volumes, limit: limits.counts.volumes },
     deployments: { used: used.deployments, limit: limits.counts.deployments },
+    stubs: { used: used.stubs, limit: limits.counts.stubs },
+    objects: { used: used.objects, limit: limits.counts.objects },
+    unjoined_machines: { used: used.unjoinedMachines, limit: limits.counts.unjoined_machines },
+  },
+  bytes: {
+    logs_per_day: { used: used.logBytesToday, limit: limits.bytes.logs_per_day },
+    objects: { used: used.objectBytes, limit: limits.bytes.objects },
+    queue: { used: used.queueBytes, limit: limits.bytes.queue },
   },
   retention: {
     logs_days: retention.logsDays,

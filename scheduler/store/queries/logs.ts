@@ -1,6 +1,7 @@
 import type { ContainerId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, storableText } from '../rows.ts';
+import { dayOf } from './quotas.ts';
 
 export interface NewLogLine {
   readonly workspaceId: WorkspaceId;
@@ -45,9 +46,20 @@ const map = (row: Raw): LogLineRow => ({
 /** Rows of one statement. */
 export const MAX_LOG_BATCH = 1_000;
 
-/** Appends up to 1 000 lines in the order given. */
-export async function insertLogLines(db: Queryable, lines: readonly NewLogLine[]): Promise<void> {
-  if (lines.length === 0) return;
+/** What a line costs beside its text: empty ones are not free. */
+export const LINE_OVERHEAD_BYTES = 64;
+
+/**
+ * Appends up to 1 000 lines in the order given, and counts their bytes for their workspaces in the same statement.
+ * @param nowMs - the day of UTC that they count for
+ * @returns what each of these workspaces has written on that day, on every replica
+ */
+export async function insertLogLines(
+  db: Queryable,
+  lines: readonly NewLogLine[],
+  nowMs: number = Date.now(),
+): Promise<ReadonlyMap<WorkspaceId, number>> {
+  if (lines.length === 0) return new Map();
   if (lines.length > MAX_LOG_BATCH) throw new RangeError(`at most ${MAX_LOG_BATCH} log lines at a time`);
   const records = lines.map((line, index) => ({
     n: index,
@@ -60,13 +72,21 @@ export async function insertLogLines(db: Queryable, lines: readonly NewLogLine[]
     line: storableText(line.line),
     at_s: line.atMs / 1000,
   }));
-  await db.query(
-    `insert into log_lines (workspace_id, stub_id, deployment_id, container_id, task_id, stream, line, at)
-     select r.workspace_id, r.stub_id, r.deployment_id, r.container_id, r.task_id, r.stream, r.line, to_timestamp(r.at_s)
-     from json_to_recordset($1::json) as r (n integer, workspace_id text, stub_id text, deployment_id text, container_id text,
-       task_id text, stream text, line text, at_s double precision) order by r.n`,
-    [JSON.stringify(records)],
+  // Counters are locked in the order of the workspaces, so that two of these at once wait for each other and never deadlock.
+  const { rows } = await db.query<{ workspace_id: string; log_bytes: number }>(
+    `with r as materialized (
+       select * from json_to_recordset($1::json) as r (n integer, workspace_id text, stub_id text, deployment_id text, container_id text,
+         task_id text, stream text, line text, at_s double precision)),
+     written as (
+       insert into log_lines (workspace_id, stub_id, deployment_id, container_id, task_id, stream, line, at)
+       select r.workspace_id, r.stub_id, r.deployment_id, r.container_id, r.task_id, r.stream, r.line, to_timestamp(r.at_s) from r order by r.n)
+     insert into workspace_usage as u (day, workspace_id, log_bytes)
+     select $2::date, r.workspace_id, sum(octet_length(r.line) + ${LINE_OVERHEAD_BYTES}) from r group by r.workspace_id order by r.workspace_id
+     on conflict (day, workspace_id) do update set log_bytes = u.log_bytes + excluded.log_bytes
+     returning workspace_id, log_bytes::float8 as log_bytes`,
+    [JSON.stringify(records), dayOf(nowMs)],
   );
+  return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, row.log_bytes]));
 }
 
 /** Which lines are read. */

@@ -147,6 +147,29 @@ export function insertMachine(
   );
 }
 
+/** Who admits machines: their pools' owner, one admission at a time. In a transaction, which holds it. @param workspaceId - null: the shared pools */
+export async function lockAdmissions(tx: Queryable, workspaceId: WorkspaceId | null): Promise<void> {
+  // A lock that references to the row do not wait for.
+  if (workspaceId === null) await tx.query('select 1 from installation where id = 1 for no key update');
+  else await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
+}
+
+/** Machines of the owner that have not joined. @returns how many, and those among them that never will, the longest expired first */
+export async function unjoinedMachines(
+  db: Queryable,
+  workspaceId: WorkspaceId | null,
+  nowMs: number,
+): Promise<{ readonly count: number; readonly expired: readonly MachineId[] }> {
+  const { rows } = await db.query<{ id: string; is_expired: boolean }>(
+    `select m.id, m.join_expires_at <= $2 as is_expired from machines m join pools p on p.id = m.pool_id
+     where m.joined_at is null and m.deleted_at is null and p.workspace_id is not distinct from $1::text
+     order by m.join_expires_at`,
+    [workspaceId, new Date(nowMs)],
+  );
+  const expired = rows.filter((row) => row.is_expired).map((row) => row.id as MachineId);
+  return { count: rows.length, expired };
+}
+
 /** Gives a machine that has not joined a new secret; PENDING again if it was EXPIRED. */
 export function renewJoinSecret(
   db: Queryable,

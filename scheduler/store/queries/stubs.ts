@@ -91,6 +91,15 @@ export function reuseStub(db: Queryable, key: StubReuseKey): Promise<StubRow | u
   );
 }
 
+/** Whether the workspace has so many, or more. */
+export async function hasStubs(db: Queryable, workspaceId: WorkspaceId, count: number): Promise<boolean> {
+  const { rows } = await db.query<{ found: number }>(
+    'select count(*)::int as found from (select 1 from stubs where workspace_id = $1 limit $2) as counted',
+    [workspaceId, count],
+  );
+  return (rows[0]?.found ?? 0) >= count;
+}
+
 /** Of any workspace; callers compare it. */
 export function stubById(db: Queryable, id: string): Promise<StubRow | undefined> {
   return maybeOne(db, `select ${COLUMNS} from stubs where id = $1`, [id], map);

@@ -134,18 +134,3 @@ export function workspaceConcurrency(
     }),
   );
 }
-
-/** What there is of things that are counted. */
-export async function workspaceCounts(
-  db: Queryable,
-  id: WorkspaceId,
-): Promise<{ readonly tokens: number; readonly volumes: number; readonly deployments: number }> {
-  return one(
-    db,
-    `select (select count(*) from tokens where workspace_id = $1 and type not in ('worker', 'container'))::int as tokens,
-       (select count(*) from volumes where workspace_id = $1)::int as volumes,
-       (select count(*) from deployments where workspace_id = $1 and deleted_at is null)::int as deployments`,
-    [id],
-    (row: { tokens: number; volumes: number; deployments: number }) => row,
-  );
-}

@@ -4,6 +4,8 @@ import { nullable } from '../fields.ts';
 import { Count, Id } from './lists.ts';
 
 const MANY = 1_000_000_000;
+/** A pebibyte. */
+const MANY_BYTES = 1024 ** 5;
 
 /** One limit as it may be sent: its bounds are those of the number. A count may come as it is shown, with what is used beside it. */
 const Settable = (minimum: number, maximum: number) => {
@@ -48,7 +50,21 @@ export const ChangeLimits = Type.Object({
     Type.Object({ rest_per_minute: Settable(1, 10_000_000), invoke_per_minute: Settable(1, 100_000_000) }),
   ),
   counts: Type.Optional(
-    Type.Object({ tokens: Settable(1, 100_000), volumes: Settable(0, 100_000), deployments: Settable(0, 1_000_000) }),
+    Type.Object({
+      tokens: Settable(1, 100_000),
+      volumes: Settable(0, 100_000),
+      deployments: Settable(0, 1_000_000),
+      stubs: Settable(0, 1_000_000),
+      objects: Settable(0, 1_000_000),
+      unjoined_machines: Settable(0, 10_000),
+    }),
+  ),
+  bytes: Type.Optional(
+    Type.Object({
+      logs_per_day: Settable(0, MANY_BYTES),
+      objects: Settable(0, MANY_BYTES),
+      queue: Settable(0, MANY_BYTES),
+    }),
   ),
 });
 
@@ -89,7 +105,18 @@ export const LimitsRecord = Type.Object({
   }),
   requests: Type.Object({ max_body_bytes: Count(), max_invoke_body_bytes: Count() }),
   rate: Type.Object({ rest_per_minute: orNoBound(), invoke_per_minute: orNoBound() }),
-  counts: Type.Object({ tokens: Counted, volumes: Counted, deployments: Counted }),
+  counts: Type.Object({
+    tokens: Counted,
+    volumes: Counted,
+    deployments: Counted,
+    stubs: Counted,
+    objects: Counted,
+    unjoined_machines: Counted,
+  }),
+  bytes: Type.Object(
+    { logs_per_day: Counted, objects: Counted, queue: Counted },
+    { description: 'lines of today (UTC), uploaded archives, and inputs of tasks that wait or run' },
+  ),
   retention: Type.Object({ logs_days: orNoBound(), events_days: orNoBound(), tasks_days: orNoBound() }),
   billing: Type.Object({ mode: Type.String(), credits_cents: nullable(Type.Integer()) }),
 });

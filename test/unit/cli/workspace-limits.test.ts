@@ -23,10 +23,14 @@ test('limits are shown by the names they are set by, beside what is used of them
     concurrency: { gpu_limit: 4, container_limit: null },
     usage: { gpu: 1, containers: 3 },
     counts: { tokens: { used: 2, limit: 100 } },
+    bytes: { queue: { used: 5, limit: 268435456 } },
+    retention: { tasks_days: 30 },
   });
   expect(rows).toEqual([
     ['concurrency.gpu_limit', '4', '1'],
     ['concurrency.container_limit', 'none', '3'],
     ['counts.tokens', '100', '2'],
+    ['bytes.queue', '268435456', '5'],
+    ['retention.tasks_days', '30', ''],
   ]);
 });

@@ -27,11 +27,16 @@ describe('what an administrator says of limits', () => {
       },
       billing: { mode: 'postpaid' },
     };
-    expect(limitsOf(changed({}, readChange(shown))).counts).toEqual({ tokens: 20, volumes: 1_000, deployments: null });
+    expect(limitsOf(changed({}, readChange(shown))).counts).toEqual({
+      ...DEFAULT_WORKSPACE_LIMITS.counts,
+      tokens: 20,
+      volumes: 1_000,
+      deployments: null,
+    });
   });
 
   test.each([
-    [{ concurency: {} }, 'concurency is no limit; there are concurrency, stub, tasks, rate, counts'],
+    [{ concurency: {} }, 'concurency is no limit; there are concurrency, stub, tasks, rate, counts, bytes'],
     [{ stub: 3 }, 'stub must be an object'],
     [{ stub: [] }, 'stub must be an object'],
     [

@@ -1,6 +1,8 @@
 // The names, labels and buckets of the scheduler's metrics are a promise to dashboards and alert rules: they are held here, word by word, against what the parts register.
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { Redis } from 'ioredis';
+import { pino } from 'pino';
 import { describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { FAST_BUCKETS, Registry, SLOW_BUCKETS } from '#shared/metrics.ts';
@@ -12,6 +14,8 @@ import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { IdentityMetrics } from '#scheduler/identity/metrics.ts';
 import { ObjectMetrics } from '#scheduler/objects/collector.ts';
 import { LoopMetrics } from '#scheduler/loop-metrics.ts';
+import { LogMetrics } from '#scheduler/logs/metrics.ts';
+import { RedisMemory } from '#scheduler/queues/redis-memory.ts';
 import { RetentionMetrics } from '#scheduler/retention/metrics.ts';
 import { ScheduleMetrics } from '#scheduler/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
@@ -45,6 +49,8 @@ function schedulerRegistry(): Registry {
   new DeliveryMetrics(registry);
   new ObjectMetrics(registry);
   new RetentionMetrics(registry);
+  new LogMetrics(registry);
+  new RedisMemory({ redis: new Redis({ lazyConnect: true }), registry, log: pino({ level: 'silent' }) });
   new AutoscalerMetrics(registry);
   new LoopMetrics(registry, systemClock);
   new IdentityMetrics(registry);
@@ -86,6 +92,8 @@ const SCHEDULER = `
   quota_throttles_total{resource}
   deliveries_total{kind,result}
   objects_collected_total{kind}
+  log_lines_dropped_total{}
+  redis_memory_bytes{kind}
   retention_deleted_total{kind}
   retention_overdue_seconds{kind}
   retention_batch_duration_seconds{kind} fast

@@ -1,0 +1,17 @@
+// How much memory Redis may take: ours by a setting or by what the machine has, another by what its operator gave it.
+import { totalmem } from 'node:os';
+import { RedisMemory } from '../queues/redis-memory.ts';
+import type { Ground } from './ground.ts';
+
+/** A quarter of the machine's memory, within bounds. */
+const REDIS_SHARE = 1 / 4;
+const LEAST_REDIS_BYTES = 256 * 1024 ** 2;
+const MOST_REDIS_BYTES = 8 * 1024 ** 3;
+
+/** A Redis that is not ours has the bound that its operator gave it. */
+export function openRedisMemory({ general, registry, log, settings }: Ground): RedisMemory {
+  const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
+  const share = Math.min(MOST_REDIS_BYTES, Math.max(LEAST_REDIS_BYTES, Math.floor(machineBytes * REDIS_SHARE)));
+  const own = settings.REDIS_URL === undefined ? { ownMaxBytes: settings.LONGSHORE_REDIS_MAX_BYTES ?? share } : {};
+  return new RedisMemory({ redis: general, registry, log, ...own });
+}

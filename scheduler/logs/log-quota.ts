@@ -1,0 +1,86 @@
+// What a workspace may write of lines in a day of UTC. The database counts, in the statement that writes the lines, so replicas and restarts share one count; here is what it last said. Must stay true: no statement of its own;
+// a workspace above its quota loses lines, is told so once for each container and day, and costs nothing more.
+import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import { BoundedMap } from '../deployments/bounded-map.ts';
+import type { NewLogLine } from '../store/queries/logs.ts';
+import { LINE_OVERHEAD_BYTES } from '../store/queries/logs.ts';
+import { dayOf } from '../store/queries/quotas.ts';
+
+const MAX_WORKSPACES = 10_000;
+/** Containers that were told, of one workspace in a day; the later ones are not. */
+const MAX_TOLD = 1_000;
+
+interface Used {
+  readonly day: string;
+  /** As the database last said it, and what is on its way there. */
+  bytes: number;
+  readonly told: Set<ContainerId>;
+}
+
+export interface LogQuotaParts {
+  /** `bytes.logs_per_day` of the workspace, as far as it is known. */
+  readonly limitOf: (workspaceId: WorkspaceId) => number;
+  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly onDropped: () => void;
+}
+
+export class LogQuota {
+  readonly #parts: LogQuotaParts;
+  readonly #used = new BoundedMap<WorkspaceId, Used>(MAX_WORKSPACES);
+
+  constructor(parts: LogQuotaParts) {
+    this.#parts = parts;
+  }
+
+  /** What lines that are written now count for. */
+  nowMs(): number {
+    return this.#parts.clock.nowMs();
+  }
+
+  /** The line; above the quota the one that says so, once for its container; else undefined: it is dropped. */
+  admit(line: NewLogLine): NewLogLine | undefined {
+    const limit = this.#parts.limitOf(line.workspaceId);
+    const used = this.#of(line.workspaceId);
+    const bytes = bytesOf(line);
+    if (used.bytes + bytes <= limit) {
+      used.bytes += bytes;
+      return line;
+    }
+    this.#parts.onDropped();
+    if (used.told.has(line.containerId) || used.told.size >= MAX_TOLD) return undefined;
+    used.told.add(line.containerId);
+    const text = `longshore: this workspace has written its ${limit} bytes of log lines for ${used.day} (UTC). Lines are dropped until midnight. An administrator can raise bytes.logs_per_day with \`longshore workspace limits\`.`;
+    const notice: NewLogLine = { ...line, stream: 'stderr', taskId: null, line: text };
+    used.bytes += bytesOf(notice);
+    return notice;
+  }
+
+  /** @param totals - of today, as the database says after lines were written */
+  written(totals: ReadonlyMap<WorkspaceId, number>): void {
+    for (const [workspaceId, bytes] of totals) {
+      const used = this.#of(workspaceId);
+      used.bytes = Math.max(used.bytes, bytes);
+    }
+  }
+
+  /** Admitted lines that the database did not take: they come again. */
+  notWritten(lines: readonly NewLogLine[]): void {
+    for (const line of lines) {
+      const used = this.#of(line.workspaceId);
+      used.bytes = Math.max(0, used.bytes - bytesOf(line));
+      used.told.delete(line.containerId);
+    }
+  }
+
+  #of(workspaceId: WorkspaceId): Used {
+    const day = dayOf(this.#parts.clock.nowMs());
+    const known = this.#used.get(workspaceId);
+    if (known?.day === day) return known;
+    const fresh: Used = { day, bytes: 0, told: new Set() };
+    this.#used.set(workspaceId, fresh);
+    return fresh;
+  }
+}
+
+const bytesOf = ({ line }: NewLogLine): number => Buffer.byteLength(line) + LINE_OVERHEAD_BYTES;

@@ -1,0 +1,123 @@
+// How full Redis is, and what is let in for it. Redis with `noeviction` refuses every write at its bound, those of running tasks too (leases, ends), so new work is refused before: asynchronous tasks first, which are most of what
+// Redis holds, then synchronous ones. Must stay true: the last twentieth is for what was accepted; nothing is asked of Redis for a task.
+import type { Redis } from 'ioredis';
+import { repeat } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import { Gauge } from '#shared/metrics.ts';
+import type { Registry } from '#shared/metrics.ts';
+
+/** Parts of the bound from which tasks are refused, and below which they are taken again. */
+const CLOSE = { async: 0.85, sync: 0.95 };
+const REOPEN_BELOW = 0.05;
+const EVERY_MS = 1_000;
+/** A Redis that holds more already than its new bound gets this much of room beside it. */
+const ROOM = 1.25;
+/** What a job takes beside its input. */
+const JOB_BYTES = 2_048;
+/** Asked anew when this part of the bound has come since the last answer. */
+const ASK_AFTER = 0.02;
+
+export interface RedisMemoryParts {
+  readonly redis: Pick<Redis, 'info' | 'config'>;
+  readonly registry: Registry;
+  readonly log: Log;
+  /** The bound of a Redis that is ours; absent: it has its operator's, which is read. */
+  readonly ownMaxBytes?: number;
+  readonly everyMs?: number;
+}
+
+export type TaskClass = 'async' | 'sync';
+
+export class RedisMemory {
+  readonly name = 'redis memory';
+  readonly #parts: RedisMemoryParts;
+  readonly #abort = new AbortController();
+  readonly #isClosed: Record<TaskClass, boolean> = { async: false, sync: false };
+  #usedBytes = 0;
+  /** 0: Redis has no bound. */
+  #maxBytes = 0;
+  /** What this replica has added since Redis was asked. */
+  #addedBytes = 0;
+  #asking: Promise<void> | undefined;
+
+  constructor(parts: RedisMemoryParts) {
+    this.#parts = parts;
+    const registers = [parts.registry];
+    const read = (): readonly [number, number] => [this.#usedBytes, this.#maxBytes];
+    new Gauge({
+      name: 'longshore_scheduler_redis_memory_bytes',
+      help: 'Memory of Redis: used, and max (its bound; absent when it has none).',
+      labelNames: ['kind'],
+      registers,
+      collect() {
+        const [used, max] = read();
+        this.reset();
+        this.set({ kind: 'used' }, used);
+        if (max > 0) this.set({ kind: 'max' }, max);
+      },
+    });
+  }
+
+  async start(): Promise<void> {
+    const { log, everyMs = EVERY_MS } = this.#parts;
+    const onFailed = (error: unknown): void => log.debug({ err: error }, 'memory of redis not read, trying again');
+    await this.look().catch(onFailed);
+    void repeat(everyMs, this.#abort.signal, () => this.look(), onFailed);
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  /** Whether such a task may not be let in now. */
+  refuses(kind: TaskClass): boolean {
+    return this.#isClosed[kind];
+  }
+
+  /** A task was let in with so many bytes of input. */
+  added(inputBytes: number): void {
+    this.#addedBytes += inputBytes + JOB_BYTES;
+    if (this.#maxBytes === 0 || this.#addedBytes < this.#maxBytes * ASK_AFTER) return;
+    this.#judge();
+    if (this.#asking === undefined) this.look().catch(() => undefined);
+  }
+
+  /** @throws when Redis does not answer: what was known holds on */
+  look(): Promise<void> {
+    this.#asking ??= this.#look().finally(() => (this.#asking = undefined));
+    return this.#asking;
+  }
+
+  async #look(): Promise<void> {
+    const before = this.#addedBytes;
+    const { redis, ownMaxBytes, log } = this.#parts;
+    const info = await redis.info('memory');
+    const read = (name: string): number => Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(info)?.[1] ?? 0);
+    this.#usedBytes = Math.max(0, read('used_memory') - read('mem_not_counted_for_evict'));
+    const max = read('maxmemory');
+    this.#maxBytes = ownMaxBytes ?? max;
+    // What came while Redis answered may be in the answer or not.
+    this.#addedBytes -= before;
+    this.#judge();
+    if (ownMaxBytes === undefined) return;
+    // A server that was started anew, or outlived a scheduler with other settings. One that holds more already is bounded above that, and comes down as it empties: its tasks need their writes.
+    const bound = Math.floor(Math.max(ownMaxBytes, this.#usedBytes * ROOM));
+    const isRight = max >= ownMaxBytes && (max === ownMaxBytes || bound > max * 0.9);
+    if (isRight) return;
+    await redis.config('SET', 'maxmemory', String(bound));
+    log.info({ maxBytes: bound, usedBytes: this.#usedBytes }, 'memory of the embedded redis is bounded');
+  }
+
+  #judge(): void {
+    const full = this.#maxBytes === 0 ? 0 : (this.#usedBytes + this.#addedBytes) / this.#maxBytes;
+    for (const kind of ['async', 'sync'] as const) {
+      const was = this.#isClosed[kind];
+      const is = full >= CLOSE[kind] - (was ? REOPEN_BELOW : 0);
+      if (is === was) continue;
+      this.#isClosed[kind] = is;
+      const facts = { tasks: kind, usedBytes: this.#usedBytes, maxBytes: this.#maxBytes };
+      if (is) this.#parts.log.error(facts, 'redis is nearly full; new tasks are refused');
+      else this.#parts.log.info(facts, 'redis has room again; new tasks are taken');
+    }
+  }
+}

@@ -1,0 +1,122 @@
+// What a workspace may write of lines in a day: counted by the database over replicas and restarts, and said once where lines are dropped.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { newContainerId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { ContainerBook } from '#scheduler/containers/book.ts';
+import { LogQuota } from '#scheduler/logs/log-quota.ts';
+import { LogSink } from '#scheduler/logs/log-sink.ts';
+import type { Db } from '#scheduler/store/db.ts';
+import { readLogLines } from '#scheduler/store/queries/logs.ts';
+import { workspaceUse } from '#scheduler/store/queries/quotas.ts';
+import { TestClock } from '../helpers/test-clock.ts';
+import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
+import type { OpenedDb } from './store-fixture.ts';
+
+const MACHINE = 'm-1' as MachineId;
+/** With what each line costs beside its text. */
+const LINE = 'x'.repeat(936);
+
+describe.each(KINDS)('on %s', (kind) => {
+  let opened: OpenedDb;
+  let clock: TestClock;
+  beforeAll(async () => {
+    opened = await aDb(kind);
+    clock = new TestClock();
+  });
+  afterAll(() => opened.stop());
+
+  function aReplica(limit: number, over: { readonly db?: Db } = {}) {
+    const { db } = { db: opened.db, ...over };
+    let dropped = 0;
+    const quota = new LogQuota({ limitOf: () => limit, clock, onDropped: () => void (dropped += 1) });
+    let statements = 0;
+    const counting = {
+      query: <R>(sql: string, params?: readonly unknown[]) => ((statements += 1), db.query<R>(sql, params)),
+    };
+    const sink = new LogSink({ db: counting, book: new ContainerBook({ db, log: silent, clock }), quota });
+    const write = (containerId: ContainerId, lines: number, text = LINE) =>
+      sink.append(
+        MACHINE,
+        Array.from({ length: lines }, () => ({
+          containerId,
+          taskId: '',
+          stream: 'stdout',
+          line: text,
+          timestampMs: Date.now(),
+        })),
+      );
+    return { write, dropped: () => dropped, statements: () => statements };
+  }
+  async function aContainer(): Promise<{ readonly id: ContainerId; readonly workspaceId: WorkspaceId }> {
+    const workspace = await aWorkspace(opened.db);
+    const stub = await aStub(opened.db, workspace.id);
+    const id = newContainerId('endpoint', stub.id);
+    await opened.db.query(
+      `insert into containers (id, workspace_id, stub_id, state, machine_id, spec, slots) values ($1, $2, $3, 'STOPPED', $4, '{}', 1)`,
+      [id, workspace.id, stub.id, MACHINE],
+    );
+    return { id, workspaceId: workspace.id };
+  }
+  const linesOf = (workspaceId: WorkspaceId) =>
+    readLogLines(opened.db, { workspaceId }, { afterId: 0 }, undefined, 100);
+
+  test('lines above the quota are dropped and counted, one line of the container says so, and no statement is made for them', async () => {
+    const [flooding, calm] = [await aContainer(), await aContainer()];
+    const one = aReplica(10_000);
+    await one.write(flooding.id, 15);
+    const kept = await linesOf(flooding.workspaceId);
+    expect(kept.map(({ line }) => line.slice(0, 40))).toEqual([
+      ...Array.from({ length: 10 }, () => LINE.slice(0, 40)),
+      'longshore: this workspace has written it',
+    ]);
+    expect(kept.at(-1)).toMatchObject({
+      stream: 'stderr',
+      line: expect.stringMatching(/10000 bytes.*bytes\.logs_per_day.*workspace limits/),
+    });
+    expect(one.dropped()).toBe(5);
+    const before = one.statements();
+    await one.write(flooding.id, 1_000);
+    expect(one.statements()).toBe(before);
+    expect(await linesOf(flooding.workspaceId)).toHaveLength(11);
+    await one.write(calm.id, 3);
+    expect(await linesOf(calm.workspaceId)).toHaveLength(3);
+    // The next day.
+    clock.aheadMs += 86_400_000;
+    await one.write(flooding.id, 2);
+    expect(await linesOf(flooding.workspaceId)).toHaveLength(13);
+  });
+
+  test('replicas and restarts share one count, exact but for the batch that reaches the bound', async () => {
+    const { id, workspaceId } = await aContainer();
+    const [here, there] = [aReplica(20_000), aReplica(20_000)];
+    for (const lines of [8, 2]) {
+      await here.write(id, lines);
+      await there.write(id, lines);
+    }
+    expect((await workspaceUse(opened.db, workspaceId, clock.nowMs())).logBytesToday).toBe(20_000);
+    // This one last heard of 18,000.
+    await here.write(id, 50);
+    await there.write(id, 50);
+    const restarted = aReplica(20_000);
+    await restarted.write(id, 1);
+    await restarted.write(id, 50);
+    const lines = (await linesOf(workspaceId)).filter(({ line }) => line === LINE);
+    expect(lines).toHaveLength(23);
+  });
+
+  test('lines that the database did not take are not counted, and come again', async () => {
+    const { id, workspaceId } = await aContainer();
+    let fails = true;
+    const db = {
+      ...opened.db,
+      query: <R>(sql: string, params?: readonly unknown[]) =>
+        fails && sql.includes('log_lines') ? Promise.reject(new Error('away')) : opened.db.query<R>(sql, params),
+    } as Db;
+    const one = aReplica(10_000, { db });
+    for (let tries = 0; tries < 5; tries += 1) await expect(one.write(id, 8)).rejects.toThrow('away');
+    fails = false;
+    await one.write(id, 8);
+    expect(one.dropped()).toBe(0);
+    expect(await linesOf(workspaceId)).toHaveLength(8);
+  });
+});

@@ -1,0 +1,71 @@
+// How much of its memory Redis may fill before new tasks are refused, and the bound of a Redis that is ours.
+import { pino } from 'pino';
+import { expect } from 'vitest';
+import { Registry } from '#shared/metrics.ts';
+import { RedisMemory } from '../../scheduler/queues/redis-memory.ts';
+import type { RedisMemoryParts } from '../../scheduler/queues/redis-memory.ts';
+import { test } from '../helpers/services.ts';
+
+const log = pino({ level: 'silent' });
+const MIB = 1024 ** 2;
+const aMemory = (redis: RedisMemoryParts['redis'], over: Partial<RedisMemoryParts> = {}): RedisMemory =>
+  new RedisMemory({ redis, registry: new Registry(), log, ...over });
+
+test('asynchronous tasks are refused before synchronous ones, both before Redis refuses a write, and are taken again below', async ({
+  redis,
+}) => {
+  const client = redis.connect();
+  const memory = aMemory(client);
+  await memory.look();
+  // No bound, nothing refused.
+  expect([memory.refuses('async'), memory.refuses('sync')]).toEqual([false, false]);
+  const used = async (): Promise<number> => Number(/used_memory:(\d+)/.exec(await client.info('memory'))?.[1]);
+  await client.set('filling', 'x'.repeat(32 * MIB));
+  const fullTo = async (part: number): Promise<readonly boolean[]> => {
+    await client.config('SET', 'maxmemory', String(Math.floor((await used()) / part)));
+    await memory.look();
+    return [memory.refuses('async'), memory.refuses('sync')];
+  };
+  expect(await fullTo(0.7)).toEqual([false, false]);
+  expect(await fullTo(0.87)).toEqual([true, false]);
+  expect(await fullTo(0.96)).toEqual([true, true]);
+  // What running tasks write is still taken.
+  await client.set('lease', 'x'.repeat(1024));
+  // Not to and fro at the bound.
+  expect(await fullTo(0.92)).toEqual([true, true]);
+  expect(await fullTo(0.83)).toEqual([true, false]);
+  expect(await fullTo(0.75)).toEqual([false, false]);
+  // What this replica adds counts at once, and Redis is asked again.
+  expect(await fullTo(0.8)).toEqual([false, false]);
+  memory.added(8 * MIB);
+  expect(memory.refuses('async')).toBe(true);
+  await expect.poll(() => memory.refuses('async')).toBe(false);
+});
+
+test('a Redis of our own is bounded, again after it was started anew; one that holds more comes down as it empties', async ({
+  redis,
+}) => {
+  const client = redis.connect();
+  const bound = async (): Promise<number> => Number((await client.config('GET', 'maxmemory'))[1]);
+  const memory = aMemory(client, { ownMaxBytes: 64 * MIB });
+  /** Redis frees what was deleted, and buffers of connections, in its own time. */
+  const comesDown = () =>
+    expect
+      .poll(async () => {
+        await memory.look();
+        return await bound();
+      })
+      .toBe(64 * MIB);
+  await client.flushall();
+  await comesDown();
+  await client.config('SET', 'maxmemory', '0');
+  await client.set('filling', 'x'.repeat(100 * MIB));
+  await memory.look();
+  // Its tasks can end, and nothing new is let in.
+  expect(await bound()).toBeGreaterThan(100 * MIB);
+  await client.set('lease', 'x');
+  expect([memory.refuses('async'), memory.refuses('sync')]).toEqual([true, true]);
+  await client.del('filling');
+  await comesDown();
+  expect([memory.refuses('async'), memory.refuses('sync')]).toEqual([false, false]);
+});
