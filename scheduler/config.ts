@@ -141,7 +141,7 @@ export const SchedulerSettings = Type.Object({
   }),
   LONGSHORE_REGISTRY_CONFIG: Type.Optional(
     Text(
-      "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull",
+      "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull. For every workspace and repository, unless an entry lists `workspaces` (ids) or `repositories` (team/app, team/*)",
     ),
   ),
   LONGSHORE_WEBHOOK_ALLOW: Text(

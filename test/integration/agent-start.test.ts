@@ -223,3 +223,36 @@ test('a session goes by the socket of the scheduler on this machine where only t
     await agent.stop('stop');
   }
 });
+
+test('an image that was pulled with credentials starts for the workspace that has a right to it, and for no other', async ({
+  world,
+  docker,
+}) => {
+  const { scheduler } = world;
+  // A registry that nobody answers for: what is known of rights decides.
+  const [repo, tag] = ['127.0.0.1:9/longshore/private', scheduler.machineId] as const;
+  const image = `${repo}:${tag}`;
+  const base = docker.client.getImage(docker.baseImage);
+  await base.tag({ repo, tag });
+  try {
+    const { Id: imageId } = await base.inspect();
+    const atMs = Date.now();
+    const entry = { pulledAtMs: atMs, usedAtMs: atMs, private: true, imageId, allowed: { 'ws-1': atMs } };
+    await mkdir(join(world.dataDir, 'agent'), { recursive: true, mode: 0o700 });
+    await writeFile(join(world.dataDir, 'agent', 'images.json'), JSON.stringify({ [image]: entry }));
+    await world.agent.start();
+    await world.agent.connected;
+    const code = scheduler.addArchive(await zip({ 'app.py': 'def handler():\n    return {}\n' }));
+    const own = anAssignment({ image, code });
+    const others = anAssignment({ image, code, workspaceId: 'ws-2' });
+    scheduler.desire([own, others]);
+    await scheduler.phase(own.containerId, 'running');
+    const removed = await scheduler.phase(others.containerId, 'removed', 30_000);
+    expect(removed).toMatchObject({
+      reason: 'image_error',
+      message: expect.stringContaining('its registry does not give it to this workspace') as string,
+    });
+  } finally {
+    await docker.client.getImage(image).remove({ force: false });
+  }
+});

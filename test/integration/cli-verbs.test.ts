@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { MAIN, ROOT, test as base } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
-import { runProgram, waitFor } from '../helpers/programs.ts';
+import { runProgram, tempDirectory, waitFor } from '../helpers/programs.ts';
 
 interface Ended {
   readonly code: number | null;
@@ -534,6 +534,32 @@ test('a workspace is made with a token of its own, which sees nothing of another
   const second = (await line.run(['workspace', 'create', 'wharf'])).stdout.trim();
   expect((await line.run(['deployment', 'list'], second)).stdout).toBe('(none)\n');
   await line.run(['deployment', 'delete', 'mine']);
+});
+
+test('credentials of a registry are set, listed and deleted; the password comes from a file and never back', async ({
+  line,
+}) => {
+  const directory = tempDirectory('password');
+  const file = join(directory.path, 'password');
+  writeFileSync(file, 'pass-word-of-the-robot\n');
+  const set = ['registry', 'set', 'ghcr.io', '--username', 'robot', '--file', file, '--repositories'];
+  expect(await line.run([...set, 'team*'])).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('/repositories/0') as string,
+  });
+  for (const _time of [1, 2]) {
+    expect(await line.run([...set, 'team/*, base'])).toMatchObject({
+      code: 0,
+      stdout: 'images of ghcr.io (team/*, base) are pulled as robot\n',
+    });
+  }
+  const listed = await line.run(['registry', 'list', '--json']);
+  expect(listed.stdout).toContain('LONGSHORE_REGISTRY_GHCR_IO');
+  expect(listed.stdout).not.toContain('pass-word');
+  expect((await line.run(['registry', 'list'])).stdout).toMatch(/^ghcr_io +\d+s ago$/m);
+  expect((await line.run(['registry', 'delete', 'ghcr.io'])).code).toBe(0);
+  expect((await line.run(['registry', 'list'])).stdout).toBe('(none)\n');
+  directory.remove();
 });
 
 test.for([

@@ -748,6 +748,28 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(statements).toHaveLength(2);
   });
 
+  test.runIf(kind === 'pglite')(
+    'a hundred statements of the platform pass a tenant’s read, and then it has its turn',
+    async () => {
+      const order: string[] = [];
+      const begun = Promise.withResolvers<void>();
+      const gate = Promise.withResolvers<void>();
+      const holding = db.transaction(async () => {
+        begun.resolve();
+        await gate.promise;
+      });
+      await begun.promise;
+      const read = db.reads
+        .of('w')
+        .query('select 1')
+        .then(() => order.push('read'));
+      const platform = Array.from({ length: 150 }, () => db.query('select 1').then(() => order.push('platform')));
+      gate.resolve();
+      await Promise.all([holding, read, ...platform]);
+      expect(order.indexOf('read')).toBe(100);
+    },
+  );
+
   test('one search of a workspace runs at a time; four wait, and the sixth is told so', async () => {
     const workspaceId = newId<WorkspaceId>();
     const gate = Promise.withResolvers<void>();
