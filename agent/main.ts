@@ -174,6 +174,8 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     // The scheduler, and whoever administers this host.
     manager.ready('connecting to the scheduler');
     atStop(new HeapGrowth(() => slots.taken).start());
+    parts.volumeUse.start();
+    atStop(() => parts.volumeUse.stop());
     parts.containerDisks.start();
     atStop(() => parts.containerDisks.stop());
     const { containerDisks, archives } = parts;

@@ -4,7 +4,7 @@
  */
 import { readdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { closedRanges, imageOf, isBaseImage } from '../config.ts';
@@ -29,7 +29,9 @@ import { withImages } from '../telemetry/inventory.ts';
 import { Contact } from '../upstream/contact.ts';
 import type { LinkParts } from '../upstream/link.ts';
 import { Link } from '../upstream/link.ts';
+import { localRoot } from '../volumes/directories.ts';
 import { makeVolumes } from '../volumes/open.ts';
+import { VolumeUse } from '../volumes/use.ts';
 import type { GpuOptions } from './gpus.ts';
 import { makeGpus } from './gpus.ts';
 import type { Host } from './host.ts';
@@ -198,6 +200,12 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     onLook: (result) => metrics.diskLooks.inc({ result }),
     log,
   });
+  const volumeUse = new VolumeUse({
+    root: localRoot(resolve(config.LONGSHORE_DATA_DIR)),
+    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
+    tell: (bytes) => link.send({ volumeUse: { bytes: { ...bytes } } }),
+    log,
+  });
   const rootLimits = new RootLimits({ runtime, labels, wanted: containerDisks.limitBytes > 0, log });
   const loop = new ReconcileLoop({
     runtime,
@@ -280,6 +288,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     holders,
     engineTrials,
     containerDisks,
+    volumeUse,
     rootLimits,
     logs,
     positions,

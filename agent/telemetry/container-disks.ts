@@ -6,22 +6,11 @@
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
-import { runInChild } from '../volumes/child.ts';
+import { countHere } from './count-blocks.ts';
 import type { FileSystem, Watch } from './disk-limits.ts';
 import { newWatch, overLimit, tick } from './disk-limits.ts';
 
 export const TICK_MS = 2_000;
-const WALK_MS = 10_000;
-/** Blocks, not lengths: a file with holes takes what it takes. What goes while it counts is no fault; a folder that is closed to this user is. */
-const COUNT = `du -skx -- "$@" 2>&1 | {
-  closed=; sum=0
-  while read -r line; do case $line in
-    du:*"ermission denied"*) closed=1 ;;
-    [0-9]*) sum=$((sum + \${line%%[!0-9]*})) ;;
-  esac; done
-  [ -z "$closed" ] && printf %s "$sum"
-}`;
-
 export interface WatchedContainer {
   readonly containerId: string;
   readonly dockerId: string;
@@ -160,13 +149,6 @@ export class ContainerDisks {
 function forgetOthers(map: Map<string, unknown>, live: ReadonlySet<string>): void {
   for (const key of map.keys()) if (!live.has(key)) map.delete(key);
 }
-
-/** @returns undefined: not all of it may be read here, or not in time */
-const countHere = (paths: readonly string[]): Promise<number | undefined> =>
-  runInChild(COUNT, paths, WALK_MS).then(
-    (text) => Number(text) * 1024,
-    () => undefined,
-  );
 
 const MIB = 1024 * 1024;
 

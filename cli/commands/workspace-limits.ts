@@ -42,13 +42,16 @@ export function rowsOf(limits: JsonObject): readonly (readonly string[])[] {
     'concurrency.memory_mib_limit': usage['memory_mib'],
     'concurrency.container_limit': usage['containers'],
   };
-  return GROUPS.flatMap((group) =>
+  const rows = GROUPS.flatMap((group) =>
     Object.entries(objectField(limits, group)).map(([name, value]) => {
       const counted = isRecord(value) ? value : undefined;
       const limit = counted === undefined ? value : counted['limit'];
       return [`${group}.${name}`, shown(limit, 'none'), shown(counted?.['used'] ?? used[`${group}.${name}`], '')];
     }),
   );
+  // It has no bound, and is counted all the same.
+  const { volume_bytes: volumeBytes } = usage;
+  return volumeBytes === undefined ? rows : [...rows, ['usage.volume_bytes', 'none', shown(volumeBytes, '')]];
 }
 
 const shown = (value: unknown, none: string): string => (typeof value === 'number' ? String(value) : none);

@@ -63,7 +63,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tenants,
     limits,
     ...(rates === undefined ? {} : { rates }),
-    usageOf: (workspaceId) => useOf(book, workspaceId),
+    usageOf: (workspaceId) => ({ ...useOf(book, workspaceId), volume_bytes: machines.volumeBytes(workspaceId) }),
     servable,
     secrets,
     machines,

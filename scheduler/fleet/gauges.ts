@@ -12,7 +12,7 @@ import type { FleetMetrics } from './metrics.ts';
 export interface FleetGaugesParts {
   readonly registry: Registry;
   readonly metrics: Pick<FleetMetrics, 'pools' | 'gpuModels'>;
-  readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange' | 'refusedTransitions'>;
+  readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'volumeBytes' | 'onChange' | 'refusedTransitions'>;
   readonly book: Pick<ContainerBook, 'all' | 'refusedTransitions' | 'refusedLeaderWrites'>;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
@@ -24,6 +24,7 @@ const SHARD = '0';
 export function registerFleetGauges(parts: FleetGaugesParts): void {
   registerMachines(parts);
   registerCapacity(parts);
+  registerVolumes(parts);
   registerBacklog(parts);
   registerDrains(parts);
   const { registry, book, machines, isLeader } = parts;
@@ -66,6 +67,17 @@ function registerMachines({ registry, metrics, machines, isLeader }: FleetGauges
       for (const { row, health } of isLeader() ? machines.all() : [])
         tally.add(1, metrics.pools.of(row.poolName), health, row.intent);
       tally.writeTo(this);
+    },
+  });
+}
+
+function registerVolumes({ registry, machines, isLeader }: FleetGaugesParts): void {
+  new Gauge({
+    name: 'longshore_scheduler_volume_bytes',
+    help: 'Volumes on the disks of machines, as their agents last counted them (every 15 minutes); shown by the leader.',
+    registers: [registry],
+    collect() {
+      this.set(isLeader() ? machines.volumeBytes() : 0);
     },
   });
 }

@@ -101,6 +101,24 @@ export const wordsAbout = (
       .map(([name, text]) => [name, printable(text).slice(0, MAX_WORDS)]),
   );
 
+const MOST_WORKSPACES = 1_000;
+
+/** What an agent says of the volumes on its disk, by workspace; on a machine of one workspace, of that one alone. */
+export function volumeBytesOf(
+  machine: Pick<Machine, 'row'>,
+  bytes: Readonly<Record<string, number>>,
+): Record<string, number> {
+  const { poolWorkspaceId: owner } = machine.row;
+  const counted = Object.entries(bytes).filter(
+    ([workspace, count]) => (owner === null || workspace === owner) && Number.isSafeInteger(count) && count >= 0,
+  );
+  return Object.fromEntries(counted.slice(0, MOST_WORKSPACES));
+}
+
+/** Of the volumes that lie on this machine's disk; one of an earlier release says nothing of them. */
+export const volumeBytesHere = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, number>> =>
+  (inventory as Partial<Inventory__Output> | null)?.volumeBytes ?? {};
+
 /** In whose words a condition of this machine is to be told; an inventory of an earlier release has none. */
 export const conditionWordsOf = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, string>> =>
   (inventory as Partial<Inventory__Output> | null)?.conditionWords ?? {};

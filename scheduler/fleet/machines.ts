@@ -40,7 +40,16 @@ import { getOrCreatePool } from '../store/queries/pools.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import { capacityOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
-import { conditionWordsOf, diskFreeOf, namedConditions, strangersOf, viewOf, wordsAbout } from './machine.ts';
+import {
+  conditionWordsOf,
+  diskFreeOf,
+  volumeBytesHere,
+  volumeBytesOf,
+  namedConditions,
+  strangersOf,
+  viewOf,
+  wordsAbout,
+} from './machine.ts';
 import type { Machine, Stranger } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { FleetMetrics } from './metrics.ts';
@@ -456,7 +465,10 @@ export class Machines implements MachineService {
   async hello(machineId: MachineId, sessionId: string, hello: Hello__Output): Promise<Machine> {
     const conditions = hello.conditions ? namedConditions(hello.conditions.names) : null;
     const conditionWords = { ...wordsAbout(conditions ?? [], hello.conditions?.words) };
-    const inventory = hello.inventory === null ? null : { ...hello.inventory, conditionWords };
+    // An agent that has just started has not counted yet.
+    const before = this.#machines.get(machineId);
+    const volumeBytes = before === undefined ? {} : { ...volumeBytesHere(before) };
+    const inventory = hello.inventory === null ? null : { ...hello.inventory, conditionWords, volumeBytes };
     const row = await recordHello(this.#db, {
       id: machineId,
       bootId: hello.bootId,
@@ -575,6 +587,25 @@ export class Machines implements MachineService {
     if (machine.inventory === null || isDeepStrictEqual(conditionWordsOf(machine), conditionWords)) return;
     machine.inventory = { ...machine.inventory, conditionWords: { ...conditionWords } };
     void this.#writeInventory(machine);
+  }
+
+  /** Volumes on its disk were counted. */
+  volumeUse(machineId: MachineId, sessionId: string, bytes: Readonly<Record<string, number>>): void {
+    const machine = this.#machines.get(machineId);
+    if (machine?.sessionId !== sessionId || machine.inventory === null) return;
+    const volumeBytes = volumeBytesOf(machine, bytes);
+    if (isDeepStrictEqual(volumeBytesHere(machine), volumeBytes)) return;
+    machine.inventory = { ...machine.inventory, volumeBytes };
+    void this.#writeInventory(machine);
+  }
+
+  /** On the disks of all machines, as last counted; of one workspace, else of all. */
+  volumeBytes(workspaceId?: WorkspaceId): number {
+    let sum = 0;
+    for (const machine of this.#machines.values())
+      for (const [owner, bytes] of Object.entries(volumeBytesHere(machine)))
+        if (workspaceId === undefined || owner === workspaceId) sum += bytes;
+    return sum;
   }
 
   /** What its agent says of its GPUs between two hellos: a state changed, or the list of them. */

@@ -173,6 +173,7 @@ export class Session {
     else if (message.status) await this.#status(message.status);
     else if (message.imagePrepared) this.#parts.images.prepared(message.imagePrepared);
     else if (message.devices) await this.#parts.machines.devices(this.machineId, this.id, message.devices.gpus);
+    else if (message.volumeUse) this.#parts.machines.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
     else if (message.hostDrain) await this.#parts.machines.hostDrain(this.machineId, this.id, message.hostDrain);
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes, conditionWords } = message.heartbeat;

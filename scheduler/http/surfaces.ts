@@ -1,6 +1,6 @@
 // Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. compose/surfaces.ts
 // calls createSurfaces with the services and gets a server to start and stop.
-import type { WorkspaceUsage } from '#shared/api/rest/limits.ts';
+import type { LimitsRecord } from '#shared/api/rest/limits.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { Clock } from '#shared/clock.ts';
@@ -106,7 +106,7 @@ export interface SurfaceParts {
   readonly limits: Limits;
   /** Absent: nobody asks too often. */
   readonly rates?: Rates;
-  readonly usageOf: (workspaceId: WorkspaceId) => WorkspaceUsage;
+  readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
   readonly servable: Pick<Servable, 'doubt'>;
   readonly tasks: TaskService;
   readonly taskActions: TaskActions;

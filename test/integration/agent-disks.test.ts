@@ -10,6 +10,7 @@ import { countByContainer } from '#agent/containers/helpers.ts';
 import { HOLDER_IMAGE } from '#agent/containers/holder-image.ts';
 import type { DiskUse } from '#agent/telemetry/container-disks.ts';
 import { ContainerDisks } from '#agent/telemetry/container-disks.ts';
+import { VolumeUse } from '#agent/volumes/use.ts';
 import type { TestDocker } from '../helpers/services.ts';
 import { test as base } from '../helpers/services.ts';
 
@@ -114,4 +115,28 @@ test('an engine whose storage cannot limit roots says so, and makes nothing', as
   const runtime = new DockerRuntime(undefined);
   expect(await runtime.canLimitRoots(HOLDER_IMAGE, docker.labels)).toBe(false);
   expect(await runtime.list(docker.labels)).toEqual([]);
+});
+
+test('volumes are counted by workspace, and nothing else in that folder', async ({ docker, view }) => {
+  for (const [workspace, mib] of [
+    ['ws-1', 2],
+    ['ws-2', 5],
+  ] as const) {
+    await mkdir(join(view, workspace, 'v1'), { recursive: true });
+    await writeFile(join(view, workspace, 'v1', 'file'), Buffer.alloc(mib * MIB, 1));
+  }
+  await mkdir(join(view, '.probe-1'));
+  const told: Readonly<Record<string, number>>[] = [];
+  const use = new VolumeUse({
+    root: view,
+    countByHelper: (paths) => countByContainer(new DockerRuntime(undefined), paths, docker.labels),
+    tell: (bytes) => told.push(bytes),
+    log: createLog({ name: 'test', level: 'silent' }),
+  });
+  await use.round();
+  expect(Object.keys(told[0] ?? {})).toEqual(['ws-2', 'ws-1']);
+  const [second, first] = Object.values(told[0] ?? {});
+  expect(first).toBeGreaterThanOrEqual(2 * MIB);
+  expect(second).toBeGreaterThanOrEqual(5 * MIB);
+  expect(second).toBeLessThan(5.5 * MIB);
 });

@@ -62,7 +62,10 @@ const REST: readonly Verb[] = [
     name: 'GET /workspace/{ws}/limits',
     line: (id) => `GET /workspace/${id}/limits`,
     make: async () => platform.own.workspaceId,
-    ok: { usage: { gpu: 0, cpu_millicores: 0, memory_mib: 0, containers: 0 }, rate: { rest_per_minute: 600 } },
+    ok: {
+      usage: { gpu: 0, cpu_millicores: 0, memory_mib: 0, containers: 0, volume_bytes: 0 },
+      rate: { rest_per_minute: 600 },
+    },
     unknown: { status: 401 },
     ...READS_NOTHING,
   },

@@ -1,5 +1,4 @@
 import { ChangeLimits, LimitsRecord } from '#shared/api/rest/limits.ts';
-import type { WorkspaceUsage } from '#shared/api/rest/limits.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Caller } from '../../identity/caller.ts';
@@ -15,7 +14,7 @@ import type { RestRoute } from './route.ts';
 export interface LimitsParts {
   readonly limits: Pick<Limits, 'of' | 'change' | 'counts'>;
   /** What the workspace has now. */
-  readonly usageOf: (workspaceId: WorkspaceId) => WorkspaceUsage;
+  readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
   /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS` */
@@ -67,7 +66,7 @@ const EVENTS_DAYS = 30;
 const limitsRecord = (
   id: WorkspaceId,
   limits: WorkspaceLimits,
-  usage: WorkspaceUsage,
+  usage: LimitsRecord['usage'],
   used: WorkspaceUse,
   { maxInvokeBodyBytes, retention }: LimitsParts,
 ): LimitsRecord => ({

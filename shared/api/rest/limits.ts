@@ -90,7 +90,10 @@ export const LimitsRecord = Type.Object({
     memory_mib_limit: orNoBound(),
     container_limit: orNoBound(),
   }),
-  usage: WorkspaceUsage,
+  usage: Type.Object({
+    ...WorkspaceUsage.properties,
+    volume_bytes: Count('on disks of machines, as last counted there; shared and nfs volumes are not counted'),
+  }),
   stub: Type.Object({ cpu_millicores: Count(), memory_mib: Count(), max_replicas: Count(), max_gpu_count: Count() }),
   tasks: Type.Object({
     max_pending_tasks_default: Count('of a deployment that asks for none'),

@@ -70,6 +70,7 @@ import type { TaskResult as _longshore_agent_v1_TaskResult, TaskResult__Output a
 import type { TaskStarted as _longshore_agent_v1_TaskStarted, TaskStarted__Output as _longshore_agent_v1_TaskStarted__Output } from './longshore/agent/v1/TaskStarted.ts';
 import type { TaskToAgent as _longshore_agent_v1_TaskToAgent, TaskToAgent__Output as _longshore_agent_v1_TaskToAgent__Output } from './longshore/agent/v1/TaskToAgent.ts';
 import type { VolumeMount as _longshore_agent_v1_VolumeMount, VolumeMount__Output as _longshore_agent_v1_VolumeMount__Output } from './longshore/agent/v1/VolumeMount.ts';
+import type { VolumeUse as _longshore_agent_v1_VolumeUse, VolumeUse__Output as _longshore_agent_v1_VolumeUse__Output } from './longshore/agent/v1/VolumeUse.ts';
 import type { Welcome as _longshore_agent_v1_Welcome, Welcome__Output as _longshore_agent_v1_Welcome__Output } from './longshore/agent/v1/Welcome.ts';
 
 type SubtypeConstructor<Constructor extends new (...args: any) => any, Subtype> = {
@@ -149,6 +150,7 @@ export interface ProtoGrpcType {
         TaskStarted: MessageTypeDefinition<_longshore_agent_v1_TaskStarted, _longshore_agent_v1_TaskStarted__Output>
         TaskToAgent: MessageTypeDefinition<_longshore_agent_v1_TaskToAgent, _longshore_agent_v1_TaskToAgent__Output>
         VolumeMount: MessageTypeDefinition<_longshore_agent_v1_VolumeMount, _longshore_agent_v1_VolumeMount__Output>
+        VolumeUse: MessageTypeDefinition<_longshore_agent_v1_VolumeUse, _longshore_agent_v1_VolumeUse__Output>
         Welcome: MessageTypeDefinition<_longshore_agent_v1_Welcome, _longshore_agent_v1_Welcome__Output>
       }
     }

@@ -21,7 +21,7 @@ test.each(['gpu=4', 'concurrency.gpu_limit', 'concurrency.gpu_limit=-1', 'concur
 test('limits are shown by the names they are set by, beside what is used of them', () => {
   const rows = rowsOf({
     concurrency: { gpu_limit: 4, container_limit: null },
-    usage: { gpu: 1, containers: 3 },
+    usage: { gpu: 1, containers: 3, volume_bytes: 5_000 },
     counts: { tokens: { used: 2, limit: 100 } },
     bytes: { queue: { used: 5, limit: 268435456 } },
     retention: { tasks_days: 30 },
@@ -32,5 +32,6 @@ test('limits are shown by the names they are set by, beside what is used of them
     ['counts.tokens', '100', '2'],
     ['bytes.queue', '268435456', '5'],
     ['retention.tasks_days', '30', ''],
+    ['usage.volume_bytes', 'none', '5000'],
   ]);
 });

@@ -53,7 +53,7 @@ function aFleet() {
   const listeners: ((machine: Machine) => void)[] = [];
   const state = { leads: true, nowMs: 0, refused: 0, refusedOfLeader: 0, used: 1000, leased: new Set<string>() };
   const clock = { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs };
-  const played: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange' | 'refusedTransitions'> = {
+  const played: Pick<Machines, 'all' | 'get' | 'capacity' | 'onChange' | 'refusedTransitions' | 'volumeBytes'> = {
     all: () => machines.values(),
     get: (id) => machines.get(id),
     onChange: (listener) => void listeners.push(listener),
@@ -67,6 +67,7 @@ function aFleet() {
       freeGpus: 0,
     }),
     refusedTransitions: 0,
+    volumeBytes: () => 7,
   };
   registerFleetGauges({
     registry,

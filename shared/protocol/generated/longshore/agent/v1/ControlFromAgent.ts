@@ -11,6 +11,7 @@ import type { DeviceReport as _longshore_agent_v1_DeviceReport, DeviceReport__Ou
 import type { ImagePrepared as _longshore_agent_v1_ImagePrepared, ImagePrepared__Output as _longshore_agent_v1_ImagePrepared__Output } from '../../../longshore/agent/v1/ImagePrepared.ts';
 import type { HostDrain as _longshore_agent_v1_HostDrain, HostDrain__Output as _longshore_agent_v1_HostDrain__Output } from '../../../longshore/agent/v1/HostDrain.ts';
 import type { Samples as _longshore_agent_v1_Samples, Samples__Output as _longshore_agent_v1_Samples__Output } from '../../../longshore/agent/v1/Samples.ts';
+import type { VolumeUse as _longshore_agent_v1_VolumeUse, VolumeUse__Output as _longshore_agent_v1_VolumeUse__Output } from '../../../longshore/agent/v1/VolumeUse.ts';
 
 export interface ControlFromAgent {
   'hello'?: (_longshore_agent_v1_Hello | null);
@@ -24,7 +25,8 @@ export interface ControlFromAgent {
   'imagePrepared'?: (_longshore_agent_v1_ImagePrepared | null);
   'hostDrain'?: (_longshore_agent_v1_HostDrain | null);
   'samples'?: (_longshore_agent_v1_Samples | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples";
+  'volumeUse'?: (_longshore_agent_v1_VolumeUse | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse";
 }
 
 export interface ControlFromAgent__Output {
@@ -39,5 +41,6 @@ export interface ControlFromAgent__Output {
   'imagePrepared'?: (_longshore_agent_v1_ImagePrepared__Output | null);
   'hostDrain'?: (_longshore_agent_v1_HostDrain__Output | null);
   'samples'?: (_longshore_agent_v1_Samples__Output | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples";
+  'volumeUse'?: (_longshore_agent_v1_VolumeUse__Output | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse";
 }

@@ -18,6 +18,7 @@ export interface Inventory {
   'volumeDrivers'?: (string)[];
   'gpuDriver'?: (string);
   'conditionWords'?: ({[key: string]: string});
+  'volumeBytes'?: ({[key: string]: number | string | Long});
 }
 
 export interface Inventory__Output {
@@ -35,4 +36,5 @@ export interface Inventory__Output {
   'volumeDrivers': (string)[];
   'gpuDriver': (string);
   'conditionWords': ({[key: string]: string});
+  'volumeBytes': ({[key: string]: number});
 }
