@@ -18,6 +18,8 @@ import type { Ground } from './ground.ts';
 const DAY_MS = 86_400_000;
 /** Whoever made a machine can see for a day that it never came. */
 const UNJOINED_MS = DAY_MS;
+/** The database's clock says whether a key counts; this replica's may be ahead. */
+const EXPIRED_KEY_MS = 3600_000;
 
 export interface RetentionSetup {
   readonly ground: Ground;
@@ -97,6 +99,11 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       table: 'deliveries',
       keptMs: days.deliveries * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'deliveries', beforeMs, limit)),
+    },
+    {
+      table: 'idempotency_keys',
+      keptMs: EXPIRED_KEY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'idempotency_keys', beforeMs, limit)),
     },
     {
       table: 'machines',

@@ -9,10 +9,12 @@ import { Replies } from '../dispatch/replies.ts';
 import { DueTimes } from '../queues/due.ts';
 import type { RedisMemory } from '../queues/redis-memory.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
+import { probeCommit } from '../store/queries/idempotency.ts';
 import { queueBytes } from '../store/queries/quotas.ts';
 import { insertAcceptedTasks, listTasks, taskById } from '../store/queries/tasks.ts';
 import { GroupCommit, keptJobs } from '../tasks/accepting.ts';
 import type { Bodies } from '../tasks/bodies.ts';
+import { IdempotencyKeys } from '../tasks/idempotency-keys.ts';
 import { TaskMetrics } from '../tasks/metrics.ts';
 import { QueueQuota } from '../tasks/queue-quota.ts';
 import type { TaskRecords } from '../tasks/records.ts';
@@ -64,6 +66,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
   const { db, general, keys, instance, clock, stall, log, registry } = setup.ground;
   const { book, machines, slots, leases, servable } = books;
   const { limits, rates } = identity;
+  const idempotencyKeys = new IdempotencyKeys({ db, log });
   const replies = new Replies((waiting) => tasks.waitLimitReached(waiting));
   const due = new DueTimes(clock, (queue) => {
     dispatcher.wake(queue);
@@ -77,6 +80,8 @@ export function openTasks(setup: TasksSetup): TaskParts {
     slots,
     bodies,
     accepting: new GroupCommit((batch) => insertAcceptedTasks(db, batch)),
+    idempotencyKeys,
+    probeCommit: () => probeCommit(db),
     keepJob: keptJobs(db),
     due,
     replies,

@@ -13,6 +13,7 @@ import type { TaskRecord } from './records.ts';
 import { resultTextOf } from './result-text.ts';
 import { Returning } from './returning.ts';
 import type { AttemptOutcome, Ending, FinalStatus } from './state.ts';
+import type { Finished } from './task-service.ts';
 import { ENDED_BY, verdictOf } from './state.ts';
 
 /** How a task ends that no container has. */
@@ -337,9 +338,15 @@ export class Ender {
   /** Whoever still waits for a task that ended elsewhere. */
   async answerFrom(record: TaskRecord): Promise<void> {
     if (!this.#parts.replies.has(record.taskId) || !isTerminalTask(record.status)) return;
+    const { status, httpStatus, body } = await this.finishedOf(record);
+    this.answer(record.taskId, status, httpStatus, body);
+  }
+
+  /** What the caller of a task that is over gets, from its record. @throws when the result's object cannot be read */
+  async finishedOf(record: TaskRecord): Promise<Finished> {
     const body = (await this.resultText(record)) ?? errorBody(record.failureReason);
     const httpStatus = record.failureReason === 'lost' ? 502 : HTTP_STATUS[record.status];
-    this.answer(record.taskId, record.status, httpStatus, body);
+    return { status: record.status, httpStatus, body };
   }
 
   /** Where a result is kept: in its record, or as an object. @throws when the object store does not take it */

@@ -8,14 +8,17 @@ import type { WorkspaceLimits } from '../identity/limits.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import { encodeTaskJob } from '../queues/jobs.ts';
 import type { Callers } from './callers.ts';
+import { CommitGate } from './commit-gate.ts';
+import { Idempotency } from './idempotency.ts';
+import type { Claim } from './idempotency.ts';
 import { recordOf } from './recording.ts';
 import { isInline } from './bodies.ts';
 import type { TaskRecord } from './records.ts';
 import type { TaskContext } from './task-parts.ts';
 import type { Call, Submission } from './task-service.ts';
-import { Withdrawals } from './withdrawals.ts';
+import { commitOf, Withdrawals } from './withdrawals.ts';
 
-/** A Redis that is nearly full empties as tasks end. */
+/** A Redis that is nearly full empties as tasks end; a probe looks at commits at least so often. */
 const RETRY_AFTER_S = 5;
 
 /** What nobody waits for. */
@@ -25,19 +28,29 @@ export class Submissions {
   readonly #tasks: TaskContext;
   readonly #callers: Callers;
   readonly #withdrawals: Withdrawals;
+  readonly #gate: CommitGate;
+  readonly #idempotency: Idempotency | undefined;
 
   constructor(tasks: TaskContext, callers: Callers) {
     this.#tasks = tasks;
     this.#callers = callers;
     this.#withdrawals = new Withdrawals(tasks);
+    const { probeCommit: probe = () => Promise.resolve(), log, signal, idempotencyKeys } = tasks;
+    this.#gate = new CommitGate({ probe, log, signal });
+    this.#idempotency = idempotencyKeys && new Idempotency(tasks, idempotencyKeys);
   }
 
   async submit(target: Target, call: Call): Promise<Submission> {
-    const { queues, records, clock, replies } = this.#tasks;
-    if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
+    if (this.#tasks.records.isOverloaded())
+      return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
     if (this.#tasks.redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
     const refusal = this.#tasks.refusalOf?.(target);
     if (refusal !== undefined) return { kind: 'unavailable', text: refusal };
+    // Its job would be in the queue before its row: nothing is queued that cannot be promised.
+    if (!target.sync && this.#gate.isClosed()) {
+      this.#tasks.metrics.throttled.inc({ resource: 'commits' });
+      return { kind: 'unavailable', text: 'tasks cannot be recorded now', retryAfterSeconds: RETRY_AFTER_S };
+    }
     const asked = this.#tasks.limitsOf?.(target.workspaceId);
     // Limits that nobody can read hold nobody up.
     const limits = asked instanceof Promise ? await asked.catch(() => undefined) : asked;
@@ -45,20 +58,41 @@ export class Submissions {
     const waitSeconds = counted === undefined ? undefined : await counted;
     if (waitSeconds !== undefined) return { kind: 'rate_limited', retryAfterSeconds: waitSeconds };
     // A UTF-16 unit is at most three bytes; what is kept as an object takes nothing here.
-    const inputBytes = isInline(call.input) ? call.input.length : 0;
+    const bytes = isInline(call.input) ? call.input.length : 0;
     const queueLimit = limits?.bytes.queue ?? Infinity;
-    const room = this.#tasks.queueQuota?.hasRoom(target.workspaceId, inputBytes, queueLimit) ?? true;
+    const room = this.#tasks.queueQuota?.hasRoom(target.workspaceId, bytes, queueLimit) ?? true;
     if (room !== true && !(await room)) return this.#queueBytesReached(queueLimit);
+    // The deployment may have stopped meanwhile: its stop has answered its callers by then, and would not find this one.
+    const hasWaited = asked instanceof Promise || counted !== undefined || room !== true;
+    const { idempotency } = call;
+    if (idempotency === undefined) return await this.#accept(target, call, limits, newId<TaskId>(), hasWaited);
+    if (this.#idempotency === undefined) return { kind: 'unavailable', text: 'idempotency keys are not kept here' };
+    return await this.#idempotency.submit(target, call, idempotency, (keyed, claim) =>
+      this.#accept(target, keyed, limits, claim.taskId, true, claim),
+    );
+  }
+
+  /** @param hasWaited - since the target was looked up @param claim - the key that is to be this task's */
+  async #accept(
+    target: Target,
+    call: Call,
+    limits: WorkspaceLimits | undefined,
+    taskId: TaskId,
+    hasWaited: boolean,
+    claim?: Claim,
+  ): Promise<Submission> {
+    const { queues, clock, replies } = this.#tasks;
     const nowMs = clock.nowMs();
-    const taskId = newId<TaskId>();
     const stored = await this.#tasks.bodies.storeInput(call.input, taskId);
-    // The deployment may stop while limits are read, a rate is counted or a large input is stored. Its stop has answered its callers by then, and would not find this one.
-    const hasWaited = asked instanceof Promise || counted !== undefined || stored.inputObjectId !== undefined;
-    if (hasWaited && !(await this.#tasks.isActive(target))) {
-      if (stored.inputObjectId !== undefined) {
-        void this.#tasks.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
-      }
+    const inputBytes = stored.input?.length ?? 0;
+    const dropStored = (): void => void this.#tasks.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
+    if ((hasWaited || stored.inputObjectId !== undefined) && !(await this.#tasks.isActive(target))) {
+      dropStored();
       return { kind: 'unavailable', text: 'deployment stopped' };
+    }
+    if (claim?.isFresh() === false) {
+      dropStored();
+      return { kind: 'unavailable', text: 'the call took too long to be queued', retryAfterSeconds: 1 };
     }
     const { config } = target;
     const maxPendingTasks = Math.min(config.maxPendingTasks, limits?.tasks.max_pending_tasks ?? Infinity);
@@ -89,7 +123,7 @@ export class Submissions {
       this.#tasks.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
       replies.abandon(taskId);
       this.#tasks.dispatcher().forget(target.queue, taskId);
-      this.#withdrawals.withdraw(target.queue, job, false);
+      void this.#withdrawals.withdraw(target.queue, job, { isCommitting: false, claim });
       return { kind: 'unavailable', text: 'the task queue does not answer' };
     }
     if (undone) {
@@ -100,8 +134,8 @@ export class Submissions {
       return { kind: 'queue_full', maxPendingTasks };
     }
     const record = recordOf(job, target.queue, 'PENDING', 0);
-    if (!target.sync && !(await this.#commit(target.queue, job, record))) {
-      return { kind: 'unavailable', text: 'the task could not be recorded' };
+    if (!target.sync && !(await this.#commit(target.queue, job, record, claim))) {
+      return { kind: 'unavailable', text: 'the task could not be recorded', retryAfterSeconds: RETRY_AFTER_S };
     }
     this.#tasks.changes.accept(record, target.sync);
     if (!target.sync) this.#tasks.onAccepted?.(job, target.queue);
@@ -113,7 +147,13 @@ export class Submissions {
     // Again, in case that fetch was answered before the add was: it costs nothing while one is under way.
     else if (this.#tasks.attempts.current(taskId) === undefined) this.#tasks.dispatcher().wake(target.queue, taskId);
     this.#tasks.onDepth(target, depth);
-    return { kind: 'accepted', taskId, finished, callerLeft: () => this.#callers.left(waiting) };
+    return {
+      kind: 'accepted',
+      taskId,
+      finished,
+      callerLeft: () => this.#callers.left(waiting),
+      ...(target.sync ? {} : { isAsync: true }),
+    };
   }
 
   #redisFull(): Submission {
@@ -173,13 +213,14 @@ export class Submissions {
   }
 
   /** An asynchronous task's row, before its id is returned: from then on nothing loses it. */
-  async #commit(queue: QueueName, job: TaskJob, record: TaskRecord): Promise<boolean> {
+  async #commit(queue: QueueName, job: TaskJob, record: TaskRecord, claim: Claim | undefined): Promise<boolean> {
     try {
-      await this.#tasks.accepting.commit({ record, job: encodeTaskJob(job) });
+      await this.#gate.watch(() => commitOf(this.#tasks, { record, job: encodeTaskJob(job) }, claim));
       return true;
     } catch (error) {
       this.#tasks.log.warn({ err: error, queue }, 'task could not be recorded');
-      this.#withdrawals.withdraw(queue, job, true);
+      // Out of its queue before its caller is told: most of them never run.
+      await this.#withdrawals.withdraw(queue, job, { isCommitting: true, claim });
       return false;
     }
   }

@@ -25,6 +25,7 @@ import type { TaskMetrics } from './metrics.ts';
 import type { QueueQuota } from './queue-quota.ts';
 import type { TaskRecord, TaskRecords } from './records.ts';
 import type { TaskGraces } from './graces.ts';
+import type { IdempotencyKeys } from './idempotency-keys.ts';
 import type { TaskFilter } from './task-service.ts';
 
 export interface TaskServiceParts {
@@ -36,6 +37,10 @@ export interface TaskServiceParts {
   readonly bodies: Bodies;
   /** Rows of asynchronous tasks, before their ids are returned. */
   readonly accepting: GroupCommit<AcceptedTask>;
+  /** Absent: calls with a key are refused. */
+  readonly idempotencyKeys?: IdempotencyKeys;
+  /** Commits something, to see whether commits succeed again. Absent: the next success says so. */
+  readonly probeCommit?: () => Promise<unknown>;
   /** Keeps in its row what the queue entry of an asynchronous task has become: a job rebuilt from there has its budgets. */
   readonly keepJob: (job: TaskJob) => Promise<void>;
   readonly due: DueTimes;

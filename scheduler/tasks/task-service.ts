@@ -15,6 +15,21 @@ export interface Call {
   readonly callbackUrl?: string;
   /** The stub whose container calls; absent: nobody's container does. */
   readonly putBy?: StubId;
+  /** Absent: the call stands for itself. */
+  readonly idempotency?: CallKey;
+}
+
+/** An Idempotency-Key, as its call sent it. */
+export interface CallKey {
+  readonly key: string;
+  /** Of the body and the query parameters: calls that differ in it are not the same. */
+  readonly fingerprint: string;
+  /** The call names no version. */
+  readonly asksNewest: boolean;
+  /** Callers whose keys are not each other's; empty: the workspace's own. */
+  readonly callerScope: string;
+  /** The caller has a token of the workspace. */
+  readonly isOwn: boolean;
 }
 
 /** How a synchronous task ended, ready for the invoke surface. `body` is JSON text, or a generator's events (`isEventStream`), passed on as bytes. */
@@ -32,7 +47,15 @@ export type Submission =
       readonly finished: Promise<Finished>;
       /** The caller hung up: still queued becomes CANCELLED, dispatched runs on; a generator whose items went out is cancelled. */
       readonly callerLeft: () => void;
+      /** `finished` never settles. */
+      readonly isAsync?: boolean;
+      /** The task of an earlier call with the same key. */
+      readonly isReplay?: boolean;
     }
+  /** The key stands for a call with another body or other query parameters. */
+  | { readonly kind: 'key_reused' }
+  /** The workspace has as many keys as it may. */
+  | { readonly kind: 'keys_exhausted'; readonly most: number }
   /** Depth above the bound: nothing was left behind. */
   | { readonly kind: 'queue_full'; readonly maxPendingTasks: number }
   /** The inputs of the workspace's tasks take as many bytes as they may: nothing was left behind. */

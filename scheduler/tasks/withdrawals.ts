@@ -1,16 +1,36 @@
 // Tasks that were not accepted although their job, or their row, may be there all the same: an add or a commit that timed out may have happened. None of them runs later unseen: it leaves its queue and its row
-// says CANCELLED, or, where a container has it already, it gets its row. Tried again while the stores are away; what is given up after that finds nobody waiting at its fetch, or shows up in its row there.
+// says CANCELLED, or, where a container has it already, it gets its row. Tried until the stores answer or the process ends; admission is closed meanwhile (commit-gate.ts), so that their number is bounded.
 import type { QueueName } from '#shared/domain/ids.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import { encodeTaskJob } from '../queues/jobs.ts';
+import type { AcceptedTask } from '../store/queries/tasks.ts';
+import type { Claim } from './idempotency.ts';
 import { finalOf, recordOf } from './recording.ts';
 import type { TaskContext } from './task-parts.ts';
 
-const TRIES = 10;
 const BACKOFF = { baseMs: 200, capMs: 10_000, floorMs: 50 };
-/** Beyond this the stores are away for good, and nothing is remembered of what was refused. */
-const MOST_UNDER_WAY = 1_000;
+/** As many commits as may wait for the database (accepting.ts). */
+const MOST_UNDER_WAY = 10_000;
+
+interface Refused {
+  /** Its row may have been committed. */
+  readonly isCommitting: boolean;
+  readonly claim: Claim | undefined;
+}
+
+/** The row of an asynchronous task, with its key. @throws when it is not written, or the key is another task's */
+export async function commitOf(
+  { accepting, idempotencyKeys }: Pick<TaskContext, 'accepting' | 'idempotencyKeys'>,
+  task: AcceptedTask,
+  claim: Claim | undefined,
+): Promise<void> {
+  if (claim === undefined) return await accepting.commit(task);
+  const { workspaceId, scope, key } = claim;
+  if (!(await idempotencyKeys?.commit({ ...task, key: { workspaceId, scope, key } })))
+    throw new Error('the idempotency key stands for another task by now');
+}
 
 export class Withdrawals {
   readonly #tasks: TaskContext;
@@ -20,42 +40,93 @@ export class Withdrawals {
     this.#tasks = tasks;
   }
 
-  /** @param committing - its row may have been committed */
-  withdraw(queue: QueueName, job: TaskJob, committing: boolean): void {
-    if (this.#underWay >= MOST_UNDER_WAY) return;
+  /** @returns when the first try is over: where Redis answers, the job has left its queue or a container has it */
+  async withdraw(queue: QueueName, job: TaskJob, refused: Refused): Promise<void> {
+    if (this.#underWay >= MOST_UNDER_WAY) {
+      this.#tasks.log.error({ taskId: job.taskId }, 'a task that was not accepted is not taken out: too many are');
+      return;
+    }
+    if (refused.claim !== undefined) refused.claim.isWithdrawn = true;
     this.#underWay += 1;
-    void this.#withdraw(queue, job, committing).finally(() => (this.#underWay -= 1));
+    const one = new Withdrawal(this.#tasks, queue, job, refused);
+    const isOut = await one.leaveQueue();
+    void this.#untilOver(one, isOut).finally(() => (this.#underWay -= 1));
   }
 
-  async #withdraw(queue: QueueName, job: TaskJob, committing: boolean): Promise<void> {
+  async #untilOver(one: Withdrawal, isOut: boolean): Promise<void> {
     const { signal, log } = this.#tasks;
-    for (let tries = 1; tries <= TRIES; tries += 1) {
+    for (let tries = 1; ; tries += 1) {
       try {
-        await this.#once(queue, job, committing);
-        return;
+        if (isOut || tries > 1) {
+          await one.settle();
+          return;
+        }
       } catch (error) {
-        log.info({ err: error, taskId: job.taskId }, 'a task that was not accepted could not be taken out yet');
+        log.info({ err: error, taskId: one.taskId }, 'a task that was not accepted could not be taken out yet');
       }
       if (!(await sleep(backoffMs(tries, BACKOFF), signal))) return;
     }
   }
+}
 
-  async #once(queue: QueueName, job: TaskJob, committing: boolean): Promise<void> {
-    const { queues, records, changes, accepting, clock, ender } = this.#tasks;
-    const removed = await queues.remove(queue, job.taskId);
-    if (!committing) {
-      if (removed) ender.dropInput(job);
+class Withdrawal {
+  readonly #tasks: TaskContext;
+  readonly #queue: QueueName;
+  readonly #job: TaskJob;
+  readonly #refused: Refused;
+  /** Nobody can fetch it any more. A try that fails behind this is not the first to know it. */
+  #removed = false;
+
+  constructor(tasks: TaskContext, queue: QueueName, job: TaskJob, refused: Refused) {
+    this.#tasks = tasks;
+    this.#queue = queue;
+    this.#job = job;
+    this.#refused = refused;
+  }
+
+  get taskId(): string {
+    return this.#job.taskId;
+  }
+
+  /** @returns false: Redis does not answer */
+  async leaveQueue(): Promise<boolean> {
+    try {
+      this.#removed ||= await this.#tasks.queues.remove(this.#queue, this.#job.taskId);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /** @throws when a store does not answer */
+  async settle(): Promise<void> {
+    const { queues, records, changes, idempotencyKeys, clock, ender } = this.#tasks;
+    const [queue, job, { isCommitting, claim }] = [this.#queue, this.#job, this.#refused];
+    this.#removed ||= await queues.remove(queue, job.taskId);
+    if (!isCommitting) {
+      if (this.#removed) ender.dropInput(job);
+      // A container may have it: then its key is its own.
+      if (claim !== undefined && (this.#removed || !(await this.#isKnown()))) await idempotencyKeys?.release(claim);
       return;
     }
     const known = await records.read(job.taskId);
-    if (removed || known === undefined) {
+    const isUntouched = known === undefined || (known.attempt === 0 && !isTerminalTask(known.status));
+    // An earlier removal may have happened although its answer was lost.
+    if (this.#removed || (isUntouched && (await queues.read(queue, job.taskId)) === undefined)) {
       // Whether or not the row is there, or comes yet: it is over.
       const record = finalOf(job, queue, 0, 'CANCELLED', clock.nowMs(), { failureReason: 'not_accepted' });
       await changes.applied(known?.status ?? 'PENDING', 'cancel', record);
       ender.dropInput(job);
+      if (claim !== undefined) await idempotencyKeys?.release(claim);
       return;
     }
-    // A container has it: it gets the row it was to have, with what it can be rebuilt from.
-    await accepting.commit({ record: recordOf(job, queue, 'PENDING', 0), job: encodeTaskJob(job) });
+    // A container has it, or had: it gets the row it was to have, with what it can be rebuilt from.
+    await commitOf(this.#tasks, { record: recordOf(job, queue, 'PENDING', 0), job: encodeTaskJob(job) }, claim);
+  }
+
+  async #isKnown(): Promise<boolean> {
+    const { queues, records } = this.#tasks;
+    const { taskId } = this.#job;
+    return (await queues.read(this.#queue, taskId)) !== undefined || (await records.read(taskId)) !== undefined;
   }
 }

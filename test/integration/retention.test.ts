@@ -223,6 +223,9 @@ describe('the plan of each statement', () => {
     await opened.db.query(`
       insert into deliveries (id, workspace_id, kind, subject, event, url, updated_at)
       select n::text, 'w', 'k', 's', 'e', 'u', now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into idempotency_keys (workspace_id, scope, key, is_own, fingerprint, task_id, expires_at)
+      select 'w', 's', n::text, true, 'f', n::text, now() - n * interval '1 minute' from generate_series(1, 20000) n`);
     const pool = await getOrCreatePool(opened.db, { name: 'p', workspaceId: null });
     await opened.db.query(
       `insert into machines (id, pool_id, join_expires_at) select n::text, $1, now() - n * interval '1 minute' from generate_series(1, 20000) n`,

@@ -2,11 +2,13 @@
 /* oxlint-disable no-empty-pattern */
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
+import { AppError } from '#shared/errors.ts';
 import type { ContainerId, StubId, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
 import { parsedResult } from '#scheduler/http/rest/records.ts';
 import type { TaskQueues } from '#scheduler/queues/task-queues.ts';
-import { acceptedJobOf, taskById } from '#scheduler/store/queries/tasks.ts';
+import { probeCommit } from '#scheduler/store/queries/idempotency.ts';
+import { acceptedJobOf, insertAcceptedTasks, taskById } from '#scheduler/store/queries/tasks.ts';
 import { TaskSweep } from '#scheduler/tasks/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
@@ -45,6 +47,64 @@ describe('an asynchronous task', () => {
     const target = aQueueTarget();
     expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
     await waitFor(async () => (await one.queues.depth(target.queue)).waiting === 0, 'it is taken out');
+  });
+
+  test('is refused before anything is queued while commits fail, and taken again when a probe commits', async ({
+    start,
+    db,
+  }) => {
+    let isAway = true;
+    let commits = 0;
+    const away = new AppError('database_timeout', 'the database did not answer in time');
+    const one = await start({
+      commit: (batch) => {
+        commits += 1;
+        return isAway ? Promise.reject(away) : insertAcceptedTasks(db, batch);
+      },
+      more: { probeCommit: () => (isAway ? Promise.reject(away) : probeCommit(db)) },
+    });
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const outcomes = new Set<string>();
+    for (let calls = 0; calls < 20; calls += 1) outcomes.add((await one.tasks.submit(target, { input: '{}' })).kind);
+    expect([...outcomes]).toEqual(['unavailable']);
+    // The first one alone was queued, and is out again before its caller is told.
+    expect(commits).toBe(1);
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    one.container(target.queue, link);
+    isAway = false;
+    const taskId = await waitFor(async () => {
+      const submission = await one.tasks.submit(target, { input: '{}' });
+      return submission.kind === 'accepted' && submission.taskId;
+    }, 'admission is open again');
+    expect((await sent(link)).taskId).toBe(taskId);
+    expect(link.orders).toHaveLength(1);
+    await drained(one);
+    const { rows } = await db.query<{ status: string }>('select status from tasks where stub_id = $1 order by status', [
+      target.stubId,
+    ]);
+    expect(rows.map(({ status }) => status)).toEqual(['CANCELLED', 'RUNNING']);
+  });
+
+  test('that a container took before its commit failed is recorded: nothing runs unseen', async ({ start, db }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    let commits = 0;
+    const one = await start({
+      commit: async (batch) => {
+        commits += 1;
+        if (commits > 1) return await insertAcceptedTasks(db, batch);
+        one.container(target.queue, link);
+        await sent(link);
+        throw new Error('the database is away');
+      },
+    });
+    expect(await one.tasks.submit(target, { input: '{"x":1}' })).toMatchObject({ kind: 'unavailable' });
+    const order = await sent(link);
+    await one.result(order);
+    await waitFor(() => commits > 1, 'its row is written');
+    await drained(one);
+    expect(await taskById(db, order.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
   });
 
   test('whose execution limit is longer than a timer can be does not run into it at once', async ({ one }) => {

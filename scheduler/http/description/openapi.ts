@@ -82,7 +82,7 @@ export function openApiDocument(version: string): Described {
         Refusal: {
           type: 'object',
           description: 'message: what was called cannot be found or used; error: the call could not be made, or failed',
-          properties: { message: { type: 'string' }, error: { type: 'string' } },
+          properties: { message: { type: 'string' }, error: { type: 'string' }, code: { type: 'string' } },
         },
         ...Object.fromEntries(Object.entries(NAMED).map(([name, schema]) => [name, plain({ ...schema })])),
       },
@@ -178,7 +178,7 @@ function describePlain(route: PlainRoute, path: string): Described {
     summary: route.summary,
     tags: [route.tag],
     ...(route.open === true ? { security: [] } : {}),
-    ...parametersOf(namesIn(path), query),
+    ...parametersOf(namesIn(path), query, Object.entries(route.headers ?? {})),
     ...(body === undefined ? {} : { requestBody: { content: contentOf([body]) } }),
     responses: {
       200: { description: 'Done', ...(answers.length === 0 ? {} : { content: contentOf(answers) }) },
@@ -207,7 +207,11 @@ function problemsOf(codes: readonly string[]): Described {
 
 const namesIn = (path: string): readonly string[] => [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? '');
 
-function parametersOf(inPath: readonly string[], inQuery: readonly (readonly [string, unknown])[]): Described {
+function parametersOf(
+  inPath: readonly string[],
+  inQuery: readonly (readonly [string, unknown])[],
+  headers: readonly (readonly [string, string])[] = [],
+): Described {
   const parameters = [
     ...inPath.map((name) => ({ name, in: 'path', required: true, schema: { type: 'string' } })),
     ...inQuery.map(([name, schema]) => ({
@@ -216,6 +220,13 @@ function parametersOf(inPath: readonly string[], inQuery: readonly (readonly [st
       required: false,
       ...separated(schema),
       schema: plain(schema),
+    })),
+    ...headers.map(([name, description]) => ({
+      name,
+      in: 'header',
+      required: false,
+      description,
+      schema: { type: 'string' },
     })),
   ];
   return parameters.length === 0 ? {} : { parameters };

@@ -14,6 +14,8 @@ export interface PlainRoute {
   readonly tag: 'invoke' | 'objects' | 'operations';
   readonly open?: boolean;
   readonly query?: readonly string[];
+  /** Name and description. */
+  readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Content;
   /** Absent: an empty answer. */
   readonly answer?: Content | readonly Content[];
@@ -47,11 +49,12 @@ export const INPUTS = Type.Object(
 );
 
 const CALLED: Refusals = {
-  400: 'no such deployment, version or stub; it is not active; the body is no JSON object; the callback_url cannot be used',
+  400: 'no such deployment, version or stub; it is not active; the body is no JSON object; the callback_url or the Idempotency-Key cannot be used',
   401: 'no token, a bad one, or one of another workspace',
   403: 'a callback_url from a container whose network is limited',
   413: 'the body is larger than LONGSHORE_MAX_INVOKE_BODY_BYTES',
-  429: 'as many tasks are pending as may be, the workspace calls more often than it may, or too many bad tokens came from this address',
+  422: 'the Idempotency-Key stands for a call with another body or other query parameters',
+  429: 'as many tasks are pending as may be, the workspace calls more often than it may or has as many idempotency keys as it may, or too many bad tokens came from this address',
   503: 'nothing can serve it: no machine has that GPU, or the database or the queues are away',
 };
 /** Of who waits for the handler's answer. */
@@ -106,9 +109,16 @@ const KINDS: readonly Kind[] = [
   })),
 ];
 
+/** Of every form of invoking. */
+const CALL_HEADERS = {
+  'Idempotency-Key':
+    'The same key within 24 hours gives the same task, and a synchronous caller its answer, also while it runs; an answer of an earlier call has Idempotency-Replayed: true. 1 to 255 visible ASCII characters, plain or as a quoted string; choose a random one.',
+};
+
 function invokeRoutes({ kind, does, more = '', mayBePublic, warmsUp, waits }: Kind): readonly PlainRoute[] {
   const invoked = {
     tag: 'invoke',
+    headers: CALL_HEADERS,
     body: json(INPUTS),
     answer: waits ? ANSWERED : json(TaskAccepted),
     refusals: waits ? WAITED : CALLED,

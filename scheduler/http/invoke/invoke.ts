@@ -18,6 +18,7 @@ import type { Authenticator } from '../auth.ts';
 import { problemOf, withRetryAfter } from '../error-map.ts';
 import { EVENT_STREAM, EventStream, cutWhenUnread, headersOf } from './event-stream.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
+import { callKeyOf, KEY_PROBLEM, KEY_REUSED, keyOf } from './idempotency-key.ts';
 
 export interface InvokeParts {
   readonly authenticator: Authenticator;
@@ -155,6 +156,12 @@ function byHost(parts: InvokeParts): Find {
 
 const latest = (): null => null;
 
+/** Whether a URL of any form says which version it means. */
+const namesVersion = (params: Params): boolean => {
+  const host = readHostLabel(params['label'] ?? '');
+  return params['version'] !== undefined || (host?.kind === 'deployment' && host.version !== null);
+};
+
 /** `v3`; undefined: not a version. */
 function versionParam(params: Params): number | undefined {
   const [, digits] = /^v([0-9]{1,9})$/.exec(params['version'] ?? '') ?? [];
@@ -189,11 +196,17 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     const input = given.text;
     const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
     const putBy = caller?.container?.stubId;
-    const call: Call = {
+    let call: Call = {
       input,
       ...(query === undefined ? {} : { query }),
       ...(putBy === undefined ? {} : { putBy }),
     };
+    const key = keyOf(request.headers['idempotency-key']);
+    if (key === null) return sendCoded(reply, 400, 'invalid_idempotency_key', KEY_PROBLEM);
+    if (key !== undefined) {
+      const asksNewest = !namesVersion(request.params as Params);
+      call = { ...call, idempotency: callKeyOf(key, call, { target, caller, asksNewest }) };
+    }
     const callbackUrl = query?.['callback_url']?.[0] ?? given.callbackUrl;
     if (callbackUrl === undefined || callbackUrl === null) return submit(target, call, reply, fail);
     // What is signed in a workspace's name and sent where somebody says is for that workspace to ask for.
@@ -288,6 +301,7 @@ function answer(
   switch (submission.kind) {
     case 'accepted': {
       reply.headers(headersOf(submission.taskId));
+      if (submission.isReplay === true) reply.header('idempotency-replayed', 'true');
       if (!target.sync) return send(reply, 200, JSON.stringify({ task_id: submission.taskId }));
       const { raw } = reply;
       const left = (): void => {
@@ -332,6 +346,15 @@ function answer(
         JSON.stringify({ error: `this workspace calls more often than it may: wait ${seconds} s` }),
       );
     }
+    case 'key_reused':
+      return sendCoded(reply, 422, 'idempotency_key_reused', KEY_REUSED);
+    case 'keys_exhausted':
+      return sendCoded(
+        reply,
+        429,
+        'too_many_idempotency_keys',
+        `this workspace has ${submission.most} idempotency keys of the last 24 hours, and may have no more`,
+      );
     case 'unavailable':
       if (submission.retryAfterSeconds !== undefined) {
         void reply.header('retry-after', String(submission.retryAfterSeconds));
@@ -343,6 +366,10 @@ function answer(
 function send(reply: FastifyReply, status: number, body: string): void {
   void reply.code(status).header('content-type', 'application/json').send(body);
 }
+
+/** A refusal that programs tell by its code. */
+const sendCoded = (reply: FastifyReply, status: number, code: string, error: string): void =>
+  send(reply, status, JSON.stringify({ error, code }));
 
 const sendRefusal = (reply: FastifyReply, refusal: Refusal): void => send(reply, refusal.status, refusal.body);
 

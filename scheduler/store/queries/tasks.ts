@@ -205,11 +205,21 @@ export interface AcceptedTask {
  */
 export async function insertAcceptedTasks(db: Queryable, tasks: readonly AcceptedTask[]): Promise<void> {
   if (tasks.length === 0) return;
+  const { sql, param } = acceptedTasksInsert(tasks);
+  await db.query(sql(''), [param]);
+}
+
+/** The statement that does so, of which `param` is the first parameter, for one that writes more in the same step. `r` is a task in its `where`. */
+export function acceptedTasksInsert(tasks: readonly AcceptedTask[]): {
+  readonly sql: (where: string) => string;
+  readonly param: string;
+} {
   if (tasks.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} tasks at a time`);
-  await db.query(
-    `${INSERT} on conflict (id) do update set job = excluded.job where tasks.rank < 3 and tasks.job is null`,
-    [JSON.stringify(tasks.map((task) => encode(task.record, task.job)))],
-  );
+  const conflict = 'on conflict (id) do update set job = excluded.job where tasks.rank < 3 and tasks.job is null';
+  return {
+    sql: (where) => `${INSERT} ${where} ${conflict}`,
+    param: JSON.stringify(tasks.map((task) => encode(task.record, task.job))),
+  };
 }
 
 /** What the queue entries of up to 500 asynchronous tasks that have not ended have become. Of several of one task the last one stands. */

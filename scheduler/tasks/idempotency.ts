@@ -1,0 +1,271 @@
+// Calls with an Idempotency-Key: the same key gives the same task, and a synchronous caller its answer, at any replica and while the task still runs. A key is claimed in the database before its task is
+// queued, and becomes that task's in the commit of an asynchronous task, or after a synchronous one was queued. Must stay true: a key whose task may have run is never given to another task; a call that was
+// refused leaves no key; a claim whose process died is free again after CLAIM_MS, unless its task is found. Calls without a key do not come here. Source: decision 0088.
+import type { TaskId } from '#shared/domain/ids.ts';
+import { newId, queueNameOf } from '#shared/domain/ids.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Target } from '../deployments/stub-config.ts';
+import type { KeyPlace, KeyRow } from '../store/queries/idempotency.ts';
+import type { IdempotencyKeys } from './idempotency-keys.ts';
+import { MOST_KEYS, MOST_KEYS_OF_OTHERS } from './idempotency-keys.ts';
+import { errorBody } from './recording.ts';
+import type { TaskContext } from './task-parts.ts';
+import type { Call, CallKey, Submission } from './task-service.ts';
+
+/** Longer than any honest way from a claim to its task: add and commit have deadlines of 10 s at most. */
+const CLAIM_MS = 30_000;
+/** A task is not queued under an older claim: somebody may take the key over soon. */
+const FRESH_MS = 15_000;
+/** How often a key changes hands while one call looks at it. */
+const MOST_TURNS = 10;
+/** Calls that wait for a task of another replica, or for a claim, at this one. */
+const MOST_FOLLOWING = 1_000;
+const FIRST_LOOK_MS = 25;
+const SLOWEST_LOOK_MS = 500;
+
+/** A key that is being given to a task. */
+export interface Claim extends KeyPlace {
+  readonly taskId: TaskId;
+  /** False: too old to queue a task under it. */
+  isFresh(): boolean;
+  /** The task may be in its queue although the call is refused; whoever takes it out releases the key, or accepts it. */
+  isWithdrawn: boolean;
+}
+
+interface Flight {
+  readonly fingerprint: string;
+  readonly submission: Promise<Submission>;
+  callers: number;
+}
+
+type Accept = (call: Call, claim: Claim) => Promise<Submission>;
+
+const REUSED: Submission = { kind: 'key_reused' };
+const BUSY: Submission = {
+  kind: 'unavailable',
+  text: 'the task of this Idempotency-Key is not known yet',
+  retryAfterSeconds: 1,
+};
+
+export class Idempotency {
+  readonly #tasks: TaskContext;
+  readonly #keys: IdempotencyKeys;
+  /** Keyed calls under way here: those with the same key share one. */
+  readonly #flights = new Map<string, Flight>();
+  #following = 0;
+
+  constructor(tasks: TaskContext, keys: IdempotencyKeys) {
+    this.#tasks = tasks;
+    this.#keys = keys;
+  }
+
+  /** @param accept - makes a task of the call, under the claim's id */
+  submit(target: Target, call: Call, key: CallKey, accept: Accept): Promise<Submission> {
+    const name = JSON.stringify([target.workspaceId, groupOf(target, key), key.key, target.deploymentId]);
+    const held = this.#flights.get(name);
+    if (held !== undefined) {
+      if (held.fingerprint !== key.fingerprint) return Promise.resolve(REUSED);
+      held.callers += 1;
+      return this.#shared(name, held, () => false, true);
+    }
+    let hasItems = false;
+    const { onItem } = call;
+    const watched: Call =
+      onItem === undefined
+        ? call
+        : {
+            ...call,
+            onItem: (taskId, event) => {
+              hasItems = true;
+              onItem(taskId, event);
+            },
+          };
+    const flight: Flight = {
+      fingerprint: key.fingerprint,
+      submission: this.#resolve(target, key, (claim) => accept(watched, claim)),
+      callers: 1,
+    };
+    this.#flights.set(name, flight);
+    return this.#shared(name, flight, () => hasItems, false);
+  }
+
+  /** One caller's share of a flight: the task is left when its last caller leaves. */
+  async #shared(name: string, flight: Flight, hasItems: () => boolean, joined: boolean): Promise<Submission> {
+    const land = (): void => {
+      if (this.#flights.get(name) === flight) this.#flights.delete(name);
+    };
+    let submission: Submission;
+    try {
+      submission = await flight.submission;
+    } catch (error) {
+      land();
+      throw error;
+    }
+    if (submission.kind !== 'accepted') {
+      land();
+      return submission;
+    }
+    const { finished, callerLeft, isAsync } = submission;
+    if (isAsync === true) land();
+    else void finished.finally(land).catch(() => undefined);
+    let hasLeft = false;
+    return {
+      ...submission,
+      ...(joined ? { isReplay: true } : {}),
+      callerLeft: () => {
+        if (hasLeft) return;
+        hasLeft = true;
+        flight.callers -= 1;
+        if (flight.callers > 0) return;
+        land();
+        // A generator that was heard goes on to its end: the same key gives all of it then.
+        if (!hasItems()) callerLeft();
+      },
+    };
+  }
+
+  async #resolve(target: Target, key: CallKey, accept: (claim: Claim) => Promise<Submission>): Promise<Submission> {
+    for (let turns = 0; turns < MOST_TURNS; turns += 1) {
+      const taskId = newId<TaskId>();
+      const claimedMs = performance.now();
+      const claimed = await this.#claim(target, key, taskId);
+      if (claimed === 'full') return { kind: 'keys_exhausted', most: key.isOwn ? MOST_KEYS : MOST_KEYS_OF_OTHERS };
+      if (!('fingerprint' in claimed)) return await this.#accept(claimed, taskId, claimedMs, target, accept);
+      if (claimed.fingerprint !== key.fingerprint) return REUSED;
+      const followed = await this.#follow(target, claimed);
+      if (followed === 'gone') continue;
+      if (followed !== 'free') return followed;
+      const movedMs = performance.now();
+      if (await this.#keys.move(claimed, { taskId, deploymentId: target.deploymentId }))
+        return await this.#accept(claimed, taskId, movedMs, target, accept);
+    }
+    return BUSY;
+  }
+
+  /** Whose key it is: ours now, that of another task, or nobody's because there is no room. */
+  async #claim(target: Target, key: CallKey, taskId: TaskId): Promise<KeyPlace | KeyRow | 'full'> {
+    const { workspaceId, deploymentId } = target;
+    const group = groupOf(target, key);
+    const own = key.asksNewest || deploymentId === null ? undefined : `${key.callerScope}version/${deploymentId}`;
+    const scopes = own === undefined ? [group] : [own, group];
+    for (let tries = 0; ; tries += 1) {
+      const rows = await this.#keys.find(workspaceId, scopes, key.key);
+      const ofGroup = rows.find(({ scope }) => scope === group);
+      // The newest version may have moved since the first call: its retry still means the task of the first.
+      const held =
+        rows.find(({ scope }) => scope === own) ??
+        (own === undefined || ofGroup?.deploymentId === deploymentId ? ofGroup : undefined);
+      if (held !== undefined) return held;
+      if (tries > 0 && rows.length === 0) return 'full';
+      const place = { workspaceId, scope: ofGroup === undefined ? group : (own ?? group), key: key.key };
+      const { isOwn, fingerprint } = key;
+      if (await this.#keys.insert({ ...place, isOwn, fingerprint, taskId, deploymentId })) return place;
+      if (tries >= MOST_TURNS) return 'full';
+    }
+  }
+
+  async #accept(
+    { workspaceId, scope, key }: KeyPlace,
+    taskId: TaskId,
+    claimedMs: number,
+    target: Target,
+    accept: (claim: Claim) => Promise<Submission>,
+  ): Promise<Submission> {
+    const isFresh = (): boolean => performance.now() - claimedMs < FRESH_MS;
+    const claim: Claim = { workspaceId, scope, key, taskId, isFresh, isWithdrawn: false };
+    let isAccepted = false;
+    try {
+      const submission = await accept(claim);
+      isAccepted = submission.kind === 'accepted';
+      if (isAccepted && target.sync) this.#keys.acceptSoon(claim);
+      return submission;
+    } finally {
+      if (!isAccepted && !claim.isWithdrawn) await this.#keys.release(claim);
+    }
+  }
+
+  /** Waits for what the key stands for. `free`: its task never ran, nor will; `gone`: it was released, or is another task's now */
+  async #follow(target: Target, row: KeyRow): Promise<Submission | 'free' | 'gone'> {
+    if (!target.sync && row.isAccepted) return accepted(row.taskId, true);
+    if (this.#following >= MOST_FOLLOWING) return BUSY;
+    this.#following += 1;
+    try {
+      return await (target.sync ? this.#followSync(target, row) : this.#followAsync(target, row));
+    } finally {
+      this.#following -= 1;
+    }
+  }
+
+  /** An asynchronous task whose commit is under way, or never came. */
+  async #followAsync(target: Target, claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
+    for (let waitMs = FIRST_LOOK_MS; await sleep(waitMs, this.#tasks.signal); waitMs = longer(waitMs)) {
+      const row = await this.#again(claimed);
+      if (row === undefined) return 'gone';
+      if (row.isAccepted) return accepted(row.taskId, true);
+      if (row.ageMs < CLAIM_MS) continue;
+      const known = await this.#tasks.records.read(row.taskId);
+      // What was refused and taken out again.
+      if (known !== undefined && isTerminalTask(known.status) && known.attempt === 0) return 'free';
+      if (known === undefined && !(await this.#isQueued(target, row))) return 'free';
+      this.#keys.acceptSoon(row);
+      return accepted(row.taskId, true);
+    }
+    return BUSY;
+  }
+
+  async #followSync(target: Target, claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
+    const { records, ender, signal } = this.#tasks;
+    let row = claimed;
+    for (let waitMs = FIRST_LOOK_MS; ; waitMs = longer(waitMs)) {
+      const known = await records.read(row.taskId);
+      if (known !== undefined && isTerminalTask(known.status)) {
+        // No container had it: there is nothing that must not happen twice.
+        if (known.attempt === 0 && known.status !== 'COMPLETE') return 'free';
+        const finished = Promise.resolve(await ender.finishedOf(known));
+        return { ...accepted(row.taskId, false), finished };
+      }
+      if (known === undefined && row.ageMs >= CLAIM_MS && !(await this.#isQueued(target, row))) {
+        if (!row.isAccepted) return 'free';
+        const lost = { status: 'ERROR', httpStatus: 502, body: errorBody(LOST) } as const;
+        return { ...accepted(row.taskId, false), finished: Promise.resolve(lost) };
+      }
+      if (!(await sleep(waitMs, signal))) return BUSY;
+      if (known !== undefined) continue;
+      const now = await this.#again(row);
+      if (now === undefined) return 'gone';
+      row = now;
+    }
+  }
+
+  async #again(held: KeyRow): Promise<KeyRow | undefined> {
+    const [row] = await this.#keys.find(held.workspaceId, [held.scope], held.key);
+    return row?.taskId === held.taskId ? row : undefined;
+  }
+
+  /** Waiting, running, or in the memory of some replica. */
+  async #isQueued(target: Target, { taskId, deploymentId }: KeyRow): Promise<boolean> {
+    const { queues, leases, attempts } = this.#tasks;
+    const queue = queueNameOf(deploymentId, target.stubId);
+    if (attempts.current(taskId) !== undefined || (await queues.read(queue, taskId)) !== undefined) return true;
+    return await leases.isHeld(taskId);
+  }
+}
+
+const LOST = 'the answer of this call is lost';
+const NEVER = new Promise<never>(() => undefined);
+
+const accepted = (taskId: TaskId, isAsync: boolean) => ({
+  kind: 'accepted' as const,
+  taskId,
+  finished: NEVER,
+  callerLeft: () => undefined,
+  isReplay: true,
+  ...(isAsync ? { isAsync } : {}),
+});
+
+const longer = (waitMs: number): number => Math.min(waitMs * 2, SLOWEST_LOOK_MS);
+
+/** Every version of a deployment; a stub that has none stands alone. */
+const groupOf = ({ kind, deploymentId, deploymentName, stubId }: Target, { callerScope }: CallKey): string =>
+  deploymentId === null ? `${callerScope}stub/${stubId}` : `${callerScope}${kind}/${deploymentName}`;

@@ -1,0 +1,411 @@
+// Calls with an Idempotency-Key, on real Redis and a real database: one task for each key, whoever calls where and whatever dies in between.
+import { describe, expect } from 'vitest';
+import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
+import type { DeploymentId, TaskId } from '#shared/domain/ids.ts';
+import type { Target } from '#scheduler/deployments/stub-config.ts';
+import type { TaskJob } from '#scheduler/queues/jobs.ts';
+import type { Db } from '#scheduler/store/db.ts';
+import { deleteEndedBefore } from '#scheduler/store/queries/retention.ts';
+import { insertAcceptedTasks } from '#scheduler/store/queries/tasks.ts';
+import { IdempotencyKeys } from '#scheduler/tasks/idempotency-keys.ts';
+import { acceptedTaskOf } from '#scheduler/tasks/recording.ts';
+import type { Call, CallKey, Submission } from '#scheduler/tasks/task-service.ts';
+import { waitFor } from '../helpers/services.ts';
+import { aDb } from './store-fixture.ts';
+import type { Process } from './tasks-fixture.ts';
+import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
+import { aQueueTarget, drained, reaches, sent, test as base } from './tasks-world.ts';
+import type { Options, World } from './tasks-world.ts';
+
+type Bounds = ConstructorParameters<typeof IdempotencyKeys>[0]['bounds'];
+const keysIn = (db: Db, bounds?: Bounds): IdempotencyKeys =>
+  new IdempotencyKeys({ db, log: quiet, ...(bounds === undefined ? {} : { bounds }) });
+
+const test = base.extend('replica', async ({ start, db }, { onCleanup }) => {
+  onCleanup(async () => void (await db.query('delete from idempotency_keys')));
+  return (options: Options & { readonly bounds?: Bounds } = {}): Promise<World> =>
+    start({ ...options, more: { idempotencyKeys: keysIn(db, options.bounds), ...options.more } });
+});
+
+const aKey = (changes: Partial<CallKey> = {}): CallKey => ({
+  key: 'k-1',
+  fingerprint: 'same',
+  asksNewest: true,
+  callerScope: '',
+  isOwn: true,
+  ...changes,
+});
+const call = (one: Process, target: Target, key: Partial<CallKey> = {}, more: Partial<Call> = {}) =>
+  one.tasks.submit(target, { input: '{"x":1}', idempotency: aKey(key), ...more });
+type Accepted = Extract<Submission, { kind: 'accepted' }>;
+const taken = async (submission: Promise<Submission>): Promise<Accepted> => {
+  const settled = await submission;
+  if (settled.kind !== 'accepted') throw new Error(`not accepted: ${JSON.stringify(settled)}`);
+  return settled;
+};
+const rows = async (db: Db): Promise<readonly { task_id: string; is_accepted: boolean }[]> =>
+  (await db.query<{ task_id: string; is_accepted: boolean }>('select task_id, is_accepted from idempotency_keys')).rows;
+/** Its process died between the claim and whatever comes next, half a minute ago. */
+const aDeadClaim = async (db: Db, target: Target, taskId: TaskId, isAccepted = false): Promise<void> => {
+  const { workspaceId, stubId, deploymentId } = target;
+  const place = { workspaceId, scope: `stub/${stubId}`, key: 'k-1', fingerprint: 'same' };
+  await keysIn(db).insert({ ...place, isOwn: true, taskId, deploymentId });
+  await db.query(`update idempotency_keys set claimed_at = now() - interval '31 s', is_accepted = $1`, [isAccepted]);
+};
+const jobOf = (target: Target, taskId: TaskId): TaskJob => ({
+  v: 1,
+  taskId,
+  workspaceId: target.workspaceId,
+  stubId: target.stubId,
+  deploymentId: null,
+  kind: 'taskqueue',
+  sync: false,
+  replica: newInstanceId(),
+  timeoutMs: 1_000,
+  deadlineMs: 1,
+  createdAtMs: 1,
+  attempts: 0,
+  retries: 0,
+  retriesUsed: 0,
+});
+const versionOf = (target: Target, version: number): Target => {
+  const deploymentId = newId<DeploymentId>();
+  return { ...target, deploymentId, version, queue: queueNameOf(deploymentId, target.stubId) };
+};
+
+describe('an asynchronous call', () => {
+  test('has one task, however often and at however many replicas it comes at once', async ({ replica, db }) => {
+    const [one, two] = [await replica(), await replica()];
+    const target = aQueueTarget();
+    const calls = [one, two, one, two, two, one].map((at) => taken(call(at, target)));
+    const ids = new Set((await Promise.all(calls)).map(({ taskId }) => taskId));
+    expect(ids.size).toBe(1);
+    expect((await one.queues.depth(target.queue)).waiting).toBe(1);
+    expect((await db.query('select id from tasks')).rowCount).toBe(1);
+    expect(await rows(db)).toEqual([{ task_id: [...ids][0], is_accepted: true }]);
+    const again = await taken(call(two, target));
+    expect(again).toMatchObject({ isReplay: true, isAsync: true });
+    expect(ids).toContain(again.taskId);
+    const another = await taken(call(two, target, { key: 'k-2' }));
+    expect(ids).not.toContain(another.taskId);
+    expect(another.isReplay).toBeUndefined();
+  });
+
+  test('keeps its key when Redis loses everything, and when its task has ended', async ({ replica }) => {
+    const one = await replica();
+    const target = aQueueTarget();
+    const { taskId } = await taken(call(one, target));
+    await one.client.flushall();
+    expect((await taken(call(one, target))).taskId).toBe(taskId);
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await one.queues.open(target.queue);
+    const { taskId: next } = await taken(call(one, target, { key: 'k-2' }));
+    await one.result(await sent(link));
+    await reaches(one, next, 'COMPLETE');
+    expect((await taken(call(one, target, { key: 'k-2' }))).taskId).toBe(next);
+  });
+
+  test('with another body or other query parameters is refused, here and at another replica', async ({ replica }) => {
+    const [one, two] = [await replica(), await replica()];
+    const target = aQueueTarget();
+    const first = call(one, target);
+    expect(await call(one, target, { fingerprint: 'other' })).toEqual({ kind: 'key_reused' });
+    await first;
+    for (const at of [one, two])
+      expect(await call(at, target, { fingerprint: 'other' })).toEqual({ kind: 'key_reused' });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(1);
+  });
+
+  test('that is refused leaves no key: the retry works', async ({ replica, db }) => {
+    let isActive = false;
+    const one = await replica({ more: { isActive: () => isActive } });
+    const target = aQueueTarget();
+    expect(await call(one, target)).toMatchObject({ kind: 'unavailable', text: 'deployment stopped' });
+    expect(await rows(db)).toEqual([]);
+    isActive = true;
+    const full = { ...target, config: { ...target.config, maxPendingTasks: 0 } };
+    expect(await call(one, full)).toMatchObject({ kind: 'queue_full' });
+    expect(await rows(db)).toEqual([]);
+    expect(await taken(call(one, target))).not.toHaveProperty('isReplay');
+  });
+
+  test('whose commit fails is taken out, and its key is free', async ({ replica, db }) => {
+    const keys = keysIn(db);
+    let fails = true;
+    const commit = keys.commit.bind(keys);
+    keys.commit = (task) => (fails ? Promise.reject(new Error('the database is away')) : commit(task));
+    const one = await replica({ more: { idempotencyKeys: keys } });
+    const target = aQueueTarget();
+    expect(await call(one, target)).toMatchObject({ kind: 'unavailable' });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    await waitFor(async () => (await rows(db)).length === 0, 'the key is released');
+    fails = false;
+    const retried = await waitFor(async () => {
+      const submission = await call(one, target);
+      return submission.kind === 'accepted' && submission;
+    }, 'admission is open again');
+    expect(retried).not.toHaveProperty('isReplay');
+  });
+
+  test('whose commit fails after a container took it keeps its key: the retry has that task', async ({
+    replica,
+    db,
+  }) => {
+    const keys = keysIn(db);
+    const link = new PlayedLink();
+    const commit = keys.commit.bind(keys);
+    let tries = 0;
+    keys.commit = async (task) => {
+      tries += 1;
+      if (tries > 1) return await commit(task);
+      await sent(link);
+      throw new Error('the database is away');
+    };
+    const one = await replica({ more: { idempotencyKeys: keys } });
+    const target = aQueueTarget();
+    one.container(target.queue, link);
+    const submission = call(one, target);
+    one.dispatcher.wake(target.queue);
+    await waitFor(
+      async () => (await one.queues.depth(target.queue)).waiting > 0 || link.orders.length > 0,
+      'it is queued',
+    );
+    one.dispatcher.wake(target.queue);
+    expect(await submission).toMatchObject({ kind: 'unavailable' });
+    const { taskId } = await sent(link);
+    await waitFor(async () => (await rows(db))[0]?.is_accepted === true, 'the key is the task’s');
+    const retry = await waitFor(async () => {
+      const again = await call(one, target);
+      return again.kind === 'accepted' && again;
+    }, 'admission is open again');
+    expect(retry.taskId).toBe(taskId);
+  });
+});
+
+describe('a process that dies', () => {
+  test('between the claim and the queue leaves a key that the next call has', async ({ replica, db }) => {
+    const one = await replica();
+    for (const target of [aQueueTarget(), aTarget()]) {
+      const dead = newId<TaskId>();
+      await aDeadClaim(db, target, dead);
+      const { taskId, isReplay } = await taken(call(one, target));
+      expect([taskId === dead, isReplay]).toEqual([false, undefined]);
+      expect((await rows(db)).map((row) => row.task_id)).toEqual([taskId]);
+      await db.query('delete from idempotency_keys');
+    }
+  });
+
+  test('between the queue and the commit leaves a task that is the key’s', async ({ replica, db }) => {
+    const one = await replica();
+    const target = aQueueTarget();
+    const dead = newId<TaskId>();
+    await aDeadClaim(db, target, dead);
+    await one.queues.open(target.queue);
+    await one.queues.add(target.queue, one.tasks.newJob(target, dead));
+    expect(await taken(call(one, target))).toMatchObject({ taskId: dead, isReplay: true });
+    await waitFor(async () => (await rows(db))[0]?.is_accepted === true, 'it is accepted');
+  });
+
+  test('under a claim of a moment ago is waited for: released, the key is free', async ({ replica, db }) => {
+    const one = await replica();
+    const target = aQueueTarget();
+    const dead = newId<TaskId>();
+    await aDeadClaim(db, target, dead);
+    await db.query('update idempotency_keys set claimed_at = now()');
+    const waiting = call(one, target);
+    expect(await Promise.race([waiting, one.client.ping()])).toBe('PONG');
+    await db.query('delete from idempotency_keys');
+    expect((await taken(waiting)).taskId).not.toBe(dead);
+  });
+
+  test('with Redis, and the answer of a synchronous task with both, is told to its next caller: it does not run again', async ({
+    replica,
+    db,
+  }) => {
+    const one = await replica();
+    const target = aTarget();
+    await aDeadClaim(db, target, newId<TaskId>(), true);
+    expect(await (await taken(call(one, target))).finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
+  test('and whose claim another call took over commits nothing under it', async ({ db }) => {
+    const target = aQueueTarget();
+    const dead = newId<TaskId>();
+    await aDeadClaim(db, target, dead);
+    const keys = keysIn(db);
+    const place = { workspaceId: target.workspaceId, scope: `stub/${target.stubId}`, key: 'k-1' };
+    const next = newId<TaskId>();
+    expect(await keys.move({ ...place, taskId: dead }, { taskId: next, deploymentId: null })).toBe(true);
+    expect(await keys.move({ ...place, taskId: dead }, { taskId: newId<TaskId>(), deploymentId: null })).toBe(false);
+    expect(await keys.commit({ ...acceptedTaskOf(jobOf(target, dead), target.queue), key: place })).toBe(false);
+    expect((await db.query('select id from tasks')).rowCount).toBe(0);
+    expect(await keys.commit({ ...acceptedTaskOf(jobOf(target, next), target.queue), key: place })).toBe(true);
+    expect((await db.query('select id from tasks')).rowCount).toBe(1);
+  });
+});
+
+describe('a synchronous call', () => {
+  test('shares the task while it runs, at every replica, and has its answer afterwards', async ({ replica }) => {
+    const [one, two] = [await replica(), await replica()];
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link, 3);
+    const first = await taken(call(one, target));
+    const order = await sent(link);
+    const here = await taken(call(one, target));
+    const there = taken(call(two, target));
+    expect(here).toMatchObject({ taskId: first.taskId, isReplay: true });
+    await one.result(order, '{"answer":42}');
+    const later = await taken(call(two, target));
+    for (const submission of [first, here, await there, later]) {
+      expect(submission.taskId).toBe(first.taskId);
+      expect(await submission.finished).toEqual({ status: 'COMPLETE', httpStatus: 200, body: '{"answer":42}' });
+    }
+    await drained(one);
+    await one.client.flushall();
+    expect(await (await taken(call(two, target))).finished).toMatchObject({ body: '{"answer":42}' });
+    expect(link.orders).toHaveLength(1);
+  });
+
+  test('has the failure of its task again, too', async ({ replica }) => {
+    const one = await replica();
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const first = await taken(call(one, target));
+    await one.result(await sent(link), '{"error":"KeyError"}', 'error');
+    const answer = await first.finished;
+    expect(answer).toMatchObject({ status: 'ERROR', httpStatus: 500, body: '{"error":"KeyError"}' });
+    expect(await (await taken(call(one, target))).finished).toEqual(answer);
+    expect(link.orders).toHaveLength(1);
+  });
+
+  test('whose caller leaves before a container has it gives its key back; with others waiting it stays', async ({
+    replica,
+  }) => {
+    const one = await replica();
+    const target = aTarget();
+    const first = await taken(call(one, target));
+    const second = await taken(call(one, target));
+    first.callerLeft();
+    first.callerLeft();
+    const link = new PlayedLink();
+    expect(one.replies.has(first.taskId)).toBe(true);
+    second.callerLeft();
+    const third = taken(call(one, target));
+    await second.finished;
+    expect((await third).taskId).not.toBe(first.taskId);
+    one.container(target.queue, link);
+    await one.result(await sent(link), '{"n":3}');
+    expect(await (await third).finished).toMatchObject({ body: '{"n":3}' });
+    expect(link.orders).toHaveLength(1);
+  });
+});
+
+describe('the scope of a key', () => {
+  test('a retry at `latest` means the task of the first call, whatever is the newest by then; versions have keys of their own', async ({
+    replica,
+  }) => {
+    const one = await replica();
+    const target = aQueueTarget();
+    const [first, second] = [versionOf(target, 1), versionOf(target, 2)];
+    const { taskId } = await taken(call(one, first));
+    expect((await taken(call(one, second))).taskId).toBe(taskId);
+    expect((await taken(call(one, first, { asksNewest: false }))).taskId).toBe(taskId);
+    const own = await taken(call(one, second, { asksNewest: false }));
+    expect(own.taskId).not.toBe(taskId);
+    expect((await taken(call(one, second, { asksNewest: false }))).taskId).toBe(own.taskId);
+    expect((await taken(call(one, second))).taskId).toBe(taskId);
+  });
+
+  test('is the workspace, the deployment and, for strangers, who calls', async ({ replica }) => {
+    const one = await replica();
+    const target = versionOf(aQueueTarget(), 1);
+    const calls = [
+      call(one, target),
+      call(one, { ...versionOf(target, 1), deploymentName: 'another' }),
+      call(one, { ...versionOf(target, 1), workspaceId: aTarget().workspaceId }),
+      call(one, target, { callerScope: 'anybody/', isOwn: false }),
+      call(one, target, { callerScope: 'w-2/', isOwn: false }),
+    ];
+    const ids = new Set((await Promise.all(calls.map(taken))).map(({ taskId }) => taskId));
+    expect(ids.size).toBe(calls.length);
+  });
+
+  test('a workspace has a bounded number of keys; expired ones do not count, and are deleted by retention', async ({
+    replica,
+    db,
+  }) => {
+    const bounds = { most: 3, mostOfOthers: 1, keptSeconds: 86_400 };
+    const one = await replica({ bounds });
+    const target = aQueueTarget();
+    const stranger = { callerScope: 'anybody/', isOwn: false };
+    await taken(call(one, target, { ...stranger, key: 'a' }));
+    expect(await call(one, target, { ...stranger, key: 'b' })).toMatchObject({ kind: 'keys_exhausted' });
+    await taken(call(one, target, { key: 'c' }));
+    await taken(call(one, target, { key: 'd' }));
+    expect(await call(one, target, { key: 'e' })).toMatchObject({ kind: 'keys_exhausted' });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(3);
+    // A key that is known needs no room, and other workspaces have their own.
+    expect(await taken(call(one, target, { key: 'd' }))).toMatchObject({ isReplay: true });
+    await taken(call(one, aQueueTarget(), { key: 'e' }));
+    await db.query(`update idempotency_keys set expires_at = now() where key in ('c', 'd')`);
+    const { isReplay } = await taken(call(one, target, { key: 'd' }));
+    expect(isReplay).toBeUndefined();
+    expect(await deleteEndedBefore(db, 'idempotency_keys', Date.now() + 60_000, 100)).toBe(1);
+    expect(await rows(db)).toHaveLength(3);
+  });
+});
+
+test('a call without a key asks the database for its commit alone, and for nothing where its caller waits', async ({
+  replica,
+  db,
+}) => {
+  let statements = 0;
+  const counted = new Proxy(db, {
+    get: (whole, name) => {
+      const value: unknown = Reflect.get(whole, name);
+      if (name === 'query') statements += 1;
+      return typeof value === 'function' ? value.bind(whole) : value;
+    },
+  });
+  const one = await replica({
+    commit: (batch) => insertAcceptedTasks(counted, batch),
+    more: { idempotencyKeys: keysIn(counted), probeCommit: () => counted.query('select 1') },
+  });
+  const link = new PlayedLink();
+  const target = aTarget();
+  one.container(target.queue, link);
+  const { finished } = await taken(one.tasks.submit(target, { input: '{}' }));
+  await one.result(await sent(link));
+  await finished;
+  expect(statements).toBe(0);
+  await taken(one.tasks.submit(aQueueTarget(), { input: '{}' }));
+  expect(statements).toBe(1);
+});
+
+test('a real Postgres lets one of many claims of a key win, and commits the winner alone', async ({
+  onTestFinished,
+}) => {
+  const opened = await aDb('postgres');
+  onTestFinished(() => opened.stop());
+  const { db } = opened;
+  const target = aQueueTarget();
+  const keys = keysIn(db, { most: 2, mostOfOthers: 2, keptSeconds: 60 });
+  const place = { workspaceId: target.workspaceId, scope: 's', key: 'k' };
+  const ids = Array.from({ length: 30 }, () => newId<TaskId>());
+  const claim = (taskId: TaskId) =>
+    keys.insert({ ...place, isOwn: true, fingerprint: 'same', taskId, deploymentId: null });
+  const won = await Promise.all(ids.map(claim));
+  expect(won.filter(Boolean)).toHaveLength(1);
+  const commit = (taskId: TaskId) =>
+    keys.commit({ ...acceptedTaskOf(jobOf(target, taskId), target.queue), key: place });
+  expect(await Promise.all(ids.map(commit))).toEqual(won);
+  expect((await db.query('select id from tasks')).rowCount).toBe(1);
+  await db.query('update idempotency_keys set expires_at = now()');
+  const again = await Promise.all(ids.map(claim));
+  expect(again.filter(Boolean)).toHaveLength(1);
+  expect(await rows(db)).toEqual([{ task_id: ids[again.indexOf(true)], is_accepted: false }]);
+});
