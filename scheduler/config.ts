@@ -12,6 +12,7 @@ const Days = (what: string, value: number) =>
 export const SchedulerSettings = Type.Object({
   LONGSHORE_DATA_DIR: Text('where embedded stores, objects and the key file live'),
   LONGSHORE_HTTP_ADDRESS: Text('host:port of every HTTP surface', { default: '127.0.0.1:1994' }),
+  LONGSHORE_HTTP_MAX_CONNECTIONS: Count('connections of HTTP clients at once; above it a new one is closed', 10_000),
   LONGSHORE_AGENT_ADDRESS: Text('host:port that agents dial', { default: '127.0.0.1:1995' }),
   LONGSHORE_EXTERNAL_URL: Type.Optional(Text('what URLs given to clients start with; else from the address')),
   LONGSHORE_EXTERNAL_AGENT_ADDRESS: Type.Optional(

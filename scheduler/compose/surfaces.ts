@@ -100,6 +100,7 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
     volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
     maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
     retention: { tasksDays: settings.LONGSHORE_TASK_DAYS, logsDays: settings.LONGSHORE_LOG_DAYS },
+    maxConnections: settings.LONGSHORE_HTTP_MAX_CONNECTIONS,
     trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),
     metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,
     version: VERSION,

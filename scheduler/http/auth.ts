@@ -6,6 +6,8 @@ import type { Refusals } from '../identity/refusals.ts';
 /** Finds the caller of a token; null: none, unknown, switched off or used up. Answers at once when it knows, so that the invoke path waits for nothing. */
 export interface Authenticator {
   authenticate(token: string): Caller | null | Promise<Caller | null>;
+  /** The caller that `authenticate` would find, without using a one-use token up: asked before a body is read. Absent: `authenticate` is asked. */
+  look?(token: string): Caller | null | Promise<Caller | null>;
   /** Called with the sender's address for each token that was refused; absent: nobody counts. @throws AppError `rate_limited` */
   refused?(address: string): void;
   /** Before a secret of the operator's is compared: whoever was wrong about it too often may not go on guessing. @param secret - one of a few names @throws AppError `rate_limited` */
@@ -14,15 +16,24 @@ export interface Authenticator {
   guessed?(secret: string, address: string): void;
 }
 
+/** The caller of a token, as far as it can be known without using the token up. */
+export const lookAt = (
+  authenticator: Pick<Authenticator, 'authenticate' | 'look'>,
+  token: string,
+): Caller | null | Promise<Caller | null> =>
+  authenticator.look === undefined ? authenticator.authenticate(token) : authenticator.look(token);
+
 /** The callers of tokens, and a bound on how many from one address are refused before it is told to wait; `refusals` undefined: no bound. */
 export function boundedAuthenticator(
-  tokens: Pick<Authenticator, 'authenticate'>,
+  tokens: Pick<Authenticator, 'authenticate' | 'look'>,
   refusals: Pick<Refusals, 'refused' | 'mayGuess' | 'guessed'> | undefined,
 ): Authenticator {
   const authenticate = (token: string): Caller | null | Promise<Caller | null> => tokens.authenticate(token);
-  if (refusals === undefined) return { authenticate };
+  const look = (token: string): Caller | null | Promise<Caller | null> => lookAt(tokens, token);
+  if (refusals === undefined) return { authenticate, look };
   return {
     authenticate,
+    look,
     refused: (address) => refusals.refused(address),
     mayGuess: (secret, address) => refusals.mayGuess(secret, address),
     guessed: (secret, address) => refusals.guessed(secret, address),

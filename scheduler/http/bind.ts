@@ -1,6 +1,6 @@
 // Puts operations on HTTP under `/api/v1/gateway`, all of them in the same way: reads path, query and body by the operation's schema, finds the caller,
-// checks the scope, writes the whole answer. Called once by surfaces.ts. Must stay true: what cannot be read is refused before anybody asks who
-// sends it; an answer holds every field of its schema; a handler's exception reaches the outside as an RPC status without its text, unless it is one
+// checks the scope, writes the whole answer. Called once by surfaces.ts. Must stay true: a body is read only for a good token; a request that cannot be read
+// uses no one-use token up; an answer holds every field of its schema; a handler's exception reaches the outside as an RPC status without its text, unless it is one
 // of our own sentences.
 import { TextDecoder } from 'node:util';
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
@@ -10,16 +10,21 @@ import type { Log } from '#shared/log.ts';
 import type { Caller } from '../identity/caller.ts';
 import { refusalOf } from '../operations/operation.ts';
 import type { Operation, Origin } from '../operations/operation.ts';
+import { lookAt, tokenOf } from './auth.ts';
 import type { Authenticator } from './auth.ts';
+import { admit } from './bodies.ts';
 import { compileDecoder, compileQueryReader, DecodeError } from './decode.ts';
 import type { Query } from './decode.ts';
 import { compileEncoder } from './encode.ts';
 import { problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
 import type { RpcCode } from './error-map.ts';
+import { closeUnread } from './polite-close.ts';
 
 export const GATEWAY_BASE = '/api/v1/gateway';
 /** Both directions. */
 export const GATEWAY_BODY_LIMIT = 16 * 1024 * 1024;
+/** An operation that is open to everybody has small messages. */
+const OPEN_BODY_LIMIT = 64 * 1024;
 /** How long a handler may take when the caller does not say (`Grpc-Timeout`). */
 const HANDLER_DEADLINE_MS = 30_000;
 const METHODS: readonly HTTPMethods[] = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
@@ -44,10 +49,13 @@ class RpcError extends Error {
 export function bindOperations(scope: FastifyInstance, operations: readonly Operation[], parts: BinderParts): void {
   scope.setErrorHandler((error, request, reply) => sendError(error, request, reply, parts.log));
   scope.setNotFoundHandler((_request, reply) => sendRpc(reply, 5, 'Not Found'));
+  const admitKnown = admission(parts.authenticator, false);
+  const admitAll = admission(parts.authenticator, true);
   const taken = new Map<string, HTTPMethods[]>();
   for (const operation of operations) {
     const url = operation.path.replace(/\{(\w+)\}/g, ':$1');
-    scope.route({ method: operation.method, url, handler: handlerOf(operation, parts), bodyLimit: GATEWAY_BODY_LIMIT });
+    const onRequest = operation.scope === 'open' ? admitAll : admitKnown;
+    scope.route({ method: operation.method, url, onRequest, handler: handlerOf(operation, parts) });
     // Parameters of one place may be named differently by two operations: compare places, not names.
     const place = url.replace(/:\w+/g, ':');
     taken.set(place, [...(taken.get(place) ?? []), operation.method]);
@@ -56,8 +64,26 @@ export function bindOperations(scope: FastifyInstance, operations: readonly Oper
   for (const [place, methods] of taken) {
     const url = place.replace(/:/g, () => ':any');
     const rest = METHODS.filter((method) => !methods.includes(method));
-    scope.route({ method: rest, url: uniqueParams(url), handler: wrongMethod, bodyLimit: GATEWAY_BODY_LIMIT });
+    scope.route({ method: rest, url: uniqueParams(url), handler: wrongMethod });
   }
+}
+
+/** Looks at the token before the body is read. Requests without a body go on: their handler asks. */
+function admission(authenticator: Authenticator, isOpen: boolean) {
+  return async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
+    const { headers } = request;
+    if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined) return;
+    const token = tokenOf(headers.authorization);
+    const caller = token === null ? null : await lookAt(authenticator, token);
+    if (caller !== null) {
+      admit(request, reply, { sender: 'known', payer: caller.workspaceId, limitBytes: GATEWAY_BODY_LIMIT });
+    } else if (isOpen) {
+      admit(request, reply, { sender: 'public', payer: '', limitBytes: OPEN_BODY_LIMIT });
+    } else {
+      if (token !== null) authenticator.refused?.(request.ip);
+      throw new RpcError(16, 'invalid or missing token');
+    }
+  };
 }
 
 /** `/a/:any/b/:any` to `/a/:any1/b/:any2`: a router refuses one name twice. */
@@ -177,6 +203,7 @@ function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply,
 }
 
 function sendRpc(reply: FastifyReply, code: RpcCode, message: string): FastifyReply {
+  closeUnread(reply.request, reply);
   if (code === 16) reply.header('www-authenticate', message);
   return reply
     .code(RPC_STATUS[code])

@@ -22,6 +22,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   release_not_found: 404,
   upload_refused: 403,
   method_not_allowed: 405,
+  body_too_slow: 408,
   secret_exists: 409,
   signing_key_in_use: 409,
   body_too_large: 413,
@@ -39,6 +40,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   disk_read_only: 503,
   queues_unavailable: 503,
   redis_nearly_full: 503,
+  bodies_full: 503,
   machine_away: 502,
   machine_silent: 504,
   too_many_pages: 503,
@@ -72,10 +74,8 @@ export function problemOf(error: unknown): Problem {
 /** The HTTP library's own refusals (a body over the limit, a URL that cannot be read) carry a status below 500. */
 function frameworkProblem(error: unknown): Problem | null {
   if (!(error instanceof Error) || !('statusCode' in error) || !('code' in error)) return null;
-  const { statusCode, code } = error;
+  const { statusCode } = error;
   if (typeof statusCode !== 'number' || statusCode < 400 || statusCode >= 500) return null;
-  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE')
-    return { status: 413, code: 'body_too_large', message: 'body is too large' };
   return { status: statusCode, code: 'bad_request', message: error.message };
 }
 
@@ -121,6 +121,7 @@ const RPC_CODE: Readonly<Record<number, RpcCode>> = {
   403: 7,
   404: 5,
   405: 12,
+  408: 4,
   409: 6,
   413: 8,
   422: 3,

@@ -10,12 +10,21 @@ import type { FastifyInstance, FastifyReply } from 'fastify';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
+import { BODY_RULES, Bodies } from './bodies.ts';
+import type { BodyRules } from './bodies.ts';
 import { problemOf, sendProblem } from './error-map.ts';
+import { closeUnread, dropLate } from './polite-close.ts';
 
 export interface HttpServerParts {
   readonly log: Log;
   /** Registers all routes. */
   readonly register: (app: FastifyInstance, server: ServerState) => void;
+  /** Bounds of bodies; absent: the usual ones. */
+  readonly bodyRules?: Partial<BodyRules>;
+  /** The largest body that a surface admits, in bytes. */
+  readonly largestBodyBytes?: number;
+  /** Above it a new connection is closed at once. Absent: no bound. */
+  readonly maxConnections?: number;
   /** The URL to route by, from the Host header and the URL as sent. Absent: as sent. */
   readonly rewriteUrl?: (host: string | undefined, url: string) => string;
   /** Addresses and ranges of proxies whose X-Forwarded-For is believed; empty: nobody's. */
@@ -24,6 +33,7 @@ export interface HttpServerParts {
 
 /** What surfaces may know of the server they run in. */
 export interface ServerState {
+  readonly bodies: Pick<Bodies, 'release' | 'heldBytes'>;
   readonly isDraining: () => boolean;
   /** `http://127.0.0.1:1994` once it listens. */
   readonly listenUrl: () => string | null;
@@ -65,9 +75,11 @@ function proxies(trusted: readonly string[]): false | string[] {
 
 const isWithin = (bits: number, most: number): boolean => bits >= 1 && bits <= most;
 
-/** Uploads are large; everything else is bounded by its size and its handler's deadline. */
+/** Uploads alone may take so long: every other body has its minimum rate (bodies.ts). */
 const WHOLE_REQUEST_MS = 3_600_000;
-const DEFAULT_BODY_LIMIT = 16 * 1024 * 1024;
+const HEADERS_MS = 20_000;
+const LOOK_AT_CONNECTIONS_MS = 5_000;
+const LARGEST_BODY_BYTES = 16 * 1024 * 1024;
 
 export function createHttpServer(parts: HttpServerParts): HttpServer {
   let draining = false;
@@ -75,11 +87,12 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   const prefix = randomBytes(6).toString('hex');
   let counter = 0;
   const { rewriteUrl } = parts;
+  const bodies = new Bodies({ ...BODY_RULES, ...parts.bodyRules }, parts.largestBodyBytes ?? LARGEST_BODY_BYTES);
   const app = fastify({
     logger: false,
     exposeHeadRoutes: false,
-    bodyLimit: DEFAULT_BODY_LIMIT,
     requestTimeout: WHOLE_REQUEST_MS,
+    http: { headersTimeout: HEADERS_MS, connectionsCheckingInterval: LOOK_AT_CONNECTIONS_MS },
     return503OnClosing: false,
     trustProxy: proxies(parts.trustedProxies ?? []),
     forceCloseConnections: 'idle',
@@ -92,27 +105,40 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     genReqId: () => `${prefix}-${(++counter).toString(36)}`,
     frameworkErrors: (error, request, reply: FastifyReply) => {
       reply.header('x-request-id', request.id);
+      closeUnread(request, reply);
       void sendProblem(reply, request.id, problemOf(error));
     },
   });
+  if (parts.maxConnections !== undefined) app.server.maxConnections = parts.maxConnections;
+  // Only a body that is going to be read is asked for: bodies.ts and the uploads say so.
+  app.server.on('checkContinue', (request, response) => void app.server.emit('request', request, response));
+  app.decorateRequest('admission', null);
+  app.decorateRequest('sender', null);
+  app.decorateRequest('heldBytes', 0);
   // Bodies as bytes, whatever the content type says: the surfaces are lenient in what they accept and exact about bytes.
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
+  app.addContentTypeParser('*', bodies.parse);
   app.addHook('onRequest', (request, reply, done) => {
+    // A request behind one whose connection is closing would be answered to nobody.
+    if (request.raw.socket.writableEnded) return void request.raw.destroy();
     reply.header('x-request-id', request.id);
     if (draining) reply.header('connection', 'close');
+    if (request.method === 'GET') dropLate(request, reply);
     done();
   });
   app.setErrorHandler((error, request, reply) => {
+    closeUnread(request, reply);
     const problem = problemOf(error);
     if (problem.status >= 500) parts.log.error({ err: error, requestId: request.id }, 'request failed');
     return sendProblem(reply, request.id, problem);
   });
-  app.setNotFoundHandler((request, reply) =>
-    sendProblem(reply, request.id, { status: 404, code: 'not_found', message: 'Not Found' }),
-  );
+  app.setNotFoundHandler((request, reply) => {
+    closeUnread(request, reply);
+    return sendProblem(reply, request.id, { status: 404, code: 'not_found', message: 'Not Found' });
+  });
 
   const state: ServerState = {
+    bodies,
     isDraining: () => draining,
     listenUrl: () => (address === '' ? null : `http://${reachable(address)}`),
   };
@@ -145,6 +171,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
       try {
         await app.close();
       } finally {
+        bodies.stop();
         abort.abort();
         await cut;
       }

@@ -44,7 +44,7 @@ import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
 import { boundedAuthenticator } from './auth.ts';
-import { bindOperations, GATEWAY_BASE } from './bind.ts';
+import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
 import { apiPages } from './description/api-page.ts';
 import { openApiDocument } from './description/openapi.ts';
 import { hostRewriter } from './invoke/host-form.ts';
@@ -76,6 +76,8 @@ export interface SurfaceSettings {
   readonly metricsToken: string | null;
   /** `LONGSHORE_VOLUME_DRIVER` */
   readonly volumeDriver: VolumeDriverName;
+  /** `LONGSHORE_HTTP_MAX_CONNECTIONS`; absent: no bound */
+  readonly maxConnections?: number;
   /** `LONGSHORE_TRUSTED_PROXIES` */
   readonly trustedProxies?: readonly string[];
   /** The release, for the API description. */
@@ -178,6 +180,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
+    largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT),
+    ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
     register: (app, state) => registerAll(app, state, parts, { stubs, deployments, volumes }),
   });
@@ -261,6 +265,7 @@ function registerAll(
       callbackProblem: parts.callbackProblem,
       log,
       maxBodyBytes: settings.maxInvokeBodyBytes,
+      release: (request) => state.bodies.release(request),
     });
   });
 

@@ -40,6 +40,8 @@ export interface Tokens {
   issue(owner: TokenOwner, type: TokenType, options?: { readonly reusable?: boolean }): Promise<IssuedToken>;
   /** The caller; null when the token is worth nothing. Answers at once (no promise) when it knows. A one-use token is used up by this. */
   authenticate(bearer: string): Caller | null | Promise<Caller | null>;
+  /** The caller that `authenticate` would find. Uses nothing up. */
+  look(bearer: string): Caller | null | Promise<Caller | null>;
   /** Without asking anybody: undefined when it does not know. */
   peek(bearer: string): Known;
   list(owner: TokenOwner, limit?: number): Promise<TokenRow[]>;
@@ -136,7 +138,15 @@ class CachedTokens implements Tokens {
     const key = tokenHash(bearer);
     const known = this.#known(key);
     if (known === null) return null;
-    if (known === undefined) return this.#askOnce(key, bearer);
+    if (known === undefined) return this.#askAndSpend(key, bearer);
+    return known.container === undefined ? known : this.#whileContainerLives(known, known.container);
+  }
+
+  look(bearer: string): Caller | null | Promise<Caller | null> {
+    const key = tokenHash(bearer);
+    const known = this.#known(key);
+    if (known === null) return null;
+    if (known === undefined) return this.#askOnce(key, bearer).then((found) => this.#whileLive(found));
     return known.container === undefined ? known : this.#whileContainerLives(known, known.container);
   }
 
@@ -202,7 +212,7 @@ class CachedTokens implements Tokens {
     await this.#options.invalidation?.publish('token', hashHex);
   }
 
-  async #askOnce(key: string, bearer: string): Promise<Caller | null> {
+  #askOnce(key: string, bearer: string): Promise<Found> {
     let asking = this.#asking.get(key);
     if (asking === undefined) {
       const mine = this.#ask(key, bearer).finally(() => {
@@ -211,12 +221,16 @@ class CachedTokens implements Tokens {
       asking = mine;
       this.#asking.set(key, mine);
     }
-    const found = await asking;
-    if (found.caller === null) return null;
-    if (found.caller.container !== undefined) {
-      return this.#whileContainerLives(found.caller, found.caller.container);
-    }
-    if (found.reusable) return found.caller;
+    return asking;
+  }
+
+  #whileLive({ caller }: Found): Caller | null | Promise<Caller | null> {
+    return caller?.container === undefined ? caller : this.#whileContainerLives(caller, caller.container);
+  }
+
+  async #askAndSpend(key: string, bearer: string): Promise<Caller | null> {
+    const found = await this.#askOnce(key, bearer);
+    if (found.caller === null || found.reusable) return this.#whileLive(found);
     // Used up by whoever gets there first, also among callers that shared the look-up; no cache ever knows it.
     const isFirst = await spendToken(this.#options.db, Buffer.from(key, 'hex'));
     return isFirst ? found.caller : null;

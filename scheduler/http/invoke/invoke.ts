@@ -1,4 +1,4 @@
-// The hot path: an invoke URL to a task and back. Finds caller and target in memory, checks that the body is a JSON object, hands its text to the task
+// The hot path: an invoke URL to a task and back. Finds caller and target in memory before the body is read, checks that the body is a JSON object, hands its text to the task
 // service, and sends the answer's bytes as they are. Must stay true: nothing here reads SQL when token and target are known, validates a schema,
 // writes a body anew, or awaits what is already there.
 import { isUtf8 } from 'node:buffer';
@@ -15,7 +15,9 @@ import type { Caller } from '../../identity/caller.ts';
 import type { Call, Finished, Submission, TaskService } from '../../tasks/task-service.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
+import { admit } from '../bodies.ts';
 import { problemOf, withRetryAfter } from '../error-map.ts';
+import { closeUnread } from '../polite-close.ts';
 import { EVENT_STREAM, EventStream, cutWhenUnread, headersOf } from './event-stream.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 import { callKeyOf, KEY_PROBLEM, KEY_REUSED, keyOf } from './idempotency-key.ts';
@@ -30,6 +32,8 @@ export interface InvokeParts {
   readonly log: Log;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxBodyBytes: number;
+  /** The body has been handed on: its bytes count no longer. */
+  readonly release: (request: FastifyRequest) => void;
 }
 
 type Method = 'GET' | 'POST';
@@ -84,22 +88,24 @@ const INTERNAL = new Refusal(500, 'error', 'Internal server error');
 /** Registers both forms of every kind at the root of `scope` (a plugin of its own: its errors have their own shape). */
 export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void {
   scope.setErrorHandler((error, _request, reply) => sendFailure(error, reply, parts));
-  const add = (url: string, methods: readonly Method[], handler: Handler): void => {
-    scope.route({ method: [...methods], url, bodyLimit: parts.maxBodyBytes, handler });
+  scope.decorateRequest('invoked', null);
+  const add = (url: string, methods: readonly Method[], find: Find, handler: Handler): void => {
+    scope.route({ method: [...methods], url, onRequest: resolving(find, parts), handler });
     const others = METHODS.filter((method) => !(methods as readonly string[]).includes(method));
     scope.route({ method: others, url, handler: (_request, reply) => sendRefusal(reply, WRONG_METHOD) });
   };
   const addBoth = (path: string, { methods, warmsUp }: Omit<InvokedKind, 'mayBePublic'>, find: Find): void => {
-    add(path, methods, invokeHandler(find, parts));
-    if (warmsUp) add(`${path}/warmup`, ['POST'], warmUpHandler(find, parts));
+    add(path, methods, find, invokeHandler(find, parts));
+    if (warmsUp) add(`${path}/warmup`, ['POST'], find, warmUpHandler(parts));
   };
   for (const [kind, invoked] of Object.entries(KINDS)) {
     addBoth(`/${kind}/:name`, invoked, byName(parts, kind, latest));
     addBoth(`/${kind}/:name/latest`, invoked, byName(parts, kind, latest));
     addBoth(`/${kind}/:name/:version`, invoked, byName(parts, kind, versionParam));
     addBoth(`/${kind}/id/:stubId`, invoked, byStub(parts, kind, ownOrPublic));
-    if (invoked.mayBePublic)
-      add(`/${kind}/public/:stubId`, invoked.methods, invokeHandler(byStub(parts, kind, publicOnly), parts));
+    if (!invoked.mayBePublic) continue;
+    const find = byStub(parts, kind, publicOnly);
+    add(`/${kind}/public/:stubId`, invoked.methods, find, invokeHandler(find, parts));
   }
   // What a host takes is known once its deployment is.
   addBoth(`${HOST_BASE}/:label`, { methods: ['GET', 'POST'], warmsUp: true }, byHost(parts));
@@ -186,8 +192,37 @@ function publicOnly(_caller: Caller | null, target: Target): Found {
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
+/** Who calls what: known before the body is read. */
+interface Invoked {
+  readonly caller: Caller | null;
+  readonly target: Target;
+  readonly atMs: number;
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    invoked: Invoked | null;
+  }
+}
+
+/** A body that took longer may belong to a deployment that has changed meanwhile. */
+const FIND_AGAIN_MS = 250;
+
 function invokeHandler(find: Find, parts: InvokeParts): Handler {
-  return resolving(find, parts, (target, request, reply, fail, caller) => {
+  return (request, reply) => {
+    const { invoked } = request;
+    if (invoked === null) return sendRefusal(reply, INTERNAL);
+    const { caller, target, atMs } = invoked;
+    if (performance.now() - atMs < FIND_AGAIN_MS) return invoke(target, caller, request, reply);
+    const go = (found: Found): void =>
+      found instanceof Refusal ? sendRefusal(reply, found) : invoke(found, caller, request, reply);
+    const found = find(caller, request.params as Params);
+    if (found instanceof Promise) found.then(go, (error: unknown) => sendFailure(error, reply, parts));
+    else go(found);
+  };
+
+  function invoke(target: Target, caller: Caller | null, request: FastifyRequest, reply: FastifyReply): void {
+    const fail = (error: unknown): void => sendFailure(error, reply, parts);
     // By host the method is checked here; by path the router has done it.
     if (KINDS[target.kind]?.methods.includes(request.method as Method) !== true)
       return sendRefusal(reply, WRONG_METHOD);
@@ -221,7 +256,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     const own = parts.targets.byStub(putBy);
     if (own instanceof Promise) own.then(judge, fail);
     else judge(own);
-  });
+  }
 
   function submit(target: Target, call: Call, reply: FastifyReply, fail: (error: unknown) => void): void {
     const events = new EventStream(reply);
@@ -231,36 +266,46 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     });
     // An answer that has begun cannot become another one.
     const failed = (error: unknown): void => (events.hasBegun ? events.cut() : fail(error));
-    submitted.then((submission) => answer(submission, target, reply, events, failed), failed);
+    submitted.then((submission) => {
+      parts.release(reply.request);
+      answer(submission, target, reply, events, failed);
+    }, failed);
   }
 }
 
 /** Starts a container without a task; nothing to say when it is under way. */
-function warmUpHandler(find: Find, parts: InvokeParts): Handler {
-  return resolving(find, parts, (target, _request, reply, fail, caller) => {
+function warmUpHandler(parts: InvokeParts): Handler {
+  return ({ invoked }, reply) => {
+    if (invoked === null) return sendRefusal(reply, INTERNAL);
+    const { target, caller } = invoked;
     if (KINDS[target.kind]?.warmsUp !== true) return sendRefusal(reply, NOT_FOUND);
     // A container may put tasks; what is kept warm for whom is not its business.
     if (caller?.type === 'container') return sendRefusal(reply, UNAUTHORIZED);
-    parts.containers.warmUp(target).then(() => void reply.code(200).send(), fail);
-  });
+    parts.containers.warmUp(target).then(
+      () => void reply.code(200).send(),
+      (error: unknown) => sendFailure(error, reply, parts),
+    );
+  };
 }
 
-function resolving(
-  find: Find,
-  parts: InvokeParts,
-  act: (
-    target: Target,
-    request: FastifyRequest,
-    reply: FastifyReply,
-    fail: (error: unknown) => void,
-    caller: Caller | null,
-  ) => void,
-): Handler {
-  return (request, reply) => {
+type OnRequest = (request: FastifyRequest, reply: FastifyReply, next: () => void) => void;
+
+/** Finds caller and target, and admits the body; refuses with the body unread. */
+function resolving(find: Find, parts: InvokeParts): OnRequest {
+  const { maxBodyBytes: limitBytes } = parts;
+  return (request, reply, next) => {
     const fail = (error: unknown): void => sendFailure(error, reply, parts);
     const resolve = (caller: Caller | null): void => {
-      const go = (found: Found): void =>
-        found instanceof Refusal ? sendRefusal(reply, found) : act(found, request, reply, fail, caller);
+      const go = (found: Found): void => {
+        if (found instanceof Refusal) return sendRefusal(reply, found);
+        request.invoked = { caller, target: found, atMs: performance.now() };
+        admit(request, reply, {
+          sender: caller === null ? 'public' : 'known',
+          payer: (caller ?? found).workspaceId,
+          limitBytes,
+        });
+        next();
+      };
       const found = find(caller, request.params as Params);
       if (found instanceof Promise) found.then(go, fail);
       else go(found);
@@ -284,6 +329,7 @@ function refuseToken(request: FastifyRequest, reply: FastifyReply, parts: Invoke
     parts.authenticator.refused?.(request.ip);
   } catch (error) {
     const problem = problemOf(error);
+    closeUnread(request, reply);
     return send(withRetryAfter(reply, problem), problem.status, JSON.stringify({ message: problem.message }));
   }
   sendRefusal(reply, UNAUTHORIZED);
@@ -371,7 +417,10 @@ function send(reply: FastifyReply, status: number, body: string): void {
 const sendCoded = (reply: FastifyReply, status: number, code: string, error: string): void =>
   send(reply, status, JSON.stringify({ error, code }));
 
-const sendRefusal = (reply: FastifyReply, refusal: Refusal): void => send(reply, refusal.status, refusal.body);
+function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
+  closeUnread(reply.request, reply);
+  send(reply, refusal.status, refusal.body);
+}
 
 export interface Input {
   /** As it came. */
@@ -423,11 +472,14 @@ function queryOf(
 
 function sendFailure(error: unknown, reply: FastifyReply, parts: InvokeParts): void {
   const problem = problemOf(error);
+  closeUnread(reply.request, reply);
   if (problem.status === 413) {
     const text = `request body is larger than ${parts.maxBodyBytes} bytes`;
     return send(reply, 413, JSON.stringify({ error: text }));
   }
-  if (problem.status < 500) return send(reply, problem.status, JSON.stringify({ error: problem.message }));
+  withRetryAfter(reply, problem);
+  if (problem.status < 500 || problem.retryAfterSeconds !== undefined)
+    return send(reply, problem.status, JSON.stringify({ error: problem.message }));
   parts.log.error({ err: error, requestId: reply.request.id }, 'invocation failed');
   if (problem.status === 500) return sendRefusal(reply, INTERNAL);
   send(reply, problem.status, JSON.stringify({ error: problem.message }));

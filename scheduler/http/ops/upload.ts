@@ -6,6 +6,7 @@ import type { ObjectId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { problemOf, sendProblem } from '../error-map.ts';
+import { DISCARD_LITTLE, DISCARD_MUCH, closeUnread } from '../polite-close.ts';
 import { UPLOAD_PATH } from '../../objects/service.ts';
 import type { Objects } from '../../objects/service.ts';
 
@@ -25,15 +26,17 @@ export function registerUpload(scope: FastifyInstance, parts: UploadParts): void
   scope.setErrorHandler((error, request, reply) => {
     const problem = problemOf(error);
     if (problem.status >= 500) parts.log.error({ err: error, requestId: request.id }, 'upload failed');
-    // What is still coming will not be read.
+    // The rest of the body is not stored.
+    closeUnread(request, reply, problem.status === 403 ? DISCARD_LITTLE : DISCARD_MUCH);
     reply.header('connection', 'close');
     return sendProblem(reply, request.id, problem);
   });
-  scope.put(`${UPLOAD_PATH}:objectId`, { bodyLimit: Number.MAX_SAFE_INTEGER }, async (request, reply) => {
+  scope.put(`${UPLOAD_PATH}:objectId`, async (request, reply) => {
     const { objectId } = request.params as { readonly objectId: string };
     if (!parts.objects.verifyUpload(objectId, request.query as Readonly<Record<string, string>>)) {
       throw new AppError('upload_refused', 'this upload address is not valid or has expired: ask for a new one');
     }
+    if (request.headers.expect !== undefined) reply.raw.writeContinue();
     const before = await parts.sha256Of(objectId);
     const stored = await parts.objects.receive(objectId, bodyOf(request), contentLengthOf(request));
     if (before !== null && before !== stored.sha256) parts.onReplaced(objectId as ObjectId);
@@ -44,9 +47,11 @@ export function registerUpload(scope: FastifyInstance, parts: UploadParts): void
 const ok = (reply: FastifyReply, body: unknown): FastifyReply =>
   reply.code(200).header('content-type', 'application/json').send(JSON.stringify(body));
 
-/** Without a body nothing was parsed: the raw request is an empty stream then. */
+/** Without a body nothing was parsed: the raw request is an empty stream then. A store that stops reading leaves the connection open, for the answer. */
 const bodyOf = (request: FastifyRequest): AsyncIterable<Uint8Array> =>
-  (request.body as Readable | undefined) ?? request.raw;
+  ((request.body as Readable | undefined) ?? request.raw).iterator({
+    destroyOnReturn: false,
+  }) as AsyncIterable<Uint8Array>;
 
 function contentLengthOf(request: FastifyRequest): number | undefined {
   const text = request.headers['content-length'];

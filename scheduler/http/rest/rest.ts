@@ -1,5 +1,5 @@
 // Puts the routes of the workspace REST API on HTTP, all of them in the same way: who calls, whose workspace the path names, query and body by the route's schemas, and the error shape.
-// Must stay true: a token of another workspace never learns whether something exists.
+// Must stay true: a token of another workspace never learns whether something exists; a body is read only when its sender may call the route.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
@@ -9,8 +9,10 @@ import type { Caller } from '../../identity/caller.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
 import { parseBody, pathOf } from '../bind.ts';
+import { admit } from '../bodies.ts';
 import { DecodeError, compileDecoder } from '../decode.ts';
 import { problemOf, sendProblem } from '../error-map.ts';
+import { closeUnread } from '../polite-close.ts';
 import { compileQuery } from './query.ts';
 import type { Query } from './query.ts';
 import type { RestRequest, RestRoute } from './route.ts';
@@ -34,7 +36,8 @@ const unauthorized = (): AppError => new AppError('unauthorized', 'Unauthorized'
 export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], parts: RestParts): void {
   scope.setErrorHandler((error, request, reply) => {
     const problem = problemOf(error);
-    if (problem.status >= 500) {
+    closeUnread(request, reply);
+    if (problem.status >= 500 && problem.retryAfterSeconds === undefined) {
       parts.log.error(
         { err: error, requestId: request.id, method: request.method, path: pathOf(request) },
         'request failed',
@@ -42,6 +45,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
     }
     return sendProblem(reply, request.id, problem);
   });
+  scope.decorateRequest('checked', null);
   const taken = new Map<string, string[]>();
   for (const route of routes) {
     const { method } = route;
@@ -51,11 +55,15 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
     scope.route({
       method,
       url,
-      bodyLimit: REST_BODY_LIMIT,
+      onRequest: async (request, reply) => {
+        const checked = await check(request, route, parts);
+        request.checked = checked;
+        admit(request, reply, { sender: 'known', payer: checked.caller.workspaceId, limitBytes: REST_BODY_LIMIT });
+      },
       handler: async (request, reply) => {
-        const checked = read(await check(request, route, parts));
+        if (request.checked === null) throw unauthorized();
         const body = await withDeadline(
-          route.handle(checked),
+          route.handle(read(request.checked)),
           HANDLER_DEADLINE_MS,
           () => new AppError('deadline_exceeded', `no answer within ${HANDLER_DEADLINE_MS} ms`),
         );
@@ -69,14 +77,26 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
     scope.route({
       method: METHODS.filter((method) => !methods.includes(method)),
       url,
-      handler: (request, reply) =>
-        sendProblem(reply, request.id, { status: 405, code: 'method_not_allowed', message: 'Method Not Allowed' }),
+      handler: (request, reply) => {
+        closeUnread(request, reply);
+        return sendProblem(reply, request.id, {
+          status: 405,
+          code: 'method_not_allowed',
+          message: 'Method Not Allowed',
+        });
+      },
     });
   }
 }
 
 /** What is known of a request once it is known who may send it. */
 type Checked = Omit<RestRequest, 'query' | 'body'>;
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    checked: Checked | null;
+  }
+}
 
 async function check(request: FastifyRequest, route: RestRoute, parts: RestParts): Promise<Checked> {
   const query = request.query as Query;

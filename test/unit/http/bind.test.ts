@@ -147,10 +147,17 @@ describe('a request that cannot be read', () => {
     [Buffer.from([0x7b, 0xff, 0x7d]), /UTF-8/],
     ['{"containers":"many"}', /containers/],
     ['{"containers":1.5}', /containers/],
-  ])('%s is 400 code 3, before anybody asks for the token', async (body, text) => {
-    const answer = await call('/any/a/scale', body, { token: 'bad' });
+  ])('%s is 400 code 3', async (body, text) => {
+    const answer = await call('/any/a/scale', body);
     expect([answer.status, answer.body['code'], answer.body['details']]).toEqual([400, 3, []]);
     expect(answer.body['message']).toMatch(text);
+  });
+
+  test('is not read at all without a good token', async () => {
+    for (const token of ['', 'bad']) {
+      const answer = await call('/any/a/scale', '{bad', { token });
+      expect([answer.status, answer.body['code']]).toEqual([401, 16]);
+    }
   });
 
   test('a repeated or wrong query parameter is 400 code 3', async () => {

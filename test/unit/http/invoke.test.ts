@@ -99,6 +99,7 @@ beforeEach(() => {
           callbackProblem: (url) => (url.startsWith('https://') ? undefined : 'must be better'),
           log,
           maxBodyBytes: 1000,
+          release: () => undefined,
         });
         next();
       });

@@ -1,0 +1,192 @@
+// Reads request bodies into memory: only of requests that a surface has admitted, within a byte budget, and no slower than a minimum rate. server.ts makes it the parser of every content type.
+// Must stay true: no byte of a body is read before its sender is known (`admission` is set in onRequest); what is held is counted from the first chunk on; an unfinished body is
+// given up when it exceeds its limit, its budget or its time. Uploads do not come here: they stream.
+import type { IncomingMessage } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { AppError } from '#shared/errors.ts';
+import { BodyBudget } from './body-budget.ts';
+import { DISCARD_LITTLE, DISCARD_MUCH, closeUnread } from './polite-close.ts';
+
+/** What a surface knows of a sender before it reads the body. */
+export interface Admission {
+  /** known: by a token or a signature · public: nobody has to be. */
+  readonly sender: 'known' | 'public';
+  /** Whose share of the budget the body takes: the caller's workspace, or that of the public deployment. */
+  readonly payer: WorkspaceId | '';
+  readonly limitBytes: number;
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** null: no byte of the body is read. */
+    admission: Admission | null;
+    /** Set with the admission. */
+    sender: FastifyReply | null;
+    /** Bytes of a large body that still count although they have all come; 0: none. */
+    heldBytes: number;
+  }
+}
+
+export interface BodyRules {
+  /** Bodies of known senders: unfinished ones, and large ones until they have been handed on. */
+  readonly knownBytes: number;
+  /** The same for public deployments. */
+  readonly publicBytes: number;
+  /** A body may take so long, and a second more for each `bytesPerSecond` of it that has come. */
+  readonly graceMs: number;
+  readonly bytesPerSecond: number;
+  readonly lookEveryMs: number;
+}
+
+export const BODY_RULES: BodyRules = {
+  knownBytes: 256 * 1024 * 1024,
+  publicBytes: 64 * 1024 * 1024,
+  graceMs: 20_000,
+  bytesPerSecond: 8 * 1024,
+  lookEveryMs: 1_000,
+};
+
+/** A body that has come and is no larger is not counted until it has been handed on. */
+const SMALL_BYTES = 64 * 1024;
+/** A payer may hold a quarter of the budget, and one body of the largest size in any case. */
+const PAYER_SHARE = 4;
+const RETRY_AFTER_SECONDS = 5;
+
+type Done = (error: Error | null, body?: Buffer) => void;
+
+/** Lets the body of a request be read. Call in onRequest, once the sender is known. */
+export function admit(request: FastifyRequest, reply: FastifyReply, admission: Admission): void {
+  request.admission = admission;
+  request.sender = reply;
+}
+
+export class Bodies {
+  readonly #rules: BodyRules;
+  readonly #known: BodyBudget;
+  readonly #public: BodyBudget;
+  readonly #nowMs: () => number;
+  readonly #readings = new Set<Reading>();
+  #looking: NodeJS.Timeout | undefined;
+
+  constructor(rules: BodyRules, largestBytes: number, nowMs: () => number = () => performance.now()) {
+    this.#rules = rules;
+    this.#nowMs = nowMs;
+    const share = (totalBytes: number): BodyBudget =>
+      new BodyBudget({
+        totalBytes,
+        payerBytes: Math.max(totalBytes / PAYER_SHARE, Math.min(largestBytes, totalBytes)),
+      });
+    this.#known = share(rules.knownBytes);
+    this.#public = share(rules.publicBytes);
+  }
+
+  /** Bytes of bodies in memory now. */
+  heldBytes(sender: Admission['sender']): number {
+    return this.#budgetOf(sender).usedBytes;
+  }
+
+  /** The parser of every content type. A body that nobody admitted stays unread, and the handler sees none. */
+  readonly parse = (request: FastifyRequest, payload: IncomingMessage, done: Done): void => {
+    const { admission, sender } = request;
+    if (admission === null || sender === null) return done(null);
+    const declared = Number(request.headers['content-length'] ?? Number.NaN);
+    const reading: Reading = {
+      admission,
+      declared,
+      chunks: [],
+      bytes: 0,
+      sinceMs: this.#nowMs(),
+      end: (error) => {
+        payload.off('data', onData);
+        payload.off('end', onEnd);
+        payload.off('error', onCut);
+        payload.off('close', onCut);
+        this.#readings.delete(reading);
+        if (error === null) {
+          const body = Buffer.concat(reading.chunks, reading.bytes);
+          this.#keep(request, admission, reading.bytes);
+          return done(null, body);
+        }
+        reading.chunks = [];
+        this.#budgetOf(admission.sender).giveBack(admission.payer, reading.bytes);
+        const isKnown = admission.sender === 'known';
+        closeUnread(request, sender, isKnown || error.code === 'body_too_large' ? DISCARD_MUCH : DISCARD_LITTLE);
+        done(error);
+      },
+    };
+    const onData = (chunk: Buffer): void => {
+      if (reading.bytes + chunk.length > admission.limitBytes) return reading.end(tooLarge());
+      if (!this.#budgetOf(admission.sender).take(admission.payer, chunk.length)) return reading.end(tooMany());
+      reading.bytes += chunk.length;
+      reading.chunks.push(chunk);
+    };
+    const onEnd = (): void => {
+      const isWhole = Number.isNaN(declared) || declared === reading.bytes;
+      reading.end(isWhole ? null : new AppError('bad_request', 'the body has another length than Content-Length says'));
+    };
+    const onCut = (): void => reading.end(new AppError('bad_request', 'the body was cut off'));
+    if (declared > admission.limitBytes) return reading.end(tooLarge());
+    this.#readings.add(reading);
+    this.#looking ??= setInterval(() => this.#look(), this.#rules.lookEveryMs).unref();
+    payload.on('data', onData);
+    payload.on('end', onEnd);
+    payload.on('error', onCut);
+    payload.on('close', onCut);
+    if (request.headers.expect !== undefined) sender.raw.writeContinue();
+    payload.resume();
+  };
+
+  /** The body has been handed on (a task has it, or it was refused): its bytes count no longer. May be called at any time. */
+  release(request: FastifyRequest): void {
+    const { admission, heldBytes } = request;
+    if (heldBytes === 0 || admission === null) return;
+    request.heldBytes = 0;
+    request.body = undefined;
+    this.#budgetOf(admission.sender).giveBack(admission.payer, heldBytes);
+  }
+
+  stop(): void {
+    clearInterval(this.#looking);
+    this.#looking = undefined;
+  }
+
+  /** A large body counts until it has been handed on, or its answer is out. */
+  #keep(request: FastifyRequest, { sender, payer }: Admission, bytes: number): void {
+    if (bytes <= SMALL_BYTES) return this.#budgetOf(sender).giveBack(payer, bytes);
+    request.heldBytes = bytes;
+    request.sender?.raw.once('close', () => this.release(request));
+  }
+
+  #budgetOf(sender: Admission['sender']): BodyBudget {
+    return sender === 'known' ? this.#known : this.#public;
+  }
+
+  #look(): void {
+    if (this.#readings.size === 0) return this.stop();
+    const { graceMs, bytesPerSecond } = this.#rules;
+    const nowMs = this.#nowMs();
+    for (const reading of this.#readings) {
+      const mayTakeMs = graceMs + (reading.bytes / bytesPerSecond) * 1000;
+      if (nowMs - reading.sinceMs > mayTakeMs) reading.end(tooSlow(bytesPerSecond));
+    }
+  }
+}
+
+interface Reading {
+  readonly admission: Admission;
+  /** NaN: not said. */
+  readonly declared: number;
+  chunks: Buffer[];
+  bytes: number;
+  readonly sinceMs: number;
+  readonly end: (error: AppError | null) => void;
+}
+
+const tooLarge = (): AppError => new AppError('body_too_large', 'body is too large');
+const tooMany = (): AppError =>
+  new AppError('bodies_full', `too many request bodies are under way: try again in ${RETRY_AFTER_SECONDS} s`, {
+    details: { retryAfterSeconds: RETRY_AFTER_SECONDS },
+  });
+const tooSlow = (bytesPerSecond: number): AppError =>
+  new AppError('body_too_slow', `the body comes slower than ${bytesPerSecond} bytes per second`);

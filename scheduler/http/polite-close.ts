@@ -1,0 +1,92 @@
+// Closes a connection whose request body was refused, so that a client which is still sending can read the answer. Node closes a socket with unread bytes by a reset, which
+// destroys the answer. Here the answer goes out with a half-close, and what still comes is discarded up to a bound and a deadline.
+// Must stay true: no discarded byte is kept; the number of such connections is bounded, above it they are closed at once.
+import type { IncomingMessage } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+
+export interface Discarding {
+  /** Above it reading stops: the client gets no further, and still can read the answer. */
+  readonly mostBytes: number;
+  /** After it the connection is cut. */
+  readonly withinMs: number;
+}
+
+/** A sender without a good credential, or a body that nobody asked for. */
+export const DISCARD_LITTLE: Discarding = { mostBytes: 256 * 1024, withinMs: 3_000 };
+/** A known sender whose body is too large: clients that read only after sending get their answer, too. */
+export const DISCARD_MUCH: Discarding = { mostBytes: 64 * 1024 * 1024, withinMs: 15_000 };
+
+const MOST_AT_ONCE = 1024;
+let closing = 0;
+
+interface ClosableSocket {
+  destroySoon?: () => void;
+  once(event: 'close', then: () => void): void;
+  end(): void;
+  destroy(): void;
+}
+
+const carriesBody = ({ headers }: IncomingMessage): boolean =>
+  headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
+
+/** Whether bytes of the body may still come or lie unread. */
+export const isUnread = (request: FastifyRequest): boolean =>
+  !request.raw.complete && !request.raw.readableEnded && carriesBody(request.raw);
+
+/** Call before the refusal is sent. A request whose body has been read to its end keeps its connection. */
+export function closeUnread(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  discarding: Discarding = DISCARD_LITTLE,
+): void {
+  if (!isUnread(request)) return;
+  reply.header('connection', 'close');
+  discardRest(request.raw, discarding);
+}
+
+/** Replaces the socket's way to close after the answer. A second call changes nothing. */
+function discardRest(raw: IncomingMessage, { mostBytes, withinMs }: Discarding): void {
+  const socket = raw.socket as unknown as ClosableSocket;
+  // A container's call comes over a connection in memory, which its agent's link bounds and ends.
+  if (typeof socket.destroySoon !== 'function' || Object.hasOwn(socket, 'destroySoon')) return;
+  if (closing >= MOST_AT_ONCE) return;
+  closing++;
+  const destroySoon = socket.destroySoon.bind(socket);
+  let isAnswered = false;
+  let discarded = 0;
+  const cut = setTimeout(() => socket.destroy(), withinMs);
+  cut.unref();
+  socket.once('close', () => {
+    closing--;
+    clearTimeout(cut);
+  });
+  raw.on('error', () => undefined);
+  raw.on('data', (chunk: Buffer) => {
+    discarded += chunk.length;
+    if (discarded > mostBytes) raw.pause();
+  });
+  raw.once('end', () => {
+    if (isAnswered) destroySoon();
+  });
+  socket.destroySoon = () => {
+    isAnswered = true;
+    if (raw.readableEnded) destroySoon();
+    else socket.end();
+  };
+}
+
+/** A body on a request that needs none is not read. Once its answer is out, the body has this long to end. */
+const LATE_MS = 20_000;
+
+/** For methods whose bodies mean nothing (published clients send some): a body cannot keep the connection for ever. */
+export function dropLate(request: FastifyRequest, reply: FastifyReply): void {
+  if (!isUnread(request)) return;
+  const { raw } = request;
+  reply.raw.once('finish', () => {
+    if (raw.complete) return;
+    const cut = setTimeout(() => raw.destroy(), LATE_MS);
+    cut.unref();
+    raw.once('close', () => clearTimeout(cut));
+    raw.once('end', () => clearTimeout(cut));
+  });
+}
