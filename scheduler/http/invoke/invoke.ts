@@ -21,6 +21,7 @@ import { closeUnread } from '../polite-close.ts';
 import { EVENT_STREAM, EventStream, cutWhenUnread, headersOf } from './event-stream.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 import { callKeyOf, KEY_PROBLEM, KEY_REUSED, keyOf } from './idempotency-key.ts';
+import { scanObject } from './json-object.ts';
 
 export interface InvokeParts {
   readonly authenticator: Authenticator;
@@ -222,12 +223,24 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
   };
 
   function invoke(target: Target, caller: Caller | null, request: FastifyRequest, reply: FastifyReply): void {
-    const fail = (error: unknown): void => sendFailure(error, reply, parts);
     // By host the method is checked here; by path the router has done it.
     if (KINDS[target.kind]?.methods.includes(request.method as Method) !== true)
       return sendRefusal(reply, WRONG_METHOD);
+    const accept = (given: Input | null): void =>
+      given === null ? sendRefusal(reply, BAD_PAYLOAD) : put(given, target, caller, request, reply);
     const given = inputOf(request.body);
-    if (given === null) return sendRefusal(reply, BAD_PAYLOAD);
+    if (given instanceof Promise) given.then(accept, (error: unknown) => sendFailure(error, reply, parts));
+    else accept(given);
+  }
+
+  function put(
+    given: Input,
+    target: Target,
+    caller: Caller | null,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): void {
+    const fail = (error: unknown): void => sendFailure(error, reply, parts);
     const input = given.text;
     const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
     const putBy = caller?.container?.stubId;
@@ -430,10 +443,14 @@ export interface Input {
 }
 const NO_INPUT: Input = { text: '' };
 
-/** The body when it is a JSON object or nothing at all; null otherwise. */
-export function inputOf(body: unknown): Input | null {
+/** Larger ones are looked at in slices. */
+const PARSED_BYTES = 256 * 1024;
+
+/** The body when it is a JSON object or nothing at all; null otherwise. Answers at once unless the body is large. */
+export function inputOf(body: unknown): Input | null | Promise<Input | null> {
   if (!Buffer.isBuffer(body) || body.length === 0) return NO_INPUT;
   if (!isUtf8(body)) return null;
+  if (body.length > PARSED_BYTES) return largeInputOf(body);
   const text = body.toString('utf8');
   const first = firstCharacter(text);
   if (first === '') return NO_INPUT;
@@ -447,6 +464,12 @@ export function inputOf(body: unknown): Input | null {
   } catch {
     return null;
   }
+}
+
+async function largeInputOf(body: Buffer): Promise<Input | null> {
+  const found = await scanObject(body);
+  if (found === 'empty') return NO_INPUT;
+  return found === null ? null : { text: body.toString('utf8'), callbackUrl: found.callbackUrl };
 }
 
 function firstCharacter(text: string): string {

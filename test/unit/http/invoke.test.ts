@@ -288,10 +288,17 @@ test('a caller that hangs up is told to the task, one that was answered is not',
   expect(tasks.left).toBe(0);
 });
 
-test('the text of a body is passed on as it came', () => {
-  expect(inputOf(Buffer.from(' {"a" : 1.0}\n'))?.text).toBe(' {"a" : 1.0}\n');
-  expect(inputOf(Buffer.from(' \n'))?.text).toBe('');
-  expect(inputOf(undefined)?.text).toBe('');
+test.each([0, 300_000])('the text of a body is passed on as it came, with %i bytes more', async (bytes) => {
+  const more = ' '.repeat(bytes);
+  const textOf = async (text: string) => (await inputOf(Buffer.from(text)))?.text;
+  expect(await textOf(` {"a" : 1.0}\n${more}`)).toBe(` {"a" : 1.0}\n${more}`);
+  expect(await textOf(` \n${more}`)).toBe('');
+  expect(await textOf(`[]${more}`)).toBeUndefined();
+  expect(await textOf(`{"a":}${more}`)).toBeUndefined();
+  expect(
+    await inputOf(Buffer.concat([Buffer.from(`{"a":"${more}`), Buffer.from([0xff]), Buffer.from('"}')])),
+  ).toBeNull();
+  expect(await inputOf(undefined)).toEqual({ text: '' });
 });
 
 describe('the host form', () => {
