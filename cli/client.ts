@@ -1,6 +1,8 @@
 // The scheduler's HTTP surfaces as the commands see them: one small client, every call with a deadline, every failure a sentence. It owns
 // the knowledge of the three error shapes (gateway `ok: false` or RPC status, REST `{message, code}`, invoke `{error}` or `{message}`).
+import { readFileSync } from 'node:fs';
 import type { Readable } from 'node:stream';
+import { getCACertificates } from 'node:tls';
 import { request, Agent } from 'undici';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
@@ -43,15 +45,17 @@ const OUT_OF_SCOPE: ReadonlySet<string> = new Set([
 /** Calls one installation with one token. `close()` ends its connections, so that the program can end. */
 export class Client {
   readonly context: Context;
-  readonly #agent = new Agent({
-    connect: { timeout: 10_000 },
-    headersTimeout: 0,
-    bodyTimeout: 0,
-    keepAliveTimeout: 5_000,
-  });
+  readonly #agent: Agent;
 
+  /** @throws CliError when the context's CA file cannot be read */
   constructor(context: Context) {
     this.context = context;
+    this.#agent = new Agent({
+      connect: { timeout: 10_000, ...trustOf(context) },
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      keepAliveTimeout: 5_000,
+    });
   }
 
   async close(): Promise<void> {
@@ -144,6 +148,21 @@ export class Client {
   }
 }
 
+/** What this machine trusts, and the context's own file. */
+function trustOf({ url, caFile }: Context): { readonly ca?: string[] } {
+  if (caFile === undefined || !url.startsWith('https:')) return {};
+  try {
+    return { ca: [...getCACertificates('default'), readFileSync(caFile, 'utf8')] };
+  } catch (error) {
+    throw new CliError(
+      `cannot read the CA file ${caFile} (${messageOf(error)}): correct --ca-file or LONGSHORE_CA_BUNDLE`,
+      {
+        cause: error,
+      },
+    );
+  }
+}
+
 function refusal(status: number, body: JsonObject, url: string): CliError {
   return new CliError(sentenceOf(status, body, url), { status });
 }
@@ -200,12 +219,30 @@ export function unreachable(url: string, error: unknown, timeoutMs: number, cont
       { cause: error },
     );
   }
+  if (NOT_TRUSTED.has(code)) {
+    return new CliError(
+      `${origin} has a certificate that this machine does not trust (${code}): name the PEM file of what signed it with --ca-file or LONGSHORE_CA_BUNDLE`,
+      { cause: error },
+    );
+  }
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
+    return new CliError(`${origin} has a certificate for other names: ${messageOf(error)}`, { cause: error });
+  }
   const from = contextName === undefined ? '' : `, context ${contextName}; \`longshore context list\` shows them`;
   return new CliError(
     `cannot reach ${origin} (${detail}${from}): is the scheduler running? start it with \`longshore up\` (in a checkout: \`npm start\`)`,
     { cause: error },
   );
 }
+
+const NOT_TRUSTED: ReadonlySet<string> = new Set([
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'CERT_HAS_EXPIRED',
+]);
 
 /** What the system and the client say of a connection that there was, and is no more. */
 const CONNECTION_LOST: ReadonlySet<string> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);

@@ -15,6 +15,8 @@ export interface Context {
   readonly workspaceId: string;
   /** In the context file, where the URL was taken from there. */
   readonly name?: string;
+  /** PEM file of certificates that an https URL may be signed by, beside those this machine trusts. */
+  readonly caFile?: string;
 }
 
 /** All contexts by name, and the one that is used unless a command names another. */
@@ -28,6 +30,7 @@ export interface GlobalOptions {
   readonly url?: string;
   readonly token?: string;
   readonly context?: string;
+  readonly caFile?: string;
   readonly json?: boolean;
 }
 
@@ -106,20 +109,25 @@ export async function resolveContext(options: GlobalOptions, env: Env): Promise<
       `no ${what} is known: start one with \`longshore up\` (in a checkout: \`npm start\`), or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
     );
   }
+  const isStored = options.url === undefined && !env['LONGSHORE_URL'];
+  const caFile = options.caFile ?? (env['LONGSHORE_CA_BUNDLE'] || (isStored ? stored?.caFile : undefined));
   return {
     url: checkedUrl(url),
     token,
     workspaceId: token === stored?.token ? stored.workspaceId : '',
-    ...(options.url === undefined && !env['LONGSHORE_URL'] ? { name } : {}),
+    ...(isStored ? { name } : {}),
+    ...(caFile === undefined ? {} : { caFile: resolve(caFile) }),
   };
 }
 
-/** Makes a stored context the current one. */
-export async function chooseContext(name: string, env: Env): Promise<void> {
+/** Makes a stored context the current one. @param caFile - kept with it; undefined: what it has stays */
+export async function chooseContext(name: string, env: Env, caFile?: string): Promise<void> {
   const path = contextFilePath(env);
   const file = await readContexts(path);
-  if (file.contexts[name] === undefined) throw noSuchContext(name, file, path);
-  await writeContexts(path, { ...file, current: name });
+  const stored = file.contexts[name];
+  if (stored === undefined) throw noSuchContext(name, file, path);
+  const context = caFile === undefined ? stored : { ...stored, caFile: resolve(caFile) };
+  await writeContexts(path, { current: name, contexts: { ...file.contexts, [name]: context } });
 }
 
 /**
@@ -163,7 +171,8 @@ function parseContexts(text: string): ContextFile | undefined {
     if (!isRecord(entry)) return undefined;
     const { url, token, workspaceId } = entry;
     if (typeof url !== 'string' || typeof token !== 'string' || typeof workspaceId !== 'string') return undefined;
-    contexts[name] = { url, token, workspaceId };
+    const { caFile } = entry;
+    contexts[name] = { url, token, workspaceId, ...(typeof caFile === 'string' ? { caFile } : {}) };
   }
   return { current: value['current'], contexts };
 }

@@ -53,6 +53,10 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--url <url>', 'the installation to talk to (else LONGSHORE_URL, else the context file)')
     .option('--token <token>', 'the token to use (better: LONGSHORE_TOKEN, which no process list shows)')
     .option('--context <name>', 'a context of the context file')
+    .option(
+      '--ca-file <path>',
+      'PEM file of what signed the certificate of an https URL (else LONGSHORE_CA_BUNDLE, else the context)',
+    )
     .option('--json', 'print the result as JSON')
     .configureHelp({ showGlobalOptions: true })
     .exitOverride()
@@ -173,7 +177,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .argument('<name>')
     .action(async (name: string) => {
       const { runContextUse } = await import('./commands/context.ts');
-      await runContextUse(name, process.env);
+      await runContextUse(name, globals(program), process.env);
     });
   command(context, 'delete', 'Forget a stored context and its token; the installation stays as it is')
     .argument('<name>')

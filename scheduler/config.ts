@@ -12,6 +12,24 @@ const Days = (what: string, value: number) =>
 export const SchedulerSettings = Type.Object({
   LONGSHORE_DATA_DIR: Text('where embedded stores, objects and the key file live'),
   LONGSHORE_HTTP_ADDRESS: Text('host:port of every HTTP surface', { default: '127.0.0.1:1994' }),
+  LONGSHORE_HTTP_TLS_CERT: Type.Optional(
+    Text(
+      'PEM file of the certificate (the leaf first, then what signed it) with which HTTP is HTTPS; read again when it changes',
+    ),
+  ),
+  LONGSHORE_HTTP_TLS_KEY: Type.Optional(Text('PEM file, the key of that certificate')),
+  LONGSHORE_HTTP_PLAINTEXT: Type.Union([Type.Literal('loopback'), Type.Literal('allow')], {
+    default: 'loopback',
+    description:
+      'where HTTP without a certificate may listen; loopback: 127.0.0.1 takes the place of any other address; allow: as LONGSHORE_HTTP_ADDRESS says (docs/https.md)',
+  }),
+  LONGSHORE_DRAIN_SECONDS: Type.Integer({
+    minimum: 0,
+    maximum: 3600,
+    default: 60,
+    description:
+      'when it stops, calls that run go on for so long at the most, while new ones are refused; `longshore up` gives 10 unless it is set',
+  }),
   LONGSHORE_HTTP_MAX_CONNECTIONS: Count('connections of HTTP clients at once; above it a new one is closed', 10_000),
   LONGSHORE_AGENT_ADDRESS: Text('host:port that agents dial', { default: '127.0.0.1:1995' }),
   LONGSHORE_EXTERNAL_URL: Type.Optional(Text('what URLs given to clients start with; else from the address')),

@@ -25,7 +25,7 @@ import { openScaling } from './compose/scaling.ts';
 import { openSchedules } from './compose/schedules.ts';
 import { beginStores } from './compose/stores.ts';
 import type { Opening } from './compose/stores.ts';
-import { openSurfaces } from './compose/surfaces.ts';
+import { openCertificate, openSurfaces } from './compose/surfaces.ts';
 import { openTaskOwners } from './compose/task-owners.ts';
 import type { TaskOwners } from './compose/task-owners.ts';
 import { openTasks } from './compose/tasks.ts';
@@ -58,7 +58,10 @@ export interface Scheduler {
   /** A machine of the shared `default` pool for an agent on this host. */
   createLocalMachine(): Promise<string>;
   /** Reads the pools file again; a bad one changes nothing and is logged. */
-  readPoolsAgain(): Promise<void>;
+  /** The pools file, and the certificate of HTTP. */
+  readFilesAgain(): Promise<void>;
+  /** Ends what HTTP serves: calls that run go on for LONGSHORE_DRAIN_SECONDS at the most. */
+  drain(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -102,6 +105,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const opened = opening.parts;
   const { LONGSHORE_POOLS_FILE: poolsPath } = settings;
   const poolsFile = poolsPath === undefined ? undefined : await readPoolsFile(poolsPath);
+  const certificate = await openCertificate(settings, log);
 
   // Who may do what, what can be invoked, and what is known of replicas, machines and containers.
   const identity = await openIdentity(ground, (id, epoch) => books.credentials.isLive(id, epoch));
@@ -194,6 +198,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
       for (const queue of served) wake(queue);
     },
     httpServer: () => surfaces.server.app.server,
+    isHttpOpen: () => surfaces.server.isOpen,
   });
   const { links, images } = linkParts;
 
@@ -293,6 +298,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     linkParts,
     queues,
     actions,
+    certificate,
     objects,
     directory,
     targets,
@@ -354,6 +360,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ],
     log,
   );
+  const drain = (): Promise<void> => surfaces.server.stop(settings.LONGSHORE_DRAIN_SECONDS * 1000);
   await lifecycle.start();
   log.info({ http: surfaces.server.address, agents: links.address, instance, database: db.kind }, 'scheduler ready');
   return {
@@ -367,9 +374,14 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ensureFirstWorkspace: (options = {}) =>
       firstWorkspaceOfOwner({ db, sealer: identity.sealer, keys: installation, tokens }, options.issueToken === true),
     createLocalMachine: async () => (await machines.create({ workspaceId: null }, 'default', LOCAL_POOL)).joinToken,
-    readPoolsAgain: async () => {
+    drain,
+    readFilesAgain: async () => {
+      await certificate?.look();
       if (poolsPath !== undefined) await pools.readAgain(poolsPath);
     },
-    stop: () => lifecycle.stop(),
+    stop: async () => {
+      await drain();
+      await lifecycle.stop();
+    },
   };
 }

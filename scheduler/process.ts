@@ -11,8 +11,11 @@ import { beginStores } from './compose/stores.ts';
 import { SchedulerSettings } from './config.ts';
 import type { Scheduler } from './main.ts';
 
+/** What the parts below HTTP may take to stop once calls have ended. */
+const AFTER_DRAIN_SECONDS = 60;
+
 /**
- * Runs the scheduler until a signal, or until its supervisor is gone. Over an IPC channel it says `ready` (or `failed`) and answers `ensureFirstWorkspace` and `createLocalMachine`.
+ * Runs the scheduler until a signal, or until its supervisor is gone. Over an IPC channel it says `ready` (or `failed`) and answers `ensureFirstWorkspace`, `createLocalMachine` and `drain`.
  * @returns the exit code
  */
 export async function runScheduler(env: Readonly<Record<string, string | undefined>>): Promise<number> {
@@ -28,8 +31,9 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
   manager.watch(() => true);
   const running = Promise.withResolvers<Scheduler>();
   // Without a file, and on a terminal, the signal means what it always does. One that comes during the start counts after it.
-  if (settings.LONGSHORE_POOLS_FILE !== undefined || manager !== NO_SERVICE_MANAGER)
-    process.on('SIGHUP', () => void running.promise.then((scheduler) => scheduler.readPoolsAgain()));
+  const readsFiles = settings.LONGSHORE_POOLS_FILE !== undefined || settings.LONGSHORE_HTTP_TLS_CERT !== undefined;
+  if (readsFiles || manager !== NO_SERVICE_MANAGER)
+    process.on('SIGHUP', () => void running.promise.then((scheduler) => scheduler.readFilesAgain()));
   // The stores come up on other cores while this one loads the code.
   const opening = beginStores(settings, log);
   await opening.begun;
@@ -46,7 +50,7 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
   });
   await stopping;
   log.info('scheduler stopping');
-  await manager.stopping();
+  await manager.stopping(settings.LONGSHORE_DRAIN_SECONDS + AFTER_DRAIN_SECONDS);
   await scheduler.stop();
   return 0;
 }
@@ -70,6 +74,9 @@ async function answer(scheduler: Scheduler, message: unknown, log: Log): Promise
         id,
         ...(await scheduler.ensureFirstWorkspace({ issueToken: issueToken === true })),
       });
+    } else if (kind === 'drain') {
+      await scheduler.drain();
+      process.send?.({ kind: 'drained', id });
     } else if (kind === 'createLocalMachine') {
       process.send?.({ kind: 'localMachine', id, joinToken: await scheduler.createLocalMachine() });
     }

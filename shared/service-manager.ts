@@ -20,8 +20,8 @@ export interface ServiceManager {
   status(text: string): void;
   /** Signs of life from now on, as long as the event loop turns and `progresses` says so. */
   watch(progresses: () => boolean): void;
-  /** Resolves when systemd knows; the signs of life end. */
-  stopping(): Promise<void>;
+  /** Resolves when systemd knows; the signs of life end. @param withinSeconds - the unit's limit is extended to that */
+  stopping(withinSeconds?: number): Promise<void>;
 }
 
 /**
@@ -96,9 +96,10 @@ class Systemd implements ServiceManager {
     for (const timer of this.#timers) timer.unref();
   }
 
-  stopping(): Promise<void> {
+  stopping(withinSeconds?: number): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer);
-    return this.#say('STOPPING=1', statusLine('stopping'));
+    const extend = withinSeconds === undefined ? [] : [`EXTEND_TIMEOUT_USEC=${withinSeconds * 1_000_000}`];
+    return this.#say('STOPPING=1', ...extend, statusLine('stopping'));
   }
 
   /** One after another: what is said last holds. */

@@ -40,8 +40,8 @@ export async function runContextList(options: GlobalOptions, env: Env): Promise<
   }
 }
 
-export async function runContextUse(name: string, env: Env): Promise<void> {
-  await chooseContext(name, env);
+export async function runContextUse(name: string, options: GlobalOptions, env: Env): Promise<void> {
+  await chooseContext(name, env, options.caFile);
   print(`commands now use the context ${name}`);
 }
 

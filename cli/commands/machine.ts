@@ -35,7 +35,8 @@ export async function runMachineCreate(pool: string, invocation: Invocation): Pr
     );
     print('');
     print(`  ${install ?? agentLine(url, token)}`);
-    const http = install === undefined ? '' : 'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994, ';
+    const http =
+      install === undefined ? '' : 'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994 (with a certificate: docs/https.md), ';
     noteLoopback(
       hostOf(url),
       `${http}LONGSHORE_AGENT_ADDRESS=0.0.0.0:1995, and LONGSHORE_EXTERNAL_AGENT_ADDRESS at the host:port that they dial.`,
@@ -65,7 +66,7 @@ export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
       print(`  ${line}`);
       noteLoopback(
         new URL(client.context.url).host,
-        'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994, and name it by its own address: longshore --url http://HOST:1994 machine upgrade',
+        'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994 and a certificate (docs/https.md), and name it by its own address: longshore --url https://HOST:1994 machine upgrade',
       );
     }
   });

@@ -18,7 +18,8 @@ export async function runStatus(options: GlobalOptions, env: Env): Promise<numbe
   const client = new Client(await resolveContext(options, env));
   try {
     const health = await client.call('/api/v1/health', { anonymous: true });
-    const scheduler = { url: client.context.url, status: healthText(health.status, health.body) };
+    const warnings = warningsOf(health.body);
+    const scheduler = { url: client.context.url, status: healthText(health.status, health.body), warnings };
     const [machines, deployments, containers] = await Promise.all([
       client.gateway('GET', '/machines').then((answer) => listField(answer, 'machines'), notForThisToken),
       client.gateway('GET', '/deployments?limit=1000').then((answer) => listField(answer, 'deployments')),
@@ -39,7 +40,7 @@ function notForThisToken(error: unknown): null {
 }
 
 function show(
-  scheduler: { readonly url: string; readonly status: string },
+  scheduler: { readonly url: string; readonly status: string; readonly warnings: readonly string[] },
   machines: readonly JsonObject[] | null,
   deployments: readonly JsonObject[],
   containers: readonly JsonObject[],
@@ -47,6 +48,7 @@ function show(
 ): void {
   const nowMs = Date.now();
   print(`scheduler ${scheduler.url}: ${scheduler.status}`);
+  for (const warning of scheduler.warnings) print(`warning: ${warning}`);
   print('\nMachines');
   if (machines === null) {
     print('(not shown to a restricted token)');
@@ -89,6 +91,15 @@ function show(
       ageOf(textField(container, 'startedAt') || textField(container, 'scheduledAt'), nowMs),
     ]),
   );
+}
+
+function warningsOf(body: Buffer): readonly string[] {
+  try {
+    const value: unknown = JSON.parse(body.toString('utf8'));
+    return isRecord(value) ? textsField(value, 'warnings') : [];
+  } catch {
+    return [];
+  }
 }
 
 function healthText(status: number, body: Buffer): string {

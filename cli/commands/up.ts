@@ -187,7 +187,7 @@ class Up {
       );
     }
     this.#checkStopping();
-    const url = clientUrl(this.#settled.httpAddress);
+    const url = clientUrl(this.#settled.httpAddress, this.#env);
     const made = await makeFirstWorkspace(this.#running(), url, this.#env);
     this.#checkStopping();
     await this.#step('agent', () => this.#startAgent(made !== undefined));
@@ -212,7 +212,9 @@ class Up {
   }
 
   async #stopAll(): Promise<void> {
-    // The agent goes first and takes its containers along: a scheduler that saw them end would ask for new ones.
+    // While their containers are there.
+    await this.#drain();
+    // The agent goes next and takes its containers along: a scheduler that saw them end would ask for new ones.
     await this.#agent?.stop(STOP_CONTAINERS_MS, { kind: 'stop', containers: 'stop' });
     await this.#scheduler?.stop(4_000);
     try {
@@ -224,6 +226,17 @@ class Up {
     }
     this.#redisLog?.close();
     await this.#lock?.release();
+  }
+
+  /** Calls that run go on for a moment. A scheduler that does not run has none. */
+  async #drain(): Promise<void> {
+    const withinMs = Number(this.#drainSeconds()) * 1000 + 2_000;
+    await this.#scheduler?.request({ kind: 'drain' }, withinMs).catch(() => undefined);
+  }
+
+  /** Judged by the scheduler's schema before. A person at a terminal waits less than a service manager. */
+  #drainSeconds(): string {
+    return this.#env['LONGSHORE_DRAIN_SECONDS'] || '10';
   }
 
   /** Before the seconds that a scheduler takes to start. */
@@ -255,6 +268,7 @@ class Up {
       ...schedulerEnv(this.#env),
       LONGSHORE_DATA_DIR: this.#settings.dataDir,
       LONGSHORE_HTTP_ADDRESS: this.#settled.httpAddress,
+      LONGSHORE_DRAIN_SECONDS: this.#drainSeconds(),
       LONGSHORE_AGENT_ADDRESS: this.#settled.agentAddress,
       ...linkSocket(this.#settings.dataDir),
       ...(this.#redis === undefined ? {} : { LONGSHORE_REDIS_SOCKET: this.#redis.socketPath }),

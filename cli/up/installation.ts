@@ -1,5 +1,6 @@
 // What a first start leaves in the person's context file: the installation's URL, workspace and admin token. The scheduler makes the token
 // once and keeps only its hash, so this file is where it lives from then on.
+import { resolve } from 'node:path';
 import { Client } from '../client.ts';
 import { contextFilePath, readContexts, saveContext } from '../context.ts';
 import type { Context, ContextFile } from '../context.ts';
@@ -23,8 +24,12 @@ export async function makeFirstWorkspace(
   env: Env,
 ): Promise<Context | undefined> {
   await readContexts(contextFilePath(env));
-  return contextOf(await scheduler.request({ kind: 'ensureFirstWorkspace' }, IPC_TIMEOUT_MS), url);
+  return contextOf(await scheduler.request({ kind: 'ensureFirstWorkspace' }, IPC_TIMEOUT_MS), url, env);
 }
+
+/** Kept with the context of an https URL, so that commands trust what this start was told to trust. */
+const caFileOf = (url: string, env: Env): Pick<Context, 'caFile'> =>
+  url.startsWith('https:') && env['LONGSHORE_CA_BUNDLE'] ? { caFile: resolve(env['LONGSHORE_CA_BUNDLE']) } : {};
 
 /**
  * Saves the context of an installation that is up, and makes it the current one.
@@ -40,35 +45,39 @@ export async function keepContext(
   const path = contextFilePath(env);
   const file = await readContexts(path);
   if (made !== undefined) return keep(path, file, freeName(file), made);
-  const known = await findKnown(file, url);
+  const known = await findKnown(file, url, env);
   if (known !== undefined) return keep(path, file, known.name, known.context);
   // The file was lost, or an earlier start ended between making the token and keeping it: another one is asked for.
   const again = await scheduler.request({ kind: 'ensureFirstWorkspace', issueToken: true }, IPC_TIMEOUT_MS);
-  const issued = contextOf(again, url);
+  const issued = contextOf(again, url, env);
   if (issued !== undefined) return keep(path, file, freeName(file), issued);
   throw new CliError(
     `the installation has a workspace, but ${path} holds no token for it: put that file back, or name it with LONGSHORE_CONTEXT_FILE`,
   );
 }
 
-function contextOf(answer: Readonly<Record<string, unknown>>, url: string): Context | undefined {
+function contextOf(answer: Readonly<Record<string, unknown>>, url: string, env: Env): Context | undefined {
   const token = textField(answer, 'token');
-  return token === '' ? undefined : { url, token, workspaceId: textField(answer, 'workspaceId') };
+  return token === ''
+    ? undefined
+    : { url, token, workspaceId: textField(answer, 'workspaceId'), ...caFileOf(url, env) };
 }
 
 /** The stored context whose token this scheduler accepts; those for the same address are tried first. */
 async function findKnown(
   file: ContextFile,
   url: string,
+  env: Env,
 ): Promise<{ readonly name: string; readonly context: Context } | undefined> {
   const likely = Object.entries(file.contexts)
     .filter(([name, context]) => name.startsWith('local') || context.url === url)
     .toSorted(([, a], [, b]) => Number(b.url === url) - Number(a.url === url));
   for (const [name, stored] of likely) {
     // The workspace is left open, so that it is asked for with the token.
-    const client = new Client({ url, token: stored.token, workspaceId: '' });
+    const trust = caFileOf(url, env);
+    const client = new Client({ url, token: stored.token, workspaceId: '', ...trust });
     try {
-      return { name, context: { url, token: stored.token, workspaceId: await client.workspaceId() } };
+      return { name, context: { url, token: stored.token, workspaceId: await client.workspaceId(), ...trust } };
     } catch {
       // A token of another installation.
     } finally {
@@ -80,7 +89,7 @@ async function findKnown(
 
 async function keep(path: string, file: ContextFile, name: string, context: Context): Promise<Context> {
   const stored = file.contexts[name];
-  const isSame = stored?.url === context.url && stored.token === context.token;
+  const isSame = stored?.url === context.url && stored.token === context.token && stored.caFile === context.caFile;
   if (!isSame || file.current !== name) await saveContext(path, name, context);
   return context;
 }

@@ -59,6 +59,9 @@ export function linkSocket(dataDir: string): { readonly LONGSHORE_LINK_SOCKET?: 
 }
 
 /** What a client on this machine dials: an address that listens everywhere is reached on loopback. */
-export function clientUrl(httpAddress: string): string {
-  return `http://${httpAddress.replace(/^(0\.0\.0\.0|\[::\]|\*)?:/, '127.0.0.1:')}`;
+export function clientUrl(httpAddress: string, env: Env): string {
+  const isSealed = Boolean(env['LONGSHORE_HTTP_TLS_CERT']);
+  // A certificate is for a name, and that of the installation is in its URL.
+  if (isSealed && env['LONGSHORE_EXTERNAL_URL']) return env['LONGSHORE_EXTERNAL_URL'].replace(/\/+$/, '');
+  return `${isSealed ? 'https' : 'http'}://${httpAddress.replace(/^(0\.0\.0\.0|\[::\]|\*)?:/, '127.0.0.1:')}`;
 }

@@ -196,10 +196,30 @@ def _current_context() -> Dict[str, Any]:
 
 
 def _opener(url: str) -> request.OpenerDirector:
-    host = parse.urlsplit(url).hostname or ''
+    parts = parse.urlsplit(url)
+    host = parts.hostname or ''
     # A proxy of the environment does not know this machine's own addresses.
     local = host == 'localhost' or host == '::1' or host.startswith('127.')
-    return request.build_opener(request.ProxyHandler({})) if local else request.build_opener()
+    handlers: List[request.BaseHandler] = [request.ProxyHandler({})] if local else []
+    if parts.scheme == 'https':
+        handlers.append(request.HTTPSHandler(context=_trust()))
+    return request.build_opener(*handlers)
+
+
+def _trust() -> Any:
+    """What this machine trusts, and the PEM file of LONGSHORE_CA_BUNDLE, else that of the current context."""
+    import ssl
+
+    path = os.environ.get('LONGSHORE_CA_BUNDLE', '')
+    if not path and not os.environ.get('LONGSHORE_URL'):
+        path = str(_current_context().get('caFile') or '')
+    context = ssl.create_default_context()
+    if path:
+        try:
+            context.load_verify_locations(cafile=path)
+        except (OSError, ssl.SSLError) as problem:
+            raise GatewayError('cannot use the CA file %s: %s; correct LONGSHORE_CA_BUNDLE' % (path, problem)) from None
+    return context
 
 
 def _object(data: bytes) -> Dict[str, Any]:

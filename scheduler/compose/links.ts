@@ -30,6 +30,7 @@ export interface LinksSetup {
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly onServable: LinksParts['onServable'];
   readonly httpServer: ContainerCallsParts['server'];
+  readonly isHttpOpen: ContainerCallsParts['isOpen'];
 }
 
 export interface LinkParts {
@@ -43,6 +44,9 @@ export function openLinks(setup: LinksSetup): LinkParts {
   const { books, tasks, objects, cpuWorkAllowed, onServable, httpServer } = setup;
   const { db, general, keys, clock, log, registry, settings } = setup.ground;
   const { tokens, secrets, installation, limits } = setup.identity;
+  const { books, tasks, objects, cpuWorkAllowed, onServable, httpServer, isHttpOpen } = setup;
+  const { db, general, keys, clock, log, settings } = setup.ground;
+  const { tokens, secrets, installation } = setup.identity;
   const { bus, isAlone, book, machines, slots, credentials, fleetMetrics: metrics } = books;
   const usage = new Usage({ redis: isAlone ? undefined : general, keyOf: keys.usage, clock, log });
   const pages: MachinePages = new MachinePages({
@@ -67,6 +71,14 @@ export function openLinks(setup: LinksSetup): LinkParts {
     limitOf: (workspaceId) => limits.peek(workspaceId).bytes.logs_per_day,
     clock,
     onDropped: () => logMetrics.dropped.inc(),
+  const containerCalls = new ContainerCalls({
+    book,
+    tokenOf,
+    tokens,
+    server: httpServer,
+    isOpen: isHttpOpen,
+    metrics,
+    log,
   });
   const links: Links = new Links({
     usage,

@@ -1,5 +1,8 @@
 // What people and programs reach over HTTP, from the settings that shape it and the services behind it.
 import type { SchedulerSettings } from '../config.ts';
+import { CertificateWatch } from '../http/certificate.ts';
+import { StartupError } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
 import type { SurfaceParts, SurfaceSettings, Surfaces } from '../http/surfaces.ts';
 import { HostLabels } from '../deployments/host-labels.ts';
 import { createSurfaces } from '../http/surfaces.ts';
@@ -37,16 +40,18 @@ export interface SurfacesSetup extends Pick<
   readonly linkParts: LinkParts;
   readonly queues: Pick<TaskQueues, 'depth'>;
   readonly actions: Actions;
+  readonly certificate: CertificateWatch | undefined;
 }
 
 export function openSurfaces(setup: SurfacesSetup): Surfaces {
-  const { ground, identity, books, linkParts, queues, actions, ...services } = setup;
+  const { ground, identity, books, linkParts, queues, actions, certificate, ...services } = setup;
   const { db, general, clock, log, registry, settings } = ground;
   const { sealer, installation, tokens, limits, rates, refusals, tenants, secrets } = identity;
   const { book, machines, presence, servable } = books;
   const { links, usage, pages, images } = linkParts;
   return createSurfaces({
     ...services,
+    ...(certificate === undefined ? {} : { certificate }),
     clock,
     usage,
     discovery: { machines, pages, replicas: () => presence.addresses },
@@ -93,6 +98,18 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   });
 }
 
+/** @returns undefined: HTTP in clear @throws StartupError `bad_config` */
+export async function openCertificate(settings: SchedulerSettings, log: Log): Promise<CertificateWatch | undefined> {
+  const { LONGSHORE_HTTP_TLS_CERT: certFile, LONGSHORE_HTTP_TLS_KEY: keyFile } = settings;
+  if (certFile === undefined && keyFile === undefined) return undefined;
+  if (certFile === undefined || keyFile === undefined) {
+    throw new StartupError('bad_config', 'LONGSHORE_HTTP_TLS_CERT and LONGSHORE_HTTP_TLS_KEY: give both, or none', {
+      exitCode: 78,
+    });
+  }
+  return CertificateWatch.open({ certFile, keyFile }, log);
+}
+
 function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
   return {
     externalUrl: settings.LONGSHORE_EXTERNAL_URL ?? null,
@@ -100,6 +117,7 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
     volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
     maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
     retention: { tasksDays: settings.LONGSHORE_TASK_DAYS, logsDays: settings.LONGSHORE_LOG_DAYS },
+    plaintext: settings.LONGSHORE_HTTP_PLAINTEXT,
     maxConnections: settings.LONGSHORE_HTTP_MAX_CONNECTIONS,
     trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),
     metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,

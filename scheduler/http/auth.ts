@@ -67,6 +67,14 @@ const IN_BETWEEN = [
 
 const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
 
+/** Whether a request from loopback is this host's own: where a proxy may stand in front, everybody comes from there. */
+export const mayTrustLoopback = (settings: {
+  /** `LONGSHORE_EXTERNAL_URL` */
+  readonly externalUrl: string | null;
+  /** `LONGSHORE_TRUSTED_PROXIES` */
+  readonly trustedProxies?: readonly string[];
+}): boolean => settings.externalUrl === null && (settings.trustedProxies ?? []).length === 0;
+
 /** True when the request comes from this host itself. */
 export function isLoopback(request: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
   const address = request.socket.remoteAddress;

@@ -27,6 +27,8 @@ export interface ContainerCallsParts {
   readonly tokens: Pick<Tokens, 'containerNamedBy'>;
   /** The scheduler's own HTTP server. */
   readonly server: () => Server;
+  /** Whether it takes calls: before it listens and after its drain it does not. */
+  readonly isOpen: () => boolean;
   readonly metrics: Pick<FleetMetrics, 'containerCalls'>;
   readonly log: Log;
   /** Absent: 90 s, which is later than the agent's own. */
@@ -58,7 +60,7 @@ export class ContainerCalls {
     const { containerCalls } = this.#parts.metrics;
     call.on('error', () => undefined);
     // Agents are listened to before the surfaces are there, and a little longer.
-    if (!this.#parts.server().listening) {
+    if (!this.#parts.isOpen()) {
       containerCalls.inc({ result: 'busy' });
       return refuse(
         call,

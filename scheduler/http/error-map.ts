@@ -41,6 +41,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   queues_unavailable: 503,
   redis_nearly_full: 503,
   bodies_full: 503,
+  draining: 503,
   machine_away: 502,
   machine_silent: 504,
   too_many_pages: 503,

@@ -10,14 +10,16 @@ export function originReader(settings: {
   /** `LONGSHORE_EXTERNAL_URL` */
   readonly externalUrl: string | null;
   readonly listenUrl: () => string | null;
+  readonly scheme: 'http' | 'https';
+  readonly trustsLoopback: boolean;
 }): (request: FastifyRequest) => Origin {
   const external = settings.externalUrl?.replace(/\/+$/, '') ?? null;
   return (request) => {
     const { host } = request.headers;
-    const named = host !== undefined && HOST.test(host) ? `http://${host}` : null;
+    const named = host !== undefined && HOST.test(host) ? `${settings.scheme}://${host}` : null;
     return {
       baseUrl: external ?? named ?? settings.listenUrl() ?? 'http://127.0.0.1:1994',
-      loopback: isLoopback(request),
+      loopback: settings.trustsLoopback && isLoopback(request),
       bearer: tokenOf(request.headers.authorization),
     };
   };

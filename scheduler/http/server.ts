@@ -1,17 +1,22 @@
 // The HTTP server: one Fastify instance with what holds for every surface (request ids, limits, raw bodies, graceful stop). surfaces.ts registers the
 // surfaces on it; main.ts starts and stops it. Must stay true: every answer carries x-request-id; bodies arrive as bytes, and each surface reads
-// them by its own rules; once stopping, answers ask the client to close, new work is refused by readiness first.
+// them by its own rules; once stopping, answers ask the client to close, and what runs goes on until the drain is over.
 import { randomBytes } from 'node:crypto';
-import type { IncomingMessage } from 'node:http';
-import { isIP } from 'node:net';
+import type { IncomingMessage, Server } from 'node:http';
+import { Socket, isIP } from 'node:net';
 import type { AddressInfo } from 'node:net';
+import type { Server as TlsServer } from 'node:tls';
 import { fastify } from 'fastify';
-import type { FastifyInstance, FastifyReply } from 'fastify';
-import { StartupError, messageOf } from '#shared/errors.ts';
+import type { FastifyHttpOptions, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { AppError, StartupError, messageOf } from '#shared/errors.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { BODY_RULES, Bodies } from './bodies.ts';
 import type { BodyRules } from './bodies.ts';
+import { MIN_TLS } from './certificate.ts';
+import type { CertificateWatch } from './certificate.ts';
+import { NARROWED, listenPlace } from './listen-policy.ts';
+import type { ListenWish } from './listen-policy.ts';
 import { problemOf, sendProblem } from './error-map.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
 
@@ -19,6 +24,10 @@ export interface HttpServerParts {
   readonly log: Log;
   /** Registers all routes. */
   readonly register: (app: FastifyInstance, server: ServerState) => void;
+  /** Absent: in clear. */
+  readonly certificate?: CertificateWatch;
+  /** `LONGSHORE_HTTP_PLAINTEXT`; absent: clear text on loopback alone. */
+  readonly plaintext?: ListenWish['plaintext'];
   /** Bounds of bodies; absent: the usual ones. */
   readonly bodyRules?: Partial<BodyRules>;
   /** The largest body that a surface admits, in bytes. */
@@ -37,6 +46,9 @@ export interface ServerState {
   readonly isDraining: () => boolean;
   /** `http://127.0.0.1:1994` once it listens. */
   readonly listenUrl: () => string | null;
+  readonly scheme: 'http' | 'https';
+  /** What the operator should know of the server, one sentence each. */
+  readonly warnings: () => readonly string[];
 }
 
 export interface HttpServer {
@@ -48,9 +60,11 @@ export interface HttpServer {
    * @throws StartupError `port_in_use`, `bad_address`
    */
   start(address: string): Promise<string>;
-  /** Readiness turns 503 and connections are asked to close, while everything is still answered. */
-  drain(): void;
-  /** Drains, waits for requests in progress up to `graceMs`, then cuts what is left. */
+  /** False before it listens and after `stop`; while it drains, calls of containers are still served. */
+  readonly isOpen: boolean;
+  /**
+   * Accepts no connection any more, answers new requests 503 with Retry-After, waits up to `graceMs` for those in progress, then cuts the rest. A second call waits for the first.
+   */
   stop(graceMs?: number): Promise<void>;
   /** Empty before `start`. */
   readonly address: string;
@@ -78,6 +92,8 @@ const isWithin = (bits: number, most: number): boolean => bits >= 1 && bits <= m
 /** Uploads alone may take so long: every other body has its minimum rate (bodies.ts). */
 const WHOLE_REQUEST_MS = 3_600_000;
 const HEADERS_MS = 20_000;
+const HANDSHAKE_MS = 10_000;
+const CLOSE_IDLE_EVERY_MS = 100;
 const LOOK_AT_CONNECTIONS_MS = 5_000;
 const LARGEST_BODY_BYTES = 16 * 1024 * 1024;
 
@@ -92,7 +108,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     logger: false,
     exposeHeadRoutes: false,
     requestTimeout: WHOLE_REQUEST_MS,
-    http: { headersTimeout: HEADERS_MS, connectionsCheckingInterval: LOOK_AT_CONNECTIONS_MS },
+    ...serverOptions(parts.certificate),
     return503OnClosing: false,
     trustProxy: proxies(parts.trustedProxies ?? []),
     forceCloseConnections: 'idle',
@@ -122,7 +138,10 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     // A request behind one whose connection is closing would be answered to nobody.
     if (request.raw.socket.writableEnded) return void request.raw.destroy();
     reply.header('x-request-id', request.id);
-    if (draining) reply.header('connection', 'close');
+    if (draining) {
+      reply.header('connection', 'close');
+      if (!isServedLast(request)) return void done(drainingError());
+    }
     if (request.method === 'GET') dropLate(request, reply);
     done();
   });
@@ -137,46 +156,100 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     return sendProblem(reply, request.id, { status: 404, code: 'not_found', message: 'Not Found' });
   });
 
+  const { certificate } = parts;
+  const scheme = certificate === undefined ? 'http' : 'https';
+  let isNarrowed = false;
   const state: ServerState = {
     bodies,
+    scheme,
     isDraining: () => draining,
-    listenUrl: () => (address === '' ? null : `http://${reachable(address)}`),
+    listenUrl: () => (address === '' ? null : `${scheme}://${reachable(address)}`),
+    warnings: () => [
+      ...(isNarrowed ? [NARROWED] : []),
+      ...(typeof certificate?.problem === 'string' ? [CERTIFICATE_KEPT] : []),
+    ],
   };
   parts.register(app, state);
 
+  let isOpen = false;
+  let stopped: Promise<void> | undefined;
+  const close = async (graceMs: number): Promise<void> => {
+    draining = true;
+    const abort = new AbortController();
+    // A connection whose answer began before the drain is idle after it, and would stay.
+    const idle = setInterval(() => app.server.closeIdleConnections(), CLOSE_IDLE_EVERY_MS);
+    const cut = sleep(graceMs, abort.signal).then((expired) => {
+      if (expired) app.server.closeAllConnections();
+    });
+    try {
+      await app.close();
+    } finally {
+      isOpen = false;
+      clearInterval(idle);
+      bodies.stop();
+      certificate?.stop();
+      abort.abort();
+      await cut;
+    }
+  };
   return {
     app,
     get address() {
       return address;
     },
     async start(wanted) {
-      const { host, port } = parseAddress(wanted);
+      const { host, port, ...place } = listenPlace({
+        ...parseAddress(wanted),
+        isSealed: certificate !== undefined,
+        plaintext: parts.plaintext ?? 'loopback',
+      });
+      isNarrowed = place.isNarrowed;
+      if (isNarrowed) parts.log.warn({ wanted, setting: 'LONGSHORE_HTTP_PLAINTEXT' }, NARROWED);
       await listen(app, host, port).catch((error: unknown) => {
         throw listenFailure(wanted, error);
       });
       const bound = app.server.address() as AddressInfo;
       address = `${bound.family === 'IPv6' ? `[${bound.address}]` : bound.address}:${bound.port}`;
-      parts.log.info({ address }, 'http listening');
+      isOpen = true;
+      parts.log.info({ address, scheme }, 'http listening');
+      certificate?.start(({ cert, key }) => {
+        (app.server as unknown as TlsServer).setSecureContext({ cert, key, minVersion: MIN_TLS });
+      });
       return address;
     },
-    drain() {
-      draining = true;
+    get isOpen() {
+      return isOpen;
     },
-    async stop(graceMs = 10_000) {
-      draining = true;
-      const abort = new AbortController();
-      const cut = sleep(graceMs, abort.signal).then((expired) => {
-        if (expired) app.server.closeAllConnections();
-      });
-      try {
-        await app.close();
-      } finally {
-        bodies.stop();
-        abort.abort();
-        await cut;
-      }
+    stop(graceMs = 10_000) {
+      stopped ??= close(graceMs);
+      return stopped;
     },
   };
+}
+
+const RETRY_AFTER_SECONDS = 5;
+const drainingError = (): AppError =>
+  new AppError('draining', 'this scheduler is stopping and takes nothing new', {
+    details: { retryAfterSeconds: RETRY_AFTER_SECONDS },
+  });
+
+/** Probes and metrics, and calls of containers: a call that runs may need them to end. */
+const isServedLast = ({ raw, url }: FastifyRequest): boolean =>
+  !(raw.socket instanceof Socket) || url.startsWith('/api/v1/health') || url.startsWith('/metrics');
+
+const CERTIFICATE_KEPT =
+  'the files of LONGSHORE_HTTP_TLS_CERT and LONGSHORE_HTTP_TLS_KEY cannot be used: the certificate of before goes on; the log says why';
+
+type HttpOptions = Pick<FastifyHttpOptions<Server>, 'http'>;
+
+/** The same bounds with and without a certificate. */
+function serverOptions(certificate: CertificateWatch | undefined): HttpOptions {
+  const bounds = { headersTimeout: HEADERS_MS, connectionsCheckingInterval: LOOK_AT_CONNECTIONS_MS };
+  if (certificate === undefined) return { http: bounds };
+  const { cert, key } = certificate.current;
+  const https = { ...bounds, cert, key, minVersion: MIN_TLS, handshakeTimeout: HANDSHAKE_MS };
+  // The library's types part the two kinds of servers; everything here works with either.
+  return { https } as unknown as HttpOptions;
 }
 
 async function listen(app: FastifyInstance, host: string, port: number): Promise<void> {

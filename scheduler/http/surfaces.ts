@@ -43,7 +43,8 @@ import type { Db } from '../store/db.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 import type { TaskActions } from '../tasks/task-actions.ts';
 import type { TaskService } from '../tasks/task-service.ts';
-import { boundedAuthenticator } from './auth.ts';
+import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
+import type { CertificateWatch } from './certificate.ts';
 import { bindOperations, GATEWAY_BASE, GATEWAY_BODY_LIMIT } from './bind.ts';
 import { apiPages } from './description/api-page.ts';
 import { openApiDocument } from './description/openapi.ts';
@@ -76,6 +77,8 @@ export interface SurfaceSettings {
   readonly metricsToken: string | null;
   /** `LONGSHORE_VOLUME_DRIVER` */
   readonly volumeDriver: VolumeDriverName;
+  /** `LONGSHORE_HTTP_PLAINTEXT` */
+  readonly plaintext?: 'loopback' | 'allow';
   /** `LONGSHORE_HTTP_MAX_CONNECTIONS`; absent: no bound */
   readonly maxConnections?: number;
   /** `LONGSHORE_TRUSTED_PROXIES` */
@@ -88,6 +91,8 @@ export const DEFAULT_MAX_INVOKE_BODY_BYTES = 16 * 1024 * 1024;
 
 export interface SurfaceParts {
   readonly settings: SurfaceSettings;
+  /** Absent: HTTP in clear. */
+  readonly certificate?: CertificateWatch;
   readonly log: Log;
   readonly registry: Registry;
   readonly db: Db;
@@ -180,6 +185,8 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
+    plaintext: parts.settings.plaintext ?? 'loopback',
+    ...(parts.certificate === undefined ? {} : { certificate: parts.certificate }),
     largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT),
     ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
@@ -212,7 +219,9 @@ function registerAll(
   const { settings, directory, log } = parts;
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
   const urls = { invokeDomain: settings.invokeDomain };
-  const originOf = originReader({ externalUrl: settings.externalUrl, listenUrl: state.listenUrl });
+  const trustsLoopback = mayTrustLoopback(settings);
+  const { scheme, listenUrl } = state;
+  const originOf = originReader({ externalUrl: settings.externalUrl, listenUrl, scheme, trustsLoopback });
 
   plugin(app, GATEWAY_BASE, (scope) => {
     const operations = allOperations({
@@ -278,11 +287,20 @@ function registerAll(
     });
   });
 
-  registerHealth(app, { readiness: new Readiness(parts.checks), isDraining: state.isDraining });
+  registerHealth(app, {
+    readiness: new Readiness(parts.checks),
+    isDraining: state.isDraining,
+    warnings: state.warnings,
+  });
   registerInstall(app, parts.releases);
-  const readers = { authenticator, metricsToken: settings.metricsToken };
+  const readers = { authenticator, metricsToken: settings.metricsToken, trustsLoopback };
   registerMetrics(app, { ...readers, registry: parts.registry });
-  registerDiscovery(app, { ...readers, ...parts.discovery, baseUrlOf: (request) => originOf(request).baseUrl });
+  registerDiscovery(app, {
+    ...readers,
+    ...parts.discovery,
+    scheme,
+    baseUrlOf: (request) => originOf(request).baseUrl,
+  });
   registerOpenApi(app, settings.version, originOf);
 }
 

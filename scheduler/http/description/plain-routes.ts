@@ -152,6 +152,7 @@ function invokeRoutes({ kind, does, more = '', mayBePublic, warmsUp, waits }: Ki
 const Health = Type.Object({
   status: Type.String({ description: 'ok, unavailable or draining' }),
   failing: Type.Optional(Type.Array(Type.String(), { description: 'database, redis' })),
+  warnings: Type.Optional(Type.Array(Type.String(), { description: 'what the operator should know of the server' })),
 });
 const METRICS_READERS = ['unauthorized', 'rate_limited'];
 const PROMETHEUS = text('text/plain');

@@ -14,6 +14,8 @@ export interface DiscoveryParts extends Omit<MetricsPageParts, 'registry'> {
   readonly replicas: () => readonly string[];
   /** Where the one that asks reached us. */
   readonly baseUrlOf: (request: FastifyRequest) => string;
+  /** Of the schedulers' own addresses. */
+  readonly scheme: 'http' | 'https';
 }
 
 /** One entry of Prometheus' http_sd format. */
@@ -28,7 +30,7 @@ export function registerDiscovery(app: FastifyInstance, parts: DiscoveryParts): 
   };
   app.get('/api/v1/discovery/prometheus', async (request, reply) => {
     await guard(request);
-    const groups = targetsOf(parts.baseUrlOf(request), parts.replicas(), parts.machines.all());
+    const groups = targetsOf(parts.baseUrlOf(request), parts.replicas(), parts.machines.all(), parts.scheme);
     return reply.header('content-type', 'application/json').send(JSON.stringify(groups));
   });
   app.get<{ Params: { id: string } }>('/metrics/machines/:id', async (request, reply) => {
@@ -43,6 +45,7 @@ export function targetsOf(
   baseUrl: string,
   replicas: readonly string[],
   machines: Iterable<Machine>,
+  replicaScheme: 'http' | 'https' = 'http',
 ): readonly TargetGroup[] {
   const { host, protocol } = new URL(baseUrl);
   const scheme = protocol.replace(':', '');
@@ -51,7 +54,7 @@ export function targetsOf(
   const groups: TargetGroup[] = [
     {
       targets: schedulers,
-      labels: { job: 'longshore-scheduler', __scheme__: replicas.length > 1 ? 'http' : scheme },
+      labels: { job: 'longshore-scheduler', __scheme__: replicas.length > 1 ? replicaScheme : scheme },
     },
   ];
   for (const { row, health } of machines) {

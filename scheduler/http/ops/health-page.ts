@@ -1,16 +1,22 @@
-// `/api/v1/health` (may traffic come here?) and `/api/v1/health/live` (is the process alive?). Open to everybody; says nothing but that.
+// `/api/v1/health` (may traffic come here?) and `/api/v1/health/live` (is the process alive?). Open to everybody; says that, and what the operator should know of the server.
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { Readiness } from '../../ops/health.ts';
 
 export function registerHealth(
   app: FastifyInstance,
-  parts: { readonly readiness: Readiness; readonly isDraining: () => boolean },
+  parts: {
+    readonly readiness: Readiness;
+    readonly isDraining: () => boolean;
+    /** For the operator; no secret is in them. Absent: none. */
+    readonly warnings?: () => readonly string[];
+  },
 ): void {
   app.get('/api/v1/health', async (_request, reply) => {
     if (parts.isDraining()) return say(reply, 503, { status: 'draining' });
     const failing = await parts.readiness.failing();
+    const warnings = parts.warnings?.() ?? [];
     return failing.length === 0
-      ? say(reply, 200, { status: 'ok' })
+      ? say(reply, 200, { status: 'ok', ...(warnings.length === 0 ? {} : { warnings }) })
       : say(reply, 503, { status: 'unavailable', failing });
   });
   app.get('/api/v1/health/live', (_request, reply) => say(reply, 200, { status: 'ok' }));

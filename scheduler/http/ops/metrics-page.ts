@@ -1,4 +1,4 @@
-// `/metrics` for Prometheus: this host itself, an administrator, or whoever has LONGSHORE_METRICS_TOKEN.
+// `/metrics` for Prometheus: this host itself (where no proxy may stand in front), an administrator, or whoever has LONGSHORE_METRICS_TOKEN.
 import { timingSafeEqual } from 'node:crypto';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
@@ -11,6 +11,8 @@ export interface MetricsPageParts {
   readonly registry: Registry;
   readonly authenticator: Authenticator;
   readonly metricsToken: string | null;
+  /** Whether a request from this host itself needs no token. */
+  readonly trustsLoopback: boolean;
 }
 
 export function registerMetrics(app: FastifyInstance, parts: MetricsPageParts): void {
@@ -25,7 +27,7 @@ export async function mayReadMetrics(
   request: FastifyRequest,
   parts: Omit<MetricsPageParts, 'registry'>,
 ): Promise<boolean> {
-  if (isLoopback(request)) return true;
+  if (parts.trustsLoopback && isLoopback(request)) return true;
   const token = tokenOf(request.headers.authorization);
   if (token === null) return false;
   const caller = await parts.authenticator.authenticate(token);

@@ -119,8 +119,12 @@ describe('the environment of a daemon under up', () => {
   });
 
   test('an address that listens everywhere is dialled on loopback', () => {
-    expect(clientUrl('0.0.0.0:1994')).toBe('http://127.0.0.1:1994');
-    expect(clientUrl('[::]:1994')).toBe('http://127.0.0.1:1994');
-    expect(clientUrl('10.0.0.7:80')).toBe('http://10.0.0.7:80');
+    expect(clientUrl('0.0.0.0:1994', {})).toBe('http://127.0.0.1:1994');
+    expect(clientUrl('[::]:1994', {})).toBe('http://127.0.0.1:1994');
+    expect(clientUrl('10.0.0.7:80', {})).toBe('http://10.0.0.7:80');
+    const sealed = { LONGSHORE_HTTP_TLS_CERT: '/cert.pem' };
+    expect(clientUrl('0.0.0.0:1994', sealed)).toBe('https://127.0.0.1:1994');
+    const named = { ...sealed, LONGSHORE_EXTERNAL_URL: 'https://gpu.example.org/' };
+    expect(clientUrl('0.0.0.0:1994', named)).toBe('https://gpu.example.org');
   });
 });

@@ -68,7 +68,12 @@ beforeEach(() => {
             [scale('any'), scale('any', true), scale('full'), scale('admin'), scale('open'), bare, get],
             {
               authenticator: { authenticate: (token) => (token === 'bad' ? null : aCaller(token as TokenType)) },
-              originOf: originReader({ externalUrl: null, listenUrl: state.listenUrl }),
+              originOf: originReader({
+                externalUrl: null,
+                listenUrl: state.listenUrl,
+                scheme: 'http',
+                trustsLoopback: true,
+              }),
               log,
             },
           );

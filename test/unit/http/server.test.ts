@@ -1,4 +1,6 @@
+import { connect } from 'node:net';
 import { pino } from 'pino';
+import { Pool } from 'undici';
 import { afterEach, describe, expect, test } from 'vitest';
 import { StartupError } from '#shared/errors.ts';
 import { registerHealth } from '../../../scheduler/http/ops/health-page.ts';
@@ -8,7 +10,11 @@ import { Readiness } from '../../../scheduler/ops/health.ts';
 
 const log = pino({ level: 'silent' });
 const servers: HttpServer[] = [];
+const pools: Pool[] = [];
+const connectionsOf = (server: HttpServer): Promise<number> =>
+  new Promise((resolve) => server.app.server.getConnections((_error, count) => resolve(count)));
 afterEach(async () => {
+  for (const pool of pools.splice(0)) await pool.destroy();
   for (const server of servers.splice(0)) await server.stop(0);
 });
 
@@ -41,22 +47,99 @@ describe('health', () => {
     });
     expect(await get(ill, '/api/v1/health/live')).toMatchObject({ status: 200 });
   });
+});
 
-  test('while draining is 503, liveness stays 200, and connections are asked to close', async () => {
-    const server = aServer();
-    await server.start('127.0.0.1:0');
-    expect((await get(server, '/api/v1/health')).connection).not.toBe('close');
-    server.drain();
-    expect(await get(server, '/api/v1/health')).toEqual({
-      status: 503,
-      body: { status: 'draining' },
-      connection: 'close',
+describe('while it drains', () => {
+  /** A server with a call that runs until it is released, and a connection that is kept alive. */
+  async function withCall() {
+    const called = Promise.withResolvers<void>();
+    const released = Promise.withResolvers<void>();
+    const server = createHttpServer({
+      log,
+      register: (app, state) => {
+        registerHealth(app, { readiness: new Readiness({}), isDraining: state.isDraining });
+        app.get('/call', async () => {
+          called.resolve();
+          await released.promise;
+          return { done: true };
+        });
+      },
     });
-    expect(await get(server, '/api/v1/health/live')).toMatchObject({ status: 200, connection: 'close' });
+    servers.push(server);
+    await server.start('127.0.0.1:0');
+    // Two connections, one for the call and one that is idle.
+    const pool = new Pool(`http://${server.address}`, { connections: 2, keepAliveTimeout: 60_000 });
+    pools.push(pool);
+    const running = pool.request({ path: '/call', method: 'GET' });
+    await called.promise;
+    return { server, pool, running, release: () => released.resolve() };
+  }
+
+  test('calls that run are answered however long they take, and then it ends at once', async () => {
+    const { server, running, release } = await withCall();
+    const stopped = server.stop(60_000);
+    expect(server.isOpen).toBe(true);
+    release();
+    const answer = await running;
+    expect([answer.statusCode, await answer.body.json()]).toEqual([200, { done: true }]);
+    await stopped;
+    expect(server.isOpen).toBe(false);
+  });
+
+  test('calls that run longer than the drain are cut', async () => {
+    const { server, running } = await withCall();
+    const cut = expect(running).rejects.toThrow(/closed/);
+    await server.stop(0);
+    await cut;
+  });
+
+  test('new requests are 503 with Retry-After and the connection closes; probes are answered', async () => {
+    const { server, release } = await withCall();
+    // Connections that are busy when the drain begins: their next request is a new one.
+    const asked = (path: string) =>
+      new Promise<string>((resolve, reject) => {
+        const [host = '', port = ''] = server.address.split(':');
+        const socket = connect(Number(port), host);
+        let text = '';
+        socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+        socket.on('error', reject).on('end', () => resolve(text));
+        socket.write(`GET ${path} HTTP/1.1\r\nhost: x\r\n`, () => begun.push(() => socket.write('\r\n')));
+      });
+    const begun: (() => void)[] = [];
+    const answers = Promise.all([asked('/call'), asked('/api/v1/health'), asked('/api/v1/health/live')]);
+    await expect.poll(() => begun.length).toBe(3);
+    await expect.poll(async () => connectionsOf(server)).toBe(4);
+    const stopped = server.stop(60_000);
+    for (const finish of begun) finish();
+    const [call, health, live] = await answers;
+    expect(call).toMatch(/^HTTP\/1\.1 503 /);
+    expect(call).toMatch(/\r\nretry-after: 5\r\n/);
+    expect(call).toMatch(/\r\nconnection: close\r\n/);
+    expect(call).toContain('"code":"draining"');
+    expect(health).toMatch(/^HTTP\/1\.1 503 .*"status":"draining"/s);
+    expect(live).toMatch(/^HTTP\/1\.1 200 /);
+    release();
+    await stopped;
   });
 });
 
 describe('the server', () => {
+  test('in clear listens on loopback in place of every interface, and says so', async () => {
+    let warnings: (() => readonly string[]) | undefined;
+    const server = createHttpServer({ log, register: (_app, state) => void (warnings = state.warnings) });
+    servers.push(server);
+    expect(await server.start('0.0.0.0:0')).toMatch(/^127\.0\.0\.1:/);
+    expect(warnings?.()).toEqual([expect.stringContaining('LONGSHORE_HTTP_PLAINTEXT=allow')]);
+    const allowed = createHttpServer({
+      log,
+      plaintext: 'allow',
+      register: (_app, state) => void (warnings = state.warnings),
+    });
+    servers.push(allowed);
+    expect(await allowed.start('0.0.0.0:0')).toMatch(/^0\.0\.0\.0:/);
+    expect(warnings?.()).toEqual([]);
+  });
+
   test('names every answer, each with another id', async () => {
     const server = aServer();
     const ids = await Promise.all(

@@ -1,0 +1,27 @@
+// Where HTTP may listen: in clear on loopback alone, unless the operator allows more by name. Pure.
+
+export interface ListenWish {
+  readonly host: string;
+  readonly port: number;
+  readonly isSealed: boolean;
+  /** `LONGSHORE_HTTP_PLAINTEXT` */
+  readonly plaintext: 'loopback' | 'allow';
+}
+
+export interface ListenPlace {
+  readonly host: string;
+  readonly port: number;
+  /** Whether it is another place than the one wished for. */
+  readonly isNarrowed: boolean;
+}
+
+const LOOPBACK = /^(?:127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+|localhost)$/i;
+
+export function listenPlace({ host, port, isSealed, plaintext }: ListenWish): ListenPlace {
+  const mayListen = isSealed || plaintext === 'allow' || LOOPBACK.test(host);
+  return mayListen ? { host, port, isNarrowed: false } : { host: '127.0.0.1', port, isNarrowed: true };
+}
+
+/** Said in the log and by `longshore status`. */
+export const NARROWED =
+  'HTTP in clear listens on loopback only: set LONGSHORE_HTTP_TLS_CERT and LONGSHORE_HTTP_TLS_KEY, or LONGSHORE_HTTP_PLAINTEXT=allow behind a proxy or on a trusted network';
