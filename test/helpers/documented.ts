@@ -142,8 +142,9 @@ const EXPECTED: readonly { readonly route: RegExp; readonly status: number; read
 export const whyExpected = (routes: readonly Route[], { method, url, status }: Answered): string | undefined => {
   const { pathname } = new URL(url, 'http://localhost');
   const found = EXPECTED.find((one) => one.status === status && one.route.test(`${method} ${pathname}`));
-  // No route is described to answer so.
-  return status === 501 && routeAt(routes, method, url) !== undefined ? undefined : found?.why;
+  const route = routeAt(routes, method, url);
+  if (status !== 501 || route === undefined) return found?.why;
+  return route.statuses.has('501') ? 'a route that is not built yet' : undefined;
 };
 
 /** @returns what is wrong with an answer; undefined: nothing */

@@ -216,6 +216,7 @@ describe('limits of a workspace', () => {
       const answer = await platform.call(`GET ${limits(platform.own)}`, undefined, { token: platform.admin.token });
       expect(answer.status).toBe(200);
     }
-    expect((await platform.call('GET /metrics')).text).toMatch(/rate_limited_total\{limit="rest"\} [1-9]/);
+    const page = await platform.call('GET /metrics', undefined, { token: platform.admin.token });
+    expect(page.text).toMatch(/rate_limited_total\{limit="rest"\} [1-9]/);
   });
 });

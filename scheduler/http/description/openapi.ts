@@ -102,8 +102,8 @@ const NOT_PROCESSED: Readonly<Record<number, string>> = {
   400: 'The request cannot be read: the message names the field',
   401: 'No token, or a bad one',
   429: 'The body is larger than 16 MiB, or too many bad tokens came from this address',
-  503: 'The database or the queues are away',
-  504: 'It took longer than 30 s, or than Grpc-Timeout said',
+  503: 'The database or the queues are away, the scheduler is stopping, or too many bodies are under way',
+  504: 'It took longer than 30 s, or than Grpc-Timeout said, or its body came too slowly',
 };
 
 function describeOperation(operation: Operation): Described {
@@ -136,8 +136,11 @@ function errorsOf(route: RestRoute): readonly string[] {
     ...(parameters.length > 0 ? ['invalid_query'] : []),
     ...(parameters.includes('cursor') ? ['invalid_cursor'] : []),
     'unauthorized',
-    ...(route.method === 'GET' ? [] : ['body_too_large', 'invalid_body']),
+    ...(route.method === 'GET'
+      ? []
+      : ['body_too_slow', 'body_too_large', 'unsupported_media_type', 'invalid_body', 'bodies_full']),
     'rate_limited',
+    'draining',
     'database_unavailable',
     'database_timeout',
     ...(route.method === 'GET' ? ['database_busy'] : []),

@@ -52,10 +52,13 @@ const CALLED: Refusals = {
   400: 'no such deployment, version or stub; it is not active; the body is no JSON object; the callback_url or the Idempotency-Key cannot be used',
   401: 'no token, a bad one, or one of another workspace',
   403: 'a callback_url from a container whose network is limited',
+  408: 'the body came slower than 8 KiB per second',
   413: 'the body is larger than LONGSHORE_MAX_INVOKE_BODY_BYTES',
   422: 'the Idempotency-Key stands for a call with another body or other query parameters',
   429: 'as many tasks are pending as may be, the workspace calls more often than it may or has as many idempotency keys as it may, or too many bad tokens came from this address',
   503: 'nothing can serve it: no machine has that GPU, or the database or the queues are away',
+  429: 'as many tasks are pending as may be, the workspace calls more often than it may, or too many bad tokens came from this address',
+  503: 'nothing can serve it: no machine has that GPU, the database or the queues are away, the scheduler is stopping, or too many bodies are under way',
 };
 /** Of who waits for the handler's answer. */
 const WAITED: Refusals = {
@@ -68,9 +71,10 @@ const WAITED: Refusals = {
 const WARMED: Refusals = {
   400: 'no such deployment, version or stub, or it is not active',
   401: CALLED[401] ?? '',
+  408: CALLED[408] ?? '',
   413: CALLED[413] ?? '',
   429: 'too many bad tokens came from this address',
-  503: 'the database or the queues are away',
+  503: 'the database or the queues are away, the scheduler is stopping, or too many bodies are under way',
 };
 
 const ANSWERED: readonly Content[] = [

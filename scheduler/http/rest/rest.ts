@@ -57,6 +57,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
       url,
       onRequest: async (request, reply) => {
         const checked = await check(request, route, parts);
+        checkMediaType(request);
         request.checked = checked;
         admit(request, reply, { sender: 'known', payer: checked.caller.workspaceId, limitBytes: REST_BODY_LIMIT });
       },
@@ -137,13 +138,24 @@ function decoded(decode: (sent: Readonly<Record<string, unknown>>) => unknown, s
   }
 }
 
+/** JSON, and what `curl -d` declares its JSON to be. */
+const TAKEN = /^(?:application\/(?:[a-z0-9!#$&^_.+-]+\+)?json|text\/json|application\/x-www-form-urlencoded) *(?:;|$)/i;
+
+/** A body of a declared other type is refused; without a declaration it is read as JSON. @throws AppError `unsupported_media_type` */
+function checkMediaType({ method, headers }: FastifyRequest): void {
+  const { 'content-type': type, 'content-length': length = '0', 'transfer-encoding': encoding } = headers;
+  if (type === undefined || type === '' || method === 'GET' || (length === '0' && encoding === undefined)) return;
+  if (TAKEN.test(type.trim())) return;
+  throw new AppError('unsupported_media_type', 'the body must be JSON: send Content-Type: application/json');
+}
+
 function mayCall(caller: Caller, route: RestRoute): boolean {
   if (caller.type === 'container') return route.containers === true;
   if (route.scope === 'admin') return caller.isAdmin;
   return route.scope === undefined || caller.type !== 'workspace_restricted';
 }
 
-/** JSON whatever the content type says: clients of every kind leave it out. @throws AppError `bad_request`, `invalid_body` */
+/** JSON under any type that is taken: clients of every kind leave the type out. @throws AppError `bad_request`, `invalid_body` */
 function bodyOf(request: FastifyRequest): Record<string, unknown> {
   // A published client sends bodies on GET; they mean nothing.
   if (request.method === 'GET') return {};

@@ -18,6 +18,7 @@ import { limitRoutes } from './limits.ts';
 import type { LimitsParts } from './limits.ts';
 import { readLogs } from './logs.ts';
 import type { RestRoute } from './route.ts';
+import { notBuiltRoutes } from './not-built.ts';
 import { secretRoutes } from './secrets.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
@@ -52,4 +53,5 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   explainRoute(parts.explains),
   ...secretRoutes(parts.secrets),
   ...deploymentRoutes(parts),
+  ...notBuiltRoutes,
 ];
