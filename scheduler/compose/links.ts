@@ -41,12 +41,9 @@ export interface LinkParts {
 }
 
 export function openLinks(setup: LinksSetup): LinkParts {
-  const { books, tasks, objects, cpuWorkAllowed, onServable, httpServer } = setup;
+  const { books, tasks, objects, cpuWorkAllowed, onServable, httpServer, isHttpOpen } = setup;
   const { db, general, keys, clock, log, registry, settings } = setup.ground;
   const { tokens, secrets, installation, limits } = setup.identity;
-  const { books, tasks, objects, cpuWorkAllowed, onServable, httpServer, isHttpOpen } = setup;
-  const { db, general, keys, clock, log, settings } = setup.ground;
-  const { tokens, secrets, installation } = setup.identity;
   const { bus, isAlone, book, machines, slots, credentials, fleetMetrics: metrics } = books;
   const usage = new Usage({ redis: isAlone ? undefined : general, keyOf: keys.usage, clock, log });
   const pages: MachinePages = new MachinePages({
@@ -65,12 +62,12 @@ export function openLinks(setup: LinksSetup): LinkParts {
     log,
   });
   const tokenOf: LinksParts['tokenOf'] = (row) => credentials.tokenOf(row);
-  const containerCalls = new ContainerCalls({ book, tokenOf, tokens, server: httpServer, metrics, log });
   const logMetrics = new LogMetrics(registry);
   const quota = new LogQuota({
     limitOf: (workspaceId) => limits.peek(workspaceId).bytes.logs_per_day,
     clock,
     onDropped: () => logMetrics.dropped.inc(),
+  });
   const containerCalls = new ContainerCalls({
     book,
     tokenOf,

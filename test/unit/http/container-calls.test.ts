@@ -26,13 +26,13 @@ function aScheduler(stalledMs = 60_000) {
     request.on('data', (data: Buffer) => (bytes += data.length));
     request.on('end', () => response.end(String(bytes)));
   });
-  Object.defineProperty(server, 'listening', { value: true });
   const row = (id: ContainerId): object => ({ row: { id, machineId: MACHINE, epoch: 1 } });
   const calls = new ContainerCalls({
     book: { get: row, readAgain: () => Promise.resolve() } as unknown as ContainerCallsParts['book'],
     tokenOf: () => Promise.resolve('token'),
     tokens: { containerNamedBy: () => Promise.resolve(null) },
     server: () => server,
+    isOpen: () => true,
     metrics: new FleetMetrics(new Registry()),
     log: createLog({ name: 'test', level: 'silent' }),
     stalledMs,
