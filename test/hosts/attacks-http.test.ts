@@ -1,0 +1,110 @@
+// Bodies that nobody may send, in numbers, while a neighbour calls: the scheduler's memory stays bounded, and the neighbour notices nothing.
+import { fork } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ReplicaSet } from '../helpers/replicas.ts';
+import type { Replica, SimulatedDeployment } from '../helpers/replicas.ts';
+import { aPostgres, aRedis } from '../helpers/services.ts';
+
+const ATTACKER = join(import.meta.dirname, '../helpers/body-attack.mjs');
+const ROUNDS = 4;
+const CALLS_PER_ROUND = 150;
+/** Below it a difference is noise of a machine that others use, too. */
+const FLOOR_MS = 15;
+
+const stopping: (() => Promise<unknown>)[] = [];
+const attackers: ChildProcess[] = [];
+let set: ReplicaSet;
+let replica: Replica;
+let neighbour: SimulatedDeployment;
+let publicOne: SimulatedDeployment;
+
+beforeAll(async () => {
+  const [postgres, redis] = await Promise.all([aPostgres(), aRedis()]);
+  set = new ReplicaSet(postgres, redis);
+  stopping.push(
+    () => set.stop(),
+    () => postgres.stop(),
+    () => redis.stop(),
+  );
+  replica = await set.add();
+  await set.agent();
+  neighbour = await set.deploy(replica, 'neighbour');
+  publicOne = await set.deploy(replica, 'open', { authorized: false });
+  for (let count = 0; count < 200; count++) await call();
+}, 120_000);
+afterAll(async () => {
+  for (const attacker of attackers) attacker.kill('SIGKILL');
+  for (const stop of stopping) await stop();
+}, 60_000);
+
+async function call(): Promise<number> {
+  const from = performance.now();
+  const answer = await set.call(replica, neighbour.path, { body: {} });
+  expect(answer.status).toBe(200);
+  return performance.now() - from;
+}
+
+async function callOften(into: number[]): Promise<void> {
+  for (let count = 0; count < CALLS_PER_ROUND; count++) into.push(await call());
+}
+
+/** A process that attacks until it is told to stop. @returns what it met, by status */
+async function attack(kind: string, path: string): Promise<() => Promise<Readonly<Record<string, number>>>> {
+  const child = fork(ATTACKER, [kind, new URL(replica.url).port, path], { stdio: 'inherit' });
+  attackers.push(child);
+  await once(child, 'message');
+  return async () => {
+    const over = once(child, 'message');
+    child.send('stop');
+    const [{ statuses }] = (await over) as [{ readonly statuses: Readonly<Record<string, number>> }];
+    await once(child, 'exit');
+    return statuses;
+  };
+}
+
+const residentMib = (): number =>
+  Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${replica.daemon.pid}/status`, 'utf8'))?.[1]) / 1024;
+
+const p95 = (times: readonly number[]): number =>
+  times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.95)] ?? Number.NaN;
+
+test.each([
+  // Attack, whose deployment, what it is answered, and by how much the scheduler may grow.
+  ['150 connections without a token that send 12 MiB slowly', 'slow', () => neighbour.path, '401', 128],
+  // The budget of public bodies is 64 MiB, and a chunk of each connection is on its way.
+  ['150 connections to a public deployment that send 12 MiB slowly', 'slow', () => publicPath(), '503', 256],
+  ['bodies of 8 MiB with a bad token', 'bad-token', () => neighbour.path, '401', 128],
+] as const)(
+  '%s cost bounded memory, and a neighbour notices nothing',
+  async (_, kind, path, status, mostMib) => {
+    const alone: number[] = [];
+    const attacked: number[] = [];
+    const before = residentMib();
+    let peak = before;
+    let met = 0;
+    const watch = setInterval(() => (peak = Math.max(peak, residentMib())), 100);
+    try {
+      for (let round = 0; round < ROUNDS; round++) {
+        await callOften(alone);
+        const stop = await attack(kind, path());
+        await callOften(attacked);
+        met += (await stop())[status] ?? 0;
+      }
+    } finally {
+      clearInterval(watch);
+    }
+    process.stdout.write(
+      `${kind}: p95 alone ${p95(alone).toFixed(1)} ms, attacked ${p95(attacked).toFixed(1)} ms; resident ${before.toFixed(0)} to ${peak.toFixed(0)} MiB; ${met} × ${status}\n`,
+    );
+    expect(met).toBeGreaterThan(0);
+    expect(peak - before).toBeLessThan(mostMib);
+    expect(p95(attacked)).toBeLessThanOrEqual(Math.max(1.5 * p95(alone), p95(alone) + FLOOR_MS));
+  },
+  300_000,
+);
+
+const publicPath = (): string => `/endpoint/public/${publicOne.stubId}`;
