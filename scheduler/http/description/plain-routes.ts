@@ -56,8 +56,6 @@ const CALLED: Refusals = {
   413: 'the body is larger than LONGSHORE_MAX_INVOKE_BODY_BYTES',
   422: 'the Idempotency-Key stands for a call with another body or other query parameters',
   429: 'as many tasks are pending as may be, the workspace calls more often than it may or has as many idempotency keys as it may, or too many bad tokens came from this address',
-  503: 'nothing can serve it: no machine has that GPU, or the database or the queues are away',
-  429: 'as many tasks are pending as may be, the workspace calls more often than it may, or too many bad tokens came from this address',
   503: 'nothing can serve it: no machine has that GPU, the database or the queues are away, the scheduler is stopping, or too many bodies are under way',
 };
 /** Of who waits for the handler's answer. */
