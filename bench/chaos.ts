@@ -4,6 +4,7 @@
  */
 import { CHAOS_USAGE, parseChaosOptions } from './chaos/options.ts';
 import type { ChaosOptions } from './chaos/options.ts';
+import { rollbackRounds } from './chaos/rollback.ts';
 import { killRounds } from './chaos/rounds.ts';
 import { machineFacts, machineText } from './machine.ts';
 import { Output } from './output.ts';
@@ -18,7 +19,7 @@ async function chaos(options: ChaosOptions, place: Workplace): Promise<number> {
   output.say(machineText(facts));
   const { rounds, stores, kill } = options;
   output.json('run', { startedAt: new Date().toISOString(), machine: facts, rounds, stores, kill });
-  const outcome = await killRounds(options, place, output);
+  const outcome = await (kill === 'redis-rollback' ? rollbackRounds : killRounds)(options, place, output);
   output.json('outcome', outcome);
   for (const text of outcome.findings) output.say(`FOUND ${text}`);
   const { accepted, unanswered, runs, repeated, settledMs, findings, machine } = outcome;

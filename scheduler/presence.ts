@@ -8,6 +8,8 @@ import type { Keys } from './queues/keys.ts';
 
 const LIFE_MS = 10_000;
 const RENEW_MS = 3_000;
+/** Longer than Redis is away in a failover. */
+const SEEN_MS = 60_000;
 
 export class Presence {
   readonly name = 'presence';
@@ -20,6 +22,8 @@ export class Presence {
   #address = '';
   #addresses: readonly string[] = [];
   #dead: readonly InstanceId[] = [];
+  /** When each was last present; monotonic milliseconds. */
+  readonly #seenAtMs = new Map<InstanceId, number>();
 
   constructor(parts: { readonly redis: Redis; readonly keys: Keys; readonly instance: InstanceId; readonly log: Log }) {
     this.#redis = parts.redis;
@@ -30,6 +34,12 @@ export class Presence {
 
   isAlive(instance: InstanceId): boolean {
     return instance === this.#instance || this.#alive.has(instance);
+  }
+
+  /** Those that were present a moment ago, whatever Redis has of them now. */
+  *seen(): Iterable<InstanceId> {
+    const sinceMs = performance.now() - SEEN_MS;
+    for (const [instance, seenAtMs] of this.#seenAtMs) if (seenAtMs >= sinceMs) yield instance;
   }
 
   /** Asks Redis where nothing is known: a replica that started a moment ago. */
@@ -103,6 +113,9 @@ export class Presence {
       .filter((address) => address !== null)
       .filter((address) => address.includes(':'))
       .toSorted();
+    const nowMs = performance.now();
+    for (const [name, seenAtMs] of this.#seenAtMs) if (nowMs - seenAtMs > SEEN_MS) this.#seenAtMs.delete(name);
+    for (const name of alive) this.#seenAtMs.set(name, nowMs);
     this.#alive = alive;
     this.#dead = gone;
   }

@@ -5,7 +5,8 @@ export interface ChaosOptions {
   readonly rounds: number;
   /** PGlite and a private Redis child, or servers of their own. */
   readonly stores: 'embedded' | 'servers';
-  readonly kill: 'scheduler' | 'redis' | 'agent';
+  /** `redis-rollback`: Redis is killed, too, and comes back on data that are a second old; two schedulers, on servers. */
+  readonly kill: 'scheduler' | 'redis' | 'agent' | 'redis-rollback';
   /** How long after the last round every task may take to end. */
   readonly settleMs: number;
   readonly jsonPath: string;
@@ -14,7 +15,7 @@ export interface ChaosOptions {
 }
 
 export const CHAOS_USAGE =
-  'usage: npm run chaos -- [--rounds N] [--stores embedded|servers] [--kill scheduler|redis|agent] [--settle SECONDS] [--json FILE] [--keep-logs DIR]';
+  'usage: npm run chaos -- [--rounds N] [--stores embedded|servers] [--kill scheduler|redis|agent|redis-rollback] [--settle SECONDS] [--json FILE] [--keep-logs DIR]';
 const DEFAULT_JSON = 'bench/results/chaos.jsonl';
 /** What a dead process left comes back within seconds; what none of its owners saw, when its lock has run out and two scans have seen that: about five minutes at worst. */
 const SETTLE_S = 420;
@@ -29,10 +30,13 @@ export function parseChaosOptions(args: readonly string[]): ChaosOptions {
     json: { type: 'string' },
     'keep-logs': { type: 'string' },
   });
+  const kill = oneOf('--kill', values.kill, ['scheduler', 'redis', 'agent', 'redis-rollback']);
+  if (kill === 'redis-rollback' && values.stores === 'embedded')
+    throw new UsageError('--stores: redis-rollback has two schedulers, which need servers');
   return {
     rounds: wholeNumber('--rounds', values.rounds, 50, 1, 1000),
-    stores: oneOf('--stores', values.stores, ['embedded', 'servers']),
-    kill: oneOf('--kill', values.kill, ['scheduler', 'redis', 'agent']),
+    stores: kill === 'redis-rollback' ? 'servers' : oneOf('--stores', values.stores, ['embedded', 'servers']),
+    kill,
     settleMs: wholeNumber('--settle', values.settle, SETTLE_S, 1, 3600) * 1000,
     jsonPath: values.json ?? DEFAULT_JSON,
     keepLogsIn: values['keep-logs'],

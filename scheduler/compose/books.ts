@@ -11,6 +11,8 @@ import { FleetMetrics } from '../fleet/metrics.ts';
 import { LeaderLease } from '../leader.ts';
 import { Servable } from '../placement/servable.ts';
 import { Presence } from '../presence.ts';
+import { RedisData } from '../queues/redis-data.ts';
+import { RollCall } from '../queues/roll-call.ts';
 import type { Bus } from '../replicas/bus.ts';
 import { ALONE, RedisBus } from '../replicas/bus.ts';
 import { Loads } from '../replicas/loads.ts';
@@ -23,6 +25,8 @@ export interface Books {
   readonly bus: Bus;
   /** No other scheduler process can have the same stores. */
   readonly isAlone: boolean;
+  readonly redisData: RedisData;
+  readonly rollCall: RollCall;
   readonly presence: Presence;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly leader: LeaderLease;
@@ -67,6 +71,17 @@ export function openBooks(
     raise: (fence) => takeOver({ db, machines, book, onSuperseded: events.onSuperseded }, fence),
   });
   const presence = new Presence({ redis: general, keys, instance, log });
+  const redisData = new RedisData({ client: hot, keys, instance, clock, log });
+  const rollCall = new RollCall({
+    data: redisData,
+    client: hot,
+    keys,
+    instance,
+    seen: () => presence.seen(),
+    isAlone,
+    startedAtMs: clock.nowMs(),
+    log,
+  });
   const fleetMetrics = new FleetMetrics(registry);
   const book = new ContainerBook({ db, log, clock });
   const machines = new Machines({
@@ -93,6 +108,8 @@ export function openBooks(
   return {
     bus,
     isAlone,
+    redisData,
+    rollCall,
     presence,
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     leader,

@@ -27,7 +27,7 @@ const MOST_LOOKED_AT = 64;
 
 export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts): Promise<Lanes> {
   const { hot: client, keys, instance, settings, log } = ground;
-  const { bus, isAlone, book, leases, slots, room } = books;
+  const { bus, isAlone, book, leases, slots, room, rollCall } = books;
   const inner = await openTaskQueues({ client, log, prefix: keys.prefix });
   const store = new LaneStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
   const isOursAlone = (queue: QueueName): boolean => {
@@ -41,7 +41,9 @@ export async function openLanes({ ground, books, jobOf, wakeHere }: LanesParts):
     return looked > 0;
   };
   const borrowerOf: LendingParts['borrowerOf'] = (queue, lentTo) => room.borrowerOf(queue, lentTo);
-  const lending = isAlone ? {} : { lending: { instance, bus, channelOf: keys.loansChannel, borrowerOf, jobOf } };
+  const mayTakeBack = (): boolean => rollCall.isOver();
+  const lent = { instance, bus, channelOf: keys.loansChannel, borrowerOf, jobOf, mayTakeBack };
+  const lending = isAlone ? {} : { lending: lent };
   const isOn = settings.LONGSHORE_LOCAL_QUEUE === 'on';
   const queues = new LaneQueues({ inner, store, client, slots, isOursAlone, isAlone, isOn, ...lending, wakeHere, log });
   return { store, queues };

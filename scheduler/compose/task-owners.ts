@@ -1,5 +1,4 @@
 // What BullMQ leaves to us, each with one owner: deadlines, lost wake-ups, jobs that are gone or back, locks of machines that do not talk, and everything again after Redis lost its data.
-import type { Redis } from 'ioredis';
 import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -13,10 +12,10 @@ import { WakeSweep } from '../dispatch/wake-sweep.ts';
 import type { StallDetector } from '../fleet/stall.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { TaskJob } from '../queues/jobs.ts';
-import type { Keys } from '../queues/keys.ts';
 import { OlderJobs } from '../queues/older-jobs.ts';
 import type { Presence } from '../presence.ts';
-import { RedisData } from '../queues/redis-data.ts';
+import type { RedisData } from '../queues/redis-data.ts';
+import type { RollCall } from '../queues/roll-call.ts';
 import { LaneSweep } from '../lane/sweep.ts';
 import type { Lanes } from './lanes.ts';
 import type { Objects } from '../objects/service.ts';
@@ -41,8 +40,8 @@ const LANE_CALM_MS = 15_000;
 
 export interface TaskOwnersParts {
   readonly db: Db;
-  readonly general: Redis;
-  readonly keys: Keys;
+  readonly redisData: RedisData;
+  readonly rollCall: RollCall;
   readonly clock: Clock;
   readonly stall: Pick<StallDetector, 'calmMs'>;
   readonly log: Log;
@@ -76,9 +75,8 @@ export interface TaskOwners {
 }
 
 export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
-  const { db, general, keys, clock, log, lanes, slots, tasks, isLeader, wakeDispatch, wakeScaling } = parts;
+  const { db, redisData: data, rollCall, clock, log, lanes, slots, tasks, isLeader, wakeDispatch, wakeScaling } = parts;
   const { queues } = lanes;
-  const data = new RedisData({ client: general, keys, log });
   const olderJobs = new OlderJobs({
     queues,
     ended: (taskIds) => endedTaskIds(db, taskIds),
@@ -88,6 +86,7 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
   });
   const rebuild = new Rebuild({
     data,
+    rollCall,
     queues,
     tasks,
     presence: parts.presence,
@@ -191,7 +190,7 @@ export function openTaskOwners(parts: TaskOwnersParts): TaskOwners {
     },
   });
   return {
-    beforeTasks: [data, rebuild],
+    beforeTasks: [data, rollCall, rebuild],
     afterTasks: [
       sweep,
       laneSweep,

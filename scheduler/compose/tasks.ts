@@ -90,6 +90,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     log,
     metrics: new TaskMetrics(registry),
     sinceStallMs: () => stall.sinceStallMs(),
+    doubts: books.rollCall,
     isAlive: books.isAlive,
     refusalOf: (target) => servable.refusal(target),
     limitsOf: (workspaceId) => limits.of(workspaceId),

@@ -139,11 +139,16 @@ export class Leases {
     return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
   }
 
-  /** Redis lost it: written again, unless somebody else holds the task by now. */
+  /** Redis lost it: written again, unless somebody else holds the task by now. An older attempt's does not count: Redis has come back older. */
   async restore(lease: Lease): Promise<void> {
+    const { taskId } = lease.job;
     const seconds = secondsOf(lease.job);
-    const keys = [this.#keys.leased, this.#keys.lease(lease.job.taskId)];
-    await this.#script.run(keys.length, ...keys, seconds, seconds, 'n', NOBODY, encode(lease));
+    const keys = [this.#keys.leased, this.#keys.lease(taskId)];
+    const put = (mode: 'n' | 'o'): Promise<unknown> =>
+      this.#script.run(keys.length, ...keys, seconds, seconds, mode, NOBODY, encode(lease));
+    await put('n');
+    const held = await this.read(taskId);
+    if (held !== undefined && held.attempt < lease.attempt) await put('o');
   }
 
   async read(taskId: TaskId): Promise<Lease | undefined> {

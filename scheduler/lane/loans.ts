@@ -20,6 +20,8 @@ export interface LendingParts {
   readonly borrowerOf: (queue: QueueName, lentTo: (replica: InstanceId) => number) => InstanceId | undefined;
   /** Of a caller who waits here. */
   readonly jobOf: (taskId: TaskId) => TaskJob | undefined;
+  /** False while Redis may lack the lease of what was sent. Absent: it never does. */
+  readonly mayTakeBack?: () => boolean;
   /** Tests shorten it. */
   readonly silentMs?: number;
 }
@@ -125,6 +127,13 @@ export class Loans {
     for (const { task } of this.#loans.values()) yield task;
   }
 
+  /** Redis lost its data: the entries of what is lent stand there again, as loans. */
+  async restore(): Promise<void> {
+    const { store } = this.#parts;
+    const standing = [...this.#loans.values()].filter(({ task }) => task.entering === undefined);
+    await Promise.all(standing.map(({ task, to }) => store.restore(task.queue, [task.job], to)));
+  }
+
   close(): void {
     clearInterval(this.#timer);
   }
@@ -132,6 +141,7 @@ export class Loans {
   // ---- back -----------------------------------------------------------------------------------------------------------------------
 
   #lookAtSilent(): void {
+    if (this.#parts.mayTakeBack?.() === false) return;
     const nowMs = performance.now();
     for (const loan of this.#loans.values()) {
       if (loan.dueMs > nowMs) break;

@@ -400,6 +400,7 @@ export class LaneQueues implements TaskQueues {
       const jobs = still.map(({ job }) => job);
       if (jobs.length > 0) await this.#store.restore(queue, jobs);
     }
+    await this.#loans?.restore();
   }
 
   async obliterate(name: QueueName): Promise<void> {

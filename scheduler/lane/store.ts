@@ -191,12 +191,12 @@ export class LaneStore {
   }
 
   /** Redis lost them: they stand there again, whatever the bound. */
-  async restore(queue: QueueName, jobs: readonly TaskJob[]): Promise<void> {
+  async restore(queue: QueueName, jobs: readonly TaskJob[], lentTo?: InstanceId): Promise<void> {
     const { client, keys } = this.#parts;
     // All in this turn: what ends later is taken out behind it.
     const commands: Promise<number>[] = [client.sadd(keys.lanes, queue)];
     for (let at = 0; at < jobs.length; at += MOST_AT_ONCE) {
-      const fields = jobs.slice(at, at + MOST_AT_ONCE).flatMap((job) => [job.taskId, encodeEntry(job)]);
+      const fields = jobs.slice(at, at + MOST_AT_ONCE).flatMap((job) => [job.taskId, encodeEntry(job, lentTo)]);
       commands.push(client.hset(keys.lane(queue), ...fields));
     }
     await this.#asking(`restore the lane of ${queue}`, Promise.all(commands));

@@ -23,8 +23,8 @@ export interface Keys {
   readonly lastAttempt: (task: TaskId) => string;
   /** Name of the queue of messages to addresses that people named. */
   readonly deliveriesQueue: string;
-  /** Set once; gone, or another one: Redis lost its data. */
-  readonly dataMarker: string;
+  /** A number of that replica's that only grows, and the server for which it has said what it runs; gone, or lower: Redis lost data. */
+  readonly data: (instance: InstanceId) => string;
   /** The leader's lease (`<instance>`) and the fencing number, which only grows. */
   readonly leader: string;
   readonly leaderFence: string;
@@ -81,7 +81,7 @@ export function keysOf(prefix = 'ls'): Keys {
     leased: `${prefix}:leased`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
     deliveriesQueue: 'deliveries',
-    dataMarker: `${prefix}:data`,
+    data: (instance: InstanceId) => `${prefix}:data:${instance}`,
     leader: `${prefix}:leader`,
     leaderFence: `${prefix}:leader-fence`,
     presence: (instance: InstanceId) => `${prefix}:presence:${instance}`,

@@ -16,7 +16,22 @@ export interface OlderJobsParts {
   readonly most?: number;
 }
 
+/** Jobs of tasks that are known here to be over leave their queue, also from under the lock of an attempt that Redis has forgotten the end of. */
+export async function takeOutEnded(
+  queues: Pick<TaskQueues, 'waitingIds' | 'activeIds' | 'remove' | 'lockOf' | 'fail'>,
+  queue: QueueName,
+  ended: ReadonlySet<TaskId>,
+): Promise<void> {
+  for (const taskId of await queues.waitingIds(queue)) if (ended.has(taskId)) await queues.remove(queue, taskId);
+  for (const taskId of await queues.activeIds(queue, MOST_ACTIVE)) {
+    const lock = ended.has(taskId) ? await queues.lockOf(queue, taskId) : undefined;
+    if (lock !== undefined) await queues.fail(queue, taskId, lock, 'ended before');
+  }
+}
+
 const BATCH = 500;
+/** What else is active leaves its queue by the stall scan. */
+const MOST_ACTIVE = 10_000;
 /** Queues remembered as looked through; one that is forgotten is looked through again. */
 const MOST_QUEUES = 20_000;
 

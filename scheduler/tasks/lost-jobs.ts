@@ -27,20 +27,24 @@ export class LostJobs {
     );
   }
 
-  /** One round over the callers who wait here. */
-  async look(): Promise<void> {
+  /**
+   * One round over the callers who wait here.
+   * @param lostAtMs - Redis lost data then (epoch milliseconds), and every replica has said since what it runs: what came before is looked at without a grace
+   */
+  async look(lostAtMs = -Infinity): Promise<void> {
     const { replies, queues, clock, graces } = this.#tasks;
     const nowMs = clock.monotonicMs();
     const wallMs = clock.nowMs();
     const goneSince = new Map<TaskId, number>();
     let looks = 0;
     for (const waiting of [...replies.all()]) {
-      if (wallMs - waiting.job.createdAtMs < graces.goneMs || this.#hasIt(waiting)) continue;
+      const graceMs = waiting.job.createdAtMs <= lostAtMs ? 0 : graces.goneMs;
+      if (wallMs - waiting.job.createdAtMs < graceMs || this.#hasIt(waiting)) continue;
       looks += 1;
       if (looks > MOST_LOOKS) break;
       if ((await queues.read(waiting.queue, waiting.taskId)) !== undefined) continue;
       const sinceMs = this.#goneSince.get(waiting.taskId) ?? nowMs;
-      if (nowMs - sinceMs < graces.goneMs || !(await this.#addAgain(waiting))) goneSince.set(waiting.taskId, sinceMs);
+      if (nowMs - sinceMs < graceMs || !(await this.#addAgain(waiting))) goneSince.set(waiting.taskId, sinceMs);
     }
     this.#goneSince = goneSince;
   }

@@ -6,6 +6,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { OlderJobs } from '../queues/older-jobs.ts';
 import type { RedisData } from '../queues/redis-data.ts';
+import type { RollCall } from '../queues/roll-call.ts';
 import type { TaskQueues } from '../queues/task-queues.ts';
 import type { EndedCursor } from '../store/queries/tasks.ts';
 
@@ -16,9 +17,10 @@ export interface EndedQueues {
 }
 
 export interface RebuildParts {
-  readonly data: Pick<RedisData, 'onLost' | 'generation'>;
+  readonly data: Pick<RedisData, 'onLost' | 'generation' | 'lostAtMs' | 'sure'>;
+  readonly rollCall: Pick<RollCall, 'call'>;
   readonly queues: Pick<TaskQueues, 'reopenAll'>;
-  readonly tasks: { redisLost(): Promise<void> };
+  readonly tasks: { redisLost(): Promise<void>; allHaveSaid(lostAtMs: number): Promise<void> };
   /** This replica's, first of all: a caller who waits on a replica that nobody finds counts as gone. */
   readonly presence: { redisLost(): Promise<void> };
   readonly olderJobs: Pick<OlderJobs, 'sweep'>;
@@ -38,7 +40,6 @@ const TRY_AGAIN_MS = 1_000;
 
 /** How far the rebuild after one loss has come. */
 interface Progress {
-  isRestored: boolean;
   /** No more than queues had a task that ended within the hour. */
   readonly swept: Set<QueueName>;
   after: EndedCursor | undefined;
@@ -57,6 +58,15 @@ export class Rebuild {
 
   start(): void {
     this.#off = this.#parts.data.onLost(() => void this.#run());
+    // Whoever rebuilds waits for this replica's word, too; it has nothing yet.
+    void this.#first();
+  }
+
+  async #first(): Promise<void> {
+    const { data } = this.#parts;
+    await data.sure();
+    const { generation } = data;
+    if (generation === 0) await this.#until(generation, () => this.#callRoll(generation));
   }
 
   stop(): void {
@@ -70,38 +80,47 @@ export class Rebuild {
   }
 
   async #run(): Promise<void> {
-    const { clock, data, log } = this.#parts;
-    this.#lostAtMs = clock.monotonicMs();
+    const { clock, data } = this.#parts;
     const { generation } = data;
-    const progress: Progress = { isRestored: false, swept: new Set(), after: undefined };
+    this.#lostAtMs = clock.monotonicMs();
+    const progress: Progress = { swept: new Set(), after: undefined };
+    if (!(await this.#until(generation, () => this.#own()))) return;
+    void this.#until(generation, () => this.#callRoll(generation));
+    await this.#until(generation, () => this.#takeOutEnded(progress, () => data.generation === generation));
+  }
+
+  /** Tried until it succeeds. @returns false: the data were lost once more, or this process stops */
+  async #until(generation: number, work: () => Promise<void>): Promise<boolean> {
+    const { data, tryAgainMs = TRY_AGAIN_MS, log } = this.#parts;
     for (;;) {
       try {
-        await this.#once(progress, () => data.generation === generation);
-        return;
+        await work();
+        return true;
       } catch (error) {
         log.warn({ err: error }, 'Redis is not rebuilt yet, trying again');
       }
-      if (!(await sleep(this.#parts.tryAgainMs ?? TRY_AGAIN_MS, this.#abort.signal)) || data.generation !== generation)
-        return;
+      if (!(await sleep(tryAgainMs, this.#abort.signal)) || data.generation !== generation) return false;
     }
   }
 
-  /** Goes on where the try before it stopped. Queues are served before what is over has left them: no fetch overtakes that (older-jobs.ts). */
-  async #once(progress: Progress, isNewest: () => boolean): Promise<void> {
+  /** What this replica alone knows. Queues are served before what is over has left them: no fetch overtakes that (older-jobs.ts). */
+  async #own(): Promise<void> {
     const { queues, tasks, presence, wakeAll, log } = this.#parts;
-    if (!progress.isRestored) {
-      await presence.redisLost();
-      // What runs is said before what stands in a lane: whoever lent it takes back what stands there without a lease.
-      await tasks.redisLost();
-      await queues.reopenAll();
-      progress.isRestored = true;
-      wakeAll();
-      log.info('Redis is rebuilt: settings and leases');
-    }
-    await this.#takeOutEnded(progress, isNewest);
+    await presence.redisLost();
+    // What runs is said before what stands in a lane: whoever lent it takes back what stands there without a lease.
+    await tasks.redisLost();
+    await queues.reopenAll();
+    wakeAll();
+    log.info('Redis is rebuilt: settings and leases');
   }
 
-  /** The leader's. A later loss of data starts over by itself. */
+  /** From here on the others may count on that. */
+  async #callRoll(generation: number): Promise<void> {
+    const { rollCall, tasks, data } = this.#parts;
+    if (await rollCall.call(generation)) await tasks.allHaveSaid(data.lostAtMs);
+  }
+
+  /** The leader's; it goes on where the try before it stopped. A later loss of data starts over by itself. */
   async #takeOutEnded(progress: Progress, isNewest: () => boolean): Promise<void> {
     const { olderJobs, endedQueues, isLeader, log } = this.#parts;
     for (;;) {

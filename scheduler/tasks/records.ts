@@ -237,10 +237,23 @@ export class TaskRecords {
     return row !== undefined && isNewer(row, held) ? row : held;
   }
 
-  /** Redis may have lost what it was told last: it is told again, and refuses what it has newer. Resolves when it was sent. */
-  async redisLost(): Promise<void> {
+  /**
+   * Redis may have lost what it was told last: it is told again, with what it has not taken yet, and refuses what it has newer.
+   * @returns tasks among them that are over
+   * @throws AppError `queues_unavailable` when it does not take all of them
+   */
+  async redisLost(): Promise<readonly TaskRecord[]> {
     this.#lostAtMs = performance.now();
-    await Promise.all(this.#recent.all().map((text) => this.#send(parseTaskRecord(text))));
+    const recent = this.#recent.all().map(parseTaskRecord);
+    const taken = await Promise.all(recent.map((record) => this.#send(record)));
+    while (this.#unsent.size > 0) {
+      const before = this.#unsent.size;
+      await this.#resend();
+      if (this.#unsent.size >= before) break;
+    }
+    if (!taken.every(Boolean) || this.#unsent.size > 0)
+      throw unavailable('write task records again', new Error(`${this.#unsent.size} were not taken`));
+    return recent.filter(({ rank }) => rank >= 3);
   }
 
   /** Of those that Redis does not have, as far as is known here. */

@@ -39,11 +39,11 @@ export class Renewal {
     if (running.length > 0) await this.#keepLeases(running);
   }
 
-  /** Redis lost its data: what runs here is said again, before anybody looks for it. */
+  /** Redis lost its data: what runs here is said again, before anybody looks for it. So is what is ending just now: its last record, which drops the lease, may not be written yet. */
   async restoreAll(): Promise<void> {
     const { attempts, changes, leases } = this.#tasks;
-    const running = [...attempts.all()].filter((attempt) => attempt.ending === undefined);
-    for (const attempt of running) {
+    const running = [...attempts.all()];
+    for (const attempt of running.filter(({ ending }) => ending === undefined)) {
       const record = recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number);
       const { containerId, sentAtMs: startedAtMs } = attempt;
       if (changes.apply(attempt.status, 'start', { ...record, containerId, startedAtMs })) attempt.status = 'RUNNING';

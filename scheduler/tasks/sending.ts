@@ -1,5 +1,6 @@
 // From a fetched job to its container: whether it may still run, its input, its lease, its frame on the link; and what becomes of it when one of these is missing.
 import type { MachineId } from '#shared/domain/ids.ts';
+import { instanceOf } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Claim } from '../dispatch/dispatcher.ts';
@@ -50,9 +51,15 @@ export class Sender {
   }
 
   async #begin(claim: Claim): Promise<void> {
-    const { clock, leases } = this.#tasks;
+    const { clock, leases, doubts } = this.#tasks;
     const fetchedAt = clock.monotonicMs();
     const { job } = claim;
+    // On a connection that nobody has looked at the data may be older than what this process has seen.
+    if (doubts?.isSure === false) await doubts.sure();
+    // A loan is told once, and its entry and lease say whether it stands.
+    const isBack = !claim.isLent && (doubts?.mayBeBack(job) ?? false);
+    if (isBack) await doubts?.over();
+    const sureAtMs = performance.now();
     // A Redis that came back older hands out again what runs.
     const here = this.#tasks.attempts.current(job.taskId);
     if (here !== undefined && here.ending === undefined) {
@@ -60,7 +67,8 @@ export class Sender {
       return;
     }
     // A job that comes again may have ended meanwhile: its lock ran out before its end reached the queue, or Redis came back older.
-    if ((claim.starts > 1 || job.attempts > 0) && (await this.#endedBefore(claim))) return;
+    if ((claim.starts > 1 || job.attempts > 0 || isBack) && (await this.#endedBefore(claim))) return;
+    if (isBack && (await this.#runsElsewhere(claim))) return;
     // A first fetch cannot meet a lease; a later one of a synchronous task must not run what was sent before.
     const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
     const waits = this.#callerWaits(job);
@@ -84,16 +92,24 @@ export class Sender {
       return;
     }
     const attempt = this.#attemptOf(claim, link.machineId);
-    const isFirst = claim.starts === 1 && !claim.isLent && this.#isFresh(claim.askedAtMs);
+    const isUnbroken = (sinceMs: number): boolean => doubts === undefined || doubts.brokenAtMs < sinceMs;
+    const isFirst =
+      claim.starts === 1 && !claim.isLent && !isBack && this.#isFresh(claim.askedAtMs) && isUnbroken(claim.askedAtMs);
     // Another attempt may have been sent: of a synchronous task one alone may be.
     const asks = job.sync && !isFirst;
     const leasedAtMs = performance.now();
     if (asks && !(await this.#mayLease(claim, attempt))) return;
+    if (asks && isBack && (await this.#wasSent(claim))) return;
     // What was read took a moment, in which it may have been stopped; and this process may have stood still.
     const isSure = claim.isLent ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
       if (asks) await leases.dropOf(job.taskId, claim.lock);
       this.#tasks.dispatcher().release(container, clock.nowMs());
+      return;
+    }
+    if (!isUnbroken(sureAtMs)) {
+      // Redis may have come back older since, without what was just read and written.
+      await this.#giveBack(claim, false, true);
       return;
     }
     this.armLimit(attempt);
@@ -201,6 +217,31 @@ export class Sender {
     }
   }
 
+  /** After Redis may have come back older: a living replica has an attempt of it, which goes on and ends it. The job leaves its queue. */
+  async #runsElsewhere(claim: Claim): Promise<boolean> {
+    const { leases, queues, dispatcher, instance, isAlive, clock, log } = this.#tasks;
+    const { taskId } = claim.job;
+    const lease = await leases.read(taskId);
+    const holder = lease && instanceOf(lease.lock);
+    if (holder === undefined || holder === instance || !(await isAlive(holder))) return false;
+    log.warn({ taskId, replica: holder }, 'a job came back while its task runs at another replica, taking it out');
+    await queues.fail(claim.queue, taskId, claim.lock, 'runs elsewhere');
+    dispatcher().release(claim.container, clock.nowMs());
+    return true;
+  }
+
+  /** A synchronous task whose lease is this attempt's now, after Redis may have come back older: whoever had it before has written how it ended, or that it was sent. */
+  async #wasSent(claim: Claim): Promise<boolean> {
+    const { leases, records } = this.#tasks;
+    const { taskId } = claim.job;
+    const ended = await this.#endedBefore(claim);
+    const isSent = !ended && (await records.read(taskId))?.status === 'RUNNING';
+    if (!ended && !isSent) return false;
+    await leases.dropOf(taskId, claim.lock);
+    if (isSent) await this.#finishFetched(claim, SENT_BEFORE);
+    return true;
+  }
+
   async #endedBefore(claim: Claim): Promise<boolean> {
     const { taskId } = claim.job;
     let record = await this.#tasks.records.read(taskId);
@@ -273,15 +314,18 @@ export class Sender {
     void this.#tasks.ender.revoke(attempt, 'timeout', endingOf('timeout', job), job.timeoutMs);
   }
 
-  /** @param pause - the container did not take it: nothing is sent there for a moment */
-  async #giveBack(claim: Claim, pause: boolean): Promise<void> {
+  /**
+   * @param pause - the container did not take it: nothing is sent there for a moment
+   * @param isLeased - its lease may be written
+   */
+  async #giveBack(claim: Claim, pause: boolean, isLeased = claim.isLent): Promise<void> {
     const { job, queue, container } = claim;
     const attempt = this.#tasks.attempts.find(job.taskId, claim.token);
     if (attempt !== undefined) this.#tasks.attempts.remove(attempt);
     if (pause) this.pause(container);
     const back = async (): Promise<void> => {
       // Of a loan it may have been written without an answer.
-      if (attempt !== undefined || claim.isLent) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
+      if (attempt !== undefined || isLeased) await this.#tasks.leases.dropOf(job.taskId, claim.lock);
       await this.#tasks.queues.giveBack(queue, job.taskId, claim.lock);
     };
     await untilGivenBack(claim, back, this.#tasks);

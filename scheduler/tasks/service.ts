@@ -20,6 +20,7 @@ import { LateResults } from './late.ts';
 import type { TaskRecord } from './records.ts';
 import { pickById } from './list-by-id.ts';
 import { LostJobs } from './lost-jobs.ts';
+import { takeOutEnded } from '../queues/older-jobs.ts';
 import { Reaper } from './reaper.ts';
 import { Renewal } from './renewal.ts';
 import type { AttemptResult } from './attempts.ts';
@@ -109,10 +110,18 @@ export class Tasks implements TaskService {
     this.#parts.replies.settleAll({ status: 'CANCELLED', httpStatus: 503, body: errorBody('scheduler is stopping') });
   }
 
-  /** Redis lost its data: what ended a moment ago, and leases and records of what runs here, are written again. */
+  /** Redis lost its data: leases and records of what runs here, and then what ended a moment ago, are written again; what is over leaves its queue. @throws AppError `queues_unavailable` */
   async redisLost(): Promise<void> {
-    await this.#parts.records.redisLost();
     await this.#renewal.restoreAll();
+    const ended = await this.#parts.records.redisLost();
+    for (const [queue, records] of Map.groupBy(ended, (record) => record.queue)) {
+      await takeOutEnded(this.#parts.queues, queue, new Set(records.map(({ taskId }) => taskId)));
+    }
+  }
+
+  /** Every replica has said what it runs: what callers here wait for, and nobody has, is queued again. */
+  allHaveSaid(lostAtMs: number): Promise<void> {
+    return this.#lostJobs.look(lostAtMs);
   }
 
   submit(target: Target, call: Call): Promise<Submission> {

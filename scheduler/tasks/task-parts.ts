@@ -9,6 +9,7 @@ import type { Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { DueTimes } from '../queues/due.ts';
+import type { Doubts } from '../queues/roll-call.ts';
 import type { WorkspaceLimits } from '../identity/limits.ts';
 import type { Rates } from '../identity/rates.ts';
 import type { TaskJob } from '../queues/jobs.ts';
@@ -52,6 +53,8 @@ export interface TaskServiceParts {
   readonly graces?: Partial<TaskGraces>;
   /** Milliseconds since this process last stood still. Absent: it never did. */
   readonly sinceStallMs?: () => number;
+  /** Whether Redis may have come back older. Absent: it never does. */
+  readonly doubts?: Doubts;
   /** Is another replica present? Asked of Redis where it is not known, because it may have started a moment ago. */
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   /** Whether the deployment still takes tasks. */

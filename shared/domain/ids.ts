@@ -47,6 +47,8 @@ export const lockTokenOf = (instance: InstanceId, token: AttemptToken): LockToke
   `${instance}.${sha256Hex(token)}` as LockToken;
 /** The sha256 part, by which an adopting replica recognises an attempt. */
 export const attemptHashOf = (lock: LockToken): string => lock.slice(lock.indexOf('.') + 1);
+/** The replica whose attempt holds that lock. */
+export const instanceOf = (lock: LockToken): InstanceId => lock.slice(0, lock.indexOf('.')) as InstanceId;
 export const queueNameOf = (deploymentId: DeploymentId | null, stubId: StubId): QueueName =>
   `tq-${deploymentId ?? stubId}` as QueueName;
 

@@ -1,5 +1,6 @@
 // A few of the rounds that `npm run chaos` makes, for tests: they fail with what the run said.
 import { expect } from 'vitest';
+import { rollbackRounds } from '../../bench/chaos/rollback.ts';
 import { killRounds } from '../../bench/chaos/rounds.ts';
 import type { ChaosOptions } from '../../bench/chaos/options.ts';
 import { openWorkplace } from '../../bench/workplace.ts';
@@ -14,7 +15,7 @@ export async function killsAreSurvived(options: Pick<ChaosOptions, 'stores' | 'k
   const said: string[] = [];
   try {
     const whole = { ...options, rounds: count, settleMs: SETTLE_MS, jsonPath: '', keepLogsIn: undefined };
-    const outcome = await killRounds(whole, place, {
+    const outcome = await (options.kill === 'redis-rollback' ? rollbackRounds : killRounds)(whole, place, {
       say: (line) => void said.push(line),
       json: () => undefined,
     });

@@ -1,4 +1,5 @@
 /** A private Redis per test file: a unix socket in a directory of its own, append-only file on, no port. */
+import { cpSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis, type RedisOptions } from 'ioredis';
 import { findProgram, missingService, type Program, startProgram, tempDirectory, waitFor } from './programs.ts';
@@ -18,6 +19,8 @@ export interface PrivateRedis {
   readonly crash: () => Promise<void>;
   /** Starts again on the same directory, with what the append-only file kept. */
   readonly restart: () => Promise<void>;
+  /** Copies what is on disk now. @returns kill -9, and a start on that copy: what was written since is gone */
+  readonly keep: () => () => Promise<void>;
   /** SIGSTOP and SIGCONT: it takes connections and does not answer. */
   readonly freeze: () => void;
   readonly thaw: () => void;
@@ -60,6 +63,7 @@ export async function aRedis(): Promise<PrivateRedis> {
     }
     return program;
   };
+  let copies = 0;
   let program = await start().catch((error: unknown) => {
     directory.remove();
     throw error;
@@ -77,6 +81,16 @@ export async function aRedis(): Promise<PrivateRedis> {
     restart: async () => {
       await program.end();
       program = await start();
+    },
+    keep: () => {
+      const [now, kept] = [join(directory.path, 'appendonlydir'), join(directory.path, `kept-${(copies += 1)}`)];
+      cpSync(now, kept, { recursive: true });
+      return async () => {
+        await program.end('SIGKILL');
+        rmSync(now, { recursive: true });
+        cpSync(kept, now, { recursive: true });
+        program = await start();
+      };
     },
     freeze: () => void process.kill(program.pid, 'SIGSTOP'),
     thaw: () => void process.kill(program.pid, 'SIGCONT'),

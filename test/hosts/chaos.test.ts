@@ -13,6 +13,8 @@ describe(
       killsAreSurvived({ stores: 'embedded', kill: 'scheduler' }, ROUNDS));
     test('of the scheduler, on Postgres and Redis servers', () =>
       killsAreSurvived({ stores: 'servers', kill: 'scheduler' }, ROUNDS));
+    test('of a Redis that comes back a second older, under two schedulers', () =>
+      killsAreSurvived({ stores: 'servers', kill: 'redis-rollback' }, ROUNDS));
     test('of the Redis child', () => killsAreSurvived({ stores: 'embedded', kill: 'redis' }, ROUNDS));
   },
 );

@@ -189,9 +189,18 @@ test('Redis emptied while it runs: its borrower says that before its lender can 
   const steps: boolean[] = [];
   const isTakenBack = async (): Promise<void> => void steps.push(await far.lanes.takeBack(target.queue, job));
   const rebuild = new Rebuild({
-    data: { onLost: (listener) => ((lost = listener), () => undefined), generation: 1 },
+    data: {
+      onLost: (listener) => ((lost = listener), () => undefined),
+      generation: 1,
+      lostAtMs: 0,
+      sure: () => Promise.resolve(),
+    },
+    rollCall: { call: () => Promise.resolve(false) },
     queues: { reopenAll: () => near.queues.reopenAll().then(isTakenBack) },
-    tasks: { redisLost: () => near.tasks.redisLost().then(isTakenBack) },
+    tasks: {
+      redisLost: () => near.tasks.redisLost().then(isTakenBack),
+      allHaveSaid: () => Promise.resolve(),
+    },
     presence: { redisLost: () => Promise.resolve() },
     olderJobs: { sweep: () => Promise.resolve(0) },
     endedQueues: () => Promise.resolve({ queues: [] }),

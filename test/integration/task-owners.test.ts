@@ -157,7 +157,8 @@ describe('a dispatcher', () => {
 });
 
 describe('Redis data lost', () => {
-  const dataOf = (one: Process) => new RedisData({ client: one.client, keys: one.keys, log: quiet, everyMs: 60_000 });
+  const dataOf = ({ client, keys }: Process) =>
+    new RedisData({ client, keys, instance: newInstanceId(), clock: systemClock, log: quiet, everyMs: 60_000 });
 
   test('is noticed once by everybody who knew it, and not by who comes new', async ({ one }) => {
     const [first, second] = [dataOf(one), dataOf(one)];
@@ -189,6 +190,7 @@ describe('Redis data lost', () => {
     await presence.start();
     const rebuild = new Rebuild({
       data,
+      rollCall: { call: () => Promise.resolve(true) },
       queues: one.queues,
       tasks: one.tasks,
       presence,

@@ -27,6 +27,9 @@ import type { LendingParts } from '#scheduler/lane/loans.ts';
 import { LaneStore } from '#scheduler/lane/store.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import { RedisBus } from '#scheduler/replicas/bus.ts';
+import { RedisData } from '#scheduler/queues/redis-data.ts';
+import { RollCall } from '#scheduler/queues/roll-call.ts';
+import { Rebuild } from '#scheduler/tasks/rebuild.ts';
 import { openTaskQueues } from '#scheduler/queues/bullmq.ts';
 import type { Keys } from '#scheduler/queues/keys.ts';
 import { keysOf } from '#scheduler/queues/keys.ts';
@@ -160,6 +163,7 @@ export interface Process {
   readonly dispatcher: Dispatcher;
   readonly tasks: Tasks;
   readonly registry: Registry;
+  readonly rollCall: RollCall | undefined;
   /** A container on a machine whose stream is `link`. */
   container(queue: QueueName, link: TaskLink | undefined, slots?: number, id?: ContainerId): ReadyContainer;
   result(order: RunOrder, body?: string, outcome?: AttemptOutcome): Promise<boolean>;
@@ -197,6 +201,10 @@ export async function aProcess(
     readonly keepJob?: (job: TaskJob) => Promise<void>;
     /** Takes the place of what is given here. */
     readonly more?: Partial<TaskServiceParts>;
+    /** It looks whether Redis has come back older, and rebuilds; it is one of those whom the others wait for. */
+    readonly looksAtData?: boolean;
+    /** It stands still before it writes again what it has. */
+    readonly beforeRebuild?: () => Promise<void>;
   } = {},
 ): Promise<Process> {
   const instance = newInstanceId();
@@ -232,6 +240,7 @@ export async function aProcess(
             channelOf: keys.loansChannel,
             borrowerOf: options.lendTo,
             jobOf: (taskId: TaskId) => replies.get(taskId)?.job,
+            mayTakeBack: () => rollCall?.isOver() ?? true,
             ...(options.silentMs === undefined ? {} : { silentMs: options.silentMs }),
           },
         }),
@@ -241,6 +250,22 @@ export async function aProcess(
   });
   real.onWaiting((queue) => dispatcher.wake(queue));
   const queues = options.queues?.(real) ?? real;
+  const data = new RedisData({ client, keys, instance, clock: systemClock, log: quiet, everyMs: 50 });
+  const rollCall =
+    options.looksAtData === true
+      ? new RollCall({
+          data,
+          client,
+          keys,
+          instance,
+          seen: () => [],
+          isAlone: options.isAlone ?? false,
+          startedAtMs: Date.now(),
+          log: quiet,
+          mostMs: 3_000,
+          sameServerMs: 200,
+        })
+      : undefined;
   const loadFromDb = options.loadFromDb ?? (() => Promise.resolve(undefined));
   const records = new TaskRecords({ client, keys, log: quiet, loadFromDb });
   const bytes = new MemoryBytes();
@@ -263,6 +288,7 @@ export async function aProcess(
     metrics: new TaskMetrics(registry),
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
     rowOf: loadFromDb,
+    ...(rollCall === undefined ? {} : { doubts: rollCall }),
     ...(options.onAccepted === undefined ? {} : { onAccepted: options.onAccepted }),
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
@@ -284,6 +310,36 @@ export async function aProcess(
   });
   tasks.attach(dispatcher);
   tasks.start();
+  const present = async (): Promise<void> => void (await client.sadd(keys.instances, instance));
+  const rebuild =
+    rollCall &&
+    new Rebuild({
+      data,
+      rollCall,
+      queues: real,
+      tasks,
+      presence: {
+        redisLost: async () => {
+          await options.beforeRebuild?.();
+          await present();
+        },
+      },
+      olderJobs: { sweep: () => Promise.resolve(0) },
+      endedQueues: () => Promise.resolve({ queues: [] }),
+      clock: systemClock,
+      log: quiet,
+      isLeader: () => false,
+      wakeAll: () => {
+        for (const queue of slots.queues()) dispatcher.wake(queue);
+      },
+      settleMs: 0,
+    });
+  if (rollCall !== undefined) {
+    await present();
+    await data.start();
+    rebuild?.start();
+    await rollCall.over();
+  }
   if (bus !== undefined) {
     // Connected to the others by its construction.
     void new Answers({
@@ -314,6 +370,7 @@ export async function aProcess(
     dispatcher,
     tasks,
     registry,
+    rollCall,
     container: (queue, link, count = 1, id) => {
       containers += 1;
       const containerId = id ?? (`endpoint-c-${containers}` as ContainerId);
@@ -333,6 +390,11 @@ export async function aProcess(
         body: Buffer.from(body),
       }),
     stop: async () => {
+      rebuild?.stop();
+      rollCall?.stop();
+      data.stop();
+      // Nobody waits for its word.
+      if (rollCall !== undefined) await client.srem(keys.instances, instance).catch(() => 0);
       dispatcher.stop();
       due.stop();
       tasks.stop();

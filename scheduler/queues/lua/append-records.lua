@@ -5,14 +5,24 @@
 -- KEYS: 1 records (stream)  2 leases by machine (as in write-leases.lua), then for each record: task record (string), lease (string), lane of its queue (hash)
 -- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record (JSON that starts {"attempt":A,"rank":R,), seconds the key lives, 1 when it says how an attempt ended, its task where it may be in a lane, else empty
 -- Answer: the stream's length, then for each record that was refused its place (from 0) and -1 (by the record that is known) or -2 (by the lease of a newer attempt)
+local function dropLease(leaseKey, held)
+  local machine = string.match(held, '^{"lock":"[^"]*","attempt":%d+,"containerId":"[^"]*","machineId":"([^"]*)"')
+  redis.call('DEL', leaseKey)
+  if machine then redis.call('ZREM', KEYS[2], machine .. ':' .. string.match(leaseKey, '[^:]+$')) end
+end
 local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, seconds, isEnd, task)
   local heldAttempt, heldRank = string.match(redis.call('GETRANGE', taskKey, 0, 63), '^{"attempt":(%d+),"rank":(%d+)')
   heldAttempt = tonumber(heldAttempt or -1)
   heldRank = tonumber(heldRank or -1)
   if heldRank >= 3 then
     if task ~= '' then redis.call('HDEL', laneKey, task) end
-    -- The same one again is no news, and no mistake.
-    if attempt == heldAttempt and rank == heldRank then return nil end
+    -- The same one again is no news, and no mistake. A lease of it may have been written again after a loss of data.
+    if attempt == heldAttempt and rank == heldRank then
+      local held = redis.call('GETRANGE', leaseKey, 0, 511)
+      local leased = string.match(held, '^{"lock":"[^"]*","attempt":(%d+)')
+      if leased and tonumber(leased) <= attempt then dropLease(leaseKey, held) end
+      return nil
+    end
     if not (heldRank == 3 and rank == 4 and attempt >= heldAttempt) then return -1 end
   elseif attempt < heldAttempt or (attempt == heldAttempt and rank < heldRank) then
     return -1
@@ -20,10 +30,8 @@ local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, second
   if rank >= 3 then
     local held = redis.call('GETRANGE', leaseKey, 0, 511)
     local leased = string.match(held, '^{"lock":"[^"]*","attempt":(%d+)')
-    local machine = string.match(held, '^{"lock":"[^"]*","attempt":%d+,"containerId":"[^"]*","machineId":"([^"]*)"')
     if isEnd == '1' and leased and tonumber(leased) > attempt then return -2 end
-    redis.call('DEL', leaseKey)
-    if machine then redis.call('ZREM', KEYS[2], machine .. ':' .. string.match(leaseKey, '[^:]+$')) end
+    dropLease(leaseKey, held)
     if task ~= '' then redis.call('HDEL', laneKey, task) end
   end
   redis.call('SET', taskKey, record, 'EX', seconds)

@@ -15,13 +15,16 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
   const rebuild = new Rebuild({
     data: {
       generation: 1,
+      lostAtMs: 0,
+      sure: () => Promise.resolve(),
       onLost: (listener) => {
         lost = listener;
         return () => undefined;
       },
     },
+    rollCall: { call: () => Promise.resolve(false) },
     presence: { redisLost: step('presence') },
-    tasks: { redisLost: step('leases') },
+    tasks: { redisLost: step('leases'), allHaveSaid: () => Promise.resolve() },
     queues: { reopenAll: step('settings') },
     olderJobs: {
       sweep: (queue) => {

@@ -1,0 +1,121 @@
+// After Redis may have come back older, each replica writes again what it runs and what ended a moment ago, and says so; the roll call is over when all have. Until then nobody can tell whether a job that
+// waits there runs somewhere: none of before is sent, and no loan is taken back. Bound: a replica that says nothing is waited for as long as it may be present without a sign of life.
+import type { Redis } from 'ioredis';
+import type { InstanceId } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import type { Log } from '#shared/log.ts';
+import type { TaskJob } from './jobs.ts';
+import type { Keys } from './keys.ts';
+import type { RedisData } from './redis-data.ts';
+
+export interface RollCallParts {
+  readonly data: Pick<
+    RedisData,
+    'generation' | 'isSure' | 'sure' | 'say' | 'server' | 'isSameServer' | 'brokenAtMs' | 'lostAtMs'
+  >;
+  readonly client: Redis;
+  readonly keys: Keys;
+  readonly instance: InstanceId;
+  /** Replicas seen a moment ago, whatever Redis has of them now. */
+  readonly seen: () => Iterable<InstanceId>;
+  /** No other process has this Redis. */
+  readonly isAlone: boolean;
+  /** When this process started; epoch milliseconds. */
+  readonly startedAtMs: number;
+  readonly log: Log;
+  /** Tests shorten these. */
+  readonly mostMs?: number;
+  readonly sameServerMs?: number;
+}
+
+/** Presence lapses after 10 s; who has not said anything by then has no Redis, or is dead. */
+const MOST_MS = 12_000;
+/** Every replica looks once a second: where the server is the same one, what it said before the loss counts no more after this. */
+const SAME_SERVER_MS = 3_000;
+const ASK_EVERY_MS = 100;
+/** Clocks of replicas differ by no more than this (the agents' are held to the same). */
+const CLOCK_SKEW_MS = 30_000;
+
+/** What the sending of tasks asks. */
+export type Doubts = Pick<RollCall, 'isSure' | 'sure' | 'brokenAtMs' | 'mayBeBack' | 'over' | 'isOver'>;
+
+export class RollCall {
+  readonly name = 'roll call';
+  readonly #parts: RollCallParts;
+  readonly #abort = new AbortController();
+  /** The generation of which everybody has spoken. */
+  #overOf = -1;
+  #next = Promise.withResolvers<void>();
+
+  constructor(parts: RollCallParts) {
+    this.#parts = parts;
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  get isSure(): boolean {
+    return this.#parts.data.isSure;
+  }
+
+  sure(): Promise<void> {
+    return this.#parts.data.sure();
+  }
+
+  get brokenAtMs(): number {
+    return this.#parts.data.brokenAtMs;
+  }
+
+  /** Whether Redis may give out that job a second time: it was there before the data were lost; a synchronous one also when it was there before this process, which knows of no loss before it. */
+  mayBeBack({ sync, createdAtMs, replica }: Pick<TaskJob, 'sync' | 'createdAtMs' | 'replica'>): boolean {
+    const { data, instance, startedAtMs } = this.#parts;
+    const sinceMs = sync ? Math.max(data.lostAtMs, startedAtMs) : data.lostAtMs;
+    return createdAtMs <= sinceMs + (replica === instance ? 0 : CLOCK_SKEW_MS);
+  }
+
+  isOver(): boolean {
+    const { data } = this.#parts;
+    return data.isSure && this.#overOf === data.generation;
+  }
+
+  /** Resolves when everybody has said what it has. */
+  async over(): Promise<void> {
+    for (;;) {
+      await this.#parts.data.sure();
+      if (this.isOver()) return;
+      await this.#next.promise;
+    }
+  }
+
+  /** This replica has written again what it has; resolves when the others have, too. @returns false: the data were lost once more, or this process stops */
+  async call(generation: number): Promise<boolean> {
+    const { data, isAlone, log, mostMs = MOST_MS, sameServerMs = SAME_SERVER_MS } = this.#parts;
+    if (!(await data.say(generation))) return false;
+    const saidAtMs = performance.now();
+    const leastMs = data.isSameServer && !isAlone ? sameServerMs : 0;
+    for (;;) {
+      if (data.generation !== generation) return false;
+      const missing = isAlone ? [] : await this.#missing();
+      const waitedMs = performance.now() - saidAtMs;
+      if (waitedMs >= mostMs) log.warn({ missing }, 'replicas have not said what they run; going on without them');
+      if (waitedMs >= mostMs || (missing.length === 0 && waitedMs >= leastMs)) break;
+      if (!(await sleep(ASK_EVERY_MS, this.#abort.signal))) return false;
+    }
+    if (data.generation !== generation) return false;
+    this.#overOf = generation;
+    this.#next.resolve();
+    this.#next = Promise.withResolvers();
+    return true;
+  }
+
+  /** Undefined text: Redis does not answer, so nobody can be heard. */
+  async #missing(): Promise<readonly InstanceId[]> {
+    const { client, keys, instance, seen, data } = this.#parts;
+    const listed = (await client.smembers(keys.instances)) as InstanceId[];
+    const others = [...new Set([...listed, ...seen()])].filter((name) => name !== instance);
+    if (others.length === 0) return [];
+    const said = await client.mget(others.map((name) => keys.data(name)));
+    return others.filter((_name, at) => said[at]?.split(' ')[1] !== data.server);
+  }
+}
