@@ -37,10 +37,10 @@ import type { Identity, IdentityFile } from './identity.ts';
 import type { JoinFacts } from './join.ts';
 import { hasNewToken, join, prove, renew } from './join.ts';
 import { attemptParts, fitted, observedParts } from './parts.ts';
+import { RECONNECT_MS, redialWaitMs } from './redial.ts';
 import { isRevocation } from './revocation.ts';
 import { Session } from './session.ts';
 
-const RECONNECT_MS = 500;
 const REFUSED_WAIT_MS = 60_000;
 const SUPERSEDED_WAIT_MS = 30_000;
 const STATUS_COALESCE_MS = 3;
@@ -103,6 +103,8 @@ export class Link {
   #timers: NodeJS.Timeout[] = [];
   #nextWaitMs: number | undefined;
   #reconnectWindowMs = RECONNECT_MS;
+  /** The last dial led to a welcome. */
+  #wasLinked = false;
   #everConnected = false;
   readonly #dialler: Dialler;
   readonly #gateway: GatewayChannel;
@@ -212,7 +214,7 @@ export class Link {
         this.#parts.log.error({ err: error }, 'session with the scheduler could not be opened');
       }
       if (signal.aborted) return;
-      const waitMs = this.#nextWaitMs ?? Math.random() * this.#reconnectWindowMs;
+      const waitMs = this.#nextWaitMs ?? redialWaitMs(this.#wasLinked, this.#reconnectWindowMs, Math.random());
       this.#nextWaitMs = undefined;
       if (!(await sleep(waitMs, signal))) return;
     }
@@ -237,6 +239,7 @@ export class Link {
       },
     };
     if (this.#abort.signal.aborted) return;
+    this.#wasLinked = false;
     let failure: unknown;
     const welcomed = this.#parts.contact.asking();
     await new Promise<void>((resolve) => {
@@ -370,7 +373,8 @@ export class Link {
     this.#revision = -1;
     this.#seq = 0;
     this.#refusals = 0;
-    this.#reconnectWindowMs = Math.max(RECONNECT_MS, welcome.reconnectWindowMs);
+    this.#reconnectWindowMs = welcome.reconnectWindowMs;
+    this.#wasLinked = true;
     this.#parts.clock.told(welcome.serverTimeMs, Date.now());
     this.#askedAt.clear();
     metrics.connected.set(1);

@@ -33,6 +33,7 @@ import type { ImageOrders } from '../images/orders.ts';
 import type { LogSink } from '../logs/log-sink.ts';
 import type { Tasks } from '../tasks/service.ts';
 import type { MachineCredentials } from './credentials.ts';
+import { AcceptRate } from './accept-rate.ts';
 import { listenLocally } from './local-socket.ts';
 import type { Machines } from './machines.ts';
 import type { Usage } from './usage.ts';
@@ -88,10 +89,12 @@ export class Links {
   readonly #connections = new Map<MachineId, Connection>();
   readonly #logCalls = new Map<MachineId, Set<LogCall>>();
   readonly #partsBudget = new PartsBudget();
+  readonly #accepting: AcceptRate;
   #address = '';
 
   constructor(parts: LinksParts) {
     this.#parts = parts;
+    this.#accepting = new AcceptRate(parts.clock);
     parts.machines.onChange(({ row }) => {
       if (parts.machines.get(row.id) === undefined) void this.#machineDeleted(row.id);
     });
@@ -222,6 +225,7 @@ export class Links {
       log,
       metrics,
       settings,
+      accepting: this.#accepting,
       onRunning: (entry, slots) => this.#running(entry, slots),
       onSamples: (samples) => this.#parts.usage.heard(machineId, samples),
       onHeartbeat: (live) => this.#parts.tasks.heartbeat(machineId, live),

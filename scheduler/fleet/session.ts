@@ -24,6 +24,8 @@ import type { ImageOrders } from '../images/orders.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 import type { LiveReport } from '../tasks/reports.ts';
 import type { Stranger } from './machine.ts';
+import type { AcceptRate } from './accept-rate.ts';
+import { reconnectWindowMs } from './accept-rate.ts';
 import { Inbox } from './inbox.ts';
 import { isInService } from './machine.ts';
 import type { Machines } from './machines.ts';
@@ -37,7 +39,6 @@ export interface SessionSettings {
   readonly pingIntervalMs: number;
   readonly pongWithinMs: number;
   readonly heartbeatIntervalMs: number;
-  readonly reconnectWindowMs: number;
   readonly fullEveryMs: number;
   readonly stopGraceMs: number;
   /** A stream that says nothing for so long is closed. */
@@ -48,7 +49,6 @@ export const SESSION_SETTINGS: SessionSettings = {
   pingIntervalMs: 2_000,
   pongWithinMs: 2_000,
   heartbeatIntervalMs: 10_000,
-  reconnectWindowMs: 500,
   fullEveryMs: 30_000,
   stopGraceMs: 30_000,
   helloWithinMs: 10_000,
@@ -88,6 +88,8 @@ export interface SessionParts {
   readonly log: Log;
   readonly metrics: FleetMetrics;
   readonly settings: SessionSettings;
+  /** How fast this scheduler takes machines up. */
+  readonly accepting: AcceptRate;
   /** Anything of the container the dispatcher must know: it runs with so many slots. */
   readonly onRunning: (entry: BookEntry, slots: number) => void;
   /** What the agent checks a revocation with. */
@@ -189,6 +191,15 @@ export class Session {
     if (this.#greeted) return;
     this.#greeted = true;
     clearTimeout(this.#helloTimer);
+    const takenUp = this.#parts.accepting.begin();
+    try {
+      await this.#takeUp(hello);
+    } finally {
+      takenUp();
+    }
+  }
+
+  async #takeUp(hello: Hello__Output): Promise<void> {
     this.agentInstance = hello.instanceId;
     const { machines, clock } = this.#parts;
     const machine = await machines.hello(this.machineId, this.id, hello);
@@ -203,7 +214,7 @@ export class Session {
         serverTimeMs: clock.nowMs(),
         pingIntervalMs: settings.pingIntervalMs,
         heartbeatIntervalMs: settings.heartbeatIntervalMs,
-        reconnectWindowMs: settings.reconnectWindowMs,
+        reconnectWindowMs: reconnectWindowMs(machines.expected(), this.#parts.accepting.perSecond),
         installationKey: this.#parts.installationKey,
         reportParts: true,
       },

@@ -6,6 +6,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { bearer, openChannel } from '#agent/upstream/channel.ts';
+import { redialWaitMs } from '#agent/upstream/redial.ts';
 import { readTrustedCa } from '#agent/upstream/trust.ts';
 import { sleep } from '#shared/backoff.ts';
 import { PART_BYTES, PROTOCOL_VERSION } from '#shared/protocol/link.ts';
@@ -75,7 +76,6 @@ export interface Creation {
   readonly atMs: number;
 }
 
-const HELLO_AFTER_MS = 50;
 const STARTED_AFTER_MS = 50;
 
 /** Yields as many items as the input's `items` says, sleeps as long as its `sleepMs` does, and, unless it yielded, gives the input back with where it ran. */
@@ -101,6 +101,8 @@ export class SimulatedAgent {
   readonly creations: Creation[] = [];
   /** The credential that each container was given, by its id. */
   readonly tokens = new Map<string, string>();
+  /** When the scheduler last answered a report: from then on it sends tasks. */
+  takesTasksSinceMs = 0;
   readonly #options: SimulatedAgentOptions;
   readonly #instanceId = randomBytes(8).toString('hex');
   readonly #bootId = randomUUID();
@@ -116,6 +118,8 @@ export class SimulatedAgent {
   #seq = 0;
   #revision = 0;
   #address = '';
+  #wasLinked = false;
+  #windowMs = 0;
   #loop: Promise<void> | undefined;
 
   constructor(options: SimulatedAgentOptions) {
@@ -194,8 +198,9 @@ export class SimulatedAgent {
       const addresses = this.#options.addresses();
       this.#address = addresses[tried % addresses.length] ?? '';
       tried += 1;
+      this.#wasLinked = false;
       await this.#session(this.#address, onFirst);
-      await sleep(HELLO_AFTER_MS + Math.random() * 400, signal);
+      await sleep(redialWaitMs(this.#wasLinked, this.#windowMs, Math.random()), signal);
     }
   }
 
@@ -225,6 +230,8 @@ export class SimulatedAgent {
           this.#create(message.proceed.containerId, message.proceed.epoch);
         } else if (message.superseded) end();
         else if (message.welcome) {
+          this.#wasLinked = true;
+          this.#windowMs = message.welcome.reconnectWindowMs;
           this.#openTasks(client, message.welcome.sessionId, end, onLinked);
           heartbeat = setInterval(() => this.#heartbeat(), message.welcome.heartbeatIntervalMs);
         }
@@ -399,7 +406,10 @@ export class SimulatedAgent {
     if (message.run) this.#onRun(message.run);
     else if (message.acked) this.#attempts.delete(message.acked.token);
     else if (message.cancel) this.#attempts.get(message.cancel.token)?.stop.abort();
-    else if (message.known) for (const { token } of message.known.refused) this.#attempts.delete(token);
+    else if (message.known) {
+      this.takesTasksSinceMs = performance.now();
+      for (const { token } of message.known.refused) this.#attempts.delete(token);
+    }
   }
 
   #onRun({ taskId, token, containerId, input, last, part }: RunTask__Output): void {

@@ -1,0 +1,57 @@
+// How many machines this scheduler takes up in a second, measured while several say hello at once; and the window within which all of them are told to dial again, so that they come no faster than that.
+import type { Clock } from '#shared/clock.ts';
+
+/** Until a rate was measured: what a scheduler on two cores takes up, with its database beside it. */
+export const FIRST_PER_SECOND = 200;
+/** With fewer hellos under way the scheduler waits for machines, not they for it. */
+const BUSY = 8;
+const SAMPLE = 20;
+/** One sample in a bad moment neither doubles nor halves the window. */
+const WEIGHT = 0.3;
+const SHORTEST_MS = 500;
+const LONGEST_MS = 60_000;
+
+/** Pure. @param machines - those that would dial if this scheduler restarted */
+export function reconnectWindowMs(machines: number, perSecond: number): number {
+  return Math.round(Math.min(LONGEST_MS, Math.max(SHORTEST_MS, (machines / perSecond) * 1000)));
+}
+
+export class AcceptRate {
+  readonly #clock: Pick<Clock, 'monotonicMs'>;
+  #perSecond = FIRST_PER_SECOND;
+  #open = 0;
+  #done = 0;
+  #busySinceMs: number | undefined;
+
+  constructor(clock: Pick<Clock, 'monotonicMs'>) {
+    this.#clock = clock;
+  }
+
+  get perSecond(): number {
+    return this.#perSecond;
+  }
+
+  /** A machine said hello. @returns to be called once, when it is taken up or refused */
+  begin(): () => void {
+    this.#open += 1;
+    if (this.#open === BUSY) this.#restart();
+    return () => this.#end();
+  }
+
+  #end(): void {
+    this.#open -= 1;
+    if (this.#busySinceMs === undefined) return;
+    this.#done += 1;
+    if (this.#done === SAMPLE) {
+      const seconds = Math.max(1, this.#clock.monotonicMs() - this.#busySinceMs) / 1000;
+      this.#perSecond += WEIGHT * (SAMPLE / seconds - this.#perSecond);
+      this.#restart();
+    }
+    if (this.#open < BUSY) this.#busySinceMs = undefined;
+  }
+
+  #restart(): void {
+    this.#busySinceMs = this.#clock.monotonicMs();
+    this.#done = 0;
+  }
+}

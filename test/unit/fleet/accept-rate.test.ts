@@ -1,0 +1,43 @@
+import { expect, test } from 'vitest';
+import { redialWaitMs } from '#agent/upstream/redial.ts';
+import { AcceptRate, FIRST_PER_SECOND, reconnectWindowMs } from '#scheduler/fleet/accept-rate.ts';
+
+/** So many machines say hello, `atOnce` at a time, and each of them is taken up `everyMs` after the one before. */
+function taken(rate: AcceptRate, clock: { ms: number }, machines: number, atOnce: number, everyMs: number): void {
+  const open: (() => void)[] = [];
+  for (let machine = 0; machine < machines; machine += 1) {
+    while (open.length < atOnce) open.push(rate.begin());
+    clock.ms += everyMs;
+    open.shift()?.();
+  }
+  for (const end of open) {
+    clock.ms += everyMs;
+    end();
+  }
+}
+
+test('the window gives a scheduler the time that it needs for all of its machines', () => {
+  expect([1, 100, 500, 5_000, 100_000].map((machines) => reconnectWindowMs(machines, 200))).toEqual([
+    500, 500, 2_500, 25_000, 60_000,
+  ]);
+});
+
+test('the rate is that of machines which wait for each other; those that come one by one say nothing', () => {
+  const clock = { ms: 0 };
+  const rate = new AcceptRate({ monotonicMs: () => clock.ms });
+  taken(rate, clock, 500, 4, 1_000);
+  expect(rate.perSecond).toBe(FIRST_PER_SECOND);
+  taken(rate, clock, 500, 64, 2);
+  expect(rate.perSecond).toBeGreaterThan(450);
+  expect(rate.perSecond).toBeLessThanOrEqual(510);
+  taken(rate, clock, 500, 64, 20);
+  expect(rate.perSecond).toBeGreaterThan(45);
+  expect(rate.perSecond).toBeLessThan(60);
+});
+
+test('an agent whose link broke is back within half a second; one that nobody answers waits for its place in the window', () => {
+  expect(redialWaitMs(true, 8_000, 1)).toBe(500);
+  expect(redialWaitMs(false, 8_000, 1)).toBe(8_000);
+  expect(redialWaitMs(false, 8_000, 0.25)).toBe(2_000);
+  expect(redialWaitMs(false, 0, 1)).toBe(500);
+});
