@@ -65,6 +65,11 @@ export function changeOf(said: readonly string[]): Record<string, Record<string,
     if (group === undefined || name === undefined || value === undefined) {
       throw usageError(`--set ${text}: it must be GROUP.NAME=NUMBER, such as concurrency.gpu_limit=4, or …=default`);
     }
+    if (group === 'retention') {
+      throw usageError(
+        `--set ${text}: how long things are kept is the installation's (LONGSHORE_TASK_DAYS, LONGSHORE_LOG_DAYS)`,
+      );
+    }
     change[group] = { ...change[group], [name]: value === 'default' ? null : Number(value) };
   }
   return change;

@@ -106,6 +106,11 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'idempotency_keys', beforeMs, limit)),
     },
     {
+      table: 'workspace_usage',
+      keptMs: days.logs * DAY_MS,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'workspace_usage', beforeMs, limit)),
+    },
+    {
       table: 'machines',
       keptMs: UNJOINED_MS,
       begin: byCount(async (beforeMs, limit) => {

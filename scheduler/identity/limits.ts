@@ -27,9 +27,17 @@ export interface WorkspaceLimits {
     readonly max_retries: number;
     readonly max_ttl_seconds: number;
   };
-  readonly rate: { readonly rest_per_minute: number | null; readonly invoke_per_minute: number | null };
+  readonly rate: {
+    readonly rest_per_minute: number | null;
+    readonly invoke_per_minute: number | null;
+    readonly inference_per_minute: number | null;
+    readonly inference_tokens_per_minute: number | null;
+  };
   readonly counts: {
     readonly tokens: number;
+    readonly webhooks: number;
+    readonly databases: number;
+    readonly stacks: number;
     readonly volumes: number;
     readonly deployments: number | null;
     readonly stubs: number;
@@ -51,8 +59,18 @@ export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
   concurrency: { gpu_limit: null, cpu_millicore_limit: null, memory_mib_limit: null, container_limit: null },
   stub: { cpu_millicores: 128_000, memory_mib: 32_768, max_replicas: 100, max_gpu_count: 2 },
   tasks: { max_pending_tasks_default: 100, max_pending_tasks: 100_000, max_retries: 5, max_ttl_seconds: 86_400 },
-  rate: { rest_per_minute: 600, invoke_per_minute: null },
-  counts: { tokens: 100, volumes: 1_000, deployments: null, stubs: 10_000, objects: 100_000, unjoined_machines: 50 },
+  rate: { rest_per_minute: 600, invoke_per_minute: null, inference_per_minute: 600, inference_tokens_per_minute: null },
+  counts: {
+    tokens: 100,
+    webhooks: 20,
+    databases: 20,
+    stacks: 100,
+    volumes: 1_000,
+    deployments: null,
+    stubs: 10_000,
+    objects: 100_000,
+    unjoined_machines: 50,
+  },
   bytes: { logs_per_day: 1024 ** 3, objects: 100 * 1024 ** 3, queue: 256 * 1024 ** 2 },
 };
 

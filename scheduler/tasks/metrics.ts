@@ -66,7 +66,7 @@ export class TaskMetrics {
     );
     this.throttled = new Counter({
       name: 'longshore_scheduler_quota_throttles_total',
-      help: 'Requests that a limit turned away: pending_tasks, what a queue may hold; commits, the database commits no tasks.',
+      help: "Requests that a limit turned away: pending_tasks (what a queue may hold), queue_bytes (a workspace's inputs), redis_memory (Redis is nearly full), commits (the database commits no tasks).",
       labelNames: ['resource'],
       registers,
     });

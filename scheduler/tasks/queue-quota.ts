@@ -18,6 +18,8 @@ interface Known {
   bytes: number;
   /** Let in here since. */
   added: number;
+  /** Of calls that were found to have room and are not let in yet. */
+  pending: number;
   /** Of synchronous calls that wait or run for callers here. */
   waiting: number;
   asking: Promise<void> | undefined;
@@ -39,14 +41,25 @@ export class QueueQuota {
     this.#parts = parts;
   }
 
-  /** Whether there is room for an input of so many bytes; at once unless it may be the last. */
+  /** Whether there is room for an input of so many bytes; at once unless there is none as far as is known. */
   hasRoom(workspaceId: WorkspaceId, bytes: number, limit: number): boolean | Promise<boolean> {
     const known = this.#of(workspaceId);
-    const fits = (): boolean => known.bytes + known.added + known.waiting + bytes <= limit;
-    if (fits() && known.added + bytes <= limit * ASK_AFTER) return true;
+    const fits = (): boolean => known.bytes + known.added + known.pending + known.waiting + bytes <= limit;
+    const mayAsk = performance.now() >= known.askAtMs;
+    if (fits()) {
+      // No call waits for that: other replicas may have filled the queue, and the next calls know.
+      if (known.added + bytes > limit * ASK_AFTER && mayAsk) void this.#ask(workspaceId, known);
+      return true;
+    }
     // Whoever floods a full queue is refused by what was said a moment ago.
-    if (performance.now() < known.askAtMs) return fits();
-    return this.#ask(workspaceId, known).then(fits);
+    return mayAsk ? this.#ask(workspaceId, known).then(fits) : false;
+  }
+
+  /** From when there is room until the call is let in or refused: calls of one moment do not all see the same room. @returns how to end it */
+  reserve(workspaceId: WorkspaceId, bytes: number): () => void {
+    const known = this.#of(workspaceId);
+    known.pending += bytes;
+    return () => void (known.pending -= bytes);
   }
 
   /** An asynchronous task was let in. */
@@ -66,7 +79,7 @@ export class QueueQuota {
   #of(workspaceId: WorkspaceId): Known {
     const found = this.#known.get(workspaceId);
     if (found !== undefined) return found;
-    const fresh: Known = { bytes: 0, added: 0, waiting: 0, asking: undefined, askAtMs: 0 };
+    const fresh: Known = { bytes: 0, added: 0, pending: 0, waiting: 0, asking: undefined, askAtMs: 0 };
     this.#known.set(workspaceId, fresh);
     return fresh;
   }

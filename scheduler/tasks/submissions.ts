@@ -24,6 +24,11 @@ const RETRY_AFTER_S = 5;
 /** What nobody waits for. */
 const NEVER = new Promise<never>(() => undefined);
 
+/** Room in the workspace's queue bytes that one call holds while it is let in. */
+interface Held {
+  end: (() => void) | undefined;
+}
+
 export class Submissions {
   readonly #tasks: TaskContext;
   readonly #callers: Callers;
@@ -41,6 +46,15 @@ export class Submissions {
   }
 
   async submit(target: Target, call: Call): Promise<Submission> {
+    const held: Held = { end: undefined };
+    try {
+      return await this.#submit(target, call, held);
+    } finally {
+      held.end?.();
+    }
+  }
+
+  async #submit(target: Target, call: Call, held: Held): Promise<Submission> {
     if (this.#tasks.records.isOverloaded())
       return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
     if (this.#tasks.redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
@@ -62,6 +76,7 @@ export class Submissions {
     const queueLimit = limits?.bytes.queue ?? Infinity;
     const room = this.#tasks.queueQuota?.hasRoom(target.workspaceId, bytes, queueLimit) ?? true;
     if (room !== true && !(await room)) return this.#queueBytesReached(queueLimit);
+    held.end = this.#tasks.queueQuota?.reserve(target.workspaceId, bytes);
     // The deployment may have stopped meanwhile: its stop has answered its callers by then, and would not find this one.
     const hasWaited = asked instanceof Promise || counted !== undefined || room !== true;
     const { idempotency } = call;

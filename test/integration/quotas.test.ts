@@ -37,7 +37,11 @@ describe('limits', () => {
     expect(json).toMatchObject({
       workspace_id: platform.own.workspaceId,
       tasks: { max_pending_tasks: 100_000 },
+      rate: { inference_per_minute: 600, inference_tokens_per_minute: null },
       counts: {
+        webhooks: { used: 0, limit: 20 },
+        databases: { used: 0, limit: 20 },
+        stacks: { used: 0, limit: 100 },
         stubs: { used: 0, limit: 10_000 },
         objects: { used: 0, limit: 100_000 },
         unjoined_machines: { used: 0, limit: 50 },
@@ -63,13 +67,13 @@ describe('limits', () => {
 });
 
 describe('a flood of', () => {
-  test('1,500 machines meets its bound at 50; neighbours and shared pools do not notice', async () => {
+  test('machines meets its bound at 50; neighbours and shared pools do not notice', async () => {
     const create = (sent?: { readonly token: string }) => platform.gateway('POST /machines', { poolName: 'gpu' }, sent);
-    const answers = await flood(1_500, 50, () => create());
+    const answers = await flood(200, 50, () => create());
     const made = answers.filter(({ json }) => json['ok'] === true);
     expect(made).toHaveLength(50);
     const refused = answers.filter(({ json }) => json['ok'] === false);
-    expect(refused).toHaveLength(1_450);
+    expect(refused).toHaveLength(150);
     expect(new Set(refused.map(({ json }) => json['errMsg']))).toEqual(
       new Set([expect.stringMatching(/^50 machines were created and have not joined.*machine delete/)]),
     );

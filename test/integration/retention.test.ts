@@ -156,14 +156,23 @@ describe.each(KINDS)('on %s', (kind) => {
     await machine('m-lately', 0.5, false);
     await machine('m-joined', 90, true);
 
+    await db.query('delete from workspace_usage');
+    const usage = (days: number) =>
+      db.query(`insert into workspace_usage (day, workspace_id) values (current_date - $1::integer, 'w')`, [days]);
+    await usage(14);
+    await usage(9);
+    await usage(0);
     expect(await aRetention().retention.turn()).toEqual({
+      workspace_usage: 1,
       containers: 1,
       log_lines: 4,
       deliveries: 1,
       machines: 1,
     });
     expect(machinesGone).toEqual(['m-never']);
-    expect(await Promise.all(['containers', 'log_lines', 'deliveries', 'machines'].map(count))).toEqual([3, 2, 2, 2]);
+    expect(
+      await Promise.all(['containers', 'log_lines', 'deliveries', 'machines', 'workspace_usage'].map(count)),
+    ).toEqual([3, 2, 2, 2, 2]);
     expect(await aRetention().retention.turn()).toEqual({});
   });
 
@@ -230,6 +239,9 @@ describe('the plan of each statement', () => {
     await opened.db.query(
       `insert into machines (id, pool_id, join_expires_at) select n::text, $1, now() - n * interval '1 minute' from generate_series(1, 20000) n`,
       [pool.id],
+    );
+    await opened.db.query(
+      `insert into workspace_usage (day, workspace_id) select current_date - n % 100, n::text from generate_series(1, 20000) n`,
     );
     await opened.db.query('analyze');
   });

@@ -262,7 +262,7 @@ test('a caller whose task ended while its job was back in the queue gets how it 
 
 const LIMITED: WorkspaceLimits = {
   ...DEFAULT_WORKSPACE_LIMITS,
-  rate: { rest_per_minute: null, invoke_per_minute: 1_000 },
+  rate: { ...DEFAULT_WORKSPACE_LIMITS.rate, rest_per_minute: null, invoke_per_minute: 1_000 },
 };
 
 test.for(['a rate limit', 'the limits of its workspace'])(

@@ -11,7 +11,14 @@ const TERMINAL = "state in ('STOPPED', 'FAILED', 'LOST')";
 const TOO_FAR_AHEAD_MS = 86_400_000;
 
 /** What is deleted by age. */
-export type PrunedTable = 'tasks' | 'containers' | 'log_lines' | 'deliveries' | 'machines' | 'idempotency_keys';
+export type PrunedTable =
+  | 'tasks'
+  | 'containers'
+  | 'log_lines'
+  | 'deliveries'
+  | 'machines'
+  | 'idempotency_keys'
+  | 'workspace_usage';
 
 /** Each with `$1`: older than, `$2`: rows. Of log lines: `$1` the last id looked at, `$2` rows, `$3` older than, `$4` later than. Exported for the test of their plans. */
 export const PRUNE: Readonly<Record<PrunedTable, string>> = {
@@ -30,6 +37,9 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
   idempotency_keys: `delete from idempotency_keys where ctid = any (array(
       select ctid from idempotency_keys where expires_at < $1 order by expires_at limit $2 for update skip locked
     ))`,
+  workspace_usage: `delete from workspace_usage where ctid = any (array(
+      select ctid from workspace_usage where day < $1::timestamptz::date order by day limit $2 for update skip locked
+    ))`,
   log_lines: `with batch as materialized (select ctid, id, at from log_lines where id > $1 order by id limit $2),
     gone as (delete from log_lines where ctid = any (array(select ctid from batch where at < $3 or at > $4)) returning 1)
     select (select count(*) from batch)::int as seen, coalesce((select max(id) from batch), $1::bigint) as last_id,
@@ -47,10 +57,10 @@ export async function deleteTasksEndedBefore(
   return { gone: rows.length, resultObjectIds: kept as ObjectId[] };
 }
 
-/** At most `limit` terminal containers, deliveries that are over or keys that expired, from before. @returns how many went */
+/** At most `limit` terminal containers, deliveries that are over, keys that expired, or days that workspaces are counted for, from before. @returns how many went */
 export async function deleteEndedBefore(
   db: Queryable,
-  table: 'containers' | 'deliveries' | 'idempotency_keys',
+  table: 'containers' | 'deliveries' | 'idempotency_keys' | 'workspace_usage',
   beforeMs: number,
   limit: number,
 ): Promise<number> {
@@ -92,6 +102,8 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   log_lines: 'select at from log_lines order by id limit 1',
   deliveries: 'select updated_at as at from deliveries where due_at is null order by updated_at limit 1',
   idempotency_keys: 'select expires_at as at from idempotency_keys order by expires_at limit 1',
+  // Of a day that is over in every place.
+  workspace_usage: "select day::timestamptz + interval '2 days' as at from workspace_usage order by day limit 1",
   machines: 'select join_expires_at as at from machines where joined_at is null order by join_expires_at limit 1',
 };
 

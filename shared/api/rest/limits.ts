@@ -47,11 +47,19 @@ export const ChangeLimits = Type.Object({
     }),
   ),
   rate: Type.Optional(
-    Type.Object({ rest_per_minute: Settable(1, 10_000_000), invoke_per_minute: Settable(1, 100_000_000) }),
+    Type.Object({
+      rest_per_minute: Settable(1, 10_000_000),
+      invoke_per_minute: Settable(1, 100_000_000),
+      inference_per_minute: Settable(1, 100_000_000),
+      inference_tokens_per_minute: Settable(1, MANY),
+    }),
   ),
   counts: Type.Optional(
     Type.Object({
       tokens: Settable(1, 100_000),
+      webhooks: Settable(0, 100_000),
+      databases: Settable(0, 100_000),
+      stacks: Settable(0, 100_000),
       volumes: Settable(0, 100_000),
       deployments: Settable(0, 1_000_000),
       stubs: Settable(0, 1_000_000),
@@ -107,9 +115,17 @@ export const LimitsRecord = Type.Object({
     container_start_seconds: Count(),
   }),
   requests: Type.Object({ max_body_bytes: Count(), max_invoke_body_bytes: Count() }),
-  rate: Type.Object({ rest_per_minute: orNoBound(), invoke_per_minute: orNoBound() }),
+  rate: Type.Object({
+    rest_per_minute: orNoBound(),
+    invoke_per_minute: orNoBound(),
+    inference_per_minute: orNoBound(),
+    inference_tokens_per_minute: orNoBound(),
+  }),
   counts: Type.Object({
     tokens: Counted,
+    webhooks: Counted,
+    databases: Counted,
+    stacks: Counted,
     volumes: Counted,
     deployments: Counted,
     stubs: Counted,

@@ -18,6 +18,10 @@ test.each(['gpu=4', 'concurrency.gpu_limit', 'concurrency.gpu_limit=-1', 'concur
   },
 );
 
+test('retention is no limit of a workspace', () => {
+  expect(() => changeOf(['retention.tasks_days=5'])).toThrow('LONGSHORE_TASK_DAYS');
+});
+
 test('limits are shown by the names they are set by, beside what is used of them', () => {
   const rows = rowsOf({
     concurrency: { gpu_limit: 4, container_limit: null },
