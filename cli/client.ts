@@ -19,6 +19,7 @@ export interface RawAnswer {
 }
 
 export interface CallOptions {
+  readonly headers?: Readonly<Record<string, string>>;
   readonly method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   readonly body?: Buffer | string | Readable;
   readonly contentType?: string;
@@ -74,6 +75,7 @@ export class Client {
         headers: {
           ...(options.anonymous === true ? {} : { authorization: `Bearer ${this.context.token}` }),
           ...(options.body === undefined ? {} : { 'content-type': options.contentType ?? 'application/json' }),
+          ...options.headers,
           ...(options.contentLength === undefined ? {} : { 'content-length': String(options.contentLength) }),
         },
         ...(options.body === undefined ? {} : { body: options.body }),

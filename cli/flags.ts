@@ -15,6 +15,7 @@ export interface InvokeFlags {
   readonly version?: number;
   readonly kind: string;
   readonly timeout: number;
+  readonly idempotencyKey?: string;
 }
 
 export interface LogsFlags {

@@ -120,6 +120,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--version <n>', 'a version (else the latest)', wholeNumber)
     .option('--kind <kind>', 'the kind of the deployment, such as taskqueue', 'endpoint')
     .option('--timeout <seconds>', 'how long to wait for the answer', wholeNumber, 1200)
+    .option('--idempotency-key <key>', 'sent again within 24 hours, the same key gives the same task and its answer')
     .addHelpText(
       'after',
       '\nExamples:\n  longshore invoke hello --data \'{"name": "you"}\'\n  echo \'{"name": "you"}\' | longshore invoke hello --data - --version 2',

@@ -31,6 +31,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       path: invokePath(flags.kind, name, flags.version),
       body,
       timeoutMs: flags.timeout * 1000,
+      ...(flags.idempotencyKey === undefined ? {} : { headers: { 'idempotency-key': flags.idempotencyKey } }),
       ...(options.json === true ? {} : { onEvents: printBytes }),
     });
     answered.abort();
@@ -53,8 +54,9 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     return answer.status < 300 ? 0 : 1;
   } catch (error) {
     if (!isConnectionLost(error)) throw error;
+    const again = flags.idempotencyKey === undefined ? '' : '; the same command with the same key gives its answer';
     throw new CliError(
-      `the connection to ${client.context.url} was lost while the call ran; it may still complete: \`longshore task list --deployment ${referenceOf(name, flags)}\``,
+      `the connection to ${client.context.url} was lost while the call ran; it may still complete: \`longshore task list --deployment ${referenceOf(name, flags)}\`${again}`,
       { cause: error },
     );
   } finally {
@@ -107,7 +109,7 @@ export function invokePath(kind: string, name: string, version?: number): string
 /** Calls a handler with JSON bytes. */
 export function invoke(
   client: Client,
-  call: { readonly path: string } & Pick<CallOptions, 'body' | 'timeoutMs' | 'onEvents'>,
+  call: { readonly path: string } & Pick<CallOptions, 'body' | 'timeoutMs' | 'onEvents' | 'headers'>,
 ): Promise<RawAnswer> {
   const { path, ...rest } = call;
   return client.call(path, { method: 'POST', ...rest });

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from http.client import HTTPException
 from typing import Any, Dict, List, Optional, Tuple
 from urllib import error, parse, request
 
@@ -20,6 +22,10 @@ _ANSWER_SECONDS = 1260
 _MAX_ANSWER_BYTES = 1 << 30
 #: So long a call that was not sent, because no scheduler was there, is tried again.
 _AWAY_SECONDS = 15.0
+#: How often a call with a key is sent, at the most, and the pauses between.
+_PAUSES = (0.25, 0.5, 1.0)
+#: Statuses of whatever stands before a scheduler, or of one that does not take calls now.
+_AWAY = (502, 503, 504)
 #: Beside a URL that is nobody's: the path is what counts.
 _SOCKET_HOST = 'gateway.longshore.internal'
 
@@ -32,6 +38,18 @@ class GatewayError(RuntimeError):
         self.status = status
 
 
+class _NotAnswered(GatewayError):
+    """The call may have arrived, or not."""
+
+
+class _Answer:
+    def __init__(self, status: int, data: bytes, has_task: bool) -> None:
+        self.status = status
+        self.data = data
+        #: The answer is that of a task: asked again, it would be the same.
+        self.has_task = has_task
+
+
 #: What a deployment of that kind is called, and what putting a task there is.
 _KINDS = {'taskqueue': ('task queue', 'put a task in'), 'function': ('function', 'call'), 'schedule': ('schedule', 'call')}
 
@@ -40,7 +58,7 @@ def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any]) -> str:
     """Queues one task of the deployment `name` and gives its id."""
     noun, verb = _KINDS[kind]
     what = 'cannot %s %s' % (verb, name)
-    found = call(_path(kind, name), what, _inputs(what, args, kwargs), 'no %s is deployed as %s' % (noun, name))
+    found = _object(_asked(_path(kind, name), what, _inputs(what, args, kwargs), 'no %s is deployed as %s' % (noun, name), key=_new_key()))
     task_id = found.get('task_id')
     if not isinstance(task_id, str) or not task_id:
         raise GatewayError('%s: the answer has no task_id' % what)
@@ -51,7 +69,7 @@ def invoke(name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
     """Calls the endpoint that is deployed as `name` and gives what it returned; of one that yields, the list of the items."""
     what = 'cannot invoke %s' % name
     body = _inputs(what, args, kwargs)
-    data = _asked(_path('endpoint', name), what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS)
+    data = _asked(_path('endpoint', name), what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS, _new_key())
     try:
         # One that yields nothing has no events, and no JSON is nothing.
         if not data or data.startswith((b'data: ', b'event: ')):
@@ -109,51 +127,75 @@ def _path(kind: str, name: str) -> str:
     return '/%s/%s' % (kind, parse.quote(name, safe=''))
 
 
-def _asked(path: str, what: str, body: Optional[bytes], unknown: str, seconds: float = _TIMEOUT_SECONDS) -> bytes:
-    """The body of a good answer."""
-    method = 'GET' if body is None else 'POST'
-    socket_path = os.environ.get('LONGSHORE_GATEWAY_SOCKET', '')
+def _new_key() -> str:
+    """For a call that may be sent more than once and is carried out once."""
+    return os.urandom(16).hex()
+
+
+def _asked(path: str, what: str, body: Optional[bytes], unknown: str, seconds: float = _TIMEOUT_SECONDS, key: str = '') -> bytes:
+    """The body of a good answer. key: the call is sent again, within its time, when it is not answered or nobody was there for it."""
+    until = time.monotonic() + seconds
     try:
-        if socket_path and os.environ.get('CONTAINER_ID'):
-            status, data = _by_socket(socket_path, method, path, body, seconds)
-        else:
-            status, data = _by_url(method, path, body, seconds)
+        answer = _again_and_again(path, body, until, key) if key else _once(path, body, seconds, '')
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
-    if status != 200:
-        raise GatewayError('%s: %s' % (what, _sentence(status, unknown, data)), status)
-    return data
+    if answer.status != 200:
+        raise GatewayError('%s: %s' % (what, _sentence(answer.status, unknown, answer.data)), answer.status)
+    return answer.data
 
 
-def _by_url(method: str, path: str, body: Optional[bytes], seconds: float) -> Tuple[int, bytes]:
+def _again_and_again(path: str, body: Optional[bytes], until: float, key: str) -> _Answer:
+    for pause in _PAUSES:
+        try:
+            answer = _once(path, body, max(1.0, until - time.monotonic()), key)
+            if answer.status not in _AWAY or answer.has_task or time.monotonic() + pause > until:
+                return answer
+        except _NotAnswered:
+            if time.monotonic() + pause > until:
+                raise
+        time.sleep(pause)
+    return _once(path, body, max(1.0, until - time.monotonic()), key)
+
+
+def _once(path: str, body: Optional[bytes], seconds: float, key: str) -> _Answer:
+    method = 'GET' if body is None else 'POST'
+    headers = {'Content-Type': 'application/json'}
+    if key:
+        headers['Idempotency-Key'] = key
+    socket_path = os.environ.get('LONGSHORE_GATEWAY_SOCKET', '')
+    if socket_path and os.environ.get('CONTAINER_ID'):
+        return _by_socket(socket_path, method, path, body, headers, seconds)
+    return _by_url(method, path, body, headers, seconds)
+
+
+def _by_url(method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float) -> _Answer:
     url, token = installation()
-    headers = {'Authorization': 'Bearer ' + token, 'Content-Type': 'application/json'}
-    call = request.Request(url + path, data=body, headers=headers, method=method)
+    call = request.Request(url + path, data=body, headers={'Authorization': 'Bearer ' + token, **headers}, method=method)
     try:
         with _opener(url).open(call, timeout=seconds) as answer:
-            return answer.status, answer.read(_MAX_ANSWER_BYTES)
+            return _Answer(answer.status, answer.read(_MAX_ANSWER_BYTES), 'X-Task-Id' in answer.headers)
     except error.HTTPError as refused:
         with refused:
-            return refused.code, refused.read(_MAX_ANSWER_BYTES)
-    except (OSError, ValueError) as problem:
-        raise GatewayError('%s does not answer (%s)' % (url, getattr(problem, 'reason', problem))) from problem
+            return _Answer(refused.code, refused.read(_MAX_ANSWER_BYTES), 'X-Task-Id' in refused.headers)
+    except ValueError as problem:
+        raise GatewayError('%s does not answer (%s)' % (url, problem)) from problem
+    except (OSError, HTTPException) as problem:
+        raise _NotAnswered('%s does not answer (%s)' % (url, getattr(problem, 'reason', problem))) from problem
 
 
-def _by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], seconds: float) -> Tuple[int, bytes]:
-    import time
-
+def _by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float) -> _Answer:
     until = time.monotonic() + _AWAY_SECONDS
     pause = 0.1
     while True:
-        status, data = _once_by_socket(socket_path, method, path, body, seconds)
+        answer = _once_by_socket(socket_path, method, path, body, headers, seconds)
         # The agent's own word that nothing was sent; whatever else failed may have been carried out.
-        if status != 503 or _object(data).get('code') != 'scheduler_away' or time.monotonic() + pause > until:
-            return status, data
+        if answer.status != 503 or _object(answer.data).get('code') != 'scheduler_away' or time.monotonic() + pause > until:
+            return answer
         time.sleep(pause)
         pause = min(pause * 2, 1.0)
 
 
-def _once_by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], seconds: float) -> Tuple[int, bytes]:
+def _once_by_socket(socket_path: str, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float) -> _Answer:
     import http.client
     import socket
 
@@ -162,11 +204,11 @@ def _once_by_socket(socket_path: str, method: str, path: str, body: Optional[byt
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.sock.settimeout(seconds)
         connection.sock.connect(socket_path)
-        connection.request(method, path, body=body, headers={'Content-Type': 'application/json', 'Connection': 'close'})
+        connection.request(method, path, body=body, headers={'Connection': 'close', **headers})
         answer = connection.getresponse()
-        return answer.status, answer.read(_MAX_ANSWER_BYTES)
-    except (OSError, http.client.HTTPException) as problem:
-        raise GatewayError('the agent of this machine does not answer (%s)' % (problem or type(problem).__name__)) from problem
+        return _Answer(answer.status, answer.read(_MAX_ANSWER_BYTES), answer.getheader('X-Task-Id') is not None)
+    except (OSError, HTTPException) as problem:
+        raise _NotAnswered('the agent of this machine does not answer (%s)' % (problem or type(problem).__name__)) from problem
     finally:
         connection.close()
 

@@ -22,6 +22,7 @@ class Server(HTTPServer):
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Handler)
         self.seen: List[Tuple[str, str, Any]] = []
+        self.keys: List[Any] = []
         #: One answer for all, or a list of one for each.
         self.answer: Any = (200, {'task_id': 't-1'})
 
@@ -38,6 +39,7 @@ class SocketServer(Server):
     def __init__(self, path: str) -> None:
         HTTPServer.__init__(self, path, Handler)  # type: ignore[arg-type]
         self.seen = []
+        self.keys = []
         self.answer = (200, {'task_id': 't-1'})
 
     def server_bind(self) -> None:
@@ -58,12 +60,18 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers['Content-Length']))
         self.server.seen.append((self.path, self.headers['Authorization'], json.loads(body)))
+        self.server.keys.append(self.headers['Idempotency-Key'])
         self.reply()
 
     def reply(self) -> None:
         status, answer = self.server.answer.pop(0) if isinstance(self.server.answer, list) else self.server.answer
+        if status == 0:
+            self.close_connection = True
+            return
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
+        if isinstance(answer, dict) and 'of_task' in answer:
+            self.send_header('X-Task-Id', answer['of_task'])
         self.send_header('Content-Length', str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -91,6 +99,9 @@ class Put(unittest.TestCase):
         patch = mock.patch.dict(os.environ, environ, clear=True)
         patch.start()
         self.addCleanup(patch.stop)
+        pauses = mock.patch('longshore.client._PAUSES', (0.01, 0.01, 0.01))
+        pauses.start()
+        self.addCleanup(pauses.stop)
 
     def refused(self, *args: Any) -> GatewayError:
         with self.assertRaises(GatewayError) as caught:
@@ -101,6 +112,31 @@ class Put(unittest.TestCase):
         self.assertEqual(resize.put('a.png', width=3), 't-1')
         self.assertEqual(self.server.seen, [('/taskqueue/re%20size', 'Bearer key', {'args': ['a.png'], 'kwargs': {'width': 3}})])
         self.assertEqual(resize.local('a.png', width=3), 'a.png 3')
+
+    def test_a_call_that_nobody_answered_is_sent_again_under_the_same_key(self) -> None:
+        self.server.answer = [(0, {}), (502, b'<html>'), (503, {'error': 'later'}), (200, {'task_id': 't-7'})]
+        self.assertEqual(resize.put('a.png'), 't-7')
+        self.assertEqual(len(self.server.seen), 4)
+        self.assertEqual(len(set(self.server.keys)), 1)
+        self.assertRegex(self.server.keys[0], '^[0-9a-f]{32}$')
+        self.server.answer = (200, {'task_id': 't-8'})
+        resize.put('a.png')
+        self.assertNotEqual(self.server.keys[-1], self.server.keys[0])
+
+    def test_the_answer_of_a_task_and_a_refusal_are_final(self) -> None:
+        for status, answer in [(504, {'error': 'too long', 'of_task': 't-1'}), (429, {'error': 'full'}), (500, {'error': 'no'})]:
+            with self.subTest(status):
+                self.server.seen.clear()
+                self.server.answer = (status, answer)
+                with self.assertRaises(GatewayError) as caught:
+                    adder.invoke(1)
+                self.assertEqual(caught.exception.status, status)
+                self.assertEqual(len(self.server.seen), 1)
+
+    def test_what_nobody_ever_answers_ends_with_the_last_word(self) -> None:
+        self.server.answer = (503, {'error': 'later'})
+        self.assertEqual(str(self.refused('x')), 'cannot put a task in re size: later')
+        self.assertEqual(len(self.server.seen), 4)
 
     def test_a_refusal_is_a_sentence_with_its_status(self) -> None:
         cases: Dict[int, Tuple[Any, str]] = {
@@ -182,13 +218,15 @@ class InAContainer(unittest.TestCase):
         self.assertEqual(get_task('t-1')['status'], 'COMPLETE')
         self.assertEqual([path for path, _, _ in self.server.seen], ['/api/v1/workspace/current', '/api/v1/task/w-1/t-1'])
 
-    def test_what_was_not_sent_because_nobody_was_there_is_tried_again_and_nothing_else_is(self) -> None:
+    def test_what_was_not_sent_and_what_may_have_been_lost_is_sent_again_under_its_key(self) -> None:
         away = (503, {'code': 'scheduler_away', 'message': 'the scheduler cannot be reached now'})
         self.server.answer = [away, away, (200, {'task_id': 't-9'})]
         self.assertEqual(resize.put('x'), 't-9')
         self.server.answer = [(502, {'code': 'call_lost', 'message': 'not known'}), (200, {'task_id': 't-10'})]
-        with self.assertRaisesRegex(GatewayError, 'not known'):
-            resize.put('x')
+        self.assertEqual(resize.put('x'), 't-10')
+        self.assertEqual([self.server.keys[0]] * 3, self.server.keys[:3])
+        self.assertEqual(self.server.keys[3], self.server.keys[4])
+        self.assertNotEqual(self.server.keys[0], self.server.keys[3])
 
     def test_no_agent_is_said(self) -> None:
         os.environ['LONGSHORE_GATEWAY_SOCKET'] += '.gone'

@@ -267,6 +267,21 @@ describe('invoke', () => {
     expect((await run(['invoke', 'sum'])).stderr).toContain('why: longshore explain sum\n');
   });
 
+  test('with a key sends it, and says after a lost connection that the same command has its answer', async () => {
+    const keys: unknown[] = [];
+    reply = (_route, request) => {
+      keys.push(request.headers['idempotency-key']);
+      if (keys.length > 1) request.socket.destroy();
+      return { body: '1' };
+    };
+    const args = ['invoke', 'sum', '--idempotency-key', 'order-7'];
+    expect(await run(args)).toMatchObject({ code: 0, stdout: '1' });
+    expect((await run(args)).stderr).toContain(
+      '--deployment sum`; the same command with the same key gives its answer',
+    );
+    expect(keys).toEqual(['order-7', 'order-7']);
+  });
+
   test('whose connection is lost says that it may still complete, and where to look', async () => {
     reply = (_route, request) => {
       request.socket.destroy();
