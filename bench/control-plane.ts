@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Client } from '#cli/client.ts';
-import { withDeadline } from '#shared/backoff.ts';
+import { sleep, withDeadline } from '#shared/backoff.ts';
 import { aPostgres } from '../test/helpers/postgres.ts';
 import type { PrivatePostgres } from '../test/helpers/postgres.ts';
 import { aRedis } from '../test/helpers/redis.ts';
@@ -28,6 +28,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 const DEPLOYED_AT_ONCE = 16;
 const CALL_MS = 60_000;
+const HEALTH_EVERY_MS = 5;
 const MIB = 1024 ** 2;
 
 /** The server that all control planes of a run share, each with a database of its own. It syncs to disk, as yours should. */
@@ -109,6 +110,37 @@ export class ControlPlane {
     await this.#ready();
   }
 
+  /** The same, and the moment of the first 200 of its health route, asked again every few milliseconds. */
+  async restartUntilHealthy(): Promise<{ readonly healthyMs: number }> {
+    await this.restart();
+    const { url } = this.client.context;
+    for (;;) {
+      this.#place.signal.throwIfAborted();
+      const answer = await fetch(`${url}/api/v1/health`).catch(() => undefined);
+      await answer?.arrayBuffer();
+      if (answer?.status === 200) return { healthyMs: performance.now() };
+      await sleep(HEALTH_EVERY_MS, this.#place.signal);
+    }
+  }
+
+  /** Where agents dial now: another port after each start. */
+  get agentAddress(): string {
+    return this.#agentAddress;
+  }
+
+  /** For one more machine. */
+  async joinToken(): Promise<string> {
+    return text(await this.#scheduler.request({ kind: 'createLocalMachine' }), 'joinToken');
+  }
+
+  /** Puts a task on the queue of an app. */
+  async put(app: IdleApp, input: unknown): Promise<void> {
+    const { pathname } = new URL(app.url);
+    const url = `${this.client.context.url}${pathname}`;
+    const answer = await this.client.call(url, { method: 'POST', body: JSON.stringify(input), timeoutMs: CALL_MS });
+    if (answer.status !== 200) throw new Error(`${url} answered ${answer.status}: ${answer.body.toString('utf8')}`);
+  }
+
   /** Deploys apps that nobody calls yet; a handler is never run, so there is no code. */
   async deploy(count: number, prefix: string, fields: AppFields = {}): Promise<readonly IdleApp[]> {
     const apps: IdleApp[] = [];
@@ -161,7 +193,7 @@ export class ControlPlane {
     const fleet = await SimulatedFleet.join({
       address: this.#agentAddress,
       machines: count,
-      joinToken: async () => text(await this.#scheduler.request({ kind: 'createLocalMachine' }), 'joinToken'),
+      joinToken: () => this.joinToken(),
       cpuMillicores: 16_000,
       memoryBytes: 64 * 1024 * MIB,
       signal: this.#place.signal,

@@ -33,6 +33,7 @@ import { pull } from './suites/pull.ts';
 import { reconcile } from './suites/reconcile.ts';
 import { records } from './suites/records.ts';
 import { rest } from './suites/rest.ts';
+import { restart } from './suites/restart.ts';
 import { scale } from './suites/scale.ts';
 import { start } from './suites/start.ts';
 import type { Check, SuiteContext, SuiteResult } from './suites/suite.ts';
@@ -57,6 +58,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   pull,
   die,
   loss,
+  restart,
 };
 /** Calls waiting on one queue at a time: as many as the busiest load has connections. */
 const WORKER_CONCURRENCY = 64;

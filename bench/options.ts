@@ -21,6 +21,7 @@ export const SUITES = [
   'crossing',
   'list',
   'loss',
+  'restart',
 ] as const;
 export type SuiteName = (typeof SUITES)[number];
 
