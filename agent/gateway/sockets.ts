@@ -38,7 +38,7 @@ export interface GatewaySocketsParts {
   readonly onViolation: (containerId: string, rule: Rule, text: string) => void;
   /** Absent: 60 s. */
   readonly stalledMs?: number;
-  /** Of each container; absent: the usual one. */
+  /** The budget of each container; absent: the usual one. */
   readonly budget?: () => CallBudget;
 }
 

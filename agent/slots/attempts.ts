@@ -48,7 +48,7 @@ export const keyOf = (taskId: string, token: string): string => `${taskId} ${tok
 
 const named = ({ taskId, token, containerId }: Attempt): LiveAttempt => ({ taskId, token, containerId });
 
-/** What is in hand and what is done, in messages that are not too large: each but the last says that another follows. */
+/** Reports of running and finished attempts in messages that are not too large: each but the last says that another follows. */
 function reportsOf(running: LiveAttempt[], finished: LiveAttempt[], inSeveral: boolean): TaskReport[] {
   if (!inSeveral) return [{ running, finished }];
   const parts: TaskReport[] = [

@@ -72,7 +72,7 @@ export interface ContainerExit {
   readonly kind: 'exited' | 'stopped' | 'vanished';
   readonly exitCode: number;
   readonly oomKilled: boolean;
-  /** What its attempts are told; absent: how it exited. */
+  /** The text that its attempts end with; absent: how it exited. */
   readonly text?: string;
 }
 

@@ -8,7 +8,7 @@ import { hasCode } from '../durable.ts';
 export interface ListenerLimits {
   /** Connections that are open at once; the next ones are closed at once. */
   readonly most: number;
-  /** One more was closed because of that. */
+  /** Called for each connection that was closed because of that. */
   readonly onRefused?: () => void;
 }
 

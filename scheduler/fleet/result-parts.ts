@@ -6,15 +6,15 @@ import { beginsEventStream } from '#shared/domain/event-stream.ts';
 import { PART_COST_BYTES } from '#shared/protocol/link.ts';
 import type { TaskChunk__Output } from '#shared/protocol/generated/messages.ts';
 
-/** Of all streams of this process, and of one of them. */
+/** Bytes of all streams of this process, and of one of them. */
 const MOST_BYTES_OF_ALL = 512 * 1024 * 1024;
 const MOST_BYTES = 256 * 1024 * 1024;
-/** Of one stream, for attempts that its machine named and this process does not have (yet). */
+/** Bytes of one stream for attempts that its machine named and this process does not have (yet). */
 const MOST_BYTES_NAMED = 64 * 1024 * 1024;
 /** Results in parts at once on one stream. */
 const MOST_ENTRIES = 10_000;
 
-/** One for all task streams of a process. */
+/** Shared by all task streams of a process. */
 export class PartsBudget {
   bytes = 0;
   readonly mostBytes: number;

@@ -60,7 +60,7 @@ export class TaskStream implements TaskLink {
   #flushing: NodeJS.Immediate | undefined;
   #lingering: NodeJS.Timeout | undefined;
   readonly #parts: ResultParts;
-  /** What the machine's report named, until each result has come. */
+  /** Tokens that the machine's report named, until each result has come. */
   readonly #named = new Set<string>();
   #report: TaskReport__Output | undefined;
   #isReporting = false;
@@ -335,7 +335,7 @@ export class TaskStream implements TaskLink {
 const isNamed = ({ taskId, token, containerId }: LiveAttempt__Output): boolean =>
   Math.max(taskId.length, token.length, containerId.length) <= MAX_NAME_LENGTH;
 
-/** One message, or as many as it takes: an agent cancels what each refuses. */
+/** The answer in one message, or in as many as it takes: an agent cancels what each refuses. */
 function answersOf(adopted: readonly LiveReport[], refused: readonly LiveReport[]): AttemptsKnown[] {
   if (adopted.length + refused.length <= MOST_ANSWERED) return [{ adopted: [...adopted], refused: [...refused] }];
   const answers: AttemptsKnown[] = [];

@@ -37,7 +37,7 @@ export interface ContainerCallsParts {
 
 /** What URLs in answers begin with, where no external URL is set: nobody's name, so that it is used through the socket only. */
 const HOST = 'gateway.longshore.internal';
-/** Of one machine under way at once, and of one container; no container has more than its machine has room left. */
+/** Calls of one machine under way at once, and of one container; no container has more than its machine has room left. */
 const MOST_AT_ONCE = 512;
 const MOST_OF_CONTAINER = 64;
 /** For so long an agent may send nothing of a body that it has begun, and read nothing of an answer. */

@@ -3,7 +3,7 @@ import type { Attempt } from '../../../agent/slots/attempts.ts';
 import { Attempts, keyOf } from '../../../agent/slots/attempts.ts';
 
 const MIB = 1024 * 1024;
-/** Parts share these bytes: what is counted is not what the test takes. */
+/** All parts share these bytes, so the test takes less memory than it counts. */
 const BODY = Buffer.alloc(64 * MIB);
 
 function anAttempt(attempts: Attempts, containerId: string, taskId: string): Attempt {

@@ -10,7 +10,7 @@ import type { Tasks } from '#scheduler/tasks/service.ts';
 
 const MIB = 1024 * 1024;
 const chunk = (token: string, seq: number, data: Buffer): TaskChunk__Output => ({ taskId: 't', token, seq, data });
-/** Its bytes are shared: what is counted is not what the test takes. */
+/** All parts share these bytes, so the test takes less memory than it counts. */
 const DATA = Buffer.alloc(MIB);
 
 /** Keeps parts until there is room for no more. @returns how many MiB */
