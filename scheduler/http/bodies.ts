@@ -25,6 +25,8 @@ declare module 'fastify' {
     sender: FastifyReply | null;
     /** Bytes of a large body that still count although they have all come; 0: none. */
     heldBytes: number;
+    /** Its body was seen under way by a look: it took up to a second or longer. */
+    isSlow: boolean;
   }
 }
 
@@ -92,22 +94,19 @@ export class Bodies {
     if (admission === null || sender === null) return done(null);
     const declared = Number(request.headers['content-length'] ?? Number.NaN);
     const reading: Reading = {
+      request,
       admission,
-      declared,
       chunks: [],
       bytes: 0,
-      sinceMs: this.#nowMs(),
+      sinceMs: null,
       end: (error) => {
-        payload.off('data', onData);
-        payload.off('end', onEnd);
-        payload.off('error', onCut);
-        payload.off('close', onCut);
-        this.#readings.delete(reading);
+        if (!this.#readings.delete(reading)) return;
         if (error === null) {
           const body = Buffer.concat(reading.chunks, reading.bytes);
           this.#keep(request, admission, reading.bytes);
           return done(null, body);
         }
+        payload.off('data', onData);
         reading.chunks = [];
         this.#budgetOf(admission.sender).giveBack(admission.payer, reading.bytes);
         const isKnown = admission.sender === 'known';
@@ -115,24 +114,23 @@ export class Bodies {
         done(error);
       },
     };
+    const budget = this.#budgetOf(admission.sender);
     const onData = (chunk: Buffer): void => {
       if (reading.bytes + chunk.length > admission.limitBytes) return reading.end(tooLarge());
-      if (!this.#budgetOf(admission.sender).take(admission.payer, chunk.length)) return reading.end(tooMany());
+      if (!budget.take(admission.payer, chunk.length)) return reading.end(tooMany());
       reading.bytes += chunk.length;
       reading.chunks.push(chunk);
     };
-    const onEnd = (): void => {
-      const isWhole = Number.isNaN(declared) || declared === reading.bytes;
-      reading.end(isWhole ? null : new AppError('bad_request', 'the body has another length than Content-Length says'));
-    };
-    const onCut = (): void => reading.end(new AppError('bad_request', 'the body was cut off'));
-    if (declared > admission.limitBytes) return reading.end(tooLarge());
     this.#readings.add(reading);
+    if (declared > admission.limitBytes) return reading.end(tooLarge());
     this.#looking ??= setInterval(() => this.#look(), this.#rules.lookEveryMs).unref();
     payload.on('data', onData);
-    payload.on('end', onEnd);
-    payload.on('error', onCut);
-    payload.on('close', onCut);
+    payload.on('end', () => {
+      const isWhole = Number.isNaN(declared) || declared === reading.bytes;
+      reading.end(isWhole ? null : new AppError('bad_request', 'the body has another length than Content-Length says'));
+    });
+    // A connection that closes before the end of the body is an error of the request, too.
+    payload.on('error', () => reading.end(new AppError('bad_request', 'the body was cut off')));
     if (request.headers.expect !== undefined) sender.raw.writeContinue();
     payload.resume();
   };
@@ -167,6 +165,8 @@ export class Bodies {
     const { graceMs, bytesPerSecond } = this.#rules;
     const nowMs = this.#nowMs();
     for (const reading of this.#readings) {
+      reading.request.isSlow = true;
+      reading.sinceMs ??= nowMs;
       const mayTakeMs = graceMs + (reading.bytes / bytesPerSecond) * 1000;
       if (nowMs - reading.sinceMs > mayTakeMs) reading.end(tooSlow(bytesPerSecond));
     }
@@ -174,12 +174,12 @@ export class Bodies {
 }
 
 interface Reading {
+  readonly request: FastifyRequest;
   readonly admission: Admission;
-  /** NaN: not said. */
-  readonly declared: number;
   chunks: Buffer[];
   bytes: number;
-  readonly sinceMs: number;
+  /** Since a look has seen it first: what comes at once asks for no time. */
+  sinceMs: number | null;
   readonly end: (error: AppError | null) => void;
 }
 

@@ -131,6 +131,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   app.decorateRequest('admission', null);
   app.decorateRequest('sender', null);
   app.decorateRequest('heldBytes', 0);
+  app.decorateRequest('isSlow', false);
   // Bodies as bytes, whatever the content type says: the surfaces are lenient in what they accept and exact about bytes.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', bodies.parse);

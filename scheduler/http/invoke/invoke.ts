@@ -197,7 +197,6 @@ type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 interface Invoked {
   readonly caller: Caller | null;
   readonly target: Target;
-  readonly atMs: number;
 }
 
 declare module 'fastify' {
@@ -206,15 +205,13 @@ declare module 'fastify' {
   }
 }
 
-/** A body that took longer may belong to a deployment that has changed meanwhile. */
-const FIND_AGAIN_MS = 250;
-
 function invokeHandler(find: Find, parts: InvokeParts): Handler {
   return (request, reply) => {
     const { invoked } = request;
     if (invoked === null) return sendRefusal(reply, INTERNAL);
-    const { caller, target, atMs } = invoked;
-    if (performance.now() - atMs < FIND_AGAIN_MS) return invoke(target, caller, request, reply);
+    const { caller, target } = invoked;
+    if (!request.isSlow) return invoke(target, caller, request, reply);
+    // The deployment may have changed while the body came.
     const go = (found: Found): void =>
       found instanceof Refusal ? sendRefusal(reply, found) : invoke(found, caller, request, reply);
     const found = find(caller, request.params as Params);
@@ -311,7 +308,7 @@ function resolving(find: Find, parts: InvokeParts): OnRequest {
     const resolve = (caller: Caller | null): void => {
       const go = (found: Found): void => {
         if (found instanceof Refusal) return sendRefusal(reply, found);
-        request.invoked = { caller, target: found, atMs: performance.now() };
+        request.invoked = { caller, target: found };
         admit(request, reply, {
           sender: caller === null ? 'public' : 'known',
           payer: (caller ?? found).workspaceId,
