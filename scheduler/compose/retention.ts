@@ -1,4 +1,4 @@
-// What is deleted for its age, and after how long.
+// The rows that are deleted for their age, and after how long.
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
 import type { Objects } from '../objects/service.ts';
@@ -16,7 +16,7 @@ import {
 import type { Ground } from './ground.ts';
 
 const DAY_MS = 86_400_000;
-/** Whoever made a machine can see for a day that it never came. */
+/** The owner can see for a day that a machine never came. */
 const UNJOINED_MS = DAY_MS;
 /** The database's clock says whether a key counts; this replica's may be ahead. */
 const EXPIRED_KEY_MS = 3600_000;

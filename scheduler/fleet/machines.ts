@@ -69,7 +69,7 @@ const JOIN_REFUSALS = {
   replayed: 'join token was used already; create a new machine for a new token',
 } as const;
 
-/** Of shared pools; of a workspace its limits say it. */
+/** The bound of all shared pools together; a workspace has its limit `counts.unjoined_machines`. */
 const MOST_UNJOINED_SHARED = 1_000;
 
 const tooManyUnjoined = (limit: number): AppError =>
@@ -350,7 +350,7 @@ export class Machines implements MachineService {
     const { row, replaced } = await this.#db.transaction(async (tx) => {
       await lockAdmissions(tx, owner.workspaceId);
       const { count, expired } = await unjoinedMachines(tx, owner.workspaceId, nowMs);
-      // Those that never will make room, the oldest first.
+      // Expired machines make room, the oldest first.
       const leave = expired.slice(0, Math.max(0, count + 1 - most));
       if (count - leave.length >= most) throw tooManyUnjoined(most);
       for (const id of leave) await deleteMachine(tx, id);

@@ -46,11 +46,11 @@ export interface WorkspaceLimits {
     readonly unjoined_machines: number;
   };
   readonly bytes: {
-    /** Of lines that containers print, in a day of UTC. */
+    /** Lines that containers print in a day of UTC. */
     readonly logs_per_day: number;
-    /** Of uploaded archives. */
+    /** Uploaded archives. */
     readonly objects: number;
-    /** Of inputs that wait or run and are kept beside the queue instead of as objects. */
+    /** Inputs of tasks that wait or run, as far as they are kept in the queue instead of as objects. */
     readonly queue: number;
   };
 }

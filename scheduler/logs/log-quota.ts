@@ -1,4 +1,4 @@
-// What a workspace may write of lines in a day of UTC. The database counts, in the statement that writes the lines, so replicas and restarts share one count; here is what it last said. Must stay true: no statement of its own;
+// The quota of log lines of a workspace in a day of UTC. The statement that writes lines counts them, so replicas and restarts share one count. This file keeps the last known count. Must stay true: no statement of its own;
 // a workspace above its quota loses lines, is told so once for each container and day, and costs nothing more.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -33,7 +33,7 @@ export class LogQuota {
     this.#parts = parts;
   }
 
-  /** What lines that are written now count for. */
+  /** The time whose day the lines of this moment count for. */
   nowMs(): number {
     return this.#parts.clock.nowMs();
   }

@@ -86,7 +86,7 @@ export interface ObjectsOptions {
   readonly onReplaced?: (objectId: ObjectId) => void;
   /** LONGSHORE_MAX_OBJECT_BYTES */
   readonly maxObjectBytes?: number;
-  /** What a workspace may have of objects; absent: nothing bounds it. */
+  /** The workspace's bounds for objects; absent: nothing bounds them. */
   readonly quotaOf?: (workspaceId: WorkspaceId) => ObjectQuota | Promise<ObjectQuota>;
   readonly clock?: Clock;
 }
@@ -237,7 +237,7 @@ class ObjectService implements Objects {
     throw new AppError('object_quota_reached', text, { details: { limit: 'bytes.objects' } });
   }
 
-  /** What may be put under an object's id: as much as was announced, or more while there is room. */
+  /** The most bytes that may be put under an object's id: as many as were announced, or more while there is room. */
   async #mostOf(row: ObjectRow): Promise<number> {
     const quota = await this.#quotaOf?.(row.workspaceId);
     if (quota === undefined) return this.#maxBytes;

@@ -12,7 +12,7 @@ const REOPEN_BELOW = 0.05;
 const EVERY_MS = 1_000;
 /** A Redis that holds more already than its new bound gets this much of room beside it. */
 const ROOM = 1.25;
-/** What a job takes beside its input. */
+/** Bytes of a job beside its input. */
 const JOB_BYTES = 2_048;
 /** Asked anew when this part of the bound has come since the last answer. */
 const ASK_AFTER = 0.02;
@@ -36,7 +36,7 @@ export class RedisMemory {
   #usedBytes = 0;
   /** 0: Redis has no bound. */
   #maxBytes = 0;
-  /** What this replica has added since Redis was asked. */
+  /** Bytes that this replica has added since Redis was asked. */
   #addedBytes = 0;
   #asking: Promise<void> | undefined;
 
@@ -96,11 +96,11 @@ export class RedisMemory {
     this.#usedBytes = Math.max(0, read('used_memory') - read('mem_not_counted_for_evict'));
     const max = read('maxmemory');
     this.#maxBytes = ownMaxBytes ?? max;
-    // What came while Redis answered may be in the answer or not.
+    // Bytes that came while Redis answered stay counted: the answer may lack them.
     this.#addedBytes -= before;
     this.#judge();
     if (ownMaxBytes === undefined) return;
-    // A server that was started anew, or outlived a scheduler with other settings. One that holds more already is bounded above that, and comes down as it empties: its tasks need their writes.
+    // The server may have been started anew, or outlived a scheduler with other settings. A server that holds more than the setting gets a higher bound, because its tasks need their writes. The bound comes down as the server empties.
     const bound = Math.floor(Math.max(ownMaxBytes, this.#usedBytes * ROOM));
     const isRight = max >= ownMaxBytes && (max === ownMaxBytes || bound > max * 0.9);
     if (isRight) return;

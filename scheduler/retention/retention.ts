@@ -112,7 +112,7 @@ export class Retention {
     metrics.batch.observe({ kind: table }, tookMs / 1000);
     if (tookMs > LONG_MS) this.#limit = Math.max(LEAST_BATCH, Math.floor(this.#limit / 2));
     else if (tookMs < LONG_MS / 2) this.#limit = Math.min(MOST_BATCH, this.#limit * 2);
-    // Whoever else needs the database has it at least half of the time.
+    // Other users of the database have it at least half of the time.
     await sleep(Math.max(LEAST_PAUSE_MS, tookMs), this.#abort.signal);
     return batch;
   }

@@ -1,4 +1,4 @@
-// What the inputs of one workspace may take in the queues. Asynchronous jobs are rows until they end, so the database knows their bytes, whichever replica took them, also after a restart or a lost Redis; here is what it last said
+// The quota of queued inputs of a workspace. Asynchronous jobs are rows until they end, so the database knows their bytes for all replicas, also after a restart or a lost Redis. This file keeps the last answer
 // and what came since. Inputs of synchronous calls are counted where their callers wait. Must stay true: nothing is asked for one call; a workspace far below its quota is never asked for.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -18,9 +18,9 @@ interface Known {
   bytes: number;
   /** Let in here since. */
   added: number;
-  /** Of calls that were found to have room and are not let in yet. */
+  /** Bytes of calls that found room and are not let in yet. */
   pending: number;
-  /** Of synchronous calls that wait or run for callers here. */
+  /** Bytes of synchronous calls that wait or run for callers here. */
   waiting: number;
   asking: Promise<void> | undefined;
   /** Not asked again before. */
@@ -51,7 +51,7 @@ export class QueueQuota {
       if (known.added + bytes > limit * ASK_AFTER && mayAsk) void this.#ask(workspaceId, known);
       return true;
     }
-    // Whoever floods a full queue is refused by what was said a moment ago.
+    // A flood of calls to a full queue is refused by the last answer.
     return mayAsk ? this.#ask(workspaceId, known).then(fits) : false;
   }
 

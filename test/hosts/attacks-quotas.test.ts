@@ -1,4 +1,4 @@
-// One tenant floods everything that it can make, all at once; its neighbour's calls are answered all the while, and old rows go beside them.
+// A tenant floods everything that it can make, all at once. The calls of its neighbour are answered all the while, and old rows are deleted beside them.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
 import { systemClock } from '#shared/clock.ts';
@@ -47,7 +47,7 @@ test('a tenant that floods machines, stubs, objects and tasks meets each bound b
   const [machines, stubs, objects, tasks] = await floods;
   const ok = (answers: readonly Answer[]): number => answers.filter(({ json }) => json['ok'] === true).length;
   expect(ok(machines)).toBe(50);
-  // One is the deployment's.
+  // The deployment has a stub, too.
   expect(ok(stubs)).toBeLessThanOrEqual(300);
   expect(ok(stubs)).toBeGreaterThan(290);
   expect(ok(objects)).toBeGreaterThan(290);

@@ -1,4 +1,4 @@
-// What a workspace may write of lines in a day: counted by the database over replicas and restarts, and said once where lines are dropped.
+// The daily quota of log lines: counted by the database over replicas and restarts, and said once where lines are dropped.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';

@@ -1,4 +1,4 @@
-// One workspace floods everything that it can make, over HTTP on a real scheduler with real stores: each bound is met with the error that names it, and a neighbour's calls are taken all the while. There is no machine: tasks wait.
+// A workspace floods everything that it can make, over HTTP on a real scheduler with real stores: each bound is met with the error that names it, and a neighbour's calls are taken all the while. There is no machine: tasks wait.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import { aPlatform } from './verbs-fixture.ts';
@@ -147,7 +147,7 @@ describe('a flood of', () => {
     const taken = answers.filter(({ status }) => status === 200);
     const refused = answers.filter(({ status }) => status === 429);
     expect(taken.length + refused.length).toBe(200);
-    // What the bound allows, within what is let in between two questions.
+    // As many as the bound allows, within what is let in between two questions.
     expect(taken.length).toBeGreaterThan(0.8 * (limit / 61_000));
     expect(taken.length).toBeLessThanOrEqual(limit / 60_000);
     expect(refused[0]?.json).toEqual({ error: expect.stringContaining('bytes.queue'), code: 'queue_bytes_reached' });

@@ -29,13 +29,13 @@ test('asynchronous tasks are refused before synchronous ones, both before Redis 
   expect(await fullTo(0.7)).toEqual([false, false]);
   expect(await fullTo(0.87)).toEqual([true, false]);
   expect(await fullTo(0.96)).toEqual([true, true]);
-  // What running tasks write is still taken.
+  // Writes of running tasks are still taken.
   await client.set('lease', 'x'.repeat(1024));
   // Not to and fro at the bound.
   expect(await fullTo(0.92)).toEqual([true, true]);
   expect(await fullTo(0.83)).toEqual([true, false]);
   expect(await fullTo(0.75)).toEqual([false, false]);
-  // What this replica adds counts at once, and Redis is asked again.
+  // Bytes that this replica adds count at once, and Redis is asked again.
   expect(await fullTo(0.8)).toEqual([false, false]);
   memory.added(8 * MIB);
   expect(memory.refuses('async')).toBe(true);
@@ -61,7 +61,7 @@ test('a Redis of our own is bounded, again after it was started anew; one that h
   await client.config('SET', 'maxmemory', '0');
   await client.set('filling', 'x'.repeat(100 * MIB));
   await memory.look();
-  // Its tasks can end, and nothing new is let in.
+  // Tasks in it can end, and nothing new is let in.
   expect(await bound()).toBeGreaterThan(100 * MIB);
   await client.set('lease', 'x');
   expect([memory.refuses('async'), memory.refuses('sync')]).toEqual([true, true]);

@@ -1,4 +1,4 @@
-// What the leader deletes for its age, on both kinds of stores, and what it never does.
+// Rows that the leader deletes for their age, on both kinds of stores, and rows that it never deletes.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type { DeliveryId, MachineId, ObjectId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';

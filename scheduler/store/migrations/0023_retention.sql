@@ -1,3 +1,3 @@
--- What the leader deletes for its age is found by these. Code of the version before does not know of them and is not disturbed.
+-- The leader finds rows that are old enough to be deleted by these. Code of the version before does not know of them and is not disturbed.
 create index tasks_by_end on tasks ((coalesce(ended_at, created_at))) where rank >= 3;
 create index machines_unjoined on machines (join_expires_at) where joined_at is null;

@@ -1,4 +1,4 @@
-// What workspaces use of what they may have.
+// Reads how much of its quotas a workspace uses.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { one } from '../rows.ts';
@@ -13,7 +13,7 @@ export interface WorkspaceUse {
   readonly objectBytes: number;
   readonly unjoinedMachines: number;
   readonly logBytesToday: number;
-  /** Of asynchronous tasks. */
+  /** Jobs of asynchronous tasks. */
   readonly queueBytes: number;
 }
 
@@ -48,7 +48,7 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
   );
 }
 
-/** A job's text is its input and little else. Its length is known without reading it. */
+/** A job's text is its input and little else. The database knows the text's length without reading it. */
 const QUEUE_BYTES =
   '(select coalesce(sum(octet_length(job)), 0) from tasks where workspace_id = $1 and rank < 3 and job is not null)';
 
@@ -57,7 +57,7 @@ export function queueBytes(db: Queryable, id: WorkspaceId): Promise<number> {
   return one(db, `select ${QUEUE_BYTES}::float8 as bytes`, [id], (row: { bytes: number }) => row.bytes);
 }
 
-/** What the workspace's objects come to, one of them left out. */
+/** Number and bytes of the workspace's objects without the one of that hash. */
 export function objectUse(
   db: Queryable,
   id: WorkspaceId,

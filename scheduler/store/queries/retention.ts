@@ -10,7 +10,7 @@ const TERMINAL = "state in ('STOPPED', 'FAILED', 'LOST')";
 /** A line may be dated by a machine's wrong clock. */
 const TOO_FAR_AHEAD_MS = 86_400_000;
 
-/** What is deleted by age. */
+/** Tables whose rows are deleted by age. */
 export type PrunedTable =
   | 'tasks'
   | 'containers'
@@ -20,7 +20,7 @@ export type PrunedTable =
   | 'idempotency_keys'
   | 'workspace_usage';
 
-/** Each with `$1`: older than, `$2`: rows. Of log lines: `$1` the last id looked at, `$2` rows, `$3` older than, `$4` later than. Exported for the test of their plans. */
+/** Each with `$1`: older than, `$2`: rows. The one for log lines has `$1`: the last id looked at, `$2`: rows, `$3`: older than, `$4`: later than. Exported for the test of their plans. */
 export const PRUNE: Readonly<Record<PrunedTable, string>> = {
   tasks: `delete from tasks where ctid = any (array(
       select ctid from tasks where rank >= 3 and ${TASK_END} < $1 order by ${TASK_END} limit $2 for update skip locked
@@ -102,7 +102,7 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   log_lines: 'select at from log_lines order by id limit 1',
   deliveries: 'select updated_at as at from deliveries where due_at is null order by updated_at limit 1',
   idempotency_keys: 'select expires_at as at from idempotency_keys order by expires_at limit 1',
-  // Of a day that is over in every place.
+  // A day counts as old only when it is over everywhere.
   workspace_usage: "select day::timestamptz + interval '2 days' as at from workspace_usage order by day limit 1",
   machines: 'select join_expires_at as at from machines where joined_at is null order by join_expires_at limit 1',
 };
