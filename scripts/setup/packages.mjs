@@ -46,6 +46,7 @@ const PROGRAMS = {
   pytest: { packages: ['python3', 'python3-pytest'], found: pythonWithPytest, what: 'Python with pytest' },
   curl: { packages: ['curl'], found: () => findProgram('curl'), what: 'curl' },
   ip: { packages: ['iproute2'], found: () => findProgram('ip'), what: 'iproute2' },
+  faketime: { packages: ['faketime'], found: () => findProgram('faketime'), what: 'faketime' },
   mmdebstrap: { packages: ['mmdebstrap'], found: () => findProgram('mmdebstrap'), what: 'mmdebstrap' },
   mount: { packages: ['mount'], found: () => findProgram('mount'), what: 'mount' },
   promtool: {

@@ -21,7 +21,7 @@ const PROFILES = {
   test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry'],
 };
 // Machines that systemd runs, and the S3 server, are made of images of their own, which take a while to build.
-PROFILES.hosts = [...PROFILES.test, 'mmdebstrap'];
+PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime'];
 
 /**
  * @param {keyof typeof PROFILES} profile

@@ -219,23 +219,28 @@ export class Platform {
   readonly #removeDirectory: () => void;
   readonly #redis = new Set<Redis>();
 
-  constructor(engine: TestDocker, settings: NodeJS.ProcessEnv = {}) {
+  /** @param settings - of both daemons, or of each */
+  constructor(
+    engine: TestDocker,
+    settings: NodeJS.ProcessEnv | ((daemon: 'scheduler' | 'agent') => NodeJS.ProcessEnv) = {},
+  ) {
     const made = tempDirectory('e2e');
     this.directory = made.path;
     this.#removeDirectory = () => made.remove();
     this.dataDir = join(made.path, 'data');
     mkdirSync(this.dataDir, { mode: 0o700 });
     this.engine = engine;
-    const common = (): NodeJS.ProcessEnv => ({ ...this.env(), ...settings });
+    const settingsOf = typeof settings === 'function' ? settings : () => settings;
+    const common = (daemon: 'scheduler' | 'agent'): NodeJS.ProcessEnv => ({ ...this.env(), ...settingsOf(daemon) });
     this.scheduler = new Daemon('scheduler', join(made.path, 'scheduler.log'), () => ({
-      ...common(),
+      ...common('scheduler'),
       LONGSHORE_HTTP_ADDRESS: this.httpAddress,
       LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_LOCAL_QUEUE: localQueue,
       LONGSHORE_AGENT_ADDRESS: this.agentAddress,
     }));
     this.agent = new Daemon('agent', join(made.path, 'agent.log'), () => ({
-      ...common(),
+      ...common('agent'),
       LONGSHORE_SCHEDULER_ADDRESS: this.agentAddress,
       LONGSHORE_AGENT_METRICS_ADDRESS: '127.0.0.1:0',
       LONGSHORE_AGENT_NETWORK: this.network,
