@@ -15,8 +15,8 @@ import type { Deployment } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/services.ts';
 
 const MIB = 1024 * 1024;
-const ROUNDS = 3;
-const CALLS = 60;
+const ROUNDS = 5;
+const CALLS = 40;
 /** A difference below this is the noise of a host with two cores that also ends a container. */
 const FLOOR_MS = 25;
 
@@ -48,6 +48,9 @@ async function calls(fleet: HostsPlatform, deployment: Deployment, count: number
 
 const p95 = (times: readonly number[]): number =>
   times.toSorted((a, b) => a - b)[Math.ceil(times.length * 0.95) - 1] ?? 0;
+
+const median = (numbers: readonly number[]): number =>
+  numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0;
 
 /** How often the link of the machine came up since it was first asked. */
 const sessions = (member: Member): number => member.agent.log().split('connected to the scheduler').length - 1;
@@ -84,7 +87,7 @@ describe.skipIf(whyNoHosts !== undefined)('a hostile container', () => {
     expect(sessions(member)).toBe(before);
     const quiet = alone.map(p95);
     const [best, worst] = [Math.min(...quiet), Math.max(...quiet)];
-    const [without, under] = [p95(alone.flat()), p95(attacked.flat())];
+    const [without, under] = [median(quiet), median(attacked.map(p95))];
     const said = `neighbour's p95: ${without.toFixed(1)} ms alone, ${under.toFixed(1)} ms under attack; rounds alone ${quiet.map((ms) => ms.toFixed(1)).join(', ')}`;
     process.stderr.write(`${said}\n`);
     // Where the rounds alone differ by more than that among themselves, other work disturbs the measurement.
@@ -145,23 +148,25 @@ describe.skipIf(whyNoHosts !== undefined)('a machine’s own agent', () => {
     const rssMib = (): number =>
       Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${fleet.scheduler.pid}/status`, 'utf8'))?.[1] ?? 0) / 1024;
     const before = rssMib();
-    const data = Buffer.alloc(MIB / 2, 'x');
     let peak = before;
-    for (let at = 0; at < 1200; at += 1) {
-      const token = `${at % 3 === 0 ? 'k'.repeat(100_000) : ''}${at}`;
-      await rogue.say({ chunk: { taskId: `t${at}`, token, seq: at % 2, data } });
-      if (at % 100 === 0) peak = Math.max(peak, rssMib());
-    }
+    const say = async (count: number, chunk: (at: number) => object): Promise<void> => {
+      for (let at = 0; at < count; at += 1) {
+        await rogue.say({ chunk: chunk(at) });
+        if (at % 100 === 0) peak = Math.max(peak, rssMib());
+      }
+    };
+    const part = Buffer.alloc(MIB / 2, 'x');
+    const name = 'k'.repeat(900_000);
+    await say(600, (at) => ({ taskId: `t${at}`, token: `token-${at}`, seq: 0, data: part }));
+    await say(800, (at) => ({ taskId: 't', token: `${name}${at}`, seq: 1, data: Buffer.from('x') }));
     // The word after them is answered: they were read.
     await rogue.say({
       result: { taskId: 'last', token: 'last', containerId: 'none', outcome: 'ok', body: Buffer.from('1') },
     });
     await waitFor(() => rogue.acked.includes('last'), 'the scheduler has read all of it', 60_000);
     peak = Math.max(peak, rssMib());
-    process.stderr.write(
-      `scheduler: ${before.toFixed(0)} MiB before 600 MiB of parts, ${peak.toFixed(0)} MiB at most\n`,
-    );
-    expect(peak - before).toBeLessThan(300);
+    process.stderr.write(`scheduler: ${before.toFixed(0)} MiB before 1 GiB of parts, ${peak.toFixed(0)} MiB at most\n`);
+    expect(peak - before).toBeLessThan(250);
     await calls(fleet, neighbour, 5);
     rogue.close();
   });
