@@ -100,6 +100,7 @@ export function openBooks(
     channel: keys.decideChannel,
     instance,
     slots,
+    isLive: (containerId) => book.get(containerId) !== undefined,
     onIdle: (containerId) => {
       const entry = book.get(containerId);
       if (entry !== undefined) events.onIdle(entry.spec.queue, containerId);

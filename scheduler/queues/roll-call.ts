@@ -88,10 +88,14 @@ export class RollCall {
     }
   }
 
-  /** This replica has written again what it has; resolves when the others have, too. @returns false: the data were lost once more, or this process stops */
+  /** This replica has written again what it has; resolves when the others have, too. @returns false: the data were lost once more, or this process stops @throws when Redis does not answer */
   async call(generation: number): Promise<boolean> {
     const { data, isAlone, log, mostMs = MOST_MS, sameServerMs = SAME_SERVER_MS } = this.#parts;
-    if (!(await data.say(generation))) return false;
+    if (!(await data.say(generation))) {
+      if (data.generation !== generation) return false;
+      // The same data under another connection: said again when that one has been looked at.
+      throw new Error('the connection to Redis was lost while this replica said what it has');
+    }
     const saidAtMs = performance.now();
     const leastMs = data.isSameServer && !isAlone ? sameServerMs : 0;
     for (;;) {
@@ -109,7 +113,6 @@ export class RollCall {
     return true;
   }
 
-  /** Undefined text: Redis does not answer, so nobody can be heard. */
   async #missing(): Promise<readonly InstanceId[]> {
     const { client, keys, instance, seen, data } = this.#parts;
     const listed = (await client.smembers(keys.instances)) as InstanceId[];

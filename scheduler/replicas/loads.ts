@@ -25,6 +25,8 @@ export interface LoadsParts {
   readonly channel: string;
   readonly instance: InstanceId;
   readonly slots: SlotTable;
+  /** Whether that container has not ended, as far as is known here. */
+  readonly isLive: (containerId: ContainerId) => boolean;
   /** A container elsewhere has become idle. */
   readonly onIdle: (containerId: ContainerId) => void;
 }
@@ -62,6 +64,11 @@ export class Loads {
     return this.#parts.slots.get(containerId)?.link !== undefined;
   }
 
+  /** Containers elsewhere of which something is kept. */
+  get size(): number {
+    return this.#elsewhere.size;
+  }
+
   /** It ended. */
   forget(containerId: ContainerId): void {
     this.#elsewhere.delete(containerId);
@@ -79,9 +86,13 @@ export class Loads {
   }
 
   #tell(): void {
-    const { bus, channel, instance: from, slots } = this.#parts;
+    const { bus, channel, instance: from, slots, isLive } = this.#parts;
     this.#rounds += 1;
-    if (this.#rounds % WHOLE_EVERY === 0) this.#told.clear();
+    if (this.#rounds % WHOLE_EVERY === 0) {
+      this.#told.clear();
+      // A word that was on its way when its container ended comes after `forget`. One that is not known here yet is told again.
+      for (const containerId of this.#elsewhere.keys()) if (!isLive(containerId)) this.#elsewhere.delete(containerId);
+    }
     let loads: Told[] = [];
     for (const one of slots.all()) {
       if (one.link === undefined) continue;

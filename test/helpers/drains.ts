@@ -25,7 +25,14 @@ export function aWorkers(
   } & Partial<Pick<DrainsParts, 'demandOf' | 'onPicked'>>,
 ): Workers {
   const { slots, fence = () => 1 } = parts;
-  const loads = new Loads({ bus: ALONE, channel: 'decide', instance: newInstanceId(), slots, onIdle: () => undefined });
+  const loads = new Loads({
+    bus: ALONE,
+    channel: 'decide',
+    instance: newInstanceId(),
+    slots,
+    isLive: () => true,
+    onIdle: () => undefined,
+  });
   const drains = new Drains({
     leaderBook: parts.book,
     demandOf: () => Promise.resolve({ wanted: 0, minContainers: 0 }),
