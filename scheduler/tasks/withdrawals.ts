@@ -42,11 +42,12 @@ export class Withdrawals {
 
   /** @returns when the first try is over: where Redis answers, the job has left its queue or a container has it */
   async withdraw(queue: QueueName, job: TaskJob, refused: Refused): Promise<void> {
+    // The key of a task that may run stays: what is left of the task says later whose it is.
+    if (refused.claim !== undefined) refused.claim.isWithdrawn = true;
     if (this.#underWay >= MOST_UNDER_WAY) {
       this.#tasks.log.error({ taskId: job.taskId }, 'a task that was not accepted is not taken out: too many are');
       return;
     }
-    if (refused.claim !== undefined) refused.claim.isWithdrawn = true;
     this.#underWay += 1;
     const one = new Withdrawal(this.#tasks, queue, job, refused);
     const isOut = await one.leaveQueue();
