@@ -6,11 +6,11 @@ const MIB = 1024 * 1024;
 const chunk = Buffer.alloc(16 * 1024, 0x20);
 const attacks = {
   /** Connections that send 12 MiB each, 16 KiB at a time. */
-  slow: { connections: 150, bytes: 12 * MIB, everyMs: 100, head: '' },
+  slow: { connections: 150, bytes: 12 * MIB, everyMs: 100, againMs: 1000, head: '' },
   /** Bodies of 8 MiB with a bad token, as fast as they are taken. */
-  'bad-token': { connections: 20, bytes: 8 * MIB, everyMs: 0, head: 'authorization: Bearer bad\r\n' },
+  'bad-token': { connections: 20, bytes: 8 * MIB, everyMs: 0, againMs: 100, head: 'authorization: Bearer bad\r\n' },
 };
-const { connections, bytes, everyMs, head } = attacks[kind];
+const { connections, bytes, everyMs, againMs, head } = attacks[kind];
 let isOver = false;
 let sent = 0;
 const statuses = {};
@@ -43,7 +43,7 @@ function attack() {
   socket.on('error', () => undefined);
   socket.on('close', () => {
     clearInterval(timer);
-    setTimeout(attack, 100);
+    setTimeout(attack, againMs);
   });
 }
 

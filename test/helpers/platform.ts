@@ -233,6 +233,8 @@ export class Platform {
     const settingsOf = typeof settings === 'function' ? settings : () => settings;
     const common = (daemon: 'scheduler' | 'agent'): NodeJS.ProcessEnv => ({ ...this.env(), ...settingsOf(daemon) });
     this.scheduler = new Daemon('scheduler', join(made.path, 'scheduler.log'), () => ({
+      // A call that waits for a container must not hold up the end of a test.
+      LONGSHORE_DRAIN_SECONDS: '10',
       ...common('scheduler'),
       LONGSHORE_HTTP_ADDRESS: this.httpAddress,
       LONGSHORE_RATE_LIMITS: 'off',

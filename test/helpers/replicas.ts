@@ -65,6 +65,7 @@ export class ReplicaSet {
       REDIS_URL: redis.url,
       LONGSHORE_REDIS_PREFIX: this.prefix,
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_DRAIN_SECONDS: '10',
       LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_LOCAL_QUEUE: localQueue,
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',

@@ -43,6 +43,7 @@ beforeAll(async () => {
       {
         LONGSHORE_DATA_DIR: join(directory.path, name),
         LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+        LONGSHORE_DRAIN_SECONDS: '10',
         LONGSHORE_RATE_LIMITS: 'off',
         LONGSHORE_LOCAL_QUEUE: localQueue,
         LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',

@@ -74,6 +74,7 @@ export async function aPlatform(
     {
       LONGSHORE_DATA_DIR: join(directory.path, 'data'),
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_DRAIN_SECONDS: '10',
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
       // Bad tokens are what the tests are made of.
       LONGSHORE_RATE_LIMITS: 'off',
