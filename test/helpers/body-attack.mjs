@@ -6,17 +6,26 @@ const MIB = 1024 * 1024;
 const chunk = Buffer.alloc(16 * 1024, 0x20);
 const attacks = {
   /** Connections that send 12 MiB each, 16 KiB at a time. */
-  slow: { connections: 150, bytes: 12 * MIB, everyMs: 100, againMs: 1000, head: '' },
-  /** Bodies of 8 MiB with a bad token, as fast as they are taken. */
-  'bad-token': { connections: 20, bytes: 8 * MIB, everyMs: 0, againMs: 100, head: 'authorization: Bearer bad\r\n' },
+  slow: { connections: 150, bytes: 12 * MIB, everyMs: 100, againMs: 1000, most: Infinity, head: '' },
+  /** 200 bodies of 8 MiB with a bad token, 20 at a time, as fast as they are taken. */
+  'bad-token': {
+    connections: 20,
+    bytes: 8 * MIB,
+    everyMs: 0,
+    againMs: 100,
+    most: 200,
+    head: 'authorization: Bearer bad\r\n',
+  },
 };
-const { connections, bytes, everyMs, againMs, head } = attacks[kind];
+const { connections, bytes, everyMs, againMs, most, head } = attacks[kind];
 let isOver = false;
 let sent = 0;
+let begun = 0;
 const statuses = {};
 
 function attack() {
-  if (isOver) return;
+  if (isOver || begun >= most) return;
+  begun++;
   const socket = connect(Number(port), '127.0.0.1');
   let left = bytes;
   let timer;
