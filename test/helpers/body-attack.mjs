@@ -5,7 +5,7 @@ const [, , kind, port, path] = process.argv;
 const MIB = 1024 * 1024;
 const chunk = Buffer.alloc(16 * 1024, 0x20);
 const attacks = {
-  /** Connections that send 12 MiB each, 16 KiB at a time. */
+  /** Connections that send 12 MiB each: 160 KiB at once, and 16 KiB at a time. */
   slow: { connections: 150, bytes: 12 * MIB, everyMs: 100, againMs: 1000, most: Infinity, head: '' },
   /** 200 bodies of 8 MiB with a bad token, 20 at a time, as fast as they are taken. */
   'bad-token': {
@@ -40,8 +40,10 @@ function attack() {
   };
   socket.on('connect', () => {
     socket.write(`POST ${path} HTTP/1.1\r\nhost: x\r\n${head}content-length: ${bytes}\r\n\r\n`);
-    if (everyMs > 0) timer = setInterval(send, everyMs);
-    else send();
+    if (everyMs > 0) {
+      for (let count = 0; count < 10; count++) send();
+      timer = setInterval(send, everyMs);
+    } else send();
   });
   socket.once('data', (data) => {
     const status = data.toString('latin1', 9, 12);
