@@ -2,7 +2,8 @@
  * `npm test`: sets up what the tests need, then runs unit, Python, integration and e2e tests, in turn and within a bound,
  * says what was skipped, checks that nothing is left behind, and closes with `N passed, N failed`.
  * `npm run test:queue` runs the integration and e2e tests again, with the local queue switched off in every scheduler.
- * `npm test -- <filter>` runs the vitest files whose path contains the filter. `npm run hosts` runs every test on simulated hosts in the same way, those too that take longer than `npm test` may.
+ * `npm test -- <filter>` runs the vitest files whose path contains the filter.
+ * `npm run hosts` runs in the same way what takes longer than `npm test` may; `npm run hosts -- attacks` the files whose names begin so.
  */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -36,7 +37,8 @@ await main(async () => {
       signalTests(signal);
     });
   }
-  const filters = onHosts ? ['test/hosts/'] : process.argv.slice(byQueue ? 3 : 2);
+  const asked = process.argv.slice(onHosts || byQueue ? 3 : 2);
+  const filters = onHosts ? (asked.length === 0 ? [''] : asked).map((name) => `test/hosts/${name}`) : asked;
   const parts = onHosts ? ['hosts'] : byQueue ? ['integration', 'e2e'] : ['unit', 'python', 'integration', 'e2e'];
   const runId = `run-${randomBytes(4).toString('hex')}`;
   // Short, because socket paths end at 107 bytes; open, because Postgres runs as a user of its own.
