@@ -3,6 +3,7 @@ import type { Server } from 'node:http';
 import { request } from 'node:http';
 import type { ClientRequest, OutgoingHttpHeaders } from 'node:http';
 import { duplexPair } from 'node:stream';
+import { Server as TlsServer } from 'node:tls';
 
 export interface RequestWithin {
   readonly method: string;
@@ -24,6 +25,7 @@ export function requestWithin(server: Server, { method, path, headers }: Request
       if (!one.writableFinished) other.destroy();
     });
   }
-  server.emit('connection', theirs);
+  // A server of HTTPS would wait for a handshake on a new connection; after the handshake it takes one up by another event.
+  server.emit(server instanceof TlsServer ? 'secureConnection' : 'connection', theirs);
   return request({ method, path, headers: { ...headers }, createConnection: () => ours });
 }

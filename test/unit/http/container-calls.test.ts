@@ -1,5 +1,7 @@
 // Calls of containers as the scheduler takes them from agents: how many of one container and one machine, and what becomes of those that stand still.
 import { createServer } from 'node:http';
+import type { RequestListener, Server } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { PassThrough } from 'node:stream';
 import { expect, test } from 'vitest';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
@@ -10,6 +12,7 @@ import type { ContainerCall } from '#scheduler/fleet/links.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { ContainerCallsParts } from '#scheduler/http/container-calls.ts';
 import { ContainerCalls } from '#scheduler/http/container-calls.ts';
+import { issueServerCertificate, makeCertificateAuthority } from '#scheduler/identity/certificates.ts';
 
 const MACHINE = 'machine' as MachineId;
 
@@ -20,8 +23,8 @@ interface Call {
 }
 
 /** @param stalledMs - as a call may stand still */
-function aScheduler(stalledMs = 60_000) {
-  const server = createServer((request, response) => {
+function aScheduler(stalledMs = 60_000, made: (answer: RequestListener) => Server = createServer) {
+  const server = made((request, response) => {
     let bytes = 0;
     request.on('data', (data: Buffer) => (bytes += data.length));
     request.on('end', () => response.end(String(bytes)));
@@ -100,4 +103,13 @@ test('a call whose body stands still ends', async () => {
   const one = call('a');
   await one.over;
   expect(one.said).toEqual([]);
+});
+
+test('a call is served by a server of HTTPS, too', async () => {
+  const { chainPem, keyPem } = await issueServerCertificate(await makeCertificateAuthority(Date.now()), Date.now());
+  const { call } = aScheduler(2_000, (answer) => createTlsServer({ cert: chainPem, key: keyPem }, answer));
+  const one = call('a');
+  one.up.end();
+  expect(await statusOf(one)).toBe(200);
+  await one.over;
 });
