@@ -20,6 +20,7 @@ const MOST_AT_ONCE = 1024;
 let closing = 0;
 
 interface ClosableSocket {
+  readonly destroyed: boolean;
   destroySoon?: () => void;
   once(event: 'close', then: () => void): void;
   end(): void;
@@ -49,6 +50,8 @@ function discardRest(raw: IncomingMessage, { mostBytes, withinMs }: Discarding):
   const socket = raw.socket as unknown as ClosableSocket;
   // A container's call comes over a connection in memory, which its agent's link bounds and ends.
   if (typeof socket.destroySoon !== 'function' || Object.hasOwn(socket, 'destroySoon')) return;
+  // A body that was cut off: the connection has closed, and will not say so again.
+  if (socket.destroyed) return;
   if (closing >= MOST_AT_ONCE) return;
   closing++;
   const destroySoon = socket.destroySoon.bind(socket);

@@ -102,6 +102,30 @@ describe('bodies under way', () => {
     await expect.poll(() => server.held()).toBe(0);
   });
 
+  test('count no longer when their sender is gone while an earlier request of the connection is served', async () => {
+    const server = await aServer({});
+    server.keep(new Promise(() => undefined));
+    const gone = server.send('w', 100 * KIB, { all: 100 * KIB });
+    gone.socket.write(
+      `POST / HTTP/1.1\r\nhost: x\r\npayer: w\r\ncontent-length: ${200 * KIB}\r\n\r\n${'x'.repeat(200 * KIB)}`,
+    );
+    await expect.poll(() => server.held()).toBe(300 * KIB);
+    gone.socket.destroy();
+    await expect.poll(() => server.held()).toBe(0);
+  });
+
+  test('that are cut off, however many, leave a refusal readable for those who still send', async () => {
+    const server = await aServer({});
+    for (let batch = 0; batch < 11; batch++) {
+      const cut = Array.from({ length: 100 }, () => server.send('w', KIB));
+      await expect.poll(() => server.held()).toBe(100 * KIB);
+      for (const { socket } of cut) socket.destroy();
+      await expect.poll(() => server.held()).toBe(0);
+    }
+    const refused = server.send('w', 8 * 1024 * KIB, { all: 8 * 1024 * KIB });
+    expect(await refused.ended).toMatch(/^HTTP\/1\.1 413 /);
+  });
+
   test('that are large count until they are answered, small ones until they have come', async () => {
     const server = await aServer({});
     const { promise, resolve } = Promise.withResolvers<void>();
