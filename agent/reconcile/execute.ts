@@ -6,7 +6,7 @@ import type { Rule } from '../slots/budget.ts';
 import type { ReadyFacts } from '../slots/container-slots.ts';
 import { cutText } from '../slots/words.ts';
 import { Ends } from './ends.ts';
-import { PROTOCOL_VIOLATION } from './exits.ts';
+import { DISK_LIMIT, PROTOCOL_VIOLATION } from './exits.ts';
 import type { Action } from './plan.ts';
 import { Starts } from './starts.ts';
 import type { ExecutorParts } from './workbench.ts';
@@ -14,7 +14,6 @@ import { Workbench } from './workbench.ts';
 
 /** An exit is expected from a runner that said `failed`; else it is ended. */
 const FAILED_EXIT_MS = 3000;
-const DISK_LIMIT = 'disk_limit';
 /** It writes on meanwhile. */
 const OVER_DISK_GRACE_MS = 1000;
 const FAULT_GRACE_MS = 5000;

@@ -4,6 +4,8 @@ import { DISCONNECTED } from './disconnect.ts';
 
 /** The container sent its agent what no runner sends (decision 0070). */
 export const PROTOCOL_VIOLATION = 'protocol_violation';
+/** The container wrote more to its disk than it may. */
+export const DISK_LIMIT = 'disk_limit';
 
 export interface ExitInput {
   readonly seen: { readonly exitCode: number; readonly oomKilled: boolean; readonly error: string };
@@ -39,4 +41,17 @@ function messageOf(exit: ExitInput): string {
   if (exit.seen.error !== '') return exit.seen.error;
   if (exit.seen.exitCode === 0) return exit.ready ? '' : 'the container ended before it was ready';
   return `process exited (code ${exit.seen.exitCode})`;
+}
+
+/**
+ * How the end of a container counts for its attempts. Ends by the container's own doing count as its exit, in the words of the reason: its tasks are not run again as if the machine had lost them. Pure.
+ * @param reason - as the container's exit has it
+ */
+export function attemptsEnd(
+  reason: string,
+  message: string,
+  exit: Pick<ExitInput, 'ending' | 'rebooted'>,
+): { readonly kind: 'exited'; readonly text?: string } | { readonly kind: 'stopped' } {
+  if (reason === PROTOCOL_VIOLATION || reason === DISK_LIMIT) return { kind: 'exited', text: message };
+  return { kind: exit.ending === undefined && !exit.rebooted ? 'exited' : 'stopped' };
 }

@@ -147,9 +147,10 @@ function whenExited(
   }
 }
 
-/** A container that was ended because of its devices, or of what it sent, may well have exited as it was told to. */
+/** A container that its agent ended for one of these may well have exited as it was told to. */
+const ENDED_BY_AGENT: ReadonlySet<string> = new Set(['gpu_fault', 'protocol_violation', 'disk_limit']);
 const endedWell = ({ exitCode, oomKilled, reason }: ObservedContainer__Output): boolean =>
-  exitCode === 0 && !oomKilled && reason !== 'gpu_fault' && reason !== 'protocol_violation';
+  exitCode === 0 && !oomKilled && !ENDED_BY_AGENT.has(reason);
 
 const unassigned = (startFailures: number): ContainerChange => ({
   machineId: null,

@@ -12,7 +12,7 @@ import { createOptions } from '../../../agent/containers/docker-options.ts';
 import type { Holder } from '../../../agent/containers/holders.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
-import { exitMessage, exitReason } from '../../../agent/reconcile/exits.ts';
+import { attemptsEnd, exitMessage, exitReason } from '../../../agent/reconcile/exits.ts';
 import { anAssignment } from '../../helpers/agent-assignment.ts';
 
 const host: HostFacts = {
@@ -283,4 +283,13 @@ test('a root is limited by the engine where it can, and is not where it cannot',
     StorageOpt: { size: '1000000' },
   });
   expect(createOptions(createOf()).HostConfig).not.toHaveProperty('StorageOpt');
+});
+
+test('a container that ends by its own doing takes its attempts with it in words; one that was told to end gives them back', () => {
+  const told = { ending: 'disk_limit', rebooted: false };
+  expect(attemptsEnd('disk_limit', 'it wrote 30 GiB', told)).toEqual({ kind: 'exited', text: 'it wrote 30 GiB' });
+  expect(attemptsEnd('protocol_violation', 'a second hello', told)).toMatchObject({ kind: 'exited' });
+  expect(attemptsEnd('drained', '', { ending: 'drained', rebooted: false })).toEqual({ kind: 'stopped' });
+  expect(attemptsEnd('host_reboot', '', { ending: undefined, rebooted: true })).toEqual({ kind: 'stopped' });
+  expect(attemptsEnd('oom', '', { ending: undefined, rebooted: false })).toEqual({ kind: 'exited' });
 });

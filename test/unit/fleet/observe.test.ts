@@ -207,4 +207,6 @@ test('a container that broke the rules of its sockets has failed by its user’s
 test('a container that ended at its disk limit is its own fault, and is not placed again', () => {
   const report = observed({ phase: 'removed', exitCode: 143, reason: 'disk_limit', message: 'it wrote 30 GiB' });
   expect(stepsFor(anEntry('STARTING'), report)).toMatchObject([{ event: 'fail', change: { reason: 'disk_limit' } }]);
+  // An idle runner leaves at its first signal, and with 0.
+  expect(see(anEntry('RUNNING'), { phase: 'exited', reason: 'disk_limit', exitCode: 0 })).toBe('FAILED');
 });
