@@ -61,12 +61,14 @@ export class ImageRights {
     { wasAllowed, isFromBefore }: { readonly wasAllowed: boolean; readonly isFromBefore: boolean },
   ): Promise<void> {
     const { runtime, credentials, log } = this.#parts;
-    const { auth, unasked } = await credentials(reference, workspaceId);
+    const { auth, unasked, waitMs } = await credentials(reference, workspaceId);
+    // A scheduler of the version before takes the question for one about a pull, and may answer that others pull now.
+    const isWithoutWord = unasked === true || waitMs > 0;
     try {
       await runtime.registryDigest(reference, auth, ASK_REGISTRY_MS);
     } catch (error) {
       const failure = classifyPull(messageOf(error));
-      const isUnknown = isPassing(failure) || (unasked === true && failure === 'unauthorized');
+      const isUnknown = isPassing(failure) || (isWithoutWord && failure === 'unauthorized');
       log.info(
         { err: error, image: reference, workspaceId, failure },
         'the registry did not confirm a right to an image',

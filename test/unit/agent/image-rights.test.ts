@@ -105,6 +105,16 @@ describe('an image that was pulled with credentials', () => {
   });
 });
 
+test('a scheduler of the version before, which lets the question wait like a pull, takes no right away and gives none', async () => {
+  const { world, use } = await aMachine();
+  await use('a');
+  world.nowMs += 5 * 60_000;
+  world.registry = no('unauthorized: authentication required');
+  world.permit = { waitMs: 2_000, auth: undefined };
+  expect(await use('a')).toBe('present');
+  await expect(use('b')).rejects.toMatchObject({ code: 'image_error' });
+});
+
 test('an image that took no credentials is everybody’s, and nobody is asked', async () => {
   const { world, use } = await aMachine({ permit: { waitMs: 0, auth: undefined } });
   await use('a');
