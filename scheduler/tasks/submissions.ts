@@ -230,8 +230,10 @@ export class Submissions {
   /** An asynchronous task's row, before its id is returned: from then on nothing loses it. */
   async #commit(queue: QueueName, job: TaskJob, record: TaskRecord, claim: Claim | undefined): Promise<boolean> {
     try {
-      await this.#gate.watch(() => commitOf(this.#tasks, { record, job: encodeTaskJob(job) }, claim));
-      return true;
+      const task = { record, job: encodeTaskJob(job) };
+      if (await this.#gate.watch(() => commitOf(this.#tasks, task, claim))) return true;
+      // The database works: other calls are let in.
+      throw new Error('the idempotency key stands for another task by now');
     } catch (error) {
       this.#tasks.log.warn({ err: error, queue }, 'task could not be recorded');
       // Out of its queue before its caller is told: most of them never run.

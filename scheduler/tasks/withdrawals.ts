@@ -20,16 +20,18 @@ interface Refused {
   readonly claim: Claim | undefined;
 }
 
-/** The row of an asynchronous task, with its key. @throws when it is not written, or the key is another task's */
+/** The row of an asynchronous task, with its key. @returns false: the key is another task's by now, or gone, and nothing is written @throws when it is not written */
 export async function commitOf(
   { accepting, idempotencyKeys }: Pick<TaskContext, 'accepting' | 'idempotencyKeys'>,
   task: AcceptedTask,
   claim: Claim | undefined,
-): Promise<void> {
-  if (claim === undefined) return await accepting.commit(task);
+): Promise<boolean> {
+  if (claim === undefined) {
+    await accepting.commit(task);
+    return true;
+  }
   const { workspaceId, scope, key } = claim;
-  if (!(await idempotencyKeys?.commit({ ...task, key: { workspaceId, scope, key } })))
-    throw new Error('the idempotency key stands for another task by now');
+  return (await idempotencyKeys?.commit({ ...task, key: { workspaceId, scope, key } })) === true;
 }
 
 export class Withdrawals {
@@ -122,7 +124,9 @@ class Withdrawal {
       return;
     }
     // A container has it, or had: it gets the row it was to have, with what it can be rebuilt from.
-    await commitOf(this.#tasks, { record: recordOf(job, queue, 'PENDING', 0), job: encodeTaskJob(job) }, claim);
+    const task = { record: recordOf(job, queue, 'PENDING', 0), job: encodeTaskJob(job) };
+    // A key that stands for another task, or is gone, never comes back to this one: the row is there without it.
+    if (!(await commitOf(this.#tasks, task, claim))) await commitOf(this.#tasks, task, undefined);
   }
 
   async #isKnown(): Promise<boolean> {

@@ -73,6 +73,31 @@ const versionOf = (target: Target, version: number): Target => {
   return { ...target, deploymentId, version, queue: queueNameOf(deploymentId, target.stubId) };
 };
 
+/** Somebody else has the key at the moment of the commit. */
+class Late extends IdempotencyKeys {
+  readonly #db: Db;
+
+  constructor(db: Db) {
+    super({ db, log: quiet });
+    this.#db = db;
+  }
+
+  override async commit(task: Parameters<IdempotencyKeys['commit']>[0]): Promise<boolean> {
+    await this.#db.query('delete from idempotency_keys');
+    return super.commit(task);
+  }
+}
+
+test('a call that has lost its key before its commit is refused alone: the next call is let in', async ({
+  start,
+  db,
+}) => {
+  const one = await start({ more: { idempotencyKeys: new Late(db) } });
+  const target = aQueueTarget();
+  expect(await call(one, target)).toMatchObject({ kind: 'unavailable' });
+  expect(await one.tasks.submit(target, { input: '{}' })).toMatchObject({ kind: 'accepted' });
+});
+
 describe('an asynchronous call', () => {
   test('has one task, however often and at however many replicas it comes at once', async ({ replica, db }) => {
     const [one, two] = [await replica(), await replica()];
