@@ -98,7 +98,7 @@ export class Limits {
 
   /** What there is of the things that `counts` and `bytes` bound. */
   counts(id: WorkspaceId): Promise<WorkspaceUse> {
-    return workspaceUse(this.#parts.db, id, this.#parts.clock.nowMs());
+    return workspaceUse(this.#parts.db.reads.of(id), id, this.#parts.clock.nowMs());
   }
 
   /** What an administrator says, on every replica when this is done. @throws AppError `workspace_not_found` */
