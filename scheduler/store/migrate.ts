@@ -39,7 +39,8 @@ export async function migrate(db: Db, log?: Log, directory?: string): Promise<vo
   for (const migration of migrations.slice(current)) {
     const sql = await readFile(migration.file, 'utf8');
     const applied = await db.transaction(async (tx) => {
-      if (db.kind === 'postgres') await tx.query('select pg_advisory_xact_lock($1)', [LOCK_KEY]);
+      // As a script: whoever has the lock may take as long as a migration may.
+      if (db.kind === 'postgres') await tx.script(`select pg_advisory_xact_lock(${LOCK_KEY})`);
       await tx.script(
         'create table if not exists schema_migrations (version integer primary key, name text not null, applied_at timestamptz not null default now())',
       );

@@ -1,4 +1,4 @@
-import { cpSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect } from 'vitest';
 import { openDb } from '../../scheduler/store/db.ts';
@@ -141,6 +141,22 @@ describe('migrations', () => {
     const all = (await listMigrations()).map(({ version, name }) => ({ version, name }));
     expect(rows).toEqual(all);
     await Promise.all(replicas.map((db) => db.close()));
+  });
+
+  test('find the indexes of large tables that an operator made before the upgrade', async ({ postgres }) => {
+    const all = new URL('../../scheduler/store/migrations', import.meta.url).pathname;
+    const old = aDirectory();
+    cpSync(all, old, { recursive: true, filter: (path) => path === all || /\/00(0\d|1\d|2[0-2])_/.test(path) });
+    const databaseUrl = await postgres.createDatabase('indexed');
+    const db = await openDb({ databaseUrl, dataDir: '/nonexistent', log: silent });
+    await migrate(db, silent, old);
+    const texts = readdirSync(all).filter((file) => /^002[345]_/.test(file));
+    const indexes = texts.flatMap((file) => readFileSync(join(all, file), 'utf8').match(/^create index .*;$/gm) ?? []);
+    expect(indexes.length).toBe(5);
+    // As the changelog says: nobody's writes wait for these.
+    for (const index of indexes) await db.query(index.replace('create index', 'create index concurrently'));
+    await migrate(db);
+    await db.close();
   });
 
   test.each(['pglite', 'postgres'] as const)(

@@ -1,2 +1,2 @@
 -- Log lines of a whole workspace in the order of arrival: without it a page of them, or a search, reads every workspace's lines.
-create index log_lines_by_workspace on log_lines (workspace_id, id);
+create index if not exists log_lines_by_workspace on log_lines (workspace_id, id);

@@ -6,5 +6,5 @@ create table workspace_usage (
   log_bytes bigint not null default 0,   -- with LINE_OVERHEAD for each line
   primary key (day, workspace_id)
 );
-create index objects_by_size on objects (workspace_id, size);
-create index tasks_queued on tasks (workspace_id) where rank < 3 and job is not null;
+create index if not exists objects_by_size on objects (workspace_id, size);
+create index if not exists tasks_queued on tasks (workspace_id) where rank < 3 and job is not null;
