@@ -1,8 +1,10 @@
 /**
  * Parts of large results until their result comes: of one task stream, with one budget for all streams. Owned by the task stream.
- * Must stay true: parts are kept only for attempts that the caller vouches for; no stream keeps more entries or bytes than its bounds; as many machines as hold on to theirs, each leaves room for another.
+ * Must stay true: parts are kept only for attempts that the caller vouches for; no stream keeps more entries or bytes than its bounds; as many machines or workspaces as hold on to theirs, each leaves room
+ * for another, and one workspace is one, however many machines it has.
  */
 import { beginsEventStream } from '#shared/domain/event-stream.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { PART_COST_BYTES } from '#shared/protocol/link.ts';
 import type { TaskChunk__Output } from '#shared/protocol/generated/messages.ts';
 
@@ -11,6 +13,8 @@ const MOST_BYTES_OF_ALL = 512 * 1024 * 1024;
 const MOST_BYTES = 256 * 1024 * 1024;
 /** Bytes of one stream for attempts that its machine named and this process does not have (yet). */
 const MOST_BYTES_NAMED = 64 * 1024 * 1024;
+/** Part of the bytes of all streams that may be for such attempts. */
+const SHARE_NAMED = 1 / 4;
 /** Results in parts at once on one stream. */
 const MOST_ENTRIES = 10_000;
 
@@ -18,18 +22,33 @@ const MOST_ENTRIES = 10_000;
 export class PartsBudget {
   bytes = 0;
   readonly mostBytes: number;
+  /** By holder; none without bytes. */
+  readonly #held = new Map<Standing, number>();
 
   constructor(mostBytes = MOST_BYTES_OF_ALL) {
     this.mostBytes = mostBytes;
   }
+
+  hasRoom(cost: number, holder: Standing): boolean {
+    const held = (this.#held.get(holder) ?? 0) + cost;
+    return held <= this.mostBytes - this.bytes && (holder !== 'named' || held <= this.mostBytes * SHARE_NAMED);
+  }
+
+  count(bytes: number, holder: Standing): void {
+    this.bytes += bytes;
+    const held = (this.#held.get(holder) ?? 0) + bytes;
+    if (held > 0) this.#held.set(holder, held);
+    else this.#held.delete(holder);
+  }
 }
 
-/** known: this process has the attempt · named: only the machine's report says so. */
-export type Standing = 'known' | 'named';
+/** The workspace of an attempt that this process has, and that answers for its bytes · named: only the machine's report says so. */
+export type Standing = WorkspaceId | 'named';
 
 interface Parts {
   readonly chunks: Buffer[];
   bytes: number;
+  holder: Standing;
   tooLarge: boolean;
   /** Each is an event that a caller gets as it comes. */
   readonly areItems: boolean;
@@ -57,19 +76,20 @@ export class ResultParts {
     if (parts === undefined) {
       // The first part was refused, or never came: its result is found incomplete.
       if (seq !== 0 || this.#byToken.size >= MOST_ENTRIES) return false;
-      parts = { chunks: [], bytes: 0, tooLarge: false, areItems: beginsEventStream(data) };
+      parts = { chunks: [], bytes: 0, holder: standing, tooLarge: false, areItems: beginsEventStream(data) };
       this.#byToken.set(token, parts);
     }
     if (parts.tooLarge || seq !== parts.chunks.length) return false;
+    this.#own(parts, standing);
     const cost = data.length + PART_COST_BYTES;
     if (parts.bytes + cost > this.#maxResultBytes || !this.#hasRoom(cost, standing)) {
       this.drop(token);
-      this.#byToken.set(token, { chunks: [], bytes: 0, tooLarge: true, areItems: false });
+      this.#byToken.set(token, { chunks: [], bytes: 0, holder: standing, tooLarge: true, areItems: false });
       return false;
     }
     parts.chunks.push(ownBytes(data));
     parts.bytes += cost;
-    this.#count(cost);
+    this.#count(cost, standing);
     return parts.areItems;
   }
 
@@ -83,24 +103,34 @@ export class ResultParts {
   }
 
   drop(token: string): void {
-    this.#count(-(this.#byToken.get(token)?.bytes ?? 0));
+    const parts = this.#byToken.get(token);
+    if (parts === undefined) return;
+    this.#count(-parts.bytes, parts.holder);
     this.#byToken.delete(token);
   }
 
   /** The stream has ended: an agent sends all parts again on its next one. */
   dropAll(): void {
-    this.#byToken.clear();
-    this.#count(-this.#bytes);
+    for (const token of this.#byToken.keys()) this.drop(token);
   }
 
   #hasRoom(cost: number, standing: Standing): boolean {
-    const most = standing === 'known' ? MOST_BYTES : MOST_BYTES_NAMED;
-    return this.#bytes + cost <= Math.min(most, this.#budget.mostBytes - this.#budget.bytes);
+    const most = standing === 'named' ? MOST_BYTES_NAMED : MOST_BYTES;
+    const isWithin = this.#bytes + cost <= Math.min(most, this.#budget.mostBytes - this.#budget.bytes);
+    return isWithin && this.#budget.hasRoom(cost, standing);
   }
 
-  #count(bytes: number): void {
+  /** The process may have taken the attempt over, or ended it, since the part before. */
+  #own(parts: Parts, standing: Standing): void {
+    if (parts.holder === standing) return;
+    this.#budget.count(-parts.bytes, parts.holder);
+    this.#budget.count(parts.bytes, standing);
+    parts.holder = standing;
+  }
+
+  #count(bytes: number, holder: Standing): void {
     this.#bytes += bytes;
-    this.#budget.bytes += bytes;
+    this.#budget.count(bytes, holder);
   }
 }
 

@@ -264,7 +264,7 @@ export class TaskStream implements TaskLink {
   /** undefined: no attempt of this machine. */
   #standingOf({ taskId, token }: TaskChunk__Output): Standing | undefined {
     const attempt = this.#tasks.attempts.find(taskId as TaskId, token as AttemptToken);
-    if (attempt !== undefined) return attempt.machineId === this.machineId ? 'known' : undefined;
+    if (attempt !== undefined) return attempt.machineId === this.machineId ? attempt.job.workspaceId : undefined;
     // A late result of an attempt that was ended here may still count.
     const isRevoked = this.#tasks.attempts.revoked(token as AttemptToken)?.machineId === this.machineId;
     return isRevoked || this.#named.has(token) ? 'named' : undefined;

@@ -1,20 +1,22 @@
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import { createLog } from '#shared/log.ts';
-import type { AttemptToken, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { AttemptToken, MachineId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { TaskChunk__Output, TaskToAgent } from '#shared/protocol/generated/messages.ts';
+import type { Standing } from '#scheduler/fleet/result-parts.ts';
 import { PartsBudget, ResultParts } from '#scheduler/fleet/result-parts.ts';
 import type { TaskCall } from '#scheduler/fleet/task-stream.ts';
 import { TaskStream } from '#scheduler/fleet/task-stream.ts';
 import type { Tasks } from '#scheduler/tasks/service.ts';
 
 const MIB = 1024 * 1024;
+const KNOWN = 'one' as WorkspaceId;
 const chunk = (token: string, seq: number, data: Buffer): TaskChunk__Output => ({ taskId: 't', token, seq, data });
 /** All parts share these bytes, so the test takes less memory than it counts. */
 const DATA = Buffer.alloc(MIB);
 
 /** Keeps parts until there is room for no more. @returns how many MiB */
-function fill(parts: ResultParts, standing: 'known' | 'named' = 'known'): number {
+function fill(parts: ResultParts, standing: Standing = KNOWN): number {
   for (let at = 0; at < 2000; at += 1) parts.keep(chunk(`token-${at}`, 0, DATA), standing);
   return Math.floor(parts.bytes / MIB);
 }
@@ -22,9 +24,9 @@ function fill(parts: ResultParts, standing: 'known' | 'named' = 'known'): number
 test('parts come together in order, once, and their room comes back', () => {
   const budget = new PartsBudget();
   const parts = new ResultParts(budget, MIB);
-  parts.keep(chunk('a', 0, Buffer.from('1')), 'known');
-  parts.keep(chunk('a', 2, Buffer.from('3')), 'known');
-  parts.keep(chunk('a', 1, Buffer.from('2')), 'known');
+  parts.keep(chunk('a', 0, Buffer.from('1')), KNOWN);
+  parts.keep(chunk('a', 2, Buffer.from('3')), KNOWN);
+  parts.keep(chunk('a', 1, Buffer.from('2')), KNOWN);
   expect(budget.bytes).toBeGreaterThan(0);
   expect(Buffer.concat([...parts.take('a', 2)] as Buffer[]).toString()).toBe('12');
   expect(budget.bytes).toBe(0);
@@ -34,7 +36,7 @@ test('parts come together in order, once, and their room comes back', () => {
 test('a part without its first one is not kept, nor is its token', () => {
   const budget = new PartsBudget();
   const parts = new ResultParts(budget, MIB);
-  for (let at = 0; at < 1000; at += 1) parts.keep(chunk(`${'k'.repeat(1000)}${at}`, 1, DATA), 'known');
+  for (let at = 0; at < 1000; at += 1) parts.keep(chunk(`${'k'.repeat(1000)}${at}`, 1, DATA), KNOWN);
   expect([parts.bytes, budget.bytes]).toEqual([0, 0]);
 });
 
@@ -50,11 +52,33 @@ test('a stream has its bound, all streams have one together, and another one has
   expect(late.bytes).toBe(0);
 });
 
+test('the machines of one workspace leave room for the results of another, however many they are', () => {
+  const budget = new PartsBudget();
+  const streams = Array.from({ length: 20 }, () => new ResultParts(budget, 64 * MIB));
+  const strangers = Array.from({ length: 20 }, () => new ResultParts(budget, 64 * MIB));
+  for (const stream of streams) fill(stream);
+  // The last part may go over the half.
+  expect(budget.bytes / MIB).toBeLessThan(258);
+  for (const stream of strangers) fill(stream, 'named');
+  expect(fill(new ResultParts(budget, 64 * MIB), 'two' as WorkspaceId)).toBeGreaterThan(60);
+  for (const stream of [...streams, ...strangers]) stream.dropAll();
+  expect(budget.bytes / MIB).toBeLessThan(100);
+});
+
+test('parts that came before their attempt was taken over are its workspace’s from then on', () => {
+  const budget = new PartsBudget();
+  const parts = new ResultParts(budget, 256 * MIB);
+  for (let seq = 0; seq < 60; seq += 1) parts.keep(chunk('a', seq, DATA), 'named');
+  for (let seq = 60; seq < 120; seq += 1) parts.keep(chunk('a', seq, DATA), KNOWN);
+  expect(parts.take('a', 120)).toHaveLength(120);
+  expect([budget.bytes, budget.hasRoom(128 * MIB, 'named'), budget.hasRoom(512 * MIB, KNOWN)]).toEqual([0, true, true]);
+});
+
 test('a result above its bound is too large, and a small part keeps no large message alive', () => {
   const parts = new ResultParts(new PartsBudget(), 2 * MIB);
-  for (let seq = 0; seq < 4; seq += 1) parts.keep(chunk('a', seq, DATA), 'known');
+  for (let seq = 0; seq < 4; seq += 1) parts.keep(chunk('a', seq, DATA), KNOWN);
   expect(parts.take('a', 4)).toBe('too_large');
-  parts.keep(chunk('b', 0, DATA.subarray(0, 1)), 'known');
+  parts.keep(chunk('b', 0, DATA.subarray(0, 1)), KNOWN);
   const [kept] = parts.take('b', 1) as Buffer[];
   expect(kept?.buffer.byteLength).toBe(1);
 });
