@@ -144,6 +144,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
       if (!isServedLast(request)) return void done(drainingError());
     }
     if (request.method === 'GET') dropLate(request, reply);
+    readType(request);
     done();
   });
   app.setErrorHandler((error, request, reply) => {
@@ -226,6 +227,16 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
       return stopped;
     },
   };
+}
+
+const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(?:;|$)/;
+
+/** The library refuses a body whose type it cannot read; which types are taken is for each surface to say. */
+function readType({ raw: { headers } }: FastifyRequest): void {
+  const type = headers['content-type'];
+  if (type === undefined || type === 'application/json' || MEDIA_TYPE.test(type)) return;
+  if (type === '') delete headers['content-type'];
+  else headers['content-type'] = 'application/octet-stream';
 }
 
 const RETRY_AFTER_SECONDS = 5;

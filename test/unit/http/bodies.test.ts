@@ -39,7 +39,7 @@ async function aServer(bodyRules: Partial<BodyRules>, maxConnections?: number) {
         },
         handler: async (request) => {
           await hold;
-          return { bytes: (request.body as Buffer).length };
+          return { bytes: (request.body as Buffer | undefined)?.length ?? 0 };
         },
       });
     },
@@ -93,6 +93,17 @@ describe('bodies under way', () => {
     const other = server.send('other', 10 * KIB, { all: 10 * KIB });
     await expect.poll(() => other.text()).toContain('{"bytes":10240}');
   });
+
+  test.each(['', 'garbage', ';;;', 'text/plain; charset', 'application/json', undefined])(
+    'are read whatever their type is (%j)',
+    async (type) => {
+      const server = await aServer({});
+      const { socket, text } = server.send('w', 0, { all: 0 });
+      const declared = type === undefined ? '' : `content-type: ${type}\r\n`;
+      socket.write(`POST / HTTP/1.1\r\nhost: x\r\npayer: w\r\n${declared}content-length: 2\r\n\r\n{}`);
+      await expect.poll(text).toContain('{"bytes":2}');
+    },
+  );
 
   test('count no longer when their sender is gone', async () => {
     const server = await aServer({ knownBytes: 64 * KIB });
