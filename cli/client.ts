@@ -227,6 +227,9 @@ export function unreachable(url: string, error: unknown, timeoutMs: number, cont
       { cause: error },
     );
   }
+  if (code === 'CERT_HAS_EXPIRED') {
+    return new CliError(`${origin} has a certificate that has expired: its operator renews it`, { cause: error });
+  }
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
     return new CliError(`${origin} has a certificate for other names: ${messageOf(error)}`, { cause: error });
   }
@@ -243,7 +246,6 @@ const NOT_TRUSTED: ReadonlySet<string> = new Set([
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
   'UNABLE_TO_GET_ISSUER_CERT',
   'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
-  'CERT_HAS_EXPIRED',
 ]);
 
 /** What the system and the client say of a connection that there was, and is no more. */

@@ -24,6 +24,13 @@ describe('what a person is told', () => {
     );
   });
 
+  test('when a certificate has expired: no file of ours would help', () => {
+    const expired = Object.assign(new Error('certificate has expired'), { code: 'CERT_HAS_EXPIRED' });
+    expect(unreachable('https://a/x', expired, 1000).message).toBe(
+      'https://a has a certificate that has expired: its operator renews it',
+    );
+  });
+
   test('when there is no answer in time', () => {
     const late = new DOMException('late', 'TimeoutError');
     expect(unreachable('http://a:1/x', late, 30_000).message).toBe('http://a:1 did not answer within 30 s');
