@@ -53,6 +53,9 @@ export interface StubsParts {
   readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
 }
 
+/** As many stubs as there may be. Thrown, so that the app that was made for another one goes as well. */
+class NoRoom extends Error {}
+
 export class Stubs {
   readonly #parts: StubsParts;
 
@@ -101,7 +104,8 @@ export class Stubs {
     if (object.kind === 'refused') return object;
     const name = request.name === '' ? `${request.stubType}/${request.handler}` : request.name;
     const configHash = sha256Hex(canonicalJson(config));
-    const stub = await db.transaction(async (tx) => {
+    const { maxStubs } = limits ?? DEFAULT_LIMITS;
+    const making = db.transaction(async (tx) => {
       const app = await getOrCreateApp(tx, caller.workspaceId, request.appName || name, newId<AppId>());
       const key = {
         workspaceId: caller.workspaceId,
@@ -114,12 +118,15 @@ export class Stubs {
       };
       const known = request.forceCreate ? undefined : await reuseStub(tx, key);
       if (known !== undefined) return known;
-      const { maxStubs } = limits ?? DEFAULT_LIMITS;
-      if (await hasStubs(tx, caller.workspaceId, maxStubs)) return { full: maxStubs };
+      if (await hasStubs(tx, caller.workspaceId, maxStubs)) throw new NoRoom();
       return insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } });
     });
-    if ('full' in stub) {
-      const errMsg = `This workspace has its ${stub.full} stubs: deploy what it has, or have an administrator raise its limit counts.stubs (\`longshore workspace limits\`).`;
+    const stub = await making.catch((error: unknown) => {
+      if (error instanceof NoRoom) return undefined;
+      throw error;
+    });
+    if (stub === undefined) {
+      const errMsg = `This workspace has its ${maxStubs} stubs: deploy what it has, or have an administrator raise its limit counts.stubs (\`longshore workspace limits\`).`;
       return { kind: 'refused', errMsg };
     }
     const unsupported = [...new Set([...unsupportedGpus, ...(supply?.missing ?? [])])];

@@ -101,6 +101,9 @@ describe('a flood of', () => {
     expect((await stub('s-0')).json['ok']).toBe(true);
     expect((await stub('theirs', neighbour())).json['ok']).toBe(true);
     expect(await used('counts', 'stubs')).toEqual({ used: 5, limit: 5 });
+    // A refused stub leaves no app of its name.
+    const { json: apps } = await platform.call(`GET /api/v1/app/${platform.own.workspaceId}`);
+    expect(apps['data']).toHaveLength(5);
     await set({ counts: { stubs: null } });
   });
 
