@@ -205,9 +205,11 @@ export class Idempotency {
       if (row.isAccepted) return accepted(row.taskId, true);
       if (row.ageMs < CLAIM_MS) continue;
       const known = await this.#tasks.records.read(row.taskId);
+      const isThere = known !== undefined || (await this.#isQueued(target, row));
+      if (this.#isDoubtful()) continue;
       // What was refused and taken out again.
       if (known !== undefined && isTerminalTask(known.status) && known.attempt === 0) return 'free';
-      if (known === undefined && !(await this.#isQueued(target, row))) return 'free';
+      if (!isThere) return 'free';
       this.#keys.acceptSoon(row);
       return accepted(row.taskId, true);
     }
@@ -225,7 +227,8 @@ export class Idempotency {
         const finished = Promise.resolve(await ender.finishedOf(known));
         return { ...accepted(row.taskId, false), finished };
       }
-      if (known === undefined && row.ageMs >= CLAIM_MS && !(await this.#isQueued(target, row))) {
+      const isGone = known === undefined && row.ageMs >= CLAIM_MS && !(await this.#isQueued(target, row));
+      if (isGone && !this.#isDoubtful()) {
         if (!row.isAccepted) return 'free';
         const lost = { status: 'ERROR', httpStatus: 502, body: errorBody(LOST) } as const;
         return { ...accepted(row.taskId, false), finished: Promise.resolve(lost) };
@@ -241,6 +244,11 @@ export class Idempotency {
   async #again(held: KeyRow): Promise<KeyRow | undefined> {
     const [row] = await this.#keys.find(held.workspaceId, [held.scope], held.key);
     return row?.taskId === held.taskId ? row : undefined;
+  }
+
+  /** Redis may have come back older, and not every replica has said yet what it runs: what is not to be seen there may run. To be asked after the look. */
+  #isDoubtful(): boolean {
+    return this.#tasks.doubts?.isOver() === false;
   }
 
   /** Waiting, running, or in the memory of some replica. */

@@ -8,7 +8,7 @@ import type { Db } from '#scheduler/store/db.ts';
 import { deleteEndedBefore } from '#scheduler/store/queries/retention.ts';
 import { insertAcceptedTasks } from '#scheduler/store/queries/tasks.ts';
 import { IdempotencyKeys } from '#scheduler/tasks/idempotency-keys.ts';
-import { acceptedTaskOf } from '#scheduler/tasks/recording.ts';
+import { acceptedTaskOf, finalOf } from '#scheduler/tasks/recording.ts';
 import type { Call, CallKey, Submission } from '#scheduler/tasks/task-service.ts';
 import { waitFor } from '../helpers/services.ts';
 import { aDb } from './store-fixture.ts';
@@ -253,6 +253,34 @@ describe('a process that dies', () => {
     await aDeadClaim(db, target, newId<TaskId>(), true);
     expect(await (await taken(call(one, target))).finished).toMatchObject({ status: 'ERROR', httpStatus: 502 });
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
+  test('with Redis, and which another replica still runs, is waited for until every replica has said what it has', async ({
+    replica,
+    db,
+  }) => {
+    const target = aTarget();
+    const running = newId<TaskId>();
+    let asked = 0;
+    const ended = finalOf({ ...jobOf(target, running), sync: true }, target.queue, 1, 'COMPLETE', Date.now(), {
+      result: '"done"',
+    });
+    const doubts = {
+      isSure: true,
+      sure: () => Promise.resolve(),
+      over: () => Promise.resolve(),
+      brokenAtMs: -Infinity,
+      mayBeBack: () => false,
+      isOver: () => {
+        asked += 1;
+        if (asked === 3) void one.records.append(ended);
+        return false;
+      },
+    };
+    const one = await replica({ more: { doubts } });
+    await aDeadClaim(db, target, running, true);
+    const { taskId, finished } = await taken(call(one, target));
+    expect([taskId, (await finished).body, asked >= 3]).toEqual([running, '"done"', true]);
   });
 
   test('and whose claim another call took over commits nothing under it', async ({ db }) => {
