@@ -54,6 +54,8 @@ export class LogReader implements LogReads {
     for (let examined = 0; examined < MOST_EXAMINED; examined += rows) {
       rows = Math.min(examined === 0 ? rows : rows * 2, MOST_AT_ONCE[this.#db.kind], MOST_EXAMINED - examined);
       const edge = await logEdge(reads, match, at, rows);
+      // The lines of a container, task, stub or deployment are one workspace's: that this one is another's is not told.
+      if (edge !== undefined && edge.workspaceId !== workspaceId) return pageOf([], filter, undefined);
       const missing = wanted - found.length;
       const lines = await readLogLines(reads, match, at, edge?.id, missing);
       found.push(...lines);

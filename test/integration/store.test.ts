@@ -742,6 +742,9 @@ describe.each(KINDS)('on %s', (kind) => {
     const rest = await ask({ afterSeq: from.nextSeq ?? 0 });
     expect(rest.lines).toEqual([]);
     expect((await ask({ afterSeq: rest.nextSeq ?? 0 })).nextSeq).toBeUndefined();
+    // That there are lines of another workspace's container is not told, however many there are.
+    const stranger = await reader.read(newId<WorkspaceId>(), { limit: 2, page: 0, containerId: 'c' });
+    expect(stranger).toEqual({ lines: [], isFull: false, nextSeq: undefined });
     // A window in the past that lies before everything ends at once.
     statements.length = 0;
     expect((await ask({ fromMs: Date.now() + 2 * 60 * 60_000 })).nextSeq).toBeUndefined();

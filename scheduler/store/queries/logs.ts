@@ -122,21 +122,25 @@ function indexOf(key: LogKey): readonly [string, string] {
   return ['workspace_id', key.workspaceId];
 }
 
-/** The `rows`th line from there, of all that its index has. @returns undefined: there are fewer */
+/** The `rows`th line from there, of all that its index has: another workspace's, too, where the id is one of there. @returns undefined: there are fewer */
 export function logEdge(
   db: Queryable,
   key: LogKey,
   start: LogStart,
   rows: number,
-): Promise<{ readonly id: number; readonly atMs: number } | undefined> {
+): Promise<{ readonly id: number; readonly atMs: number; readonly workspaceId: string } | undefined> {
   const [column, value] = indexOf(key);
   const [isBefore, from] = 'beforeId' in start ? [true, start.beforeId] : [false, start.afterId];
   return maybeOne(
     db,
-    `select id, at from log_lines where ${column} = $1 and id ${isBefore ? '<' : '>'} $2
+    `select id, at, workspace_id from log_lines where ${column} = $1 and id ${isBefore ? '<' : '>'} $2
      order by id ${isBefore ? 'desc' : 'asc'} offset $3 limit 1`,
     [value, from, rows - 1],
-    (row: { id: number; at: Date }) => ({ id: row.id, atMs: msOf(row.at) }),
+    (row: { id: number; at: Date; workspace_id: string }) => ({
+      id: row.id,
+      atMs: msOf(row.at),
+      workspaceId: row.workspace_id,
+    }),
   );
 }
 
