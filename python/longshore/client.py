@@ -26,6 +26,8 @@ _AWAY_SECONDS = 15.0
 _PAUSES = (0.25, 0.5, 1.0)
 #: Statuses of whatever stands before a scheduler, or of one that does not take calls now.
 _AWAY = (502, 503, 504)
+#: The workspace has as many keys of the last 24 hours as it may.
+_NO_ROOM = 'too_many_idempotency_keys'
 #: Beside a URL that is nobody's: the path is what counts.
 _SOCKET_HOST = 'gateway.longshore.internal'
 
@@ -137,6 +139,9 @@ def _asked(path: str, what: str, body: Optional[bytes], unknown: str, seconds: f
     until = time.monotonic() + seconds
     try:
         answer = _again_and_again(path, body, until, key) if key else _once(path, body, seconds, '')
+        if key and answer.status == 429 and _object(answer.data).get('code') == _NO_ROOM:
+            # Nothing of the call was accepted. Without a key it is sent once, for nobody could tell a second one from it.
+            answer = _once(path, body, max(1.0, until - time.monotonic()), '')
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
     if answer.status != 200:

@@ -133,6 +133,16 @@ class Put(unittest.TestCase):
                 self.assertEqual(caught.exception.status, status)
                 self.assertEqual(len(self.server.seen), 1)
 
+    def test_a_workspace_without_room_for_keys_is_called_once_without_one(self) -> None:
+        full = (429, {'error': 'no room', 'code': 'too_many_idempotency_keys'})
+        self.server.answer = [full, (200, {'task_id': 't-9'})]
+        self.assertEqual(resize.put('a.png'), 't-9')
+        self.assertEqual([key is None for key in self.server.keys], [False, True])
+        self.server.keys.clear()
+        self.server.answer = [full, (503, {'error': 'later'})]
+        self.refused('x')
+        self.assertEqual(len(self.server.keys), 2)
+
     def test_what_nobody_ever_answers_ends_with_the_last_word(self) -> None:
         self.server.answer = (503, {'error': 'later'})
         self.assertEqual(str(self.refused('x')), 'cannot put a task in re size: later')
