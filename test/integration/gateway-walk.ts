@@ -179,12 +179,16 @@ export function walkGateway(stores: StoreKind): void {
         each('what cannot be read, whoever sends it', async () => {
           const id = await untouched();
           const { line, body } = malformed ?? {};
-          for (const token of [platform.own.token, '']) {
-            const broken = line === undefined ? send(id, { token }, body ?? '{"a": ') : ask(line, undefined, { token });
-            const answer = await broken;
-            meets(answer, UNREADABLE);
-            isRpcStatus(answer, 400);
-          }
+          const broken = (token: string): Promise<Answer> =>
+            line === undefined ? send(id, { token }, body ?? '{"a": ') : ask(line, undefined, { token });
+          const answer = await broken(platform.own.token);
+          meets(answer, UNREADABLE);
+          isRpcStatus(answer, 400);
+          // A body is read for a known caller alone; a query is read for everybody, and so is the body that asks for the first workspace.
+          const stranger = await broken('');
+          const isRead = line?.startsWith('GET ') === true || refused !== undefined;
+          meets(stranger, isRead ? UNREADABLE : NO_TOKEN);
+          isRpcStatus(stranger, isRead ? 400 : 401);
           await isNotDone(id);
         });
       }

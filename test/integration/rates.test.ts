@@ -164,7 +164,7 @@ describe('limits of a workspace', () => {
     expect(shown).toMatchObject({
       workspace_id: platform.other.workspaceId,
       stub: { cpu_millicores: 1_000, memory_mib: 32_768, max_replicas: 3 },
-      tasks: { max_pending_tasks: null },
+      tasks: { max_pending_tasks: 100_000 },
       counts: { deployments: { used: 1, limit: 1 }, tokens: { used: 2, limit: 2 }, volumes: { used: 0, limit: 1_000 } },
     });
   });

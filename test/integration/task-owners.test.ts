@@ -76,7 +76,7 @@ describe('deadlines', () => {
   });
 
   test('what runs is left alone, and a replica that does not lead ends nothing', async ({ one }) => {
-    const target = aQueueTarget({ ttlSeconds: 0.1 });
+    const target = aQueueTarget({ ttlSeconds: 0.5 });
     const link = new PlayedLink();
     one.container(target.queue, link);
     const running = await put(one, target);
@@ -84,7 +84,7 @@ describe('deadlines', () => {
     const waiting = await put(one, target);
     const following = deadlinesOf(one, () => false);
     const leading = deadlinesOf(one);
-    const until = Date.now() + 400;
+    const until = Date.now() + 700;
     try {
       await following.reload();
       await waitFor(() => Date.now() > until, 'its time is over');

@@ -582,7 +582,10 @@ describe('another scheduler process on the same Redis', () => {
       (await after.tasks.machineReported('m-2' as typeof MACHINE, { agentInstance: 'agent-1', running: [report] }))
         .refused,
     ).toEqual([report]);
-    await waitFor(async () => (await statusOf(after, task.taskId)) === 'RUNNING', 'its record says so still');
+    // The agent named everything it has, and this attempt is not among it: the order never came, so nobody's word ended it.
+    await waitFor(async () => (await statusOf(after, task.taskId)) === 'PENDING', 'it is back in its queue');
+    expect(await after.records.read(task.taskId)).toMatchObject({ failureReason: 'not_received' });
+    expect(after.tasks.attempts.size).toBe(0);
   });
 
   test('never runs a synchronous task again that was sent: ERROR, 502', async ({ start }) => {
