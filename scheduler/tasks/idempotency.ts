@@ -1,7 +1,7 @@
 // Calls with an Idempotency-Key: the same key gives the same task, and a synchronous caller its answer, at any replica and while the task still runs. A key is claimed in the database before its task is
 // queued, and becomes that task's in the commit of an asynchronous task, or after a synchronous one was queued. Must stay true: a key whose task may have run is never given to another task; a call that was
 // refused leaves no key; a claim whose process died is free again after CLAIM_MS, unless its task is found. Calls without a key do not come here. Source: decision 0088.
-import type { TaskId } from '#shared/domain/ids.ts';
+import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId, queueNameOf } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -19,8 +19,9 @@ const CLAIM_MS = 30_000;
 const FRESH_MS = 15_000;
 /** How often a key changes hands while one call looks at it. */
 const MOST_TURNS = 10;
-/** Calls that wait for a task of another replica, or for a claim, at this one. */
+/** Calls that wait for a task of another replica, or for a claim, at this one; and those of one workspace, which is never more than there is room left. */
 const MOST_FOLLOWING = 1_000;
+const MOST_FOLLOWING_OF_ONE = 250;
 const FIRST_LOOK_MS = 25;
 const SLOWEST_LOOK_MS = 500;
 
@@ -53,6 +54,8 @@ export class Idempotency {
   readonly #keys: IdempotencyKeys;
   /** Keyed calls under way here: those with the same key share one. */
   readonly #flights = new Map<string, Flight>();
+  /** Calls by workspace; none without one. */
+  readonly #followingOf = new Map<WorkspaceId, number>();
   #following = 0;
 
   constructor(tasks: TaskContext, keys: IdempotencyKeys) {
@@ -188,12 +191,18 @@ export class Idempotency {
   /** Waits for what the key stands for. `free`: its task never ran, nor will; `gone`: it was released, or is another task's now */
   async #follow(target: Target, row: KeyRow): Promise<Submission | 'free' | 'gone'> {
     if (!target.sync && row.isAccepted) return accepted(row.taskId, true);
-    if (this.#following >= MOST_FOLLOWING) return BUSY;
+    const { workspaceId } = target;
+    const ofOne = this.#followingOf.get(workspaceId) ?? 0;
+    if (ofOne >= Math.min(MOST_FOLLOWING_OF_ONE, MOST_FOLLOWING - this.#following)) return BUSY;
     this.#following += 1;
+    this.#followingOf.set(workspaceId, ofOne + 1);
     try {
       return await (target.sync ? this.#followSync(target, row) : this.#followAsync(target, row));
     } finally {
       this.#following -= 1;
+      const left = (this.#followingOf.get(workspaceId) ?? 1) - 1;
+      if (left > 0) this.#followingOf.set(workspaceId, left);
+      else this.#followingOf.delete(workspaceId);
     }
   }
 

@@ -244,6 +244,29 @@ describe('a process that dies', () => {
     expect((await taken(waiting)).taskId).not.toBe(dead);
   });
 
+  test('is waited for by 250 calls of its workspace at the most: those of another one find room', async ({
+    replica,
+    db,
+  }) => {
+    const one = await replica();
+    const [target, theirs] = [aQueueTarget(), aQueueTarget()];
+    const calls: Promise<Submission>[] = [];
+    for (let at = 0; at < 251; at += 1) {
+      const { workspaceId, stubId, deploymentId } = target;
+      const place = { workspaceId, scope: `stub/${stubId}`, key: `k-${at}`, fingerprint: 'same' };
+      await keysIn(db).insert({ ...place, isOwn: true, taskId: newId<TaskId>(), deploymentId });
+      calls.push(call(one, target, { key: `k-${at}` }));
+    }
+    expect(await Promise.race(calls)).toMatchObject({ kind: 'unavailable', retryAfterSeconds: 1 });
+    await aDeadClaim(db, theirs, newId<TaskId>());
+    await db.query('update idempotency_keys set claimed_at = now()');
+    const waiting = call(one, theirs);
+    await db.query('delete from idempotency_keys where workspace_id = $1', [theirs.workspaceId]);
+    expect((await waiting).kind).toBe('accepted');
+    await db.query('delete from idempotency_keys');
+    await Promise.all(calls);
+  });
+
   test('with Redis, and the answer of a synchronous task with both, is told to its next caller: it does not run again', async ({
     replica,
     db,
