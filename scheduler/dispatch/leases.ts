@@ -212,6 +212,11 @@ export class Leases {
     return found;
   }
 
+  /** Lists an adopted attempt by its machine: a scheduler of the version before wrote leases without a list. */
+  async list(machineId: MachineId, taskId: TaskId): Promise<void> {
+    await this.#redis.zadd(this.#keys.leased, 0, `${machineId}:${taskId}`);
+  }
+
   async isHeld(taskId: TaskId): Promise<boolean> {
     return (await this.#redis.exists(this.#keys.lease(taskId))) === 1;
   }

@@ -236,6 +236,9 @@ export class Reports {
     const attempt = attemptOf(lease, live.token, this.#parts.clock.monotonicMs());
     attach(attempt, slots.get(lease.containerId));
     attempts.add(attempt);
+    leases.list(machineId, live.taskId).catch((error: unknown) => {
+      log.debug({ err: error, taskId: live.taskId }, 'an adopted attempt is not listed by its machine');
+    });
     this.#parts.armLimit(attempt);
     // Whoever sent it may have died before it said so.
     const running = {

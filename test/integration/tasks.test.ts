@@ -524,15 +524,21 @@ describe('another scheduler process on the same Redis', () => {
     return { target, task, order, after, report, containerId };
   }
 
-  test('adopts a running attempt by its token and completes it', async ({ start }) => {
+  test('adopts a running attempt by its token and completes it', async ({ start, redis }) => {
     const { target, task, order, after, report, containerId } = await afterRestart(start);
+    // As a scheduler of the version before left it.
+    const client = redis.connect();
+    await client.del('ls:leased');
+    client.disconnect();
     const container = after.container(target.queue, new PlayedLink(), 1, containerId);
     expect(
       (await after.tasks.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
     ).toEqual([report]);
     expect(container.inFlight).toBe(1);
+    await waitFor(async () => (await after.leases.ofMachine(MACHINE)).length === 1, 'it is listed by its machine');
     expect(await after.result(order)).toBe(true);
     await idle(container);
+    expect(await after.leases.ofMachine(MACHINE)).toEqual([]);
     expect(await after.records.read(task.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
     expect(await after.queues.depth(target.queue)).toMatchObject({ active: 0, waiting: 0 });
   });
