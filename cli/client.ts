@@ -150,11 +150,11 @@ export class Client {
   }
 }
 
-/** What this machine trusts, and the context's own file. */
-function trustOf({ url, caFile }: Context): { readonly ca?: string[] } {
+/** What this machine trusts, and the context's own file: an authority, or the server's certificate itself. */
+function trustOf({ url, caFile }: Context): { readonly ca?: string[]; readonly allowPartialTrustChain?: boolean } {
   if (caFile === undefined || !url.startsWith('https:')) return {};
   try {
-    return { ca: [...getCACertificates('default'), readFileSync(caFile, 'utf8')] };
+    return { ca: [...getCACertificates('default'), readFileSync(caFile, 'utf8')], allowPartialTrustChain: true };
   } catch (error) {
     throw new CliError(
       `cannot read the CA file ${caFile} (${messageOf(error)}): correct --ca-file or LONGSHORE_CA_BUNDLE`,
@@ -217,7 +217,7 @@ export function unreachable(url: string, error: unknown, timeoutMs: number, cont
   const detail = code === '' ? messageOf(error) : code;
   if (CONNECTION_LOST.has(code)) {
     return new CliError(
-      `the connection to ${origin} was lost before it had answered (${detail}): is the scheduler still running? see \`longshore status\``,
+      `the connection to ${origin} was lost before it had answered (${detail}): is the scheduler still running? see \`longshore status\`${origin.startsWith('http:') ? '; where it serves HTTPS now, its URL begins with https' : ''}`,
       { cause: error },
     );
   }
@@ -226,6 +226,11 @@ export function unreachable(url: string, error: unknown, timeoutMs: number, cont
       `${origin} has a certificate that this machine does not trust (${code}): name the PEM file of what signed it with --ca-file or LONGSHORE_CA_BUNDLE`,
       { cause: error },
     );
+  }
+  if (code === 'ERR_SSL_WRONG_VERSION_NUMBER' || code === 'ERR_SSL_PACKET_LENGTH_TOO_LONG') {
+    return new CliError(`${origin} does not speak HTTPS: its URL begins with http, or its certificate is gone`, {
+      cause: error,
+    });
   }
   if (code === 'CERT_HAS_EXPIRED') {
     return new CliError(`${origin} has a certificate that has expired: its operator renews it`, { cause: error });

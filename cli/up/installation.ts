@@ -27,9 +27,14 @@ export async function makeFirstWorkspace(
   return contextOf(await scheduler.request({ kind: 'ensureFirstWorkspace' }, IPC_TIMEOUT_MS), url, env);
 }
 
-/** Kept with the context of an https URL, so that commands trust what this start was told to trust. */
-const caFileOf = (url: string, env: Env): Pick<Context, 'caFile'> =>
-  url.startsWith('https:') && env['LONGSHORE_CA_BUNDLE'] ? { caFile: resolve(env['LONGSHORE_CA_BUNDLE']) } : {};
+/**
+ * The CA file that is kept with the context of an https URL: what this start was told to trust, else what the context had, else the
+ * certificate that its own scheduler was given.
+ */
+export function caFileOf(url: string, env: Env, stored?: Pick<Context, 'caFile'>): Pick<Context, 'caFile'> {
+  const file = env['LONGSHORE_CA_BUNDLE'] || stored?.caFile || env['LONGSHORE_HTTP_TLS_CERT'];
+  return url.startsWith('https:') && file ? { caFile: resolve(file) } : {};
+}
 
 /**
  * Saves the context of an installation that is up, and makes it the current one.
@@ -74,7 +79,7 @@ async function findKnown(
     .toSorted(([, a], [, b]) => Number(b.url === url) - Number(a.url === url));
   for (const [name, stored] of likely) {
     // The workspace is left open, so that it is asked for with the token.
-    const trust = caFileOf(url, env);
+    const trust = caFileOf(url, env, stored);
     const client = new Client({ url, token: stored.token, workspaceId: '', ...trust });
     try {
       return { name, context: { url, token: stored.token, workspaceId: await client.workspaceId(), ...trust } };

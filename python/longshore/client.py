@@ -264,6 +264,8 @@ def _trust() -> Any:
     if path:
         try:
             context.load_verify_locations(cafile=path)
+            # The file may be the server's certificate itself; Python 3.10 and newer can trust that.
+            context.verify_flags |= getattr(ssl, 'VERIFY_X509_PARTIAL_CHAIN', 0)
         except (OSError, ssl.SSLError) as problem:
             raise GatewayError('cannot use the CA file %s: %s; correct LONGSHORE_CA_BUNDLE' % (path, problem)) from None
     return context

@@ -1,6 +1,6 @@
 // HTTPS of a real scheduler: who is served, with which certificate, and that nobody is trusted for coming from loopback where a proxy may stand in front.
 import { execFile } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import type { ConnectionOptions, TLSSocket } from 'node:tls';
@@ -170,9 +170,14 @@ describe('a scheduler with a certificate', () => {
 describe('a client of it', () => {
   const contexts = join(directory.path, 'contexts.json');
   const caFile = join(directory.path, 'ca.pem');
+  const leafFile = join(directory.path, 'leaf.pem');
   let token = '';
   beforeAll(async () => {
     writeFileSync(caFile, ca.certPem);
+    writeFileSync(
+      leafFile,
+      readFileSync(cert, 'utf8').split('-----END CERTIFICATE-----')[0] + '-----END CERTIFICATE-----\n',
+    );
     token = String((await scheduler.ensureFirstWorkspace({ issueToken: true })).token);
     const local = { url: `https://localhost:${port()}`, token, workspaceId: '' };
     writeFileSync(contexts, JSON.stringify({ current: 'local', contexts: { local } }), { mode: 0o600 });
@@ -198,6 +203,8 @@ describe('a client of it', () => {
     const ready = `scheduler https://localhost:${port()}: ready`;
     expect((await cli(['status'], { LONGSHORE_CA_BUNDLE: caFile })).stdout).toContain(ready);
     expect((await cli(['status', '--ca-file', caFile])).stdout).toContain(ready);
+    // The certificate itself is as good as its authority.
+    expect((await cli(['status', '--ca-file', leafFile])).stdout).toContain(ready);
   });
 
   test('in Python trusts the same file', async () => {
@@ -207,6 +214,7 @@ describe('a client of it', () => {
       /cannot use the CA file \/nowhere\.pem/,
     );
     expect((await python({ ...said, LONGSHORE_CA_BUNDLE: caFile })).stdout).toContain('external_id');
+    expect((await python({ ...said, LONGSHORE_CA_BUNDLE: leafFile })).stdout).toContain('external_id');
   });
 
   test('finds the file in the context that keeps it', async () => {

@@ -24,6 +24,14 @@ describe('what a person is told', () => {
     );
   });
 
+  test('when the scheduler speaks HTTPS and the URL does not, or the other way round', () => {
+    const cut = Object.assign(new Error('other side closed'), { code: 'UND_ERR_SOCKET' });
+    expect(unreachable('http://a:1/x', cut, 1000).message).toMatch(/was lost .*where it serves HTTPS now, its URL/);
+    expect(unreachable('https://a:1/x', cut, 1000).message).not.toContain('where it serves HTTPS now');
+    const clear = Object.assign(new Error('wrong version number'), { code: 'ERR_SSL_WRONG_VERSION_NUMBER' });
+    expect(unreachable('https://a:1/x', clear, 1000).message).toContain('https://a:1 does not speak HTTPS');
+  });
+
   test('when a certificate has expired: no file of ours would help', () => {
     const expired = Object.assign(new Error('certificate has expired'), { code: 'CERT_HAS_EXPIRED' });
     expect(unreachable('https://a/x', expired, 1000).message).toBe(
