@@ -227,6 +227,8 @@ scrape_configs:
         const look = async (): Promise<boolean> => {
           // A drain that ends, again and again: a rate is seen from the second on.
           await platform.gateway(`/workers/${machineId}/drain`, {});
+          // A list, which is a read of a tenant.
+          await platform.gateway('/tasks?limit=1');
           empty = await emptyPanels();
           await platform.gateway(`/workers/${machineId}/uncordon`, {});
           return empty.length === 0;
