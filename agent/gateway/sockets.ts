@@ -126,7 +126,10 @@ export class GatewaySockets {
       if (waitMs > 0) {
         await sleep(waitMs);
         // The container hung up meanwhile.
-        if (response.destroyed) return void metrics.gatewayCalls.inc({ result: 'cut_off' });
+        if (response.destroyed) {
+          metrics.gatewayCalls.inc({ result: 'cut_off' });
+          return;
+        }
       }
       call = this.#parts.open(WHOLE_CALL_MS);
       if (call === undefined) {

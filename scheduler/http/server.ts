@@ -141,7 +141,10 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     reply.header('x-request-id', request.id);
     if (draining) {
       reply.header('connection', 'close');
-      if (!isServedLast(request)) return void done(drainingError());
+      if (!isServedLast(request)) {
+        done(drainingError());
+        return;
+      }
     }
     if (request.method === 'GET') dropLate(request, reply);
     readType(request);
