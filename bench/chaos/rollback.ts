@@ -15,11 +15,11 @@ import { Caller, objectOf, textOf } from '../soak/caller.ts';
 import type { Intended } from '../soak/ledger.ts';
 import { Ledger } from '../soak/ledger.ts';
 import { settle } from '../soak/settle.ts';
-import { rowsOf } from '../soak/tasks.ts';
 import type { Workplace } from '../workplace.ts';
-import type { Kept, Run, Sent } from './audit.ts';
+import type { Run, Sent } from './audit.ts';
 import { audit, repeatedRuns, resultOf } from './audit.ts';
 import type { ChaosOptions } from './options.ts';
+import { readBack } from './read-back.ts';
 import type { ChaosOutcome, ChaosReport } from './rounds.ts';
 
 /** How much older Redis comes back. */
@@ -201,22 +201,6 @@ async function work(stage: Stage, calls: App, puts: App, signal: AbortSignal): P
       return false;
     }
   }
-}
-
-async function readBack({ sent, ledger }: Stage, caller: Caller, apps: readonly App[]) {
-  const kept = new Map<string, Kept>();
-  const listed = new Map<string, string>();
-  for (const { stubId } of apps)
-    for (const row of await rowsOf(caller, stubId)) listed.set(String(row['id']), String(row['status']));
-  for (const { taskId } of sent.filter((one) => one.taskId !== '')) {
-    const answer = await caller.ask(`/api/v1/task/${caller.workspaceId}/${taskId}`);
-    const task = answer.status === 200 ? objectOf(answer.text) : undefined;
-    if (task === undefined) continue;
-    const status = String(task['status']);
-    kept.set(taskId, { status, result: JSON.stringify(task['result']), listed: listed.get(taskId) });
-  }
-  const again = (taskId: string): readonly string[] => [kept.get(taskId)?.status ?? []].flat();
-  return { kept, seen: new Map([...ledger.settled].map(([taskId, status]) => [taskId, [status, ...again(taskId)]])) };
 }
 
 /** Every task is over: then no queue has a job, and no lane an entry. @returns what is there all the same */

@@ -5,19 +5,19 @@ import { sleep } from '#shared/backoff.ts';
 import { startProduct } from '../product.ts';
 import type { Product } from '../product.ts';
 import { writeBenchRelease } from '../release.ts';
-import { Caller, objectOf } from '../soak/caller.ts';
+import { Caller } from '../soak/caller.ts';
 import { Ledger } from '../soak/ledger.ts';
 import { readAll, settle } from '../soak/settle.ts';
-import { rowsOf } from '../soak/tasks.ts';
 import type { Workplace } from '../workplace.ts';
 import { audit, repeatedRuns } from './audit.ts';
-import type { Books, Kept } from './audit.ts';
+import type { Books } from './audit.ts';
 import { countEnds, readContainerEnds, wrongEnds } from './ends.ts';
 import { calledApps, deployChaosApps, work } from './load.ts';
 import type { ChaosApps, ChaosStage } from './load.ts';
 import type { ChaosOptions } from './options.ts';
 import { MachineWatch, startGpuHost } from './machine.ts';
 import type { GpuHost } from './machine.ts';
+import { readBack } from './read-back.ts';
 import { HandlerRecords } from './runs.ts';
 import { openChaosStores } from './stores.ts';
 
@@ -214,23 +214,10 @@ async function follow(caller: Caller, ledger: Ledger, signal: AbortSignal): Prom
 }
 
 async function closeBooks(stage: ChaosStage, apps: ChaosApps, records: HandlerRecords): Promise<Books> {
-  const { caller, ledger, sent } = stage;
-  const kept = new Map<string, Kept>();
-  const listed = new Map<string, string>();
-  for (const app of calledApps(apps))
-    for (const row of await rowsOf(caller, app.stubId)) listed.set(String(row['id']), String(row['status']));
-  for (const { taskId } of sent.filter((one) => one.taskId !== '')) {
-    const answer = await caller.ask(`/api/v1/task/${caller.workspaceId}/${taskId}`);
-    const task = answer.status === 200 ? objectOf(answer.text) : undefined;
-    if (task === undefined) continue;
-    const status = String(task['status']);
-    kept.set(taskId, { status, result: JSON.stringify(task['result']), listed: listed.get(taskId) });
-  }
-  const seen = new Map([...ledger.settled].map(([taskId, status]) => [taskId, [status, ...again(kept.get(taskId))]]));
-  return { sent, kept, seen, runs: records.read(), lossesAllowed: LOSSES };
+  const { caller, sent } = stage;
+  const readings = await readBack(stage, caller, calledApps(apps));
+  return { sent, ...readings, runs: records.read(), lossesAllowed: LOSSES };
 }
-
-const again = (kept: Kept | undefined): readonly string[] => (kept === undefined ? [] : [kept.status]);
 
 const recordsOf = (product: Product, apps: ChaosApps): string =>
   join(product.dataDir, 'volumes', product.client.context.workspaceId, apps.volumeId, 'runs.jsonl');
