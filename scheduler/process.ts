@@ -11,7 +11,7 @@ import { beginStores } from './compose/stores.ts';
 import { SchedulerSettings } from './config.ts';
 import type { Scheduler } from './main.ts';
 
-/** What the parts below HTTP may take to stop once calls have ended. */
+/** Time that the parts below HTTP may take to stop once calls have ended. */
 const AFTER_DRAIN_SECONDS = 60;
 
 /**

@@ -76,7 +76,7 @@ export class Archives {
     }
   }
 
-  /** Of all that are unpacked here, those in use included. */
+  /** Bytes of all archives that are unpacked here, those in use included. */
   get bytes(): number {
     return [...this.#known.values()].reduce((sum, one) => sum + one.bytes, 0);
   }

@@ -20,7 +20,7 @@ const MAX_LINKS_BYTES = 16 * 1024 * 1024;
 interface Link {
   readonly path: string;
   readonly to: string;
-  /** Its path in the archive. */
+  /** Path in the archive. */
   readonly name: string;
 }
 

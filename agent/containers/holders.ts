@@ -49,7 +49,7 @@ export interface HoldersParts {
   readonly addresses: () => MachineAddresses;
   readonly openAddresses: readonly string[];
   readonly closedRanges: readonly string[];
-  /** One could not be made ahead. */
+  /** A holder could not be made ahead. */
   readonly onFailed: (error: unknown) => void;
   /** A container's holder has ended under it: it has no network any more. */
   readonly onLost: (containerId: string) => void;

@@ -80,7 +80,7 @@ export interface CreateContainer {
   readonly network: string;
   readonly memoryBytes: number;
   readonly cpuMillicores: number;
-  /** What may be written to its root, by an engine that can hold to it; absent: no limit. */
+  /** Bytes that may be written to its root, where the engine can enforce them; absent: no limit. */
   readonly rootBytes?: number;
   /** Shared memory; absent: the engine's default. */
   readonly shmBytes?: number;

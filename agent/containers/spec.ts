@@ -60,7 +60,7 @@ export interface HostFacts {
   readonly runnerDir: string;
   readonly caBundle: string | undefined;
   readonly extraLabels: Readonly<Record<string, string>>;
-  /** Of a container's root, where the engine holds to it; undefined: no limit, or it cannot. */
+  /** Limit of a container's root, where the engine enforces it; undefined: no limit, or the engine cannot. */
   readonly rootBytes?: number | undefined;
 }
 

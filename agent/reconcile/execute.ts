@@ -119,7 +119,7 @@ export class Executor {
     this.end(containerId, 'gpu_fault', FAULT_GRACE_MS);
   }
 
-  /** It has written more than it may. */
+  /** The container has written more than it may. */
   overDisk(containerId: string, message: string): void {
     const { books, log, logs } = this.#parts;
     if (books.notes.has(containerId) || books.journal.get(containerId) === undefined) return;

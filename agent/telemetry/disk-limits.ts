@@ -19,7 +19,7 @@ export interface FileSystem {
 export interface Watch {
   /** Free space at the last tick, by file system. */
   readonly free: readonly number[];
-  /** What was written since everybody was looked at; what somebody freed is not taken off. */
+  /** Bytes written since all containers were counted; bytes that somebody freed are not subtracted. */
   readonly writtenBytes: number;
   readonly allAtMs: number;
   readonly oneAtMs: number;
@@ -52,7 +52,7 @@ export function tick(
   return { watch, look: 'none' };
 }
 
-/** Those over the limit, the largest first. */
+/** Containers over the limit, the largest first. */
 export const overLimit = <T extends { readonly usedBytes: number }>(used: readonly T[], limitBytes: number): T[] =>
   limitBytes === 0
     ? []

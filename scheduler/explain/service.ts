@@ -269,7 +269,7 @@ export class Explain {
     return machineId === null ? undefined : this.#parts.machines.get(machineId);
   }
 
-  /** What is wrong with machines that containers were kept away from. */
+  /** Conditions of machines that containers were kept away from. */
   #conditionTexts(workspaceId: WorkspaceId, waiting: Parameters<typeof isForQuota>[0]): readonly string[] {
     if (!waiting.some(({ rejections }) => (rejections['condition'] ?? 0) > 0)) return [];
     const { conditions, conditionWords } = this.#conditionsFor(workspaceId);

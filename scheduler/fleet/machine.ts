@@ -90,7 +90,7 @@ const MAX_WORDS = 500;
 /** Words end up on terminals. */
 const printable = (text: string): string => text.replaceAll(/\p{Cc}+/gu, ' ');
 
-/** What an agent says about the conditions that hold. */
+/** Words of an agent about the conditions that hold. */
 export const wordsAbout = (
   conditions: readonly string[],
   words: Readonly<Record<string, string>> | undefined,

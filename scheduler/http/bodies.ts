@@ -8,7 +8,7 @@ import { AppError } from '#shared/errors.ts';
 import { BodyBudget } from './body-budget.ts';
 import { DISCARD_LITTLE, DISCARD_MUCH, closeUnread } from './polite-close.ts';
 
-/** What a surface knows of a sender before it reads the body. */
+/** Facts about a sender that a surface knows before it reads the body. */
 export interface Admission {
   /** known: by a token or a signature · public: nobody has to be. */
   readonly sender: 'known' | 'public';
@@ -25,7 +25,7 @@ declare module 'fastify' {
     sender: FastifyReply | null;
     /** Bytes of a large body that still count although they have all come; 0: none. */
     heldBytes: number;
-    /** Its body was seen under way by a look: it took up to a second or longer. */
+    /** A look has seen the body under way: it took up to a second or longer. */
     isSlow: boolean;
   }
 }

@@ -36,7 +36,7 @@ const ASK_EVERY_MS = 100;
 /** Clocks of replicas differ by no more than this (the agents' are held to the same). */
 const CLOCK_SKEW_MS = 30_000;
 
-/** What the sending of tasks asks. */
+/** Questions that the sending of tasks asks. */
 export type Doubts = Pick<RollCall, 'isSure' | 'sure' | 'brokenAtMs' | 'mayBeBack' | 'over' | 'isOver'>;
 
 export class RollCall {

@@ -15,7 +15,7 @@ const BACKOFF = { baseMs: 200, capMs: 10_000, floorMs: 50 };
 const MOST_UNDER_WAY = 10_000;
 
 interface Refused {
-  /** Its row may have been committed. */
+  /** The task's row may have been committed. */
   readonly isCommitting: boolean;
   readonly claim: Claim | undefined;
 }

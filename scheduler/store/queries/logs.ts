@@ -46,7 +46,7 @@ const map = (row: Raw): LogLineRow => ({
 /** Rows of one statement. */
 export const MAX_LOG_BATCH = 1_000;
 
-/** What a line costs beside its text: empty ones are not free. */
+/** Bytes that a line costs beside its text: empty lines are not free. */
 export const LINE_OVERHEAD_BYTES = 64;
 
 /**
