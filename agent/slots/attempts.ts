@@ -10,7 +10,7 @@ export const MAX_RESULT_BYTES = 64 * 1024 * 1024;
 /** Results of one container that wait for their acknowledgement, and of all of them; none has more than there is room left. */
 const MOST_KEPT_BYTES = 256 * 1024 * 1024;
 const MOST_KEPT_BYTES_OF_ALL = 1024 * 1024 * 1024;
-/** Names of acknowledged attempts, kept so that a runner's repetition of one is recognised. */
+/** Names of acknowledged attempts, kept so that a runner's repetition of one is recognised: so many, up to twice as many. */
 const REMEMBERED_ACKS = 10_000;
 
 const STARTED_AFTER_MS = 50;
@@ -71,7 +71,9 @@ export interface TaskSink {
 /** The attempts of every container of this machine. Bounded by their slots: a finished one holds its place until acknowledged. */
 export class Attempts {
   readonly #all = new Map<string, Attempt>();
-  readonly #acked = new Set<string>();
+  /** Names of acknowledged attempts: the newest, and those before them. */
+  #acked = new Set<string>();
+  #ackedBefore = new Set<string>();
   readonly #justStarted = new Set<Attempt>();
   /** Bytes of results by container, and of all. */
   readonly #kept = new Map<string, number>();
@@ -86,7 +88,7 @@ export class Attempts {
   }
 
   wasAcked(key: string): boolean {
-    return this.#acked.has(key);
+    return this.#acked.has(key) || this.#ackedBefore.has(key);
   }
 
   add(attempt: Attempt): void {
@@ -212,9 +214,9 @@ export class Attempts {
     this.#all.delete(key);
     this.#count(attempt, -attempt.chunkBytes - (attempt.result?.body?.length ?? 0));
     this.#acked.add(key);
-    if (this.#acked.size > REMEMBERED_ACKS) {
-      const [oldest] = this.#acked;
-      if (oldest !== undefined) this.#acked.delete(oldest);
+    if (this.#acked.size >= REMEMBERED_ACKS) {
+      this.#ackedBefore = this.#acked;
+      this.#acked = new Set();
     }
     return attempt;
   }

@@ -122,7 +122,14 @@ export class Leases {
   async #writeSome(leases: readonly Lease[]): Promise<readonly TaskId[]> {
     const keys = [this.#keys.leased, ...leases.map((lease) => this.#keys.lease(lease.job.taskId))];
     const modes = leases.map((lease) => (lease.job.sync ? 'n' : 'o')).join('');
-    const given = [LEASE_SECONDS, SYNC_LEASE_SECONDS, modes, BY_ANOTHER_RUNNER, ...leases.map(encode)];
+    const given = [
+      LEASE_SECONDS,
+      SYNC_LEASE_SECONDS,
+      modes,
+      BY_ANOTHER_RUNNER,
+      ...leases.map(encode),
+      ...leases.map(entryOf),
+    ];
     const places = (await this.#script.run(keys.length, ...keys, ...given)) as readonly number[];
     return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
   }
@@ -145,7 +152,7 @@ export class Leases {
     const seconds = secondsOf(lease.job);
     const keys = [this.#keys.leased, this.#keys.lease(taskId)];
     const put = (mode: 'n' | 'o'): Promise<unknown> =>
-      this.#script.run(keys.length, ...keys, seconds, seconds, mode, NOBODY, encode(lease));
+      this.#script.run(keys.length, ...keys, seconds, seconds, mode, NOBODY, encode(lease), entryOf(lease));
     await put('n');
     const held = await this.read(taskId);
     if (held !== undefined && held.attempt < lease.attempt) await put('o');
@@ -238,6 +245,9 @@ export class Leases {
 }
 
 const secondsOf = ({ sync }: Pick<TaskJob, 'sync'>): number => (sync ? SYNC_LEASE_SECONDS : LEASE_SECONDS);
+
+/** Its entry in the list of leases by machine. */
+const entryOf = ({ machineId, job }: Lease): string => `${machineId}:${job.taskId}`;
 
 function encode(lease: Lease): string {
   const { input: _input, ...job } = lease.job;

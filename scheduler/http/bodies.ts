@@ -1,5 +1,5 @@
 // Reads request bodies into memory: only of requests that a surface has admitted, within a byte budget, and no slower than a minimum rate. server.ts makes it the parser of every content type.
-// Must stay true: no byte of a body is read before its sender is known (`admission` is set in onRequest); what is held is counted from the first chunk on; an unfinished body is
+// Must stay true: no byte of a body is read before its sender is known (`admission` is set in onRequest); what is held is counted from the first chunk on, but for a small body that is whole with it; an unfinished body is
 // given up when it exceeds its limit, its budget or its time. Uploads do not come here: they stream.
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -93,31 +93,36 @@ export class Bodies {
     const { admission, sender } = request;
     if (admission === null || sender === null) return done(null);
     const declared = Number(request.headers['content-length'] ?? Number.NaN);
+    const budget = this.#budgetOf(admission.sender);
     const reading: Reading = {
       request,
-      admission,
       chunks: [],
       bytes: 0,
+      booked: 0,
       sinceMs: null,
       end: (error) => {
         if (!this.#readings.delete(reading)) return;
         if (error === null) {
-          const body = Buffer.concat(reading.chunks, reading.bytes);
-          this.#keep(request, admission, reading.bytes);
+          const [first] = reading.chunks;
+          const body = reading.chunks.length === 1 && first ? first : Buffer.concat(reading.chunks, reading.bytes);
+          this.#keep(request, admission, reading);
           return done(null, body);
         }
         payload.off('data', onData);
         reading.chunks = [];
-        this.#budgetOf(admission.sender).giveBack(admission.payer, reading.bytes);
+        budget.giveBack(admission.payer, reading.booked);
         const isKnown = admission.sender === 'known';
         closeUnread(request, sender, isKnown || error.code === 'body_too_large' ? DISCARD_MUCH : DISCARD_LITTLE);
         done(error);
       },
     };
-    const budget = this.#budgetOf(admission.sender);
     const onData = (chunk: Buffer): void => {
       if (reading.bytes + chunk.length > admission.limitBytes) return reading.end(tooLarge());
-      if (!budget.take(admission.payer, chunk.length)) return reading.end(tooMany());
+      // A small body that is whole with its first chunk is handed on before anything else is read.
+      if (chunk.length !== declared || chunk.length > SMALL_BYTES) {
+        if (!budget.take(admission.payer, chunk.length)) return reading.end(tooMany());
+        reading.booked += chunk.length;
+      }
       reading.bytes += chunk.length;
       reading.chunks.push(chunk);
     };
@@ -150,9 +155,10 @@ export class Bodies {
   }
 
   /** A large body counts until it has been handed on, or its answer is out. */
-  #keep(request: FastifyRequest, { sender, payer }: Admission, bytes: number): void {
-    if (bytes <= SMALL_BYTES) return this.#budgetOf(sender).giveBack(payer, bytes);
-    request.heldBytes = bytes;
+  #keep(request: FastifyRequest, { sender, payer }: Admission, { bytes, booked }: Reading): void {
+    if (booked === 0) return;
+    if (bytes <= SMALL_BYTES) return this.#budgetOf(sender).giveBack(payer, booked);
+    request.heldBytes = booked;
     request.sender?.raw.once('close', () => this.release(request));
   }
 
@@ -175,9 +181,10 @@ export class Bodies {
 
 interface Reading {
   readonly request: FastifyRequest;
-  readonly admission: Admission;
   chunks: Buffer[];
   bytes: number;
+  /** Those of them that the budget counts. */
+  booked: number;
   /** Since a look has seen it first: what comes at once asks for no time. */
   sinceMs: number | null;
   readonly end: (error: AppError | null) => void;

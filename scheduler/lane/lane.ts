@@ -25,8 +25,17 @@ export interface LaneTask {
 
 export function laneTask(queue: QueueName, job: TaskJob, isBorrowed = false): LaneTask {
   const knownAtMs = performance.now();
-  const held = { lock: undefined, leftLock: undefined };
-  return { queue, job, starts: 0, ...held, mayBeJob: false, knownAtMs, entering: undefined, isBorrowed };
+  return {
+    queue,
+    job,
+    starts: 0,
+    lock: undefined,
+    leftLock: undefined,
+    mayBeJob: false,
+    knownAtMs,
+    entering: undefined,
+    isBorrowed,
+  };
 }
 
 /** In the order of their coming. The head is kept, because a new one would walk over all that left before it. */

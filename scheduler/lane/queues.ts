@@ -161,7 +161,7 @@ export class LaneQueues implements TaskQueues {
     for (let task = this.#lane.take(name, lock); task !== undefined; task = this.#lane.take(name, lock)) {
       if (task.entering !== undefined && !(await isLetIn(task.entering))) continue;
       try {
-        await this.#store.dropLeft(task);
+        if (task.leftLock !== undefined) await this.#store.dropLeft(task);
         if (task.mayBeJob && !(await this.#isOursAgain(task))) continue;
       } catch (error) {
         this.#lane.giveBack(task);

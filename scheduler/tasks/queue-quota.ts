@@ -41,6 +41,11 @@ export class QueueQuota {
     this.#parts = parts;
   }
 
+  /** Whether an input of so many bytes is counted at all. */
+  counts(bytes: number, isSync: boolean): boolean {
+    return !isSync || bytes >= LEAST_SYNC_BYTES;
+  }
+
   /** Whether there is room for an input of so many bytes; at once unless there is none as far as is known. */
   hasRoom(workspaceId: WorkspaceId, bytes: number, limit: number): boolean | Promise<boolean> {
     const known = this.#of(workspaceId);

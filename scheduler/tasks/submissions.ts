@@ -24,11 +24,6 @@ const RETRY_AFTER_S = 5;
 /** What nobody waits for. */
 const NEVER = new Promise<never>(() => undefined);
 
-/** Room in the workspace's queue bytes that one call holds while it is let in. */
-interface Held {
-  end: (() => void) | undefined;
-}
-
 export class Submissions {
   readonly #tasks: TaskContext;
   readonly #callers: Callers;
@@ -45,44 +40,60 @@ export class Submissions {
     this.#idempotency = idempotencyKeys && new Idempotency(tasks, idempotencyKeys);
   }
 
-  async submit(target: Target, call: Call): Promise<Submission> {
-    const held: Held = { end: undefined };
-    try {
-      return await this.#submit(target, call, held);
-    } finally {
-      held.end?.();
-    }
+  submit(target: Target, call: Call): Promise<Submission> {
+    const refused = this.#refusalOf(target);
+    if (refused !== undefined) return Promise.resolve(refused);
+    // Limits that nobody can read hold nobody up.
+    const limits = this.#tasks.limitsOf?.(target.workspaceId);
+    if (!(limits instanceof Promise)) return this.#paced(target, call, limits, false);
+    return limits.catch(() => undefined).then((read) => this.#paced(target, call, read, true));
   }
 
-  async #submit(target: Target, call: Call, held: Held): Promise<Submission> {
-    if (this.#tasks.records.isOverloaded())
-      return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
-    if (this.#tasks.redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
-    const refusal = this.#tasks.refusalOf?.(target);
-    if (refusal !== undefined) return { kind: 'unavailable', text: refusal };
+  /** What refuses every call of that kind now. */
+  #refusalOf(target: Target): Submission | undefined {
+    const { records, redisMemory, refusalOf, metrics } = this.#tasks;
+    if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
+    if (redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
+    const text = refusalOf?.(target);
+    if (text !== undefined) return { kind: 'unavailable', text };
+    if (target.sync || !this.#gate.isClosed()) return undefined;
     // Its job would be in the queue before its row: nothing is queued that cannot be promised.
-    if (!target.sync && this.#gate.isClosed()) {
-      this.#tasks.metrics.throttled.inc({ resource: 'commits' });
-      return { kind: 'unavailable', text: 'tasks cannot be recorded now', retryAfterSeconds: RETRY_AFTER_S };
-    }
-    const asked = this.#tasks.limitsOf?.(target.workspaceId);
-    // Limits that nobody can read hold nobody up.
-    const limits = asked instanceof Promise ? await asked.catch(() => undefined) : asked;
+    metrics.throttled.inc({ resource: 'commits' });
+    return { kind: 'unavailable', text: 'tasks cannot be recorded now', retryAfterSeconds: RETRY_AFTER_S };
+  }
+
+  /** @param hasWaited - since the target was looked up: its deployment may have stopped meanwhile. Its stop has answered its callers by then, and would not find this one. */
+  #paced(target: Target, call: Call, limits: WorkspaceLimits | undefined, hasWaited: boolean): Promise<Submission> {
     const counted = this.#tooOften(target.workspaceId, limits);
-    const waitSeconds = counted === undefined ? undefined : await counted;
-    if (waitSeconds !== undefined) return { kind: 'rate_limited', retryAfterSeconds: waitSeconds };
+    if (counted === undefined) return this.#withRoom(target, call, limits, hasWaited);
+    return counted.then((retryAfterSeconds) =>
+      retryAfterSeconds === undefined
+        ? this.#withRoom(target, call, limits, true)
+        : { kind: 'rate_limited', retryAfterSeconds },
+    );
+  }
+
+  #withRoom(target: Target, call: Call, limits: WorkspaceLimits | undefined, hasWaited: boolean): Promise<Submission> {
+    const quota = this.#tasks.queueQuota;
     // A UTF-16 unit is at most three bytes; what is kept as an object takes nothing here.
     const bytes = isInline(call.input) ? call.input.length : 0;
+    if (quota === undefined || !quota.counts(bytes, target.sync)) return this.#keyed(target, call, limits, hasWaited);
     const queueLimit = limits?.bytes.queue ?? Infinity;
-    const room = this.#tasks.queueQuota?.hasRoom(target.workspaceId, bytes, queueLimit) ?? true;
-    if (room !== true && !(await room)) return this.#queueBytesReached(queueLimit);
-    held.end = this.#tasks.queueQuota?.reserve(target.workspaceId, bytes);
-    // The deployment may have stopped meanwhile: its stop has answered its callers by then, and would not find this one.
-    const hasWaited = asked instanceof Promise || counted !== undefined || room !== true;
+    const room = quota.hasRoom(target.workspaceId, bytes, queueLimit);
+    const go = (hasRoom: boolean, waited: boolean): Promise<Submission> => {
+      if (!hasRoom) return Promise.resolve(this.#queueBytesReached(queueLimit));
+      const end = quota.reserve(target.workspaceId, bytes);
+      return this.#keyed(target, call, limits, waited).finally(end);
+    };
+    return room instanceof Promise ? room.then((hasRoom) => go(hasRoom, true)) : go(room, hasWaited);
+  }
+
+  #keyed(target: Target, call: Call, limits: WorkspaceLimits | undefined, hasWaited: boolean): Promise<Submission> {
     const { idempotency } = call;
-    if (idempotency === undefined) return await this.#accept(target, call, limits, newId<TaskId>(), hasWaited);
-    if (this.#idempotency === undefined) return { kind: 'unavailable', text: 'idempotency keys are not kept here' };
-    return await this.#idempotency.submit(target, call, idempotency, (keyed, claim) =>
+    if (idempotency === undefined) return this.#accept(target, call, limits, newId<TaskId>(), hasWaited);
+    if (this.#idempotency === undefined)
+      return Promise.resolve({ kind: 'unavailable', text: 'idempotency keys are not kept here' });
+    return this.#idempotency.submit(target, call, idempotency, (keyed, claim) =>
       this.#accept(target, keyed, limits, claim.taskId, true, claim),
     );
   }

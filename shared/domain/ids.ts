@@ -1,5 +1,5 @@
 // Branded ids, so that one cannot stand where another belongs. Public ids are UUIDs unless said otherwise.
-import { createHash, hash, randomBytes, randomUUID } from 'node:crypto';
+import { createHash, hash, randomBytes, randomFillSync, randomUUID } from 'node:crypto';
 
 declare const brand: unique symbol;
 type Id<Name extends string> = string & { readonly [brand]: Name };
@@ -39,8 +39,19 @@ export const tickTaskId = (deploymentId: DeploymentId, tickMs: number): TaskId =
 };
 export const newContainerId = (kind: string, stubId: StubId): ContainerId =>
   `${kind}-${stubId}-${randomBytes(4).toString('hex')}` as ContainerId;
-/** Two random UUIDs without dashes (244 random bits): they come from a pool, a call to the system per task does not. */
-export const newAttemptToken = (): AttemptToken => (randomUUID() + randomUUID()).replaceAll('-', '') as AttemptToken;
+const TOKEN_BYTES = 32;
+/** Random bytes for the next tokens: a call to the system for each of them is most of what it costs. Bytes that were used are overwritten. */
+const tokenPool = Buffer.alloc(TOKEN_BYTES * 128);
+let tokenPoolAt = tokenPool.length;
+export const newAttemptToken = (): AttemptToken => {
+  if (tokenPoolAt === tokenPool.length) {
+    randomFillSync(tokenPool);
+    tokenPoolAt = 0;
+  }
+  const token = tokenPool.toString('hex', tokenPoolAt, tokenPoolAt + TOKEN_BYTES);
+  tokenPool.fill(0, tokenPoolAt, (tokenPoolAt += TOKEN_BYTES));
+  return token as AttemptToken;
+};
 export const newInstanceId = (): InstanceId => randomBytes(8).toString('hex') as InstanceId;
 export const sha256Hex = (data: string | Uint8Array): string => hash('sha256', data, 'hex');
 export const lockTokenOf = (instance: InstanceId, token: AttemptToken): LockToken =>

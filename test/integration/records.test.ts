@@ -253,7 +253,7 @@ describe('what comes too late', () => {
     world: { records, client, keys },
   }) => {
     const record = aRecord();
-    const lease = JSON.stringify({ lock: 'i.h', attempt: 2, containerId: 'c' });
+    const lease = JSON.stringify({ lock: 'i.h', attempt: 2, containerId: 'c', machineId: 'm' });
     await client.set(keys.lease(record.taskId), lease);
     await records.append({ ...complete(record, 1), rank: 4 });
     expect(await records.read(record.taskId)).toBeUndefined();

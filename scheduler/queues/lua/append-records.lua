@@ -5,8 +5,12 @@
 -- KEYS: 1 records (stream)  2 leases by machine (as in write-leases.lua), then for each record: task record (string), lease (string), lane of its queue (hash)
 -- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record (JSON that starts {"attempt":A,"rank":R,), seconds the key lives, 1 when it says how an attempt ended, its task where it may be in a lane, else empty
 -- Answer: the stream's length, then for each record that was refused its place (from 0) and -1 (by the record that is known) or -2 (by the lease of a newer attempt)
-local function dropLease(leaseKey, held)
-  local machine = string.match(held, '^{"lock":"[^"]*","attempt":%d+,"containerId":"[^"]*","machineId":"([^"]*)"')
+-- Attempt and machine of a lease; nil where none stands.
+local function leaseOf(leaseKey)
+  local attempt, machine = string.match(redis.call('GETRANGE', leaseKey, 0, 511), '^{"lock":"[^"]*","attempt":(%d+),"containerId":"[^"]*","machineId":"([^"]*)"')
+  return tonumber(attempt), machine
+end
+local function dropLease(leaseKey, machine)
   redis.call('DEL', leaseKey)
   if machine then redis.call('ZREM', KEYS[2], machine .. ':' .. string.match(leaseKey, '[^:]+$')) end
 end
@@ -18,9 +22,8 @@ local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, second
     if task ~= '' then redis.call('HDEL', laneKey, task) end
     -- The same one again is no news, and no mistake. A lease of it may have been written again after a loss of data.
     if attempt == heldAttempt and rank == heldRank then
-      local held = redis.call('GETRANGE', leaseKey, 0, 511)
-      local leased = string.match(held, '^{"lock":"[^"]*","attempt":(%d+)')
-      if leased and tonumber(leased) <= attempt then dropLease(leaseKey, held) end
+      local leased, machine = leaseOf(leaseKey)
+      if leased and leased <= attempt then dropLease(leaseKey, machine) end
       return nil
     end
     if not (heldRank == 3 and rank == 4 and attempt >= heldAttempt) then return -1 end
@@ -28,10 +31,9 @@ local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, second
     return -1
   end
   if rank >= 3 then
-    local held = redis.call('GETRANGE', leaseKey, 0, 511)
-    local leased = string.match(held, '^{"lock":"[^"]*","attempt":(%d+)')
-    if isEnd == '1' and leased and tonumber(leased) > attempt then return -2 end
-    dropLease(leaseKey, held)
+    local leased, machine = leaseOf(leaseKey)
+    if isEnd == '1' and leased and leased > attempt then return -2 end
+    dropLease(leaseKey, machine)
     if task ~= '' then redis.call('HDEL', laneKey, task) end
   end
   redis.call('SET', taskKey, record, 'EX', seconds)

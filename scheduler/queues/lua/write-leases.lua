@@ -1,6 +1,6 @@
 -- Writes the leases of attempts that are about to be sent: over whatever stood there, or only where no other attempt's stands. Each is listed by its machine, too.
 -- KEYS: 1 leases by machine (sorted set of machine:task, all with score 0), then the leases (strings)
--- ARGV: 1 seconds they live (o), 2 the same (n), 3 one letter for each lease (o: over everything, n: only where none stands), 4 what a runner that is not ours may have left there and does not count, then one lease for each key
+-- ARGV: 1 seconds they live (o), 2 the same (n), 3 one letter for each lease (o: over everything, n: only where none stands), 4 what a runner that is not ours may have left there and does not count, then for each lease key its lease, and after these for each its machine:task
 -- Answer: places of those that another attempt holds, from 1
 local refused = {}
 for place = 1, #KEYS - 1 do
@@ -17,7 +17,6 @@ for place = 1, #KEYS - 1 do
       written = false
     end
   end
-  local machine = written and string.match(lease, '^{"lock":"[^"]*","attempt":%d+,"containerId":"[^"]*","machineId":"([^"]*)"')
-  if machine then redis.call('ZADD', KEYS[1], 0, machine .. ':' .. string.match(key, '[^:]+$')) end
+  if written then redis.call('ZADD', KEYS[1], 0, ARGV[#KEYS + 3 + place]) end
 end
 return refused

@@ -54,3 +54,17 @@ test('however many containers hold on to their results, another one has room', (
   for (let at = 0; at < 20; at += 1) fill(attempts, `greedy-${at}`);
   expect(attempts.hasRoom(anAttempt(attempts, 'b', 'b'), 16 * MIB)).toBe(true);
 });
+
+test('the last ten thousand acknowledged attempts are known by name, and not all of them for ever', () => {
+  const attempts = new Attempts();
+  const key = (at: number): string => keyOf(`t-${at}`, 'token');
+  for (let at = 0; at < 30_000; at += 1) {
+    anAttempt(attempts, 'a', `t-${at}`);
+    attempts.acknowledge(key(at));
+  }
+  expect([attempts.wasAcked(key(29_999)), attempts.wasAcked(key(20_000)), attempts.wasAcked(key(9_999))]).toEqual([
+    true,
+    true,
+    false,
+  ]);
+});

@@ -174,3 +174,29 @@ test('a bounded map drops what was used longest ago', () => {
   map.set('c', 3);
   expect([map.get('a'), map.get('b'), map.get('c'), map.size]).toEqual([1, undefined, 3, 2]);
 });
+
+test('a bounded map lists what was used longest ago first, and what was deleted leaves no gap', () => {
+  const map = new BoundedMap<string, number>(4);
+  for (const [key, value] of [
+    ['a', 1],
+    ['b', 2],
+    ['c', 3],
+    ['d', 4],
+  ] as const)
+    map.set(key, value);
+  map.get('b');
+  map.set('a', 10);
+  expect([map.delete('c'), map.delete('c')]).toEqual([true, false]);
+  map.set('e', 5);
+  expect([...map]).toEqual([
+    ['d', 4],
+    ['b', 2],
+    ['a', 10],
+    ['e', 5],
+  ]);
+  map.set('f', 6);
+  expect([map.get('d'), map.size]).toEqual([undefined, 4]);
+  map.clear();
+  map.set('g', 7);
+  expect([...map]).toEqual([['g', 7]]);
+});

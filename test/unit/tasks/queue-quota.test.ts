@@ -72,3 +72,8 @@ test('while the database does not answer, what is known decides', async () => {
   quota.added(W, LIMIT / 16);
   expect(await quota.hasRoom(W, 1_000, LIMIT)).toBe(true);
 });
+
+test('small inputs of synchronous calls are not counted, whatever the quota', () => {
+  const { quota } = aQuota(() => Promise.resolve(LIMIT));
+  expect([quota.counts(1_023, true), quota.counts(1_024, true), quota.counts(0, false)]).toEqual([false, true, true]);
+});
