@@ -36,6 +36,8 @@ export interface Contest {
   readonly figures: Readonly<Record<string, string>>;
   readonly turns: number;
   readonly measure: MeasureSide;
+  /** Called before each round. Absent: nothing is made anew. */
+  readonly renew?: () => Promise<void>;
 }
 
 export const CONTESTS: Readonly<Record<AgainstSuite, (context: AgainstContext) => Promise<Contest>>> = {
@@ -48,16 +50,23 @@ export const CONTESTS: Readonly<Record<AgainstSuite, (context: AgainstContext) =
     return {
       figures: { p50: 'ms', p99: 'ms' },
       turns: 1,
+      renew: async () => {
+        await renewDaemons(products);
+        for (const side of SIDES) await loneLoad(context, targets[side]);
+      },
       measure: (side) => loneLoad(context, targets[side]),
     };
   },
   throughput: async (context) => {
     const products = await context.products();
     const apps = await ofEach((side) => sustainedApp(context.place, products[side], 'handler'));
-    if (!context.isQuick) for (const side of SIDES) await apps[side].heat();
     return {
       figures: { rate: '/s', p50: 'ms', p99: 'ms' },
       turns: turnsOf(context.isQuick),
+      renew: async () => {
+        await renewDaemons(products);
+        if (!context.isQuick) for (const side of SIDES) await apps[side].heat();
+      },
       measure: (side) => apps[side].turn(),
     };
   },
@@ -116,10 +125,24 @@ export function startSides(place: Workplace, releases: Sides<Release>): Promise<
   return ofEach((side) => startProduct(place, { name: side, release: releases[side], isAllOfRelease: true }));
 }
 
+/**
+ * New processes of both daemons on every side; containers go on. Two processes of one program differ by several per cent for as long as they live (how the engine compiled them, where their memory lies): what one of them shows says little of the program.
+ */
+async function renewDaemons(products: Sides<Product>): Promise<void> {
+  for (const side of SIDES) {
+    const product = products[side];
+    await product.killAgent();
+    await product.killScheduler();
+    await product.restartScheduler(true);
+    await product.restartAgent(true);
+  }
+}
+
 /** Every side has the contest's turns in a round; each turn begins with another side than the one before. */
-export function inRotation({ turns, measure }: Contest, signal: AbortSignal): MeasureRound {
+export function inRotation({ turns, measure, renew }: Contest, signal: AbortSignal): MeasureRound {
   let first = 0;
   return async () => {
+    await renew?.();
     const done: Record<SideName, Figures[]> = { base: [], again: [], ours: [] };
     for (let turn = 0; turn < turns; turn += 1) {
       for (let next = 0; next < SIDES.length; next += 1) {

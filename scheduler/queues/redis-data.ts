@@ -1,5 +1,5 @@
 // Whether Redis still has what this process has seen there. Two signs: the server that answers (its run id and the id of its data's history), asked for on each new connection; and a number of this replica's own, written every
-// second, which never goes back. Another server may have come back older, or be a replica that lagged behind; a lower number did. Each time the generation grows: what was learned before counts no more, and listeners rebuild.
+// second, which never goes back. Another server may have come back older, or be a replica that lagged behind; a lower number did. A third sign is the clock of the server: where it was set forward, keys that live for a time are gone (locks, leases). Each time the generation grows: what was learned before counts no more, and listeners rebuild.
 // Invariant: between the loss of the connection and the look at the next one `isSure` is false. Bound: data that go back under a connection that stays, on the same server, are noticed a second later.
 import type { Redis } from 'ioredis';
 import { repeat } from '#shared/backoff.ts';
@@ -12,8 +12,18 @@ const LOOK_EVERY_MS = 1_000;
 /** Longer than any pause that a process survives. */
 const NUMBER_LIFE_MS = 24 * 3600_000;
 
+/** A clock that a time service corrects differs by less between two looks; every key that lives for a time lives several times as long. */
+const CLOCK_SET_MS = 5_000;
+
 /** Why the data may be others than before. */
-type Loss = 'emptied' | 'older' | 'another_server';
+type Loss = 'emptied' | 'older' | 'another_server' | 'clock_set_forward';
+
+/** The clock of the server at a look: read between these two moments of this process. */
+interface Reading {
+  readonly serverMs: number;
+  readonly askedAtMs: number;
+  readonly answeredAtMs: number;
+}
 
 export interface RedisDataOptions {
   /** The client that tasks are fetched with: its connection is what counts. The caller closes it. */
@@ -43,6 +53,7 @@ export class RedisData {
   #brokenAtMs = -Infinity;
   #lostAtMs = -Infinity;
   #isSameServer = false;
+  #reading: Reading | undefined;
   readonly #onReady = (): void => {
     this.look().catch((error: unknown) => {
       this.#options.log.info({ err: error }, 'it is not known yet whether Redis has its data');
@@ -143,13 +154,15 @@ export class RedisData {
     const connection = this.#connection;
     this.#number += 1;
     const number = this.#number;
-    const [before, server] = await Promise.all([
+    const [before, server, reading] = await Promise.all([
       client.set(keys.data(instance), `${number} ${this.#said}`, 'PX', NUMBER_LIFE_MS, 'GET'),
       this.#looked === connection ? this.#server : this.#serverNow(),
+      this.#readClock(),
     ]);
     if (connection !== this.#connection) return;
-    const why = this.#lossOf(before, server);
+    const why = this.#lossOf(before, server, reading);
     this.#answered = number;
+    this.#reading = reading;
     if (why !== undefined) {
       this.#generation += 1;
       this.#said = '';
@@ -164,11 +177,25 @@ export class RedisData {
     this.#sure.resolve();
   }
 
-  #lossOf(before: string | null, server: string): Loss | undefined {
+  #lossOf(before: string | null, server: string, reading: Reading | undefined): Loss | undefined {
     if (this.#answered === 0) return undefined;
     if (before === null) return 'emptied';
     if (Number.parseInt(before, 10) < this.#answered) return 'older';
-    return server === this.#server ? undefined : 'another_server';
+    if (server !== this.#server) return 'another_server';
+    return isSetForward(this.#reading, reading) ? 'clock_set_forward' : undefined;
+  }
+
+  /** undefined: this user may not ask for it, and a step of that clock is noticed by what lapsed alone. */
+  async #readClock(): Promise<Reading | undefined> {
+    const askedAtMs = performance.now();
+    const time = await this.#options.client.time().catch(() => undefined);
+    if (time === undefined) return undefined;
+    const [seconds, microseconds] = time;
+    return {
+      serverMs: Number(seconds) * 1000 + Number(microseconds) / 1000,
+      askedAtMs,
+      answeredAtMs: performance.now(),
+    };
   }
 
   async #serverNow(): Promise<string> {
@@ -177,4 +204,10 @@ export class RedisData {
     const runId = /run_id:(\w+)/.exec(about)?.[1] ?? '';
     return `${runId}.${/master_replid:(\w+)/.exec(replication)?.[1] ?? ''}`;
   }
+}
+
+/** Whether the server's clock went further than the longest time that may have passed here. */
+function isSetForward(before: Reading | undefined, now: Reading | undefined): boolean {
+  if (before === undefined || now === undefined) return false;
+  return now.serverMs - before.serverMs > now.answeredAtMs - before.askedAtMs + CLOCK_SET_MS;
 }

@@ -7,6 +7,7 @@ import { newInstanceId } from '#shared/domain/ids.ts';
 import { RedisData } from '#scheduler/queues/redis-data.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Options } from './lane-fixture.ts';
+import { aQueueTarget, put } from './tasks-world.ts';
 import { inLane, jobs, reaches, sent, submitted, test } from './lane-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
@@ -103,6 +104,51 @@ describe('a synchronous job', () => {
     await other.result(await sent(link));
     expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
     expect(link.orders).toHaveLength(1);
+  });
+});
+
+describe('a clock of Redis that is set ten minutes forward', () => {
+  /** What it does there: keys that live for less are gone. */
+  async function setForward(...all: readonly Process[]): Promise<void> {
+    const AHEAD_S = 600;
+    const [first] = all;
+    if (first === undefined) return;
+    for (const { client } of all) {
+      const time = client.time.bind(client);
+      client.time = async () => {
+        const [seconds, microseconds] = await time();
+        return [Number(seconds) + AHEAD_S, Number(microseconds)];
+      };
+    }
+    const { client, keys } = first;
+    for (const key of await client.keys(`${keys.prefix}:*`)) {
+      const leftMs = await client.pttl(key);
+      if (leftMs >= 0 && leftMs < AHEAD_S * 1000) await client.del(key);
+    }
+  }
+
+  test('does not have what runs at one replica run again at another', async ({ start }) => {
+    const [one, other] = [await start(BY_QUEUE), await start(BY_QUEUE)];
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const [link, another] = [new PlayedLink(), new PlayedLink()];
+    one.container(target.queue, link);
+    const order = await sent(link);
+    await waitFor(() => one.leases.isHeld(taskId), 'its lease is written');
+    await setForward(one, other);
+    await waitFor(() => one.leases.isHeld(taskId), 'its lease is written again');
+    await isRebuilt(one, other);
+    other.container(target.queue, another);
+    // Without a lock it counts as stalled, and is queued again.
+    await waitFor(async () => {
+      await other.client.del(`${other.keys.prefix}:${target.queue}:stalled-check`);
+      return (await other.queues.scanStalled(target.queue)).includes(taskId);
+    }, 'its job waits again');
+    other.dispatcher.wake(target.queue);
+    await isEmpty(other, target.queue);
+    await one.result(order, '{"y":1}');
+    await reaches(other, taskId, 'COMPLETE');
+    expect(another.orders).toEqual([]);
   });
 });
 
