@@ -36,8 +36,11 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     });
     answered.abort();
     const taskId = answer.headers['x-task-id'] ?? '';
+    const isReplay = answer.headers['idempotency-replayed'] === 'true';
+    if (isReplay && options.json !== true)
+      note(`not run again: this is the answer to the first call with that key, task ${taskId}`);
     if (options.json === true) {
-      printJson({ status: answer.status, taskId, body: parsedOrText(answer.body) });
+      printJson({ status: answer.status, taskId, ...(isReplay ? { isReplay } : {}), body: parsedOrText(answer.body) });
     } else if (isEventStream(answer.headers)) {
       // They are printed; a generator that failed says so in the last.
       if (!answer.body.includes(FAILED_EVENT)) return 0;

@@ -10,7 +10,17 @@ import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { onlyAdmin } from './workspace.ts';
 
-const GROUPS = ['concurrency', 'stub', 'tasks', 'rate', 'counts', 'bytes', 'retention'] as const;
+const GROUPS = [
+  'concurrency',
+  'stub',
+  'tasks',
+  'timeouts',
+  'requests',
+  'rate',
+  'counts',
+  'bytes',
+  'retention',
+] as const;
 
 export async function runWorkspaceLimits(
   reference: string | undefined,
@@ -69,6 +79,9 @@ export function changeOf(said: readonly string[]): Record<string, Record<string,
       throw usageError(
         `--set ${text}: how long things are kept is the installation's (LONGSHORE_TASK_DAYS, LONGSHORE_LOG_DAYS)`,
       );
+    }
+    if (group === 'timeouts' || group === 'requests') {
+      throw usageError(`--set ${text}: ${group} are the same for every workspace, and not set here`);
     }
     change[group] = { ...change[group], [name]: value === 'default' ? null : Number(value) };
   }

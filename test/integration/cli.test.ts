@@ -18,7 +18,9 @@ interface Seen {
   readonly authorization: string | undefined;
   readonly body: Buffer;
 }
-type Reply = { readonly status?: number; readonly body: unknown; readonly isNoTask?: true } | undefined;
+type Reply =
+  | { readonly status?: number; readonly body: unknown; readonly isNoTask?: true; readonly isReplay?: true }
+  | undefined;
 
 let server: Server;
 let url = '';
@@ -42,6 +44,7 @@ beforeEach(async () => {
       response.writeHead(answer.status ?? 200, {
         'content-type': 'application/json',
         ...(answer.isNoTask === true ? {} : { 'x-task-id': 't-1' }),
+        ...(answer.isReplay === true ? { 'idempotency-replayed': 'true' } : {}),
       });
       response.end(typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body));
     });
@@ -280,6 +283,15 @@ describe('invoke', () => {
       '--deployment sum`; the same command with the same key gives its answer',
     );
     expect(keys).toEqual(['order-7', 'order-7']);
+  });
+
+  test('with a key that was used says whose answer it prints', async () => {
+    reply = () => ({ body: '1', isReplay: true });
+    const args = ['invoke', 'sum', '--idempotency-key', 'order-7'];
+    const ended = await run(args);
+    expect(ended).toMatchObject({ code: 0, stdout: '1' });
+    expect(ended.stderr).toContain('not run again: this is the answer to the first call with that key, task t-1');
+    expect(JSON.parse((await run([...args, '--json'])).stdout)).toMatchObject({ isReplay: true, taskId: 't-1' });
   });
 
   test('whose connection is lost says that it may still complete, and where to look', async () => {

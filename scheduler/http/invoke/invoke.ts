@@ -494,8 +494,7 @@ function sendFailure(error: unknown, reply: FastifyReply, parts: InvokeParts): v
   const problem = problemOf(error);
   closeUnread(reply.request, reply);
   if (problem.status === 413) {
-    const text = `request body is larger than ${parts.maxBodyBytes} bytes`;
-    return send(reply, 413, JSON.stringify({ error: text }));
+    return sendCoded(reply, 413, problem.code, `request body is larger than ${parts.maxBodyBytes} bytes`);
   }
   withRetryAfter(reply, problem);
   if (problem.status < 500 || problem.retryAfterSeconds !== undefined)

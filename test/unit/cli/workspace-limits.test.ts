@@ -20,12 +20,14 @@ test.each(['gpu=4', 'concurrency.gpu_limit', 'concurrency.gpu_limit=-1', 'concur
 
 test('retention is no limit of a workspace', () => {
   expect(() => changeOf(['retention.tasks_days=5'])).toThrow('LONGSHORE_TASK_DAYS');
+  expect(() => changeOf(['timeouts.endpoint_seconds=5'])).toThrow('the same for every workspace');
 });
 
 test('limits are shown by the names they are set by, beside what is used of them', () => {
   const rows = rowsOf({
     concurrency: { gpu_limit: 4, container_limit: null },
     usage: { gpu: 1, containers: 3, volume_bytes: 5_000 },
+    timeouts: { endpoint_seconds: 600, task_seconds: null },
     counts: { tokens: { used: 2, limit: 100 } },
     bytes: { queue: { used: 5, limit: 268435456 } },
     retention: { tasks_days: 30 },
@@ -33,6 +35,8 @@ test('limits are shown by the names they are set by, beside what is used of them
   expect(rows).toEqual([
     ['concurrency.gpu_limit', '4', '1'],
     ['concurrency.container_limit', 'none', '3'],
+    ['timeouts.endpoint_seconds', '600', ''],
+    ['timeouts.task_seconds', 'none', ''],
     ['counts.tokens', '100', '2'],
     ['bytes.queue', '268435456', '5'],
     ['retention.tasks_days', '30', ''],
