@@ -139,7 +139,10 @@ class BullmqTaskQueues implements BullmqQueues {
     const queue = this.#queue(name);
     this.#repairs.forgetAdd(name, job.taskId);
     const adds = (queue.adds ??= this.#addsOf(queue));
-    const place = adds.answers.push(queue.backend.addJob(jobJson(job), job.taskId)) - 1;
+    const answer = queue.backend.addJob(jobJson(job), job.taskId);
+    // On a connection that ends just now it fails before this turn is over, and nobody looks at it until then.
+    answer.catch(() => undefined);
+    const place = adds.answers.push(answer) - 1;
     const seen = (await adds.depths)[place];
     if (seen?.kind === 'depth') return { depth: seen.depth, isIn: true };
     // Without a depth nobody can tell whether it may stay, so it must not, added or perhaps added.

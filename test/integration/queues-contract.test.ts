@@ -84,6 +84,24 @@ const finish = (queues: TaskQueues, how: Finish, queue: QueueName, taskId: TaskI
   }
 };
 
+test('a job that is added while the connection ends is refused, and nothing else fails', async ({ redis }) => {
+  const world = await aWorld(redis, { prefix: 'ends' });
+  const unhandled: unknown[] = [];
+  const note = (error: unknown): void => void unhandled.push(error);
+  process.on('unhandledRejection', note);
+  try {
+    const queue = aQueue();
+    await world.queues.open(queue);
+    // From now on nothing can be written, and the client learns of it in its next turn.
+    world.client.stream.destroy();
+    await expect(world.queues.add(queue, aJob(), Infinity)).rejects.toMatchObject({ code: 'queues_unavailable' });
+    expect(unhandled).toEqual([]);
+  } finally {
+    process.off('unhandledRejection', note);
+    await world.queues.close();
+  }
+});
+
 describe('adding and fetching', () => {
   test('a job comes out as it went in, first in first out', async ({ queues }) => {
     const queue = aQueue();
