@@ -211,7 +211,10 @@ export class LogBuffer {
         lines.from = 0;
         this.#containers.delete(containerId);
         if (!lines.isOver) this.#idle.set(containerId, lines);
-      } else break;
+      } else {
+        compact(lines);
+        break;
+      }
       if (records.length >= this.#limits.batchRecords || bytes >= this.#limits.batchBytes) break;
     }
     if (records.length === 0) return undefined;
@@ -286,9 +289,13 @@ export class LogBuffer {
     this.#bytes -= line.bytes;
     lines.dropped += 1;
     this.#onResult('dropped', 1);
-    if (lines.from > 1024 && lines.from * 2 > lines.lines.length) {
-      lines.lines = lines.lines.slice(lines.from);
-      lines.from = 0;
-    }
+    compact(lines);
   }
+}
+
+/** Frees lines already taken. A backlog that never empties would otherwise keep all lines of its container. Amortised: each slice halves the array at least. */
+function compact(lines: ContainerLines): void {
+  if (lines.from <= 1024 || lines.from * 2 <= lines.lines.length) return;
+  lines.lines = lines.lines.slice(lines.from);
+  lines.from = 0;
 }

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { LOG_LIMITS, LogBuffer } from '../../../agent/containers/log-buffer.ts';
 import { LineCutter, LogDemultiplexer } from '../../../agent/containers/lines.ts';
+import { memoryReader, mib } from '../../helpers/memory.ts';
 
 const limits = { ...LOG_LIMITS, containerBytes: 2000, totalBytes: 3000, linesPerSecond: 1_000_000 };
 const line = (text: string): { taskId: string; stream: string; line: string; timestampMs: number } => ({
@@ -73,6 +74,27 @@ test('the bytes that wait never go above the bound', () => {
     expect(buffer.bytes).toBeLessThanOrEqual(3000);
     if (at % 11 === 0) buffer.acknowledge(Number(buffer.take(9)?.seq ?? 0));
   }
+});
+
+test('a backlog that never empties keeps no line that was taken', () => {
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, batchRecords: 200 }, () => 0);
+  let written = 0;
+  const write = (count: number): void => {
+    for (let at = 0; at < count; at += 1) buffer.add('a', line(`${(written += 1)}`.padEnd(1024, '.')));
+  };
+  const read = memoryReader();
+  write(3000);
+  const before = read(0);
+  for (let round = 0; round < 200; round += 1) {
+    write(200);
+    const batch = buffer.take(9);
+    expect(batch?.records?.[0]?.line).toMatch(new RegExp(`^${round * 200 + 1}\\.`));
+    buffer.acknowledge(Number(batch?.seq));
+  }
+  const grown = read(written).heapBytes - before.heapBytes;
+  expect(buffer.bytes).toBe(3000 * (1024 + 64));
+  // 40,000 lines of 1 KiB have passed.
+  expect(grown, mib(grown)).toBeLessThan(8 * 2 ** 20);
 });
 
 test('lines are cut the same wherever the bytes are, with characters whole', () => {
