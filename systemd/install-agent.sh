@@ -110,7 +110,7 @@ do_uninstall() {
     systemctl stop "$DRAIN" 2>/dev/null || true
     LONGSHORE_DATA_DIR=$STATE "$ROOT/current/bin/node" "$ROOT/current/lib/agent.mjs" end-containers || say 'containers did not all stop' >&2
   fi
-  systemctl disable --now -q "$DRAIN" "$AGENT" 2>/dev/null || true
+  systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" 2>/dev/null || true
   rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" /usr/local/sbin/longshore-agent
   [ "$(readlink /usr/local/bin/longshore 2>/dev/null)" != "$ROOT/current/bin/longshore" ] || rm -f /usr/local/bin/longshore
   reload_units
@@ -213,27 +213,35 @@ forget_token() { rm -f "$CONFIG/join-token"; }
 # Units name /opt/longshore/current: what that is changes in one step.
 switch_to() {
   for unit in "$AGENT" "$DRAIN"; do
-    cmp -s "$ROOT/$1/systemd/$unit" "$UNITS/$unit" && continue
-    install -m 644 "$ROOT/$1/systemd/$unit" "$UNITS/$unit"
-    reload=yes
+    cmp -s "$ROOT/$1/systemd/$unit" "$UNITS/$unit" || install -m 644 "$ROOT/$1/systemd/$unit" "$UNITS/$unit"
   done
   ln -sfn "$1" "$ROOT/.current"
   mv -T "$ROOT/.current" "$ROOT/current"
-  [ -z "${reload:-}" ] || reload_units
-  reload=''
+  for unit in "$AGENT" "$DRAIN"; do
+    # systemd reads a new unit by itself; only a unit that it holds in another form needs a reload.
+    [ "$(systemctl show -p LoadState --value "$unit")" = loaded ] && [ "$(systemctl show -p NeedDaemonReload --value "$unit")" = no ] && continue
+    reload_units
+    return 0
+  done
 }
 
-# With the systemd cgroup driver and without CDI, a reload takes the GPUs away from containers that run.
+# With the systemd cgroup driver, a reload takes GPUs away from containers that have them from NVIDIA's hook.
 reload_units() {
-  if [ -e /dev/nvidiactl ] && pgrep -f containerd-shim >/dev/null 2>&1 && systemctl -q is-active "$AGENT"; then
-    say 'units changed, and containers may hold GPUs: run `systemctl daemon-reload` once this machine is drained' >&2
-    return
+  if gpu_container_runs; then
+    say 'units changed, and a reload may take the GPUs from containers that run here: run `systemctl daemon-reload` once they have ended' >&2
+    return 0
   fi
   systemctl daemon-reload
 }
 
+# The hook mounts the devices into the container, whichever engine started it and whoever owns it.
+gpu_container_runs() { grep -qsE ' /dev/nvidia(ctl|[0-9]+) ' /proc/[0-9]*/mountinfo; }
+
 start_agent() {
-  systemctl enable -q "$AGENT" "$DRAIN"
+  # Without --no-reload, enabling a unit reloads all of systemd.
+  for unit in "$AGENT" "$DRAIN"; do
+    systemctl -q is-enabled "$unit" 2>/dev/null || systemctl enable -q --no-reload "$unit"
+  done
   systemctl reset-failed -q "$AGENT" 2>/dev/null || true
   systemctl restart "$AGENT" || return 1
   systemctl start "$DRAIN" || true

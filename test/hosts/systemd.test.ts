@@ -58,6 +58,17 @@ async function containers(which: 'all' | 'of tasks' = 'of tasks'): Promise<reado
   return found.map((one) => `${one.Id} ${one.State}`).toSorted();
 }
 
+/** Somebody's container with a GPU, as the host sees one: NVIDIA's hook mounts the device node into it. */
+const OTHERS = 'gpu-container-of-others.service';
+const startOthers = (): Promise<string> =>
+  host.sh(
+    `touch /dev/nvidiactl && systemd-run -q --unit=${OTHERS} -p PrivateMounts=yes sh -c 'mount --bind /dev/null /dev/nvidiactl && exec sleep 3600' && ` +
+      'timeout 10 sh -c \'until grep -qs " /dev/nvidiactl " /proc/[0-9]*/mountinfo; do sleep 0.05; done\'',
+  );
+/** How often systemd has read all of its units again. */
+const reloads = async (): Promise<number> =>
+  Number(await host.try("journalctl --sync; journalctl -o cat _PID=1 | grep -cE '^Reloading(\\.| requested)'"));
+
 beforeAll(async () => {
   const engine = await docker();
   host = new SystemdHost(engine, [dirname(NODE)]);
@@ -102,7 +113,12 @@ describe('the agent as a service', () => {
     expect(line).toMatch(/^f=\$\(mktemp\) && curl -fsSL '[^']+\/install\/agent\?channel=stable' /);
     // The token is in no argument of any program: it goes through the pipe of a shell builtin.
     expect(line).toMatch(/&& echo 'lsj1\.[^']+' \| sudo sh "\$f" install --from \S+ --scheduler \S+$/);
+    const before = await reloads();
+    await startOthers();
     await host.sh(line, 120_000);
+    // A reload takes GPUs away from containers, also from those of other people.
+    expect(await reloads()).toBe(before);
+    expect(await host.sh(`systemctl is-enabled ${AGENT} ${DRAIN}`)).toBe('enabled\nenabled\n');
     machineId = /^connected as ([0-9a-f]{8})$/.exec(await status())?.[1] ?? '';
     expect(machineId).not.toBe('');
     expect(await release()).toMatch(/^releases\/9\.0\.1-[0-9a-f]{12}$/);
@@ -200,6 +216,30 @@ describe('the agent as a service', () => {
     expect(await release()).toBe(first);
     expect(await containers()).toEqual(before);
     expect(await host.sh('longshore-agent status')).toMatch(/release 9\.0\.1-.*, before it 9\.0\.2-/);
+  });
+
+  test('has units reloaded that changed, and never while anybody has a container with a GPU', async () => {
+    const kept = await host.sh(`cat /etc/systemd/system/${AGENT}`);
+    const before = await reloads();
+    await giveOut('9.0.4');
+    await host.sh(lineOf(await cli('machine', 'upgrade')), 120_000);
+    expect(await release()).toMatch(/^releases\/9\.0\.4-/);
+    expect(await reloads()).toBe(before);
+
+    writeFileSync(join(built, 'systemd', AGENT), `${kept}\n# Changed.\n`);
+    await giveOut('9.0.5');
+    expect(await host.sh(lineOf(await cli('machine', 'upgrade')), 120_000)).toContain(
+      'run `systemctl daemon-reload` once they have ended',
+    );
+    expect(await release()).toMatch(/^releases\/9\.0\.5-/);
+    expect(await host.sh(`cat /etc/systemd/system/${AGENT}`)).toContain('# Changed.');
+    expect(await reloads()).toBe(before);
+
+    await host.sh(`systemctl stop ${OTHERS}`);
+    await host.sh('longshore-agent install', 120_000);
+    expect(await reloads()).toBe(before + 1);
+    expect(await host.property(AGENT, 'NeedDaemonReload')).toBe('no');
+    await connected();
   });
 
   test('drains when the host goes down: the unit that stops first waits for the task, nothing new comes, and starting it takes that back', async () => {
