@@ -195,7 +195,10 @@ const clients: Readonly<Record<string, Client>> = {
 describe('a client that is still sending', () => {
   test.each(Object.keys(clients))('reads 413 of its body that is too large: %s', async (name) => {
     const answer = await clients[name]?.('/endpoint/closed', token);
-    expect(answer).toEqual({ status: 413, text: '{"error":"request body is larger than 1048576 bytes","code":"body_too_large"}' });
+    expect(answer).toEqual({
+      status: 413,
+      text: '{"error":"request body is larger than 1048576 bytes","code":"body_too_large"}',
+    });
     const open = await clients[name]?.(`/endpoint/public/${publicStub}`, token);
     expect(open?.status).toBe(413);
   });

@@ -232,7 +232,10 @@ describe('a call that is refused', () => {
   test('a body above the limit is 413 and names it', async () => {
     const answer = await call('/endpoint/hello', `{"a":"${'x'.repeat(1000)}"}`);
     expect(answer.status).toBe(413);
-    expect(JSON.parse(answer.text)).toEqual({ error: 'request body is larger than 1000 bytes', code: 'body_too_large' });
+    expect(JSON.parse(answer.text)).toEqual({
+      error: 'request body is larger than 1000 bytes',
+      code: 'body_too_large',
+    });
   });
 
   test('another method is 405', async () => {
