@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { CreateContainer, Mount } from './runtime.ts';
 
+/** For a container that names no limit: helpers and holders of our own. */
 const PIDS_LIMIT = 4096;
 export const GPU_DRIVER = 'nvidia';
 
@@ -35,7 +36,7 @@ export function createOptions(spec: CreateContainer) {
       ...(spec.capabilities === undefined ? {} : { CapAdd: [...spec.capabilities] }),
       SecurityOpt: ['no-new-privileges'],
       Init: spec.init ?? true,
-      PidsLimit: PIDS_LIMIT,
+      PidsLimit: spec.pids ?? PIDS_LIMIT,
       Memory: spec.memoryBytes,
       MemorySwap: spec.memoryBytes,
       NanoCpus: spec.cpuMillicores * 1_000_000,

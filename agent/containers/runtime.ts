@@ -80,6 +80,8 @@ export interface CreateContainer {
   readonly network: string;
   readonly memoryBytes: number;
   readonly cpuMillicores: number;
+  /** Processes and threads at most; absent: the limit of our own helpers. */
+  readonly pids?: number;
   /** Bytes that may be written to its root, where the engine can enforce them; absent: no limit. */
   readonly rootBytes?: number;
   /** Shared memory; absent: the engine's default. */

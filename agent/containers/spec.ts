@@ -24,6 +24,11 @@ const RESERVED = /^(NVIDIA_|CUDA_VISIBLE_DEVICES$|LONGSHORE_)/;
 /** Of a container with a GPU: data loaders hand whole batches to each other through it. */
 const SHM_SHARE = 0.25;
 
+/** A machine with the kernel's smallest `pid_max` (32768) is not filled by one container with a core. */
+const PIDS_BASE = 1024;
+const PIDS_PER_CORE = 1024;
+const MOST_PIDS = 32_768;
+
 /** Twelve characters that stand for a container's assignment in paths (unix sockets allow 107 bytes). */
 export const shortIdOf = (containerId: string, epoch: number): string =>
   createHash('sha256').update(`${containerId} ${epoch}`).digest('hex').slice(0, 12);
@@ -78,6 +83,7 @@ export function createContainerOf(
   holder: Holder | undefined,
 ): CreateContainer {
   const hasGpu = spec.gpuUuids.length > 0;
+  const cores = coresOf(spec, host);
   const mounts: Mount[] = [
     paths.code,
     { kind: 'bind', target: '/run/longshore', readOnly: true, source: paths.socketDir },
@@ -91,7 +97,7 @@ export function createContainerOf(
     image,
     entrypoint: ['python3', '-m', 'longshore.runner'],
     workingDir: '/mnt/code',
-    env: environmentOf(assignment.containerId, spec, host),
+    env: environmentOf(assignment.containerId, spec, host, cores),
     labels: {
       ...host.extraLabels,
       [LABELS.managed]: '1',
@@ -111,11 +117,22 @@ export function createContainerOf(
     ...(holder?.openFiles === undefined ? {} : { openFiles: holder.openFiles }),
     // The engine refuses more cores than the machine has; an overcommitted pool may promise them.
     cpuMillicores: Math.min(spec.cpuMillicores, host.cores * 1000),
+    pids: mostPidsOf(spec, cores),
     ...(hasGpu ? { gpuUuids: spec.gpuUuids, shmBytes: Math.floor(spec.memoryBytes * SHM_SHARE) } : {}),
   };
 }
 
-function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts): string[] {
+/** Whole cores that a container can use: a share of a core counts as one. */
+const coresOf = (spec: ContainerSpec__Output, host: HostFacts): number =>
+  Math.max(1, Math.min(Math.ceil(spec.cpuMillicores / 1000), host.cores));
+
+/** Every slot may take a thread; libraries and tools take theirs by cores. */
+function mostPidsOf(spec: ContainerSpec__Output, cores: number): number {
+  const slots = spec.workers * Math.max(1, spec.concurrentRequests);
+  return Math.min(PIDS_BASE + PIDS_PER_CORE * cores + slots, MOST_PIDS);
+}
+
+function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts, cores: number): string[] {
   const env: Record<string, string> = {};
   for (const [name, value] of Object.entries(spec.env)) if (!RESERVED.test(name)) env[name] = value;
   if (host.caBundle !== undefined)
@@ -137,6 +154,8 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     LONGSHORE_AGENT_SOCKET: '/run/longshore/agent.sock',
     LONGSHORE_GATEWAY_SOCKET: '/run/longshore/gateway.sock',
     LONGSHORE_TRACEBACKS: spec.tracebacks ? '1' : '0',
+    // The runner bounds the thread counts of numeric libraries by it, where neither stub nor image sets them.
+    LONGSHORE_CORES: String(cores),
     LONGSHORE_GPU: spec.gpuUuids.length > 0 ? '1' : '0',
     [TOKEN_NAME]: spec.containerToken,
     // As the engine sets it for the devices that it passes; here too, because an image's own value would come first.
@@ -147,6 +166,8 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     PYTHONUNBUFFERED: '1',
   });
   env['PYTHONDONTWRITEBYTECODE'] ??= '1';
+  // Python 3.13 and later read it before the runner's first line; without it `os.cpu_count` is the host's.
+  env['PYTHON_CPU_COUNT'] ??= String(cores);
   // A name without a value takes an image's own away.
   return [...Object.entries(env).map(([name, value]) => `${name}=${value}`), 'CUDA_VISIBLE_DEVICES'];
 }

@@ -130,7 +130,7 @@ test('a workload has no capability, no way to one, no engine, and limits on ever
     memory: (facts) => facts.memoryLimit === String(96 * 1024 * 1024),
     'no swap beside it': (facts) => facts.swapLimit === '0' || facts.swapLimit === facts.memoryLimit,
     processor: (facts) => facts.cpuLimit.startsWith('50000'),
-    processes: (facts) => facts.pidsMax === '4096',
+    processes: (facts) => facts.pidsMax === '2049',
   };
   // On cgroup v1 without a swap controller both limits are what nobody has set.
   const provable = Object.entries(measures).filter(([name]) => name !== 'no swap beside it');

@@ -57,7 +57,7 @@ test('an assignment becomes a ready container that answers tasks, and nothing is
     filters: { label: [`io.longshore.container=${assignment.containerId}`] },
   });
   const facts = await docker.client.getContainer(container?.Id ?? '').inspect();
-  expect(facts.HostConfig).toMatchObject({ CapDrop: ['ALL'], PidsLimit: 4096, Init: true });
+  expect(facts.HostConfig).toMatchObject({ CapDrop: ['ALL'], PidsLimit: 2049, Init: true });
   expect(facts.Config.Labels).toMatchObject({ 'io.longshore.machine': scheduler.machineId, ...docker.labels });
 
   scheduler.desire([{ ...assignment, stop: true, graceMs: 5000, stopReason: 'scaled_in' }]);

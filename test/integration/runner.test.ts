@@ -202,15 +202,30 @@ def handler(context):
     expect(agent.of('ready')).toHaveLength(1);
   });
 
-  test('numeric libraries are held to one thread when there are several processes, unless the environment says otherwise', async ({
-    start,
-  }) => {
-    const text =
-      'import os\nat_import = os.environ.get("OMP_NUM_THREADS")\ndef handler():\n    return [at_import, os.environ.get("MKL_NUM_THREADS")]\n';
-    const several = await start({ files: app(text), env: { WORKERS: '2', MKL_NUM_THREADS: '3' } });
-    const one = await start({ files: app(text) });
-    expect(parsed((await several.call({})).body)).toEqual(['1', '3']);
-    expect(parsed((await one.call({})).body)).toEqual([null, null]);
+  const counts = app(`
+import os
+NAMES = ['OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', 'RAYON_NUM_THREADS']
+at_import = [os.environ.get(name) for name in NAMES]
+def handler():
+    return at_import
+`);
+  const six = { LONGSHORE_CORES: '6' };
+
+  test.for([
+    ["one process has its container's cores", six, ['6', '6', '6', '6']],
+    ['what is set wins', { ...six, MKL_NUM_THREADS: '3' }, ['6', '6', '3', '6']],
+    [
+      'processes that are forked have one thread at import, and share the cores',
+      { ...six, WORKERS: '2', MKL_NUM_THREADS: '3' },
+      ['1', '1', '3', '3'],
+    ],
+    ['a GPU forks nothing', { ...six, LONGSHORE_GPU: '1', WORKERS: '2' }, ['6', '6', '6', '6']],
+    ['more workers than cores', { ...six, WORKERS: '9' }, ['1', '1', '1', '1']],
+    ['an older agent tells no cores', {}, [null, null, null, null]],
+    ['an older agent, two processes', { WORKERS: '2' }, ['1', '1', '1', null]],
+  ] as const)('numeric libraries: %s', async ([, env, wanted], { start }) => {
+    const agent = await start({ files: counts, env });
+    expect(parsed((await agent.call({})).body)).toEqual(wanted);
   });
 
   test('with a second thread by then, the processes are threads and the log says so', async ({ start }) => {

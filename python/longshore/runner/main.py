@@ -19,22 +19,19 @@ from .server import hello_header, leave
 from .serving import make_server
 from .settings import Settings, SettingsError
 from .supervise import Control, Supervisor, serve_here, settled_thread_count
+from .threads import bound_threads
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
     from typing import NoReturn
 
-#: Numeric libraries start threads on import, and a process with threads cannot be forked safely.
-_SINGLE_THREADED = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
 _FAILED_SECONDS = 2.0
 
 
 def main() -> NoReturn:
     """Never returns: the process ends with the code that the agent is to see."""
     settings = Settings(os.environ)
-    if settings.workers > 1 and not settings.gpu:
-        for name in _SINGLE_THREADED:
-            os.environ.setdefault(name, '1')
+    bound_threads(os.environ, settings)
     signal.signal(signal.SIGTERM, _leave_at_once)
     faulthandler.enable()  # a crash of C code says where, on fd 2
     link = Link(settings.socket_path, dict)

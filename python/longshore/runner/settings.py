@@ -34,6 +34,9 @@ class Settings:
         self.problem = ''
         self.workers = self._count(environ, 'WORKERS', 1)
         self.slots = self._count(environ, 'CONCURRENT_REQUESTS', 0) or 1
+        #: Whole cores of the container; 0: an older agent, which does not tell.
+        cores = environ.get('LONGSHORE_CORES', '')
+        self.cores = int(cores) if cores.isdigit() else 0
         self.timeout = self._number(environ, 'TIMEOUT')
 
     def _count(self, environ: Mapping[str, str], name: str, least: int) -> int:

@@ -90,13 +90,34 @@ test('a container gets the names its runner reads, and a stub cannot set ours', 
   expect(env['CUDA_VISIBLE_DEVICES']).toBeUndefined();
 });
 
+test("threads follow the container's cores, and what the stub sets wins", () => {
+  const counts = (cpuMillicores: number, env: Record<string, string> = {}): unknown[] => {
+    const made = envOf(createOf({ cpuMillicores, env }, { cores: 8 }));
+    return [made['LONGSHORE_CORES'], made['PYTHON_CPU_COUNT']];
+  };
+  expect(counts(125)).toEqual(['1', '1']);
+  expect(counts(2500)).toEqual(['3', '3']);
+  // An overcommitted pool promises more cores than the machine has.
+  expect(counts(64_000)).toEqual(['8', '8']);
+  expect(counts(2000, { PYTHON_CPU_COUNT: '5', LONGSHORE_CORES: '9' })).toEqual(['2', '5']);
+});
+
+test('the most processes follow cores and slots, and have a bound', () => {
+  const most = (spec: Partial<ContainerSpec__Output>): number | undefined =>
+    createOptions(createOf(spec, { cores: 192 })).HostConfig.PidsLimit;
+  expect(most({ cpuMillicores: 125 })).toBe(2049);
+  expect(most({ cpuMillicores: 16_000 })).toBe(17_409);
+  expect(most({ cpuMillicores: 1000, workers: 4, concurrentRequests: 500 })).toBe(4048);
+  expect(most({ cpuMillicores: 192_000 })).toBe(32_768);
+});
+
 test('every container is hardened', () => {
   const options = createOptions(createOf({ cpuMillicores: 500, memoryBytes: 64 << 20 }));
   expect(options.HostConfig).toMatchObject({
     CapDrop: ['ALL'],
     SecurityOpt: ['no-new-privileges'],
     Init: true,
-    PidsLimit: 4096,
+    PidsLimit: 2049,
     Memory: 64 << 20,
     MemorySwap: 64 << 20,
     NanoCpus: 500_000_000,
