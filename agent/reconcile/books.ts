@@ -136,6 +136,11 @@ export class Books {
     if (this.#seen.has(dockerId)) this.#outOfMemory.add(dockerId);
   }
 
+  /** The engine told of a process of it that was killed for want of memory. */
+  lackedMemory(dockerId: string): boolean {
+    return this.#outOfMemory.has(dockerId);
+  }
+
   /** A whole listing, begun at `sinceMs` (monotonic): what it lacks is gone, unless it was learnt of later. */
   learnAll(containers: readonly RuntimeContainer[], sinceMs: number): void {
     const listed = new Set(containers.map((one) => one.dockerId));

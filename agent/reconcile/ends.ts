@@ -5,6 +5,7 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { withDeadline } from '#shared/backoff.ts';
+import type { RuntimeContainer } from '../containers/runtime.ts';
 import { shortIdOf } from '../containers/spec.ts';
 import { attemptsEnd, exitMessage, exitReason } from './exits.ts';
 import type { JournalEntry } from './journal.ts';
@@ -14,6 +15,10 @@ import type { ExecutorParts, Workbench } from './workbench.ts';
 
 /** How long the log of an exited container may take to its end. */
 const LOG_END_MS = 2000;
+/** The tasks of a killed container wait so long for the engine's second word on its end. */
+const LOOK_AGAIN_MS = 2000;
+/** The exit code of SIGKILL. */
+const KILLED = 137;
 
 export class Ends {
   readonly #bench: Workbench;
@@ -48,17 +53,19 @@ export class Ends {
     const { runtime, books, slots, gateway, log } = this.#parts;
     const { containerId } = action;
     const entry = books.journal.get(containerId);
-    const seen = books.seenOf(containerId, action.epoch);
-    if (entry === undefined || seen === undefined) return;
+    const found = books.seenOf(containerId, action.epoch);
+    if (entry === undefined || found === undefined) return;
     this.#bench.disarm(containerId);
     const rebooted = entry.bootId !== this.#parts.bootId;
     // One that ended while no agent ran was followed by nobody. Nothing of its end is told before it is known what to hide in it.
-    this.#bench.resumeOutput(entry, seen.dockerId);
+    this.#bench.resumeOutput(entry, found.dockerId);
     await withDeadline(
       this.#bench.output.opened(containerId),
       LOG_END_MS,
       () => new Error('the engine has not said yet what must be hidden in its output'),
     );
+    const isOrdered = books.notes.has(containerId) || books.ending.has(containerId) || rebooted;
+    const seen = isOrdered ? found : { ...found, oomKilled: await this.#ranOutOfMemory(found) };
     const exitFacts = {
       seen,
       ready: entry.ready !== undefined,
@@ -89,6 +96,18 @@ export class Ends {
     books.forgetSeen(seen.dockerId);
     log.info({ containerId, exitCode: seen.exitCode, oomKilled: seen.oomKilled, reason }, 'container ended');
     await this.gone(entry, exit);
+  }
+
+  /** The engine may learn of a lack of memory only after the end that it caused: a kill without the flag is looked at once more. */
+  async #ranOutOfMemory({ dockerId, exitCode, oomKilled }: RuntimeContainer): Promise<boolean> {
+    if (oomKilled || exitCode !== KILLED) return oomKilled;
+    const { runtime, books } = this.#parts;
+    const again = await withDeadline(
+      runtime.inspect(dockerId),
+      LOOK_AGAIN_MS,
+      () => new Error('the engine did not answer'),
+    ).catch(() => undefined);
+    return again?.oomKilled === true || books.lackedMemory(dockerId);
   }
 
   async vanished(action: Extract<Action, { kind: 'vanished' }>): Promise<void> {

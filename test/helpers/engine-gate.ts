@@ -14,6 +14,8 @@ export interface EngineGate {
   shut(request: RegExp, how: 'wait' | 'cut'): void;
   /** What waits goes on. */
   open(): void;
+  /** From now on each piece of a request reaches the engine as this makes it; its length is not told anew, so requests with a body stay as long as they are. */
+  change(how: (piece: string) => string): void;
   /** How many requests have met it shut. */
   readonly met: number;
   close(): Promise<void>;
@@ -28,6 +30,7 @@ export async function engineGate(): Promise<EngineGate> {
   const waiting: (() => void)[] = [];
   let shut: { readonly request: RegExp; readonly how: 'wait' | 'cut' } | undefined;
   let met = 0;
+  let change: ((piece: string) => string) | undefined;
   const server = createServer({ allowHalfOpen: true }, (client) => {
     const engine = connect({ ...address, allowHalfOpen: true });
     for (const socket of [client, engine]) {
@@ -41,7 +44,7 @@ export async function engineGate(): Promise<EngineGate> {
     // A client sends a request only after the answer to the one before, so each begins a piece of its own.
     client.on('data', (data: Buffer) => {
       if (shut?.request.test(data.toString('latin1', 0, 300)) !== true) {
-        engine.write(data);
+        engine.write(change === undefined ? data : Buffer.from(change(data.toString('latin1')), 'latin1'));
         return;
       }
       met += 1;
@@ -59,6 +62,9 @@ export async function engineGate(): Promise<EngineGate> {
     open: () => {
       shut = undefined;
       for (const go of waiting.splice(0)) go();
+    },
+    change: (how) => {
+      change = how;
     },
     get met() {
       return met;

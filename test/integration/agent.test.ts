@@ -6,6 +6,7 @@ import type { Assignment, ContainerSpec } from '#shared/protocol/generated/messa
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
+import { engineGate } from '../helpers/engine-gate.ts';
 import { until } from '../helpers/fake-scheduler.ts';
 import { test as base } from '../helpers/services.ts';
 
@@ -249,6 +250,50 @@ test('memory that runs out is named', async ({ started }) => {
     oomKilled: true,
     reason: 'oom',
   });
+});
+
+/** The engine behind a door, and an agent that is not started yet. */
+const gated = base
+  // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
+  .extend('gate', async ({}, { onCleanup }) => {
+    const gate = await engineGate();
+    onCleanup(() => gate.close());
+    return gate;
+  })
+  .extend('world', async ({ docker, gate }, { onCleanup }): Promise<AgentWorld> => {
+    const world = await agentWorld(docker.labels, { DOCKER_HOST: gate.host });
+    onCleanup(() => world.end());
+    return world;
+  });
+
+gated('memory that runs out is named also when the engine tells of it after the end', async ({ gate, world }) => {
+  let hidden = 0;
+  gate.change((piece) => {
+    if (!piece.startsWith('GET /events?')) return piece;
+    hidden += 1;
+    // The engine is asked for no word of it, and notes it all the same.
+    return piece.replace('%22oom%22%2C', '');
+  });
+  await world.agent.start();
+  await world.agent.connected;
+  const source = `
+import threading
+kept = []
+def handler():
+    threading.Timer(0.1, lambda: kept.append(bytearray(400_000_000))).start()
+`;
+  const code = world.scheduler.addArchive(await zip({ 'app.py': source }));
+  const assignment = anAssignment({ code, memoryBytes: 64 << 20 });
+  world.scheduler.desire([assignment]);
+  await world.scheduler.phase(assignment.containerId, 'running');
+  world.scheduler.run('t1', assignment.containerId, '');
+  await world.scheduler.resultOf('t1');
+  expect(await world.scheduler.phase(assignment.containerId, 'removed')).toMatchObject({
+    oomKilled: true,
+    reason: 'oom',
+    exitCode: 137,
+  });
+  expect(hidden).toBe(1);
 });
 
 test('an on_start that raises is a failed start with its last lines', async ({ started }) => {
