@@ -45,14 +45,14 @@ export function createOptions(spec: CreateContainer) {
       ...(spec.openFiles === undefined
         ? {}
         : { Ulimits: [{ Name: 'nofile', Soft: spec.openFiles, Hard: spec.openFiles }] }),
-      ...(spec.gpuUuids === undefined || spec.gpuUuids.length === 0
+      ...(spec.gpus === undefined
         ? {}
         : {
             DeviceRequests: [
               {
                 Driver: GPU_DRIVER,
-                DeviceIDs: [...spec.gpuUuids],
-                Capabilities: [['gpu', 'compute', 'utility']],
+                DeviceIDs: [...spec.gpus.uuids],
+                Capabilities: [['gpu', ...spec.gpus.capabilities]],
               },
             ],
           }),

@@ -68,6 +68,13 @@ export interface Mount {
   };
 }
 
+/** GPUs that the engine is to pass. */
+export interface GpuRequest {
+  readonly uuids: readonly string[];
+  /** Parts of NVIDIA's driver that come with them, in NVIDIA's words (`compute`, `video`, …). */
+  readonly capabilities: readonly string[];
+}
+
 export interface CreateContainer {
   readonly name: string;
   readonly image: string;
@@ -90,8 +97,7 @@ export interface CreateContainer {
   readonly openFiles?: number;
   /** An init that reaps and passes on signals; false: none. */
   readonly init?: boolean;
-  /** UUIDs: passed by a request to the engine's NVIDIA driver. */
-  readonly gpuUuids?: readonly string[];
+  readonly gpus?: GpuRequest;
   /** Only for helper containers of our own: a workload gets none. */
   readonly capabilities?: readonly string[];
 }

@@ -23,6 +23,9 @@ const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 const RESERVED = /^(NVIDIA_|CUDA_VISIBLE_DEVICES$|LONGSHORE_)/;
 /** Of a container with a GPU: data loaders hand whole batches to each other through it. */
 const SHM_SHARE = 0.25;
+/** Libraries of NVIDIA's driver that every container with a GPU gets; `video` is hardware decoding and encoding. */
+const DRIVER_CAPABILITIES = ['compute', 'utility', 'video'] as const;
+const CAPABILITIES_NAME = 'NVIDIA_DRIVER_CAPABILITIES';
 
 /** A machine with the kernel's smallest `pid_max` (32768) is not filled by one container with a core. */
 const PIDS_BASE = 1024;
@@ -118,7 +121,12 @@ export function createContainerOf(
     // The engine refuses more cores than the machine has; an overcommitted pool may promise them.
     cpuMillicores: Math.min(spec.cpuMillicores, host.cores * 1000),
     pids: mostPidsOf(spec, cores),
-    ...(hasGpu ? { gpuUuids: spec.gpuUuids, shmBytes: Math.floor(spec.memoryBytes * SHM_SHARE) } : {}),
+    ...(hasGpu
+      ? {
+          gpus: { uuids: spec.gpuUuids, capabilities: driverCapabilities(spec) },
+          shmBytes: Math.floor(spec.memoryBytes * SHM_SHARE),
+        }
+      : {}),
   };
 }
 
@@ -130,6 +138,14 @@ const coresOf = (spec: ContainerSpec__Output, host: HostFacts): number =>
 function mostPidsOf(spec: ContainerSpec__Output, cores: number): number {
   const slots = spec.workers * Math.max(1, spec.concurrentRequests);
   return Math.min(PIDS_BASE + PIDS_PER_CORE * cores + slots, MOST_PIDS);
+}
+
+/** A stub asks for the libraries of OpenGL and Vulkan by the variable that NVIDIA's own tools use. */
+function driverCapabilities(spec: ContainerSpec__Output): readonly string[] {
+  const asked = (spec.env[CAPABILITIES_NAME] ?? '').split(',').map((word) => word.trim());
+  return asked.includes('graphics') || asked.includes('all')
+    ? [...DRIVER_CAPABILITIES, 'graphics']
+    : DRIVER_CAPABILITIES;
 }
 
 function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts, cores: number): string[] {
@@ -160,7 +176,7 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     [TOKEN_NAME]: spec.containerToken,
     // As the engine sets it for the devices that it passes; here too, because an image's own value would come first.
     NVIDIA_VISIBLE_DEVICES: spec.gpuUuids.length > 0 ? spec.gpuUuids.join(',') : 'void',
-    NVIDIA_DRIVER_CAPABILITIES: 'compute,utility',
+    [CAPABILITIES_NAME]: driverCapabilities(spec).join(','),
     // A stub's own PYTHONPATH stays behind ours: the runner must be found.
     PYTHONPATH: env['PYTHONPATH'] === undefined ? RUNNER_TARGET : `${RUNNER_TARGET}:${env['PYTHONPATH']}`,
     PYTHONUNBUFFERED: '1',

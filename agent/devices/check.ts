@@ -110,13 +110,13 @@ async function checkContainer(
       image,
       entrypoint: ['sleep', '120'],
       workingDir: '/',
-      env: [`NVIDIA_VISIBLE_DEVICES=${uuid}`, 'NVIDIA_DRIVER_CAPABILITIES=compute,utility'],
+      env: [`NVIDIA_VISIBLE_DEVICES=${uuid}`, 'NVIDIA_DRIVER_CAPABILITIES=compute,utility,video'],
       labels: {},
       mounts: [],
       network: 'none',
       memoryBytes: 256 * 1024 ** 2,
       cpuMillicores: 500,
-      gpuUuids: [uuid],
+      gpus: { uuids: [uuid], capabilities: ['compute', 'utility', 'video'] },
     });
     await runtime.start(dockerId);
     const passed = (await runtime.inspect(dockerId))?.gpuUuids ?? [];

@@ -298,7 +298,7 @@ export class Starts {
       startedAtMs: 0,
       finishedAtMs: 0,
       error: '',
-      gpuUuids: create.gpuUuids ?? [],
+      gpuUuids: create.gpus?.uuids ?? [],
     };
     books.learn(made);
     // Whose processes may be on a device is known before there can be any.

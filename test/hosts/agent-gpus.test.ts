@@ -156,7 +156,11 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     });
     await scheduler.phase(second.containerId, 'running');
     await scheduler.phase(none.containerId, 'running');
-    const common = { NVIDIA_DRIVER_CAPABILITIES: 'compute,utility', CUDA_VISIBLE_DEVICES: null, NOTIFY_SOCKET: null };
+    const common = {
+      NVIDIA_DRIVER_CAPABILITIES: 'compute,utility,video',
+      CUDA_VISIBLE_DEVICES: null,
+      NOTIFY_SOCKET: null,
+    };
     expect(await gpus.answerOf('t1', first.containerId)).toEqual({
       env: { ...common, NVIDIA_VISIBLE_DEVICES: G0 },
       listed: `GPU 0: NVIDIA H100 80GB HBM3 (UUID: ${G0})\n`,

@@ -139,14 +139,18 @@ test('a container with GPUs gets exactly those, a quarter of its memory as share
   });
   expect(createOptions(create).HostConfig).toMatchObject({
     DeviceRequests: [
-      { Driver: 'nvidia', DeviceIDs: ['GPU-1', 'GPU-2'], Capabilities: [['gpu', 'compute', 'utility']] },
+      {
+        Driver: 'nvidia',
+        DeviceIDs: ['GPU-1', 'GPU-2'],
+        Capabilities: [['gpu', 'compute', 'utility', 'video', 'graphics']],
+      },
     ],
     ShmSize: 1 << 28,
     CapDrop: ['ALL'],
   });
   expect(envOf(create)).toMatchObject({
     NVIDIA_VISIBLE_DEVICES: 'GPU-1,GPU-2',
-    NVIDIA_DRIVER_CAPABILITIES: 'compute,utility',
+    NVIDIA_DRIVER_CAPABILITIES: 'compute,utility,video,graphics',
     LONGSHORE_GPU: '1',
   });
   // Without a value: an image's own goes, too.
@@ -156,6 +160,19 @@ test('a container with GPUs gets exactly those, a quarter of its memory as share
   expect(without.HostConfig).not.toHaveProperty('DeviceRequests');
   expect(without.HostConfig).not.toHaveProperty('ShmSize');
   expect(without.Labels).not.toHaveProperty('io.longshore.gpus');
+});
+
+test.for([
+  [undefined, 'compute,utility,video'],
+  ['compute', 'compute,utility,video'],
+  ['compute, graphics', 'compute,utility,video,graphics'],
+  ['all', 'compute,utility,video,graphics'],
+  ['display,ngx,nonsense', 'compute,utility,video'],
+] as const)('a stub that names the driver libraries %s gets %s', ([asked, given]) => {
+  const env = asked === undefined ? {} : { NVIDIA_DRIVER_CAPABILITIES: asked };
+  const create = createOf({ gpuUuids: ['GPU-1'], env });
+  expect(envOf(create)['NVIDIA_DRIVER_CAPABILITIES']).toBe(given);
+  expect(createOptions(create).HostConfig.DeviceRequests?.[0]?.Capabilities).toEqual([['gpu', ...given.split(',')]]);
 });
 
 test('a blocked network is none at all', () => {
