@@ -24,6 +24,8 @@ export interface Device {
   readonly numaNode: number;
   /** Of a MIG slice: the device it is part of; else empty. */
   readonly parentUuid: string;
+  /** GPU instance of a MIG slice; undefined: a whole device, or the tool does not say. */
+  readonly instance?: number | undefined;
   readonly health: DeviceHealth;
   /** Whose processes keep it quarantined. */
   readonly lastDockerIds: readonly string[];
@@ -56,6 +58,13 @@ export class DeviceTable {
   at(busId: string): readonly Device[] {
     const slot = busId.replace(/\.[0-9a-f]$/, '');
     return this.all().filter((device) => device.busId.replace(/\.[0-9a-f]$/, '') === slot);
+  }
+
+  /** Slices of that GPU instance among those with that bus id; all of them where nobody knows which has it. */
+  atInstance(busId: string, instance: number | undefined): readonly Device[] {
+    const all = this.at(busId);
+    const named = all.filter((device) => instance !== undefined && device.instance === instance);
+    return named.length > 0 ? named : all;
   }
 
   leasable(uuid: string): LeasableDevice | undefined {
@@ -209,6 +218,7 @@ const sliceDevice = (row: GpuRow, slice: MigSlice): DeviceFacts => ({
   busId: row.busId,
   index: row.index,
   parentUuid: row.uuid,
+  ...(slice.instance === undefined ? {} : { instance: slice.instance }),
 });
 
 const sampleOf = (row: GpuRow): GpuSample => ({

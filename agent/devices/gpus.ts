@@ -299,12 +299,14 @@ export class Gpus {
     if (this.#xids.size < MAX_XID_KEYS || before > 0) this.#xids.set(key, before + 1);
     const meaning = meaningOf(found.xid, before);
     const why = `Xid ${found.xid}${found.text === '' ? '' : `: ${found.text}`}`;
-    const devices = this.#table.at(found.busId);
+    const named = this.#table.atInstance(found.busId, found.instance);
     log[meaning === 'note' ? 'info' : 'error']({ ...found, meaning }, 'the GPU driver reports an error');
-    for (const device of devices) {
+    // A reset takes all slices of a device: none of them gets new work, whichever had the error.
+    if (meaning === 'fatal' || meaning === 'drain')
+      for (const device of this.#table.at(found.busId)) this.#table.event(device.uuid, { kind: 'broken', why });
+    for (const device of named) {
       metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(found.xid) });
       for (const holder of this.#holdersOf(device)) onNote(holder.containerId, `GPU ${device.uuid}: ${why}`);
-      if (meaning === 'fatal' || meaning === 'drain') this.#table.event(device.uuid, { kind: 'broken', why });
       if (meaning === 'fatal' || meaning === 'container') this.#failHolders(device, why);
     }
     this.#changed();

@@ -8,13 +8,15 @@ import { delimiter, join } from 'node:path';
 import { withDeadline } from '#shared/backoff.ts';
 import { hasCode } from '../durable.ts';
 import type { ComputeProcess, GpuField, Listing, MigSlice, ToolOutput } from './parse.ts';
-import { GPU_FIELDS, parseListing, parseProcesses, parseSlices } from './parse.ts';
+import { GPU_FIELDS, parseInstances, parseListing, parseProcesses, parseSlices } from './parse.ts';
 
 export const PROBE_DEADLINE_MS = 10_000;
 /** After the kill: how long its end is waited for. */
 const REAP_MS = 500;
 const MAX_OUTPUT = 1024 * 1024;
 const MAX_GPUS_ASKED_SINGLY = 16;
+/** Times that the instances of one set of slices are asked for: the answer is long, and a driver without it stays so. */
+const MAX_INSTANCE_TRIES = 3;
 
 type Run = ({ readonly kind: 'done' } & ToolOutput) | { readonly kind: 'timeout' } | { readonly kind: 'missing' };
 
@@ -24,6 +26,12 @@ export class NvidiaSmi {
   /** Children that outlived their kill. */
   #undead = 0;
   #fields: readonly GpuField[] = GPU_FIELDS;
+  /** GPU instances of the slices that were listed last, and how often those were asked for. */
+  #instances: { readonly of: string; readonly tries: number; readonly found: ReadonlyMap<string, number> } = {
+    of: '',
+    tries: 0,
+    found: new Map(),
+  };
 
   constructor(path: string, deadlineMs: number = PROBE_DEADLINE_MS) {
     this.#path = path;
@@ -48,7 +56,24 @@ export class NvidiaSmi {
   /** Undefined: it did not work. */
   async slices(): Promise<readonly MigSlice[] | undefined> {
     const run = await this.#run(['-L']);
-    return run.kind === 'done' && run.exitCode === 0 ? parseSlices(run.stdout) : undefined;
+    if (run.kind !== 'done' || run.exitCode !== 0) return undefined;
+    const slices = parseSlices(run.stdout);
+    if (slices.every(({ instance }) => instance !== undefined)) return slices;
+    await this.#askInstances(slices);
+    return slices.map((slice) => ({
+      ...slice,
+      instance: slice.instance ?? this.#instances.found.get(`${slice.parentUuid}/${slice.index}`),
+    }));
+  }
+
+  /** Asked when the set of slices has changed, not at each look. */
+  async #askInstances(slices: readonly MigSlice[]): Promise<void> {
+    const of = slices.map(({ uuid, index }) => `${uuid} ${index}`).join();
+    const before = this.#instances;
+    if (before.of === of && (before.found.size > 0 || before.tries >= MAX_INSTANCE_TRIES)) return;
+    const run = await this.#run(['-q', '-x']);
+    const found = run.kind === 'done' && run.exitCode === 0 ? parseInstances(run.stdout) : new Map<string, number>();
+    this.#instances = { of, tries: before.of === of ? before.tries + 1 : 1, found };
   }
 
   /** Undefined: nobody knows. */

@@ -182,23 +182,49 @@ export interface MigSlice {
   /** `3g.40gb` */
   readonly profile: string;
   readonly memoryMib: number | undefined;
+  /** Number of the slice within its device, as `-L` and `-q` count. */
+  readonly index: number;
+  /** GPU instance that the slice belongs to: what the kernel's log names; undefined: not known. */
+  readonly instance: number | undefined;
 }
 
-/** The slices of `-L`, which is the only listing that names them. */
+/** The slices of `-L`, which is the only listing that names them; names of drivers before 470 say the instance, too. */
 export function parseSlices(stdout: string): readonly MigSlice[] {
   const slices: MigSlice[] = [];
   let parentUuid = '';
   for (const line of stdout.split('\n')) {
     const gpu = /^GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)/.exec(line);
     if (gpu !== null) parentUuid = gpu[1] ?? '';
-    const slice = /^\s+MIG (\S+)\s+Device\s+\d+:\s*\(UUID: (MIG-[^)\s]+)\)/.exec(line);
+    const slice = /^\s+MIG (\S+)\s+Device\s+(\d+):\s*\(UUID: (MIG-[^)\s]+)\)/.exec(line);
     if (slice === null || parentUuid === '') continue;
-    const [, profile = '', uuid = ''] = slice;
+    const [, profile = '', index = '', uuid = ''] = slice;
     if (!isGpuUuid(uuid)) continue;
     const gib = /\.(\d+)gb/.exec(profile)?.[1];
-    slices.push({ uuid, parentUuid, profile, memoryMib: gib === undefined ? undefined : Number(gib) * 1024 });
+    const instance = /^MIG-GPU-[^/]+\/(\d{1,3})\//.exec(uuid)?.[1];
+    slices.push({
+      uuid,
+      parentUuid,
+      profile,
+      memoryMib: gib === undefined ? undefined : Number(gib) * 1024,
+      index: Number(index),
+      instance: instance === undefined ? undefined : Number(instance),
+    });
   }
   return slices;
+}
+
+/** GPU instances of the slices in `-q -x`, by the device's UUID and the slice's index: `GPU-…/0` to 5. */
+export function parseInstances(stdout: string): ReadonlyMap<string, number> {
+  const found = new Map<string, number>();
+  for (const part of stdout.split(/<gpu id=/).slice(1)) {
+    const uuid = /<uuid>(GPU-[^<\s]+)<\/uuid>/.exec(part)?.[1];
+    if (uuid === undefined) continue;
+    const slices = part.matchAll(
+      /<mig_device>\s*<index>(\d+)<\/index>\s*<gpu_instance_id>(\d{1,3})<\/gpu_instance_id>/g,
+    );
+    for (const [, index, instance] of slices) found.set(`${uuid}/${Number(index)}`, Number(instance));
+  }
+  return found;
 }
 
 export interface ComputeProcess {

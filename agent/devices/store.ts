@@ -13,6 +13,7 @@ const StoredDevice = Type.Object({
   index: Type.Number(),
   numaNode: Type.Number(),
   parentUuid: Type.String(),
+  instance: Type.Optional(Type.Number()),
   state: Type.String(),
   why: Type.String(),
   resetAsked: Type.Boolean(),

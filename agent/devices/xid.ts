@@ -4,6 +4,8 @@ import { busIdOf } from './parse.ts';
 export interface Xid {
   /** Function 0 of the device: the log leaves it out. */
   readonly busId: string;
+  /** GPU instance of a divided device, as `nvidia-smi mig -lgi` numbers it; undefined: the error is the whole device's. */
+  readonly instance: number | undefined;
   readonly xid: number;
   readonly text: string;
 }
@@ -25,13 +27,20 @@ export function meaningOf(xid: number, before: number): XidMeaning {
   return xid === 92 || FATAL_WHEN_REPEATED.has(xid) ? 'warn' : 'note';
 }
 
-/** `NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.`; undefined: another line. */
+/** `NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.`, of a MIG slice `(PCI:0000:3b:00 GPU-I:07 GPU-CI:00)`; undefined: another line. */
 export function parseXid(line: string): Xid | undefined {
   const match =
-    /NVRM: Xid \((?:PCI:)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?\): (\d{1,4})\b[,:]?\s*(.*)/i.exec(
+    /NVRM: Xid \((?:PCI:)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?(?: ([^)]{0,100}))?\): (\d{1,4})\b[,:]?\s*(.*)/i.exec(
       line,
     );
   if (match === null) return undefined;
   const busId = busIdOf(match[1] ?? '');
-  return busId === '' ? undefined : { busId, xid: Number(match[2]), text: (match[3] ?? '').trim().slice(0, 300) };
+  if (busId === '') return undefined;
+  const instance = /\bGPU-I:(\d{1,3})\b/i.exec(match[2] ?? '')?.[1];
+  return {
+    busId,
+    instance: instance === undefined ? undefined : Number(instance),
+    xid: Number(match[3]),
+    text: (match[4] ?? '').trim().slice(0, 300),
+  };
 }

@@ -70,13 +70,16 @@ export class FakeNvidia {
     renameSync(`${this.#world}.new`, this.#world);
   }
 
-  /** The driver writes an error of that device to the kernel's log. */
-  xid(index: number, xid: number, text = 'pid=1234, name=python3'): void {
+  /** The driver writes an error of that device to the kernel's log. @param within - what it adds to the address: ` GPU-I:07` of a MIG slice */
+  xid(index: number, xid: number, text = 'pid=1234, name=python3', within = ''): void {
     const id = this.now.gpus[index]?.['pci.bus_id'];
     const bus = typeof id === 'string' ? id.toLowerCase().slice(4, -2) : '';
     this.#sequence += 1;
     // Long after whatever this host's uptime is.
-    appendFileSync(this.kernelLog, `4,${this.#sequence},${10 ** 17},-;NVRM: Xid (PCI:${bus}): ${xid}, ${text}\n`);
+    appendFileSync(
+      this.kernelLog,
+      `4,${this.#sequence},${10 ** 17},-;NVRM: Xid (PCI:${bus}${within}): ${xid}, ${text}\n`,
+    );
   }
 }
 

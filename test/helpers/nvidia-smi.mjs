@@ -42,6 +42,7 @@ function answer() {
   if (only === undefined && world.brokenAll)
     return end(255, `Unable to determine the device handle for GPU${world.brokenAll}: Unknown Error\n`);
   if (args.includes('-L')) return end(0, gpus.map(listed).join(''));
+  if (args.includes('-q')) return end(0, `<nvidia_smi_log>\n${gpus.map(asXml).join('')}</nvidia_smi_log>\n`);
   const format = (option('format') ?? '').split(',');
   if (!format.includes('csv'))
     return end(2, "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n");
@@ -61,6 +62,14 @@ function answer() {
     return `${found}${format.includes('nounits') ? '' : (UNITS[field] ?? '')}`;
   };
   return end(0, header + gpus.map((gpu) => `${fields.map((field) => value(gpu, field)).join(', ')}\n`).join(''));
+}
+
+function asXml(gpu) {
+  const slices = (gpu.slices ?? []).map(
+    (slice, index) =>
+      `\t\t\t<mig_device>\n\t\t\t\t<index>${index}</index>\n\t\t\t\t<gpu_instance_id>${slice.instance}</gpu_instance_id>\n\t\t\t</mig_device>\n`,
+  );
+  return `\t<gpu id="${gpu['pci.bus_id']}">\n\t\t<mig_devices>\n${slices.join('')}\t\t</mig_devices>\n\t\t<uuid>${gpu.uuid}</uuid>\n\t</gpu>\n`;
 }
 
 function listed(gpu) {

@@ -81,9 +81,16 @@ describe('an error number of the driver', () => {
     ],
     ['NVRM: Xid (PCI:0000:C1:00): 31, pid=2345, name=python3, Ch 00000010, intr 00000000.', '0000:c1:00.0', 31],
     ['NVRM: Xid (0000:03:00): 13, Graphics Exception', '0000:03:00.0', 13],
+    [
+      'NVRM: Xid (PCI:0000:3b:00 GPU-I:07): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No',
+      '0000:3b:00.0',
+      94,
+      7,
+    ],
+    ['NVRM: Xid (PCI:0000:3b:00 GPU-I:05 GPU-CI:00): 13, pid=9, name=a, Graphics Exception', '0000:3b:00.0', 13, 5],
     ['NVRM: Xid (PCI:0000:3b:00.0): 119 pid=1, name=x, Timeout waiting for RPC from GSP', '0000:3b:00.0', 119],
-  ])('is read off %j', (line, busId, xid) => {
-    expect(parseXid(line)).toMatchObject({ busId, xid });
+  ])('is read off %j', (line, busId, xid, instance?: number) => {
+    expect(parseXid(line)).toMatchObject({ busId, xid, instance });
   });
 
   test.each(['usb 1-1: new device', 'NVRM: loading NVIDIA UNIX x86_64 Kernel Module', 'NVRM: Xid (PCI:zz): 79'])(

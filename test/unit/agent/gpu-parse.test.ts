@@ -7,6 +7,7 @@ import {
   GPU_FIELDS,
   busIdOf,
   hasLostAccess,
+  parseInstances,
   parseListing,
   parseProcesses,
   parseSlices,
@@ -158,10 +159,44 @@ GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-12121212-3434-5656-7878-909090909090)
 `;
   const parentUuid = 'GPU-12121212-3434-5656-7878-909090909090';
   expect(parseSlices(text)).toEqual([
-    { uuid: 'MIG-a686709d-6dc2-542a-8851-0d2508448c10', parentUuid, profile: '1g.10gb', memoryMib: 10_240 },
-    { uuid: 'MIG-11111111-6dc2-542a-8851-0d2508448c10', parentUuid, profile: '1g.10gb+me', memoryMib: 10_240 },
-    { uuid: 'MIG-GPU-12121212-3434-5656-7878-909090909090/2/0', parentUuid, profile: '3g.40gb', memoryMib: 40_960 },
+    { uuid: 'MIG-a686709d-6dc2-542a-8851-0d2508448c10', parentUuid, profile: '1g.10gb', memoryMib: 10_240, index: 0 },
+    {
+      uuid: 'MIG-11111111-6dc2-542a-8851-0d2508448c10',
+      parentUuid,
+      profile: '1g.10gb+me',
+      memoryMib: 10_240,
+      index: 1,
+    },
+    {
+      uuid: 'MIG-GPU-12121212-3434-5656-7878-909090909090/2/0',
+      parentUuid,
+      profile: '3g.40gb',
+      memoryMib: 40_960,
+      index: 2,
+      instance: 2,
+    },
   ]);
+  // The other listing tells which GPU instance of the kernel's log each of them is; a device's UUID comes after its slices there.
+  const xml = `<nvidia_smi_log>
+  <gpu id="00000000:1B:00.0"><mig_devices>None</mig_devices><uuid>GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01</uuid></gpu>
+  <gpu id="00000000:43:00.0">
+    <mig_devices>
+      <mig_device>
+        <index>0</index>
+        <gpu_instance_id>7</gpu_instance_id>
+        <compute_instance_id>0</compute_instance_id>
+      </mig_device>
+      <mig_device>
+        <index>1</index>
+        <gpu_instance_id>11</gpu_instance_id>
+      </mig_device>
+    </mig_devices>
+    <uuid>${parentUuid}</uuid>
+    <processes><process_info><gpu_instance_id>N/A</gpu_instance_id></process_info></processes>
+  </gpu>
+</nvidia_smi_log>`;
+  expect(Object.fromEntries(parseInstances(xml))).toEqual({ [`${parentUuid}/0`]: 7, [`${parentUuid}/1`]: 11 });
+  expect(parseInstances('NVIDIA-SMI has failed').size).toBe(0);
 });
 
 test('compute processes are read, and a driver that tells of none has none', () => {

@@ -1,0 +1,126 @@
+// Lines of the kernel's log, and answers of the tool, against containers that have devices: who fails, who goes on, what is offered afterwards. The tool and the log are stand-ins at their outermost edge.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test as base, vi } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { Gpus } from '../../../agent/devices/gpus.ts';
+import type { Holder } from '../../../agent/devices/leases.ts';
+import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
+import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
+import type { FakeDriver } from '../../helpers/gpus.ts';
+import { FakeNvidia, aGpu } from '../../helpers/gpus.ts';
+
+interface World {
+  readonly nvidia: FakeNvidia;
+  readonly metrics: AgentMetrics;
+  /** Containers with their devices. */
+  readonly holders: Holder[];
+  /** `container: message`, in order. */
+  readonly faults: string[];
+  readonly notes: string[];
+  /** An agent on the same state; the one before has stopped. */
+  readonly start: (driver?: Partial<FakeDriver>) => Promise<Gpus>;
+  readonly stop: () => Promise<void>;
+}
+
+const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promise<World> => {
+  const stateDir = await mkdtemp(join(tmpdir(), 'lsg-'));
+  const nvidia = new FakeNvidia(stateDir, { gpus: [aGpu(0), aGpu(1)] });
+  const metrics = new AgentMetrics();
+  const holders: Holder[] = [];
+  const faults: string[] = [];
+  const notes: string[] = [];
+  let gpus: Gpus | undefined;
+  const stop = async (): Promise<void> => gpus?.stop();
+  onCleanup(async () => {
+    await stop();
+    await rm(stateDir, { recursive: true });
+  });
+  return {
+    nvidia,
+    metrics,
+    holders,
+    faults,
+    notes,
+    stop,
+    start: async (driver = {}) => {
+      await stop();
+      nvidia.is(driver);
+      gpus = new Gpus({
+        smi: new NvidiaSmi(nvidia.tool),
+        stateDir,
+        bootId: 'boot',
+        excluded: [],
+        kernelLog: nvidia.kernelLog,
+        probeEveryMs: 100,
+        metrics,
+        log: createLog({ name: 'test', level: 'silent' }),
+        holders: () => holders,
+        running: () => [],
+        askInside: () => Promise.resolve(undefined),
+        conditions: { set: () => undefined },
+        onChange: () => undefined,
+        onFault: (containerId, message) => faults.push(`${containerId}: ${message}`),
+        onNote: (containerId, message) => notes.push(`${containerId}: ${message}`),
+      });
+      await gpus.open();
+      gpus.start();
+      return gpus;
+    },
+  };
+});
+
+const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
+  containerId,
+  epoch: 1,
+  dockerId: undefined,
+  gpuUuids,
+});
+const states = (gpus: Gpus): string[] => gpus.report().map(({ state }) => state);
+const soon = { timeout: 10_000 };
+
+describe('an error of a MIG slice', () => {
+  const [S7, S9] = ['MIG-00000000-0000-4000-8000-000000000007', 'MIG-00000000-0000-4000-8000-000000000009'];
+  const divided = aGpu(0, {
+    'mig.mode.current': 'Enabled',
+    slices: [
+      { profile: '3g.40gb', uuid: S7, instance: 7 },
+      { profile: '1g.10gb', uuid: S9, instance: 9 },
+    ],
+  });
+
+  test('fails the container of that slice alone, and counts for that slice', async ({ world }) => {
+    world.holders.push(has('c7', S7), has('c9', S9));
+    const gpus = await world.start({ gpus: [divided] });
+    world.nvidia.xid(0, 94, 'pid=1, Contained: CE User Channel (0x9).', ' GPU-I:09');
+    await vi.waitFor(() => expect(world.faults).toHaveLength(1), soon);
+    expect(world.faults[0]).toMatch(/^c9: GPU MIG-\S+9: Xid 94/);
+    expect(world.notes.map((note) => note.slice(0, 2))).toEqual(['c9']);
+    expect(states(gpus)).toEqual(['healthy', 'healthy']);
+    const page = await world.metrics.registry.metrics();
+    expect(page).toContain(`gpu_xid_errors_total{gpu_uuid="${S9}",xid="94"} 1`);
+    expect(page).not.toContain(`gpu_xid_errors_total{gpu_uuid="${S7}"`);
+  });
+
+  test('that needs a reset takes every slice of the device out, and fails the container of its own only', async ({
+    world,
+  }) => {
+    world.holders.push(has('c7', S7), has('c9', S9));
+    const gpus = await world.start({ gpus: [divided] });
+    world.nvidia.xid(0, 48, 'pid=1, DBE', ' GPU-I:07 GPU-CI:00');
+    await vi.waitFor(() => expect(states(gpus)).toEqual(['unhealthy', 'unhealthy']), soon);
+    expect(world.faults.map((fault) => fault.slice(0, 2))).toEqual(['c7']);
+  });
+
+  test('of a slice that nobody knows, or of the whole device, is every slice’s', async ({ world }) => {
+    world.holders.push(has('c7', S7), has('c9', S9));
+    await world.start({ gpus: [divided] });
+    world.nvidia.xid(0, 94, 'pid=1', ' GPU-I:03');
+    world.nvidia.xid(0, 94, 'pid=2');
+    await vi.waitFor(
+      () => expect(world.faults.map((fault) => fault.slice(0, 2))).toEqual(['c7', 'c9', 'c7', 'c9']),
+      soon,
+    );
+  });
+});
