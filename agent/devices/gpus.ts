@@ -297,7 +297,7 @@ export class Gpus {
     const key = `${found.busId} ${found.xid}`;
     const before = this.#xids.get(key) ?? 0;
     if (this.#xids.size < MAX_XID_KEYS || before > 0) this.#xids.set(key, before + 1);
-    const meaning = meaningOf(found.xid, before);
+    const meaning = meaningOf(found.xid, before, found.text);
     const why = `Xid ${found.xid}${found.text === '' ? '' : `: ${found.text}`}`;
     const named = this.#table.atInstance(found.busId, found.instance);
     log[meaning === 'note' ? 'info' : 'error']({ ...found, meaning }, 'the GPU driver reports an error');

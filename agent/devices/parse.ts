@@ -40,6 +40,22 @@ export interface GpuRow {
   readonly recovery: string | undefined;
 }
 
+/** What a driver wants done. drain: no new work, and what runs goes on; reset: what runs there is lost, and a reset of the device or a boot of the host follows. */
+export type Recovery = 'none' | 'drain' | 'reset';
+
+/**
+ * A recovery action by its words, of the tool (`Drain and Reset`) or of the kernel's log (`GPU Reset Required`). An action with other words takes no new work. One that concerns the memory shared between
+ * hosts (`Recover IMEX Domain`) does not concern what runs on one host.
+ * @returns undefined: the driver does not say
+ */
+export function recoveryOf(words: string): Recovery | undefined {
+  const text = words.trim();
+  if (text === '' || /^unknown$/i.test(text) || isError(text)) return undefined;
+  if (/^none$/i.test(text) || /\bIMEX\b/i.test(text)) return 'none';
+  if (/drain/i.test(text)) return 'drain';
+  return /reset|reboot|\bFLR\b/i.test(text) ? 'reset' : 'drain';
+}
+
 /** Why there is no information: labels of a metric. */
 export type ProbeFailure =
   | 'timeout'

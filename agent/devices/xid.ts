@@ -1,5 +1,5 @@
 // The driver's error numbers, as the kernel's log has them, and what each means for a device and its container. Pure.
-import { busIdOf } from './parse.ts';
+import { busIdOf, recoveryOf } from './parse.ts';
 
 export interface Xid {
   /** Function 0 of the device: the log leaves it out. */
@@ -15,16 +15,40 @@ export interface Xid {
  */
 export type XidMeaning = 'fatal' | 'drain' | 'container' | 'warn' | 'note';
 
-const FATAL: ReadonlySet<number> = new Set([48, 64, 79, 95, 119, 120, 140, 143, 154]);
-/** Fatal the second time. */
-const FATAL_WHEN_REPEATED: ReadonlySet<number> = new Set([46, 62, 74]);
+/*
+ * Numbers by what NVIDIA's catalogue of Xids names as the immediate action (docs.nvidia.com, "Analyzing Xid Errors with the Xid Catalog"; decision 0100). A number that is in no list is its application's own.
+ */
+/** A reset of the device, or a boot of the host. */
+const FATAL: ReadonlySet<number> = new Set([46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 158]);
+/** A reset when there is time for it: resources of the device wait to be retired. */
+const DRAIN: ReadonlySet<number> = new Set([156]);
+/** NVLink without a word on how bad it is: the second one takes the device out. */
+const FATAL_WHEN_REPEATED: ReadonlySet<number> = new Set([74]);
+/**
+ * The device goes on, and somebody should look at it: power, corrected memory, retired resources; and NVLink and bus errors whose numbers mean several things, where drivers that know them say by Xid 154 what is to be done.
+ */
+const WARN: ReadonlySet<number> = new Set([
+  54, 63, 92, 93, 121, 144, 145, 146, 147, 148, 149, 150, 155, 157, 159, 160, 161, 163, 164, 165, 167, 168, 169, 171,
+  172,
+]);
+const CONTAINED = 94;
+const RECOVERY_CHANGED = 154;
 
-/** @param before - how often it came from this device since the host's start */
-export function meaningOf(xid: number, before: number): XidMeaning {
+/** @param before - how often it came from this device since the host's start @param text - what the driver says beside the number */
+export function meaningOf(xid: number, before: number, text: string): XidMeaning {
+  if (xid === RECOVERY_CHANGED) return meaningOfChange(text);
   if (FATAL.has(xid) || (FATAL_WHEN_REPEATED.has(xid) && before > 0)) return 'fatal';
-  if (xid === 63) return 'drain';
-  if (xid === 94) return 'container';
-  return xid === 92 || FATAL_WHEN_REPEATED.has(xid) ? 'warn' : 'note';
+  if (DRAIN.has(xid)) return 'drain';
+  if (xid === CONTAINED) return 'container';
+  return WARN.has(xid) || FATAL_WHEN_REPEATED.has(xid) ? 'warn' : 'note';
+}
+
+/** `GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)`. Unreadable: the next look at the device tells. */
+function meaningOfChange(text: string): XidMeaning {
+  const target = /changed from 0x[0-9a-f]+ \([^)]*\) to 0x[0-9a-f]+ \(([^)]*)\)/i.exec(text)?.[1];
+  const recovery = target === undefined ? undefined : recoveryOf(target);
+  if (recovery === undefined) return 'warn';
+  return ({ none: 'note', drain: 'drain', reset: 'fatal' } as const)[recovery];
 }
 
 /** `NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.`, of a MIG slice `(PCI:0000:3b:00 GPU-I:07 GPU-CI:00)`; undefined: another line. */

@@ -124,3 +124,20 @@ describe('an error of a MIG slice', () => {
     );
   });
 });
+
+test('a change of the recovery action is what it changes to: none and a remapped row leave the device in use', async ({
+  world,
+}) => {
+  const [first, second] = [aGpu(0).uuid, aGpu(1).uuid];
+  world.holders.push(has('c0', first), has('c1', second));
+  const gpus = await world.start();
+  world.nvidia.xid(0, 63, 'Row Remapper: New row marked for remapping, reset gpu to activate.');
+  world.nvidia.xid(0, 154, 'GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)');
+  world.nvidia.xid(1, 154, 'GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)');
+  await vi.waitFor(() => expect(states(gpus)).toEqual(['healthy', 'unhealthy']), soon);
+  expect(world.notes).toHaveLength(3);
+  expect(world.faults).toEqual([]);
+  world.nvidia.xid(0, 154, 'GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)');
+  await vi.waitFor(() => expect(states(gpus)).toEqual(['unhealthy', 'unhealthy']), soon);
+  expect(world.faults.map((fault) => fault.slice(0, 2))).toEqual(['c0']);
+});

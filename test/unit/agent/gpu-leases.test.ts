@@ -101,15 +101,30 @@ describe('an error number of the driver', () => {
   );
 
   const each: readonly (readonly [xid: number, before: number, meaning: string])[] = [
-    ...[48, 64, 79, 95, 119, 120, 140, 143, 154].map((xid) => [xid, 0, 'fatal'] as const),
-    ...[46, 62, 74].map((xid) => [xid, 0, 'warn'] as const),
-    ...[46, 62, 74].map((xid) => [xid, 1, 'fatal'] as const),
-    [63, 0, 'drain'],
+    ...[46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 158].map((xid) => [xid, 0, 'fatal'] as const),
+    [156, 0, 'drain'],
+    [74, 0, 'warn'],
+    [74, 1, 'fatal'],
     [94, 0, 'container'],
-    [92, 0, 'warn'],
-    ...[13, 31, 43, 45, 68, 109].map((xid) => [xid, 9, 'note'] as const),
+    ...[63, 92, 121, 149, 155, 157].map((xid) => [xid, 5, 'warn'] as const),
+    ...[13, 31, 43, 45, 68, 137].map((xid) => [xid, 9, 'note'] as const),
   ];
   test.each(each)('%i, seen %i times before, is %s', (xid, before, meaning) => {
-    expect(meaningOf(xid, before)).toBe(meaning);
+    expect(meaningOf(xid, before, 'pid=1')).toBe(meaning);
+  });
+
+  test.each([
+    ['0x0 (None) to 0x1 (GPU Reset Required)', 'fatal'],
+    ['0x0 (None) to 0x2 (Node Reboot Required)', 'fatal'],
+    ['0x0 (None) to 0x2 (OS Reboot)', 'fatal'],
+    ['0x0 (None) to 0x1 (PF FLR)', 'fatal'],
+    ['0x0 (None) to 0x3 (Drain P2P)', 'drain'],
+    ['0x0 (None) to 0x4 (Drain and Reset)', 'drain'],
+    ['0x0 (None) to 0x9 (Something New)', 'drain'],
+    ['0x1 (GPU Reset Required) to 0x0 (None)', 'note'],
+    ['0x0 (None) to 0x5 (Recover IMEX Domain)', 'note'],
+    ['something else', 'warn'],
+  ])('154 is what it changes to: %s is %s', (change, meaning) => {
+    expect(meaningOf(154, 3, `GPU recovery action changed from ${change}`)).toBe(meaning);
   });
 });
