@@ -5,7 +5,7 @@ import type { DeviceHealth, HealthEvent } from './health.ts';
 import { HEALTHY, healthAfter } from './health.ts';
 import type { LeasableDevice } from './leases.ts';
 import type { GpuRow, Listing, MigSlice } from './parse.ts';
-import { busIdOf } from './parse.ts';
+import { busIdOf, recoveryOf } from './parse.ts';
 import type { StoredDevice } from './store.ts';
 
 export interface GpuSample {
@@ -108,7 +108,7 @@ export class DeviceTable {
    * Takes in one answer of the tool.
    * @param slices - of devices that are divided; undefined: that could not be asked
    * @param held - devices of containers: they are not forgotten, whatever the tool says
-   * @returns devices that went out of reach with this answer
+   * @returns devices that cannot be used any more since this answer: out of reach, or in need of a reset
    */
   take(listing: Listing, slices: readonly MigSlice[] | undefined, held: ReadonlySet<string>): readonly Device[] {
     const before = new Map(this.#devices);
@@ -118,9 +118,15 @@ export class DeviceTable {
         const gone = listing.broken.includes(device.busId);
         this.event(device.uuid, { kind: gone ? 'absent' : 'missed', why: gone ? UNREACHABLE : listing.text });
       }
-    return this.all().filter(
-      ({ uuid, health }) => health.state === 'lost' && before.get(uuid)?.health.state !== 'lost',
+    const needReset = new Set(
+      listing.kind === 'listed'
+        ? listing.rows.filter((row) => recoveryOf(row.recovery ?? '') === 'reset').map((row) => row.uuid)
+        : [],
     );
+    return this.all().filter(({ uuid, parentUuid, health: { state } }) => {
+      if (before.get(uuid)?.health.state === state) return false;
+      return state === 'lost' || (state === 'unhealthy' && (needReset.has(uuid) || needReset.has(parentUuid)));
+    });
   }
 
   #listed(

@@ -72,8 +72,11 @@ export class Gpus {
   /** Why the last probe failed: said when it changes. */
   #failing = '';
   #sequence = 0;
+  #journalCursor: string | undefined;
   /** Lines of before the first start on this host say nothing about now. */
   #sinceMs = 0;
+  /** Devices that went out with the first look, when nobody had read the books. */
+  #outAtOpen: readonly Device[] = [];
   #listening = false;
   #saving: Promise<void> = Promise.resolve();
 
@@ -94,15 +97,19 @@ export class Gpus {
       this.#table.restore(stored.devices, booted);
       if (!booted) {
         this.#sequence = stored.sequence;
+        this.#journalCursor = stored.journalCursor;
+        this.#sinceMs = stored.sinceMs ?? 0;
         for (const [key, count] of Object.entries(stored.xids)) this.#xids.set(key, count);
       }
     }
-    await this.#probe();
+    this.#outAtOpen = await this.#probe();
     this.#tellConditions();
   }
 
-  /** The books have been read: what two containers claim is kept from everybody. */
+  /** The books have been read: containers whose device went out while no agent ran have failed; what two containers claim is kept from everybody. */
   rebuild(): void {
+    for (const device of this.#outAtOpen) this.#failHolders(device, device.health.why);
+    this.#outAtOpen = [];
     const claimed = conflicts(this.#parts.holders());
     if (claimed.size === 0) return;
     this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
@@ -118,6 +125,8 @@ export class Gpus {
   async stop(): Promise<void> {
     this.#abort.abort();
     await Promise.allSettled(this.#tasks);
+    // The place in the kernel's log moves with each line, and is written with each error only.
+    if (this.#table.all().length > 0) this.#saving = this.#saving.then(() => this.#save());
     await this.#saving;
   }
 
@@ -221,7 +230,8 @@ export class Gpus {
     }
   }
 
-  async #probe(): Promise<void> {
+  /** @returns devices that went out with it */
+  async #probe(): Promise<readonly Device[]> {
     const { smi, metrics, log } = this.#parts;
     const from = performance.now();
     const known = this.#table.all().filter(({ parentUuid }) => parentUuid === '');
@@ -242,6 +252,7 @@ export class Gpus {
     await this.#proveQuarantined(held);
     if (this.#table.fingerprint() !== before) this.#changed();
     if (this.#table.all().length > 0) this.#listen();
+    return out;
   }
 
   async #proveQuarantined(held: ReadonlySet<string>): Promise<void> {
@@ -283,14 +294,16 @@ export class Gpus {
     if (this.#listening || this.#abort.signal.aborted || this.#table.all().length === 0) return;
     this.#listening = true;
     const { kernelLog, log } = this.#parts;
-    this.#tasks.push(followKernelLog(kernelLog, (line) => this.#onKernelLine(line), this.#abort.signal, log));
+    const onLine = (line: KernelLine): void => this.#onKernelLine(line);
+    this.#tasks.push(followKernelLog(kernelLog, { cursor: this.#journalCursor, onLine }, this.#abort.signal, log));
   }
 
   #onKernelLine(line: KernelLine): void {
+    this.#journalCursor = line.cursor ?? this.#journalCursor;
     const found = line.text.includes('Xid') ? parseXid(line.text) : undefined;
-    if (found === undefined) return;
+    if (found === undefined || line.atMs < this.#sinceMs) return;
     if (line.sequence !== undefined) {
-      if (line.sequence <= this.#sequence || (line.atMs ?? 0) < this.#sinceMs) return;
+      if (line.sequence <= this.#sequence) return;
       this.#sequence = line.sequence;
     }
     const { metrics, log, onNote } = this.#parts;
@@ -334,6 +347,8 @@ export class Gpus {
         version: 1,
         bootId,
         sequence: this.#sequence,
+        ...(this.#journalCursor === undefined ? {} : { journalCursor: this.#journalCursor }),
+        sinceMs: this.#sinceMs,
         xids: Object.fromEntries(this.#xids),
         devices: this.#table.stored(),
       });

@@ -1,5 +1,6 @@
 // How a device is, and what changes that: a table with memory. Pure. What must stay true: only a healthy one is leased; a tool that does not answer is no proof that a device is gone.
 import type { GpuState } from '#shared/domain/gpus.ts';
+import { recoveryOf } from './parse.ts';
 
 export interface DeviceHealth {
   readonly state: GpuState;
@@ -7,7 +8,7 @@ export interface DeviceHealth {
   readonly missed: number;
   /** Why it is not healthy; for people. */
   readonly why: string;
-  /** The driver has asked for a reset since it became unhealthy: when it asks no more, there was one. */
+  /** The driver asks for a recovery, or has asked since the device became unhealthy: when it asks no more, there was one. */
   readonly resetAsked: boolean;
 }
 
@@ -48,23 +49,27 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
         ? before
         : { ...before, state: 'quarantined', why: event.why };
     case 'proved_free':
-      return before.state === 'quarantined' ? HEALTHY : before;
+      if (before.state !== 'quarantined') return before;
+      return before.resetAsked ? { ...before, state: 'unhealthy', why: 'the driver asks for a recovery' } : HEALTHY;
     case 'booted':
       return before.state === 'lost' ? before : HEALTHY;
   }
 }
 
-function whenListed(before: DeviceHealth, recovery: string | undefined): DeviceHealth {
+function whenListed(before: DeviceHealth, words: string | undefined): DeviceHealth {
+  const recovery = words === undefined ? undefined : recoveryOf(words);
+  const asks = recovery === 'drain' || recovery === 'reset';
   switch (before.state) {
     case 'healthy':
-    case 'quarantined':
-      return before;
     case 'suspect':
     case 'lost':
-      return HEALTHY;
+      if (asks) return { ...HEALTHY, state: 'unhealthy', why: `the driver asks for: ${words}`, resetAsked: true };
+      return before.state === 'healthy' ? before : HEALTHY;
+    case 'quarantined':
+      // Whoever may still use it comes first; the recovery is asked for as long as it is needed.
+      return { ...before, resetAsked: asks };
     case 'unhealthy': {
-      const asks = recovery !== undefined && recovery.toLowerCase() !== 'none';
-      if (before.resetAsked && recovery !== undefined && !asks) return HEALTHY;
+      if (before.resetAsked && recovery === 'none') return HEALTHY;
       return { ...before, resetAsked: before.resetAsked || asks };
     }
   }

@@ -1,6 +1,6 @@
 /**
- * New lines of the kernel's log, for as long as the agent runs: `/dev/kmsg` where it may be read (no CAP_SYSLOG, no `dmesg_restrict`), else the journal, whose files root may read by ownership. Where
- * neither can be had, that is said once, and the GPU tool alone tells how devices are.
+ * Lines of the kernel's log in this boot, for as long as the agent runs: `/dev/kmsg` where it may be read (no CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read
+ * by ownership. Where neither can be had, that is said once, and the GPU tool alone tells how devices are.
  */
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
@@ -18,26 +18,30 @@ const MAX_READS = 20_000;
 export const KMSG = '/dev/kmsg';
 
 export interface KernelLine {
-  /** Grows; since boot. Undefined where the source has none. */
-  readonly sequence: number | undefined;
-  /** Since boot; undefined: it was written just now. */
-  readonly atMs: number | undefined;
+  /** Of /dev/kmsg: grows; since boot. */
+  readonly sequence?: number;
+  /** Of the journal: where to read on after this line. */
+  readonly cursor?: string;
+  /** Since boot. */
+  readonly atMs: number;
   readonly text: string;
 }
 
+export interface Reader {
+  /** Of the journal: the last line that was taken in; undefined: all lines of this boot. */
+  readonly cursor: string | undefined;
+  readonly onLine: (line: KernelLine) => void;
+}
+
 /** @param path - read as /dev/kmsg is: a record a line, `level,sequence,time,flags;text` */
-export async function followKernelLog(
-  path: string,
-  onLine: (line: KernelLine) => void,
-  signal: AbortSignal,
-  log: Log,
-): Promise<void> {
+export async function followKernelLog(path: string, reader: Reader, signal: AbortSignal, log: Log): Promise<void> {
+  const { onLine } = reader;
   let file: FileHandle;
   try {
     file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     log.info({ err: error, path }, 'the kernel log is read from the journal');
-    await followJournal(onLine, signal, log);
+    await followJournal(reader, signal, log);
     return;
   }
   try {
@@ -57,7 +61,7 @@ export async function followKernelLog(
   } catch (error) {
     // Opened, and not to be read: dmesg_restrict is asked for at the first read by some kernels.
     log.info({ err: error, path }, 'the kernel log is read from the journal');
-    await followJournal(onLine, signal, log);
+    await followJournal(reader, signal, log);
   } finally {
     await file.close().catch(() => undefined);
   }
@@ -82,31 +86,65 @@ function recordOf(line: string): KernelLine | undefined {
   return { sequence: Number(match[1]), atMs: Number(match[2]) / 1000, text: match[3] ?? '' };
 }
 
-async function followJournal(onLine: (line: KernelLine) => void, signal: AbortSignal, log: Log): Promise<void> {
+/**
+ * A child that ends is started again, after the last line it gave. Memory is bounded by the journal: it cuts fields to 4 KiB in this output; lines of a backlog are taken one by one.
+ */
+async function followJournal({ cursor, onLine }: Reader, signal: AbortSignal, log: Log): Promise<void> {
   const { execa } = await import('execa');
   const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
+  let after = cursor;
   for (let tries = 0; !signal.aborted; tries += 1) {
     const from = performance.now();
-    const child = execa('journalctl', ['--dmesg', '--follow', '--lines=0', '--output=cat'], {
-      extendEnv: false,
-      env,
-      stdin: 'ignore',
-      stderr: 'ignore',
-      buffer: false,
-      reject: false,
-      cancelSignal: signal,
-    });
+    const place = after === undefined ? [] : [`--after-cursor=${after}`];
+    const child = execa(
+      'journalctl',
+      ['--dmesg', '--follow', '--no-tail', '--output=json', '--output-fields=MESSAGE', ...place],
+      { extendEnv: false, env, stdin: 'ignore', stderr: 'ignore', buffer: false, reject: false, cancelSignal: signal },
+    );
     const ended = child.then((result) => result);
     const lines = createInterface({ input: child.stdout });
-    lines.on('line', (text) => onLine({ sequence: undefined, atMs: undefined, text }));
-    const { code } = await ended;
+    let taken = 0;
+    lines.on('line', (text) => {
+      const line = journalLine(text);
+      if (line === undefined) return;
+      taken += 1;
+      after = line.cursor;
+      onLine(line);
+    });
+    const { code, exitCode } = await ended;
     lines.close();
     if (signal.aborted) return;
     if (code === 'ENOENT') {
       log.warn('neither /dev/kmsg nor the journal can be read: errors that the GPU driver reports there are not seen');
       return;
     }
+    // A cursor that this journal does not take: the whole boot is read, and errors may count twice rather than never.
+    if (exitCode !== undefined && exitCode !== 0 && taken === 0 && after !== undefined) {
+      log.warn({ cursor: after }, 'the journal does not know where it was read to: this boot is read again');
+      after = undefined;
+    }
     if (performance.now() - from > 60_000) tries = 0;
     if (!(await sleep(backoffMs(tries, { baseMs: 1000, capMs: 300_000, floorMs: 1000 }), signal))) return;
+  }
+}
+
+/** An entry of `--output=json`; only what may tell of a device is read whole. */
+function journalLine(text: string): (KernelLine & { readonly cursor: string }) | undefined {
+  const cursor = /"__CURSOR"\s*:\s*"([^"]{1,1000})"/.exec(text)?.[1];
+  const at = /"__MONOTONIC_TIMESTAMP"\s*:\s*"(\d+)"/.exec(text)?.[1];
+  if (cursor === undefined || at === undefined) return undefined;
+  // A text that is not UTF-8 (a program may call itself so) comes as its bytes.
+  const mayTell = text.includes('Xid') || /"MESSAGE"\s*:\s*\[/.test(text);
+  return { cursor, atMs: Number(at) / 1000, text: mayTell ? messageIn(text) : '' };
+}
+
+function messageIn(text: string): string {
+  try {
+    const entry: unknown = JSON.parse(text);
+    const message: unknown = typeof entry === 'object' && entry !== null ? Reflect.get(entry, 'MESSAGE') : undefined;
+    if (typeof message === 'string') return message;
+    return Array.isArray(message) ? Buffer.from(message.filter((byte) => typeof byte === 'number')).toString() : '';
+  } catch {
+    return '';
   }
 }

@@ -13,7 +13,7 @@ const StoredDevice = Type.Object({
   index: Type.Number(),
   numaNode: Type.Number(),
   parentUuid: Type.String(),
-  instance: Type.Optional(Type.Number()),
+  instance: Type.Optional(Type.Union([Type.Number(), Type.Undefined()])),
   state: Type.String(),
   why: Type.String(),
   resetAsked: Type.Boolean(),
@@ -25,6 +25,10 @@ const Stored = Type.Object({
   bootId: Type.String(),
   /** Of the kernel's log: what came before has been taken in. */
   sequence: Type.Number(),
+  /** Of the journal, where that is read instead: the last line that was taken in. */
+  journalCursor: Type.Optional(Type.String({ maxLength: 1000 })),
+  /** Since boot: when an agent first ran here in this boot; lines of before say nothing. */
+  sinceMs: Type.Optional(Type.Number()),
   /** `bus xid` to how often, in this boot. */
   xids: Type.Record(Type.String(), Type.Number()),
   devices: Type.Array(StoredDevice),

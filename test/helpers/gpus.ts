@@ -22,6 +22,44 @@ export interface FakeDriver {
   readonly brokenAll?: string;
 }
 
+/**
+ * The stand-in for `journalctl`, in a directory for the PATH: entries of the file beside it, after the cursor it is given, then those that are added. Its arguments are a line each of `calls`. A cursor
+ * that begins with `bad` it refuses.
+ */
+export class FakeJournal {
+  readonly directory: string;
+  readonly calls: string;
+  readonly #entries: string;
+  #count = 0;
+
+  constructor(directory: string) {
+    this.directory = directory;
+    this.calls = join(directory, 'journalctl.calls');
+    this.#entries = join(directory, 'journal.jsonl');
+    writeFileSync(this.#entries, '');
+    writeFileSync(this.calls, '');
+    const path = join(directory, 'journalctl');
+    const script = `#!/bin/sh
+echo "$*" >> '${this.calls}'
+from=1
+for one in "$@"; do case "$one" in
+  --after-cursor=bad*) exit 1 ;;
+  --after-cursor=*) from=$((\${one##*=c} + 1)) ;;
+esac; done
+exec tail -n "+$from" -f '${this.#entries}'
+`;
+    writeFileSync(path, script);
+    chmodSync(path, 0o755);
+  }
+
+  /** @param message - bytes, where it is not UTF-8 */
+  add(message: string | readonly number[], atMs = 10 ** 14): void {
+    this.#count += 1;
+    const entry = { __CURSOR: `c${this.#count}`, __MONOTONIC_TIMESTAMP: String(atMs * 1000), MESSAGE: message };
+    appendFileSync(this.#entries, `${JSON.stringify(entry)}\n`);
+  }
+}
+
 /** `GPU-…` with a number in it that tests can read. */
 export const gpuUuid = (index: number): string => `GPU-00000000-0000-4000-8000-${String(index).padStart(12, '0')}`;
 

@@ -1,17 +1,21 @@
 // Lines of the kernel's log, and answers of the tool, against containers that have devices: who fails, who goes on, what is offered afterwards. The tool and the log are stand-ins at their outermost edge.
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, test as base, vi } from 'vitest';
+import { afterEach, describe, expect, test as base, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
+import { DeviceTable } from '../../../agent/devices/device-table.ts';
 import { Gpus } from '../../../agent/devices/gpus.ts';
 import type { Holder } from '../../../agent/devices/leases.ts';
 import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
+import { GPU_FIELDS, parseListing } from '../../../agent/devices/parse.ts';
+import type { GpuRow } from '../../../agent/devices/parse.ts';
 import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
 import type { FakeDriver } from '../../helpers/gpus.ts';
-import { FakeNvidia, aGpu } from '../../helpers/gpus.ts';
+import { FakeJournal, FakeNvidia, aGpu } from '../../helpers/gpus.ts';
 
 interface World {
+  readonly stateDir: string;
   readonly nvidia: FakeNvidia;
   readonly metrics: AgentMetrics;
   /** Containers with their devices. */
@@ -20,13 +24,15 @@ interface World {
   readonly faults: string[];
   readonly notes: string[];
   /** An agent on the same state; the one before has stopped. */
-  readonly start: (driver?: Partial<FakeDriver>) => Promise<Gpus>;
+  readonly start: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
   readonly stop: () => Promise<void>;
 }
 
 const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promise<World> => {
   const stateDir = await mkdtemp(join(tmpdir(), 'lsg-'));
-  const nvidia = new FakeNvidia(stateDir, { gpus: [aGpu(0), aGpu(1)] });
+  const edge = join(stateDir, 'edge');
+  await mkdir(edge);
+  const nvidia = new FakeNvidia(edge, { gpus: [aGpu(0), aGpu(1)] });
   const metrics = new AgentMetrics();
   const holders: Holder[] = [];
   const faults: string[] = [];
@@ -38,13 +44,14 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     await rm(stateDir, { recursive: true });
   });
   return {
+    stateDir,
     nvidia,
     metrics,
     holders,
     faults,
     notes,
     stop,
-    start: async (driver = {}) => {
+    start: async (driver = {}, kernelLog = nvidia.kernelLog) => {
       await stop();
       nvidia.is(driver);
       gpus = new Gpus({
@@ -52,7 +59,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         stateDir,
         bootId: 'boot',
         excluded: [],
-        kernelLog: nvidia.kernelLog,
+        kernelLog,
         probeEveryMs: 100,
         metrics,
         log: createLog({ name: 'test', level: 'silent' }),
@@ -77,7 +84,16 @@ const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
   dockerId: undefined,
   gpuUuids,
 });
-const states = (gpus: Gpus): string[] => gpus.report().map(({ state }) => state);
+/** One device as the tool lists it. */
+const ROW = ((): GpuRow => {
+  const gpu: Readonly<Record<string, unknown>> = { index: 0, ...aGpu(0) };
+  const stdout = GPU_FIELDS.map((field) => `${gpu[field] as string | number}`).join(', ');
+  const listing = parseListing(GPU_FIELDS, { exitCode: 0, stdout: `${stdout}\n`, stderr: '' });
+  const row = listing.kind === 'listed' ? listing.rows[0] : undefined;
+  if (row === undefined) throw new Error('no row');
+  return row;
+})();
+const states = (gpus: Gpus): string[] => gpus.report().map(({ state }) => state ?? '');
 const soon = { timeout: 10_000 };
 
 describe('an error of a MIG slice', () => {
@@ -140,4 +156,90 @@ test('a change of the recovery action is what it changes to: none and a remapped
   world.nvidia.xid(0, 154, 'GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)');
   await vi.waitFor(() => expect(states(gpus)).toEqual(['unhealthy', 'unhealthy']), soon);
   expect(world.faults.map((fault) => fault.slice(0, 2))).toEqual(['c0']);
+});
+
+describe('a recovery that the driver asks for', () => {
+  test.each([
+    ['Reset', ['c0']],
+    ['Reboot', ['c0']],
+    ['Drain P2P', []],
+    ['Drain and Reset', []],
+  ])('%s: the device takes no new work until it is asked no more; containers that fail: %j', async (action, failed) => {
+    const table = new DeviceTable([], () => 0);
+    const listed = (recovery: string | undefined): ReturnType<DeviceTable['take']> =>
+      table.take({ kind: 'listed', rows: [{ ...ROW, recovery }], broken: [], unreadable: 0 }, [], new Set());
+    expect(listed('None')).toEqual([]);
+    expect(listed(action).map(() => 'c0')).toEqual(failed);
+    expect(table.all()[0]?.health).toMatchObject({ state: 'unhealthy', why: `the driver asks for: ${action}` });
+    expect(listed(action)).toEqual([]);
+    listed(undefined);
+    expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
+    listed('None');
+    expect(table.leasable(ROW.uuid)?.state).toBe('healthy');
+    // The same from every other state: a device that is back, and one on which a process may be left.
+    table.take({ kind: 'listed', rows: [], broken: [], unreadable: 0 }, [], new Set());
+    listed(action);
+    expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
+    listed('None');
+    table.quarantine(ROW.uuid, ['d1'], 'left');
+    listed(action);
+    expect(table.leasable(ROW.uuid)?.state).toBe('quarantined');
+    table.event(ROW.uuid, { kind: 'proved_free' });
+    expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
+  });
+
+  test('while no agent ran fails the container when the books have been read', async ({ world }) => {
+    await world.start();
+    await world.stop();
+    const gpus = await world.start({ gpus: [aGpu(0, { gpu_recovery_action: 'Reboot' }), aGpu(1)] });
+    expect(states(gpus)).toEqual(['unhealthy', 'healthy']);
+    world.holders.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
+    gpus.rebuild();
+    expect(world.faults).toEqual([`c0: GPU ${aGpu(0).uuid}: the driver asks for: Reboot`]);
+  });
+});
+
+describe('where only the journal can be read', () => {
+  const PATH = process.env['PATH'];
+  afterEach(() => {
+    process.env['PATH'] = PATH;
+  });
+  const XID = (index: number, xid: number): string =>
+    `NVRM: Xid (PCI:0000:${(0x1b + index).toString(16)}:00): ${xid}, pid=1`;
+
+  test('errors that come while the agent is away are seen by the next one, once', async ({ world }) => {
+    const journal = new FakeJournal(world.stateDir);
+    process.env['PATH'] = `${journal.directory}:${PATH}`;
+    const none = join(world.stateDir, 'no-kmsg');
+    world.holders.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
+    // Written before any agent ran here: nobody knows whether it has been put right since.
+    journal.add(XID(0, 79), 1);
+    let gpus = await world.start({}, none);
+    journal.add('usb 1-1: new device');
+    journal.add(XID(0, 94));
+    journal.add([...Buffer.from(`${XID(1, 94)}, name=`), 0xff]);
+    await vi.waitFor(() => expect(world.faults.map((fault) => fault.slice(0, 2))).toEqual(['c0', 'c1']), soon);
+    await world.stop();
+    journal.add(XID(1, 95));
+    gpus = await world.start({}, none);
+    await vi.waitFor(() => expect(states(gpus)).toEqual(['healthy', 'unhealthy']), soon);
+    expect(world.faults).toHaveLength(3);
+    const calls = (await readFile(journal.calls, 'utf8')).trim().split('\n');
+    expect(calls[0]).not.toContain('--after-cursor');
+    expect(calls.at(-1)).toContain('--after-cursor=c4');
+  });
+
+  test('a cursor that the journal does not know has the whole boot read again', async ({ world }) => {
+    const journal = new FakeJournal(world.stateDir);
+    process.env['PATH'] = `${journal.directory}:${PATH}`;
+    const none = join(world.stateDir, 'no-kmsg');
+    await world.start({}, none);
+    await world.stop();
+    const path = join(world.stateDir, 'gpus.json');
+    const stored = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
+    await writeFile(path, JSON.stringify({ ...stored, journalCursor: 'bad' }));
+    journal.add(XID(0, 48));
+    const gpus = await world.start({}, none);
+    await vi.waitFor(() => expect(states(gpus)).toEqual(['unhealthy', 'healthy']), soon);
+  });
 });
