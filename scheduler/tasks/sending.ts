@@ -46,7 +46,8 @@ export class Sender {
         { err: error, taskId: claim.job.taskId },
         'a fetched task could not be sent, giving it back',
       );
-      void this.#giveBack(claim, true);
+      // Its lease may be written, also where Redis gave no answer.
+      void this.#giveBack(claim, true, true);
     });
   }
 

@@ -128,7 +128,9 @@ describe('an image in a registry', () => {
       /image \S+\/app:2: .*manifest unknown.* \(not_found\); check the name and the tag/,
     );
     fake.credentials = 'somebody:else';
-    expect(await refusal(fake.add('private').reference)).toMatch(/\(unauthorized\); give the scheduler credentials/);
+    expect(await refusal(fake.add('private').reference)).toMatch(
+      /\(unauthorized\); give the workspace credentials for that repository/,
+    );
     const listed = jsonOf<{ deployments: readonly { name: string }[] }>(
       await platform.call('/api/v1/gateway/deployments'),
     );

@@ -113,17 +113,17 @@ describe('a clock of Redis that is set ten minutes forward', () => {
     const AHEAD_S = 600;
     const [first] = all;
     if (first === undefined) return;
+    const { client, keys } = first;
+    for (const key of await client.keys(`${keys.prefix}:*`)) {
+      const leftMs = await client.pttl(key);
+      if (leftMs >= 0 && leftMs < AHEAD_S * 1000) await client.del(key);
+    }
     for (const { client } of all) {
       const time = client.time.bind(client);
       client.time = async () => {
         const [seconds, microseconds] = await time();
         return [Number(seconds) + AHEAD_S, Number(microseconds)];
       };
-    }
-    const { client, keys } = first;
-    for (const key of await client.keys(`${keys.prefix}:*`)) {
-      const leftMs = await client.pttl(key);
-      if (leftMs >= 0 && leftMs < AHEAD_S * 1000) await client.del(key);
     }
   }
 
@@ -153,6 +153,41 @@ describe('a clock of Redis that is set ten minutes forward', () => {
 });
 
 describe('a task of the local queue', () => {
+  test('whose lease was written, and that could not be sent then, is sent at the next try', async ({
+    start,
+    redis,
+  }) => {
+    let failures = 0;
+    const one = await start({
+      ...LOOKS,
+      queues: (queues) =>
+        new Proxy(queues, {
+          get: (whole, name) => {
+            const value: unknown = Reflect.get(whole, name);
+            if (typeof value !== 'function') return value;
+            if (name !== 'lockOf' || failures > 0) return value.bind(whole);
+            return () => {
+              failures += 1;
+              return Promise.reject(new Error('the connection is gone'));
+            };
+          },
+        }),
+    });
+    const target = aTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const first = await submitted(one, target);
+    const order = await sent(link);
+    const waiting = await submitted(one, target);
+    await redis.keep()();
+    await isRebuilt(one);
+    await one.result(order);
+    expect(await first.finished).toMatchObject({ status: 'COMPLETE' });
+    await one.result(await sent(link, 2));
+    expect(await waiting.finished).toMatchObject({ status: 'COMPLETE' });
+    expect(failures).toBe(1);
+  });
+
   test('that has ended leaves no entry, and one that came since counts again', async ({ start, redis }) => {
     const [one, other] = [await start(LOOKS), await start(LOOKS)];
     const target = aTarget();
