@@ -9,6 +9,7 @@ import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
 import { closedRanges, imageOf, isBaseImage } from '../config.ts';
 import { RunnerCompiler, countByContainer, emptyByContainer } from '../containers/helpers.ts';
+import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
 import { Holders } from '../containers/holders.ts';
 import { RootLimits } from '../containers/root-limits.ts';
@@ -150,6 +151,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   });
   const executor = new Executor({
     gpus,
+    gpuDrivers: new GpuDrivers(runtime, log),
     onLeaseRefused: () => {
       link.devicesChanged();
       link.reportAll();

@@ -1,10 +1,10 @@
 // What our words are in the engine's API: plain objects; the calls are in docker.ts.
 import { randomBytes } from 'node:crypto';
-import type { CreateContainer, Mount } from './runtime.ts';
+import { cdiNameOf, uuidOfCdi } from './cdi.ts';
+import type { CreateContainer, GpuRequest, Mount } from './runtime.ts';
 
 /** For a container that names no limit: helpers and holders of our own. */
 const PIDS_LIMIT = 4096;
-export const GPU_DRIVER = 'nvidia';
 
 /** How to reach the engine; undefined: the usual socket. */
 export function connectionOptions(
@@ -48,13 +48,7 @@ export function createOptions(spec: CreateContainer) {
       ...(spec.gpus === undefined
         ? {}
         : {
-            DeviceRequests: [
-              {
-                Driver: GPU_DRIVER,
-                DeviceIDs: [...spec.gpus.uuids],
-                Capabilities: [['gpu', ...spec.gpus.capabilities]],
-              },
-            ],
+            DeviceRequests: [deviceRequest(spec.gpus)],
           }),
       RestartPolicy: { Name: 'no' },
       AutoRemove: false,
@@ -63,6 +57,22 @@ export function createOptions(spec: CreateContainer) {
     },
   };
 }
+
+const deviceRequest = ({ driver, uuids, capabilities }: GpuRequest) =>
+  driver === 'cdi'
+    ? { Driver: driver, DeviceIDs: uuids.map(cdiNameOf) }
+    : { Driver: driver, DeviceIDs: [...uuids], Capabilities: [['gpu', ...capabilities]] };
+
+/** UUIDs in what a container was made with. */
+export const gpusOfRequest = (request: {
+  readonly Driver?: string | undefined;
+  readonly DeviceIDs?: string[] | null | undefined;
+}): string[] =>
+  request.Driver === 'cdi'
+    ? (request.DeviceIDs ?? []).flatMap((name) => uuidOfCdi(name) ?? [])
+    : request.Driver === 'nvidia'
+      ? (request.DeviceIDs ?? [])
+      : [];
 
 /** A container that is made and never started: an engine whose storage cannot limit a root refuses to make it. */
 export const rootLimitTrial = (image: string, labels: Readonly<Record<string, string>>): CreateContainer => ({

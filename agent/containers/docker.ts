@@ -8,7 +8,7 @@ import { withDeadline } from '#shared/backoff.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import { LogDemultiplexer } from './lines.ts';
-import { connectionOptions, createOptions, GPU_DRIVER, rootLimitTrial } from './docker-options.ts';
+import { connectionOptions, createOptions, gpusOfRequest, rootLimitTrial } from './docker-options.ts';
 import { Limiter } from './limiter.ts';
 import { readPullStream } from '../images/pull-stream.ts';
 import type {
@@ -68,6 +68,8 @@ export class DockerRuntime implements ContainerRuntime {
       PidsLimit?: boolean;
       SecurityOptions?: readonly string[] | null;
       Runtimes?: Readonly<Record<string, unknown>> | null;
+      CDISpecDirs?: readonly string[] | null;
+      DiscoveredDevices?: readonly { readonly Source?: string; readonly ID?: string }[] | null;
     };
     const secured = (name: string): boolean =>
       (info.SecurityOptions ?? []).some((option) => option.split(',')[0] === `name=${name}`);
@@ -87,6 +89,10 @@ export class DockerRuntime implements ContainerRuntime {
       userNamespaces: secured('userns'),
       rootless: secured('rootless'),
       nvidia: Object.hasOwn(info.Runtimes ?? {}, 'nvidia'),
+      cdi: {
+        dirs: info.CDISpecDirs ?? [],
+        devices: info.DiscoveredDevices?.flatMap(({ Source, ID }) => (Source === 'cdi' ? (ID ?? []) : [])),
+      },
     };
   }
 
@@ -129,9 +135,7 @@ export class DockerRuntime implements ContainerRuntime {
         startedAtMs: timeOf(facts.State.StartedAt),
         finishedAtMs: timeOf(facts.State.FinishedAt),
         error: facts.State.Error,
-        gpuUuids: (facts.HostConfig.DeviceRequests ?? [])
-          .filter((request) => request.Driver === GPU_DRIVER)
-          .flatMap((request) => request.DeviceIDs ?? []),
+        gpuUuids: (facts.HostConfig.DeviceRequests ?? []).flatMap(gpusOfRequest),
       };
     } catch (error) {
       if (statusOf(error) === 404) return undefined;
@@ -572,6 +576,14 @@ const authOption = (auth: RegistryAuth | undefined): AuthOption =>
         },
       };
 
+/** In the words of NVIDIA's hook, of its hooks for CDI, of the engine, and of a runtime that lacks a file of the driver. */
+const GPU_REFUSED: readonly RegExp[] = [
+  /nvidia-container-cli|nvidia-container-runtime|libnvidia-container|nvidia-cdi-hook|nvidia-ctk/,
+  /CDI device injection failed|unresolvable CDI devices/,
+  // A specification of an older driver names files that an upgrade took away. Volumes have their sources elsewhere.
+  /(?:error mounting|mount request: open) "?\/(?:usr|lib|lib64|run|var\/run|dev)\/[^"\s]*(?:nvidia|libcuda|libnv)/,
+];
+
 function translate(error: unknown, what: string): EngineError {
   if (error instanceof EngineError) return error;
   const status = statusOf(error);
@@ -584,8 +596,7 @@ function translate(error: unknown, what: string): EngineError {
   if (/failed to mount local volume|error while mounting volume/.test(text))
     return new EngineError('mount_refused', message, { cause: error });
   if (/could not select device driver/.test(text)) return new EngineError('no_gpu_support', message, { cause: error });
-  if (/nvidia-container-cli|nvidia-container-runtime|libnvidia-container/.test(text))
-    return new EngineError('gpu_refused', message, { cause: error });
+  if (GPU_REFUSED.some((words) => words.test(text))) return new EngineError('gpu_refused', message, { cause: error });
   if (status === undefined) return new EngineError('unavailable', message, { cause: error });
   return new EngineError('refused', message, { cause: error });
 }

@@ -33,6 +33,8 @@ export interface EngineInfo {
   readonly rootless: boolean;
   /** It has a runtime for NVIDIA's devices. */
   readonly nvidia: boolean;
+  /** The Container Device Interface: directories of specifications that the engine reads (none: it is off), and its devices where it tells them. */
+  readonly cdi: { readonly dirs: readonly string[]; readonly devices: readonly string[] | undefined };
 }
 
 export interface RuntimeContainer {
@@ -68,10 +70,14 @@ export interface Mount {
   };
 }
 
+/** The engine's way to pass GPUs: as devices that its runtime knows, or by NVIDIA's hook. */
+export type GpuDriver = 'cdi' | 'nvidia';
+
 /** GPUs that the engine is to pass. */
 export interface GpuRequest {
+  readonly driver: GpuDriver;
   readonly uuids: readonly string[];
-  /** Parts of NVIDIA's driver that come with them, in NVIDIA's words (`compute`, `video`, …). */
+  /** Parts of NVIDIA's driver that come with them by the hook, in NVIDIA's words (`compute`, `video`, …); by CDI all parts come. */
   readonly capabilities: readonly string[];
 }
 

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
-import type { CreateContainer, Mount } from './runtime.ts';
+import type { CreateContainer, GpuDriver, Mount } from './runtime.ts';
 import { volumesProblem } from '../volumes/volumes.ts';
 import { rangeProblem } from './holder-rules.ts';
 import type { Holder } from './holders.ts';
@@ -70,6 +70,8 @@ export interface HostFacts {
   readonly extraLabels: Readonly<Record<string, string>>;
   /** Limit of a container's root, where the engine enforces it; undefined: no limit, or the engine cannot. */
   readonly rootBytes?: number | undefined;
+  /** How the engine is asked for the container's GPUs; absent: by NVIDIA's hook. */
+  readonly gpuDriver?: GpuDriver;
 }
 
 const CA_TARGET = '/etc/longshore/ca-bundle.pem';
@@ -123,7 +125,11 @@ export function createContainerOf(
     pids: mostPidsOf(spec, cores),
     ...(hasGpu
       ? {
-          gpus: { uuids: spec.gpuUuids, capabilities: driverCapabilities(spec) },
+          gpus: {
+            driver: host.gpuDriver ?? 'nvidia',
+            uuids: spec.gpuUuids,
+            capabilities: driverCapabilities(spec),
+          },
           shmBytes: Math.floor(spec.memoryBytes * SHM_SHARE),
         }
       : {}),
@@ -149,6 +155,7 @@ function driverCapabilities(spec: ContainerSpec__Output): readonly string[] {
 }
 
 function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts, cores: number): string[] {
+  const hasGpu = spec.gpuUuids.length > 0;
   const env: Record<string, string> = {};
   for (const [name, value] of Object.entries(spec.env)) if (!RESERVED.test(name)) env[name] = value;
   if (host.caBundle !== undefined)
@@ -172,10 +179,10 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     LONGSHORE_TRACEBACKS: spec.tracebacks ? '1' : '0',
     // The runner bounds the thread counts of numeric libraries by it, where neither stub nor image sets them.
     LONGSHORE_CORES: String(cores),
-    LONGSHORE_GPU: spec.gpuUuids.length > 0 ? '1' : '0',
+    LONGSHORE_GPU: hasGpu ? '1' : '0',
     [TOKEN_NAME]: spec.containerToken,
-    // As the engine sets it for the devices that it passes; here too, because an image's own value would come first.
-    NVIDIA_VISIBLE_DEVICES: spec.gpuUuids.length > 0 ? spec.gpuUuids.join(',') : 'void',
+    // As the engine sets it for devices that the hook passes; here too, because an image's own value would come first. With CDI a default runtime of NVIDIA's must not add devices of its own.
+    NVIDIA_VISIBLE_DEVICES: hasGpu && host.gpuDriver !== 'cdi' ? spec.gpuUuids.join(',') : 'void',
     [CAPABILITIES_NAME]: driverCapabilities(spec).join(','),
     // A stub's own PYTHONPATH stays behind ours: the runner must be found.
     PYTHONPATH: env['PYTHONPATH'] === undefined ? RUNNER_TARGET : `${RUNNER_TARGET}:${env['PYTHONPATH']}`,

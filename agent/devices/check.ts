@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { open } from 'node:fs/promises';
 import { gpuModelOf } from '#shared/domain/gpus.ts';
 import { messageOf } from '#shared/errors.ts';
+import { cdiGpus } from '../containers/cdi.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import { EngineError } from '../containers/runtime.ts';
 import { KMSG } from './kernel-log.ts';
@@ -105,18 +106,22 @@ async function checkContainer(
   const { runtime, image, say, fail } = parts;
   let dockerId: string | undefined;
   try {
+    const driver = (await cdiGpus(await runtime.info())).has(uuid) ? 'cdi' : 'nvidia';
     dockerId = await runtime.create({
       name: `longshore-check-gpu-${randomBytes(4).toString('hex')}`,
       image,
       entrypoint: ['sleep', '120'],
       workingDir: '/',
-      env: [`NVIDIA_VISIBLE_DEVICES=${uuid}`, 'NVIDIA_DRIVER_CAPABILITIES=compute,utility,video'],
+      env: [
+        `NVIDIA_VISIBLE_DEVICES=${driver === 'cdi' ? 'void' : uuid}`,
+        'NVIDIA_DRIVER_CAPABILITIES=compute,utility,video',
+      ],
       labels: {},
       mounts: [],
       network: 'none',
       memoryBytes: 256 * 1024 ** 2,
       cpuMillicores: 500,
-      gpus: { uuids: [uuid], capabilities: ['compute', 'utility', 'video'] },
+      gpus: { driver, uuids: [uuid], capabilities: ['compute', 'utility', 'video'] },
     });
     await runtime.start(dockerId);
     const passed = (await runtime.inspect(dockerId))?.gpuUuids ?? [];
@@ -127,10 +132,13 @@ async function checkContainer(
     else if (exitCode !== 0 || !seen.includes(uuid))
       fail(`in the container nvidia-smi says: ${output.trim() || `exit code ${exitCode}`}`, TOOLKIT);
     else if (others.length > 0) fail(`the container sees ${others.join(', ')}, too`, TOOLKIT);
-    else say(`ok      a container of ${image} was given ${uuid} and sees it alone`);
+    else
+      say(
+        `ok      a container of ${image} was given ${uuid} ${driver === 'cdi' ? 'by CDI' : "by NVIDIA's hook"} and sees it alone`,
+      );
   } catch (error) {
     const failure = error instanceof EngineError ? error.failure : undefined;
-    if (failure === 'no_gpu_support') fail(messageOf(error), TOOLKIT);
+    if (failure === 'no_gpu_support' || failure === 'gpu_refused') fail(messageOf(error), TOOLKIT);
     else if (failure === 'no_such_image') fail(messageOf(error), `\`docker pull ${image}\`, or name another image`);
     else fail(messageOf(error), 'look at the Docker Engine (`systemctl status docker`) and its log');
   } finally {

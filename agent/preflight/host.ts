@@ -7,6 +7,7 @@ import { messageOf } from '#shared/errors.ts';
 import { splitAddress } from '../config.ts';
 import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
 import type { Listing } from '../devices/parse.ts';
+import { cdiGpus } from '../containers/cdi.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
 import type { Finding } from './finding.ts';
 import { failed, ok, warning } from './finding.ts';
@@ -117,8 +118,16 @@ export async function gpuFinding(listing: Listing, info: EngineInfo | undefined)
   const check = 'gpu';
   if (listing.kind === 'listed' && listing.rows.length > 0) {
     const found = `${listing.rows.length} x ${listing.rows[0]?.name ?? ''}`;
-    if (info === undefined || info.nvidia || (await onPath(['nvidia-container-runtime-hook', 'nvidia-ctk'])))
-      return ok(check, found);
+    const inCdi = info === undefined ? new Set<string>() : await cdiGpus(info);
+    const hasUuids = [...inCdi].some((name) => /^(GPU|MIG)-/.test(name));
+    if (info === undefined || hasUuids || info.nvidia || (await onPath('nvidia-container-runtime-hook')))
+      return ok(check, hasUuids ? `${found}, by CDI` : found);
+    if (inCdi.size > 0)
+      return warning(
+        check,
+        `${found}, and CDI knows none of them by its UUID`,
+        'name them so: sudo nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml',
+      );
     return warning(
       check,
       `${found}, and Docker shows no way to pass them to containers`,
@@ -156,17 +165,15 @@ async function nvidiaDevices(): Promise<number> {
   return kinds.filter(Boolean).length;
 }
 
-async function onPath(programs: readonly string[]): Promise<boolean> {
-  const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/bin', '/usr/local/bin'];
-  for (const program of programs)
-    for (const folder of folders)
-      if (
-        await access(join(folder, program), constants.X_OK).then(
-          () => true,
-          () => false,
-        )
+async function onPath(program: string): Promise<boolean> {
+  for (const folder of [...(process.env['PATH'] ?? '').split(':'), '/usr/bin', '/usr/local/bin'])
+    if (
+      await access(join(folder, program), constants.X_OK).then(
+        () => true,
+        () => false,
       )
-        return true;
+    )
+      return true;
   return false;
 }
 

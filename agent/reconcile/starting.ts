@@ -10,6 +10,10 @@ export class GpuFault extends Error {
   override readonly name = 'GpuFault';
 }
 
+/** The engine or its toolkit could not pass GPUs: a fault of the machine. */
+export const isGpuRefusal = (error: unknown): boolean =>
+  error instanceof EngineError && (error.failure === 'no_gpu_support' || error.failure === 'gpu_refused');
+
 /** Whose fault it was, in a word and a sentence. Pure. */
 export function startFailure(error: unknown): { readonly reason: string; readonly message: string } {
   const message = messageOf(error);
@@ -18,8 +22,7 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   if (error instanceof EngineError && error.failure === 'no_such_image') return { reason: 'image_error', message };
   if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
   if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
-  if (error instanceof EngineError && (error.failure === 'no_gpu_support' || error.failure === 'gpu_refused'))
-    return { reason: 'gpu_fault', message };
+  if (isGpuRefusal(error)) return { reason: 'gpu_fault', message };
   if (error instanceof GpuFault) return { reason: 'gpu_fault', message };
   if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
   // Of this machine, not of the image: it may start elsewhere.

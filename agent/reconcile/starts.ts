@@ -17,7 +17,7 @@ import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
 import { factsLabel } from './rebuild.ts';
-import { abortable, GpuFault, startFailure } from './starting.ts';
+import { abortable, GpuFault, isGpuRefusal, startFailure } from './starting.ts';
 import type { ExecutorParts, Prepared, Workbench } from './workbench.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
@@ -112,7 +112,7 @@ export class Starts {
     const key = `${containerId} ${epoch}`;
     const running = this.#bench.preparing.get(key);
     if (running !== undefined) return running;
-    const { archives, images, books, slots, gateway, imageOf, stateDir } = this.#parts;
+    const { archives, images, books, slots, gateway, gpuDrivers, imageOf, stateDir } = this.#parts;
     const shortId = shortIdOf(containerId, epoch);
     const image = pinnedTo(imageOf(spec?.image ?? '', spec?.pythonVersion ?? ''), spec?.imageDigest ?? '');
     const prepared = Promise.all([
@@ -140,6 +140,7 @@ export class Starts {
         ready: undefined,
       }),
       gateway.add({ containerId, epoch }, join(stateDir, 's', shortId, 'gateway.sock')),
+      (spec?.gpuUuids ?? []).length > 0 ? gpuDrivers.look() : undefined,
     ]).then(([lower]) => ({ lower }));
     this.#bench.preparing.set(key, prepared);
     return prepared;
@@ -198,7 +199,7 @@ export class Starts {
     permission: Permission | undefined,
     signal: AbortSignal,
   ): Promise<void> {
-    const { books, views, volumes, host, stateDir, log } = this.#parts;
+    const { books, views, volumes, gpuDrivers, host, stateDir, log } = this.#parts;
     const { clock } = this.#bench;
     const { containerId } = entry;
     const { spec } = assignment;
@@ -212,6 +213,7 @@ export class Starts {
     this.#parts.logs.hide(containerId, [...Object.values(secrets), containerToken]);
     let holder = await takeHolder();
     clock.mark(containerId, 'holder');
+    let gpuDriver = gpuDrivers.driverFor(spec.gpuUuids);
     const build = async (): Promise<CreateContainer> => {
       const paths = {
         code: await views.make(containerId, entry.shortId, prepared.lower),
@@ -223,7 +225,7 @@ export class Starts {
         entry,
         { ...spec, containerToken, env: { ...spec.env, ...secrets } },
         entry.image,
-        host(),
+        { ...host(), gpuDriver },
         paths,
         holder,
       );
@@ -238,8 +240,13 @@ export class Starts {
         error.failure === 'mount_refused' &&
         views.mode !== 'copy' &&
         !error.message.includes(NFS_PREFIX);
+      const otherDriver = isGpuRefusal(error) ? gpuDrivers.refused(gpuDriver) : undefined;
       const holderGone = holder !== undefined && !(await this.#parts.holders.runs(holder));
-      if (!overlayRefused && !holderGone) throw error;
+      if (!overlayRefused && !holderGone && otherDriver === undefined) throw error;
+      if (otherDriver !== undefined) {
+        log.warn({ err: error, containerId, gpuDriver }, `GPUs are refused by CDI; tried by NVIDIA's hook`);
+        gpuDriver = otherDriver;
+      }
       if (overlayRefused) {
         log.warn({ err: error }, 'the engine refuses overlay volumes; code is copied from now on');
         views.refuseOverlay();

@@ -6,6 +6,7 @@ import type { Log } from '#shared/log.ts';
 import type { ControlFromAgent } from '#shared/protocol/generated/messages.ts';
 import type { Archives } from '../code/archives.ts';
 import type { Views } from '../code/views.ts';
+import type { GpuDrivers } from '../containers/cdi.ts';
 import type { EngineTrials } from '../containers/engine-trials.ts';
 import type { Holders } from '../containers/holders.ts';
 import type { Images } from '../images/images.ts';
@@ -49,6 +50,7 @@ export interface ExecutorParts {
   readonly send: (message: ControlFromAgent) => void;
   readonly onImageUsed: (image: string) => void;
   readonly gpus: Pick<Gpus, 'refusal' | 'release'>;
+  readonly gpuDrivers: Pick<GpuDrivers, 'look' | 'driverFor' | 'refused'>;
   /** An assignment names a device that it cannot have: what is here is told again. */
   readonly onLeaseRefused: () => void;
 }

@@ -7,11 +7,12 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { execa } from 'execa';
-import { describe, expect } from 'vitest';
+import { describe, expect, onTestFinished } from 'vitest';
 import type { ContainerSpec, Gpu__Output } from '#shared/protocol/generated/messages.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
+import { cdiEngine } from '../helpers/cdi-engine.ts';
 import { until } from '../helpers/fake-scheduler.ts';
 import type { FakeDriver } from '../helpers/gpus.ts';
 import { FakeNvidia, aGpu, gpuHost, gpuUuid } from '../helpers/gpus.ts';
@@ -397,6 +398,48 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
       message: expect.stringContaining(`device error: ${dead}: unknown device`) as string,
     });
   });
+
+  test('Container Device Interface: an engine that lists a GPU so is asked for it so; one that it cannot pass is passed by the hook, and without a hook its container fails as gpu_fault', async ({
+    gpus,
+    host,
+  }) => {
+    const engine = await cdiEngine(host.socket);
+    onTestFinished(() => engine.close());
+    [engine.listed, engine.known] = [[G0, G1], [G0]];
+    await gpus.start({}, { DOCKER_HOST: engine.host });
+    const { scheduler } = gpus.world;
+    const first = await gpus.deploy([G0]);
+    scheduler.desire([first]);
+    await scheduler.phase(first.containerId, 'running');
+    expect(engine.drivers).toEqual(['cdi']);
+    expect(await gpus.answerOf('t1', first.containerId)).toMatchObject({
+      listed: `GPU 0: NVIDIA H100 80GB HBM3 (UUID: ${G0})\n`,
+    });
+    // Another agent knows whose device it is.
+    await gpus.restart();
+    expect(await gpus.answerOf('t2', first.containerId)).toMatchObject({
+      listed: expect.stringContaining(G0) as string,
+    });
+
+    const stale = await gpus.deploy([G1]);
+    scheduler.desire([first, stale]);
+    expect(await scheduler.phase(stale.containerId, 'removed')).toMatchObject({
+      reason: 'gpu_fault',
+      message: expect.stringContaining(`unresolvable CDI devices nvidia.com/gpu=${G1}`) as string,
+    });
+    expect(engine.drivers).toEqual(['cdi', 'cdi']);
+
+    engine.hasHook = true;
+    const second = await gpus.deploy([G1]);
+    scheduler.desire([first, second]);
+    await scheduler.phase(second.containerId, 'running');
+    expect(engine.drivers).toEqual(['cdi', 'cdi', 'cdi', 'nvidia']);
+    expect(await gpus.answerOf('t3', second.containerId)).toMatchObject({
+      env: { NVIDIA_VISIBLE_DEVICES: G1 },
+      listed: expect.stringContaining(G1) as string,
+    });
+    expect(await runsOn(host, second.containerId)).toEqual(['running']);
+  });
 });
 
 test('check-gpu says what works, what does not and what to do, and loudly when there is no GPU', async ({
@@ -415,7 +458,7 @@ test('check-gpu says what works, what does not and what to do, and loudly when t
   const env = { LONGSHORE_NVIDIA_SMI: gpus.nvidia.tool, DOCKER_HOST: `unix://${host.socket}` };
   const well = await check(env);
   expect(well.said).toContain(`GPU 1 ${G1}, NVIDIA H100 80GB HBM3 = H100, 81559 MiB, 0000:1c:00.0, driver 580.126.09`);
-  expect(well.said).toContain(`was given ${G0} and sees it alone`);
+  expect(well.said).toContain(`was given ${G0} by NVIDIA's hook and sees it alone`);
   expect(well).toMatchObject({ code: 0, said: expect.stringMatching(/All checks passed/) as string });
   // An engine without the toolkit, in its own words.
   const bare = await check({ ...env, DOCKER_HOST: '' });

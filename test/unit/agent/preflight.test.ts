@@ -16,6 +16,7 @@ const INFO: EngineInfo = {
   userNamespaces: false,
   rootless: false,
   nvidia: false,
+  cdi: { dirs: [], devices: undefined },
 };
 const levels = (changes: Partial<EngineInfo>): Record<string, string> =>
   Object.fromEntries(engineFindings({ ...INFO, ...changes }).map(({ check, level }) => [check, level]));

@@ -8,7 +8,7 @@ import {
   parseJoinToken,
   splitAddress,
 } from '../../../agent/config.ts';
-import { createOptions } from '../../../agent/containers/docker-options.ts';
+import { createOptions, gpusOfRequest } from '../../../agent/containers/docker-options.ts';
 import type { Holder } from '../../../agent/containers/holders.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
@@ -173,6 +173,20 @@ test.for([
   const create = createOf({ gpuUuids: ['GPU-1'], env });
   expect(envOf(create)['NVIDIA_DRIVER_CAPABILITIES']).toBe(given);
   expect(createOptions(create).HostConfig.DeviceRequests?.[0]?.Capabilities).toEqual([['gpu', ...given.split(',')]]);
+});
+
+test('GPUs that the engine knows by CDI are asked for by those names, and no runtime adds its own', () => {
+  const spec = assignmentOf({ gpuUuids: ['GPU-1', 'MIG-2'] }).spec as ContainerSpec__Output;
+  const paths = {
+    code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
+    socketDir: '/s/1',
+  } as const;
+  const create = createContainerOf(assignmentOf(), spec, 'img', { ...host, gpuDriver: 'cdi' }, paths, undefined);
+  const { DeviceRequests: requests } = createOptions(create).HostConfig;
+  expect(requests).toEqual([{ Driver: 'cdi', DeviceIDs: ['nvidia.com/gpu=GPU-1', 'nvidia.com/gpu=MIG-2'] }]);
+  expect(requests?.flatMap(gpusOfRequest)).toEqual(['GPU-1', 'MIG-2']);
+  expect(envOf(create)).toMatchObject({ NVIDIA_VISIBLE_DEVICES: 'void', LONGSHORE_GPU: '1' });
+  expect(create.labels['io.longshore.gpus']).toBe('GPU-1,MIG-2');
 });
 
 test('a blocked network is none at all', () => {

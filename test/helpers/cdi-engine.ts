@@ -1,0 +1,125 @@
+/**
+ * An engine that knows GPUs by the Container Device Interface, as Docker 28.2 and later do, made of one that knows NVIDIA's hook alone: requests for CDI devices become requests for the hook, and what the engine
+ * says of them is changed back. A device that no specification names is refused in moby's words.
+ */
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { createServer, request as ask } from 'node:http';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { tempDirectory } from './programs.ts';
+
+const PREFIX = 'nvidia.com/gpu=';
+
+interface DeviceRequest {
+  readonly Driver?: string;
+  readonly DeviceIDs?: readonly string[];
+}
+
+export interface CdiEngine {
+  /** As DOCKER_HOST has it. */
+  readonly host: string;
+  /** UUIDs that `/info` tells. */
+  listed: readonly string[];
+  /** UUIDs that can be passed: fewer than listed while a specification is stale. */
+  known: readonly string[];
+  /** It has NVIDIA's runtime, too. */
+  hasHook: boolean;
+  /** Drivers of the requests for GPUs, in their order. */
+  readonly drivers: string[];
+  close(): Promise<void>;
+}
+
+/** @param socket - of the engine behind it */
+export async function cdiEngine(socket: string): Promise<CdiEngine> {
+  const directory = tempDirectory('cdie');
+  /** What containers were asked for by CDI, by id. */
+  const asked = new Map<string, readonly DeviceRequest[]>();
+  const server = createServer((request, response) => {
+    const path = request.url ?? '';
+    const forward = (body: Buffer | undefined, change?: (answer: object) => object): void => {
+      const headers = { ...request.headers };
+      if (body !== undefined) headers['content-length'] = String(body.length);
+      const onward = ask({ socketPath: socket, method: request.method, path, headers }, (answer) => {
+        if (change === undefined || answer.statusCode === undefined || answer.statusCode >= 300) {
+          response.writeHead(answer.statusCode ?? 502, answer.headers);
+          response.flushHeaders();
+          answer.pipe(response);
+          return;
+        }
+        void changed(answer, change).then((text) => {
+          response.writeHead(answer.statusCode ?? 502, { 'content-type': 'application/json' });
+          response.end(text);
+        });
+      });
+      onward.on('error', () => response.destroy());
+      response.on('close', () => onward.destroy());
+      if (body === undefined) request.pipe(onward);
+      else onward.end(body);
+    };
+    const id = /^\/containers\/([0-9a-f]{64})\//.exec(path)?.[1] ?? '';
+    if (path === '/info') {
+      forward(undefined, (info) => ({
+        ...info,
+        CDISpecDirs: ['/etc/cdi'],
+        DiscoveredDevices: engine.listed.map((uuid) => ({ Source: 'cdi', ID: `${PREFIX}${uuid}` })),
+        Runtimes: engine.hasHook ? { nvidia: {} } : {},
+      }));
+    } else if (path.startsWith('/containers/create')) {
+      void buffer(request).then((body) => {
+        const spec = JSON.parse(body.toString()) as { HostConfig: { DeviceRequests?: readonly DeviceRequest[] } };
+        const requests = spec.HostConfig.DeviceRequests ?? [];
+        engine.drivers.push(...requests.map(({ Driver }) => Driver ?? ''));
+        const translated = requests.map((one) =>
+          one.Driver === 'cdi'
+            ? {
+                Driver: 'nvidia',
+                DeviceIDs: one.DeviceIDs?.map((name) => name.slice(PREFIX.length)),
+                Capabilities: [['gpu', 'compute', 'utility', 'video']],
+              }
+            : one,
+        );
+        const told = { ...spec, HostConfig: { ...spec.HostConfig, DeviceRequests: translated } };
+        forward(Buffer.from(JSON.stringify(told)), (made) => {
+          if (requests.some(({ Driver }) => Driver === 'cdi')) asked.set((made as { Id: string }).Id, requests);
+          return made;
+        });
+      });
+    } else if (path.endsWith('/start') && asked.has(id)) {
+      const names = (asked.get(id) ?? []).flatMap(({ DeviceIDs }) => DeviceIDs ?? []);
+      const unknown = names.filter((name) => !engine.known.includes(name.slice(PREFIX.length)));
+      if (unknown.length === 0) forward(undefined);
+      else {
+        response.writeHead(500, { 'content-type': 'application/json' });
+        const message = `CDI device injection failed: unresolvable CDI devices ${unknown.join(', ')}`;
+        response.end(JSON.stringify({ message }));
+      }
+    } else if (/\/json(\?|$)/.test(path) && asked.has(id)) {
+      forward(undefined, (facts) => {
+        const { HostConfig, ...rest } = facts as { HostConfig: object };
+        return { ...rest, HostConfig: { ...HostConfig, DeviceRequests: asked.get(id) } };
+      });
+    } else forward(undefined);
+  });
+  const path = join(directory.path, 'engine.sock');
+  server.listen(path);
+  await once(server, 'listening');
+  const engine: CdiEngine = {
+    host: `unix://${path}`,
+    listed: [],
+    known: [],
+    hasHook: false,
+    drivers: [],
+    close: async () => {
+      server.close();
+      server.closeAllConnections();
+      await once(server, 'close');
+      directory.remove();
+    },
+  };
+  return engine;
+}
+
+async function changed(answer: IncomingMessage, change: (answer: object) => object): Promise<string> {
+  return JSON.stringify(change(JSON.parse((await buffer(answer)).toString()) as object));
+}
