@@ -46,6 +46,14 @@ export function bounded<M extends Counter | Gauge | Histogram>(
   return metric;
 }
 
+/** Shows the counter at 0 for these labels before anything is counted: `increase()` does not see the first event of a series that begins with it. */
+export function fromZero<Label extends string>(
+  counter: Counter<Label>,
+  all: readonly Readonly<Record<Label, string>>[],
+): void {
+  for (const labels of all) counter.inc(labels, 0);
+}
+
 function withinBounds(labels: Labels, bounds: Readonly<Record<string, LabelValues>>): Labels {
   return Object.fromEntries(
     Object.entries(labels).map(([name, value]) => [name, bounds[name]?.of(String(value)) ?? value]),

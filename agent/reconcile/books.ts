@@ -2,6 +2,7 @@
  * The state that the loop decides on and the executor changes: what the scheduler wants, what the journal knows, what the engine has, what is under way. Also the
  * one place that says how a container is reported.
  */
+import type { ContainerPhase } from '#shared/domain/status.ts';
 import type {
   Assignment__Output,
   ContainerSpec__Output,
@@ -300,7 +301,7 @@ export class Books {
     return base;
   }
 
-  phaseOf(entry: JournalEntry): string {
+  phaseOf(entry: JournalEntry): ContainerPhase {
     if (entry.stage === 'gone') return 'removed';
     if (entry.exit !== undefined) return 'exited';
     if (this.busy.get(entry.containerId)?.work === 'stop' || this.notes.has(entry.containerId)) return 'stopping';

@@ -4,6 +4,7 @@
  */
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
+import type { ContainerPhase } from '#shared/domain/status.ts';
 import type { ContainerRuntime, RuntimeContainer } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
@@ -138,7 +139,7 @@ export class ReconcileLoop {
       if (retry !== undefined && retry.atMs > performance.now()) continue;
       this.#perform(action);
     }
-    const counts = new Map<string, number>();
+    const counts = new Map<ContainerPhase, number>();
     for (const entry of books.journal.all()) {
       const phase = books.phaseOf(entry);
       if (phase !== 'removed') counts.set(phase, (counts.get(phase) ?? 0) + 1);

@@ -11,6 +11,8 @@ import {
 import type { ImageMetrics } from '../images/images.ts';
 import type { ConditionName } from '#shared/domain/conditions.ts';
 import { CONDITION_NAMES } from '#shared/domain/conditions.ts';
+import type { ContainerPhase } from '#shared/domain/status.ts';
+import { CONTAINER_PHASES } from '#shared/domain/status.ts';
 
 /** One GPU as the page shows it. */
 export interface GpuFacts {
@@ -229,9 +231,9 @@ export class AgentMetrics {
   }
 
   /** Sets one gauge series per state, and zero for those that have none. */
-  setContainers(counts: ReadonlyMap<string, number>): void {
-    this.containers.reset();
-    for (const [state, count] of counts) this.containers.set({ state }, count);
+  setContainers(counts: ReadonlyMap<ContainerPhase, number>): void {
+    for (const state of CONTAINER_PHASES)
+      if (state !== 'removed') this.containers.set({ state }, counts.get(state) ?? 0);
   }
 
   /** For the pulls of images. */

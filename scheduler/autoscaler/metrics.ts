@@ -1,5 +1,5 @@
 import type { Registry } from '#shared/metrics.ts';
-import { bounded, Counter, Gauge, LabelValues, Tally } from '#shared/metrics.ts';
+import { bounded, Counter, fromZero, Gauge, LabelValues, Tally } from '#shared/metrics.ts';
 import type { ContainerBook } from '../containers/book.ts';
 
 const MOST_REASONS = 50;
@@ -27,6 +27,7 @@ export class AutoscalerMetrics {
       labelNames: ['result'],
       registers,
     });
+    fromZero(this.samples, [{ result: 'ok' }, { result: 'stale' }, { result: 'failed' }]);
     this.examined = new Counter({
       name: 'longshore_autoscaler_examined_total',
       help: 'Queues that were looked at: those that changed, and every 30 s those that have containers or always want some.',

@@ -11,7 +11,7 @@ import type { FleetMetrics } from './metrics.ts';
 
 export interface FleetGaugesParts {
   readonly registry: Registry;
-  readonly metrics: Pick<FleetMetrics, 'pools' | 'gpuModels'>;
+  readonly metrics: Pick<FleetMetrics, 'pools' | 'gpuModels' | 'showPool'>;
   readonly machines: Pick<Machines, 'all' | 'get' | 'capacity' | 'volumeBytes' | 'onChange' | 'refusedTransitions'>;
   readonly book: Pick<ContainerBook, 'all' | 'refusedTransitions' | 'refusedLeaderWrites'>;
   readonly clock: Clock;
@@ -63,6 +63,7 @@ function registerMachines({ registry, metrics, machines, isLeader }: FleetGauges
     labelNames: ['pool', 'health', 'intent'],
     registers: [registry],
     collect() {
+      for (const { row } of machines.all()) metrics.showPool(row.poolName);
       const tally = new Tally('pool', 'health', 'intent');
       for (const { row, health } of isLeader() ? machines.all() : [])
         tally.add(1, metrics.pools.of(row.poolName), health, row.intent);

@@ -1,17 +1,30 @@
 import type { Registry } from '#shared/metrics.ts';
-import { bounded, Counter, FAST_BUCKETS, Gauge, Histogram, LabelValues, SLOW_BUCKETS } from '#shared/metrics.ts';
+import {
+  bounded,
+  Counter,
+  FAST_BUCKETS,
+  fromZero,
+  Gauge,
+  Histogram,
+  LabelValues,
+  SLOW_BUCKETS,
+} from '#shared/metrics.ts';
 
 /** Pools and GPU models are named by people and by hardware: so many of each have series of their own. */
 const MOST_POOLS = 100;
 const MOST_GPU_MODELS = 100;
 /** Message kinds and reasons are ours; a newer agent may know more of them. */
 const MOST_WORDS = 50;
+/** Ends of control streams that an alert counts one by one, or that a bad network brings. */
+const WATCHED_ENDS = ['contested', 'ping_unanswered', 'stream_ended', 'stream_error', 'replica_died'];
 
 /** Placements, links and the messages of agents, as they happen. */
 export class FleetMetrics {
   /** The bound that all metrics with the label share. */
   readonly pools = new LabelValues(MOST_POOLS);
   readonly gpuModels = new LabelValues(MOST_GPU_MODELS);
+  /** No more than `pools` tells apart. */
+  readonly #shown = new Set<string>();
   readonly sessions: Gauge<'protocol'>;
   readonly messages: Counter<'type' | 'result'>;
   readonly joins: Counter<'result'>;
@@ -63,6 +76,10 @@ export class FleetMetrics {
       labelNames: ['result'],
       registers,
     });
+    fromZero(
+      this.joins,
+      ['joined', 'replayed', 'expired', 'unknown'].map((result) => ({ result })),
+    );
     this.disconnects = bounded(
       new Counter({
         name: name('machine_disconnects_total'),
@@ -116,6 +133,10 @@ export class FleetMetrics {
       labelNames: ['resource'],
       registers,
     });
+    fromZero(
+      this.drift,
+      ['cpu', 'memory', 'gpu', 'container', 'gpu_leased_twice'].map((resource) => ({ resource })),
+    );
     this.guard = bounded(
       new Gauge({
         name: name('mass_disconnect_guard_active'),
@@ -124,6 +145,16 @@ export class FleetMetrics {
         registers,
       }),
       { pool },
+    );
+  }
+  /** Shows at 0 what may happen to the machines of a pool, as soon as there is one. */
+  showPool(name: string): void {
+    const pool = this.pools.of(name);
+    if (this.#shown.has(pool)) return;
+    this.#shown.add(pool);
+    fromZero(
+      this.disconnects,
+      WATCHED_ENDS.map((reason) => ({ pool, reason })),
     );
   }
 }

@@ -1,5 +1,5 @@
 import type { Registry } from '#shared/metrics.ts';
-import { Counter, FAST_BUCKETS, Gauge, Histogram } from '#shared/metrics.ts';
+import { Counter, FAST_BUCKETS, fromZero, Gauge, Histogram } from '#shared/metrics.ts';
 
 /** Ticks of schedules, as this replica makes tasks of them. */
 export class ScheduleMetrics {
@@ -15,6 +15,7 @@ export class ScheduleMetrics {
       labelNames: ['result'],
       registers,
     });
+    fromZero(this.ticks, [{ result: 'task' }, { result: 'too_old' }, { result: 'queue_full' }]);
     this.lag = new Histogram({
       name: 'longshore_scheduler_schedule_tick_lag_seconds',
       help: 'From a tick of a schedule to the row of its task.',

@@ -1,8 +1,28 @@
+import { FINAL_TASK_STATUSES, STUB_KINDS } from '#shared/domain/status.ts';
 import type { Registry } from '#shared/metrics.ts';
-import { bounded, Counter, FAST_BUCKETS, Gauge, Histogram, LabelValues, SLOW_BUCKETS } from '#shared/metrics.ts';
+import {
+  bounded,
+  Counter,
+  FAST_BUCKETS,
+  fromZero,
+  Gauge,
+  Histogram,
+  LabelValues,
+  SLOW_BUCKETS,
+} from '#shared/metrics.ts';
 
 /** Why an attempt failed or was lost is one of our own words. */
 const MOST_REASONS = 50;
+const REASONS_OF_LOSS = [
+  'not_claimed',
+  'drained',
+  'lease_ran_out',
+  'agent_restarted',
+  'container_gone',
+  'machine_lost',
+  'refused',
+];
+const LIMITED = ['pending_tasks', 'queue_bytes', 'redis_memory', 'commits'];
 
 /** Tasks as they pass through this replica. `stub_type` is a kind of the interface, never a name. */
 export class TaskMetrics {
@@ -26,6 +46,10 @@ export class TaskMetrics {
       labelNames: ['stub_type', 'status'],
       registers,
     });
+    fromZero(
+      this.finished,
+      STUB_KINDS.flatMap((stub_type) => FINAL_TASK_STATUSES.map((status) => ({ stub_type, status }))),
+    );
     this.queueWait = new Histogram({
       name: 'longshore_task_queue_wait_seconds',
       help: 'From acceptance to being sent to a container.',
@@ -55,6 +79,10 @@ export class TaskMetrics {
       }),
       { reason: new LabelValues(MOST_REASONS) },
     );
+    fromZero(
+      this.attemptsLost,
+      REASONS_OF_LOSS.map((reason) => ({ reason })),
+    );
     this.retries = bounded(
       new Counter({
         name: 'longshore_task_retries_total',
@@ -70,6 +98,10 @@ export class TaskMetrics {
       labelNames: ['resource'],
       registers,
     });
+    fromZero(
+      this.throttled,
+      LIMITED.map((resource) => ({ resource })),
+    );
     this.refused = new Counter({
       name: 'longshore_task_transitions_refused_total',
       help: 'Changes of a task that its status does not allow: nothing was written.',

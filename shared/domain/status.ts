@@ -11,7 +11,8 @@ export const TASK_STATUSES = [
   'EXPIRED',
 ] as const;
 export type TaskStatus = (typeof TASK_STATUSES)[number];
-const TERMINAL: ReadonlySet<string> = new Set(['COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT', 'EXPIRED']);
+export const FINAL_TASK_STATUSES = ['COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT', 'EXPIRED'] as const;
+const TERMINAL: ReadonlySet<string> = new Set(FINAL_TASK_STATUSES);
 export const isTerminalTask = (status: TaskStatus): boolean => TERMINAL.has(status);
 
 /** Internal container states; their moves: scheduler/containers/state.ts. */
@@ -31,16 +32,31 @@ export type ContainerState = (typeof CONTAINER_STATES)[number];
 export const isTerminalContainer = (state: ContainerState): boolean =>
   state === 'STOPPED' || state === 'FAILED' || state === 'LOST';
 
-export type StubKind =
-  | 'endpoint'
-  | 'asgi'
-  | 'taskqueue'
-  | 'function'
-  | 'schedule'
-  | 'pod'
-  | 'bot'
-  | 'container'
-  | 'shell'
-  | 'sandbox';
+/** Where an agent has a container: what its reports and its page say. */
+export const CONTAINER_PHASES = [
+  'accepted',
+  'pulling',
+  'creating',
+  'starting',
+  'running',
+  'stopping',
+  'exited',
+  'removed',
+] as const;
+export type ContainerPhase = (typeof CONTAINER_PHASES)[number];
+
+export const STUB_KINDS = [
+  'endpoint',
+  'asgi',
+  'taskqueue',
+  'function',
+  'schedule',
+  'pod',
+  'bot',
+  'container',
+  'shell',
+  'sandbox',
+] as const;
+export type StubKind = (typeof STUB_KINDS)[number];
 /** The part before `/` of a stub type. */
 export const kindOf = (stubType: string): string => stubType.split('/', 1)[0] ?? stubType;

@@ -21,6 +21,7 @@ import { ScheduleMetrics } from '#scheduler/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { DeliveryMetrics } from '#scheduler/webhooks/metrics.ts';
 import { anIdleInstallation } from '../../helpers/idle-installation.ts';
+import { alertRules, documentedMetrics } from '../../helpers/monitoring.ts';
 
 const docs = readFileSync(join(resolve(import.meta.dirname, '..', '..', '..'), 'docs', 'metrics.md'), 'utf8');
 
@@ -60,7 +61,9 @@ function schedulerRegistry(): Registry {
     waiting: 0,
     onRead: undefined,
   });
-  registerGauges({ ...anIdleInstallation(), registry, fleetMetrics: new FleetMetrics(registry) });
+  const fleetMetrics = new FleetMetrics(registry);
+  fleetMetrics.showPool('gpu');
+  registerGauges({ ...anIdleInstallation(), registry, fleetMetrics });
   return registry;
 }
 
@@ -158,4 +161,42 @@ describe('the metrics that dashboards and alert rules rely on', () => {
     );
     expect(rows).toEqual(expect.arrayContaining(found));
   });
+});
+
+/** Words that a label selector of an alert names one by one: `=~"ERROR|TIMEOUT"`. */
+const namedIn = (selector: string): readonly string[] =>
+  [...selector.matchAll(/(\w+)=~?"([\w|]+)"/g)].flatMap(([, label = '', words = '']) =>
+    words.split('|').map((word) => `${label}="${word}"`),
+  );
+
+test('counters whose increase an alert watches are at 0 before anything is counted, so that the first event is seen', async () => {
+  const page = (await Promise.all([schedulerRegistry().metrics(), new AgentMetrics().registry.metrics()])).join('\n');
+  const labels = documentedMetrics();
+  const watched = alertRules().flatMap(({ alert, expr }) =>
+    [...expr.matchAll(/\b(?:increase|rate)\((longshore_\w+_total)(?:\{([^}]*)\})?\[/g)].map(
+      ([, name = '', selector = '']) => ({ alert, name, selector }),
+    ),
+  );
+  expect(watched.length).toBeGreaterThan(10);
+  for (const { alert, name, selector } of watched) {
+    // One without labels begins at 0 by itself.
+    if ((labels.get(name) ?? []).length === 0) continue;
+    const series = page.split('\n').filter((line) => line.startsWith(`${name}{`));
+    expect(series, `${alert}: ${name}`).not.toEqual([]);
+    for (const word of namedIn(selector))
+      expect(
+        series.some((line) => line.includes(word) && line.endsWith(' 0')),
+        `${alert}: ${name} ${word}`,
+      ).toBe(true);
+  }
+});
+
+test('states that no container has are shown as 0', async () => {
+  const metrics = new AgentMetrics();
+  metrics.setContainers(new Map([['running', 2]]));
+  metrics.setContainers(new Map([['starting', 1]]));
+  const page = await metrics.registry.metrics();
+  expect(page).toContain('longshore_agent_containers{state="running"} 0');
+  expect(page).toContain('longshore_agent_containers{state="starting"} 1');
+  expect(page).toContain('longshore_agent_containers{state="stopping"} 0');
 });

@@ -71,7 +71,7 @@ function aFleet() {
   };
   registerFleetGauges({
     registry,
-    metrics: new FleetMetrics(new Registry()),
+    metrics: new FleetMetrics(registry),
     machines: played,
     book: {
       all: () => containers,
@@ -113,6 +113,14 @@ function aFleet() {
 }
 
 describe('the fleet at this moment', () => {
+  test('a pool with a machine shows what may happen to it at 0, on every replica', async () => {
+    const fleet = aFleet();
+    fleet.state.leads = false;
+    fleet.change(aMachine({ pool: 'gpu' }));
+    await fleet.registry.metrics();
+    expect(await fleet.series('scheduler_machine_disconnects_total')).toContain('{pool="gpu",reason="contested"} 0');
+  });
+
   test('capacity is allocated, free, or unavailable where nothing may be placed', async () => {
     const fleet = aFleet();
     fleet.change(aMachine({ id: 'a', gpus: ['A10G', 'A10G'] }));
