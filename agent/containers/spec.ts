@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
 import type { CreateContainer, GpuDriver, Mount } from './runtime.ts';
+import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { volumesProblem } from '../volumes/volumes.ts';
 import { rangeProblem } from './holder-rules.ts';
 import type { Holder } from './holders.ts';
@@ -52,6 +53,7 @@ export function checkAssignment(assignment: Assignment__Output): string | undefi
   if (spec.memoryBytes < MIN_MEMORY_BYTES) return `spec.memory_bytes is below ${MIN_MEMORY_BYTES}`;
   if (spec.cpuMillicores < MIN_CPU_MILLICORES) return `spec.cpu_millicores is below ${MIN_CPU_MILLICORES}`;
   if (spec.workers < 1 || spec.workers > MAX_WORKERS) return `spec.workers is not from 1 to ${MAX_WORKERS}`;
+  if (!['', ...WORKER_MODES].includes(spec.workerMode)) return `spec.worker_mode is not ${WORKER_MODES.join(', ')}`;
   for (const name of Object.keys(spec.env)) if (!ENV_NAME.test(name)) return `spec.env: ${name} is not a variable name`;
   if (spec.allowList.length > MAX_RANGES) return `spec.allow_list has more than ${MAX_RANGES} entries`;
   if (spec.blockNetwork && spec.allowList.length > 0)
@@ -167,6 +169,7 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     STUB_ID: spec.stubId,
     STUB_TYPE: spec.stubType,
     WORKERS: String(spec.workers),
+    LONGSHORE_WORKER_MODE: spec.workerMode,
     CONCURRENT_REQUESTS: String(Math.max(1, spec.concurrentRequests)),
     KEEP_WARM_SECONDS: String(spec.keepWarmSeconds),
     PYTHON_VERSION: spec.pythonVersion,

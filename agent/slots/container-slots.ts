@@ -48,8 +48,10 @@ const NO_ROOM_TEXT = 'results of this container wait for the scheduler, and ther
 /** A runner keeps no item that it has sent. */
 const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
 
+const MODES = ['single', 'fork', 'thread', 'spawn'] as const;
+
 export interface ReadyFacts {
-  readonly mode: 'single' | 'fork' | 'thread';
+  readonly mode: (typeof MODES)[number];
   readonly slots: number;
   readonly onStartMs: number;
 }
@@ -418,8 +420,9 @@ export class ContainerSlots {
 
   #onReady(connection: RunnerConnection, header: Frame['header']): void {
     if (!this.#countRare(1)) return;
-    const mode = textOf(header, 'mode');
-    if (mode !== 'single' && mode !== 'fork' && mode !== 'thread') return;
+    const said = textOf(header, 'mode');
+    const mode = MODES.find((one) => one === said);
+    if (mode === undefined) return;
     const wanted = this.#mostSlots;
     const slots = numberOf(header, 'slots') > 0 ? Math.min(Math.floor(numberOf(header, 'slots')), wanted) : wanted;
     const first = this.#ready === undefined;
@@ -572,7 +575,8 @@ export class ContainerSlots {
     if (attempt.result !== undefined) return;
     const holder = this.#processes.holderOf(attempt.key);
     const alone = holder !== undefined && !holder.control && holder.inHand.size === 1;
-    if (this.#ready?.mode === 'fork' && alone && this.#processes.control !== undefined) {
+    const mode = this.#ready?.mode;
+    if ((mode === 'fork' || mode === 'spawn') && alone && this.#processes.control !== undefined) {
       this.#processes.control.send('kill', { process: holder.process });
       return;
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, List, Mapping, Union
+from typing import Any, Callable, List, Mapping, Tuple, Union
 
 #: As the scheduler spells them, MIG slices too (`H100-MIG-3g.40gb`).
 _GPU_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._+-]{0,63}')
@@ -46,6 +46,12 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise DefinitionError('%s: must be True or False, not %r' % (name, value))
     return value
+
+
+def one_of(name: str, value: Any, choices: Tuple[str, ...]) -> str:
+    if value not in choices:
+        raise DefinitionError('%s: must be %s, not %r' % (name, ', '.join(repr(choice) for choice in choices), value))
+    return str(value)
 
 
 def instance(name: str, value: Any, kind: Any) -> Any:

@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from .checks import DefinitionError, flag, gpu_names, gpu_number, instance, number, quantity, sequence, start_function, text, texts, variables, whole
+from .checks import DefinitionError, flag, gpu_names, gpu_number, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
 from .definitions import Image, QueueDepthAutoscaler, Volume
 from .quantities import cpu_millicores, memory_mib
 
@@ -106,6 +106,7 @@ def endpoint(
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
+    worker_mode: Optional[str] = None,
     concurrent_requests: int = 1,
     keep_warm_seconds: float = 180,
     max_pending_tasks: int = 100,
@@ -126,9 +127,11 @@ def endpoint(
 
     cpu: cores, or `'500m'`. memory: MiB, or text with a unit (`'2gi'`). gpu: a model (`'H100'`, `'any'`) or a
     list of models in the order of preference. gpu_count: how many GPUs, all of one machine; 1 when only `gpu` is given, any model when only
-    this is. pool: run on machines of this pool alone. With a GPU the `workers` are threads of one process, because a driver's state does not survive a fork.
+    this is. pool: run on machines of this pool alone.
     on_start: a function (or `'module:function'`), run once for a container; its value is `context.on_start_value`.
-    workers: processes in a container. concurrent_requests: tasks that each of them serves side by side.
+    workers: processes in a container, forked after `on_start`. concurrent_requests: tasks that each of them serves side by side.
+    worker_mode: what they are where a fork is not safe (a GPU, or threads that run after `on_start`): `'spawn'`, a new process each, which runs
+    `on_start` by itself, or `'thread'`, threads of one process. Without it such a container serves with one worker.
     keep_warm_seconds: how long an idle container is spared; negative: it is never removed for being idle.
     timeout: seconds that a task may take. tracebacks: callers see the handler's tracebacks.
     stop_after_disconnect: a container stops when its machine has not heard from the scheduler for five minutes (True) or so many seconds
@@ -154,6 +157,7 @@ def task_queue(
     image: Optional[Image] = None,
     on_start: Union[Callable[..., Any], str, None] = None,
     workers: int = 1,
+    worker_mode: Optional[str] = None,
     concurrent_requests: int = 1,
     keep_warm_seconds: float = 10,
     max_pending_tasks: int = 100,
@@ -222,6 +226,8 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
         options['pool'] = {'name': given['pool']}
     options['pythonVersion'] = options['image']['pythonVersion']
     options['imageId'] = options['image']['baseImage']
+    if given['worker_mode'] is not None:
+        extra = dict(extra, workerMode=one_of('worker_mode', given['worker_mode'], ('fork', 'thread', 'spawn')))
     if flag('tracebacks', given['tracebacks']):
         extra = dict(extra, tracebacks=True)
     silence = given['stop_after_disconnect']

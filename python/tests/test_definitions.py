@@ -75,6 +75,7 @@ class Decorator(unittest.TestCase):
             'image': 'python:3',
             'on_start': 5,
             'workers': 0,
+            'worker_mode': 'threads',
             'concurrent_requests': '2',
             'keep_warm_seconds': 'long',
             'max_pending_tasks': 0,
@@ -265,6 +266,15 @@ def handler(): ...
             self.write('app.py', 'from longshore import endpoint\n@endpoint(stop_after_disconnect=%s)\ndef handler(): ...\n' % said)
             _, answer, _, _ = self.describe('app.py:handler')
             self.assertEqual(json.loads(answer['handlers'][0]['extra']), extra)
+
+    def test_workers_are_made_as_the_app_says(self) -> None:
+        for kind in ('endpoint', 'task_queue', 'function', 'schedule'):
+            for said, extra in (("worker_mode='spawn'", {'workerMode': 'spawn'}), ('worker_mode=None', {})):
+                when = "when='@daily', " if kind == 'schedule' else ''
+                self.write('app.py', 'from longshore import %s\n@%s(%sworkers=2, %s)\ndef work(): ...\n' % (kind, kind, when, said))
+                _, answer, _, _ = self.describe('app.py')
+                found = json.loads(answer['handlers'][0]['extra'])
+                self.assertEqual({key: found[key] for key in found if key not in ('when', 'timezone')}, extra)
 
     def test_what_containers_may_reach_is_said_where_it_is_not_everything(self) -> None:
         for said, wanted in (('', {}), ('block_network=True', {'blockNetwork': True}), ("allow_list=['10.0.0.0/8']", {'allowList': ['10.0.0.0/8']})):

@@ -1,7 +1,8 @@
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
-import type { Target } from '../deployments/stub-config.ts';
+import type { StubConfig, Target } from '../deployments/stub-config.ts';
+import type { ContainerRow } from '../store/queries/containers.ts';
 
 /** What a container's row keeps of its recipe: enough to place it, to send it to an agent, and to know its queue, whatever becomes of the deployment. */
 export interface StoredSpec {
@@ -49,6 +50,7 @@ export function specOf(target: Target): StoredSpec {
       cpuMillicores: config.cpuMillicores,
       memoryBytes,
       workers: config.workers,
+      workerMode: config.workerMode ?? '',
       concurrentRequests: config.concurrentRequests,
       timeoutMs: config.timeoutSeconds * 1000,
       ...(target.code === null
@@ -88,9 +90,29 @@ export function poolNameOf(extra: Readonly<Record<string, unknown>>): string {
   return typeof name === 'string' ? name : '';
 }
 
-/** Room for attempts: `workers` × max(1, `concurrentRequests`). */
-export function slotsOf(target: Target): number {
-  return Math.max(1, target.config.workers) * Math.max(1, target.config.concurrentRequests);
+/** Room for attempts: `workers` × max(1, `concurrentRequests`), as far as it is known before the container is ready. */
+export function slotsOf({ config }: Pick<Target, 'config'>): number {
+  const workers = lacksChoice(config) ? 1 : Math.max(1, config.workers);
+  return workers * Math.max(1, config.concurrentRequests);
+}
+
+/** Several workers with a GPU and no choice how: each container serves with one. The runner decides (decision 0105); what else stops a fork only it can see. */
+export const lacksChoice = ({
+  workers,
+  gpuCount,
+  workerMode,
+}: Pick<StubConfig, 'workers' | 'gpuCount' | 'workerMode'>): boolean =>
+  workers > 1 && gpuCount > 0 && workerMode === undefined;
+
+export const WORKER_CHOICE =
+  '"spawn" (a process per worker, each runs on_start) or "thread" (handlers side by side in one process)';
+
+/** How many workers a container was asked to have while it serves with one; undefined: it serves as asked, or is not ready. */
+export function fellBackFrom(row: Pick<ContainerRow, 'state' | 'slots' | 'spec'>): number | undefined {
+  const { workers = 1, concurrentRequests = 0, workerMode = '' } = (row.spec as Partial<StoredSpec>).wire ?? {};
+  if (row.state !== 'RUNNING' && row.state !== 'DRAINING') return undefined;
+  const mayFallBack = workers > 1 && (workerMode === '' || workerMode === 'fork');
+  return mayFallBack && row.slots === Math.max(1, concurrentRequests) ? workers : undefined;
 }
 
 function splitVariable(text: string): [string, string] {

@@ -5,8 +5,9 @@ import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { kindOf } from '#shared/domain/status.ts';
+import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { isRecord } from '#shared/json.ts';
-import { poolNameOf } from '../containers/spec.ts';
+import { lacksChoice, poolNameOf, WORKER_CHOICE } from '../containers/spec.ts';
 import { poolNameProblem } from '../fleet/pool-settings.ts';
 import { readWhen } from '../schedules/ticks.ts';
 import { parseGpus } from './gpus.ts';
@@ -135,6 +136,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseNames(request, rules) ??
     refuseResources(request, gpuCount, limits) ??
     refuseRunning(request, extra) ??
+    refuseWorkerMode(extra?.['workerMode'], gpuCount) ??
     (typeof volumes === 'string' ? volumes : null) ??
     (typeof when === 'string' ? when : null) ??
     (typeof autoscaler === 'string' ? autoscaler : null);
@@ -176,14 +178,34 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     allowList: request.allowList,
     callbackUrl: request.callbackUrl,
     tracebacks: extra['tracebacks'] === true,
+    ...workerModeField(extra),
     ...disconnectField(extra),
     autoscaler,
     ...(when === undefined ? {} : { schedule: when }),
     extra: keptFields(request, extra),
   };
-  const warnMsg =
-    unknown.length === 0 ? '' : `No known GPU model: ${unknown.join(', ')}. Known are ${GPU_MODELS.join(', ')}.`;
-  return { kind: 'config', config, warnMsg, unsupportedGpus: unknown };
+  const warnings = [
+    ...(unknown.length === 0 ? [] : [`No known GPU model: ${unknown.join(', ')}. Known are ${GPU_MODELS.join(', ')}.`]),
+    ...(lacksChoice(config) ? [oneWorkerWarning(config.workers)] : []),
+  ];
+  return { kind: 'config', config, warnMsg: warnings.join(' '), unsupportedGpus: unknown };
+}
+
+const oneWorkerWarning = (workers: number): string =>
+  `Each container serves with one worker instead of ${workers}, because a process with a GPU cannot be forked. Choose with worker_mode: ${WORKER_CHOICE}.`;
+
+/** Absent when nobody chose, so that a stub made before the field was known is still found to be the same. */
+function workerModeField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'workerMode'> {
+  const workerMode = WORKER_MODES.find((mode) => mode === extra['workerMode']);
+  return workerMode === undefined ? {} : { workerMode };
+}
+
+function refuseWorkerMode(asked: unknown, gpuCount: number): string | null {
+  if (asked === undefined || asked === null) return null;
+  if (!WORKER_MODES.some((mode) => mode === asked))
+    return `extra.workerMode must be ${WORKER_MODES.join(', ')}, got ${JSON.stringify(asked)}`;
+  if (asked === 'fork' && gpuCount > 0) return 'extra.workerMode must be thread or spawn with a GPU, got "fork"';
+  return null;
 }
 
 /** Absent when nothing is asked for, so that a stub made before the field was known is still found to be the same. */

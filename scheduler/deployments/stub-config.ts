@@ -1,5 +1,6 @@
 import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { WorkerMode } from '#shared/domain/worker-modes.ts';
 import type { When } from '../schedules/ticks.ts';
 
 /** When containers of a stub start and stop. Zeros on the wire become 1 (`minContainers`: 0). */
@@ -38,6 +39,8 @@ export interface StubConfig {
   readonly gpu: readonly string[];
   readonly gpuCount: number;
   readonly workers: number;
+  /** How the workers come to be. Absent: nobody chose. */
+  readonly workerMode?: WorkerMode;
   readonly concurrentRequests: number;
   /** Negative: never stopped for want of work. */
   readonly keepWarmSeconds: number;

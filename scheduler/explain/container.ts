@@ -3,6 +3,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { StoredSpec } from '../containers/spec.ts';
+import { fellBackFrom } from '../containers/spec.ts';
 import { publicStatus } from '../containers/state.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 import type { NamedPool } from '../placement/named-pool.ts';
@@ -11,7 +12,7 @@ import type { Waiting } from './deployment.ts';
 import { NOTHING, placeSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
 import { countsOf } from './scaling.ts';
-import { conditionSteps, conditionTexts, rejectionStep, rejectionTexts } from './words.ts';
+import { conditionSteps, conditionTexts, oneWorkerTexts, rejectionStep, rejectionTexts } from './words.ts';
 
 export interface ContainerFacts {
   readonly row: ContainerRow;
@@ -177,6 +178,8 @@ function detailsOf(
   if (own !== undefined && own.attempts !== null && row.state === 'RUNNING') {
     details.push(`it works on ${own.attempts} of ${own.slots} tasks that it can hold`);
   }
+  const asked = fellBackFrom(row);
+  if (asked !== undefined) details.push(`it ${oneWorkerTexts(asked).says}`);
   if (own?.kept_forever === true) details.push('it is never let go for want of work (keep-warm is negative)');
   if (facts.machineHealth !== '' && facts.machineHealth !== 'READY')
     details.push(`its machine is ${facts.machineHealth}`);
@@ -199,6 +202,8 @@ function stepsOf(
     return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
   }
   if (row.state === 'FAILED') return failedSteps(row);
+  const asked = fellBackFrom(row);
+  if (asked !== undefined) return [oneWorkerTexts(asked).step];
   if (row.state === 'UNKNOWN') return ['bring its machine back, or delete it: `longshore machine list`'];
   return [];
 }

@@ -3,7 +3,15 @@ import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/
 import type { NamedPool } from '../placement/named-pool.ts';
 import { admitTo } from '../placement/named-pool.ts';
 import type { DeploymentRow } from '../store/queries/deployments.ts';
-import { containers, counted, holdEnds, rejectionStep, rejectionTexts, withoutNumbers } from './words.ts';
+import {
+  containers,
+  counted,
+  holdEnds,
+  oneWorkerTexts,
+  rejectionStep,
+  rejectionTexts,
+  withoutNumbers,
+} from './words.ts';
 
 export interface Waiting {
   /** Empty: nothing. */
@@ -19,7 +27,8 @@ export function explainDeployment(
   calls: CallFacts,
   schedule?: NextTick,
 ): Explanation {
-  const { refusal, pool, quota } = calls;
+  const { refusal, pool, quota, oneWorkerInsteadOf } = calls;
+  const oneWorker = oneWorkerInsteadOf === undefined ? undefined : oneWorkerTexts(oneWorkerInsteadOf);
   const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
   const isRefused = refusal !== '' && row.active;
   const words = [...(isRefused ? ['calls are refused'] : []), ...(scaling === null ? [] : [summaryOf(scaling)])].join(
@@ -38,12 +47,14 @@ export function explainDeployment(
       ...(tick === undefined ? [] : [tickText(tick)]),
       ...callTexts(calls),
       ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling, pool)),
+      ...(oneWorker === undefined ? [] : [`each container ${oneWorker.says}`]),
       ...quota,
     ],
     next_steps: [
       ...new Set([
         ...callSteps(calls),
         ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name, pool)),
+        ...(oneWorker === undefined ? [] : [oneWorker.step]),
       ]),
     ],
     leader_answered: scaling !== null,
@@ -67,6 +78,8 @@ export interface CallFacts {
   readonly pool: NamedPool;
   /** Limits of the workspace that its containers wait for, and conditions of machines that keep them away. */
   readonly quota: readonly string[];
+  /** Workers that were asked for where a container serves, or will serve, with one; absent: they serve as asked. */
+  readonly oneWorkerInsteadOf?: number;
 }
 
 /** What lacks in its pool says more than that there is no machine. */

@@ -9,7 +9,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../autoscaler/loop.ts';
 import { scaleFacts } from '../autoscaler/look.ts';
 import type { BookEntry, ContainerBook } from '../containers/book.ts';
-import { poolNameOf } from '../containers/spec.ts';
+import { fellBackFrom, lacksChoice, poolNameOf } from '../containers/spec.ts';
 import type { StoredSpec } from '../containers/spec.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
@@ -132,8 +132,23 @@ export class Explain {
     const keepWarmSeconds = target?.config.keepWarmSeconds ?? 0;
     const quota = await this.#quotaOf(row.workspaceId, scaling?.containers ?? [], target?.config);
     const kept = [...quota, ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? [])];
-    const calls = { refusal: refusal ?? '', pool: await this.#poolOf(target), quota: kept };
+    const oneWorkerInsteadOf = this.#oneWorkerInsteadOf(queue, target);
+    const calls = {
+      refusal: refusal ?? '',
+      pool: await this.#poolOf(target),
+      quota: kept,
+      ...(oneWorkerInsteadOf === undefined ? {} : { oneWorkerInsteadOf }),
+    };
     return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
+  }
+
+  #oneWorkerInsteadOf(queue: QueueName, target: Target | undefined): number | undefined {
+    if (target !== undefined && lacksChoice(target.config)) return target.config.workers;
+    for (const { row } of this.#parts.book.ofQueue(queue)) {
+      const asked = fellBackFrom(row);
+      if (asked !== undefined) return asked;
+    }
+    return undefined;
   }
 
   async #poolOf(target: Target | undefined): Promise<NamedPool> {

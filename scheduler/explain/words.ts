@@ -2,6 +2,7 @@
 import type { HoldReason, ScaleDecision } from '../autoscaler/decide.ts';
 import type { RejectionReason } from '../placement/filter.ts';
 import { conditionOf } from '#shared/domain/conditions.ts';
+import { WORKER_CHOICE } from '../containers/spec.ts';
 import type { NamedPool } from '../placement/named-pool.ts';
 import { NO_POOL, admitTo } from '../placement/named-pool.ts';
 
@@ -160,3 +161,11 @@ export const rejectionStep = (reason: string, pool: NamedPool = NO_POOL): string
 
 export const containers = (count: number): string => counted(count, 'container');
 export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
+
+/** Containers that serve with one worker although their stub asked for more: what is so, and what to do. */
+export function oneWorkerTexts(asked: number): { readonly says: string; readonly step: string } {
+  return {
+    says: `serves with one worker instead of ${asked}: a process with a GPU, or with threads that run after on_start, cannot be forked`,
+    step: `set worker_mode to ${WORKER_CHOICE}, and deploy again`,
+  };
+}

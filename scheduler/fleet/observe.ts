@@ -22,6 +22,8 @@ const USER_CAUSES: ReadonlySet<string> = new Set([
 ]);
 export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
 const MAX_START_FAILURES = 3;
+/** More than any stub may ask for, and within the column. */
+const MOST_SLOTS = 1_000_000;
 
 /** A container's row as far as an agent's report may move it. */
 export interface ObservedEntry {
@@ -98,7 +100,10 @@ export function stepsAfterReboot(entry: Pick<ObservedEntry, 'state' | 'startFail
 }
 
 function whenRunning(entry: ObservedEntry, observed: ObservedContainer__Output): readonly ObservedStep[] {
-  const ready: ObservedStep = { event: 'ready', change: { startedAtMs: observed.startedAtMs || Date.now() } };
+  const ready: ObservedStep = {
+    event: 'ready',
+    change: { startedAtMs: observed.startedAtMs || Date.now(), ...slotsField(observed) },
+  };
   switch (entry.state) {
     case 'ASSIGNED':
       return [{ event: 'ack', change: {} }, ready];
@@ -108,7 +113,7 @@ function whenRunning(entry: ObservedEntry, observed: ObservedContainer__Output):
       // What was told to stop before its machine was lost is told again.
       return entry.stateBefore === 'STOPPING'
         ? [{ event: 'stop', change: {} }]
-        : [{ event: 'back_running', change: {} }];
+        : [{ event: 'back_running', change: slotsField(observed) }];
     case 'PENDING':
     case 'RUNNING':
     case 'DRAINING':
@@ -119,6 +124,10 @@ function whenRunning(entry: ObservedEntry, observed: ObservedContainer__Output):
       return [];
   }
 }
+
+/** A runner that cannot fork serves with fewer slots than its stub asked for; other replicas count what the row says. */
+const slotsField = ({ slots }: ObservedContainer__Output): Pick<ContainerChange, 'slots'> =>
+  slots > 0 ? { slots: Math.min(slots, MOST_SLOTS) } : {};
 
 function whenExited(
   entry: Pick<ObservedEntry, 'state' | 'startFailures'>,

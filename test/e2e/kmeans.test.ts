@@ -53,14 +53,15 @@ describe('KMeans in on_start and in every call', () => {
     expect(await platform.containers(deployment)).toHaveLength(1);
   });
 
-  test('answers from two threads of one process when OMP_NUM_THREADS is 2, and the log says so', async ({
+  test('answers from two threads of one process when OMP_NUM_THREADS is 2 and worker_mode is thread', async ({
     platform,
   }) => {
     const image = await kmeansImage(platform.engine);
-    const deployment = await platform.deploy(clusters('threaded', image, { env: ['OMP_NUM_THREADS=2'] }));
+    const deployment = await platform.deploy(
+      clusters('threaded', image, { env: ['OMP_NUM_THREADS=2'], extra: '{"workerMode":"thread"}' }),
+    );
     const served = await bothSlots(platform, deployment);
     expect(new Set(served.map((one) => one.pid)).size).toBe(1);
-    await platform.logSays(`deployment_id=${deployment.deploymentId}`, 'threads');
     expect(platform.agent.log()).toContain('"mode":"thread"');
   });
 });

@@ -23,6 +23,7 @@ export function anAssignment(
       cpuMillicores: 1000,
       memoryBytes: 256 * 1024 * 1024,
       workers: 1,
+      workerMode: '',
       concurrentRequests: 1,
       containerToken: 'container-token',
       startTimeoutMs: 60_000,

@@ -1,4 +1,4 @@
-import { expect } from 'vitest';
+import { expect, vi } from 'vitest';
 import { encodeFrame } from '../../agent/slots/frames.ts';
 import { FakeRunner } from '../helpers/fake-runner.ts';
 import { until } from '../helpers/fake-scheduler.ts';
@@ -222,6 +222,25 @@ test('a process that dies with a task in hand is named with its code', async ({ 
   expect(result).toMatchObject({ outcome: 'exited', started: true });
   expect(Buffer.from(result.body as Buffer).toString()).toBe('{"error":"process exited (code 3)"}');
 });
+
+test.for(['fork', 'spawn'])(
+  'a handler that does not end after its cancel costs its process alone (%s)',
+  async (mode, { world }) => {
+    await world.add({ workers: 2 });
+    const control = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0 });
+    const child = await FakeRunner.process(world.path, { containerId: ID, process: 1, slots: 1, pid: 77 });
+    control.send('ready', { mode, slots: 2, onStartMs: 1 });
+    await until('ready', () => world.readies.length > 0);
+    expect(world.readies.at(-1)).toMatchObject({ mode, slots: 2 });
+    world.run('t1');
+    await child.next('run');
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    world.table.cancel('t1', 'token-t1', 'timeout');
+    vi.advanceTimersByTime(10_000);
+    vi.useRealTimers();
+    expect((await control.next('kill')).header).toEqual({ process: 1 });
+  },
+);
 
 test('a process that dials again with its task in hand goes on with it', async ({ world }) => {
   await world.add();

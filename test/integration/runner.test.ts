@@ -220,6 +220,8 @@ def handler():
       ['1', '1', '3', '3'],
     ],
     ['a GPU forks nothing', { ...six, LONGSHORE_GPU: '1', WORKERS: '2' }, ['6', '6', '6', '6']],
+    ['threads', { ...six, LONGSHORE_WORKER_MODE: 'thread', WORKERS: '2' }, ['6', '6', '6', '6']],
+    ['spawned processes', { ...six, LONGSHORE_WORKER_MODE: 'spawn', WORKERS: '2' }, ['3', '3', '3', '3']],
     ['more workers than cores', { ...six, WORKERS: '9' }, ['1', '1', '1', '1']],
     ['an older agent tells no cores', {}, [null, null, null, null]],
     ['an older agent, two processes', { WORKERS: '2' }, ['1', '1', '1', null]],
@@ -228,10 +230,10 @@ def handler():
     expect(parsed((await agent.call({})).body)).toEqual(wanted);
   });
 
-  test('with a second thread by then, the processes are threads and the log says so', async ({ start }) => {
+  test('with worker_mode thread the workers are threads, whatever runs after on_start', async ({ start }) => {
     const agent = await start({
       onStart: 'app:load',
-      env: { WORKERS: '3' },
+      env: { WORKERS: '3', LONGSHORE_WORKER_MODE: 'thread' },
       files: app(`
 import os, threading
 def load():
@@ -248,17 +250,9 @@ def handler(context):
     const values = answers.map((answer) => parsed(answer.body) as [number, number, string]);
     expect(values.map(([value, pid]) => [value, pid])).toEqual(Array(3).fill([5, agent.runner?.pid]));
     expect(new Set(values.map(([, , name]) => name)).size).toBe(3);
-    expect(agent.lines()).toContain(
-      'stderr  longshore: 3 runner threads instead of processes: 2 threads run after on_start',
-    );
     expect(agent.lines().filter((line) => line.endsWith('in thread'))).toHaveLength(3);
     agent.runner?.kill('SIGTERM');
     expect(await agent.exited()).toBe(0);
-  });
-
-  test('a stub with a GPU gets threads', async ({ start }) => {
-    const agent = await start({ files, env: { WORKERS: '2', LONGSHORE_GPU: '1' } });
-    expect((await agent.ready()).header['mode']).toBe('thread');
   });
 });
 

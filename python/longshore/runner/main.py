@@ -1,7 +1,7 @@
 """The runner's first process, from its first connection to its first slot.
 
 Order matters: it dials before it imports anything of the user's, so that the agent sees a start that hangs; it imports, runs `on_start`
-once, and only then becomes one runner process or several.
+once, and only then becomes one runner process or several. With `worker_mode` spawn it imports nothing: each process does (`spawning`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 
 from . import logs, protocol, task
-from .call import Application, load, on_start
+from .call import Application, started
 from .connection import Link
 from .server import hello_header, leave
 from .serving import make_server
@@ -34,37 +34,47 @@ def main() -> NoReturn:
     bound_threads(os.environ, settings)
     signal.signal(signal.SIGTERM, _leave_at_once)
     faulthandler.enable()  # a crash of C code says where, on fd 2
+    if settings.spawned:
+        from .spawning import serve_spawned  # not paid where nothing is spawned
+
+        serve_spawned(settings)
     link = Link(settings.socket_path, dict)
     control = Control(link, hello_header(settings.container_id, 0, 0))
     link.dial_until_connected()
     logs.install(link)
-    phase = 'import'
-    on_start_ms = 0
+    phases = ['import']
+
+    def entering(phase: str) -> None:
+        phases.append(phase)
+        link.send(protocol.STARTING, {'phase': phase})
+
     try:
         if settings.problem:
             raise SettingsError(settings.problem)
-        link.send(protocol.STARTING, {'phase': phase})
-        application = Application(load(settings.handler, 'HANDLER'), settings)
-        phase = 'on_start'
-        link.send(protocol.STARTING, {'phase': phase})
-        if settings.on_start:
-            began = time.monotonic()
-            application.on_start_value = on_start(settings.on_start)
-            on_start_ms = int((time.monotonic() - began) * 1000)
+        if settings.workers > 1 and settings.worker_mode == 'spawn':
+            from .spawning import Spawner
+
+            Spawner(settings, control, fail).run()
+        application, on_start_ms = started(settings, entering)
     except BaseException as error:
-        _fail(link, phase, error)
+        text, trace = (str(error), '') if isinstance(error, SettingsError) else logs.failure(error)
+        fail(link, phases[-1], text, trace)
     _serve(application, control, on_start_ms)
 
 
 def _serve(application: Application, control: Control, on_start_ms: int) -> NoReturn:
     settings = application.settings
     if settings.workers > 1:
-        threads = settled_thread_count()
-        by_threads = settings.gpu or threads > 1
-        if by_threads:
-            why = 'the stub has a GPU' if settings.gpu else '%d threads run after on_start' % threads
-            logs.note('%d runner threads instead of processes: %s' % (settings.workers, why))
-        Supervisor(application, control, on_start_ms, by_threads).run()
+        if settings.worker_mode == 'thread':
+            Supervisor(settings, control, on_start_ms, 'thread', application).run()
+        why = _unsafe_to_fork(settings)
+        if not why:
+            Supervisor(settings, control, on_start_ms, 'fork', application).run()
+        logs.note(
+            "one worker instead of %d: %s, and a fork is not safe then. Set worker_mode to 'spawn' (a process per worker, each runs on_start) "
+            "or 'thread' (handlers side by side in one process)" % (settings.workers, why)
+        )
+        settings.workers = 1
     link = control.link
     server = make_server(application, link, hello_header(settings.container_id, 0, 0))
     # The control connection serves: its hello keeps saying no slots, its `ready` gives them.
@@ -77,9 +87,16 @@ def _serve(application: Application, control: Control, on_start_ms: int) -> NoRe
     raise AssertionError('exit returned')
 
 
-def _fail(link: Link, phase: str, error: BaseException) -> NoReturn:
+def _unsafe_to_fork(settings: Settings) -> str:
+    """Why this process must not be forked; empty: it may be."""
+    if settings.gpu:
+        return 'the stub has a GPU'
+    threads = settled_thread_count()
+    return '%d threads run after on_start' % threads if threads > 1 else ''
+
+
+def fail(link: Link, phase: str, text: str, trace: str) -> NoReturn:
     """A start that failed by the user's cause: told to the agent and to the log, then over."""
-    text, trace = (str(error), '') if isinstance(error, SettingsError) else logs.failure(error)
     for line in (trace or text).rstrip('\n').split('\n'):
         logs.emit(None, 'stderr', line)
     body = trace.encode('utf-8', 'backslashreplace')[-protocol.INLINE_BYTES :]

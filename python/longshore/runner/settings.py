@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 DEFAULT_SOCKET = '/run/longshore/agent.sock'
 #: More runner processes or slots than this in one container is a mistake, not a wish.
 MAX_COUNT = 1024
+#: The variable of a process that was spawned: its number and its pipe, `2:7`.
+SPAWNED = 'LONGSHORE_SPAWNED'
+MODES = ('', 'fork', 'thread', 'spawn')
 
 
 class SettingsError(Exception):
@@ -33,10 +36,16 @@ class Settings:
         # Never raises: the agent must be told of a bad value over the connection that these describe.
         self.problem = ''
         self.workers = self._count(environ, 'WORKERS', 1)
+        #: `fork`, `thread` or `spawn`; empty: nobody chose.
+        self.worker_mode = environ.get('LONGSHORE_WORKER_MODE', '')
+        #: Of a process that `spawning` started: which one it is, and where it reports; else empty.
+        self.spawned = environ.get(SPAWNED, '')
         self.slots = self._count(environ, 'CONCURRENT_REQUESTS', 0) or 1
         #: Whole cores of the container; 0: an older agent, which does not tell.
         cores = environ.get('LONGSHORE_CORES', '')
         self.cores = int(cores) if cores.isdigit() else 0
+        if self.worker_mode not in MODES:
+            self.problem = 'LONGSHORE_WORKER_MODE must be fork, thread or spawn, not %r' % self.worker_mode
         self.timeout = self._number(environ, 'TIMEOUT')
 
     def _count(self, environ: Mapping[str, str], name: str, least: int) -> int:

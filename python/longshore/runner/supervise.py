@@ -1,7 +1,7 @@
 """The first process of a container with several runner processes: starts them, starts them again, and ends them.
 
 It never has a second thread, because only then may it fork again: it sleeps in one `poll` over the control connection, the signals and
-the pipe on which runner processes report. `on_start` ran before; nothing here repeats it.
+the pipe on which runner processes report. `on_start` ran before; nothing here repeats it. Processes with an `on_start` each: `spawning`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from .serving import InlineServer, PoolServer, make_server
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, Iterable, List, Optional
 
     from .protocol import Header
+    from .settings import Settings
 
 #: A runner process that dies within this is started again more slowly each time.
 _YOUNG_SECONDS = 1.0
@@ -72,13 +73,15 @@ class Child:
 class Supervisor:
     """Runner processes (or threads) 0 to `workers` - 1."""
 
-    def __init__(self, application: Application, control: Control, on_start_ms: int, threads: bool) -> None:
+    def __init__(self, settings: Settings, control: Control, on_start_ms: int, mode: str, application: Optional[Application]) -> None:
+        self.settings = settings
         self.application = application
         self.control = control
         self.link = control.link
         self.on_start_ms = on_start_ms
-        self.threads = threads
-        self.workers = application.settings.workers
+        self.mode = mode
+        self.threads = mode == 'thread'
+        self.workers = settings.workers
         self.children: Dict[int, Child] = {}
         self.servers: List[Server] = []
         self.due: Dict[int, float] = {process: 0.0 for process in range(self.workers)}
@@ -96,7 +99,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, _nothing)
         signal.signal(signal.SIGTERM, self._on_term)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
-        if not self.threads:
+        if self.mode == 'fork':
             # What was made so far stays shared with the children: a collection must not write into it.
             gc.freeze()
         while True:
@@ -115,10 +118,13 @@ class Supervisor:
                 self.due.clear()
                 return
             del self.due[process]
-            if self.threads:
-                self._start_thread(process)
-            else:
-                self._fork(process)
+            self._start(process)
+
+    def _start(self, process: int) -> None:
+        if self.threads:
+            self._start_thread(process)
+        else:
+            self._fork(process)
 
     def _start_thread(self, process: int) -> None:
         threading.Thread(target=self._serve, args=(process,), name='longshore-process-%d' % process, daemon=True).start()
@@ -158,7 +164,8 @@ class Supervisor:
 
     def _serve(self, process: int) -> None:
         """In the child, or in a thread: a connection of its own, then tasks."""
-        settings = self.application.settings
+        settings = self.settings
+        assert self.application is not None
         link = Link(settings.socket_path, dict)
         server = make_server(self.application, link, hello_header(settings.container_id, process, settings.slots))
         self.servers.append(server)
@@ -173,7 +180,8 @@ class Supervisor:
     # ---- watching ----------------------------------------------------------------------------------------------------------------
     def _wait(self) -> None:
         poller = select.poll()
-        poller.register(self.report_read, select.POLLIN)
+        for descriptor in self._reports():
+            poller.register(descriptor, select.POLLIN)
         poller.register(self.wake_read, select.POLLIN)
         now = time.monotonic()
         until = [at for at in self.due.values()]
@@ -189,6 +197,10 @@ class Supervisor:
         except BlockingIOError:
             pass
 
+    def _reports(self) -> Iterable[int]:
+        """Where runner processes report that they serve."""
+        return (self.report_read,)
+
     def _reap(self) -> None:
         # Each of ours by its number: processes that user code started are its own to wait for.
         for process, child in list(self.children.items()):
@@ -203,9 +215,13 @@ class Supervisor:
             killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
             self.link.send(protocol.EXITED, {'process': process, 'pid': pid, 'code': code, 'signal': killer})
             if self.deadline is None:
+                self._on_ended(code, killer)
                 how = 'signal %d' % killer if killer is not None else 'code %s' % code
                 logs.note('runner process %d (pid %d) ended with %s; starting it again' % (process, pid, how))
                 self.due[process] = time.monotonic() + self._restart_delay(process, child)
+
+    def _on_ended(self, code: Optional[int], killer: Optional[int]) -> None:
+        """A runner process has ended by itself; it is started again when this returns."""
 
     def _restart_delay(self, process: int, child: Child) -> float:
         if time.monotonic() - child.started > _YOUNG_SECONDS:
@@ -244,9 +260,11 @@ class Supervisor:
             return
         for process in reports:
             self.waiting_for_ready = {number for number in self.waiting_for_ready if number % 256 != process}
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
         if not self.waiting_for_ready and not self.control.repeated:
-            slots = self.workers * self.application.settings.slots
-            self.control.ready('thread' if self.threads else 'fork', slots, self.on_start_ms)
+            self.control.ready(self.mode, self.workers * self.settings.slots, self.on_start_ms)
 
     # ---- leaving -----------------------------------------------------------------------------------------------------------------
     def _on_term(self, _number: int, _frame: Any) -> None:

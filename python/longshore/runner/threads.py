@@ -24,8 +24,10 @@ _AT_FIRST_CALL = (
 
 def bound_threads(environ: MutableMapping[str, str], settings: Settings) -> None:
     """Sets what neither the stub nor the image has set: the container's cores, shared by its processes; 1 at import where they are forked."""
-    forks = settings.workers > 1 and not settings.gpu
-    share = max(1, settings.cores // settings.workers) if forks else settings.cores
+    several = settings.workers > 1
+    forks = several and not settings.gpu and settings.worker_mode in ('', 'fork')
+    spawns = several and settings.worker_mode == 'spawn'
+    share = max(1, settings.cores // settings.workers) if settings.cores and (forks or spawns) else settings.cores
     _set(environ, _AT_IMPORT, 1 if forks else share)
     if settings.cores:
         _set(environ, _AT_FIRST_CALL, share)

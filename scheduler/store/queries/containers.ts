@@ -158,6 +158,7 @@ export interface ContainerChange {
   readonly machineId?: MachineId | null;
   readonly assignmentId?: string | null;
   readonly epoch?: number;
+  readonly slots?: number;
   readonly frozen?: boolean;
   readonly startFailures?: number;
   readonly reason?: string | null;
@@ -180,6 +181,7 @@ const COLUMN_OF: {
   machineId: ['machine_id', 'text', same],
   assignmentId: ['assignment_id', 'text', same],
   epoch: ['epoch', 'bigint', same],
+  slots: ['slots', 'integer', same],
   frozen: ['frozen', 'boolean', same],
   startFailures: ['start_failures', 'integer', same],
   reason: ['reason', 'text', textOrNull],

@@ -90,6 +90,11 @@ test('a container gets the names its runner reads, and a stub cannot set ours', 
   expect(env['CUDA_VISIBLE_DEVICES']).toBeUndefined();
 });
 
+test('the runner is told how its workers come to be, and a stub cannot say otherwise', () => {
+  expect(envOf(createOf({ workers: 2, workerMode: 'spawn' }))['LONGSHORE_WORKER_MODE']).toBe('spawn');
+  expect(envOf(createOf({ env: { LONGSHORE_WORKER_MODE: 'thread' } }))['LONGSHORE_WORKER_MODE']).toBe('');
+});
+
 test("threads follow the container's cores, and what the stub sets wins", () => {
   const counts = (cpuMillicores: number, env: Record<string, string> = {}): unknown[] => {
     const made = envOf(createOf({ cpuMillicores, env }, { cores: 8 }));
@@ -254,6 +259,8 @@ test('a spec that cannot be run is refused, naming the field', () => {
   expect(checkAssignment(assignmentOf({ memoryBytes: 0 }))).toMatch(/memory_bytes/);
   expect(checkAssignment(assignmentOf({ cpuMillicores: 0 }))).toMatch(/cpu_millicores/);
   expect(checkAssignment(assignmentOf({ workers: 0 }))).toMatch(/workers/);
+  expect(checkAssignment(assignmentOf({ workerMode: 'threads' }))).toMatch(/worker_mode is not fork, thread, spawn/);
+  expect(checkAssignment(assignmentOf({ workerMode: 'spawn' }))).toBeUndefined();
   expect(checkAssignment(assignmentOf({ handler: '' }))).toMatch(/handler/);
   expect(checkAssignment(assignmentOf({ image: '-evil' }))).toMatch(/image/);
   expect(checkAssignment(assignmentOf({ env: { 'A=B': '1' } }))).toMatch(/env/);

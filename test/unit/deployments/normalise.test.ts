@@ -1,6 +1,7 @@
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { GetOrCreateStubRequest as Schema } from '#shared/api/stubs.ts';
 import { describe, expect, test } from 'vitest';
+import { slotsOf } from '../../../scheduler/containers/spec.ts';
 import { DEFAULT_LIMITS, normaliseStub } from '../../../scheduler/deployments/normalise.ts';
 import type { StubConfig } from '../../../scheduler/deployments/stub-config.ts';
 import { zeroOf } from '../../../scheduler/http/decode.ts';
@@ -58,6 +59,12 @@ describe('refusals', () => {
     [{ extra: '{"stopAfterDisconnect":59}' }, /extra.stopAfterDisconnect must be true .* from 60 to 86400, got 59/],
     [{ extra: '{"stopAfterDisconnect":90.5}' }, /got 90.5/],
     [{ extra: '{"stopAfterDisconnect":"5m"}' }, /got "5m"/],
+    [{ extra: '{"workerMode":"threads"}' }, /^extra.workerMode must be fork, thread, spawn, got "threads"$/],
+    [{ extra: '{"workerMode":["spawn"]}' }, /^extra.workerMode must be fork, thread, spawn, got \["spawn"\]$/],
+    [
+      { extra: '{"workerMode":"fork"}', gpu: 'H100' },
+      /^extra.workerMode must be thread or spawn with a GPU, got "fork"$/,
+    ],
     [{ name: 'x'.repeat(300) }, /name must have at most/],
     [{ stubType: 'schedule' }, /^extra\.when must say when/],
     [{ stubType: 'schedule/deployment', extra: '{"when": "soon"}' }, /^extra\.when "soon" has 1 fields/],
@@ -205,6 +212,29 @@ describe('what has no field of its own', () => {
   test('tracebacks are asked for in extra', () => {
     expect(configOf({ extra: '{"tracebacks":true}' }).tracebacks).toBe(true);
     expect(configOf({}).tracebacks).toBe(false);
+  });
+
+  test('so is what the workers are; who does not choose has no such field', () => {
+    for (const workerMode of ['fork', 'thread', 'spawn'] as const)
+      expect(configOf({ extra: JSON.stringify({ workerMode }) }).workerMode).toBe(workerMode);
+    expect(configOf({ extra: '{"workerMode":null}' })).not.toHaveProperty('workerMode');
+    expect(configOf({})).not.toHaveProperty('workerMode');
+  });
+
+  test('workers with a GPU and no choice count as one worker, and deploy warns', () => {
+    const ask = { workers: 4, concurrentRequests: 3 };
+    const slotsAndWarning = (said: Partial<GetOrCreateStubRequest>): unknown[] => {
+      const result = normaliseStub(aRequest({ ...ask, ...said }));
+      return result.kind === 'refused' ? [] : [slotsOf(result), result.warnMsg];
+    };
+    expect(slotsAndWarning({ gpu: 'H100' })).toEqual([
+      3,
+      'Each container serves with one worker instead of 4, because a process with a GPU cannot be forked. Choose with worker_mode: ' +
+        '"spawn" (a process per worker, each runs on_start) or "thread" (handlers side by side in one process).',
+    ]);
+    expect(slotsAndWarning({ gpuCount: 1, extra: '{"workerMode":"spawn"}' })).toEqual([12, '']);
+    expect(slotsAndWarning({})).toEqual([12, '']);
+    expect(slotsAndWarning({ gpu: 'H100', workers: 1 })).toEqual([3, '']);
   });
 
   test('so is the silence after which an exclusive container stops; who asks for none has no such field', () => {

@@ -30,6 +30,18 @@ const ROW = { id: 'd', workspaceId: 'w', name: 'hello', version: 3, stubType: 'e
 const deploymentOf = (scaling: ExplainedScaling | null, refusal = '', pool = NO_POOL): Explanation =>
   explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, { refusal, pool, quota: [] });
 
+test('a deployment whose containers serve with one worker says so, and names the choice', () => {
+  const found = explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scalingOf({}), {
+    refusal: '',
+    pool: NO_POOL,
+    quota: [],
+    oneWorkerInsteadOf: 3,
+  });
+  expect(found.details.join()).toContain('each container serves with one worker instead of 3');
+  expect(found.next_steps.join()).toContain('set worker_mode to "spawn"');
+  expect(deploymentOf(scalingOf({})).details.join()).not.toContain('worker');
+});
+
 test('a schedule says when its next time is, and waits for nothing else', () => {
   const [when, timezone] = ['0 3 * * *', 'Europe/Berlin'];
   const said = (active: boolean, nextAt: string | null, scaling = scalingOf({ active })): Explanation =>
@@ -385,6 +397,24 @@ describe('a container', () => {
       '1 machine not of pool gpu, or kept for work with a GPU (no_matching_pool)',
     ]);
     expect(found.next_steps).toEqual(['admit one to it: `longshore machine create --pool gpu`']);
+  });
+
+  test.each([
+    [{ workers: 4, concurrentRequests: 2 }, 2, true],
+    [{ workers: 4, concurrentRequests: 0, workerMode: 'fork' }, 1, true],
+    [{ workers: 4, concurrentRequests: 2 }, 8, false],
+    [{ workers: 1, concurrentRequests: 2 }, 2, false],
+    [{ workers: 4, concurrentRequests: 2, workerMode: 'spawn' }, 8, false],
+  ])('of a stub with %j that has %i slots says whether it serves with one worker: %s', (wire, slots, isSo) => {
+    const told = (state: ContainerRow['state']): Explanation =>
+      explained({ state, slots, spec: { wire: { startTimeoutMs: 900_000, ...wire } } });
+    const says =
+      'it serves with one worker instead of 4: a process with a GPU, or with threads that run after on_start, cannot be forked';
+    const step =
+      'set worker_mode to "spawn" (a process per worker, each runs on_start) or "thread" (handlers side by side in one process), and deploy again';
+    expect(told('RUNNING').details.includes(says)).toBe(isSo);
+    expect(told('RUNNING').next_steps.includes(step)).toBe(isSo);
+    expect(told('STARTING').details).not.toContain(says);
   });
 
   test('that runs says what it wrote to its disk, of how much, and by which setting', () => {

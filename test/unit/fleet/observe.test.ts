@@ -210,3 +210,17 @@ test('a container that ended at its disk limit is its own fault, and is not plac
   // An idle runner leaves at its first signal, and with 0.
   expect(see(anEntry('RUNNING'), { phase: 'exited', reason: 'disk_limit', exitCode: 0 })).toBe('FAILED');
 });
+
+test('a container that is ready has the slots that its runner serves, within the column', () => {
+  const slotsIn = (entry: ObservedEntry, slots: number): unknown[] =>
+    stepsFor(entry, observed({ slots })).map(({ event, change }) => [event, change.slots]);
+  expect(slotsIn(anEntry('STARTING'), 1)).toEqual([['ready', 1]]);
+  expect(slotsIn(anEntry('ASSIGNED'), 3)).toEqual([
+    ['ack', undefined],
+    ['ready', 3],
+  ]);
+  expect(slotsIn(anEntry('UNKNOWN', { stateBefore: 'STARTING' }), 2)).toEqual([['back_running', 2]]);
+  expect(slotsIn(anEntry('STARTING'), 2 ** 32 - 1)).toEqual([['ready', 1_000_000]]);
+  // An agent that does not say leaves what the stub asked for.
+  expect(slotsIn(anEntry('STARTING'), 0)).toEqual([['ready', undefined]]);
+});

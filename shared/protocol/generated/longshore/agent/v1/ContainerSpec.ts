@@ -32,6 +32,7 @@ export interface ContainerSpec {
   'imageDigest'?: (string);
   'secretNames'?: (string)[];
   'stopAfterDisconnectMs'?: (number);
+  'workerMode'?: (string);
 }
 
 export interface ContainerSpec__Output {
@@ -62,4 +63,5 @@ export interface ContainerSpec__Output {
   'imageDigest': (string);
   'secretNames': (string)[];
   'stopAfterDisconnectMs': (number);
+  'workerMode': (string);
 }

@@ -1,0 +1,162 @@
+"""`worker_mode` spawn: every runner process is a new interpreter, which imports the app and runs `on_start` by itself.
+
+For libraries that neither survive a fork (a GPU's driver) nor bear several threads. The first process imports nothing of the user's. Each
+runner process reports to it over a pipe, in frames: its phases, what it prints until it serves, that it is ready, or why it failed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from . import logs, protocol, task
+from .call import started
+from .connection import Link
+from .protocol import FrameCutter, pack
+from .server import hello_header, leave
+from .serving import make_server
+from .settings import SPAWNED, Settings, SettingsError
+from .supervise import Child, Control, Supervisor, serve_here
+
+TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional, Set, Tuple
+
+    from .protocol import Header
+
+
+class Spawner(Supervisor):
+    """The first process. `fail` ends it with a start that failed by the user's cause."""
+
+    def __init__(self, settings: Settings, control: Control, fail: Callable[[Link, str, str, str], NoReturn]) -> None:
+        super().__init__(settings, control, 0, 'spawn', None)
+        self.fail = fail
+        self.pipes: Dict[int, Tuple[int, FrameCutter]] = {}
+        self.phases: Set[str] = set()
+
+    def _start(self, process: int) -> None:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_inheritable(write, True)
+        try:
+            environ = dict(os.environ, **{SPAWNED: '%d:%d' % (process, write)})
+            pid = os.posix_spawn(sys.executable, [sys.executable, '-m', 'longshore.runner'], environ)
+        finally:
+            os.close(write)
+        self.children[process] = Child(pid)
+        self.pipes[read] = (process, FrameCutter())
+
+    def _reports(self) -> Iterable[int]:
+        return self.pipes
+
+    def _read_reports(self) -> None:
+        for pipe, (process, cutter) in list(self.pipes.items()):
+            while True:
+                try:
+                    data = os.read(pipe, 65536)
+                except BlockingIOError:
+                    break
+                if not data:
+                    os.close(pipe)
+                    del self.pipes[pipe]
+                    break
+                for kind, header, body in cutter.feed(data):
+                    self._on_report(process, kind, header, body)
+        self._tell_ready()
+
+    def _on_report(self, process: int, kind: int, header: Header, body: bytes) -> None:
+        if kind == protocol.LOG:
+            self.link.log('', str(header['stream']), body)
+        elif kind == protocol.STARTING:
+            if header['phase'] not in self.phases:
+                self.phases.add(header['phase'])
+                self.link.send(protocol.STARTING, header)
+        elif kind == protocol.READY:
+            self.on_start_ms = max(self.on_start_ms, header['onStartMs'])
+            self.waiting_for_ready.discard(process)
+        elif kind == protocol.FAILED:
+            trace = body.decode('utf-8', 'replace')
+            if not self.control.repeated:
+                self._kill_all()
+                self.fail(self.link, header['phase'], header['error'], trace)
+            for line in (trace or header['error']).rstrip('\n').split('\n'):
+                logs.emit(None, 'stderr', line)
+
+    def _on_ended(self, code: Optional[int], killer: Optional[int]) -> None:
+        # The report of why comes before the end.
+        self._read_reports()
+        if self.control.repeated:
+            return
+        # Before the container was ready this is a start that failed, as it is where one process runs `on_start`.
+        self._kill_all()
+        leave(self.link, 128 + killer if killer is not None else code or 1)
+
+    def _kill_all(self) -> None:
+        for child in self.children.values():
+            os.kill(child.pid, signal.SIGKILL)
+
+
+class _Report:
+    """A runner process's end of its pipe; until it serves, the place for what it prints."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        # Never closed: a thread that prints late must not meet another file under its number.
+        self.descriptor = descriptor
+        self._writing = threading.Lock()
+
+    def tell(self, kind: int, header: Header, body: bytes = b'') -> None:
+        with self._writing:
+            self._write(pack(kind, header, body))
+
+    def log(self, _task_id: str, stream: str, line: bytes) -> None:
+        # Not waiting for the lock: its holder may be this very thread (a finaliser that prints).
+        if not self._writing.acquire(False):
+            os.write(1 if stream == 'stdout' else 2, line + b'\n')
+            return
+        try:
+            self._write(pack(protocol.LOG, {'stream': stream}, line))
+        finally:
+            self._writing.release()
+
+    def flush(self, _seconds: float) -> bool:
+        return True
+
+    def take_unsent_logs(self) -> List[Any]:
+        return []
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.descriptor, data) :]
+
+
+def serve_spawned(settings: Settings) -> NoReturn:
+    """A runner process, from its import to its end."""
+    del os.environ[SPAWNED]
+    process, descriptor = (int(part) for part in settings.spawned.split(':'))
+    report: Any = _Report(descriptor)
+    logs.install(report)
+    phases = ['import']
+
+    def entering(phase: str) -> None:
+        phases.append(phase)
+        report.tell(protocol.STARTING, {'phase': phase})
+
+    try:
+        application, on_start_ms = started(settings, entering)
+    except BaseException as error:
+        text, trace = (str(error), '') if isinstance(error, SettingsError) else logs.failure(error)
+        body = trace.encode('utf-8', 'backslashreplace')[-protocol.INLINE_BYTES :]
+        report.tell(protocol.FAILED, {'phase': phases[-1], 'error': text}, body)
+        leave(report, 1)
+    link = Link(settings.socket_path, dict)
+    server = make_server(application, link, hello_header(settings.container_id, process, settings.slots))
+    task.install()
+    serve_here(server, link)
+    link.dial_until_connected(lambda: server.draining)
+    report.tell(protocol.READY, {'onStartMs': on_start_ms})
+    server.serve()
+    server.exit()
+    raise AssertionError('exit returned')
