@@ -67,6 +67,7 @@ export class DockerRuntime implements ContainerRuntime {
       CpuCfsQuota?: boolean;
       PidsLimit?: boolean;
       SecurityOptions?: readonly string[] | null;
+      LiveRestoreEnabled?: boolean;
       Runtimes?: Readonly<Record<string, unknown>> | null;
       CDISpecDirs?: readonly string[] | null;
       DiscoveredDevices?: readonly { readonly Source?: string; readonly ID?: string }[] | null;
@@ -88,6 +89,7 @@ export class DockerRuntime implements ContainerRuntime {
       },
       userNamespaces: secured('userns'),
       rootless: secured('rootless'),
+      liveRestore: info.LiveRestoreEnabled === true,
       nvidia: Object.hasOwn(info.Runtimes ?? {}, 'nvidia'),
       cdi: {
         dirs: info.CDISpecDirs ?? [],

@@ -31,6 +31,8 @@ export interface EngineInfo {
   readonly limits: { readonly memory: boolean; readonly swap: boolean; readonly cpu: boolean; readonly pids: boolean };
   readonly userNamespaces: boolean;
   readonly rootless: boolean;
+  /** Containers outlive a restart of it. */
+  readonly liveRestore: boolean;
   /** It has a runtime for NVIDIA's devices. */
   readonly nvidia: boolean;
   /** The Container Device Interface: directories of specifications that the engine reads (none: it is off), and its devices where it tells them. */

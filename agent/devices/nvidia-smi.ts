@@ -7,10 +7,13 @@ import { access } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { withDeadline } from '#shared/backoff.ts';
 import { hasCode } from '../durable.ts';
+import type { ConditionField, GpuCondition } from './gpu-condition.ts';
+import { CONDITION_FIELDS, REMAP_FIELDS, parseConditions, unknownField } from './gpu-condition.ts';
 import type { ComputeProcess, GpuField, Listing, MigSlice, ToolOutput } from './parse.ts';
 import { GPU_FIELDS, parseInstances, parseListing, parseProcesses, parseSlices } from './parse.ts';
 
-export const PROBE_DEADLINE_MS = 10_000;
+/** Without persistence mode the driver starts idle GPUs anew for each call, over a second for each. */
+export const PROBE_DEADLINE_MS = 30_000;
 /** After the kill: how long its end is waited for. */
 const REAP_MS = 500;
 const MAX_OUTPUT = 1024 * 1024;
@@ -80,6 +83,30 @@ export class NvidiaSmi {
   async processes(): Promise<readonly ComputeProcess[] | undefined> {
     const run = await this.#run(['--query-compute-apps=gpu_uuid,pid', '--format=csv,noheader,nounits']);
     return run.kind === 'done' ? parseProcesses(run) : undefined;
+  }
+
+  /** What a check of the host asks beside the listing; undefined: the tool did not answer. */
+  async conditions(): Promise<readonly GpuCondition[] | undefined> {
+    let fields: readonly ConditionField[] = CONDITION_FIELDS;
+    for (;;) {
+      const run = await this.#run([`--query-gpu=${fields.join(',')}`, '--format=csv,noheader,nounits']);
+      if (run.kind !== 'done') return undefined;
+      const unknown = unknownField(run);
+      const fewer = fields.filter((field) => field !== unknown);
+      if (unknown === undefined || fewer.length === fields.length) {
+        if (run.exitCode !== 0) return undefined;
+        const remaps = await this.#run([
+          `--query-remapped-rows=${REMAP_FIELDS.join(',')}`,
+          '--format=csv,noheader,nounits',
+        ]);
+        return parseConditions(
+          fields,
+          run.stdout,
+          remaps.kind === 'done' && remaps.exitCode === 0 ? remaps.stdout : '',
+        );
+      }
+      fields = fewer;
+    }
   }
 
   async #query(extra: readonly string[]): Promise<Listing> {

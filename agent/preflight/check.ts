@@ -8,16 +8,16 @@ import type { AgentConfig } from '../config.ts';
 import { imageOf, loadAgentConfig } from '../config.ts';
 import { DockerRuntime } from '../containers/docker.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
-import { NvidiaSmi } from '../devices/nvidia-smi.ts';
+import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
 import { IdentityFile } from '../upstream/identity.ts';
 import type { Identity } from '../upstream/identity.ts';
 import { engineFailure, engineFindings } from './engine.ts';
 import type { Finding } from './finding.ts';
 import { failed, ok } from './finding.ts';
+import { conditionFindings, readFabric, toolkitFindings } from './gpus.ts';
 import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
 import { schedulerFindings } from './scheduler.ts';
 
-const SMI_DEADLINE_MS = 10_000;
 const ASK_REGISTRY_MS = 8000;
 
 /** Everything, in the order in which it should be put right. Needs no agent, and disturbs none. */
@@ -43,7 +43,7 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     schedulerFindings(config, identity),
   ]);
   const { inUse: _told, ...stateOnly } = state;
-  return [ok('settings', 'as they should be'), ...findings, stateOnly, ...disks, port, gpu, ...image, ...scheduler];
+  return [ok('settings', 'as they should be'), ...findings, stateOnly, ...disks, port, ...gpu, ...image, ...scheduler];
 }
 
 /** What the agent looks at when it starts, and again while something of it fails. */
@@ -63,8 +63,12 @@ async function askEngine(
   }
 }
 
-async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Promise<Finding> {
-  return await gpuFinding(await new NvidiaSmi(config.LONGSHORE_NVIDIA_SMI, SMI_DEADLINE_MS).list(), info);
+async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Promise<Finding[]> {
+  const smi = new NvidiaSmi(config.LONGSHORE_NVIDIA_SMI, PROBE_DEADLINE_MS);
+  const listing = await smi.list();
+  const gpu = await gpuFinding(listing, info);
+  if (listing.kind !== 'listed' || listing.rows.length === 0) return [gpu];
+  return [gpu, ...conditionFindings(await smi.conditions(), await readFabric()), ...(await toolkitFindings())];
 }
 
 async function baseImage(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {

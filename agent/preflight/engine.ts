@@ -36,6 +36,13 @@ export function engineFindings(info: EngineInfo): Finding[] {
           'run Docker as root and without userns-remap: sockets, code and volumes are shared with containers by their owners',
         )
       : ok('user namespaces', 'not mapped'),
+    info.liveRestore
+      ? ok('live restore', 'on')
+      : warning(
+          'live restore',
+          'off: a restart or an upgrade of the engine ends every container',
+          'set "live-restore": true in /etc/docker/daemon.json, then: sudo systemctl reload docker',
+        ),
   ];
 }
 

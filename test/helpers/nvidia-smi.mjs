@@ -18,6 +18,17 @@ const KNOWN = new Set([
   'mig.mode.current',
   'pci.bus_id',
   'gpu_recovery_action',
+  'persistence_mode',
+  'ecc.mode.current',
+  'ecc.errors.uncorrected.volatile.total',
+  'retired_pages.pending',
+  'pcie.link.width.current',
+  'pcie.link.width.max',
+  'fabric.state',
+  'clocks_event_reasons.hw_thermal_slowdown',
+  'clocks_event_reasons.hw_power_brake_slowdown',
+  'clocks_throttle_reasons.hw_thermal_slowdown',
+  'clocks_throttle_reasons.hw_power_brake_slowdown',
 ]);
 const UNITS = { 'memory.total': ' MiB', 'memory.used': ' MiB', 'utilization.gpu': ' %', 'power.draw': ' W' };
 
@@ -50,6 +61,11 @@ function answer() {
   if (apps !== undefined) {
     const rows = (world.processes ?? []).map((one) => apps.map((field) => String(one[field] ?? '[N/A]')).join(', '));
     return end(0, rows.map((row) => `${row}\n`).join(''));
+  }
+  const remaps = option('query-remapped-rows')?.split(',');
+  if (remaps !== undefined) {
+    const rows = gpus.map((gpu) => remaps.map((field) => gpu[field === 'gpu_uuid' ? 'uuid' : field] ?? '[N/A]'));
+    return end(0, rows.map((row) => `${row.join(', ')}\n`).join(''));
   }
   const fields = option('query-gpu')?.split(',') ?? [];
   const unknown = fields.find((field) => !KNOWN.has(field) || (world.unknownFields ?? []).includes(field));

@@ -15,6 +15,7 @@ const INFO: EngineInfo = {
   limits: { memory: true, swap: true, cpu: true, pids: true },
   userNamespaces: false,
   rootless: false,
+  liveRestore: true,
   nvidia: false,
   cdi: { dirs: [], devices: undefined },
 };
@@ -22,7 +23,7 @@ const levels = (changes: Partial<EngineInfo>): Record<string, string> =>
   Object.fromEntries(engineFindings({ ...INFO, ...changes }).map(({ check, level }) => [check, level]));
 
 test('an engine that can do what containers need passes, each lack is found and has its remedy', () => {
-  expect(levels({})).toEqual({ engine: 'ok', cgroup: 'ok', 'user namespaces': 'ok' });
+  expect(levels({})).toEqual({ engine: 'ok', cgroup: 'ok', 'user namespaces': 'ok', 'live restore': 'ok' });
   expect(levels({ version: '20.9.1' })['engine']).toBe('failed');
   expect(levels({ version: '19.03.8' })['engine']).toBe('failed');
   expect(levels({ version: '28.0.1' })['engine']).toBe('ok');
@@ -31,8 +32,10 @@ test('an engine that can do what containers need passes, each lack is found and 
   expect(levels({ limits: { ...INFO.limits, swap: false } })['cgroup']).toBe('warning');
   expect(levels({ userNamespaces: true })['user namespaces']).toBe('failed');
   expect(levels({ rootless: true })['user namespaces']).toBe('failed');
+  expect(levels({ liveRestore: false })['live restore']).toBe('warning');
   const bad = engineFindings({ ...INFO, version: '1.0', rootless: true, limits: { ...INFO.limits, memory: false } });
-  expect(bad.every(({ level, remedy }) => level === 'failed' && remedy !== '')).toBe(true);
+  expect(bad.every(({ level, remedy }) => level === 'ok' || (level === 'failed' && remedy !== ''))).toBe(true);
+  expect(bad.filter(({ level }) => level === 'failed')).toHaveLength(3);
 });
 
 test('an engine that cannot be asked is told apart from one that may not be asked', () => {

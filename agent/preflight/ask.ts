@@ -1,0 +1,19 @@
+// A program of the host asked for a few words, with a deadline.
+const MOST_WORDS = 64 * 1024;
+
+/** What it prints; empty: it is not there, fails, or does not answer in time. */
+export async function tellsWhenAsked(program: string, args: readonly string[], deadlineMs: number): Promise<string> {
+  const { execa } = await import('execa');
+  const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
+  const { stdout, exitCode } = await execa(program, [...args], {
+    extendEnv: false,
+    env: { ...env, LC_ALL: 'C' },
+    stdin: 'ignore',
+    stderr: 'ignore',
+    reject: false,
+    timeout: deadlineMs,
+    killSignal: 'SIGKILL',
+    maxBuffer: MOST_WORDS,
+  });
+  return exitCode === 0 ? stdout : '';
+}

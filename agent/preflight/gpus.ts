@@ -1,0 +1,142 @@
+// In which condition the GPUs of this host are, and what it needs for them beside a driver: looked at only, nothing is set and no program runs on a device. Warnings at worst: other work runs here.
+import { readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { GpuCondition } from '../devices/gpu-condition.ts';
+import { tellsWhenAsked } from './ask.ts';
+import type { Finding } from './finding.ts';
+import { ok, warning } from './finding.ts';
+
+/** The first toolkit without the known ways out of a container (CVE-2024-0132, CVE-2025-23266). */
+const SAFE_TOOLKIT = [1, 17, 8] as const;
+const ASK_MS = 5000;
+const SWITCHES = '/proc/driver/nvidia-nvswitch/devices';
+/** As the kernel cuts names of programs. */
+const FABRIC_MANAGER = 'nv-fabricmanager'.slice(0, 15);
+
+/** The part of the host that tells of switches and their manager. */
+export interface Fabric {
+  readonly switches: number;
+  readonly managerRuns: boolean;
+}
+
+/** @param root - of the files, in tests */
+export async function readFabric(root = '/'): Promise<Fabric> {
+  const switches = await readdir(join(root, SWITCHES)).catch((): string[] => []);
+  if (switches.length === 0) return { switches: 0, managerRuns: false };
+  const pids = (await readdir(join(root, '/proc')).catch((): string[] => [])).filter((name) => /^\d+$/.test(name));
+  const names = await Promise.all(
+    pids.map((pid) => readFile(join(root, '/proc', pid, 'comm'), 'utf8').catch(() => '')),
+  );
+  return { switches: switches.length, managerRuns: names.some((name) => name.trim() === FABRIC_MANAGER) };
+}
+
+/** @param gpus - undefined: the tool did not tell */
+export function conditionFindings(gpus: readonly GpuCondition[] | undefined, fabric: Fabric): Finding[] {
+  if (gpus === undefined) return [warning('gpu condition', 'nvidia-smi does not tell', 'make `nvidia-smi -q` work')];
+  return [persistence(gpus), memory(gpus), clocks(gpus), lanes(gpus), ...fabricFinding(gpus, fabric)];
+}
+
+const named = (gpus: readonly GpuCondition[]): string => {
+  const [first] = gpus;
+  return gpus.length === 1 && first !== undefined ? first.uuid : `${gpus.length} GPUs`;
+};
+
+function persistence(gpus: readonly GpuCondition[]): Finding {
+  const off = gpus.filter((gpu) => gpu.persistence === false);
+  if (off.length === 0) return ok('gpu persistence', 'on');
+  return warning(
+    'gpu persistence',
+    `off for ${named(off)}: the driver starts an idle GPU anew for each look, which may take longer than a look may`,
+    'sudo systemctl enable --now nvidia-persistenced',
+  );
+}
+
+function memory(gpus: readonly GpuCondition[]): Finding {
+  const check = 'gpu memory';
+  const failed = gpus.filter((gpu) => gpu.remapFailed);
+  if (failed.length > 0)
+    return warning(check, `${named(failed)}: broken rows cannot be remapped any more`, 'have it replaced');
+  const pending = gpus.filter((gpu) => gpu.remapPending);
+  if (pending.length > 0)
+    return warning(
+      check,
+      `${named(pending)}: broken memory waits for a reset to be remapped`,
+      'drain the machine, then: sudo nvidia-smi --gpu-reset, or reboot',
+    );
+  const wrong = gpus.filter((gpu) => gpu.uncorrected > 0);
+  if (wrong.length > 0)
+    return warning(
+      check,
+      `${named(wrong)}: ${wrong.reduce((sum, gpu) => sum + gpu.uncorrected, 0)} memory errors that were not corrected since the driver was loaded`,
+      'drain the machine and reset the GPU; have it replaced when they come again',
+    );
+  const blind = gpus.filter((gpu) => gpu.ecc === false);
+  if (blind.length > 0)
+    return warning(
+      check,
+      `ECC is off for ${named(blind)}: wrong bits are not noticed`,
+      'sudo nvidia-smi --ecc-config=1, and reboot',
+    );
+  return ok(check, gpus.some((gpu) => gpu.ecc === true) ? 'ECC on, no errors' : 'no errors told');
+}
+
+function clocks(gpus: readonly GpuCondition[]): Finding {
+  const slow = gpus.filter((gpu) => gpu.slowedBy !== '');
+  if (slow.length === 0) return ok('gpu clocks', 'not held down');
+  const why = [...new Set(slow.map((gpu) => gpu.slowedBy))].join(', ');
+  return warning('gpu clocks', `${named(slow)}: held down by ${why}`, 'look at the cooling and the power of the host');
+}
+
+function lanes(gpus: readonly GpuCondition[]): Finding {
+  const narrow = gpus.filter(({ lanes: link }) => link !== undefined && link.now < link.most);
+  if (narrow.length === 0) return ok('gpu pcie', 'all lanes');
+  const widths = [...new Set(narrow.map(({ lanes: link }) => `${link?.now} of ${link?.most} lanes`))].join(', ');
+  return warning('gpu pcie', `${named(narrow)}: ${widths}`, 'look at its seating, its riser and the slot');
+}
+
+/** GPUs behind NVSwitches run no CUDA program before the manager has set up the fabric (error 802), which would look like the programs' fault. */
+function fabricFinding(gpus: readonly GpuCondition[], { switches, managerRuns }: Fabric): Finding[] {
+  const check = 'fabric manager';
+  const joined = gpus.filter((gpu) => gpu.fabric !== '');
+  const apart = joined.filter((gpu) => gpu.fabric !== 'Completed');
+  if (switches === 0 && apart.length === 0) return [];
+  const remedy =
+    "install nvidia-fabricmanager in the driver's version, then: sudo systemctl enable --now nvidia-fabricmanager";
+  if (apart.length > 0)
+    return [
+      warning(
+        check,
+        `${named(apart)}: fabric state ${apart[0]?.fabric}: CUDA programs there fail with error 802`,
+        remedy,
+      ),
+    ];
+  if (switches > 0 && !managerRuns)
+    return [
+      warning(
+        check,
+        `${switches} NVSwitches, and no nv-fabricmanager runs: CUDA programs may fail with error 802`,
+        remedy,
+      ),
+    ];
+  return [ok(check, `${switches} NVSwitches`)];
+}
+
+/** The toolkit's version; nothing where it is not installed: the check `gpu` says so. @param words - what `nvidia-ctk --version` prints */
+export async function toolkitFindings(
+  words: () => Promise<string> = () => tellsWhenAsked('nvidia-ctk', ['--version'], ASK_MS),
+): Promise<Finding[]> {
+  const match = /version (\d+)\.(\d+)\.(\d+)/.exec(await words());
+  if (match === null) return [];
+  const version = match.slice(1, 4).map(Number);
+  const differs = SAFE_TOOLKIT.findIndex((least, index) => version[index] !== least);
+  const isOld = differs >= 0 && (version[differs] ?? 0) < (SAFE_TOOLKIT[differs] ?? 0);
+  const found = `NVIDIA Container Toolkit ${version.join('.')}`;
+  if (!isOld) return [ok('gpu toolkit', found)];
+  return [
+    warning(
+      'gpu toolkit',
+      `${found}: a container can get out of it to the host (CVE-2025-23266)`,
+      `install ${SAFE_TOOLKIT.join('.')} or newer`,
+    ),
+  ];
+}
