@@ -10,6 +10,7 @@ import type { AgentConfig } from '../config.ts';
 import { DockerRuntime } from '../containers/docker.ts';
 import { installRunner, pythonSource } from '../containers/runner-files.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
+import { imagesRoot } from '../images/images-root.ts';
 import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
 import { Conditions } from '../telemetry/conditions.ts';
 import { readBootId, readInventory } from '../telemetry/inventory.ts';
@@ -27,6 +28,8 @@ export interface Host {
   readonly conditions: Conditions;
   readonly runtime: ContainerRuntime;
   readonly engine: EngineInfo;
+  /** The directory whose disk images fill. */
+  readonly imagesRoot: string;
   readonly bootId: string;
   /** The Python runner that containers mount. */
   readonly runnerDir: string;
@@ -59,8 +62,9 @@ export async function openHost(parts: OpenHost): Promise<Host> {
     parts.onConditions();
   });
   const engine = await reachEngine(runtime, config.DOCKER_HOST);
-  const [bootId, runnerDir, inventory] = await Promise.all([
+  const [bootId, imagesPath, runnerDir, inventory] = await Promise.all([
     readBootId(),
+    imagesRoot(engine),
     installRunner(parts.pythonSource ?? pythonSource(), join(stateDir, 'runner')),
     readInventory(config, engine),
   ]);
@@ -68,7 +72,20 @@ export async function openHost(parts: OpenHost): Promise<Host> {
   await page.start();
   atStop(() => page.stop());
   const metricsAddress = page.address;
-  return { config, log, stateDir, metrics, conditions, runtime, engine, bootId, runnerDir, inventory, metricsAddress };
+  return {
+    config,
+    log,
+    stateDir,
+    metrics,
+    conditions,
+    runtime,
+    engine,
+    imagesRoot: imagesPath,
+    bootId,
+    runnerDir,
+    inventory,
+    metricsAddress,
+  };
 }
 
 /** @throws StartupError `no_docker`, `docker_forbidden` */

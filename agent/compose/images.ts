@@ -47,7 +47,7 @@ export function makeImages({ host, journal, pulls, askToPull, answer }: ImagesSe
     log,
   });
   const disks = new DiskWatch({
-    imagesPath: host.engine.rootDir,
+    imagesPath: host.imagesRoot,
     statePath: stateDir,
     minFreeRatio,
     makeRoom: () => cache.collect(false),

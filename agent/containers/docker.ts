@@ -60,6 +60,8 @@ export class DockerRuntime implements ContainerRuntime {
       MemTotal: number;
       DockerRootDir: string;
       Driver: string;
+      DriverStatus?: readonly (readonly string[])[] | null;
+      Containerd?: { readonly Address?: string } | null;
       CgroupVersion?: string;
       CgroupDriver?: string;
       MemoryLimit?: boolean;
@@ -80,6 +82,12 @@ export class DockerRuntime implements ContainerRuntime {
       memoryBytes: info.MemTotal,
       rootDir: info.DockerRootDir,
       storageDriver: info.Driver,
+      containerd: {
+        hasImages: (info.DriverStatus ?? []).some(
+          ([name, value]) => name === 'driver-type' && value === 'io.containerd.snapshotter.v1',
+        ),
+        address: info.Containerd?.Address ?? '',
+      },
       cgroup: `v${info.CgroupVersion ?? '1'} ${info.CgroupDriver ?? ''}`.trim(),
       limits: {
         memory: info.MemoryLimit === true,

@@ -25,6 +25,8 @@ export interface EngineInfo {
   readonly memoryBytes: number;
   readonly rootDir: string;
   readonly storageDriver: string;
+  /** Whether images and roots of containers are containerd's, and its socket (empty: it is a part of the engine's process). */
+  readonly containerd: { readonly hasImages: boolean; readonly address: string };
   /** Version and driver, for people. */
   readonly cgroup: string;
   /** Which limits of containers it can set. */

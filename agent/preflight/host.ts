@@ -9,6 +9,7 @@ import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
 import type { Listing } from '../devices/parse.ts';
 import { cdiGpus } from '../containers/cdi.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
+import { imagesRoot } from '../images/images-root.ts';
 import type { Finding } from './finding.ts';
 import { failed, ok, warning } from './finding.ts';
 
@@ -60,7 +61,9 @@ export async function stateFinding(stateDir: string, isAgent: boolean): Promise<
 export async function diskFindings(stateDir: string, info: EngineInfo | undefined): Promise<Finding[]> {
   const places = [
     { check: 'disk', path: stateDir, least: LEAST_FREE },
-    ...(info === undefined ? [] : [{ check: 'disk of images', path: info.rootDir, least: LEAST_FREE_IMAGES }]),
+    ...(info === undefined
+      ? []
+      : [{ check: 'disk of images', path: await imagesRoot(info), least: LEAST_FREE_IMAGES }]),
   ];
   return await Promise.all(places.map(diskFinding));
 }

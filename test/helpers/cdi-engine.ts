@@ -23,6 +23,8 @@ export interface CdiEngine {
   listed: readonly string[];
   /** UUIDs that can be passed: fewer than listed while a specification is stale. */
   known: readonly string[];
+  /** More that `/info` says. */
+  info: object;
   /** It has NVIDIA's runtime, too. */
   hasHook: boolean;
   /** Drivers of the requests for GPUs, in their order. */
@@ -64,6 +66,7 @@ export async function cdiEngine(socket: string): Promise<CdiEngine> {
         CDISpecDirs: ['/etc/cdi'],
         DiscoveredDevices: engine.listed.map((uuid) => ({ Source: 'cdi', ID: `${PREFIX}${uuid}` })),
         Runtimes: engine.hasHook ? { nvidia: {} } : {},
+        ...engine.info,
       }));
     } else if (path.startsWith('/containers/create')) {
       void buffer(request).then((body) => {
@@ -108,6 +111,7 @@ export async function cdiEngine(socket: string): Promise<CdiEngine> {
     host: `unix://${path}`,
     listed: [],
     known: [],
+    info: {},
     hasHook: false,
     drivers: [],
     close: async () => {

@@ -11,6 +11,7 @@ const INFO: EngineInfo = {
   memoryBytes: 8e9,
   rootDir: '/var/lib/docker',
   storageDriver: 'overlay2',
+  containerd: { hasImages: false, address: '' },
   cgroup: 'v2 systemd',
   limits: { memory: true, swap: true, cpu: true, pids: true },
   userNamespaces: false,
