@@ -100,6 +100,17 @@ test('no container gets more than its slots, and the emptiest process is next', 
   }
 });
 
+test('a task that no frame can carry is refused, and leaves its slot free', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('long', { query: JSON.stringify({ q: 'x'.repeat(70_000) }), timeoutMs: 1 });
+  expect(world.sink.sent.at(-1)?.refused).toMatchObject({ taskId: 'long' });
+  expect(world.sink.sent.at(-1)?.refused?.reason).toMatch(/header of \d+ bytes is too long/);
+  expect(world.table.liveAttempts()).toEqual([]);
+  world.run('next');
+  expect((await runner.next('run')).header).toMatchObject({ taskId: 'next' });
+});
+
 test('a task for a container that is not here, or that stops, is refused', async ({ world }) => {
   world.run('t1', { containerId: 'other' });
   expect(world.sink.sent.at(-1)?.refused?.reason).toBe('no_such_container');
