@@ -436,8 +436,9 @@ export class DockerRuntime implements ContainerRuntime {
     demultiplexer.end();
   }
 
-  async watch(onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void> {
+  async watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void> {
     const stream = (await this.#docker.getEvents({
+      since: Math.floor(sinceMs / 1000),
       filters: { type: ['container'], event: ['die', 'oom', 'destroy'], label: [`${LABELS.managed}=1`] },
       abortSignal: signal,
     })) as unknown as Readable;

@@ -226,8 +226,8 @@ export interface ContainerRuntime {
     onLine: (stream: 'stdout' | 'stderr', line: string, position: string) => void,
     signal: AbortSignal,
   ): Promise<void>;
-  /** Events of our containers until the signal; returns when the stream ends. */
-  watch(onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void>;
+  /** Events of our containers until the signal, with those that the engine still knows since a moment of its clock; returns when the stream ends. */
+  watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void>;
   /** Runs a program in a container. @returns its exit code and what it printed, up to a bound */
   exec(
     dockerId: string,

@@ -47,6 +47,8 @@ export class ReconcileLoop {
   #timers: NodeJS.Timeout[] = [];
   #missedPings = 0;
   #turnedMs = performance.now();
+  /** Wall clock, as the engine's events have it: when the last whole listing began. Events since then are asked for, so that none falls between a listing and the stream. */
+  #listedFromMs = 0;
   #watching: Promise<void> | undefined;
 
   constructor(parts: LoopParts) {
@@ -105,11 +107,13 @@ export class ReconcileLoop {
   async sweep(): Promise<void> {
     const { runtime, books, machineIds } = this.#parts;
     const since = performance.now();
+    const fromMs = Date.now();
     try {
       const lists = await Promise.all(
         machineIds().map((machineId) => runtime.list({ [LABELS.managed]: '1', [LABELS.machine]: machineId })),
       );
       books.learnAll(lists.flat(), since);
+      this.#listedFromMs = fromMs;
       this.#parts.onListed(lists.flat());
     } finally {
       this.#turnedMs = performance.now();
@@ -199,19 +203,23 @@ export class ReconcileLoop {
     for (let tries = 0; !signal.aborted; tries += 1) {
       const from = performance.now();
       try {
-        await runtime.watch((event) => {
-          if (event.labels[LABELS.holder] !== undefined && event.action === 'die') onHolderEnded(event.dockerId);
-          const containerId = event.labels[LABELS.container];
-          if (containerId === undefined || !books.hasSeen(event.dockerId)) return;
-          if (event.action === 'oom') {
-            books.ranOutOfMemory(event.dockerId);
-            onOom(containerId);
-          } else if (event.exitCode !== undefined) books.died(event.dockerId, event.exitCode, event.atMs);
-          else
-            this.look(event.dockerId).catch((error: unknown) =>
-              log.info({ err: error, containerId }, 'container could not be inspected'),
-            );
-        }, signal);
+        await runtime.watch(
+          this.#listedFromMs,
+          (event) => {
+            if (event.labels[LABELS.holder] !== undefined && event.action === 'die') onHolderEnded(event.dockerId);
+            const containerId = event.labels[LABELS.container];
+            if (containerId === undefined || !books.hasSeen(event.dockerId)) return;
+            if (event.action === 'oom') {
+              books.ranOutOfMemory(event.dockerId);
+              onOom(containerId);
+            } else if (event.exitCode !== undefined) books.died(event.dockerId, event.exitCode, event.atMs);
+            else
+              this.look(event.dockerId).catch((error: unknown) =>
+                log.info({ err: error, containerId }, 'container could not be inspected'),
+              );
+          },
+          signal,
+        );
       } catch (error) {
         if (!signal.aborted) log.info({ err: error }, "the engine's event stream ended");
       }

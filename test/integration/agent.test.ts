@@ -296,6 +296,28 @@ def handler():
   expect(hidden).toBe(1);
 });
 
+gated(
+  'an end between a listing of containers and the stream of events is seen when the stream opens',
+  async ({ docker, gate, world }) => {
+    const { scheduler } = world;
+    gate.shut(/^GET \/events/, 'wait');
+    await world.agent.start();
+    await world.agent.connected;
+    const code = scheduler.addArchive(await zip({ 'app.py': HELLO }));
+    const assignment = anAssignment({ code });
+    scheduler.desire([assignment]);
+    await scheduler.phase(assignment.containerId, 'running');
+    const label = [`io.longshore.container=${assignment.containerId}`];
+    const [container] = await docker.client.listContainers({ filters: { label } });
+    await docker.client.getContainer(container?.Id ?? '').kill();
+    const fromMs = performance.now();
+    gate.open();
+    await scheduler.phase(assignment.containerId, 'removed');
+    // The next listing comes 15 s after the agent's start.
+    expect(performance.now() - fromMs).toBeLessThan(8000);
+  },
+);
+
 test('an on_start that raises is a failed start with its last lines', async ({ started }) => {
   const { world, deploy } = started;
   const source = 'def start():\n    raise ValueError("no model here")\ndef handler():\n    return 1\n';
