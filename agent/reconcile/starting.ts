@@ -5,11 +5,6 @@ import { EngineError } from '../containers/runtime.ts';
 /** The init of a container cannot find what we told it to run. */
 export const NO_PYTHON = /exec python3 failed|exec: "python3"/;
 
-/** The engine passed other devices than were leased. */
-export class GpuFault extends Error {
-  override readonly name = 'GpuFault';
-}
-
 /** The engine or its toolkit could not pass GPUs: a fault of the machine. */
 export const isGpuRefusal = (error: unknown): boolean =>
   error instanceof EngineError && (error.failure === 'no_gpu_support' || error.failure === 'gpu_refused');
@@ -23,7 +18,6 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
   if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
   if (isGpuRefusal(error)) return { reason: 'gpu_fault', message };
-  if (error instanceof GpuFault) return { reason: 'gpu_fault', message };
   if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
   // Of this machine, not of the image: it may start elsewhere.
   if (error instanceof AppError && error.code === 'disk_full') return { reason: 'disk_full', message };

@@ -17,7 +17,7 @@ import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
 import { factsLabel } from './rebuild.ts';
-import { abortable, GpuFault, isGpuRefusal, startFailure } from './starting.ts';
+import { abortable, isGpuRefusal, startFailure } from './starting.ts';
 import type { ExecutorParts, Prepared, Workbench } from './workbench.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
@@ -260,7 +260,6 @@ export class Starts {
       await this.#ends.drop(entry);
       return;
     }
-    await this.#checkDevices(entry, dockerId);
     const startedAtMs = Date.now();
     books.attended.add(containerId);
     this.#bench.arm(containerId, spec.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
@@ -316,15 +315,6 @@ export class Starts {
     this.#bench.clock.mark(entry.containerId, 'start');
     books.learn({ ...made, state: 'running', startedAtMs: Date.now() });
     return dockerId;
-  }
-
-  /** What the engine passes is what was leased, or nothing runs. */
-  async #checkDevices(entry: JournalEntry, dockerId: string): Promise<void> {
-    const leased = entry.gpuUuids ?? [];
-    if (leased.length === 0) return;
-    const passed = (await this.#parts.runtime.inspect(dockerId))?.gpuUuids ?? [];
-    if (passed.toSorted().join() !== leased.toSorted().join())
-      throw new GpuFault(`the engine passes ${passed.join(', ') || 'no GPU'} and not ${leased.join(', ')}`);
   }
 
   async adopt(action: Extract<Action, { kind: 'adopt' }>): Promise<void> {
