@@ -71,6 +71,7 @@ export class Holders {
   #timer: NodeJS.Timeout | undefined;
   #filling: Promise<void> | undefined;
   #failures = 0;
+  #openFiles: number | undefined;
   #closed = false;
   readonly #removing = new Set<Promise<void>>();
 
@@ -101,6 +102,11 @@ export class Holders {
   /** Begins to fill the pool. */
   start(): void {
     this.#refillLater();
+  }
+
+  /** Hard limit of open files as the newest holder has found it, for containers that have none; undefined: no holder was made yet. */
+  get openFiles(): number | undefined {
+    return this.#openFiles;
   }
 
   /** Holders that wait. */
@@ -246,6 +252,7 @@ export class Holders {
       });
       await runtime.start(dockerId);
       const openFiles = await this.#untilReady(dockerId);
+      this.#openFiles = openFiles ?? this.#openFiles;
       return { dockerId, network: `container:${dockerId}`, openFiles, key };
     } catch (error) {
       if (dockerId !== undefined) this.#remove({ dockerId });

@@ -240,12 +240,23 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
   }
 });
 
-test('an allow-list leaves its ranges and nothing else, and a blocked network nothing at all', async ({ world }) => {
+/** The limit of open files that the engine was asked for. */
+async function openFilesOf(docker: TestDocker, containerId: string): Promise<unknown> {
+  const label = [`io.longshore.container=${containerId}`];
+  const [found] = await docker.client.listContainers({ filters: { label } });
+  return (await docker.client.getContainer(found?.Id ?? '').inspect()).HostConfig.Ulimits;
+}
+
+test('an allow-list leaves its ranges and nothing else, and a blocked network nothing at all', async ({
+  docker,
+  world,
+}) => {
   const [near, far] = [`${NEAR}:${world.port}`, `${FAR}:${world.port}`];
-  const [listed, blocked] = await Promise.all([
-    world.run({ allowList: [`${NEAR}/32`] }),
-    world.run({ blockNetwork: true }),
-  ]);
+  const listed = await world.run({ allowList: [`${NEAR}/32`] });
+  const blocked = await world.run({ blockNetwork: true });
+  const limits = await Promise.all([listed, blocked].map(({ containerId }) => openFilesOf(docker, containerId)));
+  expect(limits[1]).toEqual(limits[0]);
+  expect(limits[0]).toMatchObject([{ Name: 'nofile' }]);
   const targets = [near, far, `${METADATA}:${world.port}`, '127.0.0.11:53'];
   expect((await world.probe(listed.containerId, targets)).reached).toEqual({
     [near]: 'connected',

@@ -194,16 +194,17 @@ test('GPUs that the engine knows by CDI are asked for by those names, and no run
   expect(create.labels['io.longshore.gpus']).toBe('GPU-1,MIG-2');
 });
 
-test('a blocked network is none at all', () => {
-  const { network } = createContainerOf(
+test('a blocked network is none at all, with as many open files as other containers have', () => {
+  const { network, openFiles } = createContainerOf(
     assignmentOf(),
     assignmentOf({ blockNetwork: true }).spec as ContainerSpec__Output,
     'img',
-    host,
+    { ...host, openFiles: 20_000 },
     { code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' }, socketDir: '/s/1' },
     undefined,
   );
   expect(network).toBe('none');
+  expect(openFiles).toBe(20_000);
 });
 
 test('a container joins its holder, with as many open files as the engine allows', () => {
