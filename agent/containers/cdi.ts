@@ -1,6 +1,6 @@
 /**
- * How the engine is asked for GPUs: by the Container Device Interface where it knows the devices under that name, else by NVIDIA's hook. Asked by starts. A container that got its devices by CDI keeps
- * them through a `systemctl daemon-reload`, because its runtime knows of them; with the hook it does not.
+ * How the engine is asked for GPUs: by the Container Device Interface where it knows the devices under that name, else by NVIDIA's hook. Asked by starts. The runtime knows devices that came by CDI, so a
+ * container keeps them through a `systemctl daemon-reload`; devices that came by the hook are lost.
  * Source: decision 0096.
  */
 import { readFile, readdir } from 'node:fs/promises';

@@ -3,7 +3,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { EngineInfo } from '../containers/runtime.ts';
 
-/** Of a containerd that the engine does not start itself. */
+/** A containerd that the engine does not start itself. */
 const SYSTEM_CONTAINERD = { config: '/etc/containerd/config.toml', root: '/var/lib/containerd' } as const;
 
 /** `root` of a containerd's settings; undefined: they do not say. Pure. */
@@ -36,7 +36,7 @@ async function containerdRoot(
 ): Promise<string> {
   // Inside the engine's own process.
   if (address === '') return join(rootDir, 'containerd', 'daemon');
-  // One that the engine starts has its settings beside its socket.
+  // A containerd that the engine starts has its settings beside its socket.
   const beside = join(dirname(address.replace(/^unix:\/\//, '')), 'containerd.toml');
   for (const path of [beside, system.config]) {
     const text = await readFile(path, 'utf8').catch(() => undefined);

@@ -186,7 +186,7 @@ export class ContainerSlots {
     const connection = this.#processes.pick();
     if (connection === undefined) return 'no_free_slot';
     if (connection.unsentBytes > MOST_UNSENT_BYTES) return 'not_reading';
-    // First: a header that is too long for a frame throws, and must leave no slot taken.
+    // A header that is too long for a frame throws here, before a slot is taken.
     connection.send('run', firstHeader(task), task.input);
     const attempt = this.#newAttempt(key, task.taskId, task.token, connection.process, task.timeoutMs);
     this.#attempts.add(attempt);

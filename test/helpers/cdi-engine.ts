@@ -25,7 +25,7 @@ export interface CdiEngine {
   known: readonly string[];
   /** More that `/info` says. */
   info: object;
-  /** It has NVIDIA's runtime, too. */
+  /** Whether the engine has NVIDIA's runtime, too. */
   hasHook: boolean;
   /** Drivers of the requests for GPUs, in their order. */
   readonly drivers: string[];

@@ -1,8 +1,10 @@
 import { expect, test } from 'vitest';
 import type { EngineInfo } from '../../../agent/containers/runtime.ts';
+import type { Listing } from '../../../agent/devices/parse.ts';
 import { engineFailure, engineFindings } from '../../../agent/preflight/engine.ts';
 import { failed, findingsText, ok, warning } from '../../../agent/preflight/finding.ts';
-import { imageFinding } from '../../../agent/preflight/host.ts';
+import { gpuFinding, imageFinding } from '../../../agent/preflight/host.ts';
+import { aGpu, gpuUuid } from '../../helpers/gpus.ts';
 import { clockJudged } from '../../../agent/preflight/scheduler.ts';
 
 const INFO: EngineInfo = {
@@ -79,4 +81,15 @@ test('the table has a line for each check, each remedy below its own, and a verd
     ].join('\n'),
   );
   expect(findingsText([ok('a', 'b')])).toMatch(/can take work\.$/);
+});
+
+test('GPUs that the engine knows by CDI need no hook, and names by index do not count', async () => {
+  const { uuid, name } = aGpu(0);
+  const listing = { kind: 'listed', rows: [{ uuid, name }], broken: [], unreadable: 0 } as unknown as Listing;
+  const by = (...names: readonly string[]) => gpuFinding(listing, { ...INFO, cdi: { dirs: [], devices: names } });
+  expect(await by('nvidia.com/gpu=0', `nvidia.com/gpu=${gpuUuid(0)}`)).toMatchObject({
+    level: 'ok',
+    found: '1 x NVIDIA H100 80GB HBM3, by CDI',
+  });
+  expect((await by('nvidia.com/gpu=0', 'nvidia.com/gpu=all')).found).not.toMatch(/, by CDI$/);
 });
