@@ -22,7 +22,8 @@ import type { Holder, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
 import { hasLostAccess } from './parse.ts';
 import { readDevices, writeDevices } from './store.ts';
-import { meaningOf, parseXid } from './xid.ts';
+import type { Xid } from './xid.ts';
+import { meaningOf, parseSxid, parseXid } from './xid.ts';
 
 const PROBE_MS = 30_000;
 const PROOF_MS = 10_000;
@@ -300,12 +301,26 @@ export class Gpus {
 
   #onKernelLine(line: KernelLine): void {
     this.#journalCursor = line.cursor ?? this.#journalCursor;
-    const found = line.text.includes('Xid') ? parseXid(line.text) : undefined;
-    if (found === undefined || line.atMs < this.#sinceMs) return;
+    const isAbout = line.text.includes('Xid') && line.atMs >= this.#sinceMs;
+    const found = isAbout ? parseXid(line.text) : undefined;
+    const ofSwitch = isAbout ? parseSxid(line.text) : undefined;
+    if (found === undefined && ofSwitch === undefined) return;
     if (line.sequence !== undefined) {
       if (line.sequence <= this.#sequence) return;
       this.#sequence = line.sequence;
     }
+    if (ofSwitch !== undefined) this.#onSwitchError(ofSwitch);
+    if (found !== undefined) this.#onXid(found);
+  }
+
+  /** Said and counted: the driver gives each GPU that such an error reaches an Xid of its own. */
+  #onSwitchError(error: { readonly sxid: number; readonly severity: 'fatal' | 'non_fatal' }): void {
+    this.#parts.metrics.gpuSwitchErrors.inc({ severity: error.severity });
+    this.#parts.log[error.severity === 'fatal' ? 'error' : 'warn'](error, 'an NVSwitch reports an error');
+    this.#changed();
+  }
+
+  #onXid(found: Xid): void {
     const { metrics, log, onNote } = this.#parts;
     const key = `${found.busId} ${found.xid}`;
     const before = this.#xids.get(key) ?? 0;
@@ -319,6 +334,8 @@ export class Gpus {
       for (const device of this.#table.at(found.busId)) this.#table.event(device.uuid, { kind: 'broken', why });
     for (const device of named) {
       metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(found.xid) });
+      if (meaning === 'fatal' || meaning === 'drain' || meaning === 'container')
+        metrics.gpuFaults.inc({ gpu_uuid: device.uuid, effect: meaning });
       for (const holder of this.#holdersOf(device)) onNote(holder.containerId, `GPU ${device.uuid}: ${why}`);
       if (meaning === 'fatal' || meaning === 'container') this.#failHolders(device, why);
     }
@@ -359,7 +376,11 @@ export class Gpus {
 
   #collect(): void {
     const { metrics } = this.#parts;
-    const held = new Set([...this.#parts.holders()].flatMap((holder) => holder.gpuUuids));
+    const held = new Map(
+      [...this.#parts.holders()].flatMap(({ gpuUuids, deploymentId }) =>
+        gpuUuids.map((uuid) => [uuid, deploymentId ?? ''] as const),
+      ),
+    );
     metrics.setGpus(
       this.#table.all().map((device) => ({
         uuid: device.uuid,
@@ -367,6 +388,9 @@ export class Gpus {
         healthy: device.health.state === 'healthy',
         missing: device.health.state === 'lost',
         leased: held.has(device.uuid),
+        deploymentId: held.get(device.uuid) ?? '',
+        wholeUuid: device.parentUuid === '' ? device.uuid : device.parentUuid,
+        instance: device.instance === undefined ? '' : String(device.instance),
         memoryBytes: device.memoryBytes,
         sample: device.sample,
       })),

@@ -7,6 +7,8 @@ export interface Holder {
   readonly epoch: number;
   readonly dockerId: string | undefined;
   readonly gpuUuids: readonly string[];
+  /** For people; empty: it has none. */
+  readonly deploymentId?: string;
 }
 
 export interface LeaseRefusal {

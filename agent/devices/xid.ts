@@ -51,6 +51,16 @@ function meaningOfChange(text: string): XidMeaning {
   return ({ none: 'note', drain: 'drain', reset: 'fatal' } as const)[recovery];
 }
 
+/** `nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`. @returns undefined: another line */
+export function parseSxid(
+  line: string,
+): { readonly sxid: number; readonly severity: 'fatal' | 'non_fatal' } | undefined {
+  const match = /\bnvidia-nvswitch\d+: SXid \([^)]{1,100}\): (\d{1,6}),\s*(Non-)?fatal\b/i.exec(line);
+  return match === null
+    ? undefined
+    : { sxid: Number(match[1]), severity: match[2] === undefined ? 'fatal' : 'non_fatal' };
+}
+
 /** `NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.`, of a MIG slice `(PCI:0000:3b:00 GPU-I:07 GPU-CI:00)`; undefined: another line. */
 export function parseXid(line: string): Xid | undefined {
   const match =

@@ -230,10 +230,10 @@ export class Books {
   gpuHolders(): Holder[] {
     const holders: Holder[] = [];
     const known = new Set<string>();
-    for (const { containerId, epoch, stage, gpuUuids = [], dockerId } of this.journal.all()) {
+    for (const { containerId, epoch, stage, gpuUuids = [], dockerId, deploymentId } of this.journal.all()) {
       if (stage === 'gone' || gpuUuids.length === 0) continue;
       known.add(`${containerId} ${epoch}`);
-      holders.push({ containerId, epoch, dockerId, gpuUuids });
+      holders.push({ containerId, epoch, dockerId, gpuUuids, deploymentId });
     }
     for (const { containerId, epoch, dockerId, container } of this.#seen.values())
       if (container.gpuUuids.length > 0 && !known.has(`${containerId} ${epoch}`))

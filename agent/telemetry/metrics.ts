@@ -2,12 +2,14 @@ import {
   bounded,
   Counter,
   FAST_BUCKETS,
+  fromZero,
   Gauge,
   Histogram,
   LabelValues,
   Registry,
   SLOW_BUCKETS,
 } from '#shared/metrics.ts';
+import type { ProbeFailure } from '../devices/parse.ts';
 import type { ImageMetrics } from '../images/images.ts';
 import type { ConditionName } from '#shared/domain/conditions.ts';
 import { CONDITION_NAMES } from '#shared/domain/conditions.ts';
@@ -22,6 +24,12 @@ export interface GpuFacts {
   /** The driver does not have it any more: it is shown as not healthy, and nothing else of it. */
   readonly missing: boolean;
   readonly leased: boolean;
+  /** Whose container has it; empty: nobody's, or a container without a deployment. */
+  readonly deploymentId: string;
+  /** The device that it is, or is a slice of: as NVIDIA's exporter names it. */
+  readonly wholeUuid: string;
+  /** GPU instance of a MIG slice; else empty. */
+  readonly instance: string;
   readonly memoryBytes: number;
   readonly sample:
     | {
@@ -36,6 +44,17 @@ export interface GpuFacts {
 /** What one host can have, several times over. */
 const MOST_GPUS = 256;
 const MOST_XIDS = 100;
+const GPU_EFFECTS = ['fatal', 'drain', 'container'];
+const PROBE_FAILURES: readonly ProbeFailure[] = [
+  'timeout',
+  'not_found',
+  'no_driver',
+  'driver_mismatch',
+  'off_bus',
+  'permission',
+  'unparsable',
+  'error',
+];
 const GPU_LABELS = ['gpu_uuid', 'gpu_model'] as const;
 
 /** The agent's metrics. Names: docs/metrics.md; labels come from small sets, never ids but a GPU's. */
@@ -153,6 +172,7 @@ export class AgentMetrics {
     ['filesystem'],
   );
 
+  readonly #shownFaults = new Set<string>();
   #collectGpus: () => void = () => undefined;
   readonly #gpuHealthy = new Gauge({
     name: 'longshore_agent_gpu_healthy',
@@ -174,6 +194,24 @@ export class AgentMetrics {
       'xid',
     ]),
     { gpu_uuid: new LabelValues(MOST_GPUS), xid: new LabelValues(MOST_XIDS) },
+  );
+  readonly #gpuLeaseInfo = this.#gauge(
+    'gpu_lease_info',
+    'Always 1: a container of the deployment has the GPU; gpu_device and gpu_instance name it as the exporter of NVIDIA does',
+    ['gpu_uuid', 'gpu_device', 'gpu_instance', 'deployment_id'],
+  );
+  readonly gpuFaults = bounded(
+    this.#counter(
+      'gpu_faults_total',
+      'Errors of the GPU driver that had an effect here: fatal (the GPU is out, its container failed), drain (it takes no new work), container (its container failed)',
+      ['gpu_uuid', 'effect'],
+    ),
+    { gpu_uuid: new LabelValues(MOST_GPUS) },
+  );
+  readonly gpuSwitchErrors = this.#counter(
+    'gpu_switch_errors_total',
+    'Errors that the driver of NVSwitches wrote to the kernel log (SXid): fatal, non_fatal',
+    ['severity'],
   );
   readonly gpuLeaseRefusals = this.#counter(
     'gpu_lease_refusals_total',
@@ -205,6 +243,15 @@ export class AgentMetrics {
     SLOW_BUCKETS,
   );
 
+  constructor() {
+    fromZero(
+      this.gpuProbeFailures,
+      PROBE_FAILURES.map((reason) => ({ reason })),
+    );
+    fromZero(this.gpuSwitchErrors, [{ severity: 'fatal' }, { severity: 'non_fatal' }]);
+    fromZero(this.logRecords, [{ result: 'accepted' }, { result: 'dropped' }]);
+  }
+
   /** Called when the page is asked for, to call `setGpus`. */
   onCollectGpus(collect: () => void): void {
     this.#collectGpus = collect;
@@ -213,21 +260,43 @@ export class AgentMetrics {
   /** Replaces what is shown of GPUs; of a missing one only that it is not healthy. */
   setGpus(gpus: readonly GpuFacts[]): void {
     const shown = [this.#gpuLeased, this.#gpuUtilization, this.#gpuMemoryUsed, this.#gpuMemoryTotal];
-    for (const gauge of [this.#gpuHealthy, ...shown, this.#gpuTemperature, this.#gpuPower]) gauge.reset();
+    const all = [this.#gpuHealthy, ...shown, this.#gpuTemperature, this.#gpuPower, this.#gpuLeaseInfo];
+    for (const gauge of all) gauge.reset();
     for (const gpu of gpus) {
       const labels = { gpu_uuid: gpu.uuid, gpu_model: gpu.model };
       this.#gpuHealthy.set(labels, gpu.healthy ? 1 : 0);
+      this.#showFaults(gpu.uuid);
       if (gpu.missing) continue;
       const set = (gauge: Gauge, value: number | undefined): void => {
         if (value !== undefined) gauge.set(labels, value);
       };
       set(this.#gpuLeased, gpu.leased ? 1 : 0);
+      if (gpu.leased)
+        this.#gpuLeaseInfo.set(
+          {
+            gpu_uuid: gpu.uuid,
+            gpu_device: gpu.wholeUuid,
+            gpu_instance: gpu.instance,
+            deployment_id: gpu.deploymentId,
+          },
+          1,
+        );
       set(this.#gpuMemoryTotal, gpu.memoryBytes > 0 ? gpu.memoryBytes : undefined);
       set(this.#gpuUtilization, gpu.sample?.utilizationRatio);
       set(this.#gpuMemoryUsed, gpu.sample?.memoryUsedBytes);
       set(this.#gpuTemperature, gpu.sample?.temperatureCelsius);
       set(this.#gpuPower, gpu.sample?.powerWatts);
     }
+  }
+
+  /** At 0 from the first look at a GPU on, so that its first fault is an increase. */
+  #showFaults(uuid: string): void {
+    if (this.#shownFaults.has(uuid) || this.#shownFaults.size >= MOST_GPUS) return;
+    this.#shownFaults.add(uuid);
+    fromZero(
+      this.gpuFaults,
+      GPU_EFFECTS.map((effect) => ({ gpu_uuid: uuid, effect })),
+    );
   }
 
   /** Sets one gauge series per state, and zero for those that have none. */

@@ -112,12 +112,14 @@ export class FakeNvidia {
   xid(index: number, xid: number, text = 'pid=1234, name=python3', within = ''): void {
     const id = this.now.gpus[index]?.['pci.bus_id'];
     const bus = typeof id === 'string' ? id.toLowerCase().slice(4, -2) : '';
+    this.line(`NVRM: Xid (PCI:${bus}${within}): ${xid}, ${text}`);
+  }
+
+  /** A line of the kernel's log. */
+  line(text: string): void {
     this.#sequence += 1;
     // Long after whatever this host's uptime is.
-    appendFileSync(
-      this.kernelLog,
-      `4,${this.#sequence},${10 ** 17},-;NVRM: Xid (PCI:${bus}${within}): ${xid}, ${text}\n`,
-    );
+    appendFileSync(this.kernelLog, `4,${this.#sequence},${10 ** 17},-;${text}\n`);
   }
 }
 

@@ -83,6 +83,7 @@ const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
   epoch: 1,
   dockerId: undefined,
   gpuUuids,
+  deploymentId: `d-${containerId}`,
 });
 /** One device as the tool lists it. */
 const ROW = ((): GpuRow => {
@@ -115,6 +116,11 @@ describe('an error of a MIG slice', () => {
     expect(world.notes.map((note) => note.slice(0, 2))).toEqual(['c9']);
     expect(states(gpus)).toEqual(['healthy', 'healthy']);
     const page = await world.metrics.registry.metrics();
+    expect(page).toContain(`gpu_faults_total{gpu_uuid="${S9}",effect="container"} 1`);
+    expect(page).toContain(`gpu_faults_total{gpu_uuid="${S7}",effect="container"} 0`);
+    expect(page).toContain(
+      `gpu_lease_info{gpu_uuid="${S9}",gpu_device="${aGpu(0).uuid}",gpu_instance="9",deployment_id="d-c9"} 1`,
+    );
     expect(page).toContain(`gpu_xid_errors_total{gpu_uuid="${S9}",xid="94"} 1`);
     expect(page).not.toContain(`gpu_xid_errors_total{gpu_uuid="${S7}"`);
   });
@@ -242,4 +248,18 @@ describe('where only the journal can be read', () => {
     const gpus = await world.start({}, none);
     await vi.waitFor(() => expect(states(gpus)).toEqual(['unhealthy', 'healthy']), soon);
   });
+});
+
+test('errors of switches are counted by how bad they are, and take no GPU out by themselves', async ({ world }) => {
+  const gpus = await world.start();
+  world.nvidia.line(
+    'nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error',
+  );
+  world.nvidia.line('nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal, Link 30 LTSSM Fault Up');
+  await vi.waitFor(async () => {
+    const page = await world.metrics.registry.metrics();
+    expect(page).toContain('gpu_switch_errors_total{severity="fatal"} 1');
+    expect(page).toContain('gpu_switch_errors_total{severity="non_fatal"} 1');
+  }, soon);
+  expect(states(gpus)).toEqual(['healthy', 'healthy']);
 });

@@ -6,6 +6,7 @@ import { pino } from 'pino';
 import { describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { FAST_BUCKETS, Registry, SLOW_BUCKETS } from '#shared/metrics.ts';
+import type { GpuFacts } from '#agent/telemetry/metrics.ts';
 import { AgentMetrics } from '#agent/telemetry/metrics.ts';
 import { AutoscalerMetrics } from '#scheduler/autoscaler/metrics.ts';
 import { ReadMetrics } from '#scheduler/store/metrics.ts';
@@ -163,6 +164,29 @@ describe('the metrics that dashboards and alert rules rely on', () => {
   });
 });
 
+const A_GPU: GpuFacts = {
+  uuid: 'MIG-7',
+  model: 'H100-MIG-3g.40gb',
+  healthy: true,
+  missing: false,
+  leased: true,
+  deploymentId: 'd-1',
+  wholeUuid: 'GPU-1',
+  instance: '7',
+  memoryBytes: 0,
+  sample: undefined,
+};
+
+test('a GPU that a container has names its deployment, its whole device and its instance, as long as it has it', async () => {
+  const metrics = new AgentMetrics();
+  metrics.setGpus([A_GPU]);
+  expect(await metrics.registry.metrics()).toContain(
+    'longshore_agent_gpu_lease_info{gpu_uuid="MIG-7",gpu_device="GPU-1",gpu_instance="7",deployment_id="d-1"} 1',
+  );
+  metrics.setGpus([{ ...A_GPU, leased: false, deploymentId: '' }]);
+  expect(await metrics.registry.metrics()).not.toContain('longshore_agent_gpu_lease_info{');
+});
+
 /** Words that a label selector of an alert names one by one: `=~"ERROR|TIMEOUT"`. */
 const namedIn = (selector: string): readonly string[] =>
   [...selector.matchAll(/(\w+)=~?"([\w|]+)"/g)].flatMap(([, label = '', words = '']) =>
@@ -170,7 +194,9 @@ const namedIn = (selector: string): readonly string[] =>
   );
 
 test('counters whose increase an alert watches are at 0 before anything is counted, so that the first event is seen', async () => {
-  const page = (await Promise.all([schedulerRegistry().metrics(), new AgentMetrics().registry.metrics()])).join('\n');
+  const agent = new AgentMetrics();
+  agent.setGpus([A_GPU]);
+  const page = (await Promise.all([schedulerRegistry().metrics(), agent.registry.metrics()])).join('\n');
   const labels = documentedMetrics();
   const watched = alertRules().flatMap(({ alert, expr }) =>
     [...expr.matchAll(/\b(?:increase|rate)\((longshore_\w+_total)(?:\{([^}]*)\})?\[/g)].map(
