@@ -1,6 +1,6 @@
 // How a container with several workers serves a handler that is not thread-safe: the real runner against a fake agent. The library of these stubs gives
 // wrong results when two threads use it at once.
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test as base, describe, expect } from 'vitest';
 import { FakeAgent, type RunnerOptions } from '../helpers/fake-agent.ts';
@@ -136,6 +136,34 @@ describe('spawn', () => {
     expect(agent.of('ready')).toHaveLength(1);
     agent.runner?.kill('SIGTERM');
     expect(await agent.exited()).toBe(0);
+  });
+
+  test('the container is ready when the last of them is', async ({ start }) => {
+    const files = {
+      'app.py': `
+import os, time
+def load():
+    try:
+        open('first', 'x').close()
+    except FileExistsError:
+        while not os.path.exists('go'):
+            time.sleep(0.01)
+        print('the last one')
+def handler():
+    return 'served'
+`,
+    };
+    const agent = await start({ files, env: spawn });
+    const first = await agent.until('one worker', () =>
+      agent.connections.find((one) => Number(one.hello['slots']) > 0),
+    );
+    // A worker that answers has reported before that it serves.
+    expect((await agent.call({}, { on: first })).body).toBe('"served"');
+    await writeFile(join(agent.directory, 'code', 'go'), '');
+    await agent.ready();
+    const last = agent.frames.findIndex((frame) => frame.body.toString() === 'the last one');
+    expect(last).toBeGreaterThan(-1);
+    expect(agent.frames.findIndex((frame) => frame.kind === 'ready')).toBeGreaterThan(last);
   });
 
   test('a process that dies while it serves and cannot start again says why, and the other goes on', async ({
