@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import type { StartupError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import { watchProcess } from '#shared/process-metrics.ts';
 import { PROTOCOL_VERSION } from '#shared/protocol/link.ts';
 import type { ServiceManager } from '#shared/service-manager.ts';
 import { NO_SERVICE_MANAGER } from '#shared/service-manager.ts';
@@ -86,6 +87,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     const host = await openHost({ config, log, pythonSource, onConditions: () => heartbeatNow(), atStop });
     const { stateDir, runtime, metrics, engine } = host;
     metricsAddress = host.metricsAddress;
+    atStop(watchProcess(metrics.registry));
     const journal = await openJournal(host);
     const member = await joinInstallation(host, manager, containerLabels, abort.signal);
 

@@ -6,6 +6,7 @@ import type { ContainerId, QueueName, StubId } from '#shared/domain/ids.ts';
 import { Lifecycle } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
+import { watchProcess } from '#shared/process-metrics.ts';
 import { openBooks } from './compose/books.ts';
 import { openExplain } from './compose/explain.ts';
 import { ReadMetrics } from './store/metrics.ts';
@@ -103,6 +104,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   };
   const { clock, stall, instance, keys, db } = ground;
   const opened = opening.parts;
+  opened.push({ name: 'process metrics', stop: watchProcess(ground.registry) });
   const { LONGSHORE_POOLS_FILE: poolsPath } = settings;
   const poolsFile = poolsPath === undefined ? undefined : await readPoolsFile(poolsPath);
   const certificate = await openCertificate(settings, log);
