@@ -5,7 +5,6 @@
  */
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { uptime } from 'node:os';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -20,10 +19,11 @@ import type { KernelLine } from './kernel-log.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
 import type { Holder, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
+import type { Listing } from './parse.ts';
 import { hasLostAccess } from './parse.ts';
 import { readDevices, writeDevices } from './store.ts';
 import type { Xid } from './xid.ts';
-import { meaningOf, parseSxid, parseXid } from './xid.ts';
+import { RECOVERY_CHANGED, meaningOf, parseSxid, parseXid } from './xid.ts';
 
 const PROBE_MS = 30_000;
 const PROOF_MS = 10_000;
@@ -74,10 +74,15 @@ export class Gpus {
   #failing = '';
   #sequence = 0;
   #journalCursor: string | undefined;
-  /** Lines of before the first start on this host say nothing about now. */
+  /** Lines of before are not taken in where the log's own place is not known: they were, or say nothing about now. */
   #sinceMs = 0;
+  #hasSequence = false;
+  /** Grows with each fault: an answer of the tool that was asked for before one knows nothing of it. */
+  #faults = 0;
   /** Devices that went out with the first look, when nobody had read the books. */
   #outAtOpen: readonly Device[] = [];
+  /** Whose the devices are is known: an error of the kernel's log finds the container that it is of. */
+  #started = false;
   #listening = false;
   #saving: Promise<void> = Promise.resolve();
 
@@ -93,13 +98,14 @@ export class Gpus {
     const { bootId, log } = this.#parts;
     const stored = await readDevices(this.#path, log);
     const booted = stored?.bootId !== bootId;
-    if (stored === undefined) this.#sinceMs = uptime() * 1000;
+    if (stored === undefined) this.#sinceMs = sinceBootMs();
     else {
       this.#table.restore(stored.devices, booted);
       if (!booted) {
         this.#sequence = stored.sequence;
+        this.#hasSequence = stored.sequence > 0;
         this.#journalCursor = stored.journalCursor;
-        this.#sinceMs = stored.sinceMs ?? 0;
+        this.#sinceMs = stored.savedAtMs ?? sinceBootMs();
         for (const [key, count] of Object.entries(stored.xids)) this.#xids.set(key, count);
       }
     }
@@ -119,6 +125,7 @@ export class Gpus {
   }
 
   start(): void {
+    this.#started = true;
     this.#tasks.push(this.#keepProbing());
     this.#listen();
   }
@@ -235,6 +242,7 @@ export class Gpus {
   async #probe(): Promise<readonly Device[]> {
     const { smi, metrics, log } = this.#parts;
     const from = performance.now();
+    const faults = this.#faults;
     const known = this.#table.all().filter(({ parentUuid }) => parentUuid === '');
     const listing = await smi.list(known.map(({ uuid }) => uuid));
     const slices = listing.kind === 'listed' && listing.rows.some((row) => row.migEnabled) ? await smi.slices() : [];
@@ -248,7 +256,7 @@ export class Gpus {
     this.#failing = failing;
     const held = new Set([...this.#parts.holders()].flatMap((holder) => holder.gpuUuids));
     const before = this.#table.fingerprint();
-    const out = this.#table.take(listing, slices, held);
+    const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
     for (const device of out) this.#failHolders(device, device.health.why);
     await this.#proveQuarantined(held);
     if (this.#table.fingerprint() !== before) this.#changed();
@@ -292,23 +300,24 @@ export class Gpus {
   }
 
   #listen(): void {
-    if (this.#listening || this.#abort.signal.aborted || this.#table.all().length === 0) return;
+    if (!this.#started || this.#listening || this.#abort.signal.aborted || this.#table.all().length === 0) return;
     this.#listening = true;
     const { kernelLog, log } = this.#parts;
     const onLine = (line: KernelLine): void => this.#onKernelLine(line);
-    this.#tasks.push(followKernelLog(kernelLog, { cursor: this.#journalCursor, onLine }, this.#abort.signal, log));
+    const reader = { cursor: this.#journalCursor, sinceMs: this.#sinceMs, onLine };
+    this.#tasks.push(followKernelLog(kernelLog, reader, this.#abort.signal, log));
   }
 
   #onKernelLine(line: KernelLine): void {
     this.#journalCursor = line.cursor ?? this.#journalCursor;
-    const isAbout = line.text.includes('Xid') && line.atMs >= this.#sinceMs;
-    const found = isAbout ? parseXid(line.text) : undefined;
-    const ofSwitch = isAbout ? parseSxid(line.text) : undefined;
-    if (found === undefined && ofSwitch === undefined) return;
     if (line.sequence !== undefined) {
       if (line.sequence <= this.#sequence) return;
       this.#sequence = line.sequence;
+      if (!this.#hasSequence && line.atMs < this.#sinceMs) return;
     }
+    const isAbout = line.text.includes('Xid');
+    const found = isAbout ? parseXid(line.text) : undefined;
+    const ofSwitch = isAbout ? parseSxid(line.text) : undefined;
     if (ofSwitch !== undefined) this.#onSwitchError(ofSwitch);
     if (found !== undefined) this.#onXid(found);
   }
@@ -330,8 +339,11 @@ export class Gpus {
     const named = this.#table.atInstance(found.busId, found.instance);
     log[meaning === 'note' ? 'info' : 'error']({ ...found, meaning }, 'the GPU driver reports an error');
     // A reset takes all slices of a device: none of them gets new work, whichever had the error.
-    if (meaning === 'fatal' || meaning === 'drain')
-      for (const device of this.#table.at(found.busId)) this.#table.event(device.uuid, { kind: 'broken', why });
+    if (meaning === 'fatal' || meaning === 'drain') {
+      this.#faults += 1;
+      const asked = found.xid === RECOVERY_CHANGED;
+      for (const device of this.#table.at(found.busId)) this.#table.event(device.uuid, { kind: 'broken', why, asked });
+    }
     for (const device of named) {
       metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(found.xid) });
       if (meaning === 'fatal' || meaning === 'drain' || meaning === 'container')
@@ -365,7 +377,7 @@ export class Gpus {
         bootId,
         sequence: this.#sequence,
         ...(this.#journalCursor === undefined ? {} : { journalCursor: this.#journalCursor }),
-        sinceMs: this.#sinceMs,
+        savedAtMs: sinceBootMs(),
         xids: Object.fromEntries(this.#xids),
         devices: this.#table.stored(),
       });
@@ -397,6 +409,14 @@ export class Gpus {
     );
   }
 }
+
+/** As the kernel's log counts. */
+const sinceBootMs = (): number => Number(process.hrtime.bigint() / 1_000_000n);
+
+const withoutRecovery = (listing: Listing): Listing =>
+  listing.kind === 'listed'
+    ? { ...listing, rows: listing.rows.map((row) => ({ ...row, recovery: undefined })) }
+    : listing;
 
 /** By the cgroup that the process is in; the driver keeps what a process has until it is gone for good, so one that is not there any more counts. */
 async function mayBelongTo(pid: number, dockerIds: readonly string[]): Promise<boolean> {

@@ -19,8 +19,8 @@ export type HealthEvent =
   | { readonly kind: 'missed'; readonly why: string }
   /** The tool answered, and does not list it or cannot reach it. */
   | { readonly kind: 'absent'; readonly why: string }
-  /** It takes no more work before a reset. */
-  | { readonly kind: 'broken'; readonly why: string }
+  /** It takes no more work before a reset. @param asked - the driver has asked for that */
+  | { readonly kind: 'broken'; readonly why: string; readonly asked?: boolean }
   /** Its last lease may still use it. */
   | { readonly kind: 'unproven'; readonly why: string }
   | { readonly kind: 'proved_free' }
@@ -43,7 +43,7 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
     case 'absent':
       return before.state === 'lost' ? before : { ...HEALTHY, state: 'lost', why: event.why };
     case 'broken':
-      return { ...before, state: 'unhealthy', why: event.why, resetAsked: false };
+      return { ...before, state: 'unhealthy', why: event.why, resetAsked: event.asked ?? false };
     case 'unproven':
       return before.state === 'unhealthy' || before.state === 'lost'
         ? before

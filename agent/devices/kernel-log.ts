@@ -28,8 +28,10 @@ export interface KernelLine {
 }
 
 export interface Reader {
-  /** Of the journal: the last line that was taken in; undefined: all lines of this boot. */
+  /** Of the journal: the last line that was taken in. */
   readonly cursor: string | undefined;
+  /** Since boot: where the journal does not know the cursor, or there is none, lines of before are left out. */
+  readonly sinceMs: number;
   readonly onLine: (line: KernelLine) => void;
 }
 
@@ -89,10 +91,10 @@ function recordOf(line: string): KernelLine | undefined {
 /**
  * A child that ends is started again, after the last line it gave. Memory is bounded by the journal: it cuts fields to 4 KiB in this output; lines of a backlog are taken one by one.
  */
-async function followJournal({ cursor, onLine }: Reader, signal: AbortSignal, log: Log): Promise<void> {
+async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Promise<void> {
   const { execa } = await import('execa');
   const { NOTIFY_SOCKET: _hidden, ...env } = process.env;
-  let after = cursor;
+  let { cursor: after, sinceMs } = reader;
   for (let tries = 0; !signal.aborted; tries += 1) {
     const from = performance.now();
     const place = after === undefined ? [] : [`--after-cursor=${after}`];
@@ -109,7 +111,9 @@ async function followJournal({ cursor, onLine }: Reader, signal: AbortSignal, lo
       if (line === undefined) return;
       taken += 1;
       after = line.cursor;
-      onLine(line);
+      if (place.length === 0 && line.atMs < sinceMs) return;
+      sinceMs = Math.max(sinceMs, line.atMs);
+      reader.onLine(line);
     });
     const { code, exitCode } = await ended;
     lines.close();
@@ -118,7 +122,7 @@ async function followJournal({ cursor, onLine }: Reader, signal: AbortSignal, lo
       log.warn('neither /dev/kmsg nor the journal can be read: errors that the GPU driver reports there are not seen');
       return;
     }
-    // A cursor that this journal does not take: the whole boot is read, and errors may count twice rather than never.
+    // A cursor that this journal does not take: the boot is read again, and lines are told apart by their time.
     if (exitCode !== undefined && exitCode !== 0 && taken === 0 && after !== undefined) {
       log.warn({ cursor: after }, 'the journal does not know where it was read to: this boot is read again');
       after = undefined;

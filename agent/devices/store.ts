@@ -27,8 +27,8 @@ const Stored = Type.Object({
   sequence: Type.Number(),
   /** Of the journal, where that is read instead: the last line that was taken in. */
   journalCursor: Type.Optional(Type.String({ maxLength: 1000 })),
-  /** Since boot: when an agent first ran here in this boot; lines of before say nothing. */
-  sinceMs: Type.Optional(Type.Number()),
+  /** Since boot: when this was written; lines of before have been taken in. */
+  savedAtMs: Type.Optional(Type.Number()),
   /** `bus xid` to how often, in this boot. */
   xids: Type.Record(Type.String(), Type.Number()),
   devices: Type.Array(StoredDevice),

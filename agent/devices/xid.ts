@@ -32,7 +32,7 @@ const WARN: ReadonlySet<number> = new Set([
   172,
 ]);
 const CONTAINED = 94;
-const RECOVERY_CHANGED = 154;
+export const RECOVERY_CHANGED = 154;
 
 /** @param before - how often it came from this device since the host's start @param text - what the driver says beside the number */
 export function meaningOf(xid: number, before: number, text: string): XidMeaning {

@@ -23,7 +23,8 @@ interface World {
   /** `container: message`, in order. */
   readonly faults: string[];
   readonly notes: string[];
-  /** An agent on the same state; the one before has stopped. */
+  /** An agent on the same state, which has not read its books; the one before has stopped. */
+  readonly open: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
   readonly start: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
   readonly stop: () => Promise<void>;
 }
@@ -43,7 +44,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     await stop();
     await rm(stateDir, { recursive: true });
   });
-  return {
+  const world: World = {
     stateDir,
     nvidia,
     metrics,
@@ -51,7 +52,12 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     faults,
     notes,
     stop,
-    start: async (driver = {}, kernelLog = nvidia.kernelLog) => {
+    start: async (driver, kernelLog) => {
+      const opened = await world.open(driver, kernelLog);
+      opened.start();
+      return opened;
+    },
+    open: async (driver = {}, kernelLog = nvidia.kernelLog) => {
       await stop();
       nvidia.is(driver);
       gpus = new Gpus({
@@ -72,10 +78,10 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         onNote: (containerId, message) => notes.push(`${containerId}: ${message}`),
       });
       await gpus.open();
-      gpus.start();
       return gpus;
     },
   };
+  return world;
 });
 
 const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
@@ -152,7 +158,8 @@ test('a change of the recovery action is what it changes to: none and a remapped
 }) => {
   const [first, second] = [aGpu(0).uuid, aGpu(1).uuid];
   world.holders.push(has('c0', first), has('c1', second));
-  const gpus = await world.start();
+  // A driver whose tool does not tell of recovery: the kernel's log alone does.
+  const gpus = await world.start({ unknownFields: ['gpu_recovery_action'] });
   world.nvidia.xid(0, 63, 'Row Remapper: New row marked for remapping, reset gpu to activate.');
   world.nvidia.xid(0, 154, 'GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)');
   world.nvidia.xid(1, 154, 'GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)');
@@ -205,6 +212,36 @@ describe('a recovery that the driver asks for', () => {
   });
 });
 
+test('errors that came while no agent ran wait until the books have been read', async ({ world }) => {
+  await world.start();
+  await world.stop();
+  world.nvidia.xid(0, 94);
+  const gpus = await world.open();
+  // Time enough for whoever reads it already.
+  for (let reads = 0; reads < 50; reads += 1) await readFile(world.nvidia.kernelLog);
+  world.holders.push(has('c0', aGpu(0).uuid));
+  gpus.rebuild();
+  gpus.start();
+  await vi.waitFor(() => expect(world.faults).toHaveLength(1), soon);
+});
+
+test('a reset that was done while no agent ran leaves the device in use: the driver had asked, and asks no more', async ({
+  world,
+}) => {
+  await world.start();
+  await world.stop();
+  world.nvidia.xid(0, 79, 'GPU has fallen off the bus.');
+  world.nvidia.xid(0, 154, 'GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)');
+  world.nvidia.xid(1, 79, 'GPU has fallen off the bus.');
+  const gpus = await world.start();
+  await vi.waitFor(() => expect(states(gpus)).toEqual(['healthy', 'unhealthy']), soon);
+  await vi.waitFor(async () => {
+    const page = await world.metrics.registry.metrics();
+    expect(page).toContain(`gpu_xid_errors_total{gpu_uuid="${aGpu(0).uuid}",xid="154"} 1`);
+  }, soon);
+  await vi.waitFor(() => expect(states(gpus)).toEqual(['healthy', 'unhealthy']), soon);
+});
+
 describe('where only the journal can be read', () => {
   const PATH = process.env['PATH'];
   afterEach(() => {
@@ -235,6 +272,29 @@ describe('where only the journal can be read', () => {
     expect(calls.at(-1)).toContain('--after-cursor=c4');
   });
 
+  test('errors of before do not count for an agent that takes over from one without a place in the log', async ({
+    world,
+  }) => {
+    const journal = new FakeJournal(world.stateDir);
+    process.env['PATH'] = `${journal.directory}:${PATH}`;
+    const none = join(world.stateDir, 'no-kmsg');
+    await world.start({}, none);
+    await world.stop();
+    const path = join(world.stateDir, 'gpus.json');
+    const {
+      journalCursor: _none,
+      savedAtMs: _never,
+      ...older
+    } = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
+    await writeFile(path, JSON.stringify(older));
+    world.holders.push(has('c0', aGpu(0).uuid));
+    journal.add(XID(0, 79), 1);
+    journal.add(XID(1, 48));
+    const gpus = await world.start({}, none);
+    await vi.waitFor(() => expect(states(gpus)).toEqual(['healthy', 'unhealthy']), soon);
+    expect(world.faults).toEqual([]);
+  });
+
   test('a cursor that the journal does not know has the whole boot read again', async ({ world }) => {
     const journal = new FakeJournal(world.stateDir);
     process.env['PATH'] = `${journal.directory}:${PATH}`;
@@ -244,6 +304,8 @@ describe('where only the journal can be read', () => {
     const path = join(world.stateDir, 'gpus.json');
     const stored = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
     await writeFile(path, JSON.stringify({ ...stored, journalCursor: 'bad' }));
+    // Before that was written, and after.
+    journal.add(XID(1, 48), 1);
     journal.add(XID(0, 48));
     const gpus = await world.start({}, none);
     await vi.waitFor(() => expect(states(gpus)).toEqual(['unhealthy', 'healthy']), soon);
