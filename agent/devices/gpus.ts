@@ -31,6 +31,8 @@ const PROOF_PAUSE_MS = 500;
 /** So many devices that broke down one after the other are the machine's fault. */
 const BROKEN_TO_SUSPECT_HOST = 2;
 const MAX_XID_KEYS = 1000;
+/** A broken link makes its switch write many errors: one a second of each kind is in our log, all are counted. */
+const SWITCH_TOLD_EVERY_MS = 1000;
 /** About half an hour. */
 const MOST_ROUNDS_NOT_ASKED = 64;
 
@@ -67,6 +69,7 @@ export class Gpus {
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
   readonly #xids = new Map<string, number>();
+  readonly #switchToldAtMs = new Map<'fatal' | 'non_fatal', number>();
   readonly #asking = new Set<string>();
   /** Containers where the question was not answered: rounds until it is put again, and how many the next time. */
   readonly #notAsked = new Map<string, { left: number; next: number }>();
@@ -324,9 +327,12 @@ export class Gpus {
 
   /** Said and counted: the driver gives each GPU that such an error reaches an Xid of its own. */
   #onSwitchError(error: { readonly sxid: number; readonly severity: 'fatal' | 'non_fatal' }): void {
-    this.#parts.metrics.gpuSwitchErrors.inc({ severity: error.severity });
-    this.#parts.log[error.severity === 'fatal' ? 'error' : 'warn'](error, 'an NVSwitch reports an error');
-    this.#changed();
+    const { metrics, log } = this.#parts;
+    metrics.gpuSwitchErrors.inc({ severity: error.severity });
+    const now = performance.now();
+    if (now - (this.#switchToldAtMs.get(error.severity) ?? Number.NEGATIVE_INFINITY) < SWITCH_TOLD_EVERY_MS) return;
+    this.#switchToldAtMs.set(error.severity, now);
+    log[error.severity === 'fatal' ? 'error' : 'warn'](error, 'an NVSwitch reports an error');
   }
 
   #onXid(found: Xid): void {
