@@ -114,7 +114,8 @@ export class World {
     });
     this.redis = redis;
     this.guardMetric = metrics.guard;
-    this.drift = async () => (await metrics.drift.get()).values.map(({ labels }) => labels.resource);
+    this.drift = async () =>
+      (await metrics.drift.get()).values.filter(({ value }) => value > 0).map(({ labels }) => labels.resource);
     const { book, machines } = this;
     const keys = keysOf(`t-${machineId}`);
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);
