@@ -35,7 +35,7 @@ export interface GpuCondition {
   readonly lanes: { readonly now: number; readonly most: number } | undefined;
   /** Why its clocks are held down now; empty: they are not. */
   readonly slowedBy: string;
-  /** Of NVLink through switches: `Completed` when it may be used; empty: it has none. */
+  /** State of NVLink through switches: `Completed` when it may be used; empty: the GPU has none. */
   readonly fabric: string;
 }
 

@@ -19,7 +19,7 @@ export type HealthEvent =
   | { readonly kind: 'missed'; readonly why: string }
   /** The tool answered, and does not list it or cannot reach it. */
   | { readonly kind: 'absent'; readonly why: string }
-  /** It takes no more work before a reset. @param asked - the driver has asked for that */
+  /** The device takes no more work before a reset. @param asked - the driver has asked for that */
   | { readonly kind: 'broken'; readonly why: string; readonly asked?: boolean }
   /** Its last lease may still use it. */
   | { readonly kind: 'unproven'; readonly why: string }
@@ -66,7 +66,7 @@ function whenListed(before: DeviceHealth, words: string | undefined): DeviceHeal
       if (asks) return { ...HEALTHY, state: 'unhealthy', why: `the driver asks for: ${words}`, resetAsked: true };
       return before.state === 'healthy' ? before : HEALTHY;
     case 'quarantined':
-      // Whoever may still use it comes first; the recovery is asked for as long as it is needed.
+      // The last lease, which may still use the device, comes first; the driver asks for the recovery until it was done.
       return { ...before, resetAsked: asks };
     case 'unhealthy': {
       if (before.resetAsked && recovery === 'none') return HEALTHY;

@@ -18,9 +18,9 @@ const MAX_READS = 20_000;
 export const KMSG = '/dev/kmsg';
 
 export interface KernelLine {
-  /** Of /dev/kmsg: grows; since boot. */
+  /** Number of the line in /dev/kmsg since boot; grows. */
   readonly sequence?: number;
-  /** Of the journal: where to read on after this line. */
+  /** Place in the journal where to read on after this line. */
   readonly cursor?: string;
   /** Since boot. */
   readonly atMs: number;
@@ -28,7 +28,7 @@ export interface KernelLine {
 }
 
 export interface Reader {
-  /** Of the journal: the last line that was taken in. */
+  /** Place in the journal of the last line that was taken in. */
   readonly cursor: string | undefined;
   /** Since boot: where the journal does not know the cursor, or there is none, lines of before are left out. */
   readonly sinceMs: number;

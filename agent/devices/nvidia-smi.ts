@@ -85,7 +85,7 @@ export class NvidiaSmi {
     return run.kind === 'done' ? parseProcesses(run) : undefined;
   }
 
-  /** What a check of the host asks beside the listing; undefined: the tool did not answer. */
+  /** Facts that a check of the host asks for beside the listing; undefined: the tool did not answer. */
   async conditions(): Promise<readonly GpuCondition[] | undefined> {
     let fields: readonly ConditionField[] = CONDITION_FIELDS;
     for (;;) {

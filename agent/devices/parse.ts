@@ -40,7 +40,7 @@ export interface GpuRow {
   readonly recovery: string | undefined;
 }
 
-/** What a driver wants done. drain: no new work, and what runs goes on; reset: what runs there is lost, and a reset of the device or a boot of the host follows. */
+/** Action that a driver asks for. drain: no new work, and what runs goes on; reset: what runs there is lost, and a reset of the device or a boot of the host follows. */
 export type Recovery = 'none' | 'drain' | 'reset';
 
 /**

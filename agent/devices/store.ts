@@ -25,7 +25,7 @@ const Stored = Type.Object({
   bootId: Type.String(),
   /** Of the kernel's log: what came before has been taken in. */
   sequence: Type.Number(),
-  /** Of the journal, where that is read instead: the last line that was taken in. */
+  /** Place in the journal, where that is read instead, of the last line that was taken in. */
   journalCursor: Type.Optional(Type.String({ maxLength: 1000 })),
   /** Since boot: when this was written; lines of before have been taken in. */
   savedAtMs: Type.Optional(Type.Number()),

@@ -128,7 +128,7 @@ export class Leases {
       modes,
       BY_ANOTHER_RUNNER,
       ...leases.map(encode),
-      ...leases.map(entryOf),
+      ...leases.map(({ machineId, job }) => entryOf(machineId, job.taskId)),
     ];
     const places = (await this.#script.run(keys.length, ...keys, ...given)) as readonly number[];
     return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
@@ -152,7 +152,16 @@ export class Leases {
     const seconds = secondsOf(lease.job);
     const keys = [this.#keys.leased, this.#keys.lease(taskId)];
     const put = (mode: 'n' | 'o'): Promise<unknown> =>
-      this.#script.run(keys.length, ...keys, seconds, seconds, mode, NOBODY, encode(lease), entryOf(lease));
+      this.#script.run(
+        keys.length,
+        ...keys,
+        seconds,
+        seconds,
+        mode,
+        NOBODY,
+        encode(lease),
+        entryOf(lease.machineId, taskId),
+      );
     await put('n');
     const held = await this.read(taskId);
     if (held !== undefined && held.attempt < lease.attempt) await put('o');
@@ -221,7 +230,7 @@ export class Leases {
 
   /** Lists an adopted attempt by its machine: a scheduler of the version before wrote leases without a list. */
   async list(machineId: MachineId, taskId: TaskId): Promise<void> {
-    await this.#redis.zadd(this.#keys.leased, 0, `${machineId}:${taskId}`);
+    await this.#redis.zadd(this.#keys.leased, 0, entryOf(machineId, taskId));
   }
 
   async isHeld(taskId: TaskId): Promise<boolean> {
@@ -247,7 +256,7 @@ export class Leases {
 const secondsOf = ({ sync }: Pick<TaskJob, 'sync'>): number => (sync ? SYNC_LEASE_SECONDS : LEASE_SECONDS);
 
 /** Its entry in the list of leases by machine. */
-const entryOf = ({ machineId, job }: Lease): string => `${machineId}:${job.taskId}`;
+const entryOf = (machineId: MachineId, taskId: TaskId): string => `${machineId}:${taskId}`;
 
 function encode(lease: Lease): string {
   const { input: _input, ...job } = lease.job;

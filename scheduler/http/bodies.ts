@@ -183,7 +183,7 @@ interface Reading {
   readonly request: FastifyRequest;
   chunks: Buffer[];
   bytes: number;
-  /** Those of them that the budget counts. */
+  /** Bytes among these that the budget counts. */
   booked: number;
   /** Since a look has seen it first: what comes at once asks for no time. */
   sinceMs: number | null;

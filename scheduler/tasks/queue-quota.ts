@@ -74,7 +74,7 @@ export class QueueQuota {
 
   /** A synchronous call waits until then. */
   waits(workspaceId: WorkspaceId, bytes: number, until: Promise<unknown>): void {
-    if (bytes < LEAST_SYNC_BYTES) return;
+    if (!this.counts(bytes, true)) return;
     const known = this.#of(workspaceId);
     known.waiting += bytes;
     const over = (): void => void (known.waiting -= bytes);

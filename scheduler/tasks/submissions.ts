@@ -49,7 +49,7 @@ export class Submissions {
     return limits.catch(() => undefined).then((read) => this.#paced(target, call, read, true));
   }
 
-  /** What refuses every call of that kind now. */
+  /** The reason why no call of that kind is taken now; undefined: calls are taken. */
   #refusalOf(target: Target): Submission | undefined {
     const { records, redisMemory, refusalOf, metrics } = this.#tasks;
     if (records.isOverloaded()) return { kind: 'unavailable', text: 'task records cannot be written fast enough' };
