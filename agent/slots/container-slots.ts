@@ -243,7 +243,7 @@ export class ContainerSlots {
       onFrame: (one, frame) => this.#onFrame(one, frame),
       onClose: (one) => this.#onClose(one),
       onBadFrame: (_one, error) => {
-        this.#log.info({ err: error }, 'runner sent a frame that cannot be read');
+        this.#log.info({ err: error, containerId: this.facts.containerId }, 'runner sent a frame that cannot be read');
         this.#countFault();
       },
     });
@@ -340,7 +340,10 @@ export class ContainerSlots {
     const version = numberOf(header, 'version');
     const containerId = textOf(header, 'containerId');
     if (version < 1 || (containerId !== '' && containerId !== this.facts.containerId)) {
-      this.#log.warn({ version, helloContainerId: containerId }, 'runner refused: wrong version or container');
+      this.#log.warn(
+        { containerId: this.facts.containerId, version, helloContainerId: containerId },
+        'runner refused: wrong version or container',
+      );
       connection.destroy();
       this.#countFault();
       return;

@@ -1,4 +1,4 @@
-import { chmodSync } from 'node:fs';
+import { chmodSync, unlinkSync } from 'node:fs';
 import { mkdir, unlink } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
@@ -57,10 +57,22 @@ export class SocketListener {
   }
 }
 
-/** @returns false: there was none, and maybe no folder for it either */
+/** The question to the disk that is under way. */
+let asking: Promise<unknown> | undefined;
+
+/**
+ * Removes what an earlier agent left. Waits for the disk once for all who ask meanwhile; they follow in the turn in which it answers, as an agent that adopts has hundreds of sockets.
+ * @returns false: there was none, and maybe no folder for it either
+ */
 async function isUnlinked(path: string): Promise<boolean> {
   try {
-    await unlink(path);
+    if (asking === undefined) {
+      asking = unlink(path).finally(() => (asking = undefined));
+      await asking;
+    } else {
+      await asking.catch(() => undefined);
+      unlinkSync(path);
+    }
     return true;
   } catch (error) {
     if (hasCode(error, 'ENOENT')) return false;

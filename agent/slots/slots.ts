@@ -26,12 +26,7 @@ export class SlotTable {
   /** Listens for a container's runner processes. */
   async add(facts: SlotFacts): Promise<void> {
     this.#containers.get(facts.containerId)?.close();
-    const slots = new ContainerSlots(
-      facts,
-      this.#attempts,
-      this.#events,
-      this.#log.child({ containerId: facts.containerId }),
-    );
+    const slots = new ContainerSlots(facts, this.#attempts, this.#events, this.#log);
     this.#containers.set(facts.containerId, slots);
     await slots.listen();
   }
