@@ -6,7 +6,7 @@
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
-import { countHere } from './count-blocks.ts';
+import { COUNTED_AT_ONCE, countEachHere, countHere } from './count-blocks.ts';
 import type { FileSystem, Watch } from './disk-limits.ts';
 import { newWatch, overLimit, tick } from './disk-limits.ts';
 
@@ -99,13 +99,13 @@ export class ContainerDisks {
       nowMs,
     );
     this.#watch = watch;
-    if (look === 'none') return;
+    if (look === 0) return;
     const oldestFirst = containers.toSorted((a, b) => this.#lastLook(a) - this.#lastLook(b));
     const counted: (WatchedContainer & DiskUse)[] = [];
-    for (const one of look === 'all' ? oldestFirst : oldestFirst.slice(0, 1)) {
+    for (let from = 0; from < look; from += COUNTED_AT_ONCE) {
       if (this.#abort.signal.aborted) return;
-      const usedBytes = await this.#look(one, nowMs);
-      if (usedBytes !== undefined) counted.push({ ...one, usedBytes });
+      const some = oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE));
+      counted.push(...(await this.#look(some, nowMs)));
     }
     for (const { containerId, usedBytes } of overLimit(counted, limitBytes)) onOver({ containerId, usedBytes });
   }
@@ -113,36 +113,58 @@ export class ContainerDisks {
   readonly #lastLook = ({ containerId }: WatchedContainer): number =>
     this.#lookedAt.get(containerId) ?? Number.NEGATIVE_INFINITY;
 
-  async #look(one: WatchedContainer, nowMs: number): Promise<number | undefined> {
-    const { onLook, log } = this.#parts;
-    this.#lookedAt.set(one.containerId, nowMs);
-    try {
-      const usedBytes = await this.#count(one);
-      if (usedBytes === undefined) return undefined;
+  /** @returns those that were counted */
+  async #look(some: readonly WatchedContainer[], nowMs: number): Promise<(WatchedContainer & DiskUse)[]> {
+    const { viewOf } = this.#parts;
+    const living: { readonly one: WatchedContainer; readonly paths: readonly string[] }[] = [];
+    for (const one of some) {
+      this.#lookedAt.set(one.containerId, nowMs);
+      const root = await this.#tried(one, () => this.#rootOf(one));
+      if (root !== undefined)
+        living.push({ one, paths: root === '' ? [viewOf(one.shortId)] : [viewOf(one.shortId), root] });
+    }
+    // Where the engine says no folder, its own count is needed.
+    const whole = living.filter(({ paths }) => paths.length > 1);
+    const blocks = new Map(
+      (await countEachHere(whole.map(({ paths }) => paths))).map((bytes, at) => [whole[at]?.one, bytes]),
+    );
+    const counted: (WatchedContainer & DiskUse)[] = [];
+    for (const { one, paths } of living) {
+      const usedBytes = blocks.get(one) ?? (await this.#tried(one, () => this.#estimated(one, paths)));
+      if (usedBytes === undefined) continue;
       this.#used.set(one.containerId, usedBytes);
-      onLook('ok');
-      return usedBytes;
+      this.#parts.onLook('ok');
+      counted.push({ ...one, usedBytes });
+    }
+    return counted;
+  }
+
+  /** A container that cannot be looked at is logged, and holds up no other. */
+  async #tried<T>({ containerId }: WatchedContainer, look: () => Promise<T | undefined>): Promise<T | undefined> {
+    const { onLook, log } = this.#parts;
+    try {
+      return await look();
     } catch (error) {
       onLook('failed');
-      log.warn({ err: error, containerId: one.containerId }, 'what a container wrote could not be counted');
+      log.warn({ err: error, containerId }, 'what a container wrote could not be counted');
       return undefined;
     }
   }
 
-  /** @returns undefined: it has ended */
-  async #count({ dockerId, shortId }: WatchedContainer): Promise<number | undefined> {
+  /** @returns undefined: it has ended; empty: the engine says no folder */
+  async #rootOf({ dockerId }: WatchedContainer): Promise<string | undefined> {
+    const root = this.#roots.get(dockerId) ?? (await this.#parts.runtime.rootPath(dockerId));
+    if (root !== undefined) this.#roots.set(dockerId, root);
+    return root;
+  }
+
+  /** This user may not read all of it, or the engine says no folder: lengths by the engine are an estimate. @returns undefined: it has ended */
+  async #estimated({ dockerId, shortId }: WatchedContainer, paths: readonly string[]): Promise<number | undefined> {
     const { runtime, viewOf, limitBytes, countByHelper } = this.#parts;
-    const root = this.#roots.get(dockerId) ?? (await runtime.rootPath(dockerId));
-    if (root === undefined) return undefined;
-    this.#roots.set(dockerId, root);
-    const paths = root === '' ? [viewOf(shortId)] : [viewOf(shortId), root];
-    const blocks = root === '' ? undefined : await countHere(paths);
-    if (blocks !== undefined) return blocks;
-    // This user may not read all of it, or the engine says no folder: lengths by the engine are an estimate.
     const [inRoot, inView] = [await runtime.writtenBytes(dockerId), await countHere([viewOf(shortId)])];
     if (inRoot === undefined) return undefined;
     if (inView !== undefined && (limitBytes === 0 || inRoot + inView <= limitBytes)) return inRoot + inView;
-    return (root === '' ? inRoot : 0) + (await countByHelper(paths));
+    return (paths.length === 1 ? inRoot : 0) + (await countByHelper(paths));
   }
 }
 

@@ -5,6 +5,8 @@
 
 /** Every container is looked at once in this time, whatever the free space says: somebody else may have freed what it took. */
 export const SLOW_MS = 5 * 60_000;
+/** Containers whose turn comes within this time are looked at together. */
+export const TOGETHER_MS = SLOW_MS / 5;
 /** While a disk is nearly full, everybody is looked at so often. */
 export const LOW_EVERY_MS = 10_000;
 /** Part of a limit that may be written before everybody is looked at; two file systems may each take half of it. */
@@ -22,15 +24,15 @@ export interface Watch {
   /** Bytes written since all containers were counted; bytes that somebody freed are not subtracted. */
   readonly writtenBytes: number;
   readonly allAtMs: number;
-  readonly oneAtMs: number;
+  readonly someAtMs: number;
 }
 
-export const newWatch = (nowMs: number): Watch => ({ free: [], writtenBytes: 0, allAtMs: nowMs, oneAtMs: nowMs });
+export const newWatch = (nowMs: number): Watch => ({ free: [], writtenBytes: 0, allAtMs: nowMs, someAtMs: nowMs });
 
 export interface Tick {
   readonly watch: Watch;
-  /** `all`: every container; `one`: the one whose last look is longest ago. */
-  readonly look: 'none' | 'one' | 'all';
+  /** So many containers, those first whose last look is longest ago. */
+  readonly look: number;
 }
 
 export function tick(
@@ -43,13 +45,15 @@ export function tick(
   const taken = before.free.map((was, at) => Math.max(0, was - (free[at] ?? was)));
   const writtenBytes = before.writtenBytes + Math.max(0, ...taken);
   const watch = { ...before, free, writtenBytes };
-  if (containers === 0) return { watch: { ...watch, writtenBytes: 0 }, look: 'none' };
+  if (containers === 0) return { watch: { ...watch, writtenBytes: 0 }, look: 0 };
   const isLimited = limitBytes > 0;
   const isLow = systems.some(({ low }) => low) && nowMs - before.allAtMs >= LOW_EVERY_MS;
   if (isLimited && (writtenBytes >= limitBytes * SHARE || isLow))
-    return { watch: { ...watch, writtenBytes: 0, allAtMs: nowMs, oneAtMs: nowMs }, look: 'all' };
-  if (nowMs - before.oneAtMs >= SLOW_MS / containers) return { watch: { ...watch, oneAtMs: nowMs }, look: 'one' };
-  return { watch, look: 'none' };
+    return { watch: { ...watch, writtenBytes: 0, allAtMs: nowMs, someAtMs: nowMs }, look: containers };
+  const passedMs = nowMs - before.someAtMs;
+  if (passedMs < Math.max(SLOW_MS / containers, TOGETHER_MS)) return { watch, look: 0 };
+  const look = Math.min(containers, Math.ceil((containers * passedMs) / SLOW_MS));
+  return { watch: { ...watch, someAtMs: nowMs }, look };
 }
 
 /** Containers over the limit, the largest first. */

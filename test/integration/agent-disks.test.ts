@@ -10,6 +10,7 @@ import { countByContainer } from '#agent/containers/helpers.ts';
 import { HOLDER_IMAGE } from '#agent/containers/holder-image.ts';
 import type { DiskUse } from '#agent/telemetry/container-disks.ts';
 import { ContainerDisks } from '#agent/telemetry/container-disks.ts';
+import { countEachHere } from '#agent/telemetry/count-blocks.ts';
 import { VolumeUse } from '#agent/volumes/use.ts';
 import type { TestDocker } from '../helpers/services.ts';
 import { test as base } from '../helpers/services.ts';
@@ -109,6 +110,23 @@ test('a process without any capability counts what a container has closed to oth
   await chmod(join(view, 'closed'), 0o700);
   expect(over).toHaveLength(1);
   expect(over[0]?.usedBytes).toBeGreaterThan(6 * MIB - 1);
+});
+
+test('several are counted by one child, each for itself: whole, gone, closed, or too slow', async ({ view }) => {
+  const folder = async (name: string, mib: number): Promise<string> => {
+    const path = join(view, name);
+    await mkdir(path);
+    await writeFile(join(path, 'file'), Buffer.alloc(mib * MIB, 1));
+    return path;
+  };
+  const [one, two, three] = [await folder('one', 1), await folder('with a space', 2), await folder('three', 4)];
+  const before = process.getActiveResourcesInfo().filter((kind) => kind === 'ProcessWrap').length;
+  const counting = countEachHere([[one, two], [join(view, 'gone')], [three]]);
+  expect(process.getActiveResourcesInfo().filter((kind) => kind === 'ProcessWrap').length).toBe(before + 1);
+  const inMib = (await counting).map((bytes) => (bytes === undefined ? undefined : Math.round(bytes / MIB)));
+  expect(inMib).toEqual([3, 0, 4]);
+  // Nobody walks in a millisecond.
+  expect(await countEachHere([[one], [three]], 1)).toEqual([undefined, undefined]);
 });
 
 test('an engine whose storage cannot limit roots says so, and makes nothing', async ({ docker }) => {
