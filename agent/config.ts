@@ -7,6 +7,7 @@ import { loadConfig } from '#shared/config.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { rangeProblem } from './containers/holder-rules.ts';
+import { PROXY_SETTINGS, wayTo } from './upstream/proxy.ts';
 
 /** The agent's settings, read once by `loadAgentConfig`. */
 export const AgentSettings = Type.Object({
@@ -152,6 +153,21 @@ export const AgentSettings = Type.Object({
     pattern: '^(trace|debug|info|warn|error|fatal|silent)$',
     description: 'trace, debug, info, warn, error, fatal or silent',
   }),
+  HTTPS_PROXY: Type.Optional(
+    Type.String({
+      secret: true,
+      description:
+        'http://[user:password@]host:port of the proxy by which the scheduler is dialled (CONNECT); also as https_proxy, which wins. Never used for loopback nor for the engine',
+    }),
+  ),
+  HTTP_PROXY: Type.Optional(
+    Type.String({ secret: true, description: 'the same, where HTTPS_PROXY is not set; also as http_proxy' }),
+  ),
+  NO_PROXY: Type.String({
+    default: '',
+    description:
+      'what is dialled without a proxy, separated by commas: names with all below them, addresses, ranges such as 10.0.0.0/8 or fd00::/8, each with a :port if need be, or *; also as no_proxy',
+  }),
   DOCKER_HOST: Type.Optional(
     Type.String({ pattern: '^(unix|tcp)://', description: 'the Docker Engine, unix:///path or tcp://host:port' }),
   ),
@@ -165,10 +181,11 @@ export type AgentConfig = Readonly<Static<typeof AgentSettings>>;
  */
 export function loadAgentConfig(env: Env): AgentConfig {
   try {
-    const config = loadConfig(AgentSettings, withJoinToken(env), { known: SETTING_NAMES });
+    const config = loadConfig(AgentSettings, withProxies(withJoinToken(env)), { known: SETTING_NAMES });
     checkJoinToken(config.LONGSHORE_JOIN_TOKEN);
     checkMetricsPage(config);
     checkClosedRanges(config);
+    if (config.LONGSHORE_SCHEDULER_ADDRESS !== undefined) wayTo(config.LONGSHORE_SCHEDULER_ADDRESS, config);
     return config;
   } catch (error) {
     throw new StartupError('bad_config', messageOf(error), { cause: error, exitCode: 78 });
@@ -185,6 +202,12 @@ function withJoinToken(env: Env): Env {
   const paths = [...(directory ? [join(directory, 'join-token')] : []), JOIN_TOKEN_PATH];
   const token = paths.map(readIfPossible).find((text) => text !== undefined && text !== '' && text !== 'none');
   return token === undefined ? env : { ...env, LONGSHORE_JOIN_TOKEN: token };
+}
+
+/** Programs know these variables in both cases. */
+function withProxies(env: Env): Env {
+  const inLowerCase = PROXY_SETTINGS.map((name) => [name, env[name.toLowerCase()]] as const);
+  return { ...env, ...Object.fromEntries(inLowerCase.filter(([, value]) => value !== undefined && value !== '')) };
 }
 
 function readIfPossible(path: string): string | undefined {

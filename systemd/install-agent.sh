@@ -21,7 +21,9 @@ longshore-agent: the Longshore agent of this machine, as a systemd service
 
   install [--from URL --scheduler HOST:PORT] [--archive FILE]
                  install, install again or upgrade; containers go on. A join token is read from standard input, or from the
-                 file that LONGSHORE_JOIN_TOKEN_FILE names. --archive takes a release from a file instead of the scheduler
+                 file that LONGSHORE_JOIN_TOKEN_FILE names. --archive takes a release from a file instead of the scheduler.
+                 HTTPS_PROXY, HTTP_PROXY and NO_PROXY (also in lower case) become settings of the agent; where sudo drops
+                 them, they may follow the token on standard input, a line name=value each
   rollback       go back to the release before; containers go on
   uninstall [--purge]
                  let running work end, then remove the agent; --purge removes its settings, its identity and local volumes, too
@@ -66,6 +68,7 @@ main() {
 do_install() {
   check_machine
   read_token
+  read_proxies
   previous=$(readlink "$ROOT/current" 2>/dev/null || true)
   fetch_release
   write_settings
@@ -144,14 +147,55 @@ check_machine() {
 
 # Nobody has to type it: a terminal means that there is none.
 read_token() {
-  token=''
-  if [ -n "${LONGSHORE_JOIN_TOKEN_FILE:-}" ]; then token=$(cat "$LONGSHORE_JOIN_TOKEN_FILE")
-  elif [ ! -t 0 ]; then token=$(head -c 1024 | head -n 1); fi
-  case "$token" in
-    '') ;;
-    lsj1.*.*) ;;
-    *) fail 'standard input holds no join token: it begins with lsj1.' ;;
-  esac
+  token='' given=''
+  if [ -n "${LONGSHORE_JOIN_TOKEN_FILE:-}" ]; then given=$(cat "$LONGSHORE_JOIN_TOKEN_FILE")
+  elif [ ! -t 0 ]; then given=$(head -c 16384); fi
+  while IFS= read -r line; do
+    case "$line" in
+      '') ;;
+      lsj1.*.*) token=$line ;;
+      HTTPS_PROXY=* | https_proxy=* | HTTP_PROXY=* | http_proxy=* | NO_PROXY=* | no_proxy=*) export "$line" ;;
+      *) fail 'standard input holds no join token: it begins with lsj1.' ;;
+    esac
+  done <<TEXT
+$given
+TEXT
+}
+
+# A variable that programs know in both cases; the one in lower case wins, as in the agent.
+either_case() {
+  value=$(printenv "$(lower "$1")" || true)
+  [ -n "$value" ] || value=$(printenv "$1" || true)
+  printf %s "$value"
+}
+lower() { printf %s "$1" | tr '[:upper:]' '[:lower:]'; }
+
+use_proxies() {
+  for name in HTTPS_PROXY HTTP_PROXY NO_PROXY; do
+    value=$(either_case "$name")
+    if [ -n "$value" ]; then set_setting "$name" "$value"; fi
+  done
+}
+
+# Proxies of the first installation are those of an upgrade.
+read_proxies() {
+  for name in HTTPS_PROXY HTTP_PROXY NO_PROXY; do
+    [ -z "$(either_case "$name")" ] || continue
+    value=$(sed -n "s/^$name=//p" "$CONFIG/agent.env" 2>/dev/null | tail -n 1)
+    case "$value" in '"'*'"') value=$(printf %s "$value" | sed 's/^"//; s/"$//; s/\\\(.\)/\1/g') ;; esac
+    # curl knows http_proxy in lower case alone.
+    [ -z "$value" ] || export "$(lower "$name")=$value"
+  done
+}
+
+# A value in double quotes, as systemd reads them. The file has secrets, so no program has them as arguments.
+set_setting() {
+  quoted=$(printf %s "$2" | sed 's/[\\"`$]/\\&/g')
+  (umask 077 && {
+    grep -vE "^#?$1=" "$CONFIG/agent.env" || true
+    printf '%s="%s"\n' "$1" "$quoted"
+  } >"$CONFIG/agent.env.new")
+  mv "$CONFIG/agent.env.new" "$CONFIG/agent.env"
 }
 
 fetch_release() {
@@ -201,6 +245,7 @@ write_settings() {
     grep -q '^LONGSHORE_SCHEDULER_ADDRESS=' "$CONFIG/agent.env.new" || echo "LONGSHORE_SCHEDULER_ADDRESS=$scheduler" >>"$CONFIG/agent.env.new"
     mv "$CONFIG/agent.env.new" "$CONFIG/agent.env"
   fi
+  use_proxies
   grep -q '^LONGSHORE_SCHEDULER_ADDRESS=.' "$CONFIG/agent.env" || fail '--scheduler must say where the scheduler listens for agents, host:1995'
   if [ -n "$token" ]; then
     (umask 077 && printf '%s\n' "$token" >"$CONFIG/join-token")

@@ -8,6 +8,7 @@ import { LABELS } from '../containers/runtime.ts';
 import { IdentityFile } from '../upstream/identity.ts';
 import type { JoinFacts } from '../upstream/join.ts';
 import { isTokenOfAnother, join } from '../upstream/join.ts';
+import { wayTo } from '../upstream/proxy.ts';
 import type { Host } from './host.ts';
 
 export interface Member {
@@ -37,8 +38,12 @@ export async function joinInstallation(
     address: config.LONGSHORE_SCHEDULER_ADDRESS,
     socketPath: config.LONGSHORE_LINK_SOCKET,
     joinToken: config.LONGSHORE_JOIN_TOKEN,
+    proxies: config,
     version: ownVersion(),
   };
+  const address = joinFacts.address ?? identity.current?.address;
+  const proxy = address === undefined ? undefined : wayTo(address, config).proxy;
+  if (proxy !== undefined) log.info({ address, proxy: proxy.shown }, 'the scheduler is dialled through a proxy');
   if (identity.current === undefined || isTokenOfAnother(joinFacts, identity.current)) {
     // Nothing to rebuild, and nobody knows when the scheduler can be reached.
     manager.ready('joining');

@@ -1,12 +1,15 @@
-// Whether the scheduler can be reached, is the one this machine trusts, and agrees about the time. Nothing secret is sent.
+// Whether the scheduler can be reached, by way of which proxy, is the one this machine trusts, and agrees about the time. Nothing secret is sent.
 import { X509Certificate } from 'node:crypto';
-import type { ChallengeResponse__Output } from '#shared/protocol/generated/messages.ts';
+import type { AgentLinkClient, ChallengeResponse__Output } from '#shared/protocol/generated/messages.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { AgentConfig } from '../config.ts';
 import { parseJoinToken } from '../config.ts';
 import { openChannel } from '../upstream/channel.ts';
 import type { Identity } from '../upstream/identity.ts';
+import type { Proxy } from '../upstream/proxy.ts';
+import { wayTo } from '../upstream/proxy.ts';
 import { readTrustedCa } from '../upstream/trust.ts';
+import { dialThrough } from '../upstream/tunnel.ts';
 import type { Finding } from './finding.ts';
 import { failed, ok, warning } from './finding.ts';
 
@@ -27,18 +30,22 @@ export async function schedulerFindings(config: AgentConfig, identity: Identity 
       joined,
       failed('scheduler', 'its address is not set', 'set LONGSHORE_SCHEDULER_ADDRESS to its host:port (1995)'),
     ];
-  if (fingerprint === undefined) return [joined];
+  const { proxy, why } = wayTo(address, config);
+  const byProxy = proxy === undefined ? ok('proxy', `none for ${address}: ${why}`) : await proxyFinding(proxy, address);
+  if (fingerprint === undefined || byProxy.level === 'failed') return [joined, byProxy];
   try {
-    const caPem = await readTrustedCa(address, fingerprint);
+    const caPem = await readTrustedCa(address, fingerprint, proxy);
     const found = ok('scheduler', `${address} answers, and is the one that is trusted`);
-    return [joined, found, await clockFinding(address, caPem)];
+    return [joined, byProxy, found, await clockFinding(openChannel(address, caPem, proxy))];
   } catch (error) {
     const isWrong = error instanceof AppError && error.code === 'wrong_scheduler';
     const remedy = isWrong
-      ? 'check the address, or take a join token from that scheduler'
+      ? proxy === undefined
+        ? 'check the address, or take a join token from that scheduler'
+        : 'check the address; a proxy that opens TLS (inspection) must let this address through as it is, or have it in NO_PROXY'
       : 'check the address, the name service and the firewalls between: the port (1995) must be reachable from here';
     const cause = error instanceof Error && error.cause !== undefined ? ` (${messageOf(error.cause)})` : '';
-    return [joined, failed('scheduler', `${messageOf(error)}${cause}`, remedy)];
+    return [joined, byProxy, failed('scheduler', `${messageOf(error)}${cause}`, remedy)];
   }
 }
 
@@ -52,9 +59,24 @@ function joinFinding(identity: Identity | undefined, hasToken: boolean): Finding
   );
 }
 
+/** Whether the proxy gives a connection to that address; nothing is sent on it. */
+async function proxyFinding(proxy: Proxy, address: string): Promise<Finding> {
+  const which = `${address} by ${proxy.shown} (${proxy.setting})`;
+  try {
+    (await dialThrough(proxy, address)).destroy();
+    return ok('proxy', which);
+  } catch (error) {
+    const cause = error instanceof Error && error.cause !== undefined ? ` (${messageOf(error.cause)})` : '';
+    return failed(
+      'proxy',
+      `${which}: ${messageOf(error)}${cause}`,
+      'have the proxy allow CONNECT to this address and port, correct its URL or its password, or have the address in NO_PROXY',
+    );
+  }
+}
+
 /** A challenge carries the second in which it was made, and anybody may ask for one. */
-async function clockFinding(address: string, caPem: string): Promise<Finding> {
-  const client = openChannel(address, caPem);
+async function clockFinding(client: AgentLinkClient): Promise<Finding> {
   try {
     const fromMs = Date.now();
     const { challenge } = await new Promise<ChallengeResponse__Output>((resolve, reject) => {

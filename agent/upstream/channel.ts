@@ -2,6 +2,9 @@ import { Metadata, credentials, status } from '@grpc/grpc-js';
 import type { ChannelCredentials, ServiceError } from '@grpc/grpc-js';
 import { MAX_MESSAGE_BYTES, SERVER_NAME, loadLink } from '#shared/protocol/link.ts';
 import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
+import { LinkCredentials } from './link-credentials.ts';
+import type { Proxy } from './proxy.ts';
+import { addressOf } from './proxy.ts';
 
 /** What may be under way of a body, on a connection that carries nothing else: 20 MB/s at a round trip of 50 ms. Node's own 64 KiB carry 1.3 MB/s there. */
 const BODY_WINDOW_BYTES = 1024 * 1024;
@@ -9,10 +12,16 @@ const BODY_WINDOW_BYTES = 1024 * 1024;
 /** `bodies`: nothing but code archives; what of one the kernels hold would keep a ping waiting. */
 export type ChannelUse = 'session' | 'bodies';
 
-/** A channel that trusts one CA and nothing else. Closed by its owner. */
-export function openChannel(address: string, caPem: string, use: ChannelUse = 'session'): AgentLinkClient {
-  const trust = credentials.createSsl(Buffer.from(caPem));
-  return channel(address, trust, { 'grpc.ssl_target_name_override': SERVER_NAME }, use);
+/** A channel that trusts one CA and nothing else. Closed by its owner. @param proxy - by which the address is reached */
+export function openChannel(
+  address: string,
+  caPem: string,
+  proxy?: Proxy,
+  use: ChannelUse = 'session',
+): AgentLinkClient {
+  const trust = new LinkCredentials(credentials.createSsl(Buffer.from(caPem)), address, proxy);
+  const dialled = proxy === undefined ? address : addressOf(proxy);
+  return channel(dialled, trust, { 'grpc.ssl_target_name_override': SERVER_NAME }, use);
 }
 
 /** A channel to the scheduler on this machine, without TLS. @param path - of a socket where only this user can listen */
@@ -38,6 +47,7 @@ function channel(
     'grpc.use_local_subchannel_pool': 1,
     'grpc.initial_reconnect_backoff_ms': 100,
     'grpc.max_reconnect_backoff_ms': 1000,
+    // Proxies are ours to choose: `wayTo`.
     'grpc.enable_http_proxy': 0,
     'grpc.service_config_disable_resolution': 1,
   });

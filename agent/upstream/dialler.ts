@@ -4,9 +4,11 @@ import { lstatSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { AgentLinkClient } from '#shared/protocol/generated/messages.ts';
 import { isPrivateDirectory } from '#shared/socket-path.ts';
+import type { ChannelUse } from './channel.ts';
 import { openChannel, openLocalChannel } from './channel.ts';
 import type { Identity } from './identity.ts';
 import type { JoinFacts } from './join.ts';
+import { wayTo } from './proxy.ts';
 
 export class Dialler {
   readonly #facts: JoinFacts;
@@ -19,18 +21,23 @@ export class Dialler {
 
   /** A channel for one session; its owner closes it. */
   open(identity: Identity): AgentLinkClient {
-    const { address, socketPath } = this.#facts;
+    const { socketPath } = this.#facts;
     const usable = socketPath !== undefined && !this.#inDoubt && isOwnSocket(socketPath);
     this.#inDoubt = usable;
-    return usable ? openLocalChannel(socketPath) : openChannel(address ?? identity.address, identity.caPem);
+    return usable ? openLocalChannel(socketPath) : this.#overNetwork(identity, 'session');
   }
 
   /** Another channel, for bodies, by the way of the session that is up: its bytes wait for nothing of the first, and hold up nothing there. */
   beside(identity: Identity): AgentLinkClient {
-    const { address, socketPath } = this.#facts;
+    const { socketPath } = this.#facts;
     return socketPath !== undefined && isOwnSocket(socketPath)
       ? openLocalChannel(socketPath, 'bodies')
-      : openChannel(address ?? identity.address, identity.caPem, 'bodies');
+      : this.#overNetwork(identity, 'bodies');
+  }
+
+  #overNetwork(identity: Identity, use: ChannelUse): AgentLinkClient {
+    const address = this.#facts.address ?? identity.address;
+    return openChannel(address, identity.caPem, wayTo(address, this.#facts.proxies).proxy, use);
   }
 
   /** The session works. */

@@ -23,6 +23,8 @@ import { bearer, grpcText, isPassing, openChannel } from './channel.ts';
 import type { Identity, IdentityFile } from './identity.ts';
 import { newPrivateKey, publicKeyOf, signWith } from './identity.ts';
 import { isRevocation } from './revocation.ts';
+import type { ProxySettings } from './proxy.ts';
+import { wayTo } from './proxy.ts';
 import { readTrustedCa } from './trust.ts';
 
 const CALL_DEADLINE_MS = 10_000;
@@ -32,6 +34,7 @@ export interface JoinFacts {
   /** Of the scheduler on this machine; joining itself goes by the address, where the token's fingerprint is checked. */
   readonly socketPath?: string | undefined;
   readonly joinToken: string | undefined;
+  readonly proxies: ProxySettings;
   readonly version: string;
 }
 
@@ -73,13 +76,14 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
       { exitCode: 78 },
     );
   }
+  const { proxy } = wayTo(address, facts.proxies);
   const joinTokenHash = sha256Hex(joinToken.trim());
   const privateKey = file.current?.privateKey ?? newPrivateKey();
   for (let tries = 0; ; tries += 1) {
     try {
-      const caPem = await readTrustedCa(address, token.fingerprint);
+      const caPem = await readTrustedCa(address, token.fingerprint, proxy);
       const nonce = await file.nonce(joinTokenHash);
-      const answer = await callJoin(address, caPem, {
+      const answer = await callJoin(openChannel(address, caPem, proxy), {
         joinToken: token.secret,
         nonce,
         machineFingerprint: await readMachineFingerprint(),
@@ -124,11 +128,9 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
 }
 
 async function callJoin(
-  address: string,
-  caPem: string,
+  client: AgentLinkClient,
   request: Parameters<AgentLinkClient['join']>[0],
 ): Promise<JoinResponse__Output> {
-  const client = openChannel(address, caPem);
   try {
     return await answered<JoinResponse__Output>((deadline, done) => client.join(request, deadline, done));
   } finally {

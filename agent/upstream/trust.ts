@@ -9,6 +9,8 @@ import type { DetailedPeerCertificate } from 'node:tls';
 import { AppError } from '#shared/errors.ts';
 import { SERVER_NAME } from '#shared/protocol/link.ts';
 import { splitAddress } from '../config.ts';
+import type { Proxy } from './proxy.ts';
+import { dialThrough } from './tunnel.ts';
 
 const READ_DEADLINE_MS = 10_000;
 const MAX_CHAIN = 8;
@@ -17,8 +19,9 @@ const MAX_CHAIN = 8;
  * @returns the CA's certificate as PEM
  * @throws AppError `scheduler_unreachable` (worth another try) or `wrong_scheduler` (not)
  */
-export async function readTrustedCa(address: string, fingerprint: string): Promise<string> {
-  const chain = await readChain(address);
+export async function readTrustedCa(address: string, fingerprint: string, proxy?: Proxy): Promise<string> {
+  const chain = await readChain(address, proxy);
+  const by = proxy === undefined ? '' : `; the proxy ${proxy.shown} must pass TLS on as it is`;
   const [leaf] = chain;
   const ca = chain.at(-1);
   if (leaf === undefined || ca === undefined)
@@ -28,7 +31,7 @@ export async function readTrustedCa(address: string, fingerprint: string): Promi
   if (expected.length !== found.length || !timingSafeEqual(found, expected)) {
     throw new AppError(
       'wrong_scheduler',
-      `${address} is not the scheduler that made this join token (its CA has another fingerprint); check the address, or take a new token from that scheduler`,
+      `${address} is not the scheduler that made this join token (its CA has another fingerprint); check the address, or take a new token from that scheduler${by}`,
     );
   }
   const signed = leaf.checkIssued(ca) && leaf.verify(ca.publicKey) && leaf.checkHost(SERVER_NAME) !== undefined;
@@ -37,12 +40,12 @@ export async function readTrustedCa(address: string, fingerprint: string): Promi
   return ca.toString();
 }
 
-async function readChain(address: string): Promise<X509Certificate[]> {
+async function readChain(address: string, proxy: Proxy | undefined): Promise<X509Certificate[]> {
   const { host, port } = splitAddress(address);
+  const through = proxy === undefined ? undefined : await dialThrough(proxy, address);
   return await new Promise<X509Certificate[]>((resolve, reject) => {
     const socket = connect({
-      host,
-      port,
+      ...(through === undefined ? { host, port } : { socket: through }),
       servername: SERVER_NAME,
       rejectUnauthorized: false,
       ALPNProtocols: ['h2'],
@@ -50,6 +53,7 @@ async function readChain(address: string): Promise<X509Certificate[]> {
     });
     const fail = (cause?: Error): void => {
       socket.destroy();
+      through?.destroy();
       reject(
         new AppError(
           'scheduler_unreachable',

@@ -74,7 +74,7 @@ export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
 
 /**
  * The line that installs the agent: the script is checked against the hash that this command saw, the script checks the release, and the token goes
- * through a pipe, so that no list of processes shows it.
+ * through a pipe, so that no list of processes shows it, and with it what proxies the shell knows.
  * @returns undefined when the scheduler has no release to give out
  */
 async function installLine(
@@ -94,7 +94,9 @@ async function installLine(
   const digest = createHash('sha256').update(script.body).digest('hex');
   const fetched = `f=$(mktemp) && curl -fsSL '${from}${path}' -o "$f" && echo "${digest}  $f" | sha256sum -c --quiet -`;
   if (token === undefined) return `${fetched} && sudo sh "$f" install --from ${from} </dev/null`;
-  return `${fetched} && echo '${token}' | sudo sh "$f" install --from ${from} --scheduler ${hostOf(upstreamUrl)}`;
+  // sudo drops the variables that name proxies, and as arguments their passwords would be in lists of processes.
+  const given = `{ echo '${token}'; env | grep -iE '^(https?|no)_proxy='; }`;
+  return `${fetched} && ${given} | sudo sh "$f" install --from ${from} --scheduler ${hostOf(upstreamUrl)}`;
 }
 
 /** The line that runs the agent of a machine; the URL's scheme says whether the link is sealed, which the token settles. */

@@ -112,7 +112,9 @@ describe('the agent as a service', () => {
     const line = lineOf(printed);
     expect(line).toMatch(/^f=\$\(mktemp\) && curl -fsSL '[^']+\/install\/agent\?channel=stable' /);
     // The token is in no argument of any program: it goes through the pipe of a shell builtin.
-    expect(line).toMatch(/&& echo 'lsj1\.[^']+' \| sudo sh "\$f" install --from \S+ --scheduler \S+$/);
+    expect(line).toMatch(
+      /&& \{ echo 'lsj1\.[^']+'; env \| grep -iE '[^']+'; \} \| sudo sh "\$f" install --from \S+ --scheduler \S+$/,
+    );
     const before = await reloads();
     await startOthers();
     await host.sh(line, 120_000);
