@@ -172,6 +172,13 @@ function addMachine(program: Command, invocation: () => Invocation): void {
     await runMachineList(flags.pool, invocation());
   });
   examples(
+    command(machine, 'show', 'Show one machine, and what its host is made of').argument('<id>'),
+    'machine show 1f2e3d4c',
+  ).action(async (id: string) => {
+    const { runMachineShow } = await import('./commands/machine-show.ts');
+    await runMachineShow(id, invocation());
+  });
+  examples(
     command(machine, 'delete', 'Delete a machine that never came, is lost, or was drained')
       .argument('<id>')
       .option('--force', 'in any state: stop everything there, forget it a minute later'),

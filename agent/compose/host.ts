@@ -62,11 +62,11 @@ export async function openHost(parts: OpenHost): Promise<Host> {
     parts.onConditions();
   });
   const engine = await reachEngine(runtime, config.DOCKER_HOST);
-  const [bootId, imagesPath, runnerDir, inventory] = await Promise.all([
+  const imagesPath = await imagesRoot(engine);
+  const [bootId, runnerDir, inventory] = await Promise.all([
     readBootId(),
-    imagesRoot(engine),
     installRunner(parts.pythonSource ?? pythonSource(), join(stateDir, 'runner')),
-    readInventory(config, engine),
+    readInventory(config, engine, { state: stateDir, images: imagesPath }),
   ]);
   const page = new MetricsPage(config, metrics);
   await page.start();

@@ -9,6 +9,8 @@ import { imageOf, loadAgentConfig } from '../config.ts';
 import { DockerRuntime } from '../containers/docker.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
+import { imagesRoot } from '../images/images-root.ts';
+import { readHostFacts } from '../telemetry/host-facts.ts';
 import { IdentityFile } from '../upstream/identity.ts';
 import type { Identity } from '../upstream/identity.ts';
 import { engineFailure, engineFindings } from './engine.ts';
@@ -16,6 +18,7 @@ import type { Finding } from './finding.ts';
 import { failed, ok } from './finding.ts';
 import { conditionFindings, readFabric, toolkitFindings } from './gpus.ts';
 import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
+import { inventoryFindings } from './inventory.ts';
 import { schedulerFindings } from './scheduler.ts';
 
 const ASK_REGISTRY_MS = 8000;
@@ -35,7 +38,8 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     stateFinding(stateDir, false),
     identityIn(stateDir),
   ]);
-  const [disks, port, gpu, image, scheduler] = await Promise.all([
+  const [inventory, disks, port, gpu, image, scheduler] = await Promise.all([
+    lookAtHost(stateDir, info),
     diskFindings(stateDir, info),
     portFinding(config.LONGSHORE_AGENT_METRICS_ADDRESS, state.inUse),
     lookAtGpus(config, info),
@@ -43,7 +47,17 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     schedulerFindings(config, identity),
   ]);
   const { inUse: _told, ...stateOnly } = state;
-  return [ok('settings', 'as they should be'), ...findings, stateOnly, ...disks, port, ...gpu, ...image, ...scheduler];
+  return [
+    ok('settings', 'as they should be'),
+    ...inventory,
+    ...findings,
+    stateOnly,
+    ...disks,
+    port,
+    ...gpu,
+    ...image,
+    ...scheduler,
+  ];
 }
 
 /** What the agent looks at when it starts, and again while something of it fails. */
@@ -61,6 +75,11 @@ async function askEngine(
   } catch (error) {
     return { info: undefined, findings: [engineFailure(error, host)] };
   }
+}
+
+async function lookAtHost(stateDir: string, info: EngineInfo | undefined): Promise<Finding[]> {
+  const images = info === undefined ? {} : { images: await imagesRoot(info) };
+  return inventoryFindings(await readHostFacts({ holds: { state: stateDir, ...images } }));
 }
 
 async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Promise<Finding[]> {

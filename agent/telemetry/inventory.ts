@@ -1,22 +1,27 @@
-// What this machine is and offers: read once, by systeminformation, for the registration.
+// The machine as it is registered: read once.
 import { readFile } from 'node:fs/promises';
-import { hostname, totalmem } from 'node:os';
+import { arch, hostname, release, totalmem } from 'node:os';
 import type { Inventory } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../config.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
+import { readHostFacts, readOsName } from './host-facts.ts';
 
 const MAX_IMAGES = 200;
 
-/** The part of the inventory that does not change while the agent runs. */
-export async function readInventory(config: AgentConfig, engine: EngineInfo): Promise<Inventory> {
-  const { default: si } = await import('systeminformation');
-  const [os, memory] = await Promise.all([si.osInfo(), si.mem()]);
-  const memoryBytes = Math.min(memory.total || totalmem(), engine.memoryBytes || Number.MAX_SAFE_INTEGER);
+/** The part of the inventory that does not change while the agent runs. @param holds - as `readHostFacts` takes it */
+export async function readInventory(
+  config: AgentConfig,
+  engine: EngineInfo,
+  holds: Readonly<Record<string, string>>,
+): Promise<Inventory> {
+  const [os, host] = await Promise.all([readOsName(), readHostFacts({ holds })]);
+  const memoryBytes = Math.min(totalmem(), engine.memoryBytes || Number.MAX_SAFE_INTEGER);
   return {
     hostname: hostname(),
-    os: `${os.distro} ${os.release}`.trim(),
-    arch: os.arch === 'x64' ? 'x86_64' : os.arch,
-    kernel: os.kernel,
+    os,
+    arch: arch() === 'x64' ? 'x86_64' : arch(),
+    kernel: release(),
+    host,
     dockerVersion: engine.version,
     cpuMillicores: Math.round((config.LONGSHORE_AGENT_CPU ?? engine.cores) * 1000),
     memoryBytes: config.LONGSHORE_AGENT_MEMORY === undefined ? memoryBytes : config.LONGSHORE_AGENT_MEMORY * 1024 ** 2,

@@ -1,5 +1,6 @@
 // What the surfaces may ask of machines. The implementation is machines.ts; this file is the door.
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { HostView } from './host-facts.ts';
 
 export interface CreatedMachine {
   readonly machineId: MachineId;
@@ -34,6 +35,8 @@ export interface MachineView {
   readonly conditions: readonly string[];
   /** Why, by the condition's name, where the agent says more. */
   readonly conditionWords: Readonly<Record<string, string>>;
+  /** The hardware; null before its agent described it. */
+  readonly host: HostView | null;
 }
 
 export interface MachineService {

@@ -6,6 +6,7 @@ import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { MachineRow } from '../store/queries/machines.ts';
 import { gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
+import { hostOf } from './host-facts.ts';
 import type { MachineView } from './machine-service.ts';
 import type { Health } from './state.ts';
 
@@ -63,6 +64,7 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
     freeCpuMillicores: Math.max(0, capacity.freeCpuMillicores),
     freeMemoryMib: Math.max(0, Math.floor(capacity.freeMemoryBytes / (1024 * 1024))),
     containerCount: capacity.containers,
+    host: hostOf(machine.inventory),
   };
 }
 

@@ -51,6 +51,7 @@ import {
   wordsAbout,
 } from './machine.ts';
 import type { Machine, Stranger } from './machine.ts';
+import { boundedHost } from './host-facts.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { healthAfter } from './state.ts';
@@ -468,7 +469,10 @@ export class Machines implements MachineService {
     // An agent that has just started has not counted yet.
     const before = this.#machines.get(machineId);
     const volumeBytes = before === undefined ? {} : { ...volumeBytesHere(before) };
-    const inventory = hello.inventory === null ? null : { ...hello.inventory, conditionWords, volumeBytes };
+    const inventory =
+      hello.inventory === null
+        ? null
+        : { ...hello.inventory, host: boundedHost(hello.inventory.host), conditionWords, volumeBytes };
     const row = await recordHello(this.#db, {
       id: machineId,
       bootId: hello.bootId,

@@ -104,6 +104,7 @@ export function listMachines(
       if (!known) return { ok: false, errMsg: 'pool not found', machines: [], ...empty };
       const wanted = all
         .filter((machine) => request.poolName === '' || machine.poolName === request.poolName)
+        .filter((machine) => request.machineId === '' || machine.machineId === request.machineId)
         .toSorted((a, b) => compare(a.poolName, b.poolName) || compare(a.machineId, b.machineId));
       const offered = all.filter((machine) => machine.status === 'available').flatMap((machine) => machine.gpuModels);
       const gpus = Object.fromEntries(
@@ -112,7 +113,11 @@ export function listMachines(
       return {
         ok: true,
         errMsg: '',
-        machines: (request.limit === 0 ? wanted : wanted.slice(0, request.limit)).map(listedMachine),
+        machines: (request.limit === 0 ? wanted : wanted.slice(0, request.limit)).map((view) => ({
+          ...listedMachine(view),
+          // Kilobytes of each machine: not for lists of hundreds.
+          host: request.machineId === '' ? null : hostShown(view),
+        })),
         gpus,
         supportedGpus: gpus,
         maxCpuMillicores: DEFAULT_LIMITS.maxCpuMillicores,
@@ -179,6 +184,7 @@ const EMPTY_MACHINE: Machine = {
   ssh: null,
   conditions: [],
   conditionWords: {},
+  host: null,
 };
 
 const newMachine = (made: CreatedMachine): Machine => ({
@@ -188,6 +194,17 @@ const newMachine = (made: CreatedMachine): Machine => ({
   registrationToken: made.joinToken,
   created: timestampOf(made.createdAtMs) ?? '',
 });
+
+const hostShown = ({ host }: MachineView): Machine['host'] =>
+  host === null
+    ? null
+    : {
+        ...host,
+        nics: [...host.nics],
+        disks: [...host.disks],
+        numaNodes: [...host.numaNodes],
+        fileSystems: [...host.fileSystems],
+      };
 
 const listedMachine = (view: MachineView): Machine => ({
   ...EMPTY_MACHINE,

@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Flag, Float, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
+import { Flag, Float, Int32, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
 
 export const PathMetric = Type.Object({
   label: Text(),
@@ -31,6 +31,35 @@ export const MachineMetrics = Type.Object({
   pathMetrics: Type.Array(PathMetric),
 });
 
+export const MachineHost = Type.Object({
+  hostname: Text(),
+  os: Text(),
+  kernel: Text(),
+  arch: Text(),
+  dockerVersion: Text(),
+  gpuDriver: Text(),
+  vendor: Text(),
+  product: Text(),
+  virtualization: Text({ description: '`none` on bare metal; empty: not known' }),
+  cpuModel: Text(),
+  nics: Type.Array(
+    Type.Object({
+      name: Text(),
+      speedMbps: Uint32({ description: '0: not known' }),
+      up: Flag(),
+      driver: Text(),
+      numaNode: Int32({ description: '-1: none' }),
+    }),
+  ),
+  disks: Type.Array(
+    Type.Object({ name: Text(), kind: Text({ description: 'nvme, ssd or hdd' }), bytes: Int64(), model: Text() }),
+  ),
+  numaNodes: Type.Array(Type.Object({ id: Uint32(), cpus: Text(), memoryBytes: Int64() })),
+  fileSystems: Type.Array(
+    Type.Object({ holds: Text({ description: 'state or images' }), type: Text(), device: Text() }),
+  ),
+});
+
 export const Machine = Type.Object({
   id: Text(),
   cpu: Int64({ description: 'millicores' }),
@@ -53,10 +82,15 @@ export const Machine = Type.Object({
   conditionWords: Type.Record(Type.String(), Type.String(), {
     description: 'why, by the name of the condition, where the agent says more than the name',
   }),
+  host: nullable(MachineHost),
 });
 export type Machine = Static<typeof Machine>;
 
-export const ListMachinesRequest = Type.Object({ poolName: Text(), limit: ListLimit() });
+export const ListMachinesRequest = Type.Object({
+  poolName: Text(),
+  limit: ListLimit(),
+  machineId: Text({ description: 'that machine alone, with what its host is made of (`host`, null otherwise)' }),
+});
 export type ListMachinesRequest = Static<typeof ListMachinesRequest>;
 
 export const ListMachinesResponse = Type.Object({

@@ -28,6 +28,8 @@ test('joining swaps the token for a credential that later starts use', async ({ 
   const inventory = scheduler.hellos[0]?.inventory;
   expect(inventory?.cpuMillicores).toBeGreaterThan(0);
   expect(inventory?.memoryBytes).toBeGreaterThan(1 << 28);
+  expect(inventory?.os).not.toBe('');
+  expect(inventory?.host?.fileSystems).toMatchObject([{ holds: 'state' }, { holds: 'images' }]);
   expect(inventory?.images.some((image) => image.includes('python'))).toBe(true);
   await world.agent.stop();
   await world.restart();

@@ -435,6 +435,22 @@ describe('machines, workers and pools', () => {
     });
   });
 
+  test('one machine is shown with what its host is made of, which lists leave out', async ({ line, platform }) => {
+    const id = platform.machineId() ?? '';
+    expect(await line.json(['machine', 'show', id])).toMatchObject({
+      id,
+      status: 'available',
+      host: {
+        arch: expect.stringMatching(/^(x86_64|arm64)$/) as string,
+        fileSystems: [{ holds: 'state' }, { holds: 'images' }],
+      },
+    });
+    expect(await line.json(['machine', 'list'])).toMatchObject([{ id, host: null }]);
+    const { stdout } = await line.run(['machine', 'show', id]);
+    expect(stdout).toMatch(new RegExp(`^MACHINE +${id}$`, 'm'));
+    expect(stdout).toMatch(/^NUMA node 0 +cores 0\S*, [\d.]+ GiB$/m);
+  });
+
   test('a pool is made with settings, shown, and set to others; what makes no sense is said by name', async ({
     line,
   }) => {
@@ -588,6 +604,7 @@ test.for([
     /no container endpoint-\S+ runs here: `longshore container list`/,
   ],
   [['container', 'stop', '00000000'], /no container's id ends in 00000000: `longshore container list`/],
+  [['machine', 'show', 'ffffffff'], /there is no machine ffffffff: `longshore machine list`/],
   [['machine', 'delete', 'ffffffff'], /there is no machine ffffffff: `longshore machine list`/],
   [['machine', 'list', '--pool', 'nowhere'], /this token sees no pool nowhere: `longshore pool list`/],
   [['worker', 'cordon', 'ffffffff'], /there is no worker ffffffff: `longshore worker list`/],

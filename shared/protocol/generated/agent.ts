@@ -30,7 +30,11 @@ import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1
 import type { Heartbeat as _longshore_agent_v1_Heartbeat, Heartbeat__Output as _longshore_agent_v1_Heartbeat__Output } from './longshore/agent/v1/Heartbeat.ts';
 import type { HeartbeatAck as _longshore_agent_v1_HeartbeatAck, HeartbeatAck__Output as _longshore_agent_v1_HeartbeatAck__Output } from './longshore/agent/v1/HeartbeatAck.ts';
 import type { Hello as _longshore_agent_v1_Hello, Hello__Output as _longshore_agent_v1_Hello__Output } from './longshore/agent/v1/Hello.ts';
+import type { HostDisk as _longshore_agent_v1_HostDisk, HostDisk__Output as _longshore_agent_v1_HostDisk__Output } from './longshore/agent/v1/HostDisk.ts';
 import type { HostDrain as _longshore_agent_v1_HostDrain, HostDrain__Output as _longshore_agent_v1_HostDrain__Output } from './longshore/agent/v1/HostDrain.ts';
+import type { HostFacts as _longshore_agent_v1_HostFacts, HostFacts__Output as _longshore_agent_v1_HostFacts__Output } from './longshore/agent/v1/HostFacts.ts';
+import type { HostFileSystem as _longshore_agent_v1_HostFileSystem, HostFileSystem__Output as _longshore_agent_v1_HostFileSystem__Output } from './longshore/agent/v1/HostFileSystem.ts';
+import type { HostNic as _longshore_agent_v1_HostNic, HostNic__Output as _longshore_agent_v1_HostNic__Output } from './longshore/agent/v1/HostNic.ts';
 import type { HttpHeader as _longshore_agent_v1_HttpHeader, HttpHeader__Output as _longshore_agent_v1_HttpHeader__Output } from './longshore/agent/v1/HttpHeader.ts';
 import type { ImagePrepared as _longshore_agent_v1_ImagePrepared, ImagePrepared__Output as _longshore_agent_v1_ImagePrepared__Output } from './longshore/agent/v1/ImagePrepared.ts';
 import type { Inventory as _longshore_agent_v1_Inventory, Inventory__Output as _longshore_agent_v1_Inventory__Output } from './longshore/agent/v1/Inventory.ts';
@@ -41,6 +45,7 @@ import type { LogAck as _longshore_agent_v1_LogAck, LogAck__Output as _longshore
 import type { LogBatch as _longshore_agent_v1_LogBatch, LogBatch__Output as _longshore_agent_v1_LogBatch__Output } from './longshore/agent/v1/LogBatch.ts';
 import type { LogRecord as _longshore_agent_v1_LogRecord, LogRecord__Output as _longshore_agent_v1_LogRecord__Output } from './longshore/agent/v1/LogRecord.ts';
 import type { MetricsPage as _longshore_agent_v1_MetricsPage, MetricsPage__Output as _longshore_agent_v1_MetricsPage__Output } from './longshore/agent/v1/MetricsPage.ts';
+import type { NumaNode as _longshore_agent_v1_NumaNode, NumaNode__Output as _longshore_agent_v1_NumaNode__Output } from './longshore/agent/v1/NumaNode.ts';
 import type { ObservedContainer as _longshore_agent_v1_ObservedContainer, ObservedContainer__Output as _longshore_agent_v1_ObservedContainer__Output } from './longshore/agent/v1/ObservedContainer.ts';
 import type { Ping as _longshore_agent_v1_Ping, Ping__Output as _longshore_agent_v1_Ping__Output } from './longshore/agent/v1/Ping.ts';
 import type { Pong as _longshore_agent_v1_Pong, Pong__Output as _longshore_agent_v1_Pong__Output } from './longshore/agent/v1/Pong.ts';
@@ -110,7 +115,11 @@ export interface ProtoGrpcType {
         Heartbeat: MessageTypeDefinition<_longshore_agent_v1_Heartbeat, _longshore_agent_v1_Heartbeat__Output>
         HeartbeatAck: MessageTypeDefinition<_longshore_agent_v1_HeartbeatAck, _longshore_agent_v1_HeartbeatAck__Output>
         Hello: MessageTypeDefinition<_longshore_agent_v1_Hello, _longshore_agent_v1_Hello__Output>
+        HostDisk: MessageTypeDefinition<_longshore_agent_v1_HostDisk, _longshore_agent_v1_HostDisk__Output>
         HostDrain: MessageTypeDefinition<_longshore_agent_v1_HostDrain, _longshore_agent_v1_HostDrain__Output>
+        HostFacts: MessageTypeDefinition<_longshore_agent_v1_HostFacts, _longshore_agent_v1_HostFacts__Output>
+        HostFileSystem: MessageTypeDefinition<_longshore_agent_v1_HostFileSystem, _longshore_agent_v1_HostFileSystem__Output>
+        HostNic: MessageTypeDefinition<_longshore_agent_v1_HostNic, _longshore_agent_v1_HostNic__Output>
         HttpHeader: MessageTypeDefinition<_longshore_agent_v1_HttpHeader, _longshore_agent_v1_HttpHeader__Output>
         ImagePrepared: MessageTypeDefinition<_longshore_agent_v1_ImagePrepared, _longshore_agent_v1_ImagePrepared__Output>
         Inventory: MessageTypeDefinition<_longshore_agent_v1_Inventory, _longshore_agent_v1_Inventory__Output>
@@ -121,6 +130,7 @@ export interface ProtoGrpcType {
         LogBatch: MessageTypeDefinition<_longshore_agent_v1_LogBatch, _longshore_agent_v1_LogBatch__Output>
         LogRecord: MessageTypeDefinition<_longshore_agent_v1_LogRecord, _longshore_agent_v1_LogRecord__Output>
         MetricsPage: MessageTypeDefinition<_longshore_agent_v1_MetricsPage, _longshore_agent_v1_MetricsPage__Output>
+        NumaNode: MessageTypeDefinition<_longshore_agent_v1_NumaNode, _longshore_agent_v1_NumaNode__Output>
         ObservedContainer: MessageTypeDefinition<_longshore_agent_v1_ObservedContainer, _longshore_agent_v1_ObservedContainer__Output>
         Ping: MessageTypeDefinition<_longshore_agent_v1_Ping, _longshore_agent_v1_Ping__Output>
         Pong: MessageTypeDefinition<_longshore_agent_v1_Pong, _longshore_agent_v1_Pong__Output>

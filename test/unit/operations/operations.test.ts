@@ -165,6 +165,13 @@ describe('ListContainers', () => {
 });
 
 describe('machines', () => {
+  const aHost = {
+    hostname: 'h',
+    disks: [{ name: 'nvme0n1' }],
+    nics: [],
+    numaNodes: [],
+    fileSystems: [],
+  } as unknown as MachineView['host'];
   const aMachine = (machineId: string, poolName: string, gpu = ''): MachineView => ({
     machineId: machineId as MachineId,
     poolName,
@@ -184,6 +191,7 @@ describe('machines', () => {
     containerCount: 1,
     conditions: [],
     conditionWords: {},
+    host: aHost,
   });
   const list = listMachines(
     { list: async () => [aMachine('b', 'gpu', 'T4'), aMachine('c', 'default'), aMachine('a', 'gpu')] },
@@ -191,7 +199,10 @@ describe('machines', () => {
   );
 
   test('are listed by pool and id, with what GPUs are offered', async () => {
-    const answer = (await list.handle(aCaller(), { poolName: '', limit: 0 }, anOrigin())) as Record<string, unknown>;
+    const answer = (await list.handle(aCaller(), { poolName: '', limit: 0, machineId: '' }, anOrigin())) as Record<
+      string,
+      unknown
+    >;
     expect(answer['machines']).toMatchObject([
       { id: 'c' },
       { id: 'a', memory: 1024, registrationToken: '' },
@@ -201,15 +212,24 @@ describe('machines', () => {
     expect(answer['gpus']).not.toHaveProperty('any');
   });
 
+  test('one is asked for with what its host is made of, which lists leave out', async () => {
+    const one = await list.handle(aCaller(), { poolName: '', limit: 0, machineId: 'a' }, anOrigin());
+    expect(one).toMatchObject({ machines: [{ id: 'a', host: { disks: [{ name: 'nvme0n1' }] } }] });
+    const all = await list.handle(aCaller(), { poolName: '', limit: 0, machineId: '' }, anOrigin());
+    expect(all).toMatchObject({ machines: [{ host: null }, { host: null }, { host: null }] });
+    const none = await list.handle(aCaller(), { poolName: '', limit: 0, machineId: 'x' }, anOrigin());
+    expect(none).toMatchObject({ ok: true, machines: [] });
+  });
+
   test('of one pool, limited; an unknown pool is refused', async () => {
-    expect(await list.handle(aCaller(), { poolName: 'gpu', limit: 1 }, anOrigin())).toMatchObject({
+    expect(await list.handle(aCaller(), { poolName: 'gpu', limit: 1, machineId: '' }, anOrigin())).toMatchObject({
       machines: [{ id: 'a' }],
     });
-    expect(await list.handle(aCaller(), { poolName: 'emptied', limit: 0 }, anOrigin())).toMatchObject({
+    expect(await list.handle(aCaller(), { poolName: 'emptied', limit: 0, machineId: '' }, anOrigin())).toMatchObject({
       ok: true,
       machines: [],
     });
-    expect(await list.handle(aCaller(), { poolName: 'x', limit: 0 }, anOrigin())).toMatchObject({
+    expect(await list.handle(aCaller(), { poolName: 'x', limit: 0, machineId: '' }, anOrigin())).toMatchObject({
       ok: false,
       errMsg: 'pool not found',
       machines: [],

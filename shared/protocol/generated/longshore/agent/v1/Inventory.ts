@@ -1,6 +1,7 @@
 // Original file: shared/protocol/agent.proto
 
 import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1_Gpu__Output } from '../../../longshore/agent/v1/Gpu.ts';
+import type { HostFacts as _longshore_agent_v1_HostFacts, HostFacts__Output as _longshore_agent_v1_HostFacts__Output } from '../../../longshore/agent/v1/HostFacts.ts';
 import type { Long } from '@grpc/proto-loader';
 
 export interface Inventory {
@@ -19,6 +20,7 @@ export interface Inventory {
   'gpuDriver'?: (string);
   'conditionWords'?: ({[key: string]: string});
   'volumeBytes'?: ({[key: string]: number | string | Long});
+  'host'?: (_longshore_agent_v1_HostFacts | null);
 }
 
 export interface Inventory__Output {
@@ -37,4 +39,5 @@ export interface Inventory__Output {
   'gpuDriver': (string);
   'conditionWords': ({[key: string]: string});
   'volumeBytes': ({[key: string]: number});
+  'host': (_longshore_agent_v1_HostFacts__Output | null);
 }

@@ -1,0 +1,55 @@
+// The hardware of a host as its agent describes it, cut to what is kept: an agent is not trusted with the size of its words.
+import type { HostFacts__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
+
+const MOST = 64;
+const MOST_LETTERS = 100;
+
+/** Texts end up on terminals. */
+const short = (text: string): string => text.replaceAll(/\p{Cc}+/gu, ' ').slice(0, MOST_LETTERS);
+const most = <T>(list: readonly T[] | undefined): readonly T[] => (list ?? []).slice(0, MOST);
+
+/** Pure. @returns null for an agent of an earlier release */
+export function boundedHost(host: HostFacts__Output | null | undefined): HostFacts__Output | null {
+  if (host === null || host === undefined) return null;
+  return {
+    vendor: short(host.vendor),
+    product: short(host.product),
+    virtualization: short(host.virtualization),
+    cpuModel: short(host.cpuModel),
+    nics: most(host.nics).map((nic) => ({ ...nic, name: short(nic.name), driver: short(nic.driver) })),
+    disks: most(host.disks).map(({ name, kind, bytes, model }) => ({
+      name: short(name),
+      kind: short(kind),
+      bytes,
+      model: short(model),
+    })),
+    numaNodes: most(host.numaNodes).map((node) => ({ ...node, cpus: short(node.cpus) })),
+    fileSystems: most(host.fileSystems).map(({ holds, type, device }) => ({
+      holds: short(holds),
+      type: short(type),
+      device: short(device),
+    })),
+  };
+}
+
+/** The host of a machine as an operator sees it. Pure. @returns null before its agent said anything */
+export function hostOf(inventory: Inventory__Output | null) {
+  if (inventory === null || !inventory.hostname) return null;
+  const { hostname, os, kernel, arch, dockerVersion, gpuDriver } = inventory;
+  const host = (inventory as Partial<Inventory__Output>).host ?? NOTHING;
+  return { hostname, os, kernel, arch, dockerVersion, gpuDriver: gpuDriver ?? '', ...host };
+}
+
+export type HostView = NonNullable<ReturnType<typeof hostOf>>;
+
+/** An agent of an earlier release says nothing of it. */
+const NOTHING: HostFacts__Output = {
+  vendor: '',
+  product: '',
+  virtualization: '',
+  cpuModel: '',
+  nics: [],
+  disks: [],
+  numaNodes: [],
+  fileSystems: [],
+};

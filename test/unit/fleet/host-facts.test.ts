@@ -1,0 +1,39 @@
+import { expect, test } from 'vitest';
+import type { HostFacts__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
+import { boundedHost, hostOf } from '../../../scheduler/fleet/host-facts.ts';
+
+const aHost = (more: Partial<HostFacts__Output> = {}): HostFacts__Output => ({
+  vendor: 'A',
+  product: 'B',
+  virtualization: 'none',
+  cpuModel: 'C',
+  nics: [],
+  disks: [],
+  numaNodes: [],
+  fileSystems: [],
+  ...more,
+});
+
+test('what an agent sends is cut to what is kept, and its texts are safe on a terminal', () => {
+  const disks = Array.from({ length: 500 }, () => ({
+    name: 'x'.repeat(5000),
+    kind: 'ssd',
+    bytes: 1,
+    model: 'a\x1b[2Jb',
+  }));
+  const kept = boundedHost(aHost({ vendor: 'y'.repeat(5000), disks }));
+  expect(kept?.disks).toHaveLength(64);
+  expect(kept?.disks[0]).toMatchObject({ bytes: 1, model: 'a [2Jb' });
+  expect(kept?.disks[0]?.name).toHaveLength(100);
+  expect(kept?.vendor).toHaveLength(100);
+  expect(boundedHost(null)).toBeNull();
+  expect(boundedHost(undefined)).toBeNull();
+});
+
+test('a machine whose agent is of an earlier release shows what that said, and one that never came nothing', () => {
+  expect(hostOf(null)).toBeNull();
+  expect(hostOf({} as Inventory__Output)).toBeNull();
+  const earlier = { hostname: 'h', os: 'o', kernel: 'k', arch: 'x86_64', dockerVersion: '29' } as Inventory__Output;
+  expect(hostOf(earlier)).toMatchObject({ hostname: 'h', gpuDriver: '', vendor: '', disks: [] });
+  expect(hostOf({ ...earlier, host: aHost() })).toMatchObject({ vendor: 'A', virtualization: 'none' });
+});
