@@ -16,8 +16,11 @@ export function connectionOptions(
   return { protocol: 'http', host: url.hostname, port: url.port === '' ? 2375 : Number(url.port) };
 }
 
-/** A container as hard as we make them: no capability, no new privileges, limits on everything. The type is the literal's: docker.ts holds it against the engine's. */
-export function createOptions(spec: CreateContainer) {
+/**
+ * A container as hard as we make them: no capability, no new privileges, limits on everything. The type is the literal's: docker.ts holds it against the engine's.
+ * @param engine - `selinux`: it labels containers; its policy lets none connect to a socket of the agent, whatever label the socket's file has (decision 0116)
+ */
+export function createOptions(spec: CreateContainer, engine: { readonly selinux: boolean } = { selinux: false }) {
   return {
     name: spec.name,
     Image: spec.image,
@@ -34,7 +37,7 @@ export function createOptions(spec: CreateContainer) {
       NetworkMode: spec.network,
       CapDrop: ['ALL'],
       ...(spec.capabilities === undefined ? {} : { CapAdd: [...spec.capabilities] }),
-      SecurityOpt: ['no-new-privileges'],
+      SecurityOpt: ['no-new-privileges', ...(engine.selinux ? ['label=disable'] : [])],
       Init: spec.init ?? true,
       PidsLimit: spec.pids ?? PIDS_LIMIT,
       Memory: spec.memoryBytes,

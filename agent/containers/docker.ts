@@ -38,6 +38,8 @@ export class DockerRuntime implements ContainerRuntime {
   /** The same engine, for what is asked of each container of a machine: a signal for each request would cost a third of what asking costs. */
   readonly #questions: Docker;
   readonly #limit = new Limiter(CALLS_AT_ONCE);
+  /** As the engine's last answer says; undefined: it was not asked yet. */
+  #hasSelinux: boolean | undefined;
   readonly #onCall: (operation: string, result: 'ok' | 'error', seconds: number) => void;
 
   constructor(
@@ -54,6 +56,12 @@ export class DockerRuntime implements ContainerRuntime {
   }
 
   async info(): Promise<EngineInfo> {
+    const info = await this.#readInfo();
+    this.#hasSelinux = info.selinux;
+    return info;
+  }
+
+  async #readInfo(): Promise<EngineInfo> {
     const info = (await this.#call('info', () => this.#docker.info())) as {
       ServerVersion: string;
       NCPU: number;
@@ -97,6 +105,7 @@ export class DockerRuntime implements ContainerRuntime {
       },
       userNamespaces: secured('userns'),
       rootless: secured('rootless'),
+      selinux: secured('selinux'),
       liveRestore: info.LiveRestoreEnabled === true,
       nvidia: Object.hasOwn(info.Runtimes ?? {}, 'nvidia'),
       cdi: {
@@ -211,8 +220,9 @@ export class DockerRuntime implements ContainerRuntime {
 
   async create(spec: CreateContainer): Promise<string> {
     try {
+      const selinux = this.#hasSelinux ?? (await this.info()).selinux;
       const made = await this.#call('create', (abortSignal) =>
-        this.#docker.createContainer({ ...createOptions(spec), abortSignal }),
+        this.#docker.createContainer({ ...createOptions(spec, { selinux }), abortSignal }),
       );
       return made.id;
     } catch (error) {

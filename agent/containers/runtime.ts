@@ -33,6 +33,8 @@ export interface EngineInfo {
   readonly limits: { readonly memory: boolean; readonly swap: boolean; readonly cpu: boolean; readonly pids: boolean };
   readonly userNamespaces: boolean;
   readonly rootless: boolean;
+  /** Containers get labels of SELinux and are confined by them. */
+  readonly selinux: boolean;
   /** Containers outlive a restart of it. */
   readonly liveRestore: boolean;
   /** It has a runtime for NVIDIA's devices. */

@@ -36,6 +36,7 @@ export function engineFindings(info: EngineInfo): Finding[] {
           'run Docker as root and without userns-remap: sockets, code and volumes are shared with containers by their owners',
         )
       : ok('user namespaces', 'not mapped'),
+    ...(info.selinux ? [ok('SELinux', 'on; containers run without its confinement (docs/machines.md)')] : []),
     info.liveRestore
       ? ok('live restore', 'on')
       : warning(

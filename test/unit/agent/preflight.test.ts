@@ -18,6 +18,7 @@ const INFO: EngineInfo = {
   limits: { memory: true, swap: true, cpu: true, pids: true },
   userNamespaces: false,
   rootless: false,
+  selinux: false,
   liveRestore: true,
   nvidia: false,
   cdi: { dirs: [], devices: undefined },
@@ -35,6 +36,7 @@ test('an engine that can do what containers need passes, each lack is found and 
   expect(levels({ limits: { ...INFO.limits, swap: false } })['cgroup']).toBe('warning');
   expect(levels({ userNamespaces: true })['user namespaces']).toBe('failed');
   expect(levels({ rootless: true })['user namespaces']).toBe('failed');
+  expect(levels({ selinux: true })['SELinux']).toBe('ok');
   expect(levels({ liveRestore: false })['live restore']).toBe('warning');
   const bad = engineFindings({ ...INFO, version: '1.0', rootless: true, limits: { ...INFO.limits, memory: false } });
   expect(bad.every(({ level, remedy }) => level === 'ok' || (level === 'failed' && remedy !== ''))).toBe(true);

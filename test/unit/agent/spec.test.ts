@@ -116,6 +116,12 @@ test('the most processes follow cores and slots, and have a bound', () => {
   expect(most({ cpuMillicores: 192_000 })).toBe(32_768);
 });
 
+test('an engine with SELinux is asked to leave its label off; any other is not told of labels', () => {
+  const security = (selinux: boolean) => createOptions(createOf(), { selinux }).HostConfig.SecurityOpt;
+  expect(security(true)).toEqual(['no-new-privileges', 'label=disable']);
+  expect(security(false)).toEqual(['no-new-privileges']);
+});
+
 test('every container is hardened', () => {
   const options = createOptions(createOf({ cpuMillicores: 500, memoryBytes: 64 << 20 }));
   expect(options.HostConfig).toMatchObject({

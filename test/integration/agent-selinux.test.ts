@@ -1,0 +1,35 @@
+// An engine that labels containers for SELinux, as far as its words and its calls go: the kernel here has no SELinux.
+import { expect } from 'vitest';
+import { agentWorld, zip } from '../helpers/agent.ts';
+import { anAssignment } from '../helpers/agent-assignment.ts';
+import { cdiEngine } from '../helpers/cdi-engine.ts';
+import { test } from '../helpers/services.ts';
+
+test('every container of an agent, its holder too, is without a label of SELinux, and serves', async ({ docker }) => {
+  const engine = await cdiEngine('/var/run/docker.sock');
+  engine.info = { SecurityOptions: ['name=seccomp,profile=default', 'name=selinux'] };
+  const world = await agentWorld(docker.labels, { DOCKER_HOST: engine.host });
+  try {
+    await world.agent.start();
+    await world.agent.connected;
+    const { scheduler } = world;
+    const code = scheduler.addArchive(await zip({ 'app.py': 'def handler():\n    return 41\n' }));
+    const assignment = anAssignment({ code });
+    scheduler.desire([assignment]);
+    await scheduler.phase(assignment.containerId, 'running');
+    scheduler.run('t-1', assignment.containerId, '{}');
+    expect((await scheduler.resultOf('t-1')).whole.toString()).toBe('41');
+    const filters = { label: [`io.longshore.machine=${scheduler.machineId}`] };
+    const ours = await docker.client.listContainers({ all: true, filters });
+    const options = await Promise.all(
+      ours.map(async ({ Id }) => (await docker.client.getContainer(Id).inspect()).HostConfig.SecurityOpt),
+    );
+    expect(options).toEqual([
+      ['no-new-privileges', 'label=disable'],
+      ['no-new-privileges', 'label=disable'],
+    ]);
+  } finally {
+    await world.end();
+    await engine.close();
+  }
+});
