@@ -13,7 +13,11 @@ export function connectionOptions(
   if (host === undefined) return { socketPath: '/var/run/docker.sock' };
   if (host.startsWith('unix://')) return { socketPath: host.slice('unix://'.length) || '/var/run/docker.sock' };
   const url = new URL(host);
-  return { protocol: 'http', host: url.hostname, port: url.port === '' ? 2375 : Number(url.port) };
+  return {
+    protocol: 'http',
+    host: url.hostname.replace(/^\[|\]$/g, ''),
+    port: url.port === '' ? 2375 : Number(url.port),
+  };
 }
 
 /**

@@ -35,7 +35,9 @@ export class MetricsPage {
   get address(): string {
     const address = this.#config.LONGSHORE_AGENT_METRICS_ADDRESS;
     const bound = this.#server?.address() as AddressInfo | null | undefined;
-    return bound === null || bound === undefined ? address : `${splitAddress(address).host}:${bound.port}`;
+    // Everything before the port, brackets of an IPv6 address too.
+    const host = address.slice(0, address.lastIndexOf(':'));
+    return bound === null || bound === undefined ? address : `${host}:${bound.port}`;
   }
 
   /** @throws StartupError `address_taken`, `bad_config` where a certificate cannot be used */

@@ -93,10 +93,10 @@ async function installLine(
   const from = base.origin;
   const digest = createHash('sha256').update(script.body).digest('hex');
   const fetched = `f=$(mktemp) && curl -fsSL '${from}${path}' -o "$f" && echo "${digest}  $f" | sha256sum -c --quiet -`;
-  if (token === undefined) return `${fetched} && sudo sh "$f" install --from ${from} </dev/null`;
+  if (token === undefined) return `${fetched} && sudo sh "$f" install --from '${from}' </dev/null`;
   // sudo drops the variables that name proxies, and as arguments their passwords would be in lists of processes.
   const given = `{ echo '${token}'; env | grep -iE '^(https?|no)_proxy='; }`;
-  return `${fetched} && ${given} | sudo sh "$f" install --from ${from} --scheduler ${hostOf(upstreamUrl)}`;
+  return `${fetched} && ${given} | sudo sh "$f" install --from '${from}' --scheduler '${hostOf(upstreamUrl)}'`;
 }
 
 /** The line that runs the agent of a machine; the URL's scheme says whether the link is sealed, which the token settles. */

@@ -65,6 +65,9 @@ export function pathUrl(base: string, target: UrlTarget): string {
 
 export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings): string {
   const url = new URL(base);
+  // No name lies below an IPv6 address.
+  const isNameless = url.hostname.startsWith('[') && !isLoopbackName(url.hostname);
+  if (settings.invokeDomain === null && isNameless) return pathUrl(base, target);
   const domain = settings.invokeDomain ?? (isLoopbackName(url.hostname) ? 'localhost' : url.hostname);
   const label =
     target.deployment === null ? target.stubId : `${target.deployment.subdomain}-v${target.deployment.version}`;

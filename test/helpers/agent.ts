@@ -35,9 +35,10 @@ export function agentConfig(env: Record<string, string>): AgentConfig {
 export async function agentWorld(
   labels: Readonly<Record<string, string>>,
   settings: Readonly<Record<string, string>> = {},
-  options: Pick<AgentOptions, 'gpus'> = {},
+  { schedulerHost = '127.0.0.1', ...options }: Pick<AgentOptions, 'gpus'> & { readonly schedulerHost?: string } = {},
 ): Promise<AgentWorld> {
   const scheduler = new FakeScheduler();
+  scheduler.host = schedulerHost;
   await scheduler.start();
   const dataDir = await mkdtemp(join(tmpdir(), 'lsa-'));
   const network = `ls-test-${randomBytes(4).toString('hex')}`;

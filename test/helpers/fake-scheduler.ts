@@ -106,6 +106,8 @@ export class FakeScheduler {
   machineId = randomBytes(4).toString('hex');
   readonly secret = randomBytes(24).toString('base64url');
   address = '';
+  /** Without a port; an IPv6 address in brackets. */
+  host = '127.0.0.1';
   /** Where it listens for the agent of this machine, too, from the next `listen` on. */
   socketPath: string | undefined;
   /** By which way each session came. */
@@ -130,7 +132,7 @@ export class FakeScheduler {
   }
 
   /** Listens (again, on the same port, after `down`). */
-  async listen(port = Number(this.address.split(':')[1])): Promise<void> {
+  async listen(port = Number(this.address.slice(this.address.lastIndexOf(':') + 1))): Promise<void> {
     const server = new Server({
       'grpc.max_receive_message_length': 2 * 1024 * 1024,
       'grpc.max_send_message_length': 2 * 1024 * 1024,
@@ -192,14 +194,14 @@ export class FakeScheduler {
     if (this.socketPath !== undefined) await listenLocally(server, this.socketPath);
     const bound = await new Promise<number>((resolve, reject) => {
       server.bindAsync(
-        `127.0.0.1:${port}`,
+        `${this.host}:${port}`,
         ServerCredentials.createSsl(null, [
           { cert_chain: Buffer.from(certificate.chainPem), private_key: Buffer.from(certificate.keyPem) },
         ]),
         (error, found) => (error === null ? resolve(found) : reject(error)),
       );
     });
-    this.address = `127.0.0.1:${bound}`;
+    this.address = `${this.host}:${bound}`;
     this.#server = server;
   }
 

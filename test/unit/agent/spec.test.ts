@@ -8,7 +8,7 @@ import {
   parseJoinToken,
   splitAddress,
 } from '../../../agent/config.ts';
-import { createOptions, gpusOfRequest } from '../../../agent/containers/docker-options.ts';
+import { connectionOptions, createOptions, gpusOfRequest } from '../../../agent/containers/docker-options.ts';
 import type { Holder } from '../../../agent/containers/holders.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
@@ -115,6 +115,13 @@ test('the most processes follow cores and slots, and have a bound', () => {
   expect(most({ cpuMillicores: 1000, workers: 4, concurrentRequests: 500 })).toBe(4048);
   expect(most({ cpuMillicores: 192_000 })).toBe(32_768);
 });
+
+test.for([
+  [undefined, { socketPath: '/var/run/docker.sock' }],
+  ['unix:///run/x.sock', { socketPath: '/run/x.sock' }],
+  ['tcp://10.0.0.1', { protocol: 'http', host: '10.0.0.1', port: 2375 }],
+  ['tcp://[fd00::1]:2376', { protocol: 'http', host: 'fd00::1', port: 2376 }],
+] as const)('the engine at %s is dialled where it is', ([host, at]) => expect(connectionOptions(host)).toEqual(at));
 
 test('an engine with SELinux is asked to leave its label off; any other is not told of labels', () => {
   const security = (selinux: boolean) => createOptions(createOf(), { selinux }).HostConfig.SecurityOpt;

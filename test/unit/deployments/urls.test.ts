@@ -31,6 +31,12 @@ describe('invoke URLs', () => {
     expect(hostUrl(BASE, deployed, { invokeDomain: 'run.example.com' })).toBe(
       'http://hello-1234567-v3.run.example.com:1994',
     );
+    expect(hostUrl('http://[::1]:1994', deployed, { invokeDomain: null })).toBe(
+      'http://hello-1234567-v3.localhost:1994',
+    );
+    expect(hostUrl('http://[fd00::1]:1994', deployed, { invokeDomain: null })).toBe(
+      pathUrl('http://[fd00::1]:1994', deployed),
+    );
     expect(hostUrl('https://api.example.com', plain, { invokeDomain: null })).toBe(`https://${STUB}.api.example.com`);
   });
 
