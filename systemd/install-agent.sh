@@ -6,6 +6,9 @@ set -eu
 RELEASE_VERSION=''
 RELEASE_FILE=''
 RELEASE_SHA256=''
+RELEASE_ARM64_VERSION=''
+RELEASE_ARM64_FILE=''
+RELEASE_ARM64_SHA256=''
 
 ROOT=/opt/longshore
 CONFIG=/etc/longshore-agent
@@ -137,7 +140,18 @@ do_status() {
 }
 
 check_machine() {
-  [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "there is no release for $(uname -s) on $(uname -m), only for Linux on x86_64"
+  given_out=$RELEASE_SHA256$RELEASE_ARM64_SHA256
+  architecture=$(uname -m)
+  case "$(uname -s)-$architecture" in
+    Linux-x86_64) machine_bytes='3e 00' ;;
+    Linux-aarch64 | Linux-arm64)
+      machine_bytes='b7 00'
+      RELEASE_VERSION=$RELEASE_ARM64_VERSION RELEASE_FILE=$RELEASE_ARM64_FILE RELEASE_SHA256=$RELEASE_ARM64_SHA256 ;;
+    *) fail "there is no release for $(uname -s) on $architecture, only for Linux on x86_64 and aarch64" ;;
+  esac
+  if [ -n "$given_out" ] && [ -z "$RELEASE_SHA256" ] && [ -z "$archive" ]; then
+    fail "this scheduler gives out no release for $architecture: build one on such a machine (npm run build) and put it beside the other, as docs/machines.md says"
+  fi
   for program in tar gzip sha256sum systemd-notify; do
     command -v "$program" >/dev/null || fail "$program is missing: install it first"
   done
@@ -224,8 +238,18 @@ fetch_release() {
   mkdir "$work/release"
   tar -xzf "$archive" -C "$work/release" --strip-components=1 --no-same-owner
   chmod 755 "$work/release"
+  check_program "$work/release/bin/node"
   rm -rf "${ROOT:?}/$release"
   mv "$work/release" "$ROOT/$release"
+}
+
+# A program that the kernel runs names its architecture after its first 18 bytes.
+check_program() {
+  case "$(od -An -tx1 -N4 "$1")" in *'7f 45 4c 46'*) ;; *) return 0 ;; esac
+  case "$(od -An -tx1 -j18 -N2 "$1")" in
+    *"$machine_bytes"*) ;;
+    *) fail "the release is for another architecture than this machine's, $architecture" ;;
+  esac
 }
 
 download() {

@@ -11,15 +11,21 @@ import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Value } from 'typebox/value';
 
-const FILE = '^longshore-[0-9A-Za-z.+-]{1,64}-linux-x64\\.tar\\.gz$';
+const FILE = '^longshore-[0-9A-Za-z.+-]{1,64}-linux-(x64|arm64)\\.tar\\.gz$';
 const Release = Type.Object({
   version: Type.String({ pattern: '^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$' }),
   file: Type.String({ pattern: FILE }),
   sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }),
   bytes: Type.Integer({ minimum: 1 }),
 });
-const Channel = Type.Object({ 'linux-x64': Release });
-export type Release = Readonly<Static<typeof Release>>;
+/** By the machines that it runs on; one of them at least. */
+const Channel = Type.Object({ 'linux-x64': Type.Optional(Release), 'linux-arm64': Type.Optional(Release) });
+export type Channel = Readonly<Static<typeof Channel>>;
+/** In the script's names. */
+const PLATFORMS = [
+  ['linux-x64', 'RELEASE'],
+  ['linux-arm64', 'RELEASE_ARM64'],
+] as const;
 
 const CHANNEL_NAME = /^[a-z0-9][a-z0-9-]{0,31}$/;
 const FILE_NAME = new RegExp(FILE);
@@ -43,24 +49,28 @@ export class Releases {
   }
 
   /** What a channel gives out now; undefined: it has nothing, or no such channel is there. */
-  async of(channel: string = this.#channel): Promise<Release | undefined> {
+  async of(channel: string = this.#channel): Promise<Channel | undefined> {
     if (!CHANNEL_NAME.test(channel)) return undefined;
     for (const directory of this.#directories) {
       const described = await readFile(join(directory, `${channel}.json`), 'utf8').catch(() => undefined);
-      const release = described === undefined ? undefined : parse(described);
-      if (release !== undefined) return release;
+      const found = described === undefined ? undefined : parse(described);
+      if (found !== undefined) return found;
     }
     return undefined;
   }
 
   /** The script that installs a channel's release: it carries the archive's hash, and its own travels with the line that a person runs. */
   async installer(channel?: string): Promise<string | undefined> {
-    const release = await this.of(channel);
-    if (release === undefined) return undefined;
-    const values = { VERSION: release.version, FILE: release.file, SHA256: release.sha256 };
+    const found = await this.of(channel);
+    if (found === undefined) return undefined;
     let text = await readFile(INSTALLER, 'utf8');
-    for (const [name, value] of Object.entries(values))
-      text = text.replace(`\nRELEASE_${name}=''\n`, `\nRELEASE_${name}='${value}'\n`);
+    for (const [platform, prefix] of PLATFORMS) {
+      const release = found[platform];
+      if (release === undefined) continue;
+      const values = { VERSION: release.version, FILE: release.file, SHA256: release.sha256 };
+      for (const [name, value] of Object.entries(values))
+        text = text.replace(`\n${prefix}_${name}=''\n`, `\n${prefix}_${name}='${value}'\n`);
+    }
     return text;
   }
 
@@ -78,10 +88,10 @@ export class Releases {
   }
 }
 
-function parse(text: string): Release | undefined {
+function parse(text: string): Channel | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    return Value.Check(Channel, value) ? value['linux-x64'] : undefined;
+    return Value.Check(Channel, value) && PLATFORMS.some(([name]) => value[name] !== undefined) ? value : undefined;
   } catch {
     return undefined;
   }

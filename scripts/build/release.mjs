@@ -13,7 +13,8 @@ import { run } from '../setup/run.mjs';
 import { bundle } from './bundle.mjs';
 
 export const CHANNEL = 'stable';
-const PLATFORM = 'linux-x64';
+/** A release is built on a machine of its architecture: the Node and the holders' image in it are that machine's. */
+const PLATFORM = `linux-${process.arch}`;
 /** Before it, archives of some kinds cannot count. */
 const EPOCH_SECONDS = 315_532_800;
 /** Read by their own address at run time; the same path in the release. */
@@ -41,7 +42,9 @@ export async function writeRelease(directory) {
   await mkdir(join(directory, 'bin'), { recursive: true });
   const node = nodeBinary();
   if (node === undefined || !node.startsWith(repositoryRoot))
-    throw new SetupError('A release carries the pinned Node, and node_modules has none: run `npm ci` on Linux x64.');
+    throw new SetupError(
+      'A release carries the pinned Node, and node_modules has none: run `npm ci` on Linux (x64 or arm64).',
+    );
   const packages = await bundle(directory);
   await Promise.all([
     linkOrCopy(node, join(directory, 'bin', 'node')),
@@ -92,8 +95,20 @@ export async function packRelease(directory, into, { level = 6 } = {}) {
   await rename(`${path}.new`, path);
   const release = { version, file, sha256: await sha256Of(path), bytes: (await stat(path)).size };
   await writeFile(`${path}.sha256`, `${release.sha256}  ${file}\n`);
-  await writeFile(join(into, `${CHANNEL}.json`), `${JSON.stringify({ [PLATFORM]: release }, null, 2)}\n`);
+  await writeFile(
+    join(into, `${CHANNEL}.json`),
+    `${JSON.stringify({ ...(await described(into)), [PLATFORM]: release }, null, 2)}\n`,
+  );
   return release;
+}
+
+/** The channel file as it is: the other architecture's release stays in it. */
+async function described(into) {
+  try {
+    return JSON.parse(await readFile(join(into, `${CHANNEL}.json`), 'utf8'));
+  } catch {
+    return {};
+  }
 }
 
 async function sha256Of(path) {

