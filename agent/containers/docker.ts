@@ -374,7 +374,7 @@ export class DockerRuntime implements ContainerRuntime {
   }
 
   async ensureNetwork(name: string): Promise<NetworkFacts> {
-    const there = await this.#lookAtNetwork(name);
+    const there = await this.lookAtNetwork(name);
     if (there !== undefined) return there;
     try {
       await this.#call('create_network', () =>
@@ -391,12 +391,12 @@ export class DockerRuntime implements ContainerRuntime {
       // Another agent of this host made it in between.
       if (statusOf(error) !== 409) throw translate(error, `cannot create network ${name}`);
     }
-    return (await this.#lookAtNetwork(name)) ?? { gateways: [], subnets: [] };
+    return (await this.lookAtNetwork(name)) ?? { bridge: '', gateways: [], subnets: [] };
   }
 
-  /** @returns undefined: there is none of this name. @throws EngineError when its containers could talk to each other */
-  async #lookAtNetwork(name: string): Promise<NetworkFacts | undefined> {
+  async lookAtNetwork(name: string): Promise<NetworkFacts | undefined> {
     let found: {
+      Id?: string;
       Driver?: string;
       Options?: Record<string, string>;
       IPAM?: { Config?: { Gateway?: string; Subnet?: string }[] };
@@ -414,6 +414,7 @@ export class DockerRuntime implements ContainerRuntime {
       );
     const ranges = found.IPAM?.Config ?? [];
     return {
+      bridge: found.Options['com.docker.network.bridge.name'] ?? `br-${(found.Id ?? '').slice(0, 12)}`,
       gateways: ranges.flatMap(({ Gateway }) => Gateway?.replace(/\/\d+$/, '') ?? []),
       subnets: ranges.flatMap(({ Subnet }) => Subnet ?? []),
     };

@@ -67,7 +67,7 @@ export class Holders {
   /** Names of those that are being made, and ids of those that are being removed, until a listing lacks them: no sweep takes them for strays. */
   readonly #making = new Set<string>();
   readonly #leaving = new Set<string>();
-  #bridge: NetworkFacts = { gateways: [], subnets: [] };
+  #bridge: NetworkFacts = { bridge: '', gateways: [], subnets: [] };
   #timer: NodeJS.Timeout | undefined;
   #filling: Promise<void> | undefined;
   #failures = 0;

@@ -115,6 +115,8 @@ export interface CreateContainer {
 }
 
 export interface NetworkFacts {
+  /** The device on this host; empty: not known. */
+  readonly bridge: string;
   /** This machine's addresses on it. */
   readonly gateways: readonly string[];
   /** Ranges from which its containers have their addresses. */
@@ -211,6 +213,8 @@ export interface ContainerRuntime {
   importImage(reference: string, tar: Readable): Promise<void>;
   /** A bridge of ours whose containers cannot talk to each other. */
   ensureNetwork(name: string): Promise<NetworkFacts>;
+  /** @returns undefined: there is none of this name. @throws EngineError when its containers could talk to each other */
+  lookAtNetwork(name: string): Promise<NetworkFacts | undefined>;
   /** Of every container here, whoever made it. */
   imageIdsInUse(): Promise<ReadonlySet<string>>;
   /** Takes the name away, and the image with its last name; never by force. @returns false when something uses it */

@@ -15,6 +15,7 @@ import { IdentityFile } from '../upstream/identity.ts';
 import type { Identity } from '../upstream/identity.ts';
 import { engineFailure, engineFindings } from './engine.ts';
 import type { Finding } from './finding.ts';
+import { firewallFindings, readFirewall } from './firewall.ts';
 import { failed, ok } from './finding.ts';
 import { conditionFindings, readFabric, toolkitFindings } from './gpus.ts';
 import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
@@ -38,8 +39,9 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     stateFinding(stateDir, false),
     identityIn(stateDir),
   ]);
-  const [inventory, disks, port, gpu, image, scheduler] = await Promise.all([
+  const [inventory, firewall, disks, port, gpu, image, scheduler] = await Promise.all([
     lookAtHost(stateDir, info),
+    info === undefined ? [] : lookAtFirewall(config, runtime),
     diskFindings(stateDir, info),
     portFinding(config.LONGSHORE_AGENT_METRICS_ADDRESS, state.inUse),
     lookAtGpus(config, info),
@@ -54,6 +56,7 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     stateOnly,
     ...disks,
     port,
+    ...firewall,
     ...gpu,
     ...image,
     ...scheduler,
@@ -80,6 +83,21 @@ async function askEngine(
 async function lookAtHost(stateDir: string, info: EngineInfo | undefined): Promise<Finding[]> {
   const images = info === undefined ? {} : { images: await imagesRoot(info) };
   return inventoryFindings(await readHostFacts({ holds: { state: stateDir, ...images } }));
+}
+
+async function lookAtFirewall(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {
+  const name = config.LONGSHORE_AGENT_NETWORK;
+  try {
+    return firewallFindings(await readFirewall(await runtime.lookAtNetwork(name)));
+  } catch (error) {
+    return [
+      failed(
+        'container network',
+        messageOf(error),
+        'containers of different workspaces must not share a bridge on which they reach each other',
+      ),
+    ];
+  }
 }
 
 async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Promise<Finding[]> {

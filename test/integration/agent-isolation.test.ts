@@ -185,6 +185,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
   const network = await docker.client.createNetwork({ Name: name, Labels: docker.labels });
   const { IPAM } = (await network.inspect()) as { IPAM: { Config: { Gateway: string; Subnet: string }[] } };
   const facts = {
+    bridge: '',
     gateways: IPAM.Config.map(({ Gateway }) => Gateway),
     subnets: IPAM.Config.map(({ Subnet }) => Subnet),
   };

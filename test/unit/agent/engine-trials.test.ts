@@ -26,7 +26,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     trials: new EngineTrials({
       runtime: {
         image: async () => ({ id: 'sha256:1', digests: [], bytes: 1 }),
-        ensureNetwork: async () => ({ gateways: [], subnets: [] }),
+        ensureNetwork: async () => ({ bridge: '', gateways: [], subnets: [] }),
         runOnce: () => world.engine(),
       } satisfies Partial<ContainerRuntime> as unknown as ContainerRuntime,
       network: 'n',
