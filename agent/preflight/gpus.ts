@@ -6,8 +6,16 @@ import { tellsWhenAsked } from './ask.ts';
 import type { Finding } from './finding.ts';
 import { ok, warning } from './finding.ts';
 
-/** The first toolkit without the known ways out of a container (CVE-2024-0132, CVE-2025-23266). */
-const SAFE_TOOLKIT = [1, 17, 8] as const;
+/**
+ * Faults of the toolkit by which a container may take over its host, with the first version without each, oldest first.
+ * Source: NVIDIA's security bulletins 5582 (September 2024), 5659 (July 2025) and 5850 (June 2026); for CVE-2025-23359 the page "Security Considerations" of the GPU Operator.
+ */
+const TOOLKIT_FAULTS = [
+  { cve: 'CVE-2024-0132', mended: [1, 16, 2] },
+  { cve: 'CVE-2025-23359', mended: [1, 17, 4] },
+  { cve: 'CVE-2025-23266', mended: [1, 17, 8] },
+  { cve: 'CVE-2026-24260', mended: [1, 19, 1] },
+] as const;
 const ASK_MS = 5000;
 const SWITCHES = '/proc/driver/nvidia-nvswitch/devices';
 /** As the kernel cuts names of programs. */
@@ -128,15 +136,20 @@ export async function toolkitFindings(
   const match = /version (\d+)\.(\d+)\.(\d+)/.exec(await words());
   if (match === null) return [];
   const version = match.slice(1, 4).map(Number);
-  const differs = SAFE_TOOLKIT.findIndex((least, index) => version[index] !== least);
-  const isOld = differs >= 0 && (version[differs] ?? 0) < (SAFE_TOOLKIT[differs] ?? 0);
   const found = `NVIDIA Container Toolkit ${version.join('.')}`;
-  if (!isOld) return [ok('gpu toolkit', found)];
+  const faults = TOOLKIT_FAULTS.filter(({ mended }) => isBefore(version, mended));
+  const newest = faults.at(-1);
+  if (newest === undefined) return [ok('gpu toolkit', found)];
   return [
     warning(
       'gpu toolkit',
-      `${found}: a container can get out of it to the host (CVE-2025-23266)`,
-      `install ${SAFE_TOOLKIT.join('.')} or newer`,
+      `${found}: a container may take over the host (${faults.map(({ cve }) => cve).join(', ')})`,
+      `install ${newest.mended.join('.')} or newer`,
     ),
   ];
+}
+
+function isBefore(version: readonly number[], other: readonly number[]): boolean {
+  const differs = other.findIndex((number, index) => version[index] !== number);
+  return differs >= 0 && (version[differs] ?? 0) < (other[differs] ?? 0);
 }

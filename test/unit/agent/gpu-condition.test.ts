@@ -110,10 +110,18 @@ test('a tool that does not answer is a finding, and odd rows are none', async ({
 });
 
 test.each([
-  ['NVIDIA Container Toolkit CLI version 1.17.7\ncommit: x', 'warning'],
-  ['NVIDIA Container Toolkit CLI version 1.16.9', 'warning'],
-  ['NVIDIA Container Toolkit CLI version 1.17.8', 'ok'],
-  ['NVIDIA Container Toolkit CLI version 1.18.0-rc.1', 'ok'],
+  ['NVIDIA Container Toolkit CLI version 1.16.1', 'CVE-2024-0132, CVE-2025-23359, CVE-2025-23266, CVE-2026-24260'],
+  ['NVIDIA Container Toolkit CLI version 1.17.7\ncommit: x', '(CVE-2025-23266, CVE-2026-24260)'],
+  ['NVIDIA Container Toolkit CLI version 1.17.8', '(CVE-2026-24260)'],
+  ['NVIDIA Container Toolkit CLI version 1.19.0', '(CVE-2026-24260)'],
+])('the toolkit %j is a warning that names its faults, and the version without any', async (words, faults) => {
+  const [finding] = await toolkitFindings(() => Promise.resolve(words));
+  expect(finding).toMatchObject({ level: 'warning', remedy: 'install 1.19.1 or newer' });
+  expect(JSON.stringify(finding)).toContain(faults);
+});
+
+test.each([
+  ['NVIDIA Container Toolkit CLI version 1.19.1', 'ok'],
   ['NVIDIA Container Toolkit CLI version 2.0.0', 'ok'],
   ['', undefined],
 ])('the toolkit %j is %s', async (words, level) => {
