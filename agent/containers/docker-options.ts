@@ -49,9 +49,11 @@ export function createOptions(spec: CreateContainer, engine: { readonly selinux:
       NanoCpus: spec.cpuMillicores * 1_000_000,
       ...(spec.rootBytes === undefined ? {} : { StorageOpt: { size: String(spec.rootBytes) } }),
       ...(spec.shmBytes === undefined ? {} : { ShmSize: spec.shmBytes }),
-      ...(spec.openFiles === undefined
-        ? {}
-        : { Ulimits: [{ Name: 'nofile', Soft: spec.openFiles, Hard: spec.openFiles }] }),
+      Ulimits: [
+        // A core dump is as large as the process, and may be written outside the container's disk limit.
+        { Name: 'core', Soft: 0, Hard: 0 },
+        ...(spec.openFiles === undefined ? [] : [{ Name: 'nofile', Soft: spec.openFiles, Hard: spec.openFiles }]),
+      ],
       ...(spec.gpus === undefined
         ? {}
         : {

@@ -30,6 +30,28 @@ const helper = (
   cpuMillicores: 1000,
 });
 
+/** More than this no program needs, and some close them all one by one. */
+const MAX_OPEN_FILES = 65_536;
+
+/** A limit as `ulimit -Hn` prints it, for use as a container's. */
+export function openFilesOf(printed: string): number {
+  const limit = Number(printed.trim());
+  return Number.isInteger(limit) && limit > 0 ? Math.min(limit, MAX_OPEN_FILES) : MAX_OPEN_FILES;
+}
+
+/** @returns how many files the engine lets a container have open */
+export async function openFilesByContainer(
+  runtime: ContainerRuntime,
+  labels: Readonly<Record<string, string>>,
+): Promise<number> {
+  await ensureHolderImage(runtime);
+  let printed = '';
+  const spec = helper(HOLDER_IMAGE, ['sh', '-c', 'ulimit -Hn'], [], labels);
+  const code = await runtime.runOnce(spec, HELPER_DEADLINE_MS, (line) => (printed ||= line));
+  if (code !== 0 || printed === '') throw new Error(`helper container exited with ${code}`);
+  return openFilesOf(printed);
+}
+
 /** Empties a folder whose files belong to users of containers. */
 export async function emptyByContainer(
   runtime: ContainerRuntime,

@@ -8,6 +8,7 @@ import { backoffMs, withDeadline } from '#shared/backoff.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { MachineAddresses } from '../telemetry/addresses.ts';
+import { openFilesByContainer, openFilesOf } from './helpers.ts';
 import { HOLDER_IMAGE, ensureHolderImage } from './holder-image.ts';
 import { holderRules } from './holder-rules.ts';
 import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime.ts';
@@ -23,9 +24,6 @@ const SCRIPT =
   'printf %s "$RULES" | nft -f - && echo "ready $(ulimit -Hn)" && exec su -s /usr/bin/sleep holder 2147483647';
 /** For `nft`, and to stop being root. */
 const CAPABILITIES = ['NET_ADMIN', 'SETUID', 'SETGID'];
-/** More than this no program needs, and some close them all one by one. */
-const MAX_OPEN_FILES = 65_536;
-
 export interface Holder {
   readonly dockerId: string;
   /** What a container that joins it says as its network. */
@@ -72,6 +70,7 @@ export class Holders {
   #filling: Promise<void> | undefined;
   #failures = 0;
   #openFiles: number | undefined;
+  #askingOpenFiles: Promise<void> | undefined;
   #closed = false;
   readonly #removing = new Set<Promise<void>>();
 
@@ -104,9 +103,24 @@ export class Holders {
     this.#refillLater();
   }
 
-  /** Hard limit of open files as the newest holder has found it, for containers that have none; undefined: no holder was made yet. */
-  get openFiles(): number | undefined {
+  /**
+   * Limit of open files for containers without a holder, as the newest holder has found it. Where none was made yet, a helper container finds it, once.
+   * @returns undefined: it could not be found out, and the engine's default holds
+   */
+  async openFiles(): Promise<number | undefined> {
+    if (this.#openFiles !== undefined) return this.#openFiles;
+    this.#askingOpenFiles ??= this.#askOpenFiles().finally(() => (this.#askingOpenFiles = undefined));
+    await this.#askingOpenFiles;
     return this.#openFiles;
+  }
+
+  async #askOpenFiles(): Promise<void> {
+    const { runtime, labels, log } = this.#parts;
+    try {
+      this.#openFiles = await openFilesByContainer(runtime, labels());
+    } catch (error) {
+      log.warn({ err: error }, 'the limit of open files is not known: containers have the default of the engine');
+    }
   }
 
   /** Holders that wait. */
@@ -252,7 +266,7 @@ export class Holders {
       });
       await runtime.start(dockerId);
       const openFiles = await this.#untilReady(dockerId);
-      this.#openFiles = openFiles ?? this.#openFiles;
+      this.#openFiles = openFiles;
       return { dockerId, network: `container:${dockerId}`, openFiles, key };
     } catch (error) {
       if (dockerId !== undefined) this.#remove({ dockerId });
@@ -263,7 +277,7 @@ export class Holders {
   }
 
   /** @returns how many files a container may have open */
-  async #untilReady(dockerId: string): Promise<number | undefined> {
+  async #untilReady(dockerId: string): Promise<number> {
     const heard = new AbortController();
     let ready: string | undefined;
     const said: string[] = [];
@@ -283,8 +297,7 @@ export class Holders {
       heard.abort();
     }
     if (ready === undefined) throw new Error(said.join(' ').slice(0, 500) || 'it ended before its filter was set');
-    const limit = Number(ready);
-    return Number.isInteger(limit) ? Math.min(limit, MAX_OPEN_FILES) : MAX_OPEN_FILES;
+    return openFilesOf(ready);
   }
 
   #remove({ dockerId }: { readonly dockerId: string }): void {

@@ -74,7 +74,7 @@ export interface HostFacts {
   readonly rootBytes?: number | undefined;
   /** How the engine is asked for the container's GPUs; absent: by NVIDIA's hook. */
   readonly gpuDriver?: GpuDriver;
-  /** Open files of containers without a holder (`block_network`); absent: the engine's default, whose soft limit may be 1024. */
+  /** Most open files; absent: the engine's default, whose soft limit may be 1024. */
   readonly openFiles?: number | undefined;
 }
 
@@ -92,7 +92,6 @@ export function createContainerOf(
   holder: Holder | undefined,
 ): CreateContainer {
   const hasGpu = spec.gpuUuids.length > 0;
-  const openFiles = holder?.openFiles ?? host.openFiles;
   const cores = coresOf(spec, host);
   const mounts: Mount[] = [
     paths.code,
@@ -124,7 +123,7 @@ export function createContainerOf(
     network: holder?.network ?? 'none',
     memoryBytes: spec.memoryBytes,
     ...(host.rootBytes === undefined ? {} : { rootBytes: host.rootBytes }),
-    ...(openFiles === undefined ? {} : { openFiles }),
+    ...(host.openFiles === undefined ? {} : { openFiles: host.openFiles }),
     // The engine refuses more cores than the machine has; an overcommitted pool may promise them.
     cpuMillicores: Math.min(spec.cpuMillicores, host.cores * 1000),
     pids: mostPidsOf(spec, cores),

@@ -225,7 +225,7 @@ export class Starts {
         entry,
         { ...spec, containerToken, env: { ...spec.env, ...secrets } },
         entry.image,
-        { ...host(), gpuDriver, openFiles: this.#parts.holders.openFiles },
+        { ...host(), gpuDriver, openFiles: holder?.openFiles ?? (await this.#parts.holders.openFiles()) },
         paths,
         holder,
       );

@@ -12,6 +12,13 @@ export interface Probed {
   readonly pidsMax: string;
   readonly swapLimit: string;
   readonly openFiles: number;
+  /** Hard limit of a core dump's size; -1: none. */
+  readonly coreLimit: number;
+  /** `raised`, or the name of the error. */
+  readonly coreRaised: string;
+  /** Whether a process that ends with a segmentation fault dumps its memory, and the files that it leaves where it ran. */
+  readonly coreDumped: boolean;
+  readonly coreFiles: readonly string[];
   readonly devices: readonly string[];
   readonly rawSocket: string;
   readonly mount: string;
@@ -20,7 +27,7 @@ export interface Probed {
 }
 
 const SOURCE = `
-import ctypes, errno, json, os, resource, socket
+import ctypes, errno, json, os, resource, socket, subprocess, sys, tempfile
 
 def _read(*paths):
     for path in paths:
@@ -52,6 +59,20 @@ def _mount():
         return "mounted"
     return errno.errorcode.get(ctypes.get_errno(), "?")
 
+def _raise_core():
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return "raised"
+    except (OSError, ValueError) as error:
+        return type(error).__name__
+
+def _crash():
+    folder = tempfile.mkdtemp()
+    crashing = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    child = subprocess.Popen([sys.executable, "-c", crashing], cwd=folder)
+    _, status = os.waitpid(child.pid, 0)
+    return {"coreDumped": os.WCOREDUMP(status), "coreFiles": os.listdir(folder)}
+
 def probe(targets=()):
     status = dict(line.split(":\\t", 1) for line in _read("/proc/self/status").splitlines() if ":\\t" in line)
     return {
@@ -65,6 +86,9 @@ def probe(targets=()):
         "cpuLimit": _read("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
         "pidsMax": _read("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"),
         "openFiles": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "coreLimit": resource.getrlimit(resource.RLIMIT_CORE)[1],
+        "coreRaised": _raise_core(),
+        **_crash(),
         "devices": sorted(os.listdir("/dev")),
         "rawSocket": _raw(),
         "mount": _mount(),

@@ -117,6 +117,25 @@ test('holders that somebody removed are made anew when a container needs one', a
   expect((await world.scheduler.phase(assignment.containerId, 'running')).phase).toBe('running');
 });
 
+test('containers that need no holder have their limit of open files where no holder was ever made', async ({
+  bare: world,
+  docker,
+}) => {
+  const code = world.scheduler.addArchive(await zip({ 'app.py': 'def handler():\n    return 1\n' }));
+  const both = [anAssignment({ code, blockNetwork: true }), anAssignment({ code, blockNetwork: true })];
+  world.scheduler.desire(both, { full: false });
+  for (const { containerId } of both) {
+    await world.scheduler.phase(containerId, 'running');
+    const { HostConfig } = await docker.client.getContainer(`c-${containerId}-1`).inspect();
+    const limit = HostConfig.Ulimits?.find(({ Name }) => Name === 'nofile') as
+      | { Soft: number; Hard: number }
+      | undefined;
+    expect(limit?.Soft).toBe(limit?.Hard);
+    expect(limit?.Soft).toBeGreaterThan(1024);
+  }
+  expect(await holders(docker)).toEqual([]);
+});
+
 test('a network that somebody removed is made anew', async ({ bare: world, docker }) => {
   await docker.client.getNetwork(world.env()['LONGSHORE_AGENT_NETWORK'] ?? '').remove();
   await started(world);

@@ -8,7 +8,12 @@ import {
   parseJoinToken,
   splitAddress,
 } from '../../../agent/config.ts';
-import { connectionOptions, createOptions, gpusOfRequest } from '../../../agent/containers/docker-options.ts';
+import {
+  connectionOptions,
+  createOptions,
+  gpusOfRequest,
+  rootLimitTrial,
+} from '../../../agent/containers/docker-options.ts';
 import type { Holder } from '../../../agent/containers/holders.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
@@ -221,9 +226,15 @@ test('a blocked network is none at all, with as many open files as other contain
 });
 
 test('a container joins its holder, with as many open files as the engine allows', () => {
-  const { HostConfig } = createOptions(createOf());
+  const { HostConfig } = createOptions(createOf({}, { openFiles: 20_000 }));
   expect(HostConfig.NetworkMode).toBe('container:h1');
-  expect(HostConfig).toMatchObject({ Ulimits: [{ Name: 'nofile', Soft: 20_000, Hard: 20_000 }] });
+  expect(HostConfig.Ulimits).toContainEqual({ Name: 'nofile', Soft: 20_000, Hard: 20_000 });
+});
+
+test('no container leaves a core dump, neither a workload nor a helper of ours', () => {
+  const helper = rootLimitTrial('img', {});
+  for (const one of [createOf(), createOf({ blockNetwork: true }), helper])
+    expect(createOptions(one).HostConfig.Ulimits).toContainEqual({ Name: 'core', Soft: 0, Hard: 0 });
 });
 
 test('shared memory is a quarter of the memory with a GPU, and the engine’s own without', () => {
