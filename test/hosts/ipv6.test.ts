@@ -13,9 +13,29 @@ const [NAMESPACE, OUTER, INNER] = [`ls6-${ID}`, `ls6o${ID}`, `ls6i${ID}`];
 const PREFIX = `fd00:${ID}`;
 const ip = (...args: readonly string[]): Promise<string> => runProgram('ip', [...args]);
 
-const test = base.extend('platform', async ({}, { onCleanup }): Promise<Platform> => {
+interface World {
+  readonly platform: Platform;
+  readonly agent: Daemon;
+  /** Starts a command line in the namespace. */
+  readonly enter: readonly string[];
+  readonly agentEnv: () => NodeJS.ProcessEnv;
+}
+
+const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
   const platform = new Platform(await docker(), { LONGSHORE_HTTP_PLAINTEXT: 'allow' });
+  let joinToken = '';
+  const agentEnv = (): NodeJS.ProcessEnv => ({
+    ...platform.env(),
+    LONGSHORE_SCHEDULER_ADDRESS: platform.agentAddress,
+    LONGSHORE_JOIN_TOKEN: joinToken,
+    LONGSHORE_AGENT_METRICS_ADDRESS: '[::1]:0',
+    LONGSHORE_AGENT_NETWORK: platform.network,
+    LONGSHORE_AGENT_HOLDERS: '0',
+  });
+  const enter = ['nsenter', `--net=/run/netns/${NAMESPACE}`, process.execPath, MAIN, 'agent'];
+  const agent = new Daemon('agent', join(platform.directory, 'agent.log'), agentEnv, enter);
   onCleanup(async () => {
+    await agent.stop({ kind: 'stop', containers: 'stop' });
     await platform.stop();
     await ip('link', 'del', OUTER).catch(() => undefined);
     await ip('netns', 'del', NAMESPACE).catch(() => undefined);
@@ -36,31 +56,22 @@ const test = base.extend('platform', async ({}, { onCleanup }): Promise<Platform
   const first = await platform.scheduler.request('ensureFirstWorkspace');
   platform.token = String(first['token']);
   platform.workspaceId = String(first['workspaceId']);
-  return platform;
-});
-
-test('machines join and serve, and every URL has its brackets', async ({ platform, onTestFinished }) => {
-  expect(platform.url).toMatch(new RegExp(`^http://\\[${PREFIX}::1\\]:\\d+$`));
   const made = await platform.gateway('/machines', { poolName: 'default' });
   expect(made['agentUpstreamUrl']).toBe(`grpcs://${platform.agentAddress}`);
-  const env = (): NodeJS.ProcessEnv => ({
-    ...platform.env(),
-    LONGSHORE_SCHEDULER_ADDRESS: platform.agentAddress,
-    LONGSHORE_JOIN_TOKEN: made['agentUpstreamToken'] ?? '',
-    LONGSHORE_AGENT_METRICS_ADDRESS: '[::1]:0',
-    LONGSHORE_AGENT_NETWORK: platform.network,
-    LONGSHORE_AGENT_HOLDERS: '0',
-  });
-  const enter = ['nsenter', `--net=/run/netns/${NAMESPACE}`, process.execPath, MAIN, 'agent'];
-  const agent = new Daemon('agent', join(platform.directory, 'agent.log'), env, enter);
-  onTestFinished(() => agent.stop({ kind: 'stop', containers: 'stop' }));
+  joinToken = made['agentUpstreamToken'] ?? '';
   await agent.start();
+  return { platform, agent, enter, agentEnv };
+});
+
+test('machines join and serve where no address is IPv4, and every URL has its brackets', async ({ world }) => {
+  const { platform, enter, agentEnv } = world;
+  expect(platform.url).toMatch(new RegExp(`^http://\\[${PREFIX}::1\\]:\\d+$`));
   const deployment = await platform.deploy({ app: 'counted.py', handler: 'handler', name: 'six' });
   expect(deployment.url).toMatch(new RegExp(`^http://\\[${PREFIX}::1\\]:\\d+/endpoint/six/v1$`));
   const answer = await platform.invoke(deployment, { key: 'a', seconds: 0 });
   expect(answer).toMatchObject({ status: 200 });
   expect(jsonOf<{ runs: number }>(answer).runs).toBe(1);
-  const checked = await runProgram(enter[0] ?? '', [...enter.slice(1), 'check', '--json'], { env: env() });
+  const checked = await runProgram(enter[0] ?? '', [...enter.slice(1), 'check', '--json'], { env: agentEnv() });
   const { findings } = JSON.parse(checked) as {
     readonly findings: readonly { readonly check: string; readonly level: string; readonly found: string }[];
   };

@@ -360,7 +360,7 @@ test('the line that upgrades a machine says when other machines cannot use it', 
   const ended = await run(['machine', 'upgrade']);
   expect(ended).toMatchObject({
     code: 0,
-    stdout: expect.stringContaining('install --from http://127.0.0.1') as string,
+    stdout: expect.stringContaining("install --from 'http://127.0.0.1") as string,
   });
   expect(ended.stderr).toMatch(/127\.0\.0\.1:\d+ can be dialled from this machine only/);
 });

@@ -40,9 +40,9 @@ export const CONTAINER =
   'containerId stubId status scheduledAt startedAt workspaceId workerId machineId deploymentId usage';
 const TASK = 'id status containerId startedAt endedAt stubId stubName workspaceId workspaceName createdAt updatedAt';
 const TOKEN = 'tokenId key active reusable workspaceId tokenType createdAt updatedAt';
-/** `conditions` and `conditionWords` are ours. */
+/** `conditions`, `conditionWords` and `host` are ours. */
 export const MACHINE =
-  'id cpu memory gpu gpuCount status poolName providerName registrationToken tailscaleUrl tailscaleAuth lastKeepalive created agentVersion machineMetrics userData ssh conditions conditionWords';
+  'id cpu memory gpu gpuCount status poolName providerName registrationToken tailscaleUrl tailscaleAuth lastKeepalive created agentVersion machineMetrics userData ssh conditions conditionWords host';
 /** `drain` and `conditions` are ours. */
 export const WORKER =
   'id status totalCpu totalMemory totalGpuCount freeCpu freeMemory freeGpuCount gpu poolName machineId resourceVersion requiresPoolSelector priority preemptable buildVersion activeContainers runtime poolSelector cordonRequested drain rolloutGeneration rolloutBuildVersion workerImageOverride conditions';
