@@ -5,7 +5,6 @@
  */
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gpu } from '#shared/protocol/generated/messages.ts';
@@ -14,25 +13,20 @@ import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { DeviceTable } from './device-table.ts';
 import type { Device } from './device-table.ts';
-import { followKernelLog } from './kernel-log.ts';
-import type { KernelLine } from './kernel-log.ts';
+import { DriverErrors } from './driver-errors.ts';
+import type { GpuError } from './driver-errors.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
 import type { Holder, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
 import type { Listing } from './parse.ts';
 import { hasLostAccess } from './parse.ts';
-import { readDevices, writeDevices } from './store.ts';
-import type { Xid } from './xid.ts';
-import { RECOVERY_CHANGED, meaningOf, parseSxid, parseXid } from './xid.ts';
+import { DeviceFile } from './store.ts';
 
 const PROBE_MS = 30_000;
 const PROOF_MS = 10_000;
 const PROOF_PAUSE_MS = 500;
 /** So many devices that broke down one after the other are the machine's fault. */
 const BROKEN_TO_SUSPECT_HOST = 2;
-const MAX_XID_KEYS = 1000;
-/** A broken link makes its switch write many errors: one a second of each kind is in our log, all are counted. */
-const SWITCH_TOLD_EVERY_MS = 1000;
 /** About half an hour. */
 const MOST_ROUNDS_NOT_ASKED = 64;
 
@@ -65,21 +59,15 @@ export interface GpusParts {
 export class Gpus {
   readonly #parts: GpusParts;
   readonly #table: DeviceTable;
-  readonly #path: string;
+  readonly #file: DeviceFile;
+  readonly #errors: DriverErrors;
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
-  readonly #xids = new Map<string, number>();
-  readonly #switchToldAtMs = new Map<'fatal' | 'non_fatal', number>();
   readonly #asking = new Set<string>();
   /** Containers where the question was not answered: rounds until it is put again, and how many the next time. */
   readonly #notAsked = new Map<string, { left: number; next: number }>();
   /** Why the last probe failed: said when it changes. */
   #failing = '';
-  #sequence = 0;
-  #journalCursor: string | undefined;
-  /** Lines of before are not taken in where the log's own place is not known: they were, or say nothing about now. */
-  #sinceMs = 0;
-  #hasSequence = false;
   /** Grows with each fault: an answer of the tool that was asked for before one knows nothing of it. */
   #faults = 0;
   /** Devices that went out with the first look, when nobody had read the books. */
@@ -87,31 +75,27 @@ export class Gpus {
   /** Whose the devices are is known: an error of the kernel's log finds the container that it is of. */
   #started = false;
   #listening = false;
-  #saving: Promise<void> = Promise.resolve();
 
   constructor(parts: GpusParts) {
     this.#parts = parts;
-    this.#path = join(parts.stateDir, 'gpus.json');
+    const { stateDir, kernelLog, metrics, log } = parts;
     this.#table = new DeviceTable(parts.excluded, numaNodeOf);
+    this.#errors = new DriverErrors({ kernelLog, metrics, log, onError: (error) => this.#onError(error) });
+    this.#file = new DeviceFile(stateDir, log, () => ({
+      version: 1,
+      bootId: parts.bootId,
+      ...this.#errors.stored(),
+      devices: this.#table.stored(),
+    }));
     parts.metrics.onCollectGpus(() => this.#collect());
   }
 
   /** What was known, then one probe: as much of it as comes within its deadline. */
   async open(): Promise<void> {
-    const { bootId, log } = this.#parts;
-    const stored = await readDevices(this.#path, log);
-    const booted = stored?.bootId !== bootId;
-    if (stored === undefined) this.#sinceMs = sinceBootMs();
-    else {
-      this.#table.restore(stored.devices, booted);
-      if (!booted) {
-        this.#sequence = stored.sequence;
-        this.#hasSequence = stored.sequence > 0;
-        this.#journalCursor = stored.journalCursor;
-        this.#sinceMs = stored.savedAtMs ?? sinceBootMs();
-        for (const [key, count] of Object.entries(stored.xids)) this.#xids.set(key, count);
-      }
-    }
+    const stored = await this.#file.read();
+    const booted = stored !== undefined && stored.bootId !== this.#parts.bootId;
+    if (stored !== undefined) this.#table.restore(stored.devices, booted);
+    this.#errors.restore(booted ? { sequence: 0, savedAtMs: 0, xids: {} } : stored);
     this.#outAtOpen = await this.#probe();
     this.#tellConditions();
   }
@@ -137,8 +121,8 @@ export class Gpus {
     this.#abort.abort();
     await Promise.allSettled(this.#tasks);
     // The place in the kernel's log moves with each line, and is written with each error only.
-    if (this.#table.all().length > 0) this.#saving = this.#saving.then(() => this.#save());
-    await this.#saving;
+    if (this.#table.all().length > 0) this.#file.changed();
+    await this.#file.written();
   }
 
   get driver(): string {
@@ -207,7 +191,7 @@ export class Gpus {
     for (const uuid of left) this.#quarantine(uuid, [dockerId], 'its last container may still use it');
     this.#parts.log.error({ gpuUuids: left, dockerId }, 'GPUs are not proved free: quarantined');
     this.#changed();
-    await this.#saving;
+    await this.#file.written();
   }
 
   /** Devices on which a process of those containers is; undefined: nobody can say. */
@@ -305,53 +289,20 @@ export class Gpus {
   #listen(): void {
     if (!this.#started || this.#listening || this.#abort.signal.aborted || this.#table.all().length === 0) return;
     this.#listening = true;
-    const { kernelLog, log } = this.#parts;
-    const onLine = (line: KernelLine): void => this.#onKernelLine(line);
-    const reader = { cursor: this.#journalCursor, sinceMs: this.#sinceMs, onLine };
-    this.#tasks.push(followKernelLog(kernelLog, reader, this.#abort.signal, log));
+    this.#tasks.push(this.#errors.follow(this.#abort.signal));
   }
 
-  #onKernelLine(line: KernelLine): void {
-    this.#journalCursor = line.cursor ?? this.#journalCursor;
-    if (line.sequence !== undefined) {
-      if (line.sequence <= this.#sequence) return;
-      this.#sequence = line.sequence;
-      if (!this.#hasSequence && line.atMs < this.#sinceMs) return;
-    }
-    const isAbout = line.text.includes('Xid');
-    const found = isAbout ? parseXid(line.text) : undefined;
-    const ofSwitch = isAbout ? parseSxid(line.text) : undefined;
-    if (ofSwitch !== undefined) this.#onSwitchError(ofSwitch);
-    if (found !== undefined) this.#onXid(found);
-  }
-
-  /** Said and counted: the driver gives each GPU that such an error reaches an Xid of its own. */
-  #onSwitchError(error: { readonly sxid: number; readonly severity: 'fatal' | 'non_fatal' }): void {
-    const { metrics, log } = this.#parts;
-    metrics.gpuSwitchErrors.inc({ severity: error.severity });
-    const now = performance.now();
-    if (now - (this.#switchToldAtMs.get(error.severity) ?? Number.NEGATIVE_INFINITY) < SWITCH_TOLD_EVERY_MS) return;
-    this.#switchToldAtMs.set(error.severity, now);
-    log[error.severity === 'fatal' ? 'error' : 'warn'](error, 'an NVSwitch reports an error');
-  }
-
-  #onXid(found: Xid): void {
-    const { metrics, log, onNote } = this.#parts;
-    const key = `${found.busId} ${found.xid}`;
-    const before = this.#xids.get(key) ?? 0;
-    if (this.#xids.size < MAX_XID_KEYS || before > 0) this.#xids.set(key, before + 1);
-    const meaning = meaningOf(found.xid, before, found.text);
-    const why = `Xid ${found.xid}${found.text === '' ? '' : `: ${found.text}`}`;
-    const named = this.#table.atInstance(found.busId, found.instance);
-    log[meaning === 'note' ? 'info' : 'error']({ ...found, meaning }, 'the GPU driver reports an error');
+  #onError(error: GpuError): void {
+    const { metrics, onNote } = this.#parts;
+    const { meaning, why, xid, busId, asksRecovery } = error;
     // A reset takes all slices of a device: none of them gets new work, whichever had the error.
     if (meaning === 'fatal' || meaning === 'drain') {
       this.#faults += 1;
-      const asked = found.xid === RECOVERY_CHANGED;
-      for (const device of this.#table.at(found.busId)) this.#table.event(device.uuid, { kind: 'broken', why, asked });
+      for (const device of this.#table.at(busId))
+        this.#table.event(device.uuid, { kind: 'broken', why, asked: asksRecovery });
     }
-    for (const device of named) {
-      metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(found.xid) });
+    for (const device of this.#table.atInstance(busId, error.instance)) {
+      metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(xid) });
       if (meaning === 'fatal' || meaning === 'drain' || meaning === 'container')
         metrics.gpuFaults.inc({ gpu_uuid: device.uuid, effect: meaning });
       for (const holder of this.#holdersOf(device)) onNote(holder.containerId, `GPU ${device.uuid}: ${why}`);
@@ -370,26 +321,9 @@ export class Gpus {
   }
 
   #changed(): void {
-    this.#saving = this.#saving.then(() => this.#save());
+    this.#file.changed();
     this.#tellConditions();
     this.#parts.onChange();
-  }
-
-  async #save(): Promise<void> {
-    const { bootId, log } = this.#parts;
-    try {
-      await writeDevices(this.#path, {
-        version: 1,
-        bootId,
-        sequence: this.#sequence,
-        ...(this.#journalCursor === undefined ? {} : { journalCursor: this.#journalCursor }),
-        savedAtMs: sinceBootMs(),
-        xids: Object.fromEntries(this.#xids),
-        devices: this.#table.stored(),
-      });
-    } catch (error) {
-      log.error({ err: error }, 'what is known of GPUs could not be written');
-    }
   }
 
   #collect(): void {
@@ -415,9 +349,6 @@ export class Gpus {
     );
   }
 }
-
-/** As the kernel's log counts. */
-const sinceBootMs = (): number => Number(process.hrtime.bigint() / 1_000_000n);
 
 const withoutRecovery = (listing: Listing): Listing =>
   listing.kind === 'listed'
