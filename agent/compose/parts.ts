@@ -143,7 +143,13 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     link.changed(containerId);
     loop.wake();
   });
-  const gpus = makeGpus(host, books, options.gpus, {
+  const gpuDrivers = new GpuDrivers(runtime, log);
+  const gpuHelp = {
+    drivers: gpuDrivers,
+    labels,
+    onRefused: (error: unknown) => void engineTrials.blamed(error),
+  };
+  const gpus = makeGpus(host, books, options.gpus, gpuHelp, {
     onChange: () => link.devicesChanged(),
     onFault: (containerId, message) => executor.fault(containerId, message),
     onNote: (containerId, message) =>
@@ -151,7 +157,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   });
   const executor = new Executor({
     gpus,
-    gpuDrivers: new GpuDrivers(runtime, log),
+    gpuDrivers,
     onLeaseRefused: () => {
       link.devicesChanged();
       link.reportAll();

@@ -5,6 +5,7 @@
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LABELS } from '../containers/runtime.ts';
+import { PROBE_NAME } from '../devices/probe-container.ts';
 import { Journal } from '../reconcile/journal.ts';
 import { lostEntries } from '../reconcile/rebuild.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
@@ -45,9 +46,13 @@ export async function removeLeftovers(
 ): Promise<void> {
   const own = { [LABELS.managed]: '1', [LABELS.machine]: machineId };
   const containers = await runtime.list(own);
-  for (const one of containers)
-    if (one.labels[LABELS.container] === undefined && one.labels[LABELS.holder] === undefined)
-      await runtime.remove(one.dockerId);
+  for (const one of containers) {
+    if (one.labels[LABELS.container] !== undefined || one.labels[LABELS.holder] !== undefined) continue;
+    const removed = runtime.remove(one.dockerId);
+    // A probe of a broken GPU may not end, not even by a kill; the next probe of that GPU deals with it.
+    if (one.name.startsWith(PROBE_NAME)) removed.catch(() => undefined);
+    else await removed;
+  }
   await holders.open(containers);
   // A running container without its journal may be adopted: then everything below stays.
   const strange = containers.some((one) => {

@@ -81,6 +81,12 @@ export class GpuDrivers {
     return uuids.length > 0 && uuids.every((uuid) => this.#gpus.has(uuid)) ? 'cdi' : 'nvidia';
   }
 
+  /** Devices of these that CDI lacks although it names others by UUID: its specification is older than they are. */
+  lacks(uuids: readonly string[]): readonly string[] {
+    const namesUuids = [...this.#gpus].some((name) => /^(?:GPU|MIG)-/.test(name));
+    return namesUuids ? uuids.filter((uuid) => !this.#gpus.has(uuid)) : [];
+  }
+
   /** The engine refused GPUs: the next start asks it again. @returns what may be tried instead */
   refused(driver: GpuDriver): GpuDriver | undefined {
     this.#lookedAtMs = Number.NEGATIVE_INFINITY;

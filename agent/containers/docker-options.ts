@@ -43,6 +43,7 @@ export function createOptions(spec: CreateContainer, engine: { readonly selinux:
       ...(spec.capabilities === undefined ? {} : { CapAdd: [...spec.capabilities] }),
       SecurityOpt: ['no-new-privileges', ...(engine.selinux ? ['label=disable'] : [])],
       Init: spec.init ?? true,
+      ...(spec.readOnlyRoot === undefined ? {} : { ReadonlyRootfs: spec.readOnlyRoot }),
       PidsLimit: spec.pids ?? PIDS_LIMIT,
       Memory: spec.memoryBytes,
       MemorySwap: spec.memoryBytes,
@@ -82,6 +83,10 @@ export const gpusOfRequest = (request: {
     : request.Driver === 'nvidia'
       ? (request.DeviceIDs ?? [])
       : [];
+
+/** Whether the runtime knows all of a container's devices, so that nothing takes them away. */
+export const isByCdi = (requests: readonly { readonly Driver?: string | undefined }[]): boolean =>
+  requests.length > 0 && requests.every(({ Driver }) => Driver === 'cdi');
 
 /** A container that is made and never started: an engine whose storage cannot limit a root refuses to make it. */
 export const rootLimitTrial = (image: string, labels: Readonly<Record<string, string>>): CreateContainer => ({

@@ -8,7 +8,7 @@ import { withDeadline } from '#shared/backoff.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import { LogDemultiplexer } from './lines.ts';
-import { connectionOptions, createOptions, gpusOfRequest, rootLimitTrial } from './docker-options.ts';
+import { connectionOptions, createOptions, gpusOfRequest, isByCdi, rootLimitTrial } from './docker-options.ts';
 import { Limiter } from './limiter.ts';
 import { readPullStream } from '../images/pull-stream.ts';
 import type {
@@ -25,6 +25,8 @@ import type {
 import { EngineError, LABELS } from './runtime.ts';
 
 const CALL_DEADLINE_MS = 30_000;
+/** What a helper has printed that does not end. */
+const LATE_LINES_MS = 1000;
 /** After its deadline nobody waits for a question any more, and then its connection goes, too. */
 const QUESTION_SILENCE_MS = CALL_DEADLINE_MS + 1000;
 const CALLS_AT_ONCE = 16;
@@ -155,6 +157,7 @@ export class DockerRuntime implements ContainerRuntime {
         finishedAtMs: timeOf(facts.State.FinishedAt),
         error: facts.State.Error,
         gpuUuids: (facts.HostConfig.DeviceRequests ?? []).flatMap(gpusOfRequest),
+        hasCdi: isByCdi(facts.HostConfig.DeviceRequests ?? []),
       };
     } catch (error) {
       if (statusOf(error) === 404) return undefined;
@@ -494,13 +497,25 @@ export class DockerRuntime implements ContainerRuntime {
     try {
       await this.start(dockerId);
       // Not one of the limited calls: it lasts as long as the helper's work.
-      const result = (await this.#timed(
-        'wait',
-        (abortSignal) => this.#docker.getContainer(dockerId).wait({ abortSignal }),
-        deadlineMs,
-      )) as { StatusCode: number };
-      if (onLine !== undefined)
-        await this.followLogs(dockerId, '', (_stream, line) => onLine(line), AbortSignal.timeout(CALL_DEADLINE_MS));
+      const overdue = (): EngineError =>
+        new EngineError('overdue', `container ${spec.name} did not end in ${deadlineMs} ms`);
+      const tellLines = async (ms: number): Promise<void> => {
+        if (onLine === undefined) return;
+        await this.followLogs(dockerId, '', (_stream, line) => onLine(line), AbortSignal.timeout(ms));
+      };
+      let result: { StatusCode: number };
+      try {
+        result = (await this.#timed(
+          'wait',
+          (abortSignal) => this.#docker.getContainer(dockerId).wait({ abortSignal }),
+          deadlineMs,
+          overdue,
+        )) as { StatusCode: number };
+      } catch (error) {
+        await tellLines(LATE_LINES_MS).catch(() => undefined);
+        throw error;
+      }
+      await tellLines(CALL_DEADLINE_MS);
       return result.StatusCode;
     } finally {
       await this.remove(dockerId);
@@ -520,15 +535,17 @@ export class DockerRuntime implements ContainerRuntime {
     return this.#limit.run(() => this.#timed(operation, call, deadlineMs));
   }
 
-  async #timed<T>(operation: string, call: (abortSignal: AbortSignal) => Promise<T>, deadlineMs: number): Promise<T> {
+  async #timed<T>(
+    operation: string,
+    call: (abortSignal: AbortSignal) => Promise<T>,
+    deadlineMs: number,
+    late = (): EngineError =>
+      new EngineError('unavailable', `the container engine did not answer ${operation} in ${deadlineMs} ms`),
+  ): Promise<T> {
     const from = performance.now();
     const abort = new AbortController();
     try {
-      const result = await withDeadline(
-        call(abort.signal),
-        deadlineMs,
-        () => new EngineError('unavailable', `the container engine did not answer ${operation} in ${deadlineMs} ms`),
-      );
+      const result = await withDeadline(call(abort.signal), deadlineMs, late);
       this.#onCall(operation, 'ok', (performance.now() - from) / 1000);
       return result;
     } catch (error) {

@@ -70,7 +70,7 @@ export class EngineTrials {
       await this.#runTrial();
     } catch (error) {
       // An engine that does not answer is another condition, and a missing image of ours another fault.
-      if (!(error instanceof EngineError) || error.failure === 'unavailable') {
+      if (!(error instanceof EngineError) || error.failure === 'unavailable' || error.failure === 'overdue') {
         onTrial('unknown');
         log.info({ err: error }, 'the engine could not be tried');
         return;

@@ -1,4 +1,4 @@
-// The holders' image: ours, with `nft` and a shell and nothing else (scripts/setup/holder-image.mjs builds it). Releases carry it as a file.
+// The holders' image: ours, with `nft`, a shell, the probe of GPUs and nothing else (scripts/setup/holder-image.mjs builds it). Releases carry it as a file.
 import { createReadStream, existsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -7,7 +7,10 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 import type { ContainerRuntime } from './runtime.ts';
 
 /** As scripts/setup/holder-image.mjs says it; raised when what is in the image changes. */
-export const HOLDER_IMAGE = 'longshore-holder:1';
+export const HOLDER_IMAGE = 'longshore-holder:2';
+
+/** The probe of GPUs in that image; absent where the image was built without a C compiler. */
+export const GPU_PROBE = '/usr/bin/longshore-gpu-probe';
 
 /** What a release carries, else what set-up has built for this user. */
 function imageFile(env: Readonly<Record<string, string | undefined>>): string | undefined {

@@ -58,6 +58,8 @@ export interface RuntimeContainer {
   readonly error: string;
   /** GPUs that it was given: by an inspection what the engine passes, else what its label says. */
   readonly gpuUuids: readonly string[];
+  /** All of them came by CDI; known from an inspection only. */
+  readonly hasCdi?: boolean;
 }
 
 export interface Mount {
@@ -109,6 +111,8 @@ export interface CreateContainer {
   readonly openFiles?: number;
   /** An init that reaps and passes on signals; false: none. */
   readonly init?: boolean;
+  /** Its root cannot be written. */
+  readonly readOnlyRoot?: boolean;
   readonly gpus?: GpuRequest;
   /** Only for helper containers of our own: a workload gets none. */
   readonly capabilities?: readonly string[];
@@ -157,6 +161,8 @@ export type EngineFailure =
   /** The toolkit could not pass a GPU. */
   | 'gpu_refused'
   | 'unavailable'
+  /** A helper container did not end by its deadline, and was removed. */
+  | 'overdue'
   | 'refused';
 
 export class EngineError extends Error {
@@ -167,6 +173,10 @@ export class EngineError extends Error {
     this.failure = failure;
   }
 }
+
+/** The engine or its toolkit could not pass GPUs: a fault of the machine. */
+export const isGpuRefusal = (error: unknown): boolean =>
+  error instanceof EngineError && (error.failure === 'no_gpu_support' || error.failure === 'gpu_refused');
 
 /** What the engine says as it happens; what it forgets to say, a listing finds. */
 export interface EngineEvent {

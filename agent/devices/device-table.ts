@@ -2,7 +2,7 @@
 import type { GpuState } from '#shared/domain/gpus.ts';
 import { GPU_STATES, gpuModelOf } from '#shared/domain/gpus.ts';
 import type { DeviceHealth, HealthEvent } from './health.ts';
-import { HEALTHY, healthAfter } from './health.ts';
+import { HEALTHY, UNPROBED, healthAfter } from './health.ts';
 import type { LeasableDevice } from './leases.ts';
 import type { GpuRow, Listing, MigSlice } from './parse.ts';
 import { busIdOf, recoveryOf } from './parse.ts';
@@ -13,6 +13,7 @@ export interface GpuSample {
   readonly memoryUsedBytes: number | undefined;
   readonly temperatureCelsius: number | undefined;
   readonly powerWatts: number | undefined;
+  readonly slowed: boolean | undefined;
 }
 
 export interface Device {
@@ -38,6 +39,8 @@ const MIB = 1024 * 1024;
 export class DeviceTable {
   driver = '';
   readonly #devices = new Map<string, Device>();
+  /** State of NVLink through switches, by whole device, as of the last look. */
+  readonly #fabrics = new Map<string, string>();
   readonly #excluded: ReadonlySet<string>;
   readonly #numaNodeOf: (busId: string) => number;
 
@@ -83,12 +86,7 @@ export class DeviceTable {
   /** What anybody outside could see of them, and what must be on disk. */
   fingerprint(): string {
     return JSON.stringify(
-      this.all().map(({ sample: _sample, health: { state, why, resetAsked }, ...rest }) => [
-        rest,
-        state,
-        why,
-        resetAsked,
-      ]),
+      this.all().map(({ sample: _sample, health: { missed: _missed, ...health }, ...rest }) => [rest, health]),
     );
   }
 
@@ -102,6 +100,11 @@ export class DeviceTable {
     const device = this.#devices.get(uuid);
     if (device !== undefined)
       this.#devices.set(uuid, { ...device, lastDockerIds: [...new Set([...device.lastDockerIds, ...dockerIds])] });
+  }
+
+  /** Whose silicon it shares: a whole device and its slices are one. */
+  sharers(uuid: string): readonly string[] {
+    return this.leasable(uuid)?.sharesWith ?? [];
   }
 
   /**
@@ -137,7 +140,8 @@ export class DeviceTable {
     const seen = new Set<string>();
     const divided = new Map<string, GpuRow>();
     for (const row of listing.rows) {
-      if (row.driver !== '') this.driver = row.driver;
+      this.#fabricIs(row);
+      if (row.driver !== '') this.#driverIs(row.driver);
       if (this.#isExcluded(row.uuid, row.busId)) continue;
       if (row.migEnabled) divided.set(row.uuid, row);
       else if (this.#put(rowDevice(row), row.recovery, sampleOf(row))) seen.add(row.uuid);
@@ -162,6 +166,23 @@ export class DeviceTable {
     }
   }
 
+  /** The manager of the switches is gone, or starts anew: programs there may fail with error 802, which a probe tells. */
+  #fabricIs({ uuid, fabric }: GpuRow): void {
+    if (this.#fabrics.get(uuid) === FABRIC_WORKS && fabric !== '' && fabric !== FABRIC_WORKS)
+      for (const device of this.all())
+        if (device.uuid === uuid || device.parentUuid === uuid)
+          this.event(device.uuid, { kind: 'doubted', why: `the state of its fabric is: ${fabric}` });
+    if (this.#fabrics.size < MAX_DEVICES || this.#fabrics.has(uuid)) this.#fabrics.set(uuid, fabric);
+  }
+
+  /** A probe says something about the driver that it ran with. */
+  #driverIs(driver: string): void {
+    if (this.driver !== '' && this.driver !== driver)
+      for (const { uuid, health } of this.all())
+        if (health.state !== 'quarantined') this.event(uuid, { kind: 'booted' });
+    this.driver = driver;
+  }
+
   #isExcluded(uuid: string, busId: string): boolean {
     return this.#excluded.has(uuid.toLowerCase()) || (busId !== '' && this.#excluded.has(busId));
   }
@@ -169,7 +190,7 @@ export class DeviceTable {
   #put(facts: DeviceFacts, recovery: string | undefined, sample: GpuSample | undefined): boolean {
     const known = this.#devices.get(facts.uuid);
     if (known === undefined && this.#devices.size >= MAX_DEVICES) return false;
-    const health = healthAfter(known?.health ?? HEALTHY, { kind: 'listed', recovery });
+    const health = healthAfter(known?.health ?? UNPROBED, { kind: 'listed', recovery });
     const numaNode = known?.numaNode ?? this.#numaNodeOf(facts.busId);
     const lastDockerIds = health.state === 'quarantined' ? (known?.lastDockerIds ?? []) : [];
     this.#devices.set(facts.uuid, { ...facts, numaNode, health, lastDockerIds, sample });
@@ -185,24 +206,38 @@ export class DeviceTable {
       state: health.state,
       why: health.why,
       resetAsked: health.resetAsked,
+      probeCures: health.probeCures,
     }));
   }
 
-  /** @param booted - since then: nothing of before uses them, and what was missing is gone */
-  restore(devices: readonly StoredDevice[], booted: boolean): void {
-    for (const { state, why, resetAsked, ...device } of devices) {
+  /**
+   * @param booted - since then: nothing of before uses them, and what was missing is gone
+   * @param driver - with which those that are healthy passed a probe; empty: by an agent that ran none
+   */
+  restore(devices: readonly StoredDevice[], booted: boolean, driver: string): void {
+    this.driver = driver;
+    for (const { state, why, resetAsked, probeCures = false, ...device } of devices) {
       if (booted && state === 'lost') continue;
       const known = GPU_STATES.find((one): one is GpuState => one === state) ?? 'suspect';
+      const isProved = driver !== '' || known !== 'healthy';
       this.#devices.set(device.uuid, {
         ...device,
-        health: { state: known, why, missed: 0, resetAsked },
+        health: isProved ? { ...HEALTHY, state: known, why, resetAsked, probeCures } : UNPROBED,
         sample: undefined,
       });
       if (booted) this.event(device.uuid, { kind: 'booted' });
     }
   }
+
+  /** Devices that are in use at the first start of an agent that probes: their containers run, which says more than a probe. */
+  trust(uuids: ReadonlySet<string>): void {
+    for (const device of this.all())
+      if (uuids.has(device.uuid) && device.health.state === 'unprobed')
+        this.#devices.set(device.uuid, { ...device, health: HEALTHY });
+  }
 }
 
+const FABRIC_WORKS = 'Completed';
 const UNREACHABLE = 'the driver cannot reach it';
 
 type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'lastDockerIds' | 'sample'>;
@@ -232,4 +267,5 @@ const sampleOf = (row: GpuRow): GpuSample => ({
   memoryUsedBytes: row.memoryUsedMib === undefined ? undefined : row.memoryUsedMib * MIB,
   temperatureCelsius: row.temperatureCelsius,
   powerWatts: row.powerWatts,
+  slowed: row.slowed,
 });

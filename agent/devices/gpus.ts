@@ -1,5 +1,5 @@
 /**
- * The machine's GPUs: what is there, how each is, and who may have which. Asks the GPU tool on a timer, hears the kernel's log, looks into containers whether they still reach their devices, and tells
+ * The machine's GPUs: what is there, how each is, and who may have which. Asks the GPU tool on a timer, hears the kernel's log, has devices probed, looks into containers whether they still reach their devices, and tells
  * whoever must know. Called by the executor (leases), the link (inventory, reports) and the composition root. Must stay true: a device is leased to one container, and only while it is healthy; it is
  * free again when its container is gone and no process of it is left there; one that is bad blocks no other; what never answers stops nothing here.
  */
@@ -11,15 +11,21 @@ import type { Gpu } from '#shared/protocol/generated/messages.ts';
 import { hasCode } from '../durable.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
+import type { AccessParts } from './access.ts';
+import { Access } from './access.ts';
 import { DeviceTable } from './device-table.ts';
 import type { Device } from './device-table.ts';
+import { awaitsProbe } from './health.ts';
 import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
 import type { Holder, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
 import type { Listing } from './parse.ts';
-import { hasLostAccess } from './parse.ts';
+import type { ProbeOutcome } from './probe-outcome.ts';
+import { isUnusable } from './probe-outcome.ts';
+import type { Candidate } from './probe-plan.ts';
+import { Prober } from './prober.ts';
 import { DeviceFile } from './store.ts';
 
 const PROBE_MS = 30_000;
@@ -27,8 +33,10 @@ const PROOF_MS = 10_000;
 const PROOF_PAUSE_MS = 500;
 /** So many devices that broke down one after the other are the machine's fault. */
 const BROKEN_TO_SUSPECT_HOST = 2;
-/** About half an hour. */
-const MOST_ROUNDS_NOT_ASKED = 64;
+/** A text of the engine may be long. */
+const MAX_WHY = 300;
+/** In the words of a condition. */
+const MOST_NAMED = 4;
 
 export interface GpusParts {
   readonly smi: NvidiaSmi;
@@ -44,10 +52,13 @@ export interface GpusParts {
   /** Containers that have devices. */
   readonly holders: () => Iterable<Holder>;
   /** Those of them that run, by the engine's id. */
-  readonly running: () => readonly { readonly containerId: string; readonly dockerId: string }[];
-  /** What the GPU tool says inside a container; undefined: it cannot be asked there. */
-  readonly askInside: (dockerId: string) => Promise<string | undefined>;
+  readonly running: AccessParts['running'];
+  readonly askInside: AccessParts['askInside'];
+  /** Runs a CUDA program on that device alone. */
+  readonly probe: (uuid: string, signal: AbortSignal) => Promise<ProbeOutcome>;
   readonly conditions: Pick<Conditions, 'set'>;
+  /** Devices that the driver has, after each look. */
+  readonly onLook: (uuids: readonly string[]) => void;
   /** A device's state or the list of them changed. */
   readonly onChange: () => void;
   /** The container can no longer use what it was given. */
@@ -61,11 +72,14 @@ export class Gpus {
   readonly #table: DeviceTable;
   readonly #file: DeviceFile;
   readonly #errors: DriverErrors;
+  readonly #prober: Prober;
+  readonly #access: Access;
+  /** Devices whose probe does not end. */
+  readonly #stuck = new Set<string>();
+  /** Why no program reaches a GPU of this host, by the device that was tried. */
+  readonly #unusable = new Map<string, string>();
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
-  readonly #asking = new Set<string>();
-  /** Containers where the question was not answered: rounds until it is put again, and how many the next time. */
-  readonly #notAsked = new Map<string, { left: number; next: number }>();
   /** Why the last probe failed: said when it changes. */
   #failing = '';
   /** Grows with each fault: an answer of the tool that was asked for before one knows nothing of it. */
@@ -75,6 +89,8 @@ export class Gpus {
   /** Whose the devices are is known: an error of the kernel's log finds the container that it is of. */
   #started = false;
   #listening = false;
+  /** An agent that runs probes was here before. */
+  #hasProbed = false;
 
   constructor(parts: GpusParts) {
     this.#parts = parts;
@@ -86,7 +102,25 @@ export class Gpus {
       bootId: parts.bootId,
       ...this.#errors.stored(),
       devices: this.#table.stored(),
+      probedDriver: this.#table.driver,
+      rests: this.#prober.stored(),
     }));
+    this.#access = new Access({
+      running: parts.running,
+      askInside: parts.askInside,
+      onLost: (containerId) => {
+        log.error({ containerId }, 'a container has lost its GPUs');
+        parts.onFault(containerId, 'the container has lost access to its GPU (NVML: Unknown Error)');
+      },
+      log,
+    });
+    this.#prober = new Prober({
+      candidates: () => this.#candidates(),
+      probe: parts.probe,
+      onOutcome: (uuid, outcome, tries) => this.#onProbed(uuid, outcome, tries),
+      metrics,
+      log,
+    });
     parts.metrics.onCollectGpus(() => this.#collect());
   }
 
@@ -94,7 +128,9 @@ export class Gpus {
   async open(): Promise<void> {
     const stored = await this.#file.read();
     const booted = stored !== undefined && stored.bootId !== this.#parts.bootId;
-    if (stored !== undefined) this.#table.restore(stored.devices, booted);
+    if (!booted) this.#prober.restore(stored?.rests);
+    this.#hasProbed = (stored?.probedDriver ?? '') !== '';
+    if (stored !== undefined) this.#table.restore(stored.devices, booted, stored.probedDriver ?? '');
     this.#errors.restore(booted ? { sequence: 0, savedAtMs: 0, xids: {} } : stored);
     this.#outAtOpen = await this.#probe();
     this.#tellConditions();
@@ -104,6 +140,7 @@ export class Gpus {
   rebuild(): void {
     for (const device of this.#outAtOpen) this.#failHolders(device, device.health.why);
     this.#outAtOpen = [];
+    if (!this.#hasProbed) this.#table.trust(this.#held());
     const claimed = conflicts(this.#parts.holders());
     if (claimed.size === 0) return;
     this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
@@ -115,10 +152,12 @@ export class Gpus {
     this.#started = true;
     this.#tasks.push(this.#keepProbing());
     this.#listen();
+    this.#prober.start();
   }
 
   async stop(): Promise<void> {
     this.#abort.abort();
+    await this.#prober.stop();
     await Promise.allSettled(this.#tasks);
     // The place in the kernel's log moves with each line, and is written with each error only.
     if (this.#table.all().length > 0) this.#file.changed();
@@ -146,7 +185,8 @@ export class Gpus {
   }
 
   #tellConditions(): void {
-    const states = this.#table.all().map((device) => device.health.state);
+    const isDegraded = ({ health: { state } }: Device): boolean => state !== 'healthy' && state !== 'unprobed';
+    const degraded = this.#table.all().filter(isDegraded);
     const broken = new Set(
       this.#table
         .all()
@@ -155,9 +195,16 @@ export class Gpus {
     );
     this.#parts.conditions.set(
       'GpuDegraded',
-      states.some((state) => state !== 'healthy'),
+      degraded.length > 0,
+      degraded
+        .slice(0, MOST_NAMED)
+        .map(({ uuid, health }) => `${uuid} is ${health.state}: ${health.why.slice(0, 100)}`)
+        .join('; '),
     );
     this.#parts.conditions.set('SuspectHost', broken.size >= BROKEN_TO_SUSPECT_HOST);
+    const waits = this.#table.all().find(({ uuid, health }) => health.state === 'unprobed' && this.#unusable.has(uuid));
+    const unusable = this.#unusable.get(waits?.uuid ?? '') ?? '';
+    this.#parts.conditions.set('GpusUnusable', unusable !== '', unusable);
   }
 
   // ---- leases ------------------------------------------------------------------------------------------------------------------
@@ -218,7 +265,7 @@ export class Gpus {
     while (await sleep((this.#parts.probeEveryMs ?? PROBE_MS) * (0.9 + Math.random() * 0.2), signal)) {
       try {
         await this.#probe();
-        this.#askContainers();
+        this.#access.round();
       } catch (error) {
         this.#parts.log.error({ err: error }, 'GPUs could not be looked at');
       }
@@ -241,48 +288,27 @@ export class Gpus {
       if (failing !== this.#failing) log.warn({ reason: listing.reason, text: listing.text }, 'GPUs do not answer');
     } else if (this.#failing !== '' && failing === '') log.info('GPUs answer again');
     this.#failing = failing;
-    const held = new Set([...this.#parts.holders()].flatMap((holder) => holder.gpuUuids));
+    const held = this.#held();
     const before = this.#table.fingerprint();
+    const waited = this.#unprobed();
     const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
     for (const device of out) this.#failHolders(device, device.health.why);
     await this.#proveQuarantined(held);
+    // A reset, a new driver or a return says that an earlier result counts no more.
+    for (const uuid of this.#unprobed()) if (!waited.has(uuid)) this.#prober.again(uuid);
+    this.#forgetGone();
+    this.#parts.onLook(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'lost' ? [] : [uuid])));
     if (this.#table.fingerprint() !== before) this.#changed();
     if (this.#table.all().length > 0) this.#listen();
+    this.#prober.look();
     return out;
   }
 
   async #proveQuarantined(held: ReadonlySet<string>): Promise<void> {
     for (const device of this.#table.all()) {
-      if (device.health.state !== 'quarantined' || held.has(device.uuid)) continue;
+      if (device.health.state !== 'quarantined' || held.has(device.uuid) || this.#stuck.has(device.uuid)) continue;
       const busy = await this.#busy([device.uuid], device.lastDockerIds);
       if (busy !== undefined && !busy.has(device.uuid)) this.#table.event(device.uuid, { kind: 'proved_free' });
-    }
-  }
-
-  /** One question at a time for each container, and ever more seldom where it hangs: each leaves a process there that does not end. */
-  #askContainers(): void {
-    const { running, askInside, onFault, log } = this.#parts;
-    const now = running();
-    for (const dockerId of [...this.#notAsked.keys()])
-      if (!now.some((one) => one.dockerId === dockerId)) this.#notAsked.delete(dockerId);
-    for (const { containerId, dockerId } of now) {
-      const waits = this.#notAsked.get(dockerId);
-      if (waits !== undefined && waits.left > 0) waits.left -= 1;
-      if (this.#asking.has(dockerId) || (waits?.left ?? 0) > 0) continue;
-      this.#asking.add(dockerId);
-      askInside(dockerId)
-        .then((said) => {
-          this.#notAsked.delete(dockerId);
-          if (said === undefined || !hasLostAccess(said)) return;
-          log.error({ containerId }, 'a container has lost its GPUs');
-          onFault(containerId, 'the container has lost access to its GPU (NVML: Unknown Error)');
-        })
-        .catch((error: unknown) => {
-          const rounds = Math.min(MOST_ROUNDS_NOT_ASKED, waits?.next ?? 2);
-          this.#notAsked.set(dockerId, { left: rounds, next: rounds * 2 });
-          log.info({ err: error, containerId, rounds }, 'GPU access in a container not looked at');
-        })
-        .finally(() => this.#asking.delete(dockerId));
     }
   }
 
@@ -298,8 +324,10 @@ export class Gpus {
     // A reset takes all slices of a device: none of them gets new work, whichever had the error.
     if (meaning === 'fatal' || meaning === 'drain') {
       this.#faults += 1;
-      for (const device of this.#table.at(busId))
-        this.#table.event(device.uuid, { kind: 'broken', why, asked: asksRecovery });
+      for (const { uuid } of this.#table.at(busId)) {
+        this.#table.event(uuid, { kind: 'broken', why, asked: asksRecovery });
+        this.#prober.faulted(uuid);
+      }
     }
     for (const device of this.#table.atInstance(busId, error.instance)) {
       metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(xid) });
@@ -307,8 +335,58 @@ export class Gpus {
         metrics.gpuFaults.inc({ gpu_uuid: device.uuid, effect: meaning });
       for (const holder of this.#holdersOf(device)) onNote(holder.containerId, `GPU ${device.uuid}: ${why}`);
       if (meaning === 'fatal' || meaning === 'container') this.#failHolders(device, why);
+      if (meaning === 'container') this.#table.event(device.uuid, { kind: 'doubted', why });
     }
     this.#changed();
+    this.#prober.look();
+  }
+
+  // ---- probes ------------------------------------------------------------------------------------------------------------------
+
+  #held(): ReadonlySet<string> {
+    return new Set([...this.#parts.holders()].flatMap((holder) => holder.gpuUuids));
+  }
+
+  #unprobed(): ReadonlySet<string> {
+    return new Set(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'unprobed' ? [uuid] : [])));
+  }
+
+  #candidates(): Candidate[] {
+    const held = this.#held();
+    return this.#table.all().flatMap(({ uuid, health }) => {
+      if (!awaitsProbe(health) && !this.#stuck.has(uuid)) return [];
+      const isHeld = held.has(uuid) || this.#table.sharers(uuid).some((one) => held.has(one));
+      return [{ uuid, isHeld, isBroken: health.state === 'unhealthy' }];
+    });
+  }
+
+  #onProbed(uuid: string, outcome: ProbeOutcome, tries: number): void {
+    const before = this.#table.fingerprint();
+    const why = outcome.text.slice(0, MAX_WHY);
+    if (outcome.kind === 'stuck') {
+      this.#stuck.add(uuid);
+      this.#quarantine(uuid, [], `probe_failed: ${why}`);
+    } else if (this.#stuck.delete(uuid)) this.#table.event(uuid, { kind: 'proved_free' });
+    if (isUnusable(outcome, tries)) this.#unusable.set(uuid, why);
+    else this.#unusable.delete(uuid);
+    const { conditions } = this.#parts;
+    if (outcome.kind === 'absent') {
+      // The release carries it: a copy without one was set up by hand, and serves as it did.
+      conditions.set('GpuProbeMissing', true, why);
+      this.#table.event(uuid, { kind: 'probed', why: '' });
+    } else if (outcome.kind === 'passed' || outcome.kind === 'failed') {
+      conditions.set('GpuProbeMissing', false);
+      this.#table.event(uuid, { kind: 'probed', why });
+    } else if (outcome.kind !== 'stuck') this.#table.event(uuid, { kind: 'not_probed', why });
+    if (this.#table.fingerprint() === before) this.#tellConditions();
+    else this.#changed();
+  }
+
+  #forgetGone(): void {
+    const isThere = (uuid: string): boolean => this.#table.get(uuid) !== undefined;
+    this.#prober.forget(isThere);
+    for (const uuid of this.#stuck) if (!isThere(uuid)) this.#stuck.delete(uuid);
+    for (const uuid of this.#unusable.keys()) if (!isThere(uuid)) this.#unusable.delete(uuid);
   }
 
   #holdersOf(device: Device): Holder[] {

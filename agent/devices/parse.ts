@@ -17,6 +17,9 @@ export const GPU_FIELDS = [
   'mig.mode.current',
   'pci.bus_id',
   'gpu_recovery_action',
+  'fabric.state',
+  'clocks_event_reasons.hw_thermal_slowdown',
+  'clocks_event_reasons.hw_power_brake_slowdown',
 ] as const;
 export type GpuField = (typeof GPU_FIELDS)[number];
 /** Without these a row names no device. */
@@ -38,6 +41,10 @@ export interface GpuRow {
   readonly busId: string;
   /** What the driver wants done after an error (`None`, `Reset`, …); absent: it does not say. */
   readonly recovery: string | undefined;
+  /** State of NVLink through switches: `Completed` when it may be used; empty: the GPU has none, or the driver does not say. */
+  readonly fabric: string;
+  /** Heat or the power supply holds its clocks down now; undefined: the driver does not say. */
+  readonly slowed: boolean | undefined;
 }
 
 /** Action that a driver asks for. drain: no new work, and what runs goes on; reset: what runs there is lost, and a reset of the device or a boot of the host follows. */
@@ -166,6 +173,8 @@ function rowOf(fields: readonly string[], line: string): GpuRow | { readonly bro
     return isError(uuid) || isError(get('name')) ? { broken: busId } : undefined;
   if (!Number.isInteger(index) || index < 0) return undefined;
   const recovery = get('gpu_recovery_action');
+  const fabric = get('fabric.state');
+  const slow = [get('clocks_event_reasons.hw_thermal_slowdown'), get('clocks_event_reasons.hw_power_brake_slowdown')];
   return {
     index,
     uuid,
@@ -179,6 +188,8 @@ function rowOf(fields: readonly string[], line: string): GpuRow | { readonly bro
     migEnabled: get('mig.mode.current') === 'Enabled',
     busId,
     recovery: recovery === '' || isError(recovery) ? undefined : recovery,
+    fabric: isError(fabric) ? '' : fabric.slice(0, 40),
+    slowed: slow.includes('Active') ? true : slow.includes('Not Active') ? false : undefined,
   };
 }
 

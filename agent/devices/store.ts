@@ -18,6 +18,7 @@ const StoredDevice = Type.Object({
   state: Type.String(),
   why: Type.String(),
   resetAsked: Type.Boolean(),
+  probeCures: Type.Optional(Type.Boolean()),
   /** Containers that had it when it was quarantined, as the engine named them. */
   lastDockerIds: Type.Array(Type.String()),
 });
@@ -33,6 +34,10 @@ const Stored = Type.Object({
   /** `bus xid` to how often, in this boot. */
   xids: Type.Record(Type.String(), Type.Number()),
   devices: Type.Array(StoredDevice),
+  /** The driver of the probes that they passed; absent: an agent wrote it that ran none. */
+  probedDriver: Type.Optional(Type.String()),
+  /** Errors of devices in this boot that named no recovery, and since boot until when they rest. */
+  rests: Type.Optional(Type.Record(Type.String(), Type.Object({ faults: Type.Number(), restUntilMs: Type.Number() }))),
 });
 export type StoredDevice = Readonly<Static<typeof StoredDevice>>;
 export type StoredDevices = Readonly<Static<typeof Stored>>;

@@ -1,13 +1,9 @@
 // What a start that failed means, and how one is given up. Used by starts.ts.
 import { AppError, messageOf } from '#shared/errors.ts';
-import { EngineError } from '../containers/runtime.ts';
+import { EngineError, isGpuRefusal } from '../containers/runtime.ts';
 
 /** The init of a container cannot find what we told it to run. */
 export const NO_PYTHON = /exec python3 failed|exec: "python3"/;
-
-/** The engine or its toolkit could not pass GPUs: a fault of the machine. */
-export const isGpuRefusal = (error: unknown): boolean =>
-  error instanceof EngineError && (error.failure === 'no_gpu_support' || error.failure === 'gpu_refused');
 
 /** Whose fault it was, in a word and a sentence. Pure. */
 export function startFailure(error: unknown): { readonly reason: string; readonly message: string } {

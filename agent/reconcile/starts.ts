@@ -9,7 +9,7 @@ import type { Assignment__Output } from '#shared/protocol/generated/messages.ts'
 import type { Holder } from '../containers/holders.ts';
 import { Limiter } from '../containers/limiter.ts';
 import type { CreateContainer, RuntimeContainer } from '../containers/runtime.ts';
-import { EngineError, LABELS } from '../containers/runtime.ts';
+import { EngineError, LABELS, isGpuRefusal } from '../containers/runtime.ts';
 import { checkAssignment, createContainerOf, shortIdOf } from '../containers/spec.ts';
 import type { Permission } from './books.ts';
 import type { Ends } from './ends.ts';
@@ -17,7 +17,7 @@ import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
 import { factsLabel } from './rebuild.ts';
-import { abortable, isGpuRefusal, startFailure } from './starting.ts';
+import { abortable, startFailure } from './starting.ts';
 import type { ExecutorParts, Prepared, Workbench } from './workbench.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;

@@ -10,6 +10,7 @@ import {
   SLOW_BUCKETS,
 } from '#shared/metrics.ts';
 import type { ProbeFailure } from '../devices/parse.ts';
+import type { ProbeResult } from '../devices/probe-outcome.ts';
 import type { ImageMetrics } from '../images/images.ts';
 import type { ConditionName } from '#shared/domain/conditions.ts';
 import { CONDITION_NAMES } from '#shared/domain/conditions.ts';
@@ -37,6 +38,7 @@ export interface GpuFacts {
         readonly memoryUsedBytes: number | undefined;
         readonly temperatureCelsius: number | undefined;
         readonly powerWatts: number | undefined;
+        readonly slowed: boolean | undefined;
       }
     | undefined;
 }
@@ -55,6 +57,7 @@ const PROBE_FAILURES: readonly ProbeFailure[] = [
   'unparsable',
   'error',
 ];
+const PROBE_RESULTS: readonly ProbeResult[] = ['passed', 'failed', 'stuck', 'host', 'unable', 'absent'];
 const GPU_LABELS = ['gpu_uuid', 'gpu_model'] as const;
 
 /** The agent's metrics. Names: docs/metrics.md; labels come from small sets, never ids but a GPU's. */
@@ -188,6 +191,11 @@ export class AgentMetrics {
   readonly #gpuMemoryTotal = this.#gauge('gpu_memory_total_bytes', 'As the driver says', GPU_LABELS);
   readonly #gpuTemperature = this.#gauge('gpu_temperature_celsius', 'As of the last probe', GPU_LABELS);
   readonly #gpuPower = this.#gauge('gpu_power_watts', 'As of the last probe', GPU_LABELS);
+  readonly #gpuSlowed = this.#gauge(
+    'gpu_slowed',
+    '1 while heat or the power supply holds the clocks of the GPU down, as of the last probe',
+    GPU_LABELS,
+  );
   readonly gpuXidErrors = bounded(
     this.#counter('gpu_xid_errors_total', 'Errors that the GPU driver wrote to the kernel log, by its number', [
       'gpu_uuid',
@@ -224,6 +232,17 @@ export class AgentMetrics {
     [],
     FAST_BUCKETS,
   );
+  readonly gpuCudaProbes = this.#counter(
+    'gpu_cuda_probes_total',
+    'Probes of GPUs by a CUDA program: passed, failed (the GPU is out), stuck (the probe does not end), host (no program reaches GPUs here), unable (the engine did not run it), absent (this copy has no probe)',
+    ['result'],
+  );
+  readonly gpuCudaProbeDuration = this.#histogram(
+    'gpu_cuda_probe_duration_seconds',
+    'Probes of GPUs by a CUDA program, with the start of their container',
+    [],
+    SLOW_BUCKETS,
+  );
   readonly gpuProbeFailures = this.#counter(
     'gpu_probe_failures_total',
     'Looks at the GPUs that gave no answer, by why',
@@ -248,6 +267,10 @@ export class AgentMetrics {
       this.gpuProbeFailures,
       PROBE_FAILURES.map((reason) => ({ reason })),
     );
+    fromZero(
+      this.gpuCudaProbes,
+      PROBE_RESULTS.map((result) => ({ result })),
+    );
     fromZero(this.gpuSwitchErrors, [{ severity: 'fatal' }, { severity: 'non_fatal' }]);
     fromZero(this.logRecords, [{ result: 'accepted' }, { result: 'dropped' }]);
   }
@@ -260,7 +283,7 @@ export class AgentMetrics {
   /** Replaces what is shown of GPUs; of a missing one only that it is not healthy. */
   setGpus(gpus: readonly GpuFacts[]): void {
     const shown = [this.#gpuLeased, this.#gpuUtilization, this.#gpuMemoryUsed, this.#gpuMemoryTotal];
-    const all = [this.#gpuHealthy, ...shown, this.#gpuTemperature, this.#gpuPower, this.#gpuLeaseInfo];
+    const all = [this.#gpuHealthy, ...shown, this.#gpuTemperature, this.#gpuPower, this.#gpuSlowed, this.#gpuLeaseInfo];
     for (const gauge of all) gauge.reset();
     for (const gpu of gpus) {
       const labels = { gpu_uuid: gpu.uuid, gpu_model: gpu.model };
@@ -286,6 +309,7 @@ export class AgentMetrics {
       set(this.#gpuMemoryUsed, gpu.sample?.memoryUsedBytes);
       set(this.#gpuTemperature, gpu.sample?.temperatureCelsius);
       set(this.#gpuPower, gpu.sample?.powerWatts);
+      set(this.#gpuSlowed, gpu.sample?.slowed === undefined ? undefined : Number(gpu.sample.slowed));
     }
   }
 

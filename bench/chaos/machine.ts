@@ -40,7 +40,7 @@ export interface GpuHost {
 export async function startGpuHost(place: Workplace): Promise<GpuHost> {
   if (whyNoHosts !== undefined) throw new UsageError(`--kill agent: ${whyNoHosts}`);
   const { reference } = await place.engine.baseImage();
-  const network = await SimulatedNetwork.up(1, reference, () => gpuHost);
+  const network = await SimulatedNetwork.up(1, reference, gpuHost);
   place.later(() => network.down());
   const [host] = network.hosts;
   if (host === undefined) throw new Error('there is no host');

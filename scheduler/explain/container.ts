@@ -12,7 +12,7 @@ import type { Waiting } from './deployment.ts';
 import { NOTHING, placeSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
 import { countsOf } from './scaling.ts';
-import { conditionSteps, conditionTexts, oneWorkerTexts, rejectionStep, rejectionTexts } from './words.ts';
+import { conditionSteps, conditionTexts, gpuTexts, oneWorkerTexts, rejectionStep, rejectionTexts } from './words.ts';
 
 export interface ContainerFacts {
   readonly row: ContainerRow;
@@ -22,6 +22,8 @@ export interface ContainerFacts {
   readonly conditions: Readonly<Record<string, number>>;
   /** Of one machine for each of them, where its agent says more than the name. */
   readonly conditionWords: Readonly<Record<string, string>>;
+  /** GPUs of the machines that its workspace may use which nobody may have: how many are in which state, why. */
+  readonly gpus: Readonly<Record<string, number>>;
   /** How its start goes, as its agent says; empty: not known. */
   readonly progress: string;
   /** Of its machine; empty: none, or gone. */
@@ -171,6 +173,7 @@ function detailsOf(
     ...facts.quota,
   ];
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions, facts.conditionWords));
+  if ((rejections['gpu_count'] ?? 0) > 0) details.push(...gpuTexts(facts.gpus));
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
   if (facts.disk !== null && facts.disk.diskBytes > 0) details.push(diskText(facts.disk));

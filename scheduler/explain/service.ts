@@ -14,6 +14,7 @@ import type { StoredSpec } from '../containers/spec.ts';
 import type { Target } from '../deployments/stub-config.ts';
 import type { Targets } from '../deployments/targets.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
+import { gpusOf } from '../fleet/capacity.ts';
 import { blockingConditions, conditionWordsOf } from '../fleet/machine.ts';
 import type { ContainerUsage, Usage } from '../fleet/usage.ts';
 import type { Machine } from '../fleet/machine.ts';
@@ -45,7 +46,7 @@ import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { explainTask } from './task.ts';
-import { conditionTexts } from './words.ts';
+import { conditionTexts, gpuTexts } from './words.ts';
 
 export interface ExplainParts {
   readonly db: Queryable;
@@ -70,6 +71,7 @@ export interface ExplainParts {
 /** As lists and logs show a container. */
 const END_OF_ID = /^[0-9a-f]{4,8}$/;
 const MAX_SERVERS = 100;
+const MOST_GPU_TEXTS = 5;
 const MAX_CALLBACKS = 4;
 
 export class Explain {
@@ -284,16 +286,21 @@ export class Explain {
     return machineId === null ? undefined : this.#parts.machines.get(machineId);
   }
 
-  /** Conditions of machines that containers were kept away from. */
+  /** Conditions of machines that containers were kept away from, and how their GPUs are. */
   #conditionTexts(workspaceId: WorkspaceId, waiting: Parameters<typeof isForQuota>[0]): readonly string[] {
-    if (!waiting.some(({ rejections }) => (rejections['condition'] ?? 0) > 0)) return [];
-    const { conditions, conditionWords } = this.#conditionsFor(workspaceId);
-    return conditionTexts(conditions, conditionWords);
+    const isFor = (reason: string): boolean => waiting.some(({ rejections }) => (rejections[reason] ?? 0) > 0);
+    if (!isFor('condition') && !isFor('gpu_count')) return [];
+    const { conditions, conditionWords, gpus } = this.#conditionsFor(workspaceId);
+    return [
+      ...(isFor('condition') ? conditionTexts(conditions, conditionWords) : []),
+      ...(isFor('gpu_count') ? gpuTexts(gpus) : []),
+    ];
   }
 
-  #conditionsFor(workspaceId: WorkspaceId): Pick<ContainerFacts, 'conditions' | 'conditionWords'> {
+  #conditionsFor(workspaceId: WorkspaceId): Pick<ContainerFacts, 'conditions' | 'conditionWords' | 'gpus'> {
     const counts: Record<string, number> = {};
     const words: Record<string, string> = {};
+    const gpus: Record<string, number> = {};
     for (const machine of this.#parts.machines.all()) {
       const owner = machine.row.poolWorkspaceId;
       if (machine.health !== 'READY' || (owner !== null && owner !== workspaceId)) continue;
@@ -302,8 +309,14 @@ export class Explain {
         const said = conditionWordsOf(machine)[name];
         if (said !== undefined) words[name] ??= said;
       }
+      for (const { unhealthy, state, why } of gpusOf(machine)) {
+        if (!unhealthy) continue;
+        const said = why === '' ? state : `${state}: ${why}`;
+        const key = said in gpus || Object.keys(gpus).length < MOST_GPU_TEXTS ? said : 'out for other reasons';
+        gpus[key] = (gpus[key] ?? 0) + 1;
+      }
     }
-    return { conditions: counts, conditionWords: words };
+    return { conditions: counts, conditionWords: words, gpus };
   }
 
   #healthOf(machineId: MachineId | null): string {

@@ -150,6 +150,12 @@ export function conditionTexts(
     });
 }
 
+/** `2 GPUs are unhealthy: Xid 79 …`, most of them first. @param gpus - how many are in which state, why */
+export const gpuTexts = (gpus: Readonly<Record<string, number>>): readonly string[] =>
+  Object.entries(gpus)
+    .toSorted((a, b) => b[1] - a[1])
+    .map(([state, count]) => `${counted(count, 'GPU')} ${count === 1 ? 'is' : 'are'} ${state}`);
+
 /** What to do about them. */
 export const conditionSteps = (conditions: Readonly<Record<string, number>>): readonly string[] =>
   Object.keys(conditions)

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
 import { chmod, copyFile, cp, link, mkdir, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { ensureHolderImageFile } from '../setup/holder-image.mjs';
+import { releasedHolderImageFile } from '../setup/holder-image.mjs';
 import { SetupError, stepLog } from '../setup/log.mjs';
 import { nodeBinary, repositoryRoot } from '../setup/paths.mjs';
 import { run } from '../setup/run.mjs';
@@ -146,7 +146,7 @@ async function copyPglite(directory) {
 async function copyHolderImage(directory) {
   const to = join(directory, 'agent', 'assets');
   await mkdir(to, { recursive: true });
-  await copyFile(await ensureHolderImageFile({ log: stepLog() }), join(to, 'holder-image.tar'));
+  await copyFile(await releasedHolderImageFile({ log: stepLog() }), join(to, 'holder-image.tar'));
 }
 
 /** The agent and the scheduler tell their version from it; `type` and `imports` mean what they do in the repository. */

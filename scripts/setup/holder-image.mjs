@@ -1,6 +1,7 @@
 /**
  * The image of the holders: containers of our own that own the network of one workload each and set its filter (agent/containers/holders.ts). It has `nft`, a
- * busybox, and nothing else; built from this system's Debian packages, kept as one file, imported by agents whose engine lacks it, and carried by releases.
+ * busybox, the probe of GPUs (agent/probe/gpu-probe.c) with its C library, and nothing else; built from this system's Debian packages, kept as one file, imported by
+ * agents whose engine lacks it, and carried by releases.
  */
 import {
   copyFileSync,
@@ -18,11 +19,12 @@ import { join } from 'node:path';
 import { engineRequest } from './engine-api.mjs';
 import { SetupError } from './log.mjs';
 import { isDebianLike, operatingSystem } from './packages.mjs';
+import { repositoryRoot } from './paths.mjs';
 import { dependenciesOf, ensurePackageLists, unpack } from './rootfs.mjs';
-import { run } from './run.mjs';
+import { findProgram, run } from './run.mjs';
 
 /** As agent/containers/holder-image.ts says it; raised when what is in the image changes. */
-export const HOLDER_IMAGE = 'longshore-holder:1';
+export const HOLDER_IMAGE = 'longshore-holder:2';
 
 const BOOKWORM =
   `busybox-static nftables libnftables1 libnftnl11 libmnl0 libjansson4 libgmp10 libxtables12 libedit2 libbsd0 libmd0
@@ -47,14 +49,17 @@ export function holderImageFile(env = process.env) {
   return join(cache, 'longshore', `${HOLDER_IMAGE.replace(':', '-')}.tar`);
 }
 
+/** Beside the file: it was built where there was no C compiler. */
+const withoutProbe = (file) => `${file}.without-probe`;
+
 /**
  * Makes sure that the engine holds it, and that it is there as a file.
- * @param {{ log: { step<T>(title: string, work: () => Promise<T>): Promise<T> } }} options
+ * @param {{ log: { say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> } }} options
  */
 export async function ensureHolderImage({ log }) {
-  const file = await ensureHolderImageFile({ log });
+  const { file, built } = await ensureFile(log);
   const { status } = await engineRequest('GET', `/images/${encodeURIComponent(HOLDER_IMAGE)}/json`);
-  if (status === 200) return;
+  if (status === 200 && !built) return;
   const [repository, tag] = HOLDER_IMAGE.split(':');
   const answer = await engineRequest('POST', `/images/create?fromSrc=-&repo=${repository}&tag=${tag}`, {
     body: createReadStream(file),
@@ -64,20 +69,54 @@ export async function ensureHolderImage({ log }) {
     throw new SetupError(`Docker could not import ${file}: ${answer.text.slice(0, 300)}`);
 }
 
-/** @returns {Promise<string>} the file's path */
-export async function ensureHolderImageFile({ log }) {
-  const file = holderImageFile();
-  if (existsSync(file)) return file;
-  if (!isDebianLike())
-    throw new SetupError(
-      `The holders' image can be built from Debian packages only, and this is ${operatingSystem().name}.\n` +
-        `Copy agent/assets/holder-image.tar of a release to ${file}.`,
-    );
-  await log.step(`building the holders' image ${HOLDER_IMAGE} from Debian packages`, () => build(file));
+/**
+ * The file of a release, which has the probe.
+ * @returns {Promise<string>} the file's path
+ * @throws SetupError where there is no C compiler
+ */
+export async function releasedHolderImageFile({ log }) {
+  const { file } = await ensureFile(log);
+  if (existsSync(withoutProbe(file))) throw new SetupError(`A release carries the GPU probe. ${NO_COMPILER}`);
   return file;
 }
 
-async function build(file) {
+const NO_COMPILER =
+  'The probe cannot be compiled here: install a C compiler (sudo apt-get install -y --no-install-recommends gcc libc6-dev) and set up again.';
+
+/** @returns {Promise<{ file: string, built: boolean }>} */
+async function ensureFile(log) {
+  const file = holderImageFile();
+  const isThere = existsSync(file);
+  if (isThere && !existsSync(withoutProbe(file))) return { file, built: false };
+  const work = mkdtempSync(join(tmpdir(), 'longshore-probe-'));
+  try {
+    const probe = await compileProbe(join(work, 'longshore-gpu-probe'));
+    if (probe === undefined)
+      log.say(`  WITHOUT THE GPU PROBE: agents with this image offer GPUs that no program has tried. ${NO_COMPILER}`);
+    if (isThere && probe === undefined) return { file, built: false };
+    if (!isDebianLike())
+      throw new SetupError(
+        `The holders' image can be built from Debian packages only, and this is ${operatingSystem().name}.\n` +
+          `Copy agent/assets/holder-image.tar of a release to ${file}.`,
+      );
+    await log.step(`building the holders' image ${HOLDER_IMAGE} from Debian packages`, () => build(file, probe));
+    return { file, built: true };
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+/** @returns {Promise<string | undefined>} the program, which needs no library but the C library; undefined: no compiler, or no headers */
+async function compileProbe(to) {
+  const compiler = findProgram('cc') ?? findProgram('gcc');
+  if (compiler === undefined) return undefined;
+  const source = join(repositoryRoot, 'agent/probe/gpu-probe.c');
+  const flags = ['-O1', '-s', '-Wall', '-Wextra', '-o', to, source, '-ldl'];
+  const { code } = await run(compiler, flags, { name: 'gpu-probe', allowFailure: true });
+  return code === 0 ? to : undefined;
+}
+
+async function build(file, probe) {
   await ensurePackageLists('nftables');
   const work = mkdtempSync(join(tmpdir(), 'longshore-holder-'));
   try {
@@ -97,6 +136,10 @@ async function build(file) {
     for (const applet of ['sh', 'su', 'sleep'])
       if (!existsSync(join(root, 'usr/bin', applet))) symlinkSync(`/${busybox}`, join(root, 'usr/bin', applet));
     for (const folder of ['etc', 'proc', 'sys', 'dev', 'tmp']) mkdirSync(join(root, folder), { recursive: true });
+    if (probe !== undefined) copyFileSync(probe, join(root, 'usr/bin/longshore-gpu-probe'));
+    // NVIDIA's tools write below it where the driver's libraries are.
+    mkdirSync(join(root, 'etc/ld.so.conf.d'), { recursive: true });
+    writeFileSync(join(root, 'etc/ld.so.conf'), 'include /etc/ld.so.conf.d/*.conf\n');
     writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/:/bin/sh\nholder:x:65534:65534:holder:/:/bin/sh\n');
     writeFileSync(join(root, 'etc/group'), 'root:x:0:\nholder:x:65534:\n');
     const tar = join(work, 'holder.tar');
@@ -107,6 +150,8 @@ async function build(file) {
     const mine = `${file}.${process.pid}`;
     copyFileSync(tar, mine);
     renameSync(mine, file);
+    if (probe === undefined) writeFileSync(withoutProbe(file), '');
+    else rmSync(withoutProbe(file), { force: true });
   } finally {
     rmSync(work, { recursive: true, force: true });
   }

@@ -43,6 +43,21 @@ export const CONDITIONS = {
     step: 'its state directory was copied, or its credential stolen: delete the machine, and join its host anew',
   },
   GpuDegraded: { blocks: false, says: 'a GPU that is not healthy', step: 'look at `nvidia-smi` on that machine' },
+  GpusUnusable: {
+    blocks: false,
+    says: 'GPUs that no program reaches',
+    step: 'look at the words beside the condition in `longshore machine list`: CUDA error 802 is nvidia-fabricmanager, others are the driver or the container toolkit; the GPUs return by themselves',
+  },
+  GpuProbeMissing: {
+    blocks: false,
+    says: 'GPUs that are offered without a probe',
+    step: 'install a release there, or a C compiler, and run `node scripts/setup.mjs` again: this copy was set up without its GPU probe',
+  },
+  CdiOutdated: {
+    blocks: false,
+    says: 'a CDI specification that lacks GPUs of the machine',
+    step: 'run `sudo nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml` there, or enable nvidia-cdi-refresh',
+  },
   StuckContainer: {
     blocks: false,
     says: 'a container that does not die',

@@ -32,8 +32,8 @@ export const GPU_MODELS = [
 ] as const;
 export const ANY_GPU = 'any';
 
-/** How a device is: only a healthy one is leased to anybody. */
-export const GPU_STATES = ['healthy', 'suspect', 'unhealthy', 'lost', 'quarantined'] as const;
+/** How a device is: only a healthy one is leased to anybody. `unprobed`: no program has shown yet that it works. */
+export const GPU_STATES = ['healthy', 'unprobed', 'suspect', 'unhealthy', 'lost', 'quarantined'] as const;
 export type GpuState = (typeof GPU_STATES)[number];
 
 const BY_LOWER: ReadonlyMap<string, string> = new Map(

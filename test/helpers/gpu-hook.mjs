@@ -1,6 +1,6 @@
 // The stand-in for NVIDIA's container hook: called by the engine's runtime before a container with devices starts, it puts an `nvidia-smi` into it that lists what the engine passes, and refuses what the host does
-// not have (a UUID with `dead` in it), in the real one's words.
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+// not have, in the real one's words. A probe of ours gets the stand-in for the driver's library, too, with what it does for that device. Arguments: the library, and a JSON file that says by UUID what CUDA does, or `refused`.
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const { bundle } = JSON.parse(readFileSync(0, 'utf8'));
@@ -8,7 +8,9 @@ const config = JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8'));
 const prefix = 'NVIDIA_VISIBLE_DEVICES=';
 // The engine's own comes last, as in the environment of the real hook.
 const wanted = (config.process.env.findLast((one) => one.startsWith(prefix)) ?? '').slice(prefix.length).split(',');
-const dead = wanted.find((uuid) => uuid.includes('dead'));
+const [library, modes] = process.argv.slice(2);
+const does = existsSync(modes) ? JSON.parse(readFileSync(modes, 'utf8')) : {};
+const dead = wanted.find((uuid) => does[uuid] === 'refused');
 if (dead !== undefined) {
   process.stderr.write(`nvidia-container-cli: device error: ${dead}: unknown device\n`);
   process.exit(1);
@@ -17,3 +19,10 @@ const lines = wanted.map((uuid, index) => `GPU ${index}: NVIDIA H100 80GB HBM3 (
 const tool = join(config.root.path, 'usr/bin/nvidia-smi');
 writeFileSync(tool, `#!/bin/sh\ncat <<END\n${lines.join('\n')}\nEND\n`);
 chmodSync(tool, 0o777);
+
+// A probe of ours.
+if (existsSync(join(config.root.path, 'usr/bin/longshore-gpu-probe'))) {
+  mkdirSync(join(config.root.path, 'usr/lib64'), { recursive: true });
+  copyFileSync(library, join(config.root.path, 'usr/lib64/libcuda.so.1'));
+  writeFileSync(join(config.root.path, 'etc/fake-cuda'), does[wanted[0]] ?? '');
+}

@@ -4,7 +4,8 @@
  */
 import { appendFileSync, chmodSync, renameSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import type { HostOptions } from './hosts/host.ts';
+import { fakeCuda } from './fake-cuda.ts';
+import type { HostOptions, SimulatedHost } from './hosts/host.ts';
 
 const STAND_IN = resolve(import.meta.dirname, 'nvidia-smi.mjs');
 const HOOK = resolve(import.meta.dirname, 'gpu-hook.mjs');
@@ -124,6 +125,15 @@ export class FakeNvidia {
 }
 
 /** A host whose engine passes GPUs to containers: it has the driver because it finds the hook on its path when it starts. */
-export const gpuHost: HostOptions = {
-  programs: { 'nvidia-container-runtime-hook': `#!/bin/sh\nexec '${process.execPath}' '${HOOK}'\n` },
-};
+export const gpuHost = (): HostOptions => ({
+  programs: {
+    'nvidia-container-runtime-hook': `#!/bin/sh\nexec '${process.execPath}' '${HOOK}' '${fakeCuda()}' "\${0%/*}/cuda.json"\n`,
+  },
+});
+
+/** How CUDA programs do on devices of that host from now on, by UUID: see fake-cuda.c, or `refused` by the toolkit; those not named work. */
+export function cudaDoes(host: SimulatedHost, does: Readonly<Record<string, string>>): void {
+  const path = join(host.directory, 'bin', 'cuda.json');
+  writeFileSync(`${path}.new`, JSON.stringify(does));
+  renameSync(`${path}.new`, path);
+}

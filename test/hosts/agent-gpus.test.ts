@@ -15,7 +15,7 @@ import { anAssignment } from '../helpers/agent-assignment.ts';
 import { cdiEngine } from '../helpers/cdi-engine.ts';
 import { until } from '../helpers/fake-scheduler.ts';
 import type { FakeDriver } from '../helpers/gpus.ts';
-import { FakeNvidia, aGpu, gpuHost, gpuUuid } from '../helpers/gpus.ts';
+import { FakeNvidia, aGpu, cudaDoes, gpuHost, gpuUuid } from '../helpers/gpus.ts';
 import { SimulatedNetwork, whyNoHosts } from '../helpers/hosts/network.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
 import { docker, runProgram, tempDirectory, test as base } from '../helpers/services.ts';
@@ -23,7 +23,12 @@ import { docker, runProgram, tempDirectory, test as base } from '../helpers/serv
 interface GpuWorld {
   readonly world: AgentWorld;
   readonly nvidia: FakeNvidia;
-  readonly start: (driver?: Partial<FakeDriver>, settings?: Record<string, string>) => Promise<void>;
+  /** @param probed - devices that have passed their probe before it goes on; all of them by default */
+  readonly start: (
+    driver?: Partial<FakeDriver>,
+    settings?: Record<string, string>,
+    probed?: readonly string[],
+  ) => Promise<void>;
   readonly deploy: (
     gpuUuids: readonly string[],
     source?: string,
@@ -49,7 +54,7 @@ def handler():
 
 const hostTest = base.extend('host', { scope: 'file' }, async ({}, { onCleanup }): Promise<SimulatedHost> => {
   const { baseImage } = await docker();
-  const network = await SimulatedNetwork.up(1, baseImage, () => gpuHost);
+  const network = await SimulatedNetwork.up(1, baseImage, gpuHost);
   onCleanup(() => network.down());
   const [host] = network.hosts;
   if (host === undefined) throw new Error('no host');
@@ -62,6 +67,7 @@ const test = hostTest.extend('gpus', async ({ host }, { onCleanup }): Promise<Gp
   let world: AgentWorld | undefined;
   onCleanup(async () => {
     nvidia.is({ hang: false, processes: [] });
+    cudaDoes(host, {});
     await world?.end();
     directory.remove();
   });
@@ -78,7 +84,7 @@ const test = hostTest.extend('gpus', async ({ host }, { onCleanup }): Promise<Gp
       return started();
     },
     nvidia,
-    start: async (driver = {}, settings = {}) => {
+    start: async (driver = {}, settings = {}, probed) => {
       nvidia.is(driver);
       world = await agentWorld(
         {},
@@ -87,10 +93,21 @@ const test = hostTest.extend('gpus', async ({ host }, { onCleanup }): Promise<Gp
           LONGSHORE_NVIDIA_SMI: nvidia.tool,
           ...settings,
         },
-        { gpus: { kernelLog: nvidia.kernelLog, probeEveryMs: 200, probeDeadlineMs: 3000, proofMs: 1000 } },
+        {
+          gpus: {
+            kernelLog: nvidia.kernelLog,
+            probeEveryMs: 200,
+            probeDeadlineMs: 3000,
+            proofMs: 1000,
+            cudaProbeDeadlineMs: 3000,
+          },
+        },
       );
       await world.agent.start();
       await world.agent.connected;
+      const isProbed = ({ uuid, state }: Gpu__Output): boolean =>
+        probed?.includes(uuid) === false || state === 'healthy';
+      await until('probes have passed', () => devices().length > 0 && devices().every(isProbed), 30_000);
     },
     deploy: async (gpuUuids, source = SEEN, spec = {}) => {
       const code = started().scheduler.addArchive(await zip({ 'app.py': source }));
@@ -135,12 +152,11 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
           model: 'H100',
           memoryBytes: 81_559 * 1024 ** 2,
           pciBusId: '0000:1b:00.0',
-          state: 'healthy',
-          unhealthy: false,
         },
         { uuid: G1, model: 'H100', index: 1 },
       ],
     });
+    expect(gpus.devices()[0]).toMatchObject({ state: 'healthy', unhealthy: false, why: '' });
     const env = { NVIDIA_VISIBLE_DEVICES: 'all', CUDA_VISIBLE_DEVICES: '7' };
     const [first, second, none] = await Promise.all([
       gpus.deploy([G0], SEEN, { env, memoryBytes: 512 * 1024 ** 2, workers: 2 }),
@@ -383,19 +399,17 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
 
   test('a GPU that the host lists and the toolkit cannot pass is the machine’s fault, by its words; excluded ones are not offered', async ({
     gpus,
+    host,
   }) => {
-    const dead = 'GPU-dead0000-0000-4000-8000-000000000000';
-    await gpus.start(
-      { gpus: [aGpu(0, { uuid: dead }), aGpu(1), aGpu(2)] },
-      { LONGSHORE_EXCLUDED_GPUS: '0000:1c:00.0' },
-    );
-    expect(gpus.devices().map((one) => one.uuid)).toEqual([dead, gpuUuid(2)]);
+    await gpus.start({ gpus: [aGpu(0), aGpu(1), aGpu(2)] }, { LONGSHORE_EXCLUDED_GPUS: '0000:1c:00.0' });
+    expect(gpus.devices().map((one) => one.uuid)).toEqual([G0, gpuUuid(2)]);
     const { scheduler } = gpus.world;
-    const assignment = await gpus.deploy([dead]);
+    cudaDoes(host, { [G0]: 'refused' });
+    const assignment = await gpus.deploy([G0]);
     scheduler.desire([assignment]);
     expect(await scheduler.phase(assignment.containerId, 'removed')).toMatchObject({
       reason: 'gpu_fault',
-      message: expect.stringContaining(`device error: ${dead}: unknown device`) as string,
+      message: expect.stringContaining(`device error: ${G0}: unknown device`) as string,
     });
   });
 
@@ -405,9 +419,15 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
   }) => {
     const engine = await cdiEngine(host.socket);
     onTestFinished(() => engine.close());
-    [engine.listed, engine.known] = [[G0, G1], [G0]];
+    [engine.listed, engine.known] = [
+      [G0, G1],
+      [G0, G1],
+    ];
     await gpus.start({}, { DOCKER_HOST: engine.host });
     const { scheduler } = gpus.world;
+    // Probes come the same way.
+    expect(engine.drivers.splice(0)).toEqual(['cdi', 'cdi']);
+    engine.known = [G0];
     const first = await gpus.deploy([G0]);
     scheduler.desire([first]);
     await scheduler.phase(first.containerId, 'running');
@@ -440,6 +460,95 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     });
     expect(await runsOn(host, second.containerId)).toEqual(['running']);
   });
+});
+
+describe.skipIf(whyNoHosts !== undefined)('a probe', () => {
+  const probes = (host: SimulatedHost): Promise<readonly string[]> =>
+    host.containers().then((found) => found.flatMap(({ Names }) => Names).filter((name) => name.includes('c-probe-')));
+
+  test('that finds the fabric not set up (802): nothing is leased, the machine says why, and all returns by itself', async ({
+    gpus,
+    host,
+  }) => {
+    cudaDoes(host, { [G0]: 'init 802', [G1]: 'init 802' });
+    await gpus.start({}, {}, []);
+    const { scheduler } = gpus.world;
+    const waiting = await until('the words', () =>
+      gpus.devices().find(({ state, why }) => state === 'unprobed' && why.includes('802')),
+    );
+    expect(waiting).toMatchObject({ unhealthy: true, why: expect.stringContaining('fabric') as string });
+    await until('the condition', () =>
+      scheduler.heard.some((message) => message.heartbeat?.conditions.includes('GpusUnusable')),
+    );
+    const assignment = await gpus.deploy([G0]);
+    scheduler.desire([assignment]);
+    const refused = await until('the refusal', () => scheduler.heard.findLast((message) => message.refuse)?.refuse);
+    expect(refused).toMatchObject({ reason: 'gpu_not_healthy', message: expect.stringContaining('802') as string });
+    cudaDoes(host, {});
+    await gpus.deviceIs(0, 'healthy');
+    await gpus.deviceIs(1, 'healthy');
+    scheduler.desire([await gpus.deploy([G0]).then((again) => ({ ...again, containerId: 'endpoint-again' }))]);
+    await scheduler.phase('endpoint-again', 'running');
+    expect(await gpus.page()).toMatch(/condition\{condition="GpusUnusable"\} 0/);
+    expect(await probes(host)).toEqual([]);
+  });
+
+  test('that fails takes one device out with its reason; the other serves; a restart of the agent probes neither the good one nor one that a container has', async ({
+    gpus,
+    host,
+  }) => {
+    cudaDoes(host, { [G0]: 'corrupt' });
+    await gpus.start({}, {}, [G1]);
+    expect((await gpus.deviceIs(0, 'unhealthy')).why).toMatch(/^probe_failed: data came back wrong/);
+    const { scheduler } = gpus.world;
+    const serves = await gpus.deploy([G1]);
+    scheduler.desire([serves]);
+    await scheduler.phase(serves.containerId, 'running');
+    expect(await gpus.page()).toContain('longshore_agent_gpu_cuda_probes_total{result="failed"} 1');
+    // A program that hangs is the device's fault, too, and none is left.
+    cudaDoes(host, { [G0]: 'hang context', [G1]: 'corrupt' });
+    await gpus.restart();
+    await until('another reason', () => gpus.devices()[0]?.why.includes('at context'), 30_000);
+    expect(gpus.devices().map(({ state }) => state)).toEqual(['unhealthy', 'healthy']);
+    expect(await probes(host)).toEqual([]);
+    expect(await gpus.answerOf('t1', serves.containerId)).toMatchObject({ env: { NVIDIA_VISIBLE_DEVICES: G1 } });
+    cudaDoes(host, {});
+    await gpus.restart();
+    await gpus.deviceIs(0, 'healthy');
+  });
+
+  test('that not even a kill ends quarantines its device, and no second one starts there', async ({ gpus, host }) => {
+    cudaDoes(host, { [G0]: 'hang init' });
+    const started = gpus.start({}, {}, [G1]);
+    let dockerId = '';
+    const running = async (): Promise<string> => {
+      const found = await host.containers();
+      dockerId =
+        found.find(({ Names, State }) => State === 'running' && Names.join().includes(`c-probe-${G0}`))?.Id ?? '';
+      return dockerId;
+    };
+    await expect.poll(running, { timeout: 20_000, interval: 20 }).not.toBe('');
+    const thaw = host.freezeProcesses(dockerId);
+    onTestFinished(thaw);
+    await started;
+    const isQuarantined = (): unknown => gpus.devices()[0];
+    // The engine waits for a process that it has killed.
+    await expect.poll(isQuarantined, { timeout: 120_000 }).toMatchObject({
+      state: 'quarantined',
+      why: expect.stringMatching(/^probe_failed: no answer.*a kill does not end it/) as string,
+    });
+    await gpus.restart();
+    await expect.poll(isQuarantined, { timeout: 120_000 }).toMatchObject({
+      state: 'quarantined',
+      why: expect.stringContaining('an earlier probe does not end') as string,
+    });
+    expect(await probes(host)).toHaveLength(1);
+    cudaDoes(host, {});
+    thaw();
+    await gpus.restart();
+    await gpus.deviceIs(0, 'healthy');
+    expect(await probes(host)).toEqual([]);
+  }, 300_000);
 });
 
 test('check-gpu says what works, what does not and what to do, and loudly when there is no GPU', async ({

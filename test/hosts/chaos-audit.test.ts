@@ -27,7 +27,7 @@ interface World {
 
 const test = base.extend('world', { scope: 'file' }, async ({}, { onCleanup }): Promise<World> => {
   const { baseImage: image } = await docker();
-  const network = await SimulatedNetwork.up(1, image, () => gpuHost);
+  const network = await SimulatedNetwork.up(1, image, gpuHost);
   onCleanup(() => network.down());
   const [host] = network.hosts;
   if (host === undefined) throw new Error('there is no host');

@@ -52,7 +52,7 @@ const SECOND = [gpuUuid(2), gpuUuid(3), gpuUuid(4)];
 
 const test = base.extend('story', { scope: 'file' }, async ({}, { onCleanup }): Promise<Story> => {
   const engine = await docker();
-  const network = await SimulatedNetwork.up(2, engine.baseImage, () => gpuHost);
+  const network = await SimulatedNetwork.up(2, engine.baseImage, gpuHost);
   const platform = new Platform(engine, { LONGSHORE_RESTART_GRACE_SECONDS: '0' });
   const agents: Agent[] = [];
   onCleanup(async () => {

@@ -7,7 +7,9 @@ import { expect, test as base } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { GpuDrivers } from '../../agent/containers/cdi.ts';
 import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { CdiWatch } from '../../agent/devices/cdi-watch.ts';
 import { startFailure } from '../../agent/reconcile/starting.ts';
+import { Conditions } from '../../agent/telemetry/conditions.ts';
 import { gpuUuid } from '../helpers/gpus.ts';
 import { tempDirectory } from '../helpers/programs.ts';
 
@@ -136,6 +138,32 @@ test('the engine is asked once in 30 s, after a refusal at once, and one that do
   const gone = new GpuDrivers(new DockerRuntime('unix:///nowhere.sock'), createLog({ name: 'test', level: 'silent' }));
   await gone.look();
   expect(gone.driverFor([G0])).toBe('nvidia');
+});
+
+test('a specification that names some GPUs by UUID lacks the others; one by index alone lacks none', async ({
+  engine,
+}) => {
+  engine.info = discovered(`nvidia.com/gpu=${G0}`, 'nvidia.com/gpu=all');
+  const conditions = new Conditions(() => undefined);
+  const watch = new CdiWatch(engine.drivers, conditions);
+  watch.looked([G0, G1]);
+  await expect.poll(() => conditions.words['CdiOutdated']).toBe(G1);
+  // Written anew, it is read by the next look.
+  engine.info = discovered(`nvidia.com/gpu=${G0}`, `nvidia.com/gpu=${G1}`);
+  engine.nowMs = 30_000;
+  watch.looked([G0, G1]);
+  await expect.poll(() => conditions.names).toEqual([]);
+  const { asked } = engine;
+  for (let looks = 0; looks < 8; looks += 1) {
+    engine.nowMs += 30_000;
+    watch.looked([G0, G1]);
+  }
+  await engine.drivers.look();
+  expect(engine.asked).toBeLessThanOrEqual(asked + 1);
+  engine.info = discovered('nvidia.com/gpu=0', 'nvidia.com/gpu=all');
+  engine.nowMs += 30_000;
+  await engine.drivers.look();
+  expect(engine.drivers.lacks([G0, G1])).toEqual([]);
 });
 
 const FAILED =

@@ -79,7 +79,7 @@ test('a restart keeps the holders of containers that run, and only those', async
   expect(await holders(docker)).toEqual([used]);
   // As after a crash: one that waited is still there.
   await docker.run({
-    Image: 'longshore-holder:1',
+    Image: 'longshore-holder:2',
     Entrypoint: ['sleep', '600'],
     Cmd: [],
     Labels: { [LABELS.holder]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },
@@ -99,7 +99,7 @@ test('an agent that ends with its containers takes along what the engine was sti
   const network = world.env()['LONGSHORE_AGENT_NETWORK'] ?? '';
   // As one that was asked for before the kill, and made after the next agent had looked.
   await docker.run({
-    Image: 'longshore-holder:1',
+    Image: 'longshore-holder:2',
     Entrypoint: ['sleep', '600'],
     Cmd: [],
     Labels: { [LABELS.holder]: '1', [LABELS.managed]: '1', [LABELS.machine]: world.scheduler.machineId },

@@ -1,44 +1,43 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { expect, test, vi } from 'vitest';
+import { setImmediate } from 'node:timers/promises';
+import { expect, test } from 'vitest';
 import { createLog } from '#shared/log.ts';
-import { Gpus } from '../../../agent/devices/gpus.ts';
-import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
-import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
+import { Access } from '../../../agent/devices/access.ts';
+import type { Inside } from '../../../agent/devices/access.ts';
+import { isByCdi } from '../../../agent/containers/docker-options.ts';
+
+/** So many rounds over one container. @returns how often it was asked */
+async function asked(rounds: number, answer: () => Promise<Inside>): Promise<{ times: number; lost: string[] }> {
+  const seen = { times: 0, lost: [] as string[] };
+  const access = new Access({
+    running: () => [{ containerId: 'c1', dockerId: 'd1' }],
+    askInside: () => {
+      seen.times += 1;
+      return answer();
+    },
+    onLost: (containerId) => seen.lost.push(containerId),
+    log: createLog({ name: 'test', level: 'silent' }),
+  });
+  for (let round = 0; round < rounds; round += 1) {
+    access.round();
+    await setImmediate();
+  }
+  return seen;
+}
 
 test('a container where the GPU tool hangs is asked ever more seldom: each question leaves a process in it', async () => {
-  const stateDir = await mkdtemp(join(tmpdir(), 'lsg-'));
-  let rounds = 0;
-  let asked = 0;
-  const gpus = new Gpus({
-    smi: new NvidiaSmi(join(stateDir, 'no-such-tool')),
-    stateDir,
-    bootId: 'boot',
-    excluded: [],
-    kernelLog: join(stateDir, 'no-such-log'),
-    probeEveryMs: 2,
-    metrics: new AgentMetrics(),
-    log: createLog({ name: 'test', level: 'silent' }),
-    holders: () => [],
-    running: () => {
-      rounds += 1;
-      return [{ containerId: 'c1', dockerId: 'd1' }];
-    },
-    askInside: () => {
-      asked += 1;
-      return Promise.reject(new Error('no answer'));
-    },
-    conditions: { set: () => undefined },
-    onChange: () => undefined,
-    onFault: () => undefined,
-    onNote: () => undefined,
-  });
-  await gpus.open();
-  gpus.start();
-  await vi.waitFor(() => expect(rounds).toBeGreaterThan(40), { timeout: 20_000 });
-  await gpus.stop();
-  expect(asked).toBeGreaterThan(2);
-  expect(asked).toBeLessThan(10);
-  await rm(stateDir, { recursive: true });
+  const { times } = await asked(40, () => Promise.reject(new Error('no answer')));
+  expect(times).toBeGreaterThan(2);
+  expect(times).toBeLessThan(10);
+});
+
+test('a container that has its devices by CDI is not asked again: no program runs in it', async () => {
+  expect((await asked(20, () => Promise.resolve({ kind: 'never' }))).times).toBe(1);
+  expect([isByCdi([{ Driver: 'cdi' }]), isByCdi([{ Driver: 'nvidia' }]), isByCdi([])]).toEqual([true, false, false]);
+});
+
+test('one that has them by the hook is asked each round, and its loss is told', async () => {
+  const seen = await asked(3, () =>
+    Promise.resolve({ kind: 'said', text: 'Failed to initialize NVML: Unknown Error' }),
+  );
+  expect(seen).toEqual({ times: 3, lost: ['c1', 'c1', 'c1'] });
 });

@@ -28,6 +28,7 @@ interface World {
   readonly told: { changes: number; errors: number };
   /** An agent on the same state, which has not read its books; the one before has stopped. */
   readonly open: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
+  /** And started: every device that nobody has has passed its probe. */
   readonly start: (driver?: Partial<FakeDriver>, kernelLog?: string) => Promise<Gpus>;
   readonly stop: () => Promise<void>;
 }
@@ -59,7 +60,12 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     stop,
     start: async (driver, kernelLog) => {
       const opened = await world.open(driver, kernelLog);
+      opened.rebuild();
       opened.start();
+      const isHeld = (uuid: string): boolean => holders.some(({ gpuUuids }) => gpuUuids.includes(uuid));
+      const free = (): string[] =>
+        opened.report().flatMap(({ uuid, state }) => (isHeld(uuid ?? '') ? [] : [state ?? '']));
+      await vi.waitFor(() => expect(free()).not.toContain('unprobed'), soon);
       return opened;
     },
     open: async (driver = {}, kernelLog = nvidia.kernelLog) => {
@@ -76,8 +82,10 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         log: countingErrors(() => (told.errors += 1)),
         holders: () => holders,
         running: () => [],
-        askInside: () => Promise.resolve(undefined),
+        askInside: () => Promise.resolve({ kind: 'cannot' }),
+        probe: () => Promise.resolve({ kind: 'passed', text: '' }),
         conditions: { set: () => undefined },
+        onLook: () => undefined,
         onChange: () => (told.changes += 1),
         onFault: (containerId, message) => faults.push(`${containerId}: ${message}`),
         onNote: (containerId, message) => notes.push(`${containerId}: ${message}`),
@@ -105,7 +113,7 @@ const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
 /** One device as the tool lists it. */
 const ROW = ((): GpuRow => {
   const gpu: Readonly<Record<string, unknown>> = { index: 0, ...aGpu(0) };
-  const stdout = GPU_FIELDS.map((field) => `${gpu[field] as string | number}`).join(', ');
+  const stdout = GPU_FIELDS.map((field) => `${(gpu[field] ?? '[N/A]') as string | number}`).join(', ');
   const listing = parseListing(GPU_FIELDS, { exitCode: 0, stdout: `${stdout}\n`, stderr: '' });
   const row = listing.kind === 'listed' ? listing.rows[0] : undefined;
   if (row === undefined) throw new Error('no row');
@@ -131,7 +139,8 @@ describe('an error of a MIG slice', () => {
     await vi.waitFor(() => expect(world.faults).toHaveLength(1), soon);
     expect(world.faults[0]).toMatch(/^c9: GPU MIG-\S+9: Xid 94/);
     expect(world.notes.map((note) => note.slice(0, 2))).toEqual(['c9']);
-    expect(states(gpus)).toEqual(['healthy', 'healthy']);
+    // Its container gone, it is probed.
+    expect(states(gpus)).toEqual(['healthy', 'unprobed']);
     const page = await world.metrics.registry.metrics();
     expect(page).toContain(`gpu_faults_total{gpu_uuid="${S9}",effect="container"} 1`);
     expect(page).toContain(`gpu_faults_total{gpu_uuid="${S7}",effect="container"} 0`);
@@ -192,19 +201,26 @@ describe('a recovery that the driver asks for', () => {
     const table = new DeviceTable([], () => 0);
     const listed = (recovery: string | undefined): ReturnType<DeviceTable['take']> =>
       table.take({ kind: 'listed', rows: [{ ...ROW, recovery }], broken: [], unreadable: 0 }, [], new Set());
+    const probed = (): void => table.event(ROW.uuid, { kind: 'probed', why: '' });
     expect(listed('None')).toEqual([]);
+    probed();
     expect(listed(action).map(() => 'c0')).toEqual(failed);
     expect(table.all()[0]?.health).toMatchObject({ state: 'unhealthy', why: `the driver asks for: ${action}` });
     expect(listed(action)).toEqual([]);
     listed(undefined);
     expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
+    probed();
+    expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
     listed('None');
+    expect(table.leasable(ROW.uuid)?.state).toBe('unprobed');
+    probed();
     expect(table.leasable(ROW.uuid)?.state).toBe('healthy');
     // The same from every other state: a device that is back, and one on which a process may be left.
     table.take({ kind: 'listed', rows: [], broken: [], unreadable: 0 }, [], new Set());
     listed(action);
     expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
     listed('None');
+    probed();
     table.quarantine(ROW.uuid, ['d1'], 'left');
     listed(action);
     expect(table.leasable(ROW.uuid)?.state).toBe('quarantined');
@@ -215,7 +231,7 @@ describe('a recovery that the driver asks for', () => {
   test('while no agent ran fails the container when the books have been read', async ({ world }) => {
     await world.start();
     await world.stop();
-    const gpus = await world.start({ gpus: [aGpu(0, { gpu_recovery_action: 'Reboot' }), aGpu(1)] });
+    const gpus = await world.open({ gpus: [aGpu(0, { gpu_recovery_action: 'Reboot' }), aGpu(1)] });
     expect(states(gpus)).toEqual(['unhealthy', 'healthy']);
     world.holders.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
     gpus.rebuild();
@@ -276,7 +292,7 @@ describe('where only the journal can be read', () => {
     await world.stop();
     journal.add(XID(1, 95));
     gpus = await world.start({}, none);
-    await vi.waitFor(() => expect(states(gpus)).toEqual(['healthy', 'unhealthy']), soon);
+    await vi.waitFor(() => expect(states(gpus)).toEqual(['unprobed', 'unhealthy']), soon);
     expect(world.faults).toHaveLength(3);
     const calls = (await readFile(journal.calls, 'utf8')).trim().split('\n');
     expect(calls[0]).not.toContain('--after-cursor');

@@ -14,10 +14,12 @@ import {
 } from '../../../agent/devices/parse.ts';
 
 const said = (stdout: string, exitCode = 0, stderr = ''): ToolOutput => ({ exitCode, stdout, stderr });
+/** Those of rows below; what comes after tells of the fabric and of clocks. */
+const FIELDS = GPU_FIELDS.slice(0, GPU_FIELDS.indexOf('gpu_recovery_action') + 1);
 const read = (stdout: string, exitCode = 0, stderr = ''): Listing =>
-  parseListing(GPU_FIELDS, said(stdout, exitCode, stderr));
+  parseListing(FIELDS, said(stdout, exitCode, stderr));
 /** As an older driver is asked. */
-const OLD_FIELDS = GPU_FIELDS.filter((field) => field !== 'gpu_recovery_action' && field !== 'mig.mode.current');
+const OLD_FIELDS = FIELDS.filter((field) => field !== 'gpu_recovery_action' && field !== 'mig.mode.current');
 
 const H100 =
   '0, GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01, NVIDIA H100 80GB HBM3, 81559, 1, 0, 31, 68.52, 580.126.09, Disabled, 00000000:1B:00.0, None';
@@ -210,6 +212,16 @@ test('compute processes are read, and a driver that tells of none has none', () 
   expect(parseProcesses(said('GPU-a-1, 4711\n', 15))).toBeUndefined();
 });
 
+test('the fabric and what holds clocks down are read where the driver tells them', () => {
+  const row = (tail: string): unknown => {
+    const listing = parseListing(GPU_FIELDS, said(`${H100}, ${tail}\n`));
+    return listing.kind === 'listed' ? listing.rows[0] : listing;
+  };
+  expect(row('Completed, Not Active, Not Active')).toMatchObject({ fabric: 'Completed', slowed: false });
+  expect(row('N/A, Not Active, Active')).toMatchObject({ fabric: '', slowed: true });
+  expect(row('[N/A], [N/A], [N/A]')).toMatchObject({ fabric: '', slowed: undefined });
+});
+
 test('bus ids are those of /sys, whatever the spelling', () => {
   expect(busIdOf('00000000:3B:00.0')).toBe('0000:3b:00.0');
   expect(busIdOf('0000:3b:00')).toBe('0000:3b:00.0');
@@ -225,8 +237,12 @@ test('only the one text means that a container has lost its devices', () => {
 describe('the table of devices', () => {
   const none: ReadonlySet<string> = new Set();
   const table = (...excluded: string[]): DeviceTable => new DeviceTable(excluded, () => 0);
-  const states = (devices: DeviceTable): Record<string, string> =>
-    Object.fromEntries(devices.all().map(({ uuid, health }) => [uuid.slice(0, 12), health.state]));
+  /** With each probe that is due passed. */
+  const states = (devices: DeviceTable): Record<string, string> => {
+    for (const { uuid, health } of devices.all())
+      if (health.state === 'unprobed') devices.event(uuid, { kind: 'probed', why: '' });
+    return Object.fromEntries(devices.all().map(({ uuid, health }) => [uuid.slice(0, 12), health.state]));
+  };
 
   test('offers slices in place of the device that is divided', () => {
     const devices = table();
@@ -279,17 +295,18 @@ describe('the table of devices', () => {
     const devices = table();
     const uuid = 'GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01';
     devices.take(read(`${H100}\n`), [], none);
+    expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy' });
     devices.event(uuid, { kind: 'broken', why: 'Xid 79' });
     devices.take(read(`${H100}\n`), [], none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'unhealthy' });
     const again = table();
-    again.restore(JSON.parse(JSON.stringify(devices.stored())) as ReturnType<DeviceTable['stored']>, false);
+    again.restore(JSON.parse(JSON.stringify(devices.stored())) as ReturnType<DeviceTable['stored']>, false, '580');
     expect(states(again)).toEqual({ 'GPU-7c3a1d52': 'unhealthy' });
     devices.take(read(`${H100.replace(/None$/, 'Reset')}\n`), [], none);
     devices.take(read(`${H100}\n`), [], none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy' });
     const booted = table();
-    booted.restore(again.stored(), true);
+    booted.restore(again.stored(), true, '580');
     expect(states(booted)).toEqual({ 'GPU-7c3a1d52': 'healthy' });
   });
 });

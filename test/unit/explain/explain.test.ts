@@ -356,6 +356,7 @@ describe('a container', () => {
     pool = NO_POOL,
     conditionWords: Record<string, string> = {},
     disk: { diskBytes: number; diskLimitBytes: number } | null = null,
+    gpus: Record<string, number> = {},
   ): Explanation => {
     const facts = {
       pool,
@@ -363,6 +364,7 @@ describe('a container', () => {
       rejections,
       conditions,
       conditionWords,
+      gpus,
       progress: 'pulling image a:1: 1 of 3 layers, 10 of 30 MB',
       machineHealth: 'READY',
       machineSilentSinceMs,
@@ -387,6 +389,17 @@ describe('a container', () => {
     expect(found).toMatchObject({ until: at(20 * 60_000 - 1000), container: { rejections: { memory: 3 } } });
     expect(found.details[0]).toBe('3 machines without enough free memory (memory)');
     expect(found.next_steps).toEqual(['stop something, ask for less `memory`, or admit a machine']);
+  });
+
+  test('that waits for a GPU says how those are that nobody may have', () => {
+    const gpus = { 'unhealthy: Xid 79': 1, 'unprobed: CUDA error 802 at init: the fabric': 8 };
+    const found = explained({}, { gpu_count: 2 }, null, {}, NO_POOL, {}, null, gpus);
+    expect(found.details.slice(0, 3)).toEqual([
+      '2 machines without enough free GPUs (gpu_count)',
+      '8 GPUs are unprobed: CUDA error 802 at init: the fabric',
+      '1 GPU is unhealthy: Xid 79',
+    ]);
+    expect(explained({}, { memory: 2 }, null, {}, NO_POOL, {}, null, gpus).details.join()).not.toContain('unprobed');
   });
 
   test('that waits for a pool without machines says so, and how to admit one', () => {

@@ -1,0 +1,75 @@
+// The result of a probe: whose fault a failed one is. Pure. The probe is agent/probe/gpu-probe.c; its last line on stdout is the result, its steps are on stderr. Source: decision 0107.
+
+/**
+ * failed: the device's own fault · host: no program reaches GPUs on this host as it is · unable: nothing was learned · stuck: the probe does not end, not even by a kill · absent: the image has no probe.
+ */
+export type ProbeOutcome =
+  | { readonly kind: 'passed'; readonly text: string }
+  | { readonly kind: 'failed' | 'host' | 'unable' | 'stuck' | 'absent'; readonly text: string };
+export type ProbeResult = ProbeOutcome['kind'];
+
+/** Errors of the CUDA driver that are the host's whichever device is asked (CUDA driver API, CUresult), with what to look at. */
+const HOST_ERRORS: ReadonlyMap<number, string> = new Map([
+  [34, 'the library is a stub without a driver'],
+  [802, 'the fabric of NVSwitches is not set up: look at nvidia-fabricmanager'],
+  [803, 'the kernel has another version of the driver than the libraries: reboot the host'],
+  [804, 'the compatibility library does not fit this device'],
+]);
+
+/** The program ended by a signal: 128 and its number. */
+const KILLED = 137;
+const MAX_TEXT = 300;
+
+export interface ProbeRun {
+  readonly exitCode: number;
+  /** stdout and stderr, in the order in which the engine gives them. */
+  readonly lines: readonly string[];
+}
+
+export function outcomeOf({ exitCode, lines }: ProbeRun): ProbeOutcome {
+  const result = lines.map(resultIn).findLast((one) => one !== undefined);
+  const at = `at ${stepOf(lines)}`;
+  // Without a result: the driver's library ended the program, or the kernel did.
+  if (result === undefined) {
+    if (exitCode === 127) return { kind: 'absent', text: "the holders' image has no probe of GPUs" };
+    if (exitCode === KILLED) return { kind: 'unable', text: `the probe was killed ${at}: for want of memory?` };
+    return { kind: 'failed', text: `the probe ended with exit code ${exitCode} ${at}` };
+  }
+  const { step, code, name, text } = result;
+  if (exitCode === 0 && step === 'done' && code === 0) return { kind: 'passed', text: '' };
+  if (exitCode === 3) return { kind: 'host', text: `the driver's library cannot be used: ${text}` };
+  if (exitCode === 2) return { kind: 'failed', text: `data came back wrong from the device: ${text}` };
+  const words = `CUDA error ${code}${name === '' ? '' : ` (${name})`} at ${step}`;
+  const known = HOST_ERRORS.get(code);
+  return known === undefined ? { kind: 'failed', text: words } : { kind: 'host', text: `${words}: ${known}` };
+}
+
+/** Tries that taught nothing before an operator is told. */
+const MOST_UNABLE = 3;
+
+/** Whether the machine says that no program reaches its GPUs. @param tries - outcomes of that kind in a row */
+export const isUnusable = ({ kind }: ProbeOutcome, tries: number): boolean =>
+  kind === 'host' || (kind === 'unable' && tries >= MOST_UNABLE);
+
+/** The step in which a probe was that did not end. */
+export const stepOf = (lines: readonly string[]): string =>
+  lines.findLast((line) => /^[a-z]{1,20}$/.test(line)) ?? 'its start';
+
+interface Result {
+  readonly step: string;
+  readonly code: number;
+  readonly name: string;
+  readonly text: string;
+}
+
+function resultIn(line: string): Result | undefined {
+  if (!line.startsWith('{')) return undefined;
+  try {
+    const { step, code, name, text } = JSON.parse(line) as Record<string, unknown>;
+    if (typeof step !== 'string' || typeof code !== 'number') return undefined;
+    const words = (value: unknown): string => (typeof value === 'string' ? value.slice(0, MAX_TEXT) : '');
+    return { step: words(step), code, name: words(name), text: words(text) };
+  } catch {
+    return undefined;
+  }
+}

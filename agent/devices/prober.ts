@@ -1,0 +1,125 @@
+/**
+ * Runs probes of GPUs when they are due, and says how they went. Owned by gpus.ts. A probe is a small CUDA program in a container of ours (probe-container.ts). Must stay true: nothing waits for a probe but the
+ * device it is about; see probe-plan.ts for which are due.
+ */
+import { withDeadline } from '#shared/backoff.ts';
+import { messageOf } from '#shared/errors.ts';
+import type { Log } from '#shared/log.ts';
+import type { AgentMetrics } from '../telemetry/metrics.ts';
+import type { StoredDevices } from './store.ts';
+import type { ProbeOutcome } from './probe-outcome.ts';
+import type { Candidate, ProbeNotes } from './probe-plan.ts';
+import { NO_NOTES, notesAfterFault, notesAfterProbe, planProbes } from './probe-plan.ts';
+
+/** A stop waits so long for the containers of probes to be removed; the next start removes what is left. */
+const STOP_MS = 5000;
+
+export interface ProberParts {
+  readonly candidates: () => readonly Candidate[];
+  /** Runs one to its end, within its deadline. */
+  readonly probe: (uuid: string, signal: AbortSignal) => Promise<ProbeOutcome>;
+  /** @param tries - outcomes of that kind in a row */
+  readonly onOutcome: (uuid: string, outcome: ProbeOutcome, tries: number) => void;
+  readonly metrics: Pick<AgentMetrics, 'gpuCudaProbes' | 'gpuCudaProbeDuration'>;
+  readonly log: Log;
+}
+
+/** One clock for all processes of a boot. */
+const sinceBootMs = (): number => Number(process.hrtime.bigint() / 1_000_000n);
+
+export class Prober {
+  readonly #parts: ProberParts;
+  readonly #abort = new AbortController();
+  readonly #notes = new Map<string, ProbeNotes>();
+  readonly #running = new Map<string, Promise<void>>();
+  #started = false;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(parts: ProberParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#started = true;
+    this.look();
+  }
+
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    clearTimeout(this.#timer);
+    await withDeadline(Promise.all(this.#running.values()), STOP_MS, () => new Error('late')).catch(() => undefined);
+  }
+
+  /** Errors of an earlier agent's time in this boot: a restart shortens no rest. */
+  restore(rests: StoredDevices['rests'] = {}): void {
+    for (const [uuid, rest] of Object.entries(rests)) this.#notes.set(uuid, { ...NO_NOTES, ...rest });
+  }
+
+  stored(): NonNullable<StoredDevices['rests']> {
+    return Object.fromEntries(
+      [...this.#notes]
+        .filter(([, { faults }]) => faults > 0)
+        .map(([uuid, { faults, restUntilMs }]) => [uuid, { faults, restUntilMs }]),
+    );
+  }
+
+  /** A device may have become due. */
+  look(): void {
+    if (!this.#started || this.#abort.signal.aborted) return;
+    const candidates = this.#parts.candidates();
+    const nowMs = sinceBootMs();
+    const { start, lookAtMs } = planProbes(
+      candidates,
+      (uuid) => this.#notes.get(uuid) ?? NO_NOTES,
+      new Set(this.#running.keys()),
+      nowMs,
+    );
+    for (const uuid of start) this.#running.set(uuid, this.#run(uuid));
+    clearTimeout(this.#timer);
+    this.#timer = lookAtMs === undefined ? undefined : setTimeout(() => this.look(), Math.max(10, lookAtMs - nowMs));
+  }
+
+  /** The device had an error that the driver may name no recovery for. */
+  faulted(uuid: string): void {
+    this.#notes.set(uuid, notesAfterFault(this.#notes.get(uuid) ?? NO_NOTES, sinceBootMs()));
+  }
+
+  /** Something outside has changed: what waits for its next turn is due now. */
+  again(uuid: string): void {
+    const notes = this.#notes.get(uuid);
+    if (notes !== undefined) this.#notes.set(uuid, { ...notes, tries: 0, notBeforeMs: 0 });
+  }
+
+  forget(isThere: (uuid: string) => boolean): void {
+    for (const uuid of this.#notes.keys()) if (!isThere(uuid)) this.#notes.delete(uuid);
+  }
+
+  async #run(uuid: string): Promise<void> {
+    const { probe, onOutcome, metrics, log } = this.#parts;
+    const from = performance.now();
+    // A microtask later: the caller has noted that it runs.
+    await Promise.resolve();
+    const outcome = await probe(uuid, this.#abort.signal).catch((error: unknown): ProbeOutcome => ({
+      kind: 'unable',
+      text: messageOf(error),
+    }));
+    this.#running.delete(uuid);
+    if (this.#abort.signal.aborted) return;
+    const durationMs = Math.round(performance.now() - from);
+    const before = this.#notes.get(uuid) ?? NO_NOTES;
+    const notes = notesAfterProbe(before, outcome.kind, sinceBootMs());
+    this.#notes.set(uuid, notes);
+    metrics.gpuCudaProbes.inc({ result: outcome.kind });
+    metrics.gpuCudaProbeDuration.observe(durationMs / 1000);
+    const facts = { gpuUuid: uuid, result: outcome.kind, durationMs, why: outcome.text };
+    if (outcome.kind === 'passed') log.info(facts, 'a GPU passed its probe');
+    else if (notes.tries === 1)
+      log[outcome.kind === 'failed' || outcome.kind === 'stuck' ? 'error' : 'warn'](
+        facts,
+        'a GPU did not pass its probe',
+      );
+    else log.info({ ...facts, tries: notes.tries }, 'a GPU did not pass its probe again');
+    onOutcome(uuid, outcome, notes.tries);
+    this.look();
+  }
+}

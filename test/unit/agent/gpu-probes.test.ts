@@ -1,0 +1,298 @@
+// Probes of devices and what follows from each: what is offered, what is kept over a restart, what the machine says of itself. The tool and the probe's container are stand-ins at their outermost edge.
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test as base, vi } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { Gpus } from '../../../agent/devices/gpus.ts';
+import type { Holder } from '../../../agent/devices/leases.ts';
+import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
+import type { ProbeOutcome } from '../../../agent/devices/probe-outcome.ts';
+import { Conditions } from '../../../agent/telemetry/conditions.ts';
+import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
+import { FakeNvidia, aGpu, gpuUuid } from '../../helpers/gpus.ts';
+
+interface World {
+  readonly nvidia: FakeNvidia;
+  readonly stateDir: string;
+  readonly holders: Holder[];
+  readonly faults: string[];
+  /** Devices that were probed, in order. */
+  readonly probed: string[];
+  readonly conditions: Conditions;
+  bootId: string;
+  probe: (uuid: string) => Promise<ProbeOutcome>;
+  /** Another agent on the same state; containers in `holders` run. */
+  readonly start: () => Promise<Gpus>;
+  /** The same after a boot. */
+  readonly boot: () => Promise<Gpus>;
+  readonly stop: () => Promise<void>;
+  readonly are: (...states: readonly string[]) => Promise<void>;
+}
+
+const passes = (): Promise<ProbeOutcome> => Promise.resolve({ kind: 'passed', text: '' });
+const ends = (kind: Exclude<ProbeOutcome['kind'], 'passed'>, text: string) => (): Promise<ProbeOutcome> =>
+  Promise.resolve({ kind, text });
+const soon = { timeout: 10_000 };
+const [G0, G1] = [gpuUuid(0), gpuUuid(1)];
+const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
+  containerId,
+  epoch: 1,
+  dockerId: undefined,
+  gpuUuids,
+});
+
+const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promise<World> => {
+  const stateDir = await mkdtemp(join(tmpdir(), 'lsg-'));
+  await mkdir(join(stateDir, 'edge'));
+  let gpus: Gpus | undefined;
+  onCleanup(async () => {
+    await gpus?.stop();
+    await rm(stateDir, { recursive: true });
+  });
+  const world: World = {
+    nvidia: new FakeNvidia(join(stateDir, 'edge'), { gpus: [aGpu(0), aGpu(1)] }),
+    stateDir,
+    holders: [],
+    faults: [],
+    probed: [],
+    conditions: new Conditions(() => undefined),
+    bootId: 'boot',
+    probe: passes,
+    stop: async () => {
+      await gpus?.stop();
+      gpus = undefined;
+    },
+    boot: async () => {
+      await world.stop();
+      await writeFile(world.nvidia.kernelLog, '');
+      world.bootId = 'next';
+      return world.start();
+    },
+    start: async () => {
+      await world.stop();
+      gpus = new Gpus({
+        smi: new NvidiaSmi(world.nvidia.tool),
+        stateDir,
+        bootId: world.bootId,
+        excluded: [],
+        kernelLog: world.nvidia.kernelLog,
+        probeEveryMs: 100,
+        metrics: new AgentMetrics(),
+        log: createLog({ name: 'test', level: 'silent' }),
+        holders: () => world.holders,
+        running: () => [],
+        askInside: () => Promise.resolve({ kind: 'cannot' }),
+        probe: (uuid) => {
+          world.probed.push(uuid);
+          return world.probe(uuid);
+        },
+        conditions: world.conditions,
+        onLook: () => undefined,
+        onChange: () => undefined,
+        onFault: (containerId) => world.faults.push(containerId),
+        onNote: () => undefined,
+      });
+      await gpus.open();
+      gpus.rebuild();
+      gpus.start();
+      return gpus;
+    },
+    are: (...states) => vi.waitFor(() => expect(gpus?.report().map(({ state }) => state)).toEqual(states), soon),
+  };
+  return world;
+});
+
+const refusal = (gpus: Gpus, uuid: string): string | undefined =>
+  gpus.refusal({ containerId: 'c9', epoch: 1, gpuUuids: [uuid] })?.message;
+
+describe('a device that no program has tried', () => {
+  test('is leased to nobody before its probe has passed', async ({ world }) => {
+    let pass = (_outcome: ProbeOutcome): void => undefined;
+    world.probe = (uuid) => (uuid === G0 ? new Promise((resolve) => (pass = resolve)) : passes());
+    const gpus = await world.start();
+    await world.are('unprobed', 'healthy');
+    expect(refusal(gpus, G0)).toContain('is unprobed: no probe has run yet');
+    expect(refusal(gpus, G1)).toBeUndefined();
+    expect(gpus.report()[0]).toMatchObject({ unhealthy: true });
+    // Seconds of a start are nothing to tell an operator of.
+    expect(world.conditions.names).toEqual([]);
+    pass({ kind: 'passed', text: '' });
+    await world.are('healthy', 'healthy');
+    expect(world.probed).toEqual([G0, G1]);
+  });
+
+  test('is offered by the next agent of this boot and driver, without a probe; after a boot or with another driver it is probed', async ({
+    world,
+  }) => {
+    await world.start();
+    await world.are('healthy', 'healthy');
+    let gpus = await world.start();
+    expect(gpus.report().map(({ state }) => state)).toEqual(['healthy', 'healthy']);
+    gpus = await world.boot();
+    await world.are('healthy', 'healthy');
+    expect(world.probed).toHaveLength(4);
+    const driver_version = '590.1';
+    world.nvidia.is({ gpus: [aGpu(0, { driver_version }), aGpu(1, { driver_version })] });
+    await vi.waitFor(() => expect(world.probed).toHaveLength(6), soon);
+    await world.are('healthy', 'healthy');
+    gpus = await world.start();
+    expect(gpus.report().map(({ state }) => state)).toEqual(['healthy', 'healthy']);
+    expect(world.probed).toHaveLength(6);
+  });
+
+  test('and that a container has is let be: also by the first agent that probes, whose predecessor left no results', async ({
+    world,
+  }) => {
+    await world.start();
+    await world.are('healthy', 'healthy');
+    await world.stop();
+    world.probed.length = 0;
+    const path = join(world.stateDir, 'gpus.json');
+    const { probedDriver, ...older } = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;
+    expect(probedDriver).toBe('580.126.09');
+    await writeFile(path, JSON.stringify(older));
+    world.holders.push(has('c0', G0));
+    await world.start();
+    await world.are('healthy', 'healthy');
+    expect(world.probed).toEqual([G1]);
+    expect(world.faults).toEqual([]);
+  });
+
+  test('is probed when it comes back', async ({ world }) => {
+    await world.start();
+    await world.are('healthy', 'healthy');
+    world.nvidia.is({ gpus: [aGpu(0)] });
+    await world.are('healthy', 'lost');
+    world.nvidia.is({ gpus: [aGpu(0), aGpu(1)] });
+    await world.are('healthy', 'healthy');
+    expect(world.probed).toEqual([G0, G1, G1]);
+  });
+});
+
+describe('after an error', () => {
+  test('that the device survives it is probed once its container is gone, and not before', async ({ world }) => {
+    world.holders.push(has('c0', G0));
+    await world.start();
+    await world.are('healthy', 'healthy');
+    world.probed.length = 0;
+    world.nvidia.xid(0, 94, 'Contained error');
+    await vi.waitFor(() => expect(world.faults).toEqual(['c0']), soon);
+    await world.are('unprobed', 'healthy');
+    for (let looks = 0; looks < 3; looks += 1) await readFile(world.nvidia.kernelLog);
+    expect(world.probed).toEqual([]);
+    world.holders.length = 0;
+    await world.are('healthy', 'healthy');
+    expect(world.probed).toEqual([G0]);
+  });
+
+  test('the driver’s reset, once it asks no more, is followed by a probe; a device that fails it stays out until one passes', async ({
+    world,
+  }) => {
+    await world.start();
+    await world.are('healthy', 'healthy');
+    world.nvidia.is({ gpus: [aGpu(0, { gpu_recovery_action: 'Reset' }), aGpu(1)] });
+    await world.are('unhealthy', 'healthy');
+    world.probe = ends('failed', 'CUDA error 214 at copy');
+    world.nvidia.is({ gpus: [aGpu(0), aGpu(1)] });
+    await vi.waitFor(() => expect(world.probed).toHaveLength(3), soon);
+    const gpus = await world.start();
+    expect(gpus.report()[0]).toMatchObject({ state: 'unhealthy', why: 'probe_failed: CUDA error 214 at copy' });
+    expect(refusal(gpus, G0)).toContain('probe_failed: CUDA error 214');
+    expect(world.conditions.names).toEqual(['GpuDegraded']);
+    // A new agent tries at once.
+    world.probe = passes;
+    await world.start();
+    await world.are('healthy', 'healthy');
+    expect(world.conditions.names).toEqual([]);
+  });
+
+  test('of the fabric of its switches a device is probed, and its container goes on', async ({ world }) => {
+    const fabric = (state: string): void => world.nvidia.is({ gpus: [aGpu(0, { 'fabric.state': state }), aGpu(1)] });
+    fabric('Completed');
+    world.holders.push(has('c1', G1));
+    await world.start();
+    await world.are('healthy', 'healthy');
+    world.probe = ends('host', 'CUDA error 802 at init');
+    fabric('In Progress');
+    await world.are('unprobed', 'healthy');
+    await vi.waitFor(() => expect(world.conditions.words['GpusUnusable']).toContain('802'), soon);
+    expect(world.faults).toEqual([]);
+  });
+
+  test('for which the driver asks nothing the device rests, and is then one that a probe may bring back', async ({
+    world,
+  }) => {
+    await world.start();
+    await world.are('healthy', 'healthy');
+    world.nvidia.xid(0, 48, 'DBE');
+    await world.are('unhealthy', 'healthy');
+    const saved = async (): Promise<string> => readFile(join(world.stateDir, 'gpus.json'), 'utf8');
+    await vi.waitFor(async () => expect(await saved()).toContain('"probeCures":true'), soon);
+    expect(world.probed).toHaveLength(2);
+    // The next agent keeps the rest; a boot ends it.
+    const gpus = await world.start();
+    for (let looks = 0; looks < 20; looks += 1) await saved();
+    expect(gpus.report()[0]).toMatchObject({ state: 'unhealthy', why: 'Xid 48: DBE' });
+    expect(world.probed).toHaveLength(2);
+    await world.boot();
+    await world.are('healthy', 'healthy');
+  });
+
+  test('a driver that tells no recovery gives nothing back without a boot', async ({ world }) => {
+    world.nvidia.is({ unknownFields: ['gpu_recovery_action'] });
+    await world.start();
+    await world.are('healthy', 'healthy');
+    world.nvidia.xid(0, 48, 'DBE');
+    await world.are('unhealthy', 'healthy');
+    await world.start();
+    await world.are('unhealthy', 'healthy');
+    expect(world.probed).toHaveLength(2);
+    await world.boot();
+    await world.are('healthy', 'healthy');
+  });
+});
+
+describe('a probe that does not pass', () => {
+  test('for the host’s reasons: the devices wait, the machine says why, and all return', async ({ world }) => {
+    world.probe = ends('host', 'CUDA error 802 at init: the fabric');
+    const gpus = await world.start();
+    await vi.waitFor(() => expect(world.conditions.words['GpusUnusable']).toContain('802'), soon);
+    await vi.waitFor(() => expect(gpus.report().every(({ why }) => why?.includes('802'))).toBe(true), soon);
+    expect(gpus.report().map(({ state }) => state)).toEqual(['unprobed', 'unprobed']);
+    // Neither two broken devices nor a suspect host.
+    expect(world.conditions.names).toEqual(['GpusUnusable']);
+    // The wait of the first is seconds, of another agent none.
+    world.probe = passes;
+    await world.start();
+    await world.are('healthy', 'healthy');
+    expect(world.conditions.names).toEqual([]);
+  });
+
+  test('on two devices makes the host suspect, as any two broken ones do', async ({ world }) => {
+    world.probe = ends('failed', 'CUDA error 999 at init');
+    await world.start();
+    await world.are('unhealthy', 'unhealthy');
+    expect(world.conditions.names).toEqual(['GpuDegraded', 'SuspectHost']);
+  });
+
+  test('because it does not end keeps its device quarantined, whatever the tool says of processes there', async ({
+    world,
+  }) => {
+    world.probe = (uuid) => (uuid === G0 ? ends('stuck', 'no answer')() : passes());
+    const gpus = await world.start();
+    await world.are('quarantined', 'healthy');
+    for (let looks = 0; looks < 5; looks += 1) await world.are('quarantined', 'healthy');
+    expect(gpus.report()[0]?.why).toBe('probe_failed: no answer');
+    world.probe = passes;
+    await world.start();
+    await world.are('healthy', 'healthy');
+  });
+
+  test('because this copy of the program has none leaves GPUs in use, and says so', async ({ world }) => {
+    world.probe = ends('absent', 'no probe');
+    await world.start();
+    await world.are('healthy', 'healthy');
+    expect(world.conditions.names).toEqual(['GpuProbeMissing']);
+  });
+});
