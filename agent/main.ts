@@ -185,6 +185,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
       startSampling({
         runtime,
         books,
+        gpus,
         volumes,
         containerDisks,
         archives,

@@ -1,4 +1,6 @@
 // How the tables write what people compare: ages, durations, sizes, shares.
+import type { JsonObject } from './json.ts';
+import { numberField } from './json.ts';
 
 /** How long ago an RFC 3339 time was: `12s`, `5m`, `3h`, `2d`; a dash for none. */
 export function ageOf(time: string, nowMs: number): string {
@@ -33,6 +35,18 @@ export function memoryOf(mib: number): string {
 
 /** `2 H100`, or a dash for none. */
 export const gpusOf = (count: number, model: string): string => (count > 0 ? `${count} ${model}`.trim() : '-');
+
+/** `63 %, 40 of 160 GiB, 700 W`: what the driver tells of a container's GPUs; a dash for nothing. */
+export function gpuUseOf(use: JsonObject): string {
+  const gib = (name: string): number => Math.round((numberField(use, name) / 1024 ** 3) * 10) / 10;
+  const has = (name: string): boolean => use[name] !== null && use[name] !== undefined;
+  const told = [
+    ...(has('utilizationPct') ? [`${Math.round(numberField(use, 'utilizationPct'))} %`] : []),
+    ...(has('memoryUsedBytes') ? [`${gib('memoryUsedBytes')} of ${gib('memoryTotalBytes')} GiB`] : []),
+    ...(has('powerWatts') ? [`${Math.round(numberField(use, 'powerWatts'))} W`] : []),
+  ];
+  return told.length === 0 ? '-' : told.join(', ');
+}
 
 /** `3 containers`, `1 container`. */
 export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;

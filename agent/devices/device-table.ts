@@ -115,6 +115,8 @@ export class DeviceTable {
    */
   take(listing: Listing, slices: readonly MigSlice[] | undefined, held: ReadonlySet<string>): readonly Device[] {
     const before = new Map(this.#devices);
+    // An answer that does not tell of a device leaves nothing to show as its use now.
+    for (const device of before.values()) this.#devices.set(device.uuid, { ...device, sample: undefined });
     if (listing.kind === 'listed') this.#listed(listing, slices, held);
     else if (listing.kind === 'failed')
       for (const device of this.all()) {

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { Gpu } from '#shared/protocol/generated/messages.ts';
+import type { Gpu, GpuUse } from '#shared/protocol/generated/messages.ts';
 import { hasCode } from '../durable.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
@@ -18,6 +18,7 @@ import type { Device } from './device-table.ts';
 import { awaitsProbe } from './health.ts';
 import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
+import { gpuUseOf } from './gpu-use.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
 import type { Holder, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
@@ -182,6 +183,11 @@ export class Gpus {
       parentUuid: device.parentUuid,
       why: device.health.why,
     }));
+  }
+
+  /** Use of these devices together, as of the last look: costs no call of the tool. Undefined: there are none. */
+  useOf(gpuUuids: readonly string[]): GpuUse | undefined {
+    return gpuUseOf(gpuUuids.map((uuid) => this.#table.get(uuid)));
   }
 
   #tellConditions(): void {

@@ -33,6 +33,13 @@ export interface Permission {
 
 export type Note = { readonly reason: string; readonly message: string };
 
+export interface RunningContainer {
+  readonly containerId: string;
+  readonly dockerId: string;
+  readonly shortId: string;
+  readonly gpuUuids: readonly string[];
+}
+
 export class Books {
   readonly journal: Journal;
   /** By container id; undefined until the session's first snapshot. */
@@ -261,11 +268,11 @@ export class Books {
   }
 
   /** Containers that run, as the engine knows them. */
-  running(): readonly { readonly containerId: string; readonly dockerId: string; readonly shortId: string }[] {
+  running(): readonly RunningContainer[] {
     const running = [];
-    for (const { containerId, dockerId, shortId, stage, exit } of this.journal.all())
+    for (const { containerId, dockerId, shortId, stage, exit, gpuUuids = [] } of this.journal.all())
       if (stage === 'created' && exit === undefined && dockerId !== undefined)
-        running.push({ containerId, dockerId, shortId });
+        running.push({ containerId, dockerId, shortId, gpuUuids });
     return running;
   }
 

@@ -3,6 +3,7 @@ import type { Log } from '#shared/log.ts';
 import type { ControlFromAgent } from '#shared/protocol/generated/messages.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Archives } from '../code/archives.ts';
+import type { Gpus } from '../devices/gpus.ts';
 import type { Books } from '../reconcile/books.ts';
 import type { Volumes } from '../volumes/volumes.ts';
 import type { ContainerDisks } from './container-disks.ts';
@@ -14,6 +15,7 @@ const SAMPLE_MS = 5_000;
 export interface SamplingParts {
   readonly runtime: Pick<ContainerRuntime, 'pidOf'>;
   readonly books: Pick<Books, 'running' | 'volumesMounted'>;
+  readonly gpus: Pick<Gpus, 'useOf'>;
   readonly volumes: Pick<Volumes, 'down'>;
   readonly containerDisks: Pick<ContainerDisks, 'usedBy' | 'limitBytes'>;
   readonly archives: Pick<Archives, 'bytes'>;
@@ -23,19 +25,22 @@ export interface SamplingParts {
 }
 
 /**
- * Every five seconds: what the containers of this machine use, to the scheduler, and how many volumes they mount, to the metrics page.
+ * Every five seconds: what the containers of this machine use, to the scheduler (of GPUs the numbers of the last look, which is every 30 s: no sample asks the driver's tool), and how many volumes they mount, to the metrics page.
  * @returns how to stop it
  */
 export function startSampling(parts: SamplingParts): () => Promise<void> {
-  const { books, containerDisks, archives, metrics, log } = parts;
+  const { books, gpus, containerDisks, archives, metrics, log } = parts;
   const abort = new AbortController();
   const sampler = new Sampler(parts.runtime, log);
   const round = async (): Promise<void> => {
     countMounts(parts);
     metrics.codeCacheBytes.set(archives.bytes);
-    const sampled = await sampler.round(books.running());
+    const running = books.running();
+    const gpusOf = new Map(running.map(({ containerId, gpuUuids }) => [containerId, gpuUuids]));
+    const sampled = await sampler.round(running);
     const containers = sampled.map((one) => ({
       ...one,
+      gpu: gpus.useOf(gpusOf.get(one.containerId ?? '') ?? []) ?? null,
       diskBytes: containerDisks.usedBy(one.containerId ?? ''),
       diskLimitBytes: containerDisks.limitBytes,
     }));

@@ -1,8 +1,8 @@
 // `longshore container`: what runs now.
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
-import { ageOf } from '../format.ts';
-import { listField, textField } from '../json.ts';
+import { ageOf, gpuUseOf } from '../format.ts';
+import { listField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { deploymentsOf, shown } from './deployment-reference.ts';
 import { showDone, showList, withClient } from './run.ts';
@@ -16,12 +16,13 @@ export async function runContainerList(invocation: Invocation): Promise<void> {
     const containers = await containersOf(client);
     const names = invocation.options.json === true ? new Map<string, string>() : await deploymentNames(client);
     const nowMs = Date.now();
-    showList(invocation, containers, ['ID', 'STATUS', 'DEPLOYMENT', 'MACHINE', 'AGE'], (container) => [
+    showList(invocation, containers, ['ID', 'STATUS', 'DEPLOYMENT', 'MACHINE', 'AGE', 'GPU USE'], (container) => [
       textField(container, 'containerId'),
       textField(container, 'status'),
       names.get(textField(container, 'deploymentId')) ?? '-',
       textField(container, 'machineId') || '-',
       ageOf(textField(container, 'startedAt') || textField(container, 'scheduledAt'), nowMs),
+      gpuUseOf(objectField(objectField(container, 'usage'), 'gpu')),
     ]);
   });
 }

@@ -5,6 +5,7 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { StoredSpec } from '../containers/spec.ts';
 import { fellBackFrom } from '../containers/spec.ts';
 import { publicStatus } from '../containers/state.ts';
+import type { ContainerGpuUse, ContainerUsage } from '../fleet/usage.ts';
 import type { ContainerRow } from '../store/queries/containers.ts';
 import type { NamedPool } from '../placement/named-pool.ts';
 import { commonest, GIVE_UP_MS } from '../placement/waiting.ts';
@@ -30,8 +31,8 @@ export interface ContainerFacts {
   readonly machineHealth: string;
   /** When its machine went silent; null: it answers, or is not known. */
   readonly machineSilentSinceMs: number | null;
-  /** What it has written, as its machine last said; null: not known. */
-  readonly disk: { readonly diskBytes: number; readonly diskLimitBytes: number } | null;
+  /** As its machine last said; null: not known. */
+  readonly usage: Pick<ContainerUsage, 'diskBytes' | 'diskLimitBytes' | 'gpu'> | null;
   readonly deploymentName: string;
   /** That it may run in alone. */
   readonly pool: NamedPool;
@@ -176,7 +177,9 @@ function detailsOf(
   if ((rejections['gpu_count'] ?? 0) > 0) details.push(...gpuTexts(facts.gpus));
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
-  if (facts.disk !== null && facts.disk.diskBytes > 0) details.push(diskText(facts.disk));
+  const { usage } = facts;
+  if (usage !== null && usage.diskBytes > 0) details.push(diskText(usage));
+  if (usage !== null && usage.gpu !== null) details.push(gpuText(usage.gpu));
   if (facts.progress !== '' && row.state === 'STARTING') details.push(facts.progress);
   if (own !== undefined && own.attempts !== null && row.state === 'RUNNING') {
     details.push(`it works on ${own.attempts} of ${own.slots} tasks that it can hold`);
@@ -224,9 +227,23 @@ function withoutLeader(rejections: Readonly<Record<string, number>>, pool: Named
 }
 
 const MIB = 1024 * 1024;
+const GIB = 1024 * MIB;
 
-const diskText = ({ diskBytes, diskLimitBytes }: NonNullable<ContainerFacts['disk']>): string => {
+const diskText = ({ diskBytes, diskLimitBytes }: NonNullable<ContainerFacts['usage']>): string => {
   const used = `it wrote ${Math.ceil(diskBytes / MIB)} MiB to its disk`;
   if (diskLimitBytes === 0) return `${used}, which has no limit`;
   return `${used}, and may write ${Math.floor(diskLimitBytes / MIB)} MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB of its machine)`;
 };
+
+/** Only what is told: `its 2 GPUs: 63 % busy, 40 of 160 GiB of memory used, 700 W`. */
+function gpuText({ devices, utilizationPct, memoryUsedBytes, memoryTotalBytes, powerWatts }: ContainerGpuUse): string {
+  const gib = (bytes: number): string => String(Math.round((bytes / GIB) * 10) / 10);
+  const total = memoryTotalBytes === null ? '' : ` of ${gib(memoryTotalBytes)}`;
+  const told = [
+    ...(utilizationPct === null ? [] : [`${Math.round(utilizationPct)} % busy`]),
+    ...(memoryUsedBytes === null ? [] : [`${gib(memoryUsedBytes)}${total} GiB of memory used`]),
+    ...(powerWatts === null ? [] : [`${Math.round(powerWatts)} W`]),
+  ];
+  const whose = devices === 1 ? 'its GPU' : `its ${devices} GPUs`;
+  return told.length === 0 ? `the driver does not tell the use of ${whose}` : `${whose}: ${told.join(', ')}`;
+}

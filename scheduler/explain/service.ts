@@ -203,14 +203,14 @@ export class Explain {
       progress: entry?.progress ?? '',
       machineHealth: this.#healthOf(row.machineId),
       machineSilentSinceMs: this.#machine(row.machineId)?.suspectSinceMs ?? null,
-      disk: await this.#diskOf(row),
+      usage: await this.#usageOf(row),
       deploymentName,
       scaling,
       leaderAnswered: ended || scaling !== null,
     });
   }
 
-  async #diskOf({ id, machineId }: ContainerRow): Promise<ContainerUsage | null> {
+  async #usageOf({ id, machineId }: ContainerRow): Promise<ContainerUsage | null> {
     if (machineId === null) return null;
     return (await this.#parts.usage.of([machineId])).get(id) ?? null;
   }

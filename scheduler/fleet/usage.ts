@@ -2,7 +2,17 @@
 import type { Redis } from 'ioredis';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { Samples__Output } from '#shared/protocol/generated/messages.ts';
+import type { GpuUse__Output, Samples__Output } from '#shared/protocol/generated/messages.ts';
+
+/** Use of all GPUs of a container together, as the driver's tool said last; null: not told of each of them, and never of MIG slices. */
+export interface ContainerGpuUse {
+  readonly devices: number;
+  /** Mean of its GPUs, from 0 to 100. */
+  readonly utilizationPct: number | null;
+  readonly memoryUsedBytes: number | null;
+  readonly memoryTotalBytes: number | null;
+  readonly powerWatts: number | null;
+}
 
 export interface ContainerUsage {
   readonly cpuMillicores: number;
@@ -14,6 +24,8 @@ export interface ContainerUsage {
   readonly diskBytes: number;
   /** 0: none. */
   readonly diskLimitBytes: number;
+  /** Null: it has no GPU, or its agent does not tell. */
+  readonly gpu: ContainerGpuUse | null;
   /** By the scheduler's clock. */
   readonly sampledAtMs: number;
 }
@@ -24,6 +36,8 @@ const LIFE_MS = 30_000;
 const MOST = 5_000;
 
 type Stored = readonly (readonly [ContainerId, ContainerUsage])[];
+/** A replica of the version before says nothing of GPUs. */
+type SharedSamples = readonly (readonly [ContainerId, Omit<ContainerUsage, 'gpu'> & Partial<ContainerUsage>])[];
 
 export interface UsageParts {
   /** Absent: nobody else looks. */
@@ -54,6 +68,7 @@ export class Usage {
         sentBytes: one.sentBytes,
         diskBytes: one.diskBytes,
         diskLimitBytes: one.diskLimitBytes,
+        gpu: gpuUseOf(one.gpu),
         sampledAtMs,
       },
     ]);
@@ -81,10 +96,27 @@ export class Usage {
     if (redis !== undefined && elsewhere.length > 0) {
       const texts = await redis.mget(elsewhere.map(keyOf)).catch(() => []);
       for (const text of texts)
-        if (text !== null) for (const [id, usage] of JSON.parse(text) as Stored) found.set(id, usage);
+        if (text !== null)
+          for (const [id, usage] of JSON.parse(text) as SharedSamples) found.set(id, { gpu: null, ...usage });
     }
     const from = clock.nowMs() - LIFE_MS;
     for (const [id, usage] of found) if (usage.sampledAtMs < from) found.delete(id);
     return found;
   }
 }
+
+function gpuUseOf(use: GpuUse__Output | null | undefined): ContainerGpuUse | null {
+  if (use === null || use === undefined || use.devices === 0) return null;
+  const { devices, utilizationPct, memoryUsedBytes, memoryTotalBytes, powerWatts } = use;
+  return {
+    devices,
+    utilizationPct: tellable(utilizationPct),
+    memoryUsedBytes: tellable(memoryUsedBytes),
+    memoryTotalBytes: memoryTotalBytes > 0 ? memoryTotalBytes : null,
+    powerWatts: tellable(powerWatts),
+  };
+}
+
+/** An agent may send any double. */
+const tellable = (value: number | undefined): number | null =>
+  value !== undefined && Number.isFinite(value) && value >= 0 ? value : null;

@@ -1,8 +1,17 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Flag, Int64, Text, Timestamp, Uint32, nullable } from './fields.ts';
+import { Flag, Float, Int64, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
-/** What it uses now, as its machine last said; null while that is not known. */
+/** Use of all its GPUs together, looked at every 30 s: their mean utilization, and sums of the others; null where the driver does not tell it of each of them, as of MIG slices. */
+export const ContainerGpuUsage = Type.Object({
+  devices: Uint32(),
+  utilizationPct: nullable(Float()),
+  memoryUsedBytes: nullable(Int64()),
+  memoryTotalBytes: nullable(Int64()),
+  powerWatts: nullable(Float()),
+});
+
+/** Use of this moment, as its machine last said; null while that is not known. `gpu` is null without a GPU. */
 export const ContainerUsage = Type.Object({
   cpuMillicores: Uint32(),
   memoryBytes: Int64(),
@@ -11,6 +20,7 @@ export const ContainerUsage = Type.Object({
   sentBytes: Int64(),
   diskBytes: Int64(),
   diskLimitBytes: Int64(),
+  gpu: nullable(ContainerGpuUsage),
   sampledAt: Timestamp(),
 });
 

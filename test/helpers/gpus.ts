@@ -88,6 +88,8 @@ export class FakeNvidia {
   readonly tool: string;
   /** Read as /dev/kmsg is. */
   readonly kernelLog: string;
+  /** A file with a line for each time that the tool ran: its arguments. */
+  readonly calls: string;
   readonly #world: string;
   #sequence = 0;
   now: FakeDriver;
@@ -95,11 +97,16 @@ export class FakeNvidia {
   constructor(directory: string, driver: FakeDriver) {
     this.tool = join(directory, 'nvidia-smi');
     this.kernelLog = join(directory, 'kmsg');
+    this.calls = join(directory, 'nvidia-smi.calls');
     this.#world = join(directory, 'gpus.json');
     this.now = driver;
     this.is(driver);
     writeFileSync(this.kernelLog, '');
-    writeFileSync(this.tool, `#!/bin/sh\nexec '${process.execPath}' '${STAND_IN}' '${this.#world}' "$@"\n`);
+    writeFileSync(this.calls, '');
+    writeFileSync(
+      this.tool,
+      `#!/bin/sh\necho "$*" >> '${this.calls}'\nexec '${process.execPath}' '${STAND_IN}' '${this.#world}' "$@"\n`,
+    );
     chmodSync(this.tool, 0o755);
   }
 

@@ -108,6 +108,17 @@ const test = base.extend('story', { scope: 'file' }, async ({}, { onCleanup }): 
   };
 });
 
+interface Listed {
+  readonly containerId: string;
+  readonly usage: { readonly gpu: { readonly devices: number; readonly utilizationPct: number | null } | null } | null;
+}
+
+/** Containers that a token's workspace is shown. */
+async function listed(platform: Platform, token = platform.token): Promise<readonly Listed[]> {
+  const answer = await platform.call('/api/v1/gateway/containers', { token });
+  return jsonOf<{ readonly containers: readonly Listed[] }>(answer).containers;
+}
+
 describe.skipIf(whyNoHosts !== undefined)('GPUs, from the app file to the handler', () => {
   test('containers get exactly what was asked for, all from one machine, nobody twice; what fails is replaced elsewhere', async ({
     story,
@@ -146,6 +157,43 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs, from the app file to the handle
     const refused = await platform.call(await deployed('other'), { method: 'POST', body: {} });
     expect(refused.status).toBe(503);
     expect(refused.text).toContain('GPU B200');
+
+    // Each workspace is shown how its own containers use their GPUs, and nothing of others.
+    const busy = { 'utilization.gpu': 80, 'memory.used': 40_000, 'power.draw': 350.5 };
+    drivers[1]?.is({ gpus: drivers[1].now.gpus.map((gpu) => (pair.includes(gpu.uuid) ? { ...gpu, ...busy } : gpu)) });
+    const pairUse = async () => (await listed(platform)).find(({ usage }) => usage?.gpu?.devices === 2);
+    const used = await waitFor(
+      async () => {
+        const found = await pairUse();
+        return found?.usage?.gpu?.utilizationPct === 80 ? found : undefined;
+      },
+      'the samples tell the use of both devices',
+      20_000,
+    );
+    const MIB = 1024 * 1024;
+    expect(used.usage?.gpu).toEqual({
+      devices: 2,
+      utilizationPct: 80,
+      memoryUsedBytes: String(80_000 * MIB),
+      memoryTotalBytes: String(2 * 81_559 * MIB),
+      powerWatts: 701,
+    });
+    expect(await longshore('container', 'list')).toMatch(/80 %, 78\.1 of 159\.3 GiB, 701 W/);
+    expect(await longshore('explain', used.containerId)).toContain(
+      'its 2 GPUs: 80 % busy, 78.1 of 159.3 GiB of memory used, 701 W',
+    );
+    const other = jsonOf<{ readonly id: string; readonly token: string }>(
+      await platform.call('/api/v1/workspace', { method: 'POST', body: { name: 'other' } }),
+    );
+    expect(await listed(platform, other.token)).toEqual([]);
+    for (const [workspace, status] of [
+      [other.id, 404],
+      [platform.workspaceId, 401],
+    ] as const) {
+      const path = `/api/v1/explain/${workspace}/${used.containerId}`;
+      const answer = await platform.call(path, { token: other.token });
+      expect(answer.status, answer.text).toBe(status);
+    }
 
     // Its device falls off the bus: another container, on another device, without a call.
     const at = drivers.findIndex((driver) => driver.now.gpus.some((gpu) => gpu.uuid === first));

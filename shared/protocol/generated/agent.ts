@@ -27,6 +27,7 @@ import type { GatewayResponse as _longshore_agent_v1_GatewayResponse, GatewayRes
 import type { GatewayResponseHead as _longshore_agent_v1_GatewayResponseHead, GatewayResponseHead__Output as _longshore_agent_v1_GatewayResponseHead__Output } from './longshore/agent/v1/GatewayResponseHead.ts';
 import type { Goodbye as _longshore_agent_v1_Goodbye, Goodbye__Output as _longshore_agent_v1_Goodbye__Output } from './longshore/agent/v1/Goodbye.ts';
 import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1_Gpu__Output } from './longshore/agent/v1/Gpu.ts';
+import type { GpuUse as _longshore_agent_v1_GpuUse, GpuUse__Output as _longshore_agent_v1_GpuUse__Output } from './longshore/agent/v1/GpuUse.ts';
 import type { Heartbeat as _longshore_agent_v1_Heartbeat, Heartbeat__Output as _longshore_agent_v1_Heartbeat__Output } from './longshore/agent/v1/Heartbeat.ts';
 import type { HeartbeatAck as _longshore_agent_v1_HeartbeatAck, HeartbeatAck__Output as _longshore_agent_v1_HeartbeatAck__Output } from './longshore/agent/v1/HeartbeatAck.ts';
 import type { Hello as _longshore_agent_v1_Hello, Hello__Output as _longshore_agent_v1_Hello__Output } from './longshore/agent/v1/Hello.ts';
@@ -112,6 +113,7 @@ export interface ProtoGrpcType {
         GatewayResponseHead: MessageTypeDefinition<_longshore_agent_v1_GatewayResponseHead, _longshore_agent_v1_GatewayResponseHead__Output>
         Goodbye: MessageTypeDefinition<_longshore_agent_v1_Goodbye, _longshore_agent_v1_Goodbye__Output>
         Gpu: MessageTypeDefinition<_longshore_agent_v1_Gpu, _longshore_agent_v1_Gpu__Output>
+        GpuUse: MessageTypeDefinition<_longshore_agent_v1_GpuUse, _longshore_agent_v1_GpuUse__Output>
         Heartbeat: MessageTypeDefinition<_longshore_agent_v1_Heartbeat, _longshore_agent_v1_Heartbeat__Output>
         HeartbeatAck: MessageTypeDefinition<_longshore_agent_v1_HeartbeatAck, _longshore_agent_v1_HeartbeatAck__Output>
         Hello: MessageTypeDefinition<_longshore_agent_v1_Hello, _longshore_agent_v1_Hello__Output>

@@ -24,6 +24,7 @@ export type * from './longshore/agent/v1/GatewayResponse.ts';
 export type * from './longshore/agent/v1/GatewayResponseHead.ts';
 export type * from './longshore/agent/v1/Goodbye.ts';
 export type * from './longshore/agent/v1/Gpu.ts';
+export type * from './longshore/agent/v1/GpuUse.ts';
 export type * from './longshore/agent/v1/Heartbeat.ts';
 export type * from './longshore/agent/v1/HeartbeatAck.ts';
 export type * from './longshore/agent/v1/Hello.ts';

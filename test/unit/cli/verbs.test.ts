@@ -4,7 +4,7 @@ import { parseReference } from '#cli/commands/deployment-reference.ts';
 import { agentLine } from '#cli/commands/machine.ts';
 import { tokenIdOf } from '#cli/commands/token.ts';
 import { CliError } from '#cli/errors.ts';
-import { ageOf, coresOf, counted, durationOf, gpusOf, memoryOf } from '#cli/format.ts';
+import { ageOf, coresOf, counted, durationOf, gpuUseOf, gpusOf, memoryOf } from '#cli/format.ts';
 import { buildProgram } from '#cli/program.ts';
 
 const ID = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
@@ -54,6 +54,15 @@ describe('a table writes', () => {
     expect([coresOf(500), coresOf(2000), coresOf(1333)]).toEqual(['0.5', '2', '1.33']);
     expect([memoryOf(512), memoryOf(1536), memoryOf(65_536)]).toEqual(['512 MiB', '1.5 GiB', '64 GiB']);
     expect([gpusOf(0, 'H100'), gpusOf(2, 'H100')]).toEqual(['-', '2 H100']);
+    const use = {
+      utilizationPct: 62.5,
+      memoryUsedBytes: '4294967296',
+      memoryTotalBytes: '171044765696',
+      powerWatts: 0,
+    };
+    expect(gpuUseOf(use)).toBe('63 %, 4 of 159.3 GiB, 0 W');
+    expect(gpuUseOf({ ...use, utilizationPct: null, memoryUsedBytes: null })).toBe('0 W');
+    expect(gpuUseOf({})).toBe('-');
     expect([counted(1, 'task'), counted(2, 'task'), counted(0, 'task')]).toEqual(['1 task', '2 tasks', '0 tasks']);
   });
 });

@@ -10,7 +10,9 @@ import { scaleFacts } from '#scheduler/autoscaler/look.ts';
 import type { QueueLook } from '#scheduler/autoscaler/loop.ts';
 import type { QueueMemory } from '#scheduler/autoscaler/memory.ts';
 import { rememberDecision } from '#scheduler/autoscaler/memory.ts';
+import type { ContainerFacts } from '#scheduler/explain/container.ts';
 import { explainContainer } from '#scheduler/explain/container.ts';
+import type { ContainerGpuUse } from '#scheduler/fleet/usage.ts';
 import { explainDeployment } from '#scheduler/explain/deployment.ts';
 import type { ContainerPlace } from '#scheduler/explain/scaling.ts';
 import { explainScaling } from '#scheduler/explain/scaling.ts';
@@ -355,7 +357,7 @@ describe('a container', () => {
     conditions: Record<string, number> = {},
     pool = NO_POOL,
     conditionWords: Record<string, string> = {},
-    disk: { diskBytes: number; diskLimitBytes: number } | null = null,
+    usage: ContainerFacts['usage'] = null,
     gpus: Record<string, number> = {},
   ): Explanation => {
     const facts = {
@@ -368,7 +370,7 @@ describe('a container', () => {
       progress: 'pulling image a:1: 1 of 3 layers, 10 of 30 MB',
       machineHealth: 'READY',
       machineSilentSinceMs,
-      disk,
+      usage,
       deploymentName: 'hello/v3',
       scaling: null,
       leaderAnswered: true,
@@ -430,10 +432,27 @@ describe('a container', () => {
     expect(told('STARTING').details).not.toContain(says);
   });
 
+  const runningWith = (usage: ContainerFacts['usage']): Explanation =>
+    explained({ state: 'RUNNING' }, null, null, {}, NO_POOL, {}, usage);
+
+  test('that runs says how its GPUs are used, as far as the driver tells', () => {
+    const gib = 1024 ** 3;
+    const all = { utilizationPct: 62.5, memoryUsedBytes: 4 * gib, memoryTotalBytes: 160 * gib, powerWatts: 400.4 };
+    const none = { utilizationPct: null, memoryUsedBytes: null, memoryTotalBytes: 40 * gib, powerWatts: null };
+    const told = (gpu: ContainerGpuUse | null): readonly string[] =>
+      runningWith({ diskBytes: 0, diskLimitBytes: 0, gpu }).details;
+    expect(told({ devices: 2, ...all })).toContain('its 2 GPUs: 63 % busy, 4 of 160 GiB of memory used, 400 W');
+    expect(told({ devices: 1, ...all, utilizationPct: 0, powerWatts: null })).toContain(
+      'its GPU: 0 % busy, 4 of 160 GiB of memory used',
+    );
+    expect(told({ devices: 1, ...none })).toContain('the driver does not tell the use of its GPU');
+    expect(told(null).join()).not.toContain('GPU');
+  });
+
   test('that runs says what it wrote to its disk, of how much, and by which setting', () => {
     const mib = 1024 ** 2;
     const told = (diskLimitBytes: number): readonly string[] =>
-      explained({ state: 'RUNNING' }, null, null, {}, NO_POOL, {}, { diskBytes: 48 * mib, diskLimitBytes }).details;
+      runningWith({ diskBytes: 48 * mib, diskLimitBytes, gpu: null }).details;
     expect(told(64 * mib)).toContain(
       'it wrote 48 MiB to its disk, and may write 64 MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB of its machine)',
     );

@@ -138,6 +138,7 @@ describe('ListContainers', () => {
       sentBytes: 20,
       diskBytes: 5e6,
       diskLimitBytes: 1e9,
+      gpu: { devices: 2, utilizationPct: 50, memoryUsedBytes: 4e9, memoryTotalBytes: 16e10, powerWatts: null },
     };
     const usage = {
       of: (machineIds: Iterable<MachineId>) => {
@@ -154,8 +155,13 @@ describe('ListContainers', () => {
       ok: true,
       containers: [
         { containerId: 'unplaced', workerId: '', machineId: '', scheduledAt: null },
-        { containerId: 'new', workerId: 'abcdef01', scheduledAt: '1970-01-01T00:00:02.000Z' },
-        { containerId: 'old' },
+        {
+          containerId: 'new',
+          workerId: 'abcdef01',
+          scheduledAt: '1970-01-01T00:00:02.000Z',
+          usage: { sampledAt: '1970-01-01T00:00:03.000Z', gpu: { utilizationPct: 50, powerWatts: null } },
+        },
+        { containerId: 'old', usage: null },
       ],
     });
     const admin = run(aCaller({ type: 'admin', isAdmin: true }));

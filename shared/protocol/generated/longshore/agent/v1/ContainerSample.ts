@@ -1,5 +1,6 @@
 // Original file: shared/protocol/agent.proto
 
+import type { GpuUse as _longshore_agent_v1_GpuUse, GpuUse__Output as _longshore_agent_v1_GpuUse__Output } from '../../../longshore/agent/v1/GpuUse.ts';
 import type { Long } from '@grpc/proto-loader';
 
 export interface ContainerSample {
@@ -12,6 +13,7 @@ export interface ContainerSample {
   'sentBytes'?: (number | string | Long);
   'diskBytes'?: (number | string | Long);
   'diskLimitBytes'?: (number | string | Long);
+  'gpu'?: (_longshore_agent_v1_GpuUse | null);
 }
 
 export interface ContainerSample__Output {
@@ -24,4 +26,5 @@ export interface ContainerSample__Output {
   'sentBytes': (number);
   'diskBytes': (number);
   'diskLimitBytes': (number);
+  'gpu': (_longshore_agent_v1_GpuUse__Output | null);
 }

@@ -1,0 +1,36 @@
+/** GPU use of one container, from what the driver's tool said last of each device. Pure. */
+import type { GpuUse } from '#shared/protocol/generated/messages.ts';
+import type { Device } from './device-table.ts';
+
+/**
+ * Utilization is the mean of the container's devices; memory and power are sums. A value is absent where it is not known of each device: a part of a sum would look like less use. A MIG slice
+ * has no value but its memory. Source: decision 0111.
+ * @param devices - an undefined one is not known now
+ * @returns undefined: the container has none
+ */
+export function gpuUseOf(devices: readonly (Device | undefined)[]): GpuUse | undefined {
+  if (devices.length === 0) return undefined;
+  const utilization = sumOf(devices, ({ sample }) => sample?.utilizationRatio);
+  const memoryUsedBytes = sumOf(devices, ({ sample }) => sample?.memoryUsedBytes);
+  const powerWatts = sumOf(devices, ({ sample }) => sample?.powerWatts);
+  return {
+    devices: devices.length,
+    ...(utilization === undefined ? {} : { utilizationPct: Math.round((utilization / devices.length) * 1000) / 10 }),
+    ...(memoryUsedBytes === undefined ? {} : { memoryUsedBytes }),
+    memoryTotalBytes: sumOf(devices, ({ memoryBytes }) => (memoryBytes > 0 ? memoryBytes : undefined)) ?? 0,
+    ...(powerWatts === undefined ? {} : { powerWatts }),
+  };
+}
+
+function sumOf(
+  devices: readonly (Device | undefined)[],
+  read: (device: Device) => number | undefined,
+): number | undefined {
+  let sum = 0;
+  for (const device of devices) {
+    const value = device === undefined ? undefined : read(device);
+    if (value === undefined) return undefined;
+    sum += value;
+  }
+  return sum;
+}

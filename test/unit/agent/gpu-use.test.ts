@@ -1,0 +1,129 @@
+// GPU use of a container: how the devices' numbers become the container's, what is not told, and what it costs to ask.
+import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test, vi } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { DeviceTable } from '../../../agent/devices/device-table.ts';
+import { gpuUseOf } from '../../../agent/devices/gpu-use.ts';
+import { Gpus } from '../../../agent/devices/gpus.ts';
+import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
+import { GPU_FIELDS, parseListing, parseSlices } from '../../../agent/devices/parse.ts';
+import type { Listing } from '../../../agent/devices/parse.ts';
+import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
+import type { FakeGpu } from '../../helpers/gpus.ts';
+import { FakeNvidia, aGpu, gpuUuid } from '../../helpers/gpus.ts';
+
+const MIB = 1024 * 1024;
+
+/** As the tool prints these devices. */
+function listed(gpus: readonly FakeGpu[]): Listing {
+  const rows = gpus.map((gpu, index) => {
+    const values: Readonly<Record<string, unknown>> = { index, ...gpu };
+    return GPU_FIELDS.map((field) => `${(values[field] as string | number | undefined) ?? '[N/A]'}`).join(', ');
+  });
+  return parseListing(GPU_FIELDS, { exitCode: 0, stdout: `${rows.join('\n')}\n`, stderr: '' });
+}
+
+function tableOf(gpus: readonly FakeGpu[], slices = ''): DeviceTable {
+  const table = new DeviceTable([], () => -1);
+  table.take(listed(gpus), parseSlices(slices), new Set());
+  return table;
+}
+
+const useIn = (table: DeviceTable, uuids: readonly string[]) => gpuUseOf(uuids.map((uuid) => table.get(uuid)));
+const busy = (index: number, utilization: number, usedMib: number, watts: number): FakeGpu =>
+  aGpu(index, { 'utilization.gpu': utilization, 'memory.used': usedMib, 'power.draw': watts });
+
+describe('the GPU use of a container', () => {
+  test('is the mean utilization of its devices, and the sums of their memory and power; those of others do not count', () => {
+    const table = tableOf([busy(0, 90, 1000, 300.5), busy(1, 35, 3000, 99.5), busy(2, 100, 80_000, 700)]);
+    expect(useIn(table, [gpuUuid(0), gpuUuid(1)])).toEqual({
+      devices: 2,
+      utilizationPct: 62.5,
+      memoryUsedBytes: 4000 * MIB,
+      memoryTotalBytes: 2 * 81_559 * MIB,
+      powerWatts: 400,
+    });
+  });
+
+  test('is none without a device', () => {
+    expect(useIn(tableOf([aGpu(0)]), [])).toBeUndefined();
+  });
+
+  test('of an idle device is 0, and of one that does not tell is absent', () => {
+    expect(useIn(tableOf([busy(0, 0, 0, 0)]), [gpuUuid(0)])).toMatchObject({ utilizationPct: 0, powerWatts: 0 });
+    const silent = { 'utilization.gpu': '[N/A]', 'power.draw': '[Unknown Error]' };
+    const table = tableOf([busy(0, 50, 10, 100), aGpu(1, silent)]);
+    // Half of the devices is no use of the container.
+    expect(useIn(table, [gpuUuid(0), gpuUuid(1)])).toEqual({
+      devices: 2,
+      memoryUsedBytes: 11 * MIB,
+      memoryTotalBytes: 2 * 81_559 * MIB,
+    });
+  });
+
+  test('of MIG slices is the memory that they have, and nothing else', () => {
+    const slices = [
+      `GPU 0: NVIDIA H100 (UUID: ${gpuUuid(0)})`,
+      '  MIG 3g.40gb     Device  0: (UUID: MIG-a)',
+      '  MIG 1g.10gb     Device  1: (UUID: MIG-b)',
+    ].join('\n');
+    const table = tableOf([aGpu(0, { 'mig.mode.current': 'Enabled', 'utilization.gpu': 70 })], slices);
+    expect(useIn(table, ['MIG-a'])).toEqual({ devices: 1, memoryTotalBytes: 40 * 1024 * MIB });
+    expect(useIn(table, ['MIG-a', 'MIG-b'])).toEqual({ devices: 2, memoryTotalBytes: 50 * 1024 * MIB });
+  });
+
+  test.each<[string, Listing]>([
+    ['does not answer', { kind: 'failed', reason: 'timeout', text: 'no answer', broken: [] }],
+    ['does not list the device', listed([aGpu(1)])],
+  ])('is not that of before when the tool %s', (_case, answer) => {
+    const table = tableOf([busy(0, 90, 1000, 300), aGpu(1)]);
+    table.take(answer, [], new Set([gpuUuid(0)]));
+    expect(useIn(table, [gpuUuid(0)])).toEqual({ devices: 1, memoryTotalBytes: 81_559 * MIB });
+  });
+});
+
+test('the tool runs once for each look at eight GPUs, however often their use is asked for', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'lsg-'));
+  const edge = join(directory, 'edge');
+  await mkdir(edge);
+  const nvidia = new FakeNvidia(edge, { gpus: Array.from({ length: 8 }, (_, index) => aGpu(index)) });
+  const uuids = nvidia.now.gpus.map(({ uuid }) => uuid);
+  const metrics = new AgentMetrics();
+  const gpus = new Gpus({
+    smi: new NvidiaSmi(nvidia.tool),
+    stateDir: directory,
+    bootId: 'boot',
+    excluded: [],
+    kernelLog: nvidia.kernelLog,
+    probeEveryMs: 50,
+    metrics,
+    log: createLog({ name: 'test', level: 'silent' }),
+    holders: () => uuids.map((uuid) => ({ containerId: uuid, epoch: 1, dockerId: uuid, gpuUuids: [uuid] })),
+    running: () => [],
+    askInside: () => Promise.resolve({ kind: 'cannot' }),
+    probe: () => Promise.resolve({ kind: 'passed', text: '' }),
+    onLook: () => undefined,
+    conditions: { set: () => undefined },
+    onChange: () => undefined,
+    onFault: () => undefined,
+    onNote: () => undefined,
+  });
+  try {
+    await gpus.open();
+    gpus.start();
+    const looks = async (): Promise<number> => {
+      for (const uuid of uuids) expect(gpus.useOf([uuid])).toMatchObject({ devices: 1, utilizationPct: 0 });
+      return Number(/gpu_probe_duration_seconds_count (\d+)/.exec(await metrics.registry.metrics())?.[1]);
+    };
+    await vi.waitFor(async () => expect(await looks()).toBeGreaterThanOrEqual(3), { timeout: 20_000 });
+    await gpus.stop();
+    const calls = (await readFile(nvidia.calls, 'utf8')).trim().split('\n');
+    expect(calls.length - (await looks())).toBeLessThanOrEqual(1);
+    for (const call of calls) expect(call).toMatch(/^--query-gpu=\S+ --format=csv,noheader,nounits$/);
+  } finally {
+    await gpus.stop();
+    await rm(directory, { recursive: true });
+  }
+});

@@ -1,0 +1,68 @@
+// Samples of containers over the link's own encoding: what each side makes of what the other does not say.
+import type { Redis } from 'ioredis';
+import { describe, expect, test } from 'vitest';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import type { ContainerSample } from '#shared/protocol/generated/messages.ts';
+import { loadLink } from '#shared/protocol/link.ts';
+import { Usage } from '#scheduler/fleet/usage.ts';
+
+const { Control } = loadLink().longshore.agent.v1.AgentLink.service;
+const MACHINE = 'abcdef01' as MachineId;
+const CONTAINER = 'c1' as ContainerId;
+
+const usageWith = (redis?: Redis): Usage =>
+  new Usage({
+    redis,
+    keyOf: (machineId) => `usage:${machineId}`,
+    clock: { nowMs: () => 10_000 },
+    log: createLog({ name: 'test', level: 'silent' }),
+  });
+
+/** As a scheduler knows it after its agent has sent this. */
+async function heard(sample: ContainerSample): Promise<unknown> {
+  const bytes = Control.requestSerialize({
+    samples: { sampledAtMs: 1, containers: [{ containerId: CONTAINER, ...sample }] },
+  });
+  const { samples } = Control.requestDeserialize(bytes);
+  if (samples === null || samples === undefined) throw new Error('no samples');
+  const usage = usageWith();
+  usage.heard(MACHINE, samples);
+  return (await usage.of([MACHINE])).get(CONTAINER)?.gpu;
+}
+
+describe('GPU use on the link', () => {
+  test('arrives as it was sent', async () => {
+    const gpu = { devices: 2, utilizationPct: 62.5, memoryUsedBytes: 4e9, memoryTotalBytes: 16e10, powerWatts: 400.25 };
+    expect(await heard({ gpu })).toEqual(gpu);
+  });
+
+  test('that is 0 is not the same as one that is not told', async () => {
+    const idle = { devices: 1, utilizationPct: 0, memoryUsedBytes: 0, memoryTotalBytes: 8e9, powerWatts: 0 };
+    expect(await heard({ gpu: idle })).toEqual(idle);
+    expect(await heard({ gpu: { devices: 1 } })).toEqual({
+      devices: 1,
+      utilizationPct: null,
+      memoryUsedBytes: null,
+      memoryTotalBytes: null,
+      powerWatts: null,
+    });
+  });
+
+  test('is null without a GPU, and of an agent that does not know the field', async () => {
+    expect(await heard({ gpu: null })).toBeNull();
+    expect(await heard({ memoryBytes: 1 })).toBeNull();
+  });
+
+  test('that no device can have is not told', async () => {
+    const gpu = { devices: 1, utilizationPct: Number.NaN, powerWatts: Number.POSITIVE_INFINITY };
+    expect(await heard({ gpu })).toMatchObject({ utilizationPct: null, powerWatts: null });
+    expect(await heard({ gpu: { devices: 1, powerWatts: -1 } })).toMatchObject({ powerWatts: null });
+  });
+
+  test('is null where a replica of the version before shares the sample', async () => {
+    const shared = JSON.stringify([[CONTAINER, { cpuMillicores: 5, sampledAtMs: 10_000 }]]);
+    const redis = { mget: () => Promise.resolve([shared]) } as unknown as Redis;
+    expect((await usageWith(redis).of([MACHINE])).get(CONTAINER)).toMatchObject({ cpuMillicores: 5, gpu: null });
+  });
+});
