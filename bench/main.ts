@@ -18,7 +18,7 @@ import { startProduct } from './product.ts';
 import { runProgram } from './program.ts';
 import { writeBenchRelease } from './release.ts';
 import { runRounds } from './rounds.ts';
-import { agent } from './suites/agent.ts';
+import { agent, agentGpus } from './suites/agent.ts';
 import { cold } from './suites/cold.ts';
 import { crossing } from './suites/crossing.ts';
 import { die } from './suites/die.ts';
@@ -53,6 +53,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   crossing,
   list,
   agent,
+  'agent-gpus': agentGpus,
   reconcile,
   scale,
   pull,

@@ -11,6 +11,7 @@ export const SUITES = [
   'pull',
   'die',
   'agent',
+  'agent-gpus',
   'reconcile',
   'start',
   'reaction',

@@ -1,30 +1,77 @@
 // `agent` (G11): what an agent uses that looks after 50 containers in which nothing happens, sampling them every five seconds: its processor time, its resident memory (as `ps` says it; beside it the share
 // that is its own) and that of a bare Node with the same libraries, and what it makes the engine do, beside the same seconds in which the agent stands still. Both programs are bundled and started as a
-// release does it.
-import { readFileSync, readdirSync } from 'node:fs';
+// release does it. `agent-gpus` is the same with eight GPUs, each in one of the containers; stand-ins are the driver's tool, whose processor time is not the agent's, and CDI before the engine.
+import { mkdirSync, readFileSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
+import { connectionOptions } from '#agent/containers/docker-options.ts';
+import { cdiEngine } from '../../test/helpers/cdi-engine.ts';
+import { FakeNvidia, aGpu } from '../../test/helpers/gpus.ts';
 import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import { processorMs } from '../processes.ts';
+import { startProduct } from '../product.ts';
+import type { Product } from '../product.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
-const FULL = { containers: 50, handler: 'handler', settleMs: 30_000, windowMs: 30_000 } as const;
-const QUICK = { containers: 10, handler: 'few', settleMs: 10_000, windowMs: 15_000 } as const;
+const FULL = { settleMs: 30_000, windowMs: 30_000 } as const;
+const QUICK = { settleMs: 10_000, windowMs: 15_000 } as const;
+const APPS = 'bench/apps/rest/app.py';
+const GPUS = 8;
 const STARTED_MS = 300_000;
 /** The link is dialled again, and everything is told again, after the agent stood still. */
 const RECONNECTED_MS = 8_000;
 
 export async function agent(context: SuiteContext): Promise<SuiteResult> {
-  const { place, slack } = context;
-  const { containers, handler, settleMs, windowMs } = context.isQuick ? QUICK : FULL;
   const product = await context.product();
-  const { deploymentId } = await product.deploy(`bench/apps/rest/app.py:${handler}`);
+  return atRest(context, 'agent', product, context.isQuick ? { few: 10 } : { handler: 50 });
+}
+
+export async function agentGpus(context: SuiteContext): Promise<SuiteResult> {
+  const { place } = context;
+  const directory = join(place.directory, 'gpus');
+  mkdirSync(directory);
+  const nvidia = new FakeNvidia(directory, { gpus: Array.from({ length: GPUS }, (_, index) => aGpu(index)) });
+  const docker = connectionOptions(place.env['DOCKER_HOST']);
+  if (!('socketPath' in docker)) throw new Error('agent-gpus needs an engine on a unix socket: unset DOCKER_HOST');
+  const engine = await cdiEngine(docker.socketPath, 'no_gpus');
+  place.later(() => engine.close());
+  engine.listed = nvidia.now.gpus.map(({ uuid }) => uuid);
+  engine.known = engine.listed;
+  const product = await startProduct(place, {
+    name: 'g',
+    release: await context.release(),
+    settings: { LONGSHORE_CPU_WORK_ON_GPU_POOLS: '*' },
+    agentSettings: { DOCKER_HOST: engine.host, LONGSHORE_NVIDIA_SMI: nvidia.tool },
+  });
+  const result = await atRest(context, 'agent-gpus', product, {
+    ...(context.isQuick ? { few: 10 } : { beside: 42 }),
+    gpus: GPUS,
+  });
+  await product.stop();
+  return result;
+}
+
+/** @param handlers - of `bench/apps/rest`, with how many containers each has */
+async function atRest(
+  context: SuiteContext,
+  suite: 'agent' | 'agent-gpus',
+  product: Product,
+  handlers: Readonly<Record<string, number>>,
+): Promise<SuiteResult> {
+  const { place, slack } = context;
+  const { settleMs, windowMs } = context.isQuick ? QUICK : FULL;
   const floor = place.start({ name: 'floor', ...(await context.release()).program('floor', place.env) });
   await floor.ready();
-  await untilRunning(context, product.client, deploymentId, containers);
+  const deploymentIds: string[] = [];
+  for (const [handler, containers] of Object.entries(handlers)) {
+    const { deploymentId } = await product.deploy(`${APPS}:${handler}`);
+    deploymentIds.push(deploymentId);
+    await untilRunning(context, product.client, deploymentId, containers);
+  }
   await sleep(settleMs);
   const pid = product.pids.agent;
-  const rounds = await context.runRounds('agent', async () => {
+  const rounds = await context.runRounds(suite, async () => {
     place.signal.throwIfAborted();
     const active = await used(pid, windowMs);
     process.kill(pid, 'SIGSTOP');
@@ -42,14 +89,14 @@ export async function agent(context: SuiteContext): Promise<SuiteResult> {
       product: { cpu: active.own, engine: active.engine, rss: own, 'rss alone': own, pss: ownPart } satisfies Figures,
     };
   });
-  await product.client.gateway('POST', `/deployments/${deploymentId}/stop`);
+  for (const id of deploymentIds) await product.client.gateway('POST', `/deployments/${id}/stop`);
   return {
     measures: [
-      measureOf('agent', 'cpu', '% of a core', rounds, slack),
-      measureOf('agent', 'engine', '% of a core', rounds, slack),
-      measureOf('agent', 'rss', 'MiB', rounds, slack),
-      measureOf('agent', 'rss alone', 'MiB', rounds, slack),
-      measureOf('agent', 'pss', 'MiB', rounds, slack),
+      measureOf(suite, 'cpu', '% of a core', rounds, slack),
+      measureOf(suite, 'engine', '% of a core', rounds, slack),
+      measureOf(suite, 'rss', 'MiB', rounds, slack),
+      measureOf(suite, 'rss alone', 'MiB', rounds, slack),
+      measureOf(suite, 'pss', 'MiB', rounds, slack),
     ],
     rounds,
   };

@@ -1,12 +1,13 @@
 /**
  * An engine that knows GPUs by the Container Device Interface, as Docker 28.2 and later do, made of one that knows NVIDIA's hook alone: requests for CDI devices become requests for the hook, and what the engine
- * says of them is changed back. A device that no specification names is refused in moby's words.
+ * says of them is changed back. A device that no specification names is refused in moby's words. Before an engine that knows no GPUs at all, the stand-in for the driver's library takes the place of devices.
  */
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer, request as ask } from 'node:http';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { fakeCuda } from './fake-cuda.ts';
 import { tempDirectory } from './programs.ts';
 
 const PREFIX = 'nvidia.com/gpu=';
@@ -32,8 +33,8 @@ export interface CdiEngine {
   close(): Promise<void>;
 }
 
-/** @param socket - of the engine behind it */
-export async function cdiEngine(socket: string): Promise<CdiEngine> {
+/** @param socket - of the engine behind it @param behind - whether that one passes GPUs by its hook */
+export async function cdiEngine(socket: string, behind: 'hook' | 'no_gpus' = 'hook'): Promise<CdiEngine> {
   const directory = tempDirectory('cdie');
   /** What containers were asked for by CDI, by id. */
   const asked = new Map<string, readonly DeviceRequest[]>();
@@ -70,7 +71,9 @@ export async function cdiEngine(socket: string): Promise<CdiEngine> {
       }));
     } else if (path.startsWith('/containers/create')) {
       void buffer(request).then((body) => {
-        const spec = JSON.parse(body.toString()) as { HostConfig: { DeviceRequests?: readonly DeviceRequest[] } };
+        const spec = JSON.parse(body.toString()) as {
+          HostConfig: { DeviceRequests?: readonly DeviceRequest[]; Mounts?: readonly object[] };
+        };
         const requests = spec.HostConfig.DeviceRequests ?? [];
         engine.drivers.push(...requests.map(({ Driver }) => Driver ?? ''));
         const translated = requests.map((one) =>
@@ -82,7 +85,13 @@ export async function cdiEngine(socket: string): Promise<CdiEngine> {
               }
             : one,
         );
-        const told = { ...spec, HostConfig: { ...spec.HostConfig, DeviceRequests: translated } };
+        const { Mounts = [] } = spec.HostConfig;
+        const library = { Type: 'bind', Source: fakeCuda(), Target: '/usr/lib64/libcuda.so.1', ReadOnly: true };
+        const passed =
+          behind === 'hook' || requests.length === 0
+            ? { DeviceRequests: translated }
+            : { DeviceRequests: [], Mounts: [...Mounts, library] };
+        const told = { ...spec, HostConfig: { ...spec.HostConfig, ...passed } };
         forward(Buffer.from(JSON.stringify(told)), (made) => {
           if (requests.some(({ Driver }) => Driver === 'cdi')) asked.set((made as { Id: string }).Id, requests);
           return made;

@@ -21,3 +21,24 @@ def handler():
 )
 def few():
     return {}
+
+
+@endpoint(
+    name='bench-rest-beside-gpus',
+    cpu=0.05,
+    memory=64,
+    autoscaler=QueueDepthAutoscaler(min_containers=42, max_containers=42),
+)
+def beside():
+    return {}
+
+
+@endpoint(
+    name='bench-rest-gpus',
+    cpu=0.05,
+    memory=64,
+    gpu='H100',
+    autoscaler=QueueDepthAutoscaler(min_containers=8, max_containers=8),
+)
+def gpus():
+    return {}
