@@ -44,8 +44,42 @@ export function dashboardQueries(): readonly { readonly panel: string; readonly 
   return panels.flatMap(({ title, targets }) => (targets ?? []).map(({ expr }) => ({ panel: title, expr })));
 }
 
-/** Labels that Prometheus adds by itself. */
+/** Queries that docs/metrics.md shows, on one line each. */
+export function documentedQueries(): readonly string[] {
+  const docs = readFileSync(join(ROOT, 'docs', 'metrics.md'), 'utf8');
+  return [...docs.matchAll(/^```promql\n([^`]*)```$/gm)].map((match) => inOneLine(match[1] ?? ''));
+}
+
+export const inOneLine = (text: string): string => text.replace(/\s+/g, ' ').trim();
+
+/** Variables of the dashboard, with what Grafana may put in their place. */
+const VARIABLES: Readonly<Record<string, string>> = {
+  __rate_interval: '5m',
+  pool: 'default',
+  instance: '.*',
+  model: 'H100|L4',
+  top: '10',
+};
+
+/** A query of the dashboard as Prometheus gets it. @throws Error naming a variable that the dashboard does not have */
+export function filledIn(expr: string): string {
+  return expr.replaceAll(/\$(?!\d)(\w+)/g, (_all, name: string) => {
+    const value = VARIABLES[name];
+    if (value === undefined) throw new Error(`$${name} is no variable of the dashboard`);
+    return value;
+  });
+}
+
+export function dashboardVariables(): readonly string[] {
+  const text = readFileSync(join(ROOT, 'deploy', 'grafana', 'longshore.json'), 'utf8');
+  const { templating } = JSON.parse(text) as { readonly templating: { readonly list: readonly { name: string }[] } };
+  return templating.list.map(({ name }) => name);
+}
+
+/** Labels that Prometheus adds by itself, and `pool` of machines, which docs/metrics.md has it add. */
 const SCRAPED = ['job', 'instance'];
+const scrapedOf = (name: string): readonly string[] =>
+  name.startsWith('longshore_agent_') ? [...SCRAPED, 'pool'] : SCRAPED;
 
 /** What a query asks for that does not exist: a metric, or a label of one; also labels it groups by that none of its metrics has. */
 export function unknownIn(expr: string, known: ReadonlyMap<string, readonly string[]>): readonly string[] {
@@ -59,8 +93,9 @@ export function unknownIn(expr: string, known: ReadonlyMap<string, readonly stri
     }
     for (const label of labels) some.add(label);
     for (const [, asked = ''] of selector.matchAll(/(\w+)\s*(?:=~|!~|!=|=)/g))
-      if (![...labels, ...SCRAPED].includes(asked)) unknown.push(`${name}{${asked}}`);
+      if (![...labels, ...scrapedOf(name)].includes(asked)) unknown.push(`${name}{${asked}}`);
   }
+  for (const [, made = ''] of expr.matchAll(/"(\w+)", "\$\d", "\w+", "/g)) some.add(made);
   for (const [, list = ''] of expr.matchAll(/\b(?:by|on|without|ignoring)\s*\(([^)]*)\)/g))
     for (const label of list.split(',').map((word) => word.trim())) if (!some.has(label)) unknown.push(`by ${label}`);
   return unknown;

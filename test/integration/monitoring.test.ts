@@ -1,15 +1,20 @@
 // Alert rules and dashboard: what Prometheus' own tool says of them, and that they ask for nothing that does not exist.
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import {
   ALERTS,
   ALERT_TESTS,
   alertRules,
   dashboardQueries,
+  dashboardVariables,
   documentedMetrics,
+  documentedQueries,
+  filledIn,
+  inOneLine,
   unknownIn,
 } from '../helpers/monitoring.ts';
-import { findProgram, missingService, runProgram, test } from '../helpers/services.ts';
+import { findProgram, missingService, runProgram, tempDirectory, test } from '../helpers/services.ts';
 
 function promtool(...args: readonly string[]): Promise<string> {
   const program = findProgram('promtool');
@@ -45,7 +50,34 @@ describe('alert rules', () => {
   });
 });
 
+test('joins that the documentation shows are evaluated word by word', () => {
+  const cases = inOneLine(readFileSync(ALERT_TESTS, 'utf8'));
+  const known = documentedMetrics();
+  expect(documentedQueries()).toHaveLength(3);
+  for (const query of documentedQueries()) {
+    expect(unknownIn(query, known), query).toEqual([]);
+    expect(cases).toContain(`expr: >- ${query} eval_time`);
+  }
+});
+
 describe('the dashboard', () => {
+  test('has variables for the pool, the machine and the model of GPUs, and Prometheus reads every query', async () => {
+    expect(dashboardVariables()).toEqual(['datasource', 'pool', 'instance', 'model', 'top']);
+    const rules = dashboardQueries().map(({ expr }, index) => ({
+      record: `panel:query${index}`,
+      expr: filledIn(expr),
+    }));
+    const directory = tempDirectory('dash');
+    try {
+      const file = join(directory.path, 'rules.yml');
+      // JSON is YAML.
+      writeFileSync(file, JSON.stringify({ groups: [{ name: 'dashboard', rules }] }));
+      expect(await promtool('check', 'rules', '--lint=none', file)).toContain(`SUCCESS: ${rules.length} rules found`);
+    } finally {
+      directory.remove();
+    }
+  });
+
   test('asks for metrics and labels that exist', () => {
     const known = documentedMetrics();
     expect(dashboardQueries().length).toBeGreaterThan(40);
@@ -68,6 +100,10 @@ describe('the dashboard', () => {
     expect(unknownIn('rate(longshore_task_started_total[5m])', known)).toEqual(['longshore_task_started_total']);
     expect(unknownIn('longshore_task_in_state{status="PENDING"}', known)).toEqual(['longshore_task_in_state{status}']);
     expect(unknownIn('sum by (pool) (longshore_task_in_state)', known)).toEqual(['by pool']);
+    expect(unknownIn('longshore_agent_connected{pool="a"}', known)).toEqual([]);
+    expect(unknownIn('longshore_task_oldest_pending_seconds{pool="a"}', known)).toEqual([
+      'longshore_task_oldest_pending_seconds{pool}',
+    ]);
     expect(unknownIn('longshore_task_queue_wait_seconds', known)).toEqual(['longshore_task_queue_wait_seconds']);
   });
 });
