@@ -103,6 +103,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
           loop.look(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
       },
       onViolation: (containerId, rule, text) => executor.violated(containerId, rule, text),
+      onRestarting: (containerId, slots) => books.noteRestarting(containerId, slots),
     },
     log,
   );

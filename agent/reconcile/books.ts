@@ -61,6 +61,8 @@ export class Books {
   readonly notes = new Map<string, Note>();
   /** How the pull goes that a container waits for, in words. */
   readonly pulling = new Map<string, string>();
+  /** Slots of runner processes that do not serve again yet, by container that has any. */
+  readonly #restartingSlots = new Map<string, number>();
   readonly #forgotten = new Map<string, ObservedContainer>();
   readonly #exitWaiters = new Map<string, (() => void)[]>();
   readonly #orphanGraceMs: number;
@@ -282,6 +284,12 @@ export class Books {
     return live.flatMap(({ containerId, epoch }) => this.specOf(containerId, epoch)?.volumes ?? []);
   }
 
+  noteRestarting(containerId: string, slots: number): void {
+    if (slots > 0) this.#restartingSlots.set(containerId, slots);
+    else this.#restartingSlots.delete(containerId);
+    this.changed(containerId);
+  }
+
   observed(entry: JournalEntry): ObservedContainer {
     const note = this.notes.get(entry.containerId);
     const base: ObservedContainer = {
@@ -298,7 +306,12 @@ export class Books {
       gpuUuids: [...(entry.gpuUuids ?? [])],
     };
     if (entry.ready !== undefined)
-      Object.assign(base, { slots: entry.ready.slots, mode: entry.ready.mode, onStartMs: entry.ready.onStartMs });
+      Object.assign(base, {
+        slots: entry.ready.slots,
+        mode: entry.ready.mode,
+        onStartMs: entry.ready.onStartMs,
+        restartingSlots: this.#restartingSlots.get(entry.containerId) ?? 0,
+      });
     if (entry.exit !== undefined)
       Object.assign(base, {
         exitCode: entry.exit.exitCode,
@@ -322,6 +335,7 @@ export class Books {
     const entry = this.journal.get(containerId);
     if (entry === undefined) return;
     this.#forgotten.set(containerId, this.observed(entry));
+    this.#restartingSlots.delete(containerId);
     this.acked.delete(entry.assignmentId);
     this.proceeded.delete(entry.assignmentId);
     const [oldest] = this.#forgotten.keys();

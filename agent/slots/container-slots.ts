@@ -68,6 +68,8 @@ export interface ContainerSlotsEvents {
   onSuspect(containerId: string): void;
   /** The container sent what no runner sends: its socket is closed, and it has to end. `text` is for people. */
   onViolation(containerId: string, rule: Rule, text: string): void;
+  /** So many of its slots are those of processes that have ended and do not serve again yet. */
+  onRestarting(containerId: string, slots: number): void;
 }
 
 export interface ContainerExit {
@@ -105,6 +107,8 @@ export class ContainerSlots {
   #over = false;
   #oomAtMs = -Infinity;
   #everGreeted = false;
+  /** Numbers of processes that have ended while the container served, until they serve again: with `spawn` that lasts as long as `on_start`. */
+  readonly #restarting = new Set<number>();
   readonly #processes = new RunnerProcesses();
   readonly #attempts: Attempts;
   readonly #events: ContainerSlotsEvents;
@@ -375,6 +379,7 @@ export class ContainerSlots {
     if (connection.control && this.#ready?.mode === 'single') connection.slots = this.#ready.slots;
     connection.send('welcome', { version: Math.min(version, RUNNER_PROTOCOL) });
     this.#takeBack(connection, pairs);
+    if (!connection.control && this.#restarting.delete(process)) this.#tellRestarting();
   }
 
   /** What the process says it holds is in its hand again, or was before this agent started. */
@@ -502,10 +507,20 @@ export class ContainerSlots {
     const code = signal > 0 ? 128 + signal : numberOf(header, 'code');
     const oom = signal === 9 && performance.now() - this.#oomAtMs < OOM_RECENT_MS;
     const text = oom ? OOM_TEXT : `process exited (code ${code})`;
-    for (const key of this.#processes.exited(process, numberOf(header, 'pid'))) {
+    const pid = numberOf(header, 'pid');
+    for (const key of this.#processes.exited(process, pid)) {
       const attempt = this.#attempts.get(key);
       if (attempt !== undefined) this.#end(attempt, 'exited', text);
     }
+    if (!this.#accepting || this.#ready === undefined || !Number.isInteger(process)) return;
+    if (process < 0 || process >= this.#workers || this.#processes.servesAgain(process, pid)) return;
+    this.#restarting.add(process);
+    this.#tellRestarting();
+  }
+
+  #tellRestarting(): void {
+    const slotsOfEach = Math.max(1, this.facts.concurrentRequests);
+    this.#events.onRestarting(this.facts.containerId, this.#restarting.size * slotsOfEach);
   }
 
   #onClose(connection: RunnerConnection): void {

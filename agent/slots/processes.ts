@@ -28,6 +28,13 @@ export class RunnerProcesses {
     return serving;
   }
 
+  /** Whether that process serves again: its next start may be heard before the end of the one with this pid. */
+  servesAgain(process: number, endedPid: number): boolean {
+    for (const one of this.#connections)
+      if (one.process === process && one.slots > 0 && one.pid !== endedPid) return true;
+    return false;
+  }
+
   [Symbol.iterator](): IterableIterator<RunnerConnection> {
     return this.#connections.values();
   }

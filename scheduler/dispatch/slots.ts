@@ -1,5 +1,5 @@
 // Ready containers on machines linked to this replica, and their free slots. fleet/ puts containers in and out, the dispatcher takes and frees slots.
-// What must stay true: `inFlight` never exceeds `slots`; a slot is freed only when the agent said the attempt ended, or its container or machine is gone.
+// What must stay true: an attempt is sent only while `inFlight` is below `slots`; a slot is freed only when the agent said the attempt ended, or its container or machine is gone.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Candidate } from './choose.ts';
 
@@ -29,6 +29,7 @@ export interface RunOrder {
 export interface ReadyContainer extends Candidate {
   readonly queue: QueueName;
   readonly machineId: MachineId;
+  slots: number;
   inFlight: number;
   accepting: boolean;
   /** Leaving: never accepts again, whatever its machine does. */
@@ -46,7 +47,7 @@ export class SlotTable {
   readonly #byQueue = new Map<QueueName, Map<ContainerId, ReadyContainer>>();
   readonly #byId = new Map<ContainerId, ReadyContainer>();
 
-  /** Puts a container in; one that is there already keeps its attempts. */
+  /** Puts a container in, or changes how many slots one has that is there already: that one keeps its attempts. */
   ready(
     facts: {
       readonly containerId: ContainerId;
@@ -60,6 +61,7 @@ export class SlotTable {
     const existing = this.#byId.get(facts.containerId);
     if (existing !== undefined) {
       existing.link = link;
+      existing.slots = facts.slots;
       existing.accepting = accepts(existing);
       return existing;
     }

@@ -90,7 +90,7 @@ export interface SessionParts {
   readonly settings: SessionSettings;
   /** How fast this scheduler takes machines up. */
   readonly accepting: AcceptRate;
-  /** Anything of the container the dispatcher must know: it runs with so many slots. */
+  /** Anything of the container the dispatcher must know: it runs, and so many of its slots take attempts now. */
   readonly onRunning: (entry: BookEntry, slots: number) => void;
   /** What the agent checks a revocation with. */
   readonly installationKey: string;
@@ -315,7 +315,7 @@ export class Session {
       await book.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });
     }
     if (observed.phase === 'running' && (entry.row.state === 'RUNNING' || entry.row.state === 'DRAINING')) {
-      this.#parts.onRunning(entry, Math.max(1, observed.slots));
+      this.#parts.onRunning(entry, Math.max(0, Math.max(1, observed.slots) - observed.restartingSlots));
     }
   }
 

@@ -41,6 +41,8 @@ export interface World {
   readonly stops: string[];
   readonly violations: string[];
   readonly readies: ReadyFacts[];
+  /** Slots of processes that do not serve again yet, each time that they were told. */
+  readonly restarting: number[];
   add(facts?: { workers?: number; concurrentRequests?: number; ready?: ReadyFacts; timeoutMs?: number }): Promise<void>;
   /** A single-mode runner that is ready. */
   single(slots?: number): Promise<FakeRunner>;
@@ -50,7 +52,7 @@ export interface World {
 export const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
   const dir = await mkdtemp(join(tmpdir(), 'lss-'));
   const path = join(dir, 's', 'agent.sock');
-  const world = { log: [], failures: [], stops: [], violations: [], readies: [] } as unknown as World;
+  const world = { log: [], failures: [], stops: [], violations: [], readies: [], restarting: [] } as unknown as World;
   const table = new SlotTable(
     {
       onReady: (_id, ready) => world.readies.push(ready),
@@ -60,6 +62,7 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
       onMustStop: (_id, reason) => world.stops.push(reason),
       onSuspect: () => undefined,
       onViolation: (_id, rule) => world.violations.push(rule),
+      onRestarting: (_id, slots) => world.restarting.push(slots),
     },
     createLog({ name: 'test', level: 'silent' }),
   );

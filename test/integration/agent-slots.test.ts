@@ -234,6 +234,36 @@ test('a process that dies with a task in hand is named with its code', async ({ 
   expect(Buffer.from(result.body as Buffer).toString()).toBe('{"error":"process exited (code 3)"}');
 });
 
+test('a process that starts again has no slots until it serves', async ({ world }) => {
+  await world.add({ workers: 3, concurrentRequests: 2 });
+  const control = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0 });
+  const serving = (process: number, pid: number): Promise<FakeRunner> =>
+    FakeRunner.process(world.path, { containerId: ID, process, slots: 2, pid });
+  const first = await serving(1, 77);
+  const second = await serving(2, 78);
+  // An end before the container is ready is that of its start.
+  control.send('exited', { process: 0, pid: 70, code: 1 });
+  control.send('ready', { mode: 'spawn', slots: 6, onStartMs: 1 });
+  await until('ready', () => world.readies.length > 0);
+  expect(world.restarting).toEqual([]);
+  first.hangUp();
+  control.send('exited', { process: 1, pid: 77, signal: 9 });
+  second.hangUp();
+  control.send('exited', { process: 2, pid: 78, code: 3 });
+  await until('both are missing', () => world.restarting.length === 2);
+  await serving(1, 87);
+  await until('one serves again', () => world.restarting.length === 3);
+  await serving(2, 88);
+  await until('the other serves again', () => world.restarting.length === 4);
+  expect(world.restarting).toEqual([2, 4, 2, 0]);
+  // The end of a process whose next one serves already, and of none that there is.
+  control.send('exited', { process: 2, pid: 78, code: 3 });
+  control.send('exited', { process: 3, pid: 79, code: 3 });
+  control.send('log', { taskId: '', stream: 'stdout', seq: 1 }, 'read');
+  await until('both are read', () => world.log.length > 0);
+  expect(world.restarting).toEqual([2, 4, 2, 0]);
+});
+
 test.for(['fork', 'spawn'])(
   'a handler that does not end after its cancel costs its process alone (%s)',
   async (mode, { world }) => {

@@ -235,6 +235,37 @@ test('one of several processes exits: the others serve on, and it is replaced', 
   expect(world.scheduler.observed.get(assignment.containerId)?.phase).toBe('running');
 });
 
+test('a spawned worker that starts again has no slot until its on_start has returned', async ({ started }) => {
+  const { world, deploy } = started;
+  const { scheduler } = world;
+  const source = `
+import os, time
+def start():
+    while os.path.exists("broken") and not os.path.exists("mended"):
+        time.sleep(0.01)
+def handler(make, code=None):
+    open(make, "x").close()
+    if code is not None:
+        os._exit(code)
+`;
+  const assignment = await deploy(source, { onStart: 'app:start', workers: 2, workerMode: 'spawn' });
+  scheduler.desire([assignment]);
+  const ready = await scheduler.phase(assignment.containerId, 'running');
+  expect(ready).toMatchObject({ slots: 2, restartingSlots: 0, mode: 'spawn' });
+  const restarting = (slots: number): Promise<unknown> =>
+    until(
+      `${slots} slots of processes that start`,
+      () => scheduler.observed.get(assignment.containerId)?.restartingSlots === slots,
+    );
+  scheduler.run('t1', assignment.containerId, '{"make":"broken","code":5}');
+  await restarting(1);
+  expect(scheduler.observed.get(assignment.containerId)).toMatchObject({ phase: 'running', slots: 2 });
+  // The other one has it: it is the only one.
+  scheduler.run('t2', assignment.containerId, '{"make":"mended"}');
+  expect((await scheduler.resultOf('t2')).outcome).toBe('ok');
+  await restarting(0);
+});
+
 test('memory that runs out is named', async ({ started }) => {
   const { world, deploy } = started;
   const assignment = await deploy('def handler():\n    return len(bytearray(400_000_000))\n', {

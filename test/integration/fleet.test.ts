@@ -418,6 +418,22 @@ describe('an agent that says more than can be handled', () => {
   });
 });
 
+test('slots of runner processes that start again take nothing until these serve', async ({ fleet, agents }) => {
+  const { control, entry } = await serving(fleet, await agents.joined());
+  let seq = 1;
+  const told = async (changes: { slots: number; restartingSlots?: number }, wanted: number): Promise<void> => {
+    seq += 1;
+    control.stream.write({ status: { seq, full: false, containers: [seen(entry, 'running', changes)] } });
+    await waitFor(() => fleet.process.slots.get(entry.row.id)?.slots === wanted, `it has ${wanted} slots`);
+  };
+  await told({ slots: 4, restartingSlots: 2 }, 2);
+  await told({ slots: 4, restartingSlots: 4 }, 0);
+  await told({ slots: 4, restartingSlots: 0 }, 4);
+  // An agent of before says nothing of them.
+  await told({ slots: 3 }, 3);
+  expect(entry.row.state).toBe('RUNNING');
+});
+
 describe('sessions', () => {
   test.override('settings', { pingIntervalMs: 100, pongWithinMs: 100, helloWithinMs: 400 });
 

@@ -16,7 +16,7 @@ from .task import Task, TaskCancelled
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
     Outcome = Tuple[str, bytes]
 
@@ -260,3 +260,22 @@ def started(settings: Settings, entering: Callable[[str], None]) -> Tuple[Applic
     began = time.monotonic()
     application.on_start_value = _settled(undecorated(load(settings.on_start, 'ON_START'))())
     return application, int((time.monotonic() - began) * 1000)
+
+
+def started_or_told(
+    start: Callable[[Callable[[str], None]], Tuple[Application, int]],
+    tell_phase: Callable[[str], object],
+    tell_failure: Callable[[str, str, str], NoReturn],
+) -> Tuple[Application, int]:
+    """Runs `start`, which gets how to say that it enters a phase. An exception is told with its phase, its text and its traceback."""
+    phases = ['import']
+
+    def entering(phase: str) -> None:
+        phases.append(phase)
+        tell_phase(phase)
+
+    try:
+        return start(entering)
+    except BaseException as error:
+        text, trace = (str(error), '') if isinstance(error, SettingsError) else logs.failure(error)
+        tell_failure(phases[-1], text, trace)

@@ -13,7 +13,7 @@ import sys
 import time
 
 from . import logs, protocol, task
-from .call import Application, started
+from .call import Application, started, started_or_told
 from .connection import Link
 from .server import hello_header, leave
 from .serving import make_server
@@ -23,7 +23,7 @@ from .threads import bound_threads
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Callable, NoReturn, Tuple
 
 _FAILED_SECONDS = 2.0
 
@@ -42,23 +42,21 @@ def main() -> NoReturn:
     control = Control(link, hello_header(settings.container_id, 0, 0))
     link.dial_until_connected()
     logs.install(link)
-    phases = ['import']
 
-    def entering(phase: str) -> None:
-        phases.append(phase)
-        link.send(protocol.STARTING, {'phase': phase})
-
-    try:
+    def start(entering: Callable[[str], None]) -> Tuple[Application, int]:
         if settings.problem:
             raise SettingsError(settings.problem)
         if settings.workers > 1 and settings.worker_mode == 'spawn':
             from .spawning import Spawner
 
             Spawner(settings, control, fail).run()
-        application, on_start_ms = started(settings, entering)
-    except BaseException as error:
-        text, trace = (str(error), '') if isinstance(error, SettingsError) else logs.failure(error)
-        fail(link, phases[-1], text, trace)
+        return started(settings, entering)
+
+    application, on_start_ms = started_or_told(
+        start,
+        lambda phase: link.send(protocol.STARTING, {'phase': phase}),
+        lambda phase, text, trace: fail(link, phase, text, trace),
+    )
     _serve(application, control, on_start_ms)
 
 

@@ -12,12 +12,12 @@ import sys
 import threading
 
 from . import logs, protocol, task
-from .call import started
+from .call import started, started_or_told
 from .connection import Link
 from .protocol import FrameCutter, pack
 from .server import hello_header, leave
 from .serving import make_server
-from .settings import SPAWNED, Settings, SettingsError
+from .settings import SPAWNED, Settings
 from .supervise import Child, Control, Supervisor, serve_here
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
@@ -138,19 +138,18 @@ def serve_spawned(settings: Settings) -> NoReturn:
     process, descriptor = (int(part) for part in settings.spawned.split(':'))
     report: Any = _Report(descriptor)
     logs.install(report)
-    phases = ['import']
 
-    def entering(phase: str) -> None:
-        phases.append(phase)
-        report.tell(protocol.STARTING, {'phase': phase})
-
-    try:
-        application, on_start_ms = started(settings, entering)
-    except BaseException as error:
-        text, trace = (str(error), '') if isinstance(error, SettingsError) else logs.failure(error)
+    def failed(phase: str, text: str, trace: str) -> NoReturn:
         body = trace.encode('utf-8', 'backslashreplace')[-protocol.INLINE_BYTES :]
-        report.tell(protocol.FAILED, {'phase': phases[-1], 'error': text}, body)
+        report.tell(protocol.FAILED, {'phase': phase, 'error': text}, body)
         leave(report, 1)
+        raise AssertionError('leave returned')
+
+    application, on_start_ms = started_or_told(
+        lambda entering: started(settings, entering),
+        lambda phase: report.tell(protocol.STARTING, {'phase': phase}),
+        failed,
+    )
     link = Link(settings.socket_path, dict)
     server = make_server(application, link, hello_header(settings.container_id, process, settings.slots))
     task.install()

@@ -84,6 +84,20 @@ describe('the table of slots', () => {
     expect(table.ready(facts, link, 5).inFlight).toBe(2);
   });
 
+  test('one whose processes start again has fewer slots meanwhile, none if it must be, and all afterwards', () => {
+    const table = new SlotTable();
+    const container = table.ready(facts, link, 0);
+    container.inFlight = 1;
+    const chosen = (slots: number) => {
+      expect(table.ready({ ...facts, slots }, link, 1)).toBe(container);
+      return chooseContainer(table.of(queue), () => 0);
+    };
+    expect(chosen(1)).toBeUndefined();
+    expect(chosen(0)).toBeUndefined();
+    expect(chosen(2)).toBe(container);
+    expect(container.inFlight).toBe(1);
+  });
+
   test('one that went is in no list any more', () => {
     const table = new SlotTable();
     const container = table.ready(facts, link, 0);

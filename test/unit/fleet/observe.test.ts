@@ -27,6 +27,7 @@ function observed(changes: Partial<ObservedContainer__Output> = {}): ObservedCon
     gpuUuids: [],
     cpuMillicores: 0,
     memoryBytes: 0,
+    restartingSlots: 0,
     ...changes,
   };
 }

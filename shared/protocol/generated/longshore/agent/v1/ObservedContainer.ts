@@ -19,6 +19,7 @@ export interface ObservedContainer {
   'gpuUuids'?: (string)[];
   'cpuMillicores'?: (number);
   'memoryBytes'?: (number | string | Long);
+  'restartingSlots'?: (number);
 }
 
 export interface ObservedContainer__Output {
@@ -38,4 +39,5 @@ export interface ObservedContainer__Output {
   'gpuUuids': (string)[];
   'cpuMillicores': (number);
   'memoryBytes': (number);
+  'restartingSlots': (number);
 }
