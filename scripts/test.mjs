@@ -4,6 +4,7 @@
  * `npm run test:queue` runs the integration and e2e tests again, with the local queue switched off in every scheduler.
  * `npm test -- <filter>` runs the vitest files whose path contains the filter.
  * `npm run hosts` runs in the same way what takes longer than `npm test` may; `npm run hosts -- attacks` the files whose names begin so.
+ * With LS_TEST_ENGINE, a folder with the programs of a Docker Engine, all of it runs on that one (setup/named-engine.mjs).
  */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -12,6 +13,7 @@ import { join } from 'node:path';
 import { baseImageTemplate } from './setup/base-image.mjs';
 import { labelledThings, removeLeftovers } from './setup/leftovers.mjs';
 import { main, stepLog } from './setup/log.mjs';
+import { engineLine, namedEngine, runOnEngine } from './setup/named-engine.mjs';
 import { pythonWithPytest } from './setup/packages.mjs';
 import { nodeBinary, pinnedEnv, repositoryRoot } from './setup/paths.mjs';
 import { setUp } from './setup/profiles.mjs';
@@ -23,12 +25,18 @@ const BOUND_MS = 14.5 * 60_000;
 /** Those on simulated hosts are not part of `npm test`: stop ladders are climbed to their end, file after file. */
 const HOSTS_BOUND_MS = 55 * 60_000;
 
-const signalsBack = endChildrenOnSignals();
 await main(async () => {
+  const engine = namedEngine();
+  return engine === undefined ? runTests() : runOnEngine(engine, [process.execPath, ...process.argv.slice(1)]);
+});
+
+async function runTests() {
+  const signalsBack = endChildrenOnSignals();
   const onHosts = process.argv[2] === '--hosts';
   const byQueue = process.argv[2] === '--queue';
   const { baseImage } = await setUp(onHosts ? 'hosts' : 'test', stepLog());
   signalsBack();
+  process.stderr.write(`${await engineLine()}\n`);
   /** @type {string[]} */
   const interruptions = [];
   for (const signal of ['SIGINT', 'SIGTERM']) {
@@ -81,7 +89,7 @@ await main(async () => {
   if (total.passed + total.failed === 0) total.problems.push('no test ran');
   if (interruptions.length > 0) total.problems.push(`interrupted by ${interruptions.join(', ')}`);
   return report(total);
-});
+}
 
 /** The tests of the Python module, by pytest. */
 async function pythonTests(env, filters, timeoutMs) {

@@ -4,6 +4,7 @@
  * holds up nobody; files of containers that are gone are closed.
  */
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Log } from '#shared/log.ts';
 import type { ContainerSample } from '#shared/protocol/generated/messages.ts';
@@ -40,10 +41,13 @@ export class Sampler {
   readonly #missing = new Map<string, number>();
   // Large enough for every file that is read here; longer ones are cut, and their first lines are what is needed.
   readonly #buffer = Buffer.alloc(16 * 1024);
+  readonly #root: string;
 
-  constructor(runtime: Pick<ContainerRuntime, 'pidOf'>, log: Log) {
+  /** @param root - of the kernel's files, in tests */
+  constructor(runtime: Pick<ContainerRuntime, 'pidOf'>, log: Log, root = '/') {
     this.#runtime = runtime;
     this.#log = log;
+    this.#root = root;
   }
 
   close(): void {
@@ -73,7 +77,7 @@ export class Sampler {
   #sample(containerId: string, source: Source): ContainerSample {
     const texts = Object.fromEntries(KINDS.map((kind) => [kind, this.#read(source.files[kind])]));
     const numbers = cgroupNumbers(source.version, texts as unknown as CgroupTexts);
-    const network = networkBytes(readFileSync(`/proc/${source.pid}/net/dev`, 'utf8'));
+    const network = networkBytes(readFileSync(this.#proc(source.pid, 'net/dev'), 'utf8'));
     const atMs = performance.now();
     const before = source.cpuMicroseconds;
     const cpuMillicores =
@@ -106,7 +110,9 @@ export class Sampler {
     const opened: number[] = [];
     try {
       const pid = await this.#runtime.pidOf(dockerId);
-      const paths = pid === undefined ? undefined : cgroupFiles(readFileSync(`/proc/${pid}/cgroup`, 'utf8'));
+      const cgroups = join(this.#root, 'sys/fs/cgroup');
+      const paths =
+        pid === undefined ? undefined : cgroupFiles(readFileSync(this.#proc(pid, 'cgroup'), 'utf8'), cgroups);
       if (pid === undefined || paths === undefined) throw new Error('no control group');
       const files = { cpu: 0, memory: 0, memoryStat: 0, processes: 0 };
       for (const kind of KINDS) {
@@ -123,6 +129,10 @@ export class Sampler {
       this.#missing.set(dockerId, LOOK_AGAIN);
       return undefined;
     }
+  }
+
+  #proc(pid: number, file: string): string {
+    return join(this.#root, 'proc', String(pid), file);
   }
 
   #close(dockerId: string): void {

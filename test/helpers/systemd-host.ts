@@ -42,7 +42,7 @@ export class SystemdHost {
         NetworkMode: 'host',
         Tmpfs: { '/run': '', '/run/lock': '', '/tmp': 'exec' },
         Binds: [
-          '/var/run/docker.sock:/var/run/docker.sock',
+          `${process.env['DOCKER_HOST']?.replace('unix://', '') ?? '/var/run/docker.sock'}:/var/run/docker.sock`,
           `${this.dataDir}:${this.dataDir}`,
           ...this.#shown.map((path) => `${path}:${path}:ro`),
         ],

@@ -1,4 +1,7 @@
-import { afterEach, describe, expect, test, vi } from 'vitest';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, describe, expect, test, vi } from 'vitest';
+import { tempDirectory } from '../helpers/programs.ts';
 
 // Set-up is plain JavaScript, so that any Node from 20 on runs it; its types are said here.
 type Packages = Record<string, { version?: string; integrity?: string; optional?: boolean }>;
@@ -14,6 +17,9 @@ const { installCommand } = await load<{ installCommand: (names: string[], more?:
 const { stepLog } = await load<{
   stepLog: () => { step: <T>(title: string, work: () => Promise<T>) => Promise<T> };
 }>('log');
+const { namedEngine } = await load<{ namedEngine: (env: Record<string, string>) => string | undefined }>(
+  'named-engine',
+);
 const { stateDir } = await load<{ stateDir: (env: Record<string, string>) => string }>('paths');
 
 describe('whether npm ci is needed', () => {
@@ -130,5 +136,39 @@ describe('a step of set-up that takes long', () => {
       '- installing the Node packa… ... 1 s',
       '- installing the Node packa… ... 2 s',
     ]);
+  });
+});
+
+describe('an engine that LS_TEST_ENGINE names', () => {
+  const folder = tempDirectory('engine');
+  afterAll(() => folder.remove());
+  const programs = ['dockerd', 'docker-proxy', 'containerd', 'containerd-shim-runc-v2', 'runc'];
+  const put = (names: readonly string[]): void => {
+    for (const name of names) writeFileSync(join(folder.path, name), '#!/bin/sh\n', { mode: 0o755 });
+  };
+
+  test('is the one of this machine where none is named', () => {
+    expect(namedEngine({})).toBeUndefined();
+    expect(namedEngine({ LS_TEST_ENGINE: '' })).toBeUndefined();
+  });
+
+  test('is refused with the programs that its folder lacks', () => {
+    expect(() => namedEngine({ LS_TEST_ENGINE: join(folder.path, 'nowhere') })).toThrow(/has no dockerd, docker-proxy/);
+    put(programs.slice(0, 3));
+    expect(() => namedEngine({ LS_TEST_ENGINE: folder.path })).toThrow(/has no containerd-shim-runc-v2, runc\./);
+    put(programs.slice(3));
+    writeFileSync(join(folder.path, 'runc'), '', { mode: 0o644 });
+    chmodSync(join(folder.path, 'runc'), 0o644);
+    expect(() => namedEngine({ LS_TEST_ENGINE: folder.path })).toThrow(/has no runc\./);
+  });
+
+  test('is used by root, who may make its network namespace', () => {
+    put(programs);
+    chmodSync(join(folder.path, 'runc'), 0o755);
+    const uid = vi.spyOn(process, 'getuid').mockReturnValue(0);
+    expect(namedEngine({ LS_TEST_ENGINE: folder.path })).toBe(folder.path);
+    uid.mockReturnValue(1000);
+    expect(() => namedEngine({ LS_TEST_ENGINE: folder.path })).toThrow(/needs root/);
+    uid.mockRestore();
   });
 });

@@ -33,6 +33,8 @@ export interface HostOptions {
   readonly diskMib?: number;
   /** Shell scripts that come before all other programs, by name. */
   readonly programs?: Readonly<Record<string, string>>;
+  /** containerd is a service beside the engine with a root of its own, as the packages of Docker have it; else the engine starts it. */
+  readonly ownContainerd?: boolean;
 }
 
 export class SimulatedHost {
@@ -46,6 +48,7 @@ export class SimulatedHost {
   readonly #names: HostNames;
   readonly #options: HostOptions;
   #engine: Program | undefined;
+  #containerd: Program | undefined;
 
   constructor(names: HostNames, options: HostOptions = {}) {
     this.#names = names;
@@ -131,8 +134,9 @@ export class SimulatedHost {
     // An engine that was killed left these, and would wait for a containerd that is gone.
     for (const path of ['docker.pid', 'exec/containerd/containerd.pid']) rmSync(join(directory, path), { force: true });
     const dockerd = findProgram('dockerd') ?? 'dockerd';
+    const containerd = this.#options.ownContainerd === true ? ['--containerd', await this.#startContainerd()] : [];
     const engine = await startProgram('nsenter', [
-      ...[`--net=/run/netns/${name}`, 'env', `PATH=${join(directory, 'bin')}:${process.env['PATH'] ?? ''}`, dockerd],
+      ...[...this.#enterNetwork, dockerd, ...containerd],
       ...['--config-file', join(directory, 'daemon.json'), '--log-level', 'warn'],
       ...['--data-root', join(directory, 'root'), '--exec-root', join(directory, 'exec')],
       ...['--pidfile', join(directory, 'docker.pid'), '-H', `unix://${this.socket}`, '--cgroup-parent', `/${name}`],
@@ -146,6 +150,34 @@ export class SimulatedHost {
       );
     };
     await waitFor(answers, `the engine of ${name} answers`, ENGINE_UP_MS);
+  }
+
+  get #enterNetwork(): readonly string[] {
+    const { name, directory } = this.#names;
+    return [`--net=/run/netns/${name}`, 'env', `PATH=${join(directory, 'bin')}:${process.env['PATH'] ?? ''}`];
+  }
+
+  /** @returns the path of its socket */
+  async #startContainerd(): Promise<string> {
+    const directory = join(this.directory, 'containerd');
+    const socket = join(directory, 'containerd.sock');
+    if (this.#containerd?.isRunning() === true) return socket;
+    mkdirSync(directory, { recursive: true });
+    // The host's own configuration file is another containerd's.
+    writeFileSync(join(directory, 'config.toml'), 'version = 2\n');
+    rmSync(socket, { force: true });
+    const program = await startProgram('nsenter', [
+      ...[...this.#enterNetwork, findProgram('containerd') ?? 'containerd', '--log-level', 'warn'],
+      ...['--config', join(directory, 'config.toml'), '--address', socket],
+      ...['--root', join(directory, 'root'), '--state', join(directory, 'state')],
+    ]);
+    this.#containerd = program;
+    const listens = (): boolean => {
+      if (!program.isRunning()) throw new Error(`containerd ended:\n${program.output().slice(-2000)}`);
+      return existsSync(socket);
+    };
+    await waitFor(listens, 'containerd listens', ENGINE_UP_MS);
+    return socket;
   }
 
   /** SIGTERM: it stops its containers first. */

@@ -14,7 +14,22 @@ export interface HostsNames {
   readonly bridge: string;
   /** Network namespaces and parents of control groups begin with it. */
   readonly prefix: string;
+  /** Their net, such as `198.18.7.0/24`, where it was let out of this machine. */
+  readonly outward?: string;
 }
+
+/** Rules of the packet filter, without what adds or removes them. */
+export const filterRules = ({ bridge, outward }: HostsNames): readonly (readonly string[])[] => [
+  // An engine in this namespace has bridged frames dropped.
+  ['FORWARD', '-i', bridge, '-o', bridge, '-j', 'ACCEPT'],
+  ...(outward === undefined
+    ? []
+    : [
+        ['FORWARD', '-i', bridge, '-j', 'ACCEPT'],
+        ['FORWARD', '-o', bridge, '-j', 'ACCEPT'],
+        ['POSTROUTING', '-t', 'nat', '-s', outward, '!', '-o', bridge, '-j', 'MASQUERADE'],
+      ]),
+];
 
 const CGROUPS = '/sys/fs/cgroup';
 const ROUNDS = 50;
@@ -38,7 +53,7 @@ async function takeAway(names: HostsNames): Promise<readonly string[]> {
   for (const mount of mountsBelow(names.directory)) run('umount', '-l', mount);
   for (const name of namespaces(names)) run('ip', 'netns', 'del', name);
   run('ip', 'link', 'del', names.bridge);
-  run('iptables', '-w', '-D', 'FORWARD', '-i', names.bridge, '-o', names.bridge, '-j', 'ACCEPT');
+  for (const rule of filterRules(names)) run('iptables', '-w', '-D', ...rule);
   rmSync(names.directory, { recursive: true, force: true, maxRetries: 5, retryDelay: PAUSE_MS });
   for (let round = 0; round < ROUNDS && cgroupsOf(names).some((path) => !removeCgroup(path)); round += 1) await pause();
   return [

@@ -12,6 +12,7 @@ import { text } from 'node:stream/consumers';
 import { findProgram, missingService, runProgram } from '../programs.ts';
 import { SimulatedHost, ip } from './host.ts';
 import type { HostOptions } from './host.ts';
+import { filterRules } from './keeper.ts';
 import type { HostsNames } from './keeper.ts';
 
 const PROGRAMS = ['ip', 'nsenter', 'unshare', 'iptables', 'dockerd'];
@@ -40,28 +41,34 @@ export class SimulatedNetwork {
    * @param options - of each host, by its place
    * @param image - taken from the engine of this machine to each of theirs; undefined: none
    * @param meanwhile - what else is made in its directory
+   * @param outward - the hosts reach what this machine reaches
    */
   static async up(
     count: number,
     image: string | undefined,
     options: (host: number) => HostOptions = () => ({}),
     meanwhile: (directory: string) => Promise<void> = () => Promise.resolve(),
+    outward = false,
   ): Promise<SimulatedNetwork> {
     for (const program of PROGRAMS) if (findProgram(program) === undefined) throw missingService(program);
     const id = randomBytes(3).toString('hex');
     // Not below TMPDIR: sockets have short paths, and nobody else removes what is mounted here.
     const directory = mkdtempSync('/tmp/lsh-');
     chmodSync(directory, 0o755);
-    const names: HostsNames = { directory, bridge: `lsbr${id}`, prefix: `lsh${id}-` };
+    const net = freeNet();
+    const names: HostsNames = {
+      ...{ directory, bridge: `lsbr${id}`, prefix: `lsh${id}-` },
+      ...(outward ? { outward: `${net}.0/24` } : {}),
+    };
     const down = await aKeeper(names);
     try {
-      const net = freeNet();
       const gateway = `${net}.1`;
       await ip('link', 'add', names.bridge, 'type', 'bridge');
       await ip('addr', 'add', `${gateway}/24`, 'dev', names.bridge);
       await ip('link', 'set', names.bridge, 'up');
-      // An engine in this namespace has bridged frames dropped.
-      await runProgram('iptables', ['-w', '-I', 'FORWARD', '-i', names.bridge, '-o', names.bridge, '-j', 'ACCEPT']);
+      for (const rule of filterRules(names)) await runProgram('iptables', ['-w', '-I', ...rule]);
+      // An engine in this namespace has set it.
+      if (outward) await runProgram('sysctl', ['-qw', 'net.ipv4.ip_forward=1']);
       const hosts = Array.from({ length: count }, (_value, at) => {
         const cable = `lsv${id}${at + 1}`;
         const own = {
