@@ -105,6 +105,24 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       setExitCode(await runAgentCheck(globals(program).json === true, process.env));
     });
 
+  command(
+    agent,
+    'check-gpu',
+    'Try the GPUs of this machine: driver, toolkit, MIG, health, and containers that get them',
+  )
+    .argument('[image]', 'what the containers run (else LONGSHORE_BASE_IMAGE); needs `sleep` and a C library')
+    .option('--reload', 'run `systemctl daemon-reload` too, and see that containers keep their GPUs', false)
+    .option('--report <file>', 'write the report there, as JSON')
+    .addHelpText(
+      'after',
+      '\nExits with 0 when this machine serves its GPUs, 1 when a check failed, 3 when it has no GPU. Starts containers, on GPUs that nobody uses.\n--reload is refused while other containers have GPUs here.\n\nExamples:\n  longshore agent check-gpu\n  longshore agent check-gpu --reload --report /root/gpu-7.json',
+    )
+    .action(async (image: string | undefined, options: { readonly reload: boolean; readonly report?: string }) => {
+      const { runGpuCheck } = await import('./commands/agent.ts');
+      const { reload, report } = options;
+      setExitCode(await runGpuCheck({ image, reload, report, json: globals(program).json === true }, process.env));
+    });
+
   command(program, 'deploy', 'Deploy a handler of a Python file as a new version')
     .argument('<file[:handler]>', 'the file, and the handler when it defines several')
     .option('--name <name>', "the deployment's name (else the handler's)")

@@ -2,13 +2,13 @@
  * Whose machine this is: its identity in an installation, joined once with a token, and the labels by which it knows what is its own in the engine. Called by the composition root. Must stay true: an agent that
  * has an identity starts without its scheduler; only a token of another installation makes it join again.
  */
-import { readFileSync } from 'node:fs';
 import type { ServiceManager } from '#shared/service-manager.ts';
 import { LABELS } from '../containers/runtime.ts';
 import { IdentityFile } from '../upstream/identity.ts';
 import type { JoinFacts } from '../upstream/join.ts';
 import { isTokenOfAnother, join } from '../upstream/join.ts';
 import { wayTo } from '../upstream/proxy.ts';
+import { ownVersion } from '../version.ts';
 import type { Host } from './host.ts';
 
 export interface Member {
@@ -57,9 +57,4 @@ export async function joinInstallation(
     machineIds: () => [machineId(), ...(identity.current?.formerMachineIds ?? [])],
     labels: () => ({ ...extraLabels, [LABELS.managed]: '1', [LABELS.machine]: machineId() }),
   };
-}
-
-function ownVersion(): string {
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(text) as { version: string }).version;
 }

@@ -88,6 +88,41 @@ export const gpusOfRequest = (request: {
 export const isByCdi = (requests: readonly { readonly Driver?: string | undefined }[]): boolean =>
   requests.length > 0 && requests.every(({ Driver }) => Driver === 'cdi');
 
+/** GPUs that a container may use, whoever made it and however it asks for them; `all`: any, or those that have no UUID there; empty: none. */
+export function gpusInUse(facts: {
+  readonly Config: { readonly Env?: readonly string[] | null };
+  readonly HostConfig: {
+    readonly Runtime?: string | undefined;
+    readonly Devices?: readonly { readonly PathOnHost?: string }[] | null | undefined;
+    readonly DeviceRequests?:
+      | readonly {
+          readonly Driver?: string | undefined;
+          readonly Count?: number | undefined;
+          readonly DeviceIDs?: string[] | null | undefined;
+          readonly Capabilities?: readonly (readonly string[])[] | null | undefined;
+        }[]
+      | null
+      | undefined;
+  };
+}): readonly string[] | 'all' {
+  const { Runtime, Devices, DeviceRequests } = facts.HostConfig;
+  if ((Devices ?? []).some(({ PathOnHost = '' }) => PathOnHost.startsWith('/dev/nvidia'))) return 'all';
+  const requests = (DeviceRequests ?? []).filter(
+    ({ Driver = '', DeviceIDs, Capabilities }) =>
+      Driver.startsWith('nvidia') ||
+      (DeviceIDs ?? []).some((name) => name.startsWith('nvidia.com/')) ||
+      (Capabilities ?? []).flat().includes('gpu'),
+  );
+  const names = requests.flatMap(({ DeviceIDs }) => DeviceIDs ?? []).map((name) => uuidOfCdi(name) ?? name);
+  if (Runtime === 'nvidia') {
+    const asked = (facts.Config.Env ?? []).findLast((one) => one.startsWith('NVIDIA_VISIBLE_DEVICES='));
+    const devices = asked?.slice('NVIDIA_VISIBLE_DEVICES='.length) ?? '';
+    if (!['', 'void', 'none'].includes(devices)) names.push(...devices.split(','));
+  }
+  if (requests.some(({ DeviceIDs }) => (DeviceIDs ?? []).length === 0)) return 'all';
+  return names.every((name) => /^(?:GPU|MIG)-/.test(name)) ? names : 'all';
+}
+
 /** A container that is made and never started: an engine whose storage cannot limit a root refuses to make it. */
 export const rootLimitTrial = (image: string, labels: Readonly<Record<string, string>>): CreateContainer => ({
   name: `c-trial-${randomBytes(6).toString('hex')}`,

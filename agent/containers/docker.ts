@@ -8,7 +8,14 @@ import { withDeadline } from '#shared/backoff.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import { LogDemultiplexer } from './lines.ts';
-import { connectionOptions, createOptions, gpusOfRequest, isByCdi, rootLimitTrial } from './docker-options.ts';
+import {
+  connectionOptions,
+  createOptions,
+  gpusInUse,
+  gpusOfRequest,
+  isByCdi,
+  rootLimitTrial,
+} from './docker-options.ts';
 import { Limiter } from './limiter.ts';
 import { readPullStream } from '../images/pull-stream.ts';
 import type {
@@ -165,6 +172,25 @@ export class DockerRuntime implements ContainerRuntime {
     }
   }
 
+  /** Running containers that may use GPUs, whoever made them. */
+  async gpuContainers(): Promise<
+    { readonly dockerId: string; readonly name: string; readonly uuids: readonly string[] | 'all' }[]
+  > {
+    const running = await this.#call('list', () => this.#docker.listContainers());
+    const found = await Promise.all(
+      running.map(async ({ Id }) => {
+        try {
+          const facts = await this.#inspect(Id);
+          return { dockerId: Id, name: facts.Name.replace(/^\//, ''), uuids: gpusInUse(facts) };
+        } catch (error) {
+          if (statusOf(error) === 404) return { dockerId: Id, name: '', uuids: [] };
+          throw translate(error, 'cannot look at a container');
+        }
+      }),
+    );
+    return found.filter(({ uuids }) => uuids.length > 0);
+  }
+
   async pidOf(dockerId: string): Promise<number | undefined> {
     try {
       const facts = await this.#inspect(dockerId);
@@ -201,6 +227,8 @@ export class DockerRuntime implements ContainerRuntime {
 
   async canLimitRoots(image: string, labels: Readonly<Record<string, string>>): Promise<boolean> {
     try {
+      // With images of containerd the engine takes a limit and does not keep it.
+      if ((await this.info()).containerd.hasImages) return false;
       await this.remove(await this.create(rootLimitTrial(image, labels)));
       return true;
     } catch (error) {
@@ -281,13 +309,29 @@ export class DockerRuntime implements ContainerRuntime {
 
   async image(reference: string): Promise<ImageFacts | undefined> {
     try {
-      const facts = await this.#call('inspect_image', () => this.#docker.getImage(reference).inspect());
+      const facts = (await this.#call('inspect_image', () => this.#docker.getImage(reference).inspect())) as Awaited<
+        ReturnType<Docker.Image['inspect']>
+      > & {
+        Descriptor?: object;
+        Identity?: { Pull?: readonly object[] | null } | null;
+      };
       const digests = (facts.RepoDigests ?? []).map((name) => digestOf(name)).filter((digest) => digest !== '');
-      return { id: facts.Id, digests, bytes: facts.Size };
+      // With images of containerd each name has a digest, also of an image that was made here; where it came from is told beside it.
+      const isLocal =
+        digests.length === 0 ||
+        (facts.Descriptor !== undefined && (facts.Identity?.Pull ?? []).length === 0 && (await this.#tellsOrigin()));
+      return { id: facts.Id, digests, isLocal, bytes: facts.Size };
     } catch (error) {
       if (statusOf(error) === 404) return undefined;
       throw translate(error, `cannot look for image ${reference}`);
     }
+  }
+
+  /** Whether the engine says of images where they came from: from API 1.53 on (Docker 29.2). */
+  async #tellsOrigin(): Promise<boolean> {
+    const { ApiVersion } = await this.#call('version', () => this.#docker.version());
+    const [major = 0, minor = 0] = ApiVersion.split('.').map(Number);
+    return major > 1 || (major === 1 && minor >= 53);
   }
 
   async listImages(): Promise<string[]> {

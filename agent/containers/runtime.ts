@@ -129,8 +129,10 @@ export interface NetworkFacts {
 
 export interface ImageFacts {
   readonly id: string;
-  /** `sha256:…` under which registries have it; none: made or loaded here. */
+  /** `sha256:…` under which registries have it, or would have it. */
   readonly digests: readonly string[];
+  /** Made or loaded here: no registry has it under its name. */
+  readonly isLocal: boolean;
   readonly bytes: number;
 }
 

@@ -1,19 +1,34 @@
-/** What `npm run check-gpu` does on a GPU host: the same tool, parser, and device request as the agent's, each said in a line, with what to do about a failure. It leases nothing and leaves nothing. */
-import { randomBytes } from 'node:crypto';
-import { open } from 'node:fs/promises';
+/**
+ * `longshore agent check-gpu`, the acceptance test of a GPU host: the engine, the driver and its tool, each device, MIG, the condition of the GPUs and of what connects them, and a container that gets a device by each
+ * way that the host has. It asks as the agent asks. It starts containers on devices that nobody uses; it leases nothing and leaves nothing.
+ */
+import { open, readFile } from 'node:fs/promises';
+import { cpus, hostname, release, totalmem } from 'node:os';
+import { join } from 'node:path';
 import { gpuModelOf } from '#shared/domain/gpus.ts';
 import { messageOf } from '#shared/errors.ts';
 import { cdiGpus } from '../containers/cdi.ts';
-import type { ContainerRuntime } from '../containers/runtime.ts';
-import { EngineError } from '../containers/runtime.ts';
+import type { ContainerRuntime, EngineInfo, GpuDriver } from '../containers/runtime.ts';
+import { tellsWhenAsked } from '../preflight/ask.ts';
+import { engineFailure, engineFindings } from '../preflight/engine.ts';
+import { conditionFindings, readFabric, toolkitFindings } from '../preflight/gpus.ts';
+import { ownVersion } from '../version.ts';
+import type { DeviceContainer } from './check-container.ts';
+import { openDevice } from './check-container.ts';
+import type { Stranger } from './check-reload.ts';
+import { mountedGpus, reloadNotAsked, reloadRefusal, tryReload } from './check-reload.ts';
+import type { GpuReport, Line } from './check-report.ts';
+import { line, outcomeOf } from './check-report.ts';
 import { KMSG } from './kernel-log.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
-import type { GpuRow, ProbeFailure } from './parse.ts';
+import type { GpuRow, MigSlice, ProbeFailure } from './parse.ts';
+import { busIdOf, recoveryOf } from './parse.ts';
+import { meaningOf, parseXid } from './xid.ts';
 
-/** Also what a machine without any GPU is told by. */
-export const CHECK_EXIT = { ok: 0, failed: 1, noGpu: 3 } as const;
-
-const EXEC_MS = 30_000;
+const ASK_MS = 5000;
+const MOST_XIDS = 200;
+/** Devices that each get a container; a host has 16 at most, and slices are tried once a device. */
+const MOST_DEVICES = 16;
 const REMEDIES: Readonly<Record<ProbeFailure, string>> = {
   timeout: 'the driver hangs: look at the kernel log (`dmesg | grep NVRM`); a reboot is usually what helps',
   not_found: "install NVIDIA's driver, or name the tool's full path in LONGSHORE_NVIDIA_SMI",
@@ -27,69 +42,150 @@ const REMEDIES: Readonly<Record<ProbeFailure, string>> = {
 
 export interface CheckParts {
   readonly smi: NvidiaSmi;
-  readonly runtime: ContainerRuntime;
+  readonly runtime: ContainerRuntime & { gpuContainers(): Promise<Stranger[]> };
+  /** DOCKER_HOST, when it is set. */
+  readonly engineAt: string | undefined;
+  /** Has `sleep`, and a C library for the driver's programs. */
   readonly image: string;
-  readonly say: (line: string) => void;
+  /** Whether systemd is to read its units anew. */
+  readonly reload: boolean;
+  /** Devices that the operator keeps, by UUID or bus id: no container gets one. */
+  readonly excluded: readonly string[];
   readonly kernelLog?: string;
 }
 
-/** @returns the exit code */
-export async function checkGpus({ smi, runtime, image, say, kernelLog = KMSG }: CheckParts): Promise<number> {
-  const listing = await smi.list();
+export async function checkGpus(parts: CheckParts): Promise<GpuReport> {
+  const [startedAt, fromMs] = [new Date().toISOString(), performance.now()];
+  const { smi, runtime, engineAt } = parts;
+  const [listing, engine, host, tools] = await Promise.all([
+    smi.list(),
+    runtime.info().then(
+      (info) => ({ info, lines: engineFindings(info) }),
+      (error: unknown) => ({ info: undefined, lines: [engineFailure(error, engineAt)] }),
+    ),
+    hostFacts(),
+    Promise.all(['containerd', 'runc', 'nvidia-ctk'].map(versionOf)),
+  ]);
+  const rows = listing.kind === 'listed' ? listing.rows : [];
+  const report = (checks: readonly Line[], hasGpus = true): GpuReport => ({
+    ...outcomeOf(checks, hasGpus),
+    startedAt,
+    seconds: (performance.now() - fromMs) / 1000,
+    host,
+    versions: {
+      longshore: ownVersion(),
+      driver: rows[0]?.driver ?? '',
+      docker: engine.info?.version ?? '',
+      containerd: tools[0] ?? '',
+      runc: tools[1] ?? '',
+      toolkit: tools[2] ?? '',
+    },
+    gpus: rows.map(({ index, uuid, name, memoryMib, busId, migEnabled }) => ({
+      ...{ index, uuid, name, memoryMib, busId, migEnabled },
+    })),
+    checks,
+  });
   if (listing.kind === 'unknown_field') throw new Error('the tool was asked for the same field again');
   if (listing.kind === 'failed') {
-    if (listing.reason === 'not_found') return noGpu(say, `${listing.text}: ${REMEDIES.not_found}`);
-    say(`FAILED  nvidia-smi: ${listing.text || listing.reason}`);
-    say(`        ${REMEDIES[listing.reason]}`);
-    return CHECK_EXIT.failed;
+    const missing = listing.reason === 'not_found';
+    const text = listing.text || listing.reason;
+    return report([line(missing ? 'skipped' : 'failed', 'driver', text, REMEDIES[listing.reason])], !missing);
   }
-  if (listing.rows.length === 0 && listing.broken.length === 0 && listing.unreadable === 0)
-    return noGpu(say, 'the driver is there and finds no device');
-  let failed = false;
-  const fail = (line: string, step: string): void => {
-    failed = true;
-    say(`FAILED  ${line}`);
-    say(`        ${step}`);
-  };
-  for (const row of listing.rows) say(`ok      ${described(row)}`);
-  for (const busId of listing.broken) fail(`the GPU at ${busId} does not answer`, REMEDIES.off_bus);
-  if (listing.unreadable > 0) fail(`${listing.unreadable} rows of nvidia-smi cannot be read`, REMEDIES.unparsable);
+  if (rows.length === 0 && listing.broken.length === 0 && listing.unreadable === 0)
+    return report([line('skipped', 'driver', 'the driver is there and finds no device')], false);
 
-  const slices = listing.rows.some((row) => row.migEnabled) ? await smi.slices() : [];
-  if (slices === undefined) fail('`nvidia-smi -L` gives no slices although MIG is on', REMEDIES.error);
-  for (const slice of slices ?? []) say(`ok      slice ${slice.profile} ${slice.uuid} of ${slice.parentUuid}`);
-
+  const slices = rows.some((row) => row.migEnabled) ? await smi.slices() : [];
+  const looked = [
+    ...engine.lines,
+    ...rows.map(deviceLine),
+    ...listing.broken.map((id) => line('failed', 'device', `the GPU at ${id} does not answer`, REMEDIES.off_bus)),
+    ...(listing.unreadable > 0
+      ? [line('failed', 'device', `${listing.unreadable} rows of nvidia-smi cannot be read`, REMEDIES.unparsable)]
+      : []),
+    migLine(rows, slices),
+    ...conditionFindings(await smi.conditions(), await readFabric()),
+    ...(await toolkitFindings()),
+    ...(await kernelLines(parts.kernelLog ?? KMSG)),
+  ];
   const processes = await smi.processes();
-  if (processes === undefined) fail('compute processes cannot be listed', REMEDIES.error);
-  else say(`ok      compute processes are listed (${processes.length} now)`);
-
-  await open(kernelLog, 'r').then(
-    async (file) => {
-      await file.close();
-      say(`ok      ${kernelLog} can be read: Xid errors are seen`);
-    },
-    (error: unknown) =>
-      say(`note    ${kernelLog} cannot be read (${messageOf(error)}): Xid errors are read from the journal`),
+  looked.push(
+    processes === undefined
+      ? line('failed', 'processes', 'compute processes cannot be listed', REMEDIES.error)
+      : line('ok', 'processes', `compute processes are listed (${processes.length} now)`),
   );
-
-  const uuid = slices?.[0]?.uuid ?? listing.rows.find((row) => !row.migEnabled)?.uuid;
-  if (uuid !== undefined) await checkContainer(uuid, { runtime, image, say, fail });
-  say(
-    failed
-      ? 'A check FAILED: this host does not serve GPUs as it is.'
-      : 'All checks passed: this host serves its GPUs.',
-  );
-  return failed ? CHECK_EXIT.failed : CHECK_EXIT.ok;
+  if (engine.info === undefined) return report(looked);
+  const used = new Set(processes?.map(({ uuid }) => uuid));
+  const kept = new Set(parts.excluded.map((one) => busIdOf(one) || one.toLowerCase()));
+  const offered = rows.filter(({ uuid, busId }) => !kept.has(uuid.toLowerCase()) && !kept.has(busId));
+  return report([...looked, ...(await tried(parts, engine.info, wholeOrSlices(offered, slices ?? []), used))]);
 }
 
-function noGpu(say: (line: string) => void, why: string): number {
-  say(`NO GPU HERE: ${why}`);
-  say(`Nothing was checked. (Exit code ${CHECK_EXIT.noGpu}; run this on a host with an NVIDIA GPU.)`);
-  return CHECK_EXIT.noGpu;
+/** A device, or the first slice of one that is divided. */
+const wholeOrSlices = (rows: readonly GpuRow[], slices: readonly MigSlice[]): readonly string[] =>
+  rows
+    .flatMap((row) => (row.migEnabled ? (slices.find((one) => one.parentUuid === row.uuid)?.uuid ?? []) : row.uuid))
+    .slice(0, MOST_DEVICES);
+
+/** Containers with devices: each free device by the way that the agent uses, the first one by the other way, too. */
+async function tried(
+  { runtime, image, reload }: CheckParts,
+  info: EngineInfo,
+  devices: readonly string[],
+  used: ReadonlySet<string>,
+): Promise<Line[]> {
+  const [strangers, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
+  const taken = (uuid: string): string => {
+    // One that may use all of them, such as an exporter of metrics, uses those on which it has a process.
+    const holder = strangers.find(({ uuids }) => uuids !== 'all' && uuids.includes(uuid));
+    return holder !== undefined ? `container ${holder.name} has it` : used.has(uuid) ? 'a process uses it' : '';
+  };
+  const lines: Line[] = [];
+  const open: DeviceContainer[] = [];
+  try {
+    let isFirst = true;
+    for (const uuid of devices) {
+      const holder = taken(uuid);
+      if (holder !== '') {
+        lines.push(line('skipped', 'gpu in use', `${uuid} is not tried: ${holder}`, 'drain the machine, and repeat'));
+        continue;
+      }
+      const preferred: GpuDriver = byCdi.has(uuid) ? 'cdi' : 'nvidia';
+      if (isFirst && preferred === 'nvidia')
+        lines.push(line('skipped', 'gpu by cdi', 'Docker lists no GPU under its UUID'));
+      const ways: readonly GpuDriver[] = isFirst && preferred === 'cdi' ? ['cdi', 'nvidia'] : [preferred];
+      isFirst = false;
+      for (const driver of ways) {
+        const { line: found, container } = await openDevice(runtime, {
+          image,
+          uuid,
+          driver,
+          needed: driver === preferred,
+        });
+        lines.push(found);
+        if (container === undefined) continue;
+        // The first device's containers are enough to lose one.
+        if (open.length === 0 || open[0]?.uuid === uuid) open.push(container);
+        else await runtime.remove(container.dockerId);
+      }
+    }
+    if (isFirst && devices.length > 0)
+      lines.push(line('failed', 'gpu in use', 'no GPU was free to be tried', 'drain the machine, and repeat'));
+    if (!reload) lines.push(reloadNotAsked());
+    else {
+      const own = new Set(open.map(({ dockerId }) => dockerId));
+      const now = (await runtime.gpuContainers()).filter(({ dockerId }) => !own.has(dockerId));
+      const refusal = reloadRefusal(now, mounted);
+      lines.push(...(refusal === undefined ? await tryReload(runtime, open) : [refusal]));
+    }
+    return lines;
+  } finally {
+    await Promise.all(open.map(({ dockerId }) => runtime.remove(dockerId)));
+  }
 }
 
-const described = (row: GpuRow): string =>
-  [
+function deviceLine(row: GpuRow): Line {
+  const recovery = row.recovery === undefined ? undefined : recoveryOf(row.recovery);
+  const found = [
     `GPU ${row.index} ${row.uuid}`,
     `${row.name} = ${gpuModelOf(row.name, row.memoryMib)}`,
     row.memoryMib === undefined ? 'memory shared with the CPU' : `${row.memoryMib} MiB`,
@@ -97,54 +193,81 @@ const described = (row: GpuRow): string =>
     `driver ${row.driver || 'unknown'}`,
     ...(row.migEnabled ? ['MIG on'] : []),
   ].join(', ');
-
-/** One device is passed to a container, which sees that one and no other. */
-async function checkContainer(
-  uuid: string,
-  parts: Pick<CheckParts, 'runtime' | 'image' | 'say'> & { readonly fail: (line: string, step: string) => void },
-): Promise<void> {
-  const { runtime, image, say, fail } = parts;
-  let dockerId: string | undefined;
-  try {
-    const driver = (await cdiGpus(await runtime.info())).has(uuid) ? 'cdi' : 'nvidia';
-    dockerId = await runtime.create({
-      name: `longshore-check-gpu-${randomBytes(4).toString('hex')}`,
-      image,
-      entrypoint: ['sleep', '120'],
-      workingDir: '/',
-      env: [
-        `NVIDIA_VISIBLE_DEVICES=${driver === 'cdi' ? 'void' : uuid}`,
-        'NVIDIA_DRIVER_CAPABILITIES=compute,utility,video',
-      ],
-      labels: {},
-      mounts: [],
-      network: 'none',
-      memoryBytes: 256 * 1024 ** 2,
-      cpuMillicores: 500,
-      gpus: { driver, uuids: [uuid], capabilities: ['compute', 'utility', 'video'] },
-    });
-    await runtime.start(dockerId);
-    const passed = (await runtime.inspect(dockerId))?.gpuUuids ?? [];
-    const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
-    const seen = [...output.matchAll(/UUID: ((?:GPU|MIG)-[^)\s]+)/g)].map((match) => match[1] ?? '');
-    const others = seen.filter((one) => one !== uuid && !uuid.startsWith('MIG-'));
-    if (passed.join() !== uuid) fail(`the engine says that it passes ${passed.join() || 'nothing'}`, REMEDIES.error);
-    else if (exitCode !== 0 || !seen.includes(uuid))
-      fail(`in the container nvidia-smi says: ${output.trim() || `exit code ${exitCode}`}`, TOOLKIT);
-    else if (others.length > 0) fail(`the container sees ${others.join(', ')}, too`, TOOLKIT);
-    else
-      say(
-        `ok      a container of ${image} was given ${uuid} ${driver === 'cdi' ? 'by CDI' : "by NVIDIA's hook"} and sees it alone`,
-      );
-  } catch (error) {
-    const failure = error instanceof EngineError ? error.failure : undefined;
-    if (failure === 'no_gpu_support' || failure === 'gpu_refused') fail(messageOf(error), TOOLKIT);
-    else if (failure === 'no_such_image') fail(messageOf(error), `\`docker pull ${image}\`, or name another image`);
-    else fail(messageOf(error), 'look at the Docker Engine (`systemctl status docker`) and its log');
-  } finally {
-    if (dockerId !== undefined) await runtime.remove(dockerId);
-  }
+  if (recovery === 'reset' || recovery === 'drain')
+    return line(
+      'failed',
+      'device',
+      `${found}: the driver asks for a recovery (${row.recovery})`,
+      'drain the machine, then reset the GPU (sudo nvidia-smi --gpu-reset) or reboot',
+    );
+  return line('ok', 'device', found);
 }
 
-const TOOLKIT =
-  "install NVIDIA's container toolkit (nvidia-container-toolkit) and restart the Docker Engine; then `docker run --rm --gpus all <image> nvidia-smi` works";
+function migLine(rows: readonly GpuRow[], slices: readonly MigSlice[] | undefined): Line {
+  const divided = rows.filter((row) => row.migEnabled);
+  if (divided.length === 0) return line('ok', 'mig', 'off');
+  if (slices === undefined)
+    return line('failed', 'mig', '`nvidia-smi -L` gives no slices although MIG is on', REMEDIES.error);
+  const empty = divided.filter((row) => !slices.some((one) => one.parentUuid === row.uuid));
+  if (empty.length > 0)
+    return line(
+      'warning',
+      'mig',
+      `on for ${empty.map(({ uuid }) => uuid).join(', ')}, and divided into nothing: it serves no work`,
+      'divide it (sudo nvidia-smi mig -cgi <profile> -C), or turn MIG off (sudo nvidia-smi -mig 0)',
+    );
+  const profiles = [...new Set(slices.map(({ profile }) => profile))].join(', ');
+  return line('ok', 'mig', `${slices.length} slices (${profiles}) of ${divided.length} devices`);
+}
+
+/** Whether the driver's errors are seen here, and which came since the host started. */
+async function kernelLines(path: string): Promise<Line[]> {
+  const ask = (...args: string[]): Promise<string> =>
+    tellsWhenAsked('journalctl', ['--dmesg', '--boot', '--output=cat', ...args], ASK_MS);
+  const [direct, some, xids] = await Promise.all([
+    open(path, 'r').then(
+      (file) => file.close().then(() => ''),
+      (error: unknown) => messageOf(error),
+    ),
+    ask('--lines=1'),
+    ask('--grep=NVRM: Xid', `--lines=${MOST_XIDS}`),
+  ]);
+  const check = 'kernel log';
+  const seen =
+    direct === '' || some !== ''
+      ? line('ok', check, `Xid errors are seen, in ${direct === '' ? path : 'the journal'}`)
+      : line(
+          'warning',
+          check,
+          `neither ${path} (${direct}) nor the journal can be read: Xid errors are not seen`,
+          'run this as root; the service reads the journal',
+        );
+  const bad = xids.split('\n').flatMap((text) => {
+    const xid = parseXid(text);
+    return xid !== undefined && meaningOf(xid.xid, 0, xid.text) !== 'note' ? [`Xid ${xid.xid} of ${xid.busId}`] : [];
+  });
+  if (bad.length === 0) return [seen];
+  const found = `since the host started: ${[...new Set(bad)].slice(0, 5).join(', ')}`;
+  return [
+    seen,
+    line('warning', 'xid', found, 'look them up in the catalogue of Xids; a GPU that has them again is to be replaced'),
+  ];
+}
+
+async function versionOf(program: string): Promise<string> {
+  const words = await tellsWhenAsked(program, ['--version'], ASK_MS);
+  return /\bv?(\d+\.\d+\.\d+[\w.+~-]*)/.exec(words)?.[1] ?? '';
+}
+
+async function hostFacts(): Promise<GpuReport['host']> {
+  const text = await readFile(join('/etc', 'os-release'), 'utf8').catch(() => '');
+  const processors = cpus();
+  return {
+    name: hostname(),
+    system: /^PRETTY_NAME="?([^"\n]*)"?$/m.exec(text)?.[1] ?? 'unknown system',
+    kernel: release(),
+    processor: processors[0]?.model ?? '',
+    cores: processors.length,
+    memoryBytes: totalmem(),
+  };
+}

@@ -45,7 +45,7 @@ export class ImagePreparer {
   /** What was made or loaded here means what it is; what came from a registry, what that has now. */
   async #resolve(image: string, order: PrepareImage__Output): Promise<Omit<ImagePrepared, 'requestId'>> {
     const here = await this.#parts.runtime.image(image).catch(() => undefined);
-    if (here?.digests.length === 0) return { digest: '' };
+    if (here?.isLocal === true) return { digest: '' };
     if (this.#asked >= MOST_ASKED)
       return { failure: 'busy', message: `image ${image}: this machine asks registries about ${MOST_ASKED} already` };
     this.#asked += 1;

@@ -1,6 +1,14 @@
 // `longshore agent`: the daemon in the foreground, as a service runs it and as `longshore up` starts it.
-import { print, printJson } from '../print.ts';
+import { writeFile } from 'node:fs/promises';
+import { note, print, printJson } from '../print.ts';
 import { underSupervisor } from './daemon.ts';
+
+export interface GpuCheckFlags {
+  readonly image: string | undefined;
+  readonly reload: boolean;
+  readonly report: string | undefined;
+  readonly json: boolean;
+}
 
 export function runAgentCommand(env: NodeJS.ProcessEnv): Promise<number> {
   return underSupervisor(async () => {
@@ -21,4 +29,26 @@ export async function runAgentCheck(asJson: boolean, env: NodeJS.ProcessEnv): Pr
   if (asJson) printJson({ ready: isReady, findings });
   else print(findingsText(findings));
   return isReady ? 0 : 1;
+}
+
+/**
+ * @param report - a file that keeps the report as JSON
+ * @returns 0: the host serves its GPUs; 1: a check failed; 3: there is no GPU
+ */
+export async function runGpuCheck(
+  { image, reload, report: file, json }: GpuCheckFlags,
+  env: NodeJS.ProcessEnv,
+): Promise<number> {
+  const [{ checkGpuHost }, { reportText }] = await Promise.all([
+    import('#agent/devices/check-host.ts'),
+    import('#agent/devices/check-report.ts'),
+  ]);
+  const report = await checkGpuHost(env, { image, reload });
+  if (json) printJson(report);
+  else print(reportText(report));
+  if (file !== undefined) {
+    await writeFile(file, `${JSON.stringify(report, null, 2)}\n`);
+    note(`the report is in ${file}`);
+  }
+  return report.exitCode;
 }

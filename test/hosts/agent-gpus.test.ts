@@ -6,7 +6,6 @@
 /* oxlint-disable no-empty-pattern */
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { execa } from 'execa';
 import { describe, expect, onTestFinished } from 'vitest';
 import type { ContainerSpec, Gpu__Output } from '#shared/protocol/generated/messages.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
@@ -549,36 +548,6 @@ describe.skipIf(whyNoHosts !== undefined)('a probe', () => {
     await gpus.deviceIs(0, 'healthy');
     expect(await probes(host)).toEqual([]);
   }, 300_000);
-});
-
-test('check-gpu says what works, what does not and what to do, and loudly when there is no GPU', async ({
-  gpus,
-  host,
-}) => {
-  const { baseImage } = await docker();
-  const check = async (env: Record<string, string>): Promise<{ readonly code: number; readonly said: string }> => {
-    const child = await execa(process.execPath, ['scripts/check-gpu.mjs', baseImage], {
-      env,
-      reject: false,
-      all: true,
-    });
-    return { code: child.exitCode ?? -1, said: child.all };
-  };
-  const env = { LONGSHORE_NVIDIA_SMI: gpus.nvidia.tool, DOCKER_HOST: `unix://${host.socket}` };
-  const well = await check(env);
-  expect(well.said).toContain(`GPU 1 ${G1}, NVIDIA H100 80GB HBM3 = H100, 81559 MiB, 0000:1c:00.0, driver 580.126.09`);
-  expect(well.said).toContain(`was given ${G0} by NVIDIA's hook and sees it alone`);
-  expect(well).toMatchObject({ code: 0, said: expect.stringMatching(/All checks passed/) as string });
-  // An engine without the toolkit, in its own words.
-  const bare = await check({ ...env, DOCKER_HOST: '' });
-  expect(bare).toMatchObject({
-    code: 1,
-    said: expect.stringMatching(/could not select device driver[^]*nvidia-container-toolkit/) as string,
-  });
-  gpus.nvidia.is({ fail: { exitCode: 18, stdout: 'Failed to initialize NVML: Driver/library version mismatch\n' } });
-  expect(await check(env)).toMatchObject({ code: 1, said: expect.stringMatching(/FAILED[^]*reboot/) as string });
-  const none = await check({ ...env, LONGSHORE_NVIDIA_SMI: '/nowhere/nvidia-smi' });
-  expect(none).toMatchObject({ code: 3, said: expect.stringMatching(/^NO GPU HERE/) as string });
 });
 
 /** Processes (zombies apart) of the stand-in tool: the shell's exec leaves one for each call. */

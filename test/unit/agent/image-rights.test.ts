@@ -38,7 +38,8 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
   const ledger = new ImageLedger(path);
   await ledger.open();
   const runtime = {
-    image: () => Promise.resolve(world.has ? { id: 'sha256:id', digests: [digest], bytes: 1 } : undefined),
+    image: () =>
+      Promise.resolve(world.has ? { id: 'sha256:id', digests: [digest], isLocal: false, bytes: 1 } : undefined),
     pull: () => {
       world.has = true;
       return Promise.resolve(digest);

@@ -1,0 +1,101 @@
+/**
+ * What a container gets to see of one GPU, by CDI and by NVIDIA's hook: the part of `longshore agent check-gpu` that asks the engine. Leases nothing; what it makes is removed.
+ */
+import { randomBytes } from 'node:crypto';
+import { messageOf } from '#shared/errors.ts';
+import type { ContainerRuntime, GpuDriver } from '../containers/runtime.ts';
+import { EngineError } from '../containers/runtime.ts';
+import type { Line } from './check-report.ts';
+import { line } from './check-report.ts';
+
+const EXEC_MS = 30_000;
+/** Longer than everything that is done with it. */
+const LIVES_SECONDS = 600;
+/** By the hook, what the driver has is passed in parts. */
+const PARTS = ['compute', 'utility', 'video'] as const;
+
+export const WAY: Readonly<Record<GpuDriver, string>> = { cdi: 'CDI', nvidia: "NVIDIA's hook" };
+const TOOLKIT: Readonly<Record<GpuDriver, string>> = {
+  cdi: 'write the specification anew (sudo nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml), or enable the service nvidia-cdi-refresh',
+  nvidia:
+    "install NVIDIA's container toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
+};
+
+export interface DeviceContainer {
+  readonly driver: GpuDriver;
+  readonly uuid: string;
+  readonly dockerId: string;
+}
+
+/**
+ * Starts a container with one device and looks into it.
+ * @param needed - false: an engine that does not know this way is no failure
+ * @returns the container, when it sees the device and no other; remove it
+ */
+export async function openDevice(
+  runtime: ContainerRuntime,
+  { image, uuid, driver, needed }: { image: string; uuid: string; driver: GpuDriver; needed: boolean },
+): Promise<{ readonly line: Line; readonly container: DeviceContainer | undefined }> {
+  const check = `gpu by ${driver === 'cdi' ? 'cdi' : 'hook'}`;
+  let dockerId: string | undefined;
+  try {
+    dockerId = await runtime.create({
+      name: `longshore-check-gpu-${randomBytes(4).toString('hex')}`,
+      image,
+      entrypoint: ['sleep', String(LIVES_SECONDS)],
+      workingDir: '/',
+      env: [`NVIDIA_VISIBLE_DEVICES=${driver === 'cdi' ? 'void' : uuid}`, `NVIDIA_DRIVER_CAPABILITIES=${PARTS.join()}`],
+      labels: {},
+      mounts: [],
+      network: 'none',
+      memoryBytes: 256 * 1024 ** 2,
+      cpuMillicores: 500,
+      gpus: { driver, uuids: [uuid], capabilities: PARTS },
+    });
+    await runtime.start(dockerId);
+    const passed = (await runtime.inspect(dockerId))?.gpuUuids.join() ?? '';
+    const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
+    const seen = [...output.matchAll(/UUID: ((?:GPU|MIG)-[^)\s]+)/g)].map((match) => match[1] ?? '');
+    const others = seen.filter((one) => one !== uuid && !uuid.startsWith('MIG-'));
+    const wrong =
+      passed !== uuid
+        ? `the engine says that it passes ${passed || 'nothing'}`
+        : exitCode !== 0 || !seen.includes(uuid)
+          ? `in the container nvidia-smi says: ${output.trim().slice(0, 300) || `exit code ${exitCode}`}`
+          : others.length > 0
+            ? `the container sees ${others.join(', ')}, too`
+            : '';
+    if (wrong !== '') {
+      await runtime.remove(dockerId);
+      return { line: line('failed', check, `${uuid}: ${wrong}`, TOOLKIT[driver]), container: undefined };
+    }
+    const found = `a container was given ${uuid} by ${WAY[driver]} and sees it alone`;
+    return { line: line('ok', check, found), container: { driver, uuid, dockerId } };
+  } catch (error) {
+    if (dockerId !== undefined) await runtime.remove(dockerId);
+    return { line: refusal(check, error, { image, uuid, driver, needed }), container: undefined };
+  }
+}
+
+function refusal(
+  check: string,
+  error: unknown,
+  { image, uuid, driver, needed }: { image: string; uuid: string; driver: GpuDriver; needed: boolean },
+): Line {
+  const failure = error instanceof EngineError ? error.failure : undefined;
+  if (failure === 'no_gpu_support' && !needed) return line('skipped', check, "Docker has no hook of NVIDIA's here");
+  const found = `${uuid}: ${messageOf(error)}`;
+  const step =
+    failure === 'no_gpu_support' || failure === 'gpu_refused'
+      ? TOOLKIT[driver]
+      : failure === 'no_such_image'
+        ? `docker pull ${image}, or name another image`
+        : 'look at the Docker Engine (systemctl status docker) and its log';
+  return line('failed', check, found, step);
+}
+
+/** Whether the container still reaches its device. @returns what its tool says instead; empty: it does */
+export async function deviceLost(runtime: ContainerRuntime, { dockerId, uuid }: DeviceContainer): Promise<string> {
+  const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
+  return exitCode === 0 && output.includes(uuid) ? '' : output.trim().slice(0, 300) || `exit code ${exitCode}`;
+}

@@ -1,0 +1,22 @@
+/** `longshore agent check-gpu` on this host: its parts, from the settings of the agent. */
+import { excludedGpus, imageOf, loadAgentConfig } from '../config.ts';
+import { DockerRuntime } from '../containers/docker.ts';
+import { checkGpus } from './check.ts';
+import type { GpuReport } from './check-report.ts';
+import { NvidiaSmi } from './nvidia-smi.ts';
+
+/** @throws StartupError when a setting is wrong */
+export async function checkGpuHost(
+  env: Readonly<Record<string, string | undefined>>,
+  { image, reload }: { readonly image: string | undefined; readonly reload: boolean },
+): Promise<GpuReport> {
+  const config = loadAgentConfig(env);
+  return checkGpus({
+    smi: new NvidiaSmi(config.LONGSHORE_NVIDIA_SMI),
+    runtime: new DockerRuntime(config.DOCKER_HOST),
+    engineAt: config.DOCKER_HOST,
+    image: image ?? imageOf(config, '', ''),
+    reload,
+    excluded: excludedGpus(config),
+  });
+}

@@ -1,0 +1,91 @@
+/** The report of `longshore agent check-gpu`: what was looked at, on which host, and how people read it. Pure. */
+import type { GpuRow } from './parse.ts';
+
+/** A machine without any GPU has a code of its own. */
+export const CHECK_EXIT = { ok: 0, failed: 1, noGpu: 3 } as const;
+
+export interface Line {
+  /** What was looked at: one to three words. */
+  readonly check: string;
+  /** failed: GPU work does not run here as it should; warning: worth a look; skipped: not tried, `found` says why. */
+  readonly level: 'ok' | 'warning' | 'failed' | 'skipped';
+  readonly found: string;
+  /** What to do; empty when nothing is. */
+  readonly remedy: string;
+}
+
+export const line = (level: Line['level'], check: string, found: string, remedy = ''): Line => ({
+  check,
+  level,
+  found,
+  remedy,
+});
+
+export interface GpuReport {
+  /** passed: the host serves its GPUs (warnings allowed); no_gpu: nothing was checked. */
+  readonly outcome: 'passed' | 'failed' | 'no_gpu';
+  readonly exitCode: number;
+  readonly startedAt: string;
+  readonly seconds: number;
+  readonly host: {
+    readonly name: string;
+    readonly system: string;
+    readonly kernel: string;
+    readonly processor: string;
+    readonly cores: number;
+    readonly memoryBytes: number;
+  };
+  /** Empty: not told. */
+  readonly versions: {
+    readonly longshore: string;
+    readonly driver: string;
+    readonly docker: string;
+    readonly containerd: string;
+    readonly runc: string;
+    readonly toolkit: string;
+  };
+  readonly gpus: readonly Pick<GpuRow, 'index' | 'uuid' | 'name' | 'memoryMib' | 'busId' | 'migEnabled'>[];
+  readonly checks: readonly Line[];
+}
+
+const MARKS: Readonly<Record<Line['level'], string>> = {
+  ok: 'ok',
+  warning: 'WARNING',
+  failed: 'FAILED',
+  skipped: 'skipped',
+};
+
+/** Pure. */
+export function outcomeOf(checks: readonly Line[], hasGpus: boolean): Pick<GpuReport, 'outcome' | 'exitCode'> {
+  if (checks.some(({ level }) => level === 'failed')) return { outcome: 'failed', exitCode: CHECK_EXIT.failed };
+  return hasGpus ? { outcome: 'passed', exitCode: CHECK_EXIT.ok } : { outcome: 'no_gpu', exitCode: CHECK_EXIT.noGpu };
+}
+
+/** A table with each remedy below its line, and the verdict at its end. */
+export function reportText({ outcome, startedAt, seconds, host, versions, checks }: GpuReport): string {
+  const width = Math.max(0, ...checks.map(({ check }) => check.length));
+  const told = Object.entries(versions).filter(([, version]) => version !== '');
+  const head = [
+    `${host.name}: ${host.system}, Linux ${host.kernel}, ${host.cores} x ${host.processor}, ${Math.round(host.memoryBytes / 1024 ** 3)} GiB`,
+    told.map(([name, version]) => `${name} ${version}`).join(', '),
+    `${startedAt}, ${seconds.toFixed(1)} s`,
+  ];
+  const lines = checks.flatMap(({ check, level, found, remedy }) => [
+    `${MARKS[level].padEnd(8)} ${check.padEnd(width)}  ${found}`,
+    ...(remedy === '' ? [] : [`${' '.repeat(9 + width)}  -> ${remedy}`]),
+  ]);
+  return [...head, '', ...lines, '', verdict(outcome, checks)].join('\n');
+}
+
+function verdict(outcome: GpuReport['outcome'], checks: readonly Line[]): string {
+  const count = (level: Line['level']): number => checks.filter((one) => one.level === level).length;
+  const [bad, odd, left] = [count('failed'), count('warning'), count('skipped')];
+  if (outcome === 'no_gpu')
+    return `NO GPU HERE: nothing was checked (exit code ${CHECK_EXIT.noGpu}). Run this on a host with an NVIDIA GPU.`;
+  if (outcome === 'failed') return `${bad} of ${checks.length} checks FAILED: this host does not serve GPUs as it is.`;
+  const more = [
+    ...(odd > 0 ? [`${odd} warning${odd > 1 ? 's' : ''}`] : []),
+    ...(left > 0 ? [`${left} not tried`] : []),
+  ];
+  return `This host serves its GPUs${more.length > 0 ? ` (${more.join(', ')})` : ''}.`;
+}

@@ -1,0 +1,71 @@
+// Where engines of several ages answer the same question differently: a server in the place of the engine says what moby 20.10, 28 with images of containerd, and 29 say.
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { describe, expect, test as base } from 'vitest';
+import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { tempDirectory } from '../helpers/programs.ts';
+
+interface Engine {
+  readonly runtime: DockerRuntime;
+  /** Answers by the path that is asked for. */
+  readonly answers: Record<string, object>;
+  readonly asked: string[];
+}
+
+// oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
+const test = base.extend('engine', async ({}, { onCleanup }): Promise<Engine> => {
+  const directory = tempDirectory('ans');
+  const answers: Record<string, object> = {};
+  const asked: string[] = [];
+  const server = createServer((request, response) => {
+    const path = (request.url ?? '').split('?')[0] ?? '';
+    asked.push(`${request.method} ${path}`);
+    const answer = answers[path];
+    response.writeHead(answer === undefined ? 404 : 200, { 'content-type': 'application/json' });
+    response.end(JSON.stringify(answer ?? { message: `no such thing: ${path}` }));
+  });
+  const socket = join(directory.path, 'engine.sock');
+  server.listen(socket);
+  await once(server, 'listening');
+  onCleanup(() => {
+    server.close();
+    directory.remove();
+  });
+  return { runtime: new DockerRuntime(`unix://${socket}`), answers, asked };
+});
+
+const DIGEST = `sha256:${'d'.repeat(64)}`;
+const local = { Id: 'sha256:1', Size: 5 };
+const named = { ...local, RepoDigests: [`here/made@${DIGEST}`] };
+const containerd = { ...named, Descriptor: { digest: DIGEST } };
+const pulled = { Identity: { Pull: [{ Repository: 'docker.io/here/made' }] } };
+
+describe('an image', () => {
+  test.for([
+    { engine: '20.10, made here', api: '1.41', facts: local, isLocal: true },
+    { engine: '20.10, pulled', api: '1.41', facts: named, isLocal: false },
+    { engine: '28 with images of containerd, which does not tell', api: '1.51', facts: containerd, isLocal: false },
+    { engine: '29, made here', api: '1.53', facts: containerd, isLocal: true },
+    { engine: '29, built here', api: '1.55', facts: { ...containerd, Identity: { Build: [{}] } }, isLocal: true },
+    { engine: '29, pulled', api: '1.55', facts: { ...containerd, ...pulled }, isLocal: false },
+    { engine: '29 with images of its own', api: '1.55', facts: named, isLocal: false },
+  ])('is local or of a registry: Docker $engine', async ({ api, facts, isLocal }, { engine }) => {
+    engine.answers['/images/here/made/json'] = facts;
+    engine.answers['/version'] = { ApiVersion: api };
+    expect(await engine.runtime.image('here/made')).toMatchObject({ isLocal, id: 'sha256:1' });
+  });
+});
+
+test('an engine with images of containerd is not asked for a limit of a root, which it takes and does not keep', async ({
+  engine,
+}) => {
+  engine.answers['/containers/create'] = { Id: 'c1' };
+  engine.answers['/containers/c1'] = {};
+  engine.answers['/info'] = { DriverStatus: [['Backing Filesystem', 'xfs']] };
+  expect(await engine.runtime.canLimitRoots('image', {})).toBe(true);
+  engine.answers['/info'] = { DriverStatus: [['driver-type', 'io.containerd.snapshotter.v1']] };
+  engine.asked.length = 0;
+  expect(await engine.runtime.canLimitRoots('image', {})).toBe(false);
+  expect(engine.asked).toEqual(['GET /info']);
+});

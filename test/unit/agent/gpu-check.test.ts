@@ -1,0 +1,93 @@
+// What the acceptance test of a GPU host judges without asking anybody.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { gpusInUse } from '../../../agent/containers/docker-options.ts';
+import { mountedGpus, reloadRefusal } from '../../../agent/devices/check-reload.ts';
+import { line, outcomeOf, reportText } from '../../../agent/devices/check-report.ts';
+import type { GpuReport } from '../../../agent/devices/check-report.ts';
+import { gpuUuid } from '../../helpers/gpus.ts';
+import { tempDirectory } from '../../helpers/programs.ts';
+
+const REPORT: GpuReport = {
+  outcome: 'passed',
+  exitCode: 0,
+  startedAt: '2026-11-23T08:00:00.000Z',
+  seconds: 12.34,
+  host: { name: 'gpu-7', system: 'Ubuntu 24.04', kernel: '6.8.0', processor: 'EPYC', cores: 192, memoryBytes: 2 ** 41 },
+  versions: {
+    longshore: '0.1.0',
+    driver: '580.126.09',
+    docker: '29.7.2',
+    containerd: '',
+    runc: '1.3.6',
+    toolkit: '1.18.0',
+  },
+  gpus: [],
+  checks: [
+    line('ok', 'engine', 'Docker 29.7.2'),
+    line('warning', 'gpu persistence', 'off', 'turn it on'),
+    line('skipped', 'daemon-reload', 'not tried'),
+  ],
+};
+
+test('a report begins with the host and ends with the verdict, each remedy below its line', () => {
+  expect(reportText(REPORT).split('\n')).toEqual([
+    'gpu-7: Ubuntu 24.04, Linux 6.8.0, 192 x EPYC, 2048 GiB',
+    'longshore 0.1.0, driver 580.126.09, docker 29.7.2, runc 1.3.6, toolkit 1.18.0',
+    '2026-11-23T08:00:00.000Z, 12.3 s',
+    '',
+    'ok       engine           Docker 29.7.2',
+    'WARNING  gpu persistence  off',
+    '                          -> turn it on',
+    'skipped  daemon-reload    not tried',
+    '',
+    'This host serves its GPUs (1 warning, 1 not tried).',
+  ]);
+  expect(reportText({ ...REPORT, outcome: 'no_gpu' })).toMatch(/NO GPU HERE: nothing was checked \(exit code 3\)/);
+});
+
+test('one failure fails the host, warnings do not, and a host without a GPU has a code of its own', () => {
+  const bad = line('failed', 'engine', 'away');
+  expect(outcomeOf(REPORT.checks, true)).toEqual({ outcome: 'passed', exitCode: 0 });
+  expect(outcomeOf([...REPORT.checks, bad], true)).toEqual({ outcome: 'failed', exitCode: 1 });
+  expect(outcomeOf(REPORT.checks, false)).toEqual({ outcome: 'no_gpu', exitCode: 3 });
+});
+
+describe('a reload is refused', () => {
+  test('while a container of Docker has a GPU, by any way of asking for one', () => {
+    const uuid = gpuUuid(0);
+    const of = (HostConfig: Parameters<typeof gpusInUse>[0]['HostConfig'], Env: string[] = []) =>
+      gpusInUse({ Config: { Env }, HostConfig });
+    expect(of({})).toEqual([]);
+    expect(of({ DeviceRequests: [{ Driver: 'nvidia', DeviceIDs: [uuid], Capabilities: [['gpu']] }] })).toEqual([uuid]);
+    expect(of({ DeviceRequests: [{ Driver: 'cdi', DeviceIDs: [`nvidia.com/gpu=${uuid}`] }] })).toEqual([uuid]);
+    expect(of({ DeviceRequests: [{ Driver: 'cdi', DeviceIDs: ['nvidia.com/gpu=all'] }] })).toBe('all');
+    expect(of({ DeviceRequests: [{ Driver: '', Count: -1, Capabilities: [['gpu']] }] })).toBe('all');
+    expect(of({ DeviceRequests: [{ Driver: 'nvidia', DeviceIDs: ['0'], Capabilities: [['gpu']] }] })).toBe('all');
+    expect(of({ DeviceRequests: [{ Driver: 'cdi', DeviceIDs: ['vendor.test/nic=0'] }] })).toEqual([]);
+    expect(of({ Devices: [{ PathOnHost: '/dev/nvidia0' }] })).toBe('all');
+    expect(of({ Runtime: 'nvidia' }, [`NVIDIA_VISIBLE_DEVICES=${uuid}`])).toEqual([uuid]);
+    expect(of({ Runtime: 'nvidia' }, ['NVIDIA_VISIBLE_DEVICES=all'])).toBe('all');
+    expect(of({ Runtime: 'nvidia' }, ['NVIDIA_VISIBLE_DEVICES=void'])).toEqual([]);
+    expect(of({ Runtime: 'runc' }, ['NVIDIA_VISIBLE_DEVICES=all'])).toEqual([]);
+    const refused = reloadRefusal([{ dockerId: 'd1', name: 'theirs', uuids: 'all' }], []);
+    expect(refused).toMatchObject({ level: 'failed', found: expect.stringContaining('container theirs') as string });
+  });
+
+  test('while a container of another engine has one, which its mounts tell', async () => {
+    const root = tempDirectory('mounts');
+    const process = (pid: string, mounts: string): void => {
+      mkdirSync(join(root.path, 'proc', pid), { recursive: true });
+      writeFileSync(join(root.path, 'proc', pid, 'mountinfo'), mounts);
+    };
+    process('1', '22 1 0:21 / /dev rw - devtmpfs udev rw\n');
+    process('300', '901 880 0:5 /nvidia-modeset /dev/nvidia-modeset ro - devtmpfs udev rw\n');
+    expect(await mountedGpus(root.path)).toEqual([]);
+    process('400', '902 880 0:5 /nvidia0 /dev/nvidia0 ro,nosuid - devtmpfs udev rw\n');
+    expect(await mountedGpus(root.path)).toEqual([400]);
+    root.remove();
+    expect(reloadRefusal([], [400])).toMatchObject({ found: expect.stringContaining('process 400') as string });
+    expect(reloadRefusal([], [])).toBeUndefined();
+  });
+});
