@@ -27,6 +27,11 @@ export interface AgentWorld {
   env(extra?: Record<string, string>): Record<string, string>;
 }
 
+/** The engine that the tests run on. */
+const ENGINE: Readonly<Record<string, string>> = process.env['DOCKER_HOST']
+  ? { DOCKER_HOST: process.env['DOCKER_HOST'] }
+  : {};
+
 export function agentConfig(env: Record<string, string>): AgentConfig {
   return loadAgentConfig(env);
 }
@@ -43,6 +48,7 @@ export async function agentWorld(
   const dataDir = await mkdtemp(join(tmpdir(), 'lsa-'));
   const network = `ls-test-${randomBytes(4).toString('hex')}`;
   const env = (extra: Record<string, string> = {}): Record<string, string> => ({
+    ...ENGINE,
     LONGSHORE_DATA_DIR: dataDir,
     LONGSHORE_SCHEDULER_ADDRESS: scheduler.address,
     LONGSHORE_JOIN_TOKEN: scheduler.joinToken,
@@ -76,7 +82,7 @@ export async function agentWorld(
     end: async () => {
       await world.agent.stop('stop');
       // A test's own agents, started as programs, may have left it.
-      await new DockerRuntime(settings['DOCKER_HOST']).removeNetwork(network);
+      await new DockerRuntime(env()['DOCKER_HOST']).removeNetwork(network);
       scheduler.down();
       await rm(dataDir, { recursive: true, force: true });
     },

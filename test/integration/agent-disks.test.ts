@@ -40,14 +40,14 @@ async function lookAt(docker: TestDocker, dockerId: string, view: string, limitB
   let helped = 0;
   let freeBytes = 1000 * limitBytes;
   const disks = new ContainerDisks({
-    runtime: new DockerRuntime(undefined),
+    runtime: new DockerRuntime(process.env['DOCKER_HOST']),
     running: () => [{ containerId: 'c1', dockerId, shortId: 's1' }],
     viewOf: () => view,
     limitBytes,
     fileSystems: async () => [{ freeBytes: (freeBytes -= limitBytes / 4), low: false }],
     countByHelper: (paths) => {
       helped += 1;
-      return countByContainer(new DockerRuntime(undefined), paths, docker.labels);
+      return countByContainer(new DockerRuntime(process.env['DOCKER_HOST']), paths, docker.labels);
     },
     onOver: (use) => over.push(use),
     onLook: () => undefined,
@@ -88,7 +88,7 @@ test('a process without any capability counts what a container has closed to oth
     import { DockerRuntime } from '${repository}agent/containers/docker.ts';
     import { countByContainer } from '${repository}agent/containers/helpers.ts';
     import { ContainerDisks } from '${repository}agent/telemetry/container-disks.ts';
-    const runtime = new DockerRuntime(undefined);
+    const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
     const over = [];
     let freeBytes = 1e12;
     const disks = new ContainerDisks({
@@ -130,7 +130,7 @@ test('several are counted by one child, each for itself: whole, gone, closed, or
 });
 
 test('an engine whose storage cannot limit roots says so, and makes nothing', async ({ docker }) => {
-  const runtime = new DockerRuntime(undefined);
+  const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
   expect(await runtime.canLimitRoots(HOLDER_IMAGE, docker.labels)).toBe(false);
   expect(await runtime.list(docker.labels)).toEqual([]);
 });
@@ -147,7 +147,7 @@ test('volumes are counted by workspace, and nothing else in that folder', async 
   const told: Readonly<Record<string, number>>[] = [];
   const use = new VolumeUse({
     root: view,
-    countByHelper: (paths) => countByContainer(new DockerRuntime(undefined), paths, docker.labels),
+    countByHelper: (paths) => countByContainer(new DockerRuntime(process.env['DOCKER_HOST']), paths, docker.labels),
     tell: (bytes) => told.push(bytes),
     log: createLog({ name: 'test', level: 'silent' }),
   });

@@ -150,7 +150,7 @@ test('a container whose holder ends is ended too, as lost: it has no network any
 });
 
 test('a filter that cannot be set fails the start with the words of the tool, and nobody joins', async ({ docker }) => {
-  const runtime = new DockerRuntime(undefined);
+  const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
   const network = `ls-test-${docker.label.replace('.', '-')}`;
   const made = new Holders({
     runtime,
@@ -177,7 +177,7 @@ test('a filter that cannot be set fails the start with the words of the tool, an
 
 test('a listing from before takes a holder that is being removed for no stray', async ({ docker }) => {
   const calls: string[] = [];
-  const runtime = new DockerRuntime(undefined, (operation) => calls.push(operation));
+  const runtime = new DockerRuntime(process.env['DOCKER_HOST'], (operation) => calls.push(operation));
   const network = `ls-test-leaving-${docker.label.replace('.', '-')}`;
   const made = new Holders({
     runtime,
@@ -209,7 +209,9 @@ test('a network of that name that lets containers talk is refused at the start, 
   const name = `ls-test-open-${docker.label.replace('.', '-')}`;
   const network = await docker.client.createNetwork({ Name: name, Labels: docker.labels });
   try {
-    await expect(new DockerRuntime(undefined).ensureNetwork(name)).rejects.toThrow(`docker network rm ${name}`);
+    await expect(new DockerRuntime(process.env['DOCKER_HOST']).ensureNetwork(name)).rejects.toThrow(
+      `docker network rm ${name}`,
+    );
   } finally {
     await network.remove();
   }

@@ -193,7 +193,7 @@ test('a bridge whose own rule against neighbours is gone parts workspaces all th
     gateways: IPAM.Config.map(({ Gateway }) => Gateway),
     subnets: IPAM.Config.map(({ Subnet }) => Subnet),
   };
-  const runtime = new DockerRuntime(undefined);
+  const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
   // The agent refuses such a network; a reloaded firewall can make one of an ordinary one.
   runtime.ensureNetwork = () => Promise.resolve(facts);
   const holders = new Holders({

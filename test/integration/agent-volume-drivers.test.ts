@@ -34,7 +34,7 @@ test("a volume that the engine mounts: made by a one-shot container, seen by two
   docker,
   root,
 }) => {
-  const runtime = new DockerRuntime(undefined);
+  const runtime = new DockerRuntime(process.env['DOCKER_HOST']);
   const labels = { ...docker.labels };
   // A directory of this machine in the place of the server: the kernel may have no NFS.
   const driver = new NfsVolumes({
@@ -87,7 +87,7 @@ test("a process without any capability deletes a volume with files of containers
     const calls = [];
     const volumes = new DirectoryVolumes({ name: 'local', root: ${JSON.stringify(root)}, emptyByContainer: async (path) => {
       calls.push(path);
-      await emptyByContainer(new DockerRuntime(undefined), path, ${JSON.stringify(docker.labels)});
+      await emptyByContainer(new DockerRuntime(process.env['DOCKER_HOST']), path, ${JSON.stringify(docker.labels)});
     } });
     await volumes.remove(${JSON.stringify(V1)});
     await volumes.remove(${JSON.stringify(V1)});
