@@ -5,8 +5,10 @@ import { randomBytes } from 'node:crypto';
 import { messageOf } from '#shared/errors.ts';
 import type { ContainerRuntime, GpuDriver } from '../containers/runtime.ts';
 import { EngineError } from '../containers/runtime.ts';
+import { createLog } from '#shared/log.ts';
 import type { Line } from './check-report.ts';
 import { line } from './check-report.ts';
+import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from './probe-container.ts';
 
 const EXEC_MS = 30_000;
 /** Longer than everything that is done with it. */
@@ -99,3 +101,35 @@ export async function deviceLost(runtime: ContainerRuntime, { dockerId, uuid }: 
   const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
   return exitCode === 0 && output.includes(uuid) ? '' : output.trim().slice(0, 300) || `exit code ${exitCode}`;
 }
+
+/** Has the agent's own probe work on the device, passed that way: it takes a context, fills, copies and compares. */
+export async function cudaLine(runtime: ContainerRuntime, { driver, uuid }: DeviceContainer): Promise<Line> {
+  const fromMs = performance.now();
+  const outcome = await probeInContainer(
+    uuid,
+    {
+      runtime,
+      // This way and no other: a refusal is what is looked for.
+      drivers: { look: () => Promise.resolve(), driverFor: () => driver, refused: () => undefined },
+      labels: () => ({}),
+      onRefused: () => undefined,
+      deadlineMs: CUDA_PROBE_DEADLINE_MS,
+      log: createLog({ name: 'check-gpu', level: 'silent' }),
+    },
+    new AbortController().signal,
+  ).catch((error: unknown) => ({ kind: 'unable', text: messageOf(error) }) as const);
+  const check = 'cuda';
+  const seconds = ((performance.now() - fromMs) / 1000).toFixed(1);
+  if (outcome.kind === 'passed')
+    return line('ok', check, `a program worked on ${uuid}, by ${WAY[driver]}, in ${seconds} s`);
+  const found = `${uuid} by ${WAY[driver]}: ${outcome.text}`;
+  if (outcome.kind === 'absent') return line('skipped', check, found, 'use a release, whose image has the program');
+  return line('failed', check, found, CUDA_CURES[outcome.kind]);
+}
+
+const CUDA_CURES = {
+  failed: 'reset the GPU (sudo nvidia-smi --gpu-reset) or reboot; have it replaced when it fails again',
+  host: 'no device is at fault: put right on this host what the text names, and repeat',
+  stuck: 'reboot: a process waits in the driver and cannot be ended',
+  unable: 'look at the Docker Engine and its log, and repeat',
+} as const;

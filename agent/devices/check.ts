@@ -1,6 +1,6 @@
 /**
- * `longshore agent check-gpu`, the acceptance test of a GPU host: the engine, the driver and its tool, each device, MIG, the condition of the GPUs and of what connects them, and a container that gets a device by each
- * way that the host has. It asks as the agent asks. It starts containers on devices that nobody uses; it leases nothing and leaves nothing.
+ * `longshore agent check-gpu`, the acceptance test of a GPU host: the engine, the driver and its tool, each device, MIG, the condition of the GPUs and of what connects them, and a container and a CUDA program that get a device
+ * by each way that the host has. It asks as the agent asks. It starts containers on devices that nobody uses; it leases nothing and leaves nothing.
  */
 import { open, readFile } from 'node:fs/promises';
 import { cpus, hostname, release, totalmem } from 'node:os';
@@ -14,7 +14,7 @@ import { engineFailure, engineFindings } from '../preflight/engine.ts';
 import { conditionFindings, readFabric, toolkitFindings } from '../preflight/gpus.ts';
 import { ownVersion } from '../version.ts';
 import type { DeviceContainer } from './check-container.ts';
-import { openDevice } from './check-container.ts';
+import { cudaLine, openDevice } from './check-container.ts';
 import type { Stranger } from './check-reload.ts';
 import { mountedGpus, reloadNotAsked, reloadRefusal, tryReload } from './check-reload.ts';
 import type { GpuReport, Line } from './check-report.ts';
@@ -163,6 +163,7 @@ async function tried(
         });
         lines.push(found);
         if (container === undefined) continue;
+        lines.push(await cudaLine(runtime, container));
         // The first device's containers are enough to lose one.
         if (open.length === 0 || open[0]?.uuid === uuid) open.push(container);
         else await runtime.remove(container.dockerId);

@@ -10,6 +10,8 @@ import { describe, expect } from 'vitest';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
+import { fakeCuda } from '../helpers/fake-cuda.ts';
+import { until } from '../helpers/fake-scheduler.ts';
 import { FakeNvidia, aGpu, gpuHost, gpuUuid } from '../helpers/gpus.ts';
 import { SimulatedNetwork, whyNoHosts } from '../helpers/hosts/network.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
@@ -29,6 +31,11 @@ def handler():
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout if os.path.exists("/usr/bin/nvidia-smi") else ""
     return {"devices": [look("/dev/nvidia0"), look("/dev/nvidia1")], "visible": os.environ.get("NVIDIA_VISIBLE_DEVICES"), "listed": listed}
 `;
+
+const mount = (hostPath: string, containerPath: string): object => ({
+  ...{ hostPath, containerPath },
+  options: ['ro', 'nosuid', 'nodev', 'bind'],
+});
 
 const G = [gpuUuid(0), gpuUuid(1)] as const;
 
@@ -54,7 +61,7 @@ const hostTest = base.extend('cdi', { scope: 'file' }, async ({}, { onCleanup })
     runtimes: { nvidia: { path: 'runc' } },
     ...((await knowsCdi()) ? { 'cdi-spec-dirs': [specs] } : {}),
   };
-  const network = await SimulatedNetwork.up(1, baseImage, () => ({ ...gpuHost, engine }));
+  const network = await SimulatedNetwork.up(1, baseImage, () => ({ ...gpuHost(), engine }));
   onCleanup(async () => {
     await network.down();
     directory.remove();
@@ -80,11 +87,9 @@ const hostTest = base.extend('cdi', { scope: 'file' }, async ({}, { onCleanup })
             // As the driver's devices are: whoever is in the container may open them.
             deviceNodes: [{ path: `/dev/nvidia${index}`, hostPath: '/dev/fuse', fileMode: 0o666 }],
             mounts: [
-              {
-                hostPath: tool(index),
-                containerPath: '/usr/bin/nvidia-smi',
-                options: ['ro', 'nosuid', 'nodev', 'bind'],
-              },
+              mount(tool(index), '/usr/bin/nvidia-smi'),
+              // What the agent's probe asks for.
+              mount(fakeCuda(), '/usr/lib64/libcuda.so.1'),
             ],
           },
         })),
@@ -92,6 +97,7 @@ const hostTest = base.extend('cdi', { scope: 'file' }, async ({}, { onCleanup })
       }),
     );
   };
+  specify([0, 1]);
   return { host, specify };
 });
 
@@ -115,6 +121,15 @@ const test = hostTest.extend('world', async ({ cdi }, { onCleanup }): Promise<Wo
   });
   await agent.agent.start();
   await agent.agent.connected;
+  const { scheduler } = agent;
+  await until(
+    'the probes to have passed',
+    () => {
+      const told = scheduler.heard.findLast(({ devices }) => devices)?.devices ?? scheduler.hellos.at(-1)?.inventory;
+      return told?.gpus.length === 2 && told.gpus.every(({ state }) => state === 'healthy');
+    },
+    30_000,
+  );
   return {
     agent,
     deploy: async (gpuUuids) => {
@@ -134,7 +149,6 @@ describe.skipIf(whyNoHosts !== undefined)('an engine that passes GPUs by itself'
     world: { agent, deploy, answerOf },
   }) => {
     const byCdi = await knowsCdi();
-    specify([0, 1]);
     const { scheduler } = agent;
     const [first, second, none] = await Promise.all([deploy([G[0]]), deploy([G[1]]), deploy([])]);
     scheduler.desire([first, second, none]);

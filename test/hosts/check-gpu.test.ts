@@ -10,7 +10,7 @@ import { execa } from 'execa';
 import { describe, expect, onTestFinished } from 'vitest';
 import type { GpuReport, Line } from '../../agent/devices/check-report.ts';
 import { cdiEngine } from '../helpers/cdi-engine.ts';
-import { FakeNvidia, aGpu, gpuHost, gpuUuid } from '../helpers/gpus.ts';
+import { FakeNvidia, aGpu, cudaDoes, gpuHost, gpuUuid } from '../helpers/gpus.ts';
 import { SimulatedNetwork, whyNoHosts } from '../helpers/hosts/network.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
 import { docker, tempDirectory, test as base, waitFor } from '../helpers/services.ts';
@@ -41,7 +41,7 @@ interface World extends GpuHost {
 
 const hostTest = base.extend('machine', { scope: 'file' }, async ({}, { onCleanup }): Promise<GpuHost> => {
   const { baseImage: image } = await docker();
-  const network = await SimulatedNetwork.up(1, image, () => gpuHost);
+  const network = await SimulatedNetwork.up(1, image, gpuHost);
   onCleanup(() => network.down());
   const [host] = network.hosts;
   if (host === undefined) throw new Error('no host');
@@ -50,8 +50,11 @@ const hostTest = base.extend('machine', { scope: 'file' }, async ({}, { onCleanu
 
 const test = hostTest.extend('world', async ({ machine }, { onCleanup }): Promise<World> => {
   const directory = tempDirectory('check');
-  onCleanup(() => directory.remove());
   const { host, image } = machine;
+  onCleanup(() => {
+    cudaDoes(host, {});
+    directory.remove();
+  });
   const nvidia = new FakeNvidia(directory.path, { gpus: [aGpu(0), aGpu(1)] });
   const put = (name: string, script: string): void =>
     writeFileSync(join(directory.path, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
@@ -75,7 +78,7 @@ const test = hostTest.extend('world', async ({ machine }, { onCleanup }): Promis
       });
       const report = JSON.parse(readFileSync(file, 'utf8')) as GpuReport;
       const left = await host.docker.listContainers({ all: true });
-      expect(left.filter(({ Names }) => Names.some((name) => name.includes('check-gpu')))).toEqual([]);
+      expect(left.filter(({ Names }) => Names.some((name) => /check-gpu|c-probe/.test(name)))).toEqual([]);
       return {
         code: child.exitCode ?? -1,
         said: child.stdout,
@@ -110,6 +113,10 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
       { level: 'ok', found: `a container was given ${G0} by NVIDIA's hook and sees it alone` },
       { level: 'ok', found: expect.stringContaining(G1) as string },
     ]);
+    expect(of('cuda')).toMatchObject([
+      { level: 'ok', found: expect.stringContaining(`worked on ${G0}, by NVIDIA's hook`) as string },
+      { level: 'ok', found: expect.stringContaining(G1) as string },
+    ]);
     expect(of('gpu by cdi')).toMatchObject([{ level: 'skipped' }]);
     expect(of('mig')).toMatchObject([{ found: 'off' }]);
     expect(of('daemon-reload')).toMatchObject([
@@ -128,7 +135,8 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
     expect(both.code, both.said).toBe(0);
     expect(both.of('gpu by cdi').map(({ level }) => level)).toEqual(['ok', 'ok']);
     expect(both.of('gpu by hook').map(({ level }) => level)).toEqual(['ok']);
-    expect(engine.drivers).toEqual(['cdi', 'nvidia', 'cdi']);
+    expect(both.of('cuda').map(({ level }) => level)).toEqual(['ok', 'ok', 'ok']);
+    expect(engine.drivers).toEqual(['cdi', 'cdi', 'nvidia', 'nvidia', 'cdi', 'cdi']);
 
     engine.known = [G1];
     const stale = await check([], { DOCKER_HOST: engine.host });
@@ -167,6 +175,25 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
     expect(none.code).toBe(3);
     expect(none.said).toContain('NO GPU HERE');
     expect(none.report).toMatchObject({ outcome: 'no_gpu', gpus: [] });
+  });
+
+  test('fails a host on which CUDA programs fail, by whose fault it is', async ({ world: { check, host } }) => {
+    cudaDoes(host, { [G0]: 'init 802', [G1]: 'corrupt' });
+    const { code, of } = await check();
+    expect(code).toBe(1);
+    expect(of('gpu by hook').map(({ level }) => level)).toEqual(['ok', 'ok']);
+    expect(of('cuda')).toMatchObject([
+      {
+        level: 'failed',
+        found: expect.stringMatching(/802.*nvidia-fabricmanager/) as string,
+        remedy: expect.stringContaining('no device is at fault') as string,
+      },
+      {
+        level: 'failed',
+        found: expect.stringContaining('data came back wrong') as string,
+        remedy: expect.stringContaining('--gpu-reset') as string,
+      },
+    ]);
   });
 
   test('looks at MIG, at what the driver asks for, at the kernel log and at the condition', async ({
