@@ -170,7 +170,7 @@ export class DeviceTable {
 
   /** The manager of the switches is gone, or starts anew: programs there may fail with error 802, which a probe tells. */
   #fabricIs({ uuid, fabric }: GpuRow): void {
-    if (this.#fabrics.get(uuid) === FABRIC_WORKS && fabric !== '' && fabric !== FABRIC_WORKS)
+    if (fabric !== '' && fabric !== FABRIC_WORKS && fabric !== this.#fabrics.get(uuid))
       for (const device of this.all())
         if (device.uuid === uuid || device.parentUuid === uuid)
           this.event(device.uuid, { kind: 'doubted', why: `the state of its fabric is: ${fabric}` });

@@ -15,7 +15,6 @@ import type { AccessParts } from './access.ts';
 import { Access } from './access.ts';
 import { DeviceTable } from './device-table.ts';
 import type { Device } from './device-table.ts';
-import { awaitsProbe } from './health.ts';
 import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
 import { gpuUseOf } from './gpu-use.ts';
@@ -23,10 +22,8 @@ import { conflicts, leaseRefusal } from './leases.ts';
 import type { Holder, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
 import type { Listing } from './parse.ts';
-import type { ProbeOutcome } from './probe-outcome.ts';
-import { isUnusable } from './probe-outcome.ts';
-import type { Candidate } from './probe-plan.ts';
-import { Prober } from './prober.ts';
+import type { ProbesParts } from './probes.ts';
+import { Probes } from './probes.ts';
 import { DeviceFile } from './store.ts';
 
 const PROBE_MS = 30_000;
@@ -34,8 +31,6 @@ const PROOF_MS = 10_000;
 const PROOF_PAUSE_MS = 500;
 /** So many devices that broke down one after the other are the machine's fault. */
 const BROKEN_TO_SUSPECT_HOST = 2;
-/** A text of the engine may be long. */
-const MAX_WHY = 300;
 /** In the words of a condition. */
 const MOST_NAMED = 4;
 
@@ -55,8 +50,7 @@ export interface GpusParts {
   /** Those of them that run, by the engine's id. */
   readonly running: AccessParts['running'];
   readonly askInside: AccessParts['askInside'];
-  /** Runs a CUDA program on that device alone. */
-  readonly probe: (uuid: string, signal: AbortSignal) => Promise<ProbeOutcome>;
+  readonly probe: ProbesParts['probe'];
   readonly conditions: Pick<Conditions, 'set'>;
   /** Devices that the driver has, after each look. */
   readonly onLook: (uuids: readonly string[]) => void;
@@ -73,12 +67,8 @@ export class Gpus {
   readonly #table: DeviceTable;
   readonly #file: DeviceFile;
   readonly #errors: DriverErrors;
-  readonly #prober: Prober;
+  readonly #probes: Probes;
   readonly #access: Access;
-  /** Devices whose probe does not end. */
-  readonly #stuck = new Set<string>();
-  /** Why no program reaches a GPU of this host, by the device that was tried. */
-  readonly #unusable = new Map<string, string>();
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
   /** Why the last probe failed: said when it changes. */
@@ -104,7 +94,7 @@ export class Gpus {
       ...this.#errors.stored(),
       devices: this.#table.stored(),
       probedDriver: this.#table.driver,
-      rests: this.#prober.stored(),
+      rests: this.#probes.prober.stored(),
     }));
     this.#access = new Access({
       running: parts.running,
@@ -115,12 +105,17 @@ export class Gpus {
       },
       log,
     });
-    this.#prober = new Prober({
-      candidates: () => this.#candidates(),
+    this.#probes = new Probes({
+      table: this.#table,
+      held: () => this.#held(),
       probe: parts.probe,
-      onOutcome: (uuid, outcome, tries) => this.#onProbed(uuid, outcome, tries),
+      conditions: parts.conditions,
       metrics,
       log,
+      onResult: (changed) => {
+        if (changed) this.#changed();
+        else this.#tellConditions();
+      },
     });
     parts.metrics.onCollectGpus(() => this.#collect());
   }
@@ -129,7 +124,7 @@ export class Gpus {
   async open(): Promise<void> {
     const stored = await this.#file.read();
     const booted = stored !== undefined && stored.bootId !== this.#parts.bootId;
-    if (!booted) this.#prober.restore(stored?.rests);
+    if (!booted) this.#probes.prober.restore(stored?.rests);
     this.#hasProbed = (stored?.probedDriver ?? '') !== '';
     if (stored !== undefined) this.#table.restore(stored.devices, booted, stored.probedDriver ?? '');
     this.#errors.restore(booted ? { sequence: 0, savedAtMs: 0, xids: {} } : stored);
@@ -153,12 +148,12 @@ export class Gpus {
     this.#started = true;
     this.#tasks.push(this.#keepProbing());
     this.#listen();
-    this.#prober.start();
+    this.#probes.prober.start();
   }
 
   async stop(): Promise<void> {
     this.#abort.abort();
-    await this.#prober.stop();
+    await this.#probes.prober.stop();
     await Promise.allSettled(this.#tasks);
     // The place in the kernel's log moves with each line, and is written with each error only.
     if (this.#table.all().length > 0) this.#file.changed();
@@ -208,9 +203,7 @@ export class Gpus {
         .join('; '),
     );
     this.#parts.conditions.set('SuspectHost', broken.size >= BROKEN_TO_SUSPECT_HOST);
-    const waits = this.#table.all().find(({ uuid, health }) => health.state === 'unprobed' && this.#unusable.has(uuid));
-    const unusable = this.#unusable.get(waits?.uuid ?? '') ?? '';
-    this.#parts.conditions.set('GpusUnusable', unusable !== '', unusable);
+    this.#probes.tellConditions();
   }
 
   // ---- leases ------------------------------------------------------------------------------------------------------------------
@@ -296,23 +289,19 @@ export class Gpus {
     this.#failing = failing;
     const held = this.#held();
     const before = this.#table.fingerprint();
-    const waited = this.#unprobed();
     const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
     for (const device of out) this.#failHolders(device, device.health.why);
     await this.#proveQuarantined(held);
-    // A reset, a new driver or a return says that an earlier result counts no more.
-    for (const uuid of this.#unprobed()) if (!waited.has(uuid)) this.#prober.again(uuid);
-    this.#forgetGone();
     this.#parts.onLook(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'lost' ? [] : [uuid])));
     if (this.#table.fingerprint() !== before) this.#changed();
     if (this.#table.all().length > 0) this.#listen();
-    this.#prober.look();
+    this.#probes.looked();
     return out;
   }
 
   async #proveQuarantined(held: ReadonlySet<string>): Promise<void> {
     for (const device of this.#table.all()) {
-      if (device.health.state !== 'quarantined' || held.has(device.uuid) || this.#stuck.has(device.uuid)) continue;
+      if (device.health.state !== 'quarantined' || held.has(device.uuid) || this.#probes.isStuck(device.uuid)) continue;
       const busy = await this.#busy([device.uuid], device.lastDockerIds);
       if (busy !== undefined && !busy.has(device.uuid)) this.#table.event(device.uuid, { kind: 'proved_free' });
     }
@@ -332,7 +321,7 @@ export class Gpus {
       this.#faults += 1;
       for (const { uuid } of this.#table.at(busId)) {
         this.#table.event(uuid, { kind: 'broken', why, asked: asksRecovery });
-        this.#prober.faulted(uuid);
+        this.#probes.prober.faulted(uuid);
       }
     }
     for (const device of this.#table.atInstance(busId, error.instance)) {
@@ -344,55 +333,11 @@ export class Gpus {
       if (meaning === 'container') this.#table.event(device.uuid, { kind: 'doubted', why });
     }
     this.#changed();
-    this.#prober.look();
+    this.#probes.prober.look();
   }
-
-  // ---- probes ------------------------------------------------------------------------------------------------------------------
 
   #held(): ReadonlySet<string> {
     return new Set([...this.#parts.holders()].flatMap((holder) => holder.gpuUuids));
-  }
-
-  #unprobed(): ReadonlySet<string> {
-    return new Set(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'unprobed' ? [uuid] : [])));
-  }
-
-  #candidates(): Candidate[] {
-    const held = this.#held();
-    return this.#table.all().flatMap(({ uuid, health }) => {
-      if (!awaitsProbe(health) && !this.#stuck.has(uuid)) return [];
-      const isHeld = held.has(uuid) || this.#table.sharers(uuid).some((one) => held.has(one));
-      return [{ uuid, isHeld, isBroken: health.state === 'unhealthy' }];
-    });
-  }
-
-  #onProbed(uuid: string, outcome: ProbeOutcome, tries: number): void {
-    const before = this.#table.fingerprint();
-    const why = outcome.text.slice(0, MAX_WHY);
-    if (outcome.kind === 'stuck') {
-      this.#stuck.add(uuid);
-      this.#quarantine(uuid, [], `probe_failed: ${why}`);
-    } else if (this.#stuck.delete(uuid)) this.#table.event(uuid, { kind: 'proved_free' });
-    if (isUnusable(outcome, tries)) this.#unusable.set(uuid, why);
-    else this.#unusable.delete(uuid);
-    const { conditions } = this.#parts;
-    if (outcome.kind === 'absent') {
-      // The release carries it: a copy without one was set up by hand, and serves as it did.
-      conditions.set('GpuProbeMissing', true, why);
-      this.#table.event(uuid, { kind: 'probed', why: '' });
-    } else if (outcome.kind === 'passed' || outcome.kind === 'failed') {
-      conditions.set('GpuProbeMissing', false);
-      this.#table.event(uuid, { kind: 'probed', why });
-    } else if (outcome.kind !== 'stuck') this.#table.event(uuid, { kind: 'not_probed', why });
-    if (this.#table.fingerprint() === before) this.#tellConditions();
-    else this.#changed();
-  }
-
-  #forgetGone(): void {
-    const isThere = (uuid: string): boolean => this.#table.get(uuid) !== undefined;
-    this.#prober.forget(isThere);
-    for (const uuid of this.#stuck) if (!isThere(uuid)) this.#stuck.delete(uuid);
-    for (const uuid of this.#unusable.keys()) if (!isThere(uuid)) this.#unusable.delete(uuid);
   }
 
   #holdersOf(device: Device): Holder[] {

@@ -97,6 +97,7 @@ export class Prober {
   async #run(uuid: string): Promise<void> {
     const { probe, onOutcome, metrics, log } = this.#parts;
     const from = performance.now();
+    const { faults } = this.#notes.get(uuid) ?? NO_NOTES;
     // A microtask later: the caller has noted that it runs.
     await Promise.resolve();
     const outcome = await probe(uuid, this.#abort.signal).catch((error: unknown): ProbeOutcome => ({
@@ -107,6 +108,11 @@ export class Prober {
     if (this.#abort.signal.aborted) return;
     const durationMs = Math.round(performance.now() - from);
     const before = this.#notes.get(uuid) ?? NO_NOTES;
+    if (outcome.kind === 'passed' && before.faults !== faults) {
+      log.info({ gpuUuid: uuid }, 'a GPU had an error while its probe ran: the probe does not count');
+      this.look();
+      return;
+    }
     const notes = notesAfterProbe(before, outcome.kind, sinceBootMs());
     this.#notes.set(uuid, notes);
     metrics.gpuCudaProbes.inc({ result: outcome.kind });

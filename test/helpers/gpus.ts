@@ -24,8 +24,8 @@ export interface FakeDriver {
 }
 
 /**
- * The stand-in for `journalctl`, in a directory for the PATH: entries of the file beside it, after the cursor it is given, then those that are added. Its arguments are a line each of `calls`. A cursor
- * that begins with `bad` it refuses.
+ * The stand-in for `journalctl`, in a directory for the PATH: entries of the file beside it, after the cursor it is given, then those that are added; of those that are there with `--follow` the last ten
+ * alone, unless it is told otherwise. Its arguments are a line each of `calls`. A cursor that begins with `bad` it refuses.
  */
 export class FakeJournal {
   readonly directory: string;
@@ -42,12 +42,16 @@ export class FakeJournal {
     const path = join(directory, 'journalctl');
     const script = `#!/bin/sh
 echo "$*" >> '${this.calls}'
-from=1
+from=-10
+for one in "$@"; do case "$one" in
+  --no-tail) from=+1 ;;
+  --lines=*) from=-\${one##*=} ;;
+esac; done
 for one in "$@"; do case "$one" in
   --after-cursor=bad*) exit 1 ;;
-  --after-cursor=*) from=$((\${one##*=c} + 1)) ;;
+  --after-cursor=*) from=+$((\${one##*=c} + 1)) ;;
 esac; done
-exec tail -n "+$from" -f '${this.#entries}'
+exec tail -n "$from" -f '${this.#entries}'
 `;
     writeFileSync(path, script);
     chmodSync(path, 0o755);

@@ -208,6 +208,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs, from the app file to the handle
     expect(second).not.toBe(first);
     expect([...pair, first]).not.toContain(second);
     expect(await longshore('worker', 'list')).toContain('GpuDegraded');
+    expect(await longshore('machine', 'list')).toContain(`GpuDegraded: ${first} is unhealthy: Xid 79`);
 
     // A scheduler that starts anew knows from rows and reports whose each device is.
     await platform.scheduler.kill();

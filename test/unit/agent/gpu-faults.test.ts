@@ -44,7 +44,11 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
   const notes: string[] = [];
   const told = { changes: 0, errors: 0 };
   let gpus: Gpus | undefined;
-  const stop = async (): Promise<void> => gpus?.stop();
+  // Once: each stop writes what is known.
+  const stop = async (): Promise<void> => {
+    await gpus?.stop();
+    gpus = undefined;
+  };
   onCleanup(async () => {
     await stop();
     await rm(stateDir, { recursive: true });

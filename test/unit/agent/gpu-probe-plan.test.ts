@@ -155,6 +155,21 @@ describe('the prober', () => {
     await world.prober.stop();
   });
 
+  test('a probe that passes says nothing of an error that came while it ran', async () => {
+    const world = aWorld([due('a', { isBroken: true })]);
+    world.prober.start();
+    await vi.advanceTimersByTimeAsync(0);
+    world.prober.faulted('a');
+    await ends(world, 'a', 'passed');
+    expect(world.outcomes).toEqual([]);
+    await vi.advanceTimersByTimeAsync(59_000);
+    expect(world.running.size).toBe(0);
+    await vi.advanceTimersByTimeAsync(2000);
+    await ends(world, 'a', 'passed');
+    expect(world.outcomes).toEqual(['a passed 0']);
+    await world.prober.stop();
+  });
+
   test('the rest of a device with an error outlives the agent', async () => {
     const [before, after] = [aWorld([]), aWorld([due('a', { isBroken: true })])];
     before.prober.faulted('a');

@@ -21,6 +21,8 @@ interface World {
   readonly probed: string[];
   readonly conditions: Conditions;
   bootId: string;
+  /** States at each look of an agent. */
+  readonly looks: string[];
   probe: (uuid: string) => Promise<ProbeOutcome>;
   /** Another agent on the same state; containers in `holders` run. */
   readonly start: () => Promise<Gpus>;
@@ -58,6 +60,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     probed: [],
     conditions: new Conditions(() => undefined),
     bootId: 'boot',
+    looks: [],
     probe: passes,
     stop: async () => {
       await gpus?.stop();
@@ -88,7 +91,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
           return world.probe(uuid);
         },
         conditions: world.conditions,
-        onLook: () => undefined,
+        onLook: () => world.looks.push((gpus?.report() ?? []).map(({ state }) => state).join()),
         onChange: () => undefined,
         onFault: (containerId) => world.faults.push(containerId),
         onNote: () => undefined,
@@ -282,7 +285,9 @@ describe('a probe that does not pass', () => {
     world.probe = (uuid) => (uuid === G0 ? ends('stuck', 'no answer')() : passes());
     const gpus = await world.start();
     await world.are('quarantined', 'healthy');
-    for (let looks = 0; looks < 5; looks += 1) await world.are('quarantined', 'healthy');
+    const from = world.looks.length;
+    await vi.waitFor(() => expect(world.looks.length).toBeGreaterThan(from + 3), soon);
+    expect(new Set(world.looks.slice(from))).toEqual(new Set(['quarantined,healthy']));
     expect(gpus.report()[0]?.why).toBe('probe_failed: no answer');
     world.probe = passes;
     await world.start();

@@ -1,0 +1,106 @@
+/**
+ * What follows from probes: which devices need one, what a result makes of a device, and what the machine says of itself. Owned by gpus.ts. Must stay true: a probe that does not end keeps its device from
+ * everybody, and starts no second one there.
+ */
+import type { Log } from '#shared/log.ts';
+import type { Conditions } from '../telemetry/conditions.ts';
+import type { AgentMetrics } from '../telemetry/metrics.ts';
+import type { DeviceTable } from './device-table.ts';
+import { awaitsProbe } from './health.ts';
+import type { ProbeOutcome } from './probe-outcome.ts';
+import { isUnusable } from './probe-outcome.ts';
+import type { Candidate } from './probe-plan.ts';
+import { Prober } from './prober.ts';
+
+/** A text of the engine may be long. */
+const MAX_WHY = 300;
+
+export interface ProbesParts {
+  readonly table: DeviceTable;
+  /** Devices of containers. */
+  readonly held: () => ReadonlySet<string>;
+  /** Runs a CUDA program on that device alone. */
+  readonly probe: (uuid: string, signal: AbortSignal) => Promise<ProbeOutcome>;
+  readonly conditions: Pick<Conditions, 'set'>;
+  readonly metrics: AgentMetrics;
+  readonly log: Log;
+  /** A result has come. @param changed - a device is in another state, or for another reason */
+  readonly onResult: (changed: boolean) => void;
+}
+
+export class Probes {
+  readonly #parts: ProbesParts;
+  readonly prober: Prober;
+  /** Devices whose probe does not end. */
+  readonly #stuck = new Set<string>();
+  /** Why no program reaches a GPU of this host, by the device that was tried. */
+  readonly #unusable = new Map<string, string>();
+  /** Devices that waited for their first probe at the look before. */
+  #waited: ReadonlySet<string> = new Set();
+
+  constructor(parts: ProbesParts) {
+    this.#parts = parts;
+    this.prober = new Prober({
+      candidates: () => this.#candidates(),
+      probe: parts.probe,
+      onOutcome: (uuid, outcome, tries) => this.#onOutcome(uuid, outcome, tries),
+      metrics: parts.metrics,
+      log: parts.log,
+    });
+  }
+
+  isStuck(uuid: string): boolean {
+    return this.#stuck.has(uuid);
+  }
+
+  /** The tool has answered: a reset, a new driver or a return says that an earlier result counts no more. */
+  looked(): void {
+    const { table } = this.#parts;
+    const waiting = new Set(table.all().flatMap(({ uuid, health }) => (health.state === 'unprobed' ? [uuid] : [])));
+    for (const uuid of waiting) if (!this.#waited.has(uuid)) this.prober.again(uuid);
+    this.#waited = waiting;
+    const isThere = (uuid: string): boolean => table.get(uuid) !== undefined;
+    this.prober.forget(isThere);
+    for (const uuid of this.#stuck) if (!isThere(uuid)) this.#stuck.delete(uuid);
+    for (const uuid of this.#unusable.keys()) if (!isThere(uuid)) this.#unusable.delete(uuid);
+    this.prober.look();
+  }
+
+  tellConditions(): void {
+    const { table, conditions } = this.#parts;
+    const waits = table.all().find(({ uuid, health }) => health.state === 'unprobed' && this.#unusable.has(uuid));
+    const words = this.#unusable.get(waits?.uuid ?? '') ?? '';
+    conditions.set('GpusUnusable', words !== '', words);
+  }
+
+  #candidates(): Candidate[] {
+    const { table } = this.#parts;
+    const held = this.#parts.held();
+    return table.all().flatMap(({ uuid, health }) => {
+      if (!awaitsProbe(health) && !this.#stuck.has(uuid)) return [];
+      const isHeld = held.has(uuid) || table.sharers(uuid).some((one) => held.has(one));
+      return [{ uuid, isHeld, isBroken: health.state === 'unhealthy' }];
+    });
+  }
+
+  #onOutcome(uuid: string, outcome: ProbeOutcome, tries: number): void {
+    const { table, conditions, onResult } = this.#parts;
+    const before = table.fingerprint();
+    const why = outcome.text.slice(0, MAX_WHY);
+    if (outcome.kind === 'stuck') {
+      this.#stuck.add(uuid);
+      table.quarantine(uuid, [], `probe_failed: ${why}`);
+    } else if (this.#stuck.delete(uuid)) table.event(uuid, { kind: 'proved_free' });
+    if (isUnusable(outcome, tries)) this.#unusable.set(uuid, why);
+    else this.#unusable.delete(uuid);
+    if (outcome.kind === 'absent') {
+      // The release carries it: a copy without one was set up by hand, and serves as it did.
+      conditions.set('GpuProbeMissing', true, why);
+      table.event(uuid, { kind: 'probed', why: '' });
+    } else if (outcome.kind === 'passed' || outcome.kind === 'failed') {
+      conditions.set('GpuProbeMissing', false);
+      table.event(uuid, { kind: 'probed', why });
+    } else if (outcome.kind !== 'stuck') table.event(uuid, { kind: 'not_probed', why });
+    onResult(table.fingerprint() !== before);
+  }
+}
