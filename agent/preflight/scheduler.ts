@@ -6,7 +6,7 @@ import type { AgentConfig } from '../config.ts';
 import { parseJoinToken } from '../config.ts';
 import { openChannel } from '../upstream/channel.ts';
 import type { Identity } from '../upstream/identity.ts';
-import type { Proxy } from '../upstream/proxy.ts';
+import type { Proxy, Way } from '../upstream/proxy.ts';
 import { wayTo } from '../upstream/proxy.ts';
 import { readTrustedCa } from '../upstream/trust.ts';
 import { dialThrough } from '../upstream/tunnel.ts';
@@ -30,7 +30,8 @@ export async function schedulerFindings(config: AgentConfig, identity: Identity 
       joined,
       failed('scheduler', 'its address is not set', 'set LONGSHORE_SCHEDULER_ADDRESS to its host:port (1995)'),
     ];
-  const { proxy, why } = wayTo(address, config);
+  const { proxy, why, problem } = wayChecked(address, config);
+  if (problem !== undefined) return [joined, problem];
   const byProxy = proxy === undefined ? ok('proxy', `none for ${address}: ${why}`) : await proxyFinding(proxy, address);
   if (fingerprint === undefined || byProxy.level === 'failed') return [joined, byProxy];
   try {
@@ -57,6 +58,15 @@ function joinFinding(identity: Identity | undefined, hasToken: boolean): Finding
     'no, and there is no join token',
     'make one with `longshore machine create` and put it into a file that LONGSHORE_JOIN_TOKEN_FILE names',
   );
+}
+
+/** An address that is kept with the identity is in no setting that was looked at before. */
+function wayChecked(address: string, config: AgentConfig): Way & { readonly problem?: Finding } {
+  try {
+    return wayTo(address, config);
+  } catch (error) {
+    return { why: '', problem: failed('proxy', messageOf(error), 'set a proxy that can be used, or have the address in NO_PROXY') };
+  }
 }
 
 /** Whether the proxy gives a connection to that address; nothing is sent on it. */

@@ -110,8 +110,11 @@ function isInRange(address: string, base: string, bits: number): boolean {
 /** IPv6 addresses have many spellings. */
 const sameAddress = (one: string, other: string): boolean => isInRange(one, other, isIP(other) === 4 ? 32 : 128);
 
+/** The address of every interface, dialled, leads to this machine, too. */
 const isLoopback = (host: string): boolean =>
-  /^(.+\.)?localhost\.?$/i.test(host) || isInRange(host, '127.0.0.0', 8) || sameAddress(host, '::1');
+  /^(.+\.)?localhost\.?$/i.test(host) ||
+  isInRange(host, '127.0.0.0', 8) ||
+  ['::1', '0.0.0.0', '::'].some((here) => sameAddress(host, here));
 
 /** `port` is NaN where there is none. */
 function hostAndPort(text: string): { readonly host: string; readonly port: number } {
