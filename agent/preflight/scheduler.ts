@@ -65,7 +65,10 @@ function wayChecked(address: string, config: AgentConfig): Way & { readonly prob
   try {
     return wayTo(address, config);
   } catch (error) {
-    return { why: '', problem: failed('proxy', messageOf(error), 'set a proxy that can be used, or have the address in NO_PROXY') };
+    return {
+      why: '',
+      problem: failed('proxy', messageOf(error), 'set a proxy that can be used, or have the address in NO_PROXY'),
+    };
   }
 }
 

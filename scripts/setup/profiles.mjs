@@ -13,6 +13,7 @@ import { isNodeNewEnough } from './paths.mjs';
 import { privilege } from './privilege.mjs';
 import { repeatInDockerGroup } from './regroup.mjs';
 import { ensureS3Image } from './s3-image.mjs';
+import { ensureFirewalldImage } from './firewalld-image.mjs';
 import { ensureSystemdImage } from './systemd-image.mjs';
 
 /** `start`: to run Longshore, and to read the definitions of apps. `test`: beside that, what the tests use; `hosts`: also what those on simulated hosts use. */
@@ -45,6 +46,7 @@ export async function setUp(profile, log) {
   await ensureHolderImage({ log });
   if (profile === 'hosts') {
     await ensureSystemdImage(log);
+    await ensureFirewalldImage(log);
     await ensureS3Image(log);
   }
   return { baseImage };

@@ -31,6 +31,8 @@ export interface HostOptions {
   readonly engine?: Readonly<Record<string, unknown>>;
   /** The engine keeps everything on a disk of this size. */
   readonly diskMib?: number;
+  /** More of the environment of its engine. */
+  readonly engineEnv?: Readonly<Record<string, string>>;
   /** Shell scripts that come before all other programs, by name. */
   readonly programs?: Readonly<Record<string, string>>;
   /** containerd is a service beside the engine with a root of its own, as the packages of Docker have it; else the engine starts it. */
@@ -135,8 +137,9 @@ export class SimulatedHost {
     for (const path of ['docker.pid', 'exec/containerd/containerd.pid']) rmSync(join(directory, path), { force: true });
     const dockerd = findProgram('dockerd') ?? 'dockerd';
     const containerd = this.#options.ownContainerd === true ? ['--containerd', await this.#startContainerd()] : [];
+    const more = Object.entries(this.#options.engineEnv ?? {}).map(([setting, value]) => `${setting}=${value}`);
     const engine = await startProgram('nsenter', [
-      ...[...this.#enterNetwork, dockerd, ...containerd],
+      ...[...this.#enterNetwork, ...more, dockerd, ...containerd],
       ...['--config-file', join(directory, 'daemon.json'), '--log-level', 'warn'],
       ...['--data-root', join(directory, 'root'), '--exec-root', join(directory, 'exec')],
       ...['--pidfile', join(directory, 'docker.pid'), '-H', `unix://${this.socket}`, '--cgroup-parent', `/${name}`],

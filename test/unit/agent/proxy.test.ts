@@ -17,9 +17,17 @@ describe('the way to an address', () => {
     expect(goesBy('host.example:1995', { HTTPS_PROXY: '', HTTP_PROXY: PROXY })).toBe(PROXY);
   });
 
-  test.for(['localhost:1', 'a.localhost:1', '127.0.0.1:1995', '127.8.9.1:1', '[::1]:1995', '[0:0::0:1]:5', '0.0.0.0:1995', '[::]:1'])(
-    'never leads through a proxy on this machine: %s',
-    (address) => expect(wayTo(address, { HTTPS_PROXY: PROXY })).toEqual({ why: 'loopback' }),
+  test.for([
+    'localhost:1',
+    'a.localhost:1',
+    '127.0.0.1:1995',
+    '127.8.9.1:1',
+    '[::1]:1995',
+    '[0:0::0:1]:5',
+    '0.0.0.0:1995',
+    '[::]:1',
+  ])('never leads through a proxy on this machine: %s', (address) =>
+    expect(wayTo(address, { HTTPS_PROXY: PROXY })).toEqual({ why: 'loopback' }),
   );
 
   test.for([
