@@ -17,6 +17,7 @@ import {
   rootLimitTrial,
 } from './docker-options.ts';
 import { Limiter } from './limiter.ts';
+import { upperDirOf } from './root-path.ts';
 import { readPullStream } from '../images/pull-stream.ts';
 import type {
   ContainerRuntime,
@@ -203,10 +204,11 @@ export class DockerRuntime implements ContainerRuntime {
 
   async rootPath(dockerId: string): Promise<string | undefined> {
     try {
-      const { GraphDriver } = (await this.#inspect(dockerId)) as {
+      const { GraphDriver, State } = (await this.#inspect(dockerId)) as {
         GraphDriver?: { Data?: Record<string, string | undefined> | null } | null;
+        State: { Pid: number };
       };
-      return GraphDriver?.Data?.['UpperDir'] ?? '';
+      return GraphDriver?.Data?.['UpperDir'] ?? (await upperDirOf(State.Pid));
     } catch (error) {
       if (statusOf(error) === 404) return undefined;
       throw translate(error, 'cannot look at a container');
@@ -372,7 +374,10 @@ export class DockerRuntime implements ContainerRuntime {
       if (typeof digest !== 'string') throw new EngineError('refused', 'the engine named no digest');
       return digest;
     } catch (error) {
-      throw translate(error, `cannot ask the registry for image ${reference}`);
+      if (REGISTRY_SAYS[statusOf(error) ?? 0] === undefined)
+        throw translate(error, `cannot ask the registry for image ${reference}`);
+      const message = `cannot ask the registry for image ${reference}: ${registryWordsOf(error)}`;
+      throw new EngineError('refused', message, { cause: error });
     }
   }
 
@@ -398,7 +403,7 @@ export class DockerRuntime implements ContainerRuntime {
       const code = error instanceof Error && 'code' in error ? error.code : undefined;
       if (code === 'ECONNREFUSED' || code === 'ENOENT' || code === 'EACCES')
         throw new EngineError('unavailable', 'the container engine does not answer', { cause: error });
-      throw new Error(wordsOf(error), { cause: error });
+      throw new Error(registryWordsOf(error), { cause: error });
     }
   }
 
@@ -637,6 +642,14 @@ const wordsOf = (error: unknown): string =>
   messageOf(error)
     .replace(/^\(HTTP code \d+\) [^-]*- /, '')
     .trim();
+
+const REGISTRY_SAYS: Readonly<Record<number, string>> = { 401: 'unauthorized', 403: 'denied', 429: 'toomanyrequests' };
+
+/** With the registry's code, which Docker 29 has in its status and leaves out of its words. */
+function registryWordsOf(error: unknown): string {
+  const [words, code] = [wordsOf(error), REGISTRY_SAYS[statusOf(error) ?? 0]];
+  return code === undefined || words.toLowerCase().includes(code) ? words : `${code}: ${words}`;
+}
 
 interface AuthOption {
   readonly authconfig?: {

@@ -4,26 +4,27 @@ import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, expect, test as base } from 'vitest';
 import { DockerRuntime } from '../../agent/containers/docker.ts';
+import { classifyPull } from '../../agent/images/failures.ts';
 import { tempDirectory } from '../helpers/programs.ts';
 
 interface Engine {
   readonly runtime: DockerRuntime;
   /** Answers by the path that is asked for. */
-  readonly answers: Record<string, object>;
+  readonly answers: Record<string, { readonly status?: number }>;
   readonly asked: string[];
 }
 
 // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
 const test = base.extend('engine', async ({}, { onCleanup }): Promise<Engine> => {
   const directory = tempDirectory('ans');
-  const answers: Record<string, object> = {};
+  const answers: Engine['answers'] = {};
   const asked: string[] = [];
   const server = createServer((request, response) => {
     const path = (request.url ?? '').split('?')[0] ?? '';
     asked.push(`${request.method} ${path}`);
-    const answer = answers[path];
-    response.writeHead(answer === undefined ? 404 : 200, { 'content-type': 'application/json' });
-    response.end(JSON.stringify(answer ?? { message: `no such thing: ${path}` }));
+    const { status = 200, ...answer } = answers[path] ?? { status: 404, message: `no such thing: ${path}` };
+    response.writeHead(status, { 'content-type': 'application/json' });
+    response.end(JSON.stringify(answer));
   });
   const socket = join(directory.path, 'engine.sock');
   server.listen(socket);
@@ -56,6 +57,38 @@ describe('an image', () => {
     expect(await engine.runtime.image('here/made')).toMatchObject({ isLocal, id: 'sha256:1' });
   });
 });
+
+test.for([
+  { says: 'error from registry: no', status: 403, failure: 'unauthorized' },
+  { says: 'error from registry: no', status: 401, failure: 'unauthorized' },
+  { says: 'error from registry: slow down', status: 429, failure: 'busy' },
+  { says: 'denied: no', status: 500, failure: 'unauthorized' },
+])(
+  'a refusal of the registry is known by its status, too: $status $says',
+  async ({ says, status, failure }, { engine }) => {
+    engine.answers['/images/create'] = { status, message: says } as { status: number };
+    engine.answers['/distribution/here/made:latest/json'] = { status, message: says } as { status: number };
+    const options = {
+      auth: undefined,
+      silenceMs: 5000,
+      signal: AbortSignal.timeout(5000),
+      onProgress: () => undefined,
+    };
+    const failures = [
+      engine.runtime.pull('here/made', options),
+      engine.runtime.registryDigest('here/made', undefined, 5000),
+    ];
+    for (const failed of failures)
+      expect(
+        classifyPull(
+          await failed.then(
+            () => 'no failure',
+            (error: Error) => error.message,
+          ),
+        ),
+      ).toBe(failure);
+  },
+);
 
 test('an engine with images of containerd is not asked for a limit of a root, which it takes and does not keep', async ({
   engine,

@@ -1,0 +1,22 @@
+// The folder to which a container writes what it changes in its root, read from the mounts of its first process: an engine with images of containerd does not tell it.
+import { readFile } from 'node:fs/promises';
+
+/** @param mountinfo - `/proc/<pid>/mountinfo` @returns empty: its root is no overlay */
+export function upperDirIn(mountinfo: string): string {
+  for (const line of mountinfo.split('\n')) {
+    // Number, parent, device, root, place; then options and fields of any count, a dash, kind, source, options of the file system.
+    const match = /^\d+ \d+ \S+ \S+ \/ .* - overlay \S+ (\S+)$/.exec(line);
+    const upper = match?.[1]?.split(',').find((option) => option.startsWith('upperdir='));
+    if (upper !== undefined)
+      return upper
+        .slice('upperdir='.length)
+        .replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8)));
+  }
+  return '';
+}
+
+/** @returns empty: it runs no more, or is nobody's to look at */
+export async function upperDirOf(pid: number): Promise<string> {
+  if (pid <= 0) return '';
+  return upperDirIn(await readFile(`/proc/${pid}/mountinfo`, 'utf8').catch(() => ''));
+}
