@@ -34,7 +34,10 @@ export interface CdiEngine {
 }
 
 /** @param socket - of the engine behind it @param behind - whether that one passes GPUs by its hook */
-export async function cdiEngine(socket: string, behind: 'hook' | 'no_gpus' = 'hook'): Promise<CdiEngine> {
+export async function cdiEngine(
+  socket = (process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock').replace('unix://', ''),
+  behind: 'hook' | 'no_gpus' = 'hook',
+): Promise<CdiEngine> {
   const directory = tempDirectory('cdie');
   /** What containers were asked for by CDI, by id. */
   const asked = new Map<string, readonly DeviceRequest[]>();

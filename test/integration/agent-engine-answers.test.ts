@@ -10,7 +10,7 @@ import { tempDirectory } from '../helpers/programs.ts';
 interface Engine {
   readonly runtime: DockerRuntime;
   /** Answers by the path that is asked for. */
-  readonly answers: Record<string, { readonly status?: number }>;
+  readonly answers: Record<string, object>;
   readonly asked: string[];
 }
 
@@ -22,7 +22,8 @@ const test = base.extend('engine', async ({}, { onCleanup }): Promise<Engine> =>
   const server = createServer((request, response) => {
     const path = (request.url ?? '').split('?')[0] ?? '';
     asked.push(`${request.method} ${path}`);
-    const { status = 200, ...answer } = answers[path] ?? { status: 404, message: `no such thing: ${path}` };
+    const found: { readonly status?: number } = answers[path] ?? { status: 404, message: `no such thing: ${path}` };
+    const { status = 200, ...answer } = found;
     response.writeHead(status, { 'content-type': 'application/json' });
     response.end(JSON.stringify(answer));
   });
@@ -66,8 +67,8 @@ test.for([
 ])(
   'a refusal of the registry is known by its status, too: $status $says',
   async ({ says, status, failure }, { engine }) => {
-    engine.answers['/images/create'] = { status, message: says } as { status: number };
-    engine.answers['/distribution/here/made:latest/json'] = { status, message: says } as { status: number };
+    engine.answers['/images/create'] = { status, message: says };
+    engine.answers['/distribution/here/made:latest/json'] = { status, message: says };
     const options = {
       auth: undefined,
       silenceMs: 5000,

@@ -6,7 +6,7 @@ import { cdiEngine } from '../helpers/cdi-engine.ts';
 import { test } from '../helpers/services.ts';
 
 test('every container of an agent, its holder too, is without a label of SELinux, and serves', async ({ docker }) => {
-  const engine = await cdiEngine('/var/run/docker.sock');
+  const engine = await cdiEngine();
   engine.info = { SecurityOptions: ['name=seccomp,profile=default', 'name=selinux'] };
   const world = await agentWorld(docker.labels, { DOCKER_HOST: engine.host });
   try {
