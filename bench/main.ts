@@ -90,6 +90,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
     place,
     isQuick,
     slack,
+    profileDir: options.profileDir,
     release,
     product: once(async () => startProduct(place, { profileDir: options.profileDir, release: await release() })),
     queueBaseline: once(() => startQueueBaseline(place, WORKER_CONCURRENCY)),

@@ -40,6 +40,7 @@ export async function agentGpus(context: SuiteContext): Promise<SuiteResult> {
   engine.known = engine.listed;
   const product = await startProduct(place, {
     name: 'g',
+    profileDir: context.profileDir,
     release: await context.release(),
     settings: { LONGSHORE_CPU_WORK_ON_GPU_POOLS: '*' },
     agentSettings: { DOCKER_HOST: engine.host, LONGSHORE_NVIDIA_SMI: nvidia.tool },

@@ -22,6 +22,8 @@ export interface SuiteContext {
   readonly planes: () => Promise<Planes>;
   /** Runs rounds of this suite, prints and writes each. */
   readonly runRounds: (suite: string, measure: MeasureRound) => Promise<readonly Round[]>;
+  /** Where both daemons leave processor profiles. */
+  readonly profileDir: string | undefined;
   /** Looser when the run is short. */
   readonly slack: number;
 }
