@@ -51,7 +51,7 @@ export const CONDITIONS = {
   GpuProbeMissing: {
     blocks: false,
     says: 'GPUs that are offered without a probe',
-    step: 'install a release there, or a C compiler, and run `node scripts/setup.mjs` again: this copy was set up without its GPU probe',
+    step: 'this copy was set up without its GPU probe: install a C compiler there and run `node scripts/setup.mjs` again, or install a release and then `docker image rm -f longshore-holder:2`',
   },
   CdiOutdated: {
     blocks: false,
