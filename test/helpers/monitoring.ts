@@ -62,9 +62,9 @@ const VARIABLES: Readonly<Record<string, string>> = {
 };
 
 /** A query of the dashboard as Prometheus gets it. @throws Error naming a variable that the dashboard does not have */
-export function filledIn(expr: string): string {
+export function filledIn(expr: string, values: Readonly<Record<string, string>> = {}): string {
   return expr.replaceAll(/\$(?!\d)(\w+)/g, (_all, name: string) => {
-    const value = VARIABLES[name];
+    const value = { ...VARIABLES, ...values }[name];
     if (value === undefined) throw new Error(`$${name} is no variable of the dashboard`);
     return value;
   });
