@@ -183,6 +183,7 @@ export class Ends {
     const key = `${containerId} ${entry.epoch}`;
     await this.#bench.preparing.get(key)?.catch(() => undefined);
     this.#bench.preparing.delete(key);
+    this.#bench.openedAhead.delete(containerId);
     this.#bench.disarm(containerId);
     this.#bench.output.forget(containerId);
     this.#bench.clock.forget(containerId);

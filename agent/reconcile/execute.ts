@@ -21,6 +21,7 @@ const FAULT_GRACE_MS = 5000;
 export class Executor {
   readonly #parts: ExecutorParts;
   readonly #bench: Workbench;
+  readonly #starts: Starts;
   readonly #do: {
     readonly [K in Action['kind']]: (action: Extract<Action, { kind: K }>, signal: AbortSignal) => Promise<void>;
   };
@@ -30,6 +31,7 @@ export class Executor {
     this.#bench = new Workbench(parts);
     const ends = new Ends(this.#bench);
     const starts = new Starts(this.#bench, ends);
+    this.#starts = starts;
     this.#do = {
       interrupt: async (action) => parts.books.busy.get(action.containerId)?.abort.abort(),
       stop: (action, signal) => ends.stop(action, signal),
@@ -45,9 +47,16 @@ export class Executor {
     };
   }
 
-  run(action: Action, signal: AbortSignal): Promise<void> {
+  async run(action: Action, signal: AbortSignal): Promise<void> {
     const perform = this.#do[action.kind] as (action: Action, signal: AbortSignal) => Promise<void>;
-    return perform(action, signal);
+    // No end of a container overtakes the opening of its sockets.
+    await this.#bench.openedAhead.get(action.containerId);
+    await perform(action, signal);
+  }
+
+  /** Opens the sockets of what the journal has running, while the engine is asked whether it does. */
+  openAhead(): void {
+    this.#starts.openAhead();
   }
 
   /** Lets containers be: timers off, logs no longer followed. */

@@ -66,7 +66,9 @@ export class ReconcileLoop {
   }
 
   async start(): Promise<void> {
-    await this.sweep();
+    const listed = this.sweep();
+    this.#parts.executor.openAhead();
+    await listed;
     this.#timers.push(
       setInterval(() => void this.sweep().catch((error: unknown) => this.#onSweepError(error)), SWEEP_MS),
     );
@@ -132,6 +134,8 @@ export class ReconcileLoop {
   #round(): void {
     if (this.#stopped) return;
     this.#woken = false;
+    // Nothing is gone before the engine has been asked for it.
+    if (this.#listedFromMs === 0) return;
     const { books, metrics } = this.#parts;
     const from = performance.now();
     for (const action of plan(books.planInput(), performance.now())) {

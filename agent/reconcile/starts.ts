@@ -3,6 +3,7 @@
  * Must stay true: the journal is written before the step it announces; nothing is created before its permission; whatever a failed start has made is removed.
  */
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import { ENGINE_CANNOT_START } from '#shared/domain/conditions.ts';
 import type { Assignment__Output } from '#shared/protocol/generated/messages.ts';
@@ -21,6 +22,8 @@ import { abortable, startFailure } from './starting.ts';
 import type { ExecutorParts, Prepared, Workbench } from './workbench.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
+/** Containers that are taken up again: whose sockets are opened before this process listens to anybody else. */
+const OPENED_IN_A_TURN = 20;
 
 export class Starts {
   readonly #bench: Workbench;
@@ -318,7 +321,7 @@ export class Starts {
   }
 
   async adopt(action: Extract<Action, { kind: 'adopt' }>): Promise<void> {
-    const { books, slots, gateway, archives, stateDir, log, bootId, imageOf } = this.#parts;
+    const { books, archives, log, bootId, imageOf } = this.#parts;
     const { containerId, epoch, dockerId } = action;
     let entry = books.journal.get(containerId);
     if (entry === undefined || entry.stage !== 'created') {
@@ -353,23 +356,54 @@ export class Starts {
     // Before anything of it can be heard.
     this.#bench.resumeOutput(entry, dockerId);
     if (entry.codeSha256 !== '') archives.hold(entry.codeSha256, entry.shortId);
-    const sockets = join(stateDir, 's', entry.shortId);
-    await Promise.all([
-      slots.add({
-        containerId,
-        workers: entry.workers,
-        concurrentRequests: entry.concurrentRequests,
-        timeoutMs: entry.timeoutMs,
-        socketPath: join(sockets, 'agent.sock'),
-        ready: entry.ready,
-        adopted: true,
-      }),
-      gateway.add({ containerId, epoch: entry.epoch }, join(sockets, 'gateway.sock')),
-    ]);
+    const isOpen = await this.#bench.openedAhead.get(containerId);
+    this.#bench.openedAhead.delete(containerId);
+    if (isOpen !== true) await this.#open(entry);
     books.attended.add(containerId);
     if (entry.ready === undefined)
       this.#bench.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
     log.info({ containerId }, 'running container adopted');
     books.changed(containerId);
+  }
+
+  /**
+   * Opens the sockets of all that the journal has running. The engine takes as long to list its containers as this takes, and whichever of them it does not name is removed with its sockets.
+   * A few in each turn, so that the engine's answer is read meanwhile.
+   */
+  openAhead(): void {
+    const { books, logs } = this.#parts;
+    let turn = Promise.resolve();
+    let inTurn = 0;
+    for (const entry of books.journal.all()) {
+      if (entry.stage !== 'created' || entry.exit !== undefined) continue;
+      // A runner may speak before the engine has told what must be hidden in its words.
+      logs.holdBack(entry.containerId);
+      if (inTurn % OPENED_IN_A_TURN === 0) turn = turn.then(() => setImmediate());
+      inTurn += 1;
+      const opened = turn.then(() => this.#open(entry)).then(
+        () => true,
+        () => false,
+      );
+      this.#bench.openedAhead.set(entry.containerId, opened);
+    }
+  }
+
+  /** Listens for a container that runs already. */
+  async #open(entry: JournalEntry): Promise<void> {
+    const { slots, gateway, stateDir } = this.#parts;
+    const { containerId, epoch, workers, concurrentRequests, timeoutMs, ready } = entry;
+    const sockets = join(stateDir, 's', entry.shortId);
+    await Promise.all([
+      slots.add({
+        containerId,
+        workers,
+        concurrentRequests,
+        timeoutMs,
+        socketPath: join(sockets, 'agent.sock'),
+        ready,
+        adopted: true,
+      }),
+      gateway.add({ containerId, epoch }, join(sockets, 'gateway.sock')),
+    ]);
   }
 }
