@@ -47,16 +47,14 @@ export class Executor {
     };
   }
 
-  async run(action: Action, signal: AbortSignal): Promise<void> {
+  run(action: Action, signal: AbortSignal): Promise<void> {
     const perform = this.#do[action.kind] as (action: Action, signal: AbortSignal) => Promise<void>;
-    // No end of a container overtakes the opening of its sockets.
-    await this.#bench.openedAhead.get(action.containerId);
-    await perform(action, signal);
+    return perform(action, signal);
   }
 
-  /** Opens the sockets of what the journal has running, while the engine is asked whether it does. */
-  openAhead(): void {
-    this.#starts.openAhead();
+  /** Opens the sockets of what the journal has running, while the engine is asked whether it does; before any action. */
+  openAhead(): Promise<void> {
+    return this.#starts.openAhead();
   }
 
   /** Lets containers be: timers off, logs no longer followed. */

@@ -41,6 +41,7 @@ export class ReconcileLoop {
   readonly #abort = new AbortController();
   readonly #retryAt = new Map<string, { tries: number; atMs: number }>();
   readonly #running = new Set<Promise<void>>();
+  #begun = false;
   #woken = false;
   #scheduled = false;
   #stopped = false;
@@ -66,9 +67,10 @@ export class ReconcileLoop {
   }
 
   async start(): Promise<void> {
-    const listed = this.sweep();
-    this.#parts.executor.openAhead();
-    await listed;
+    const [listed] = await Promise.allSettled([this.sweep(), this.#parts.executor.openAhead()]);
+    if (listed.status === 'rejected') throw listed.reason;
+    this.#begun = true;
+    this.wake();
     this.#timers.push(
       setInterval(() => void this.sweep().catch((error: unknown) => this.#onSweepError(error)), SWEEP_MS),
     );
@@ -135,7 +137,7 @@ export class ReconcileLoop {
     if (this.#stopped) return;
     this.#woken = false;
     // Nothing is gone before the engine has been asked for it.
-    if (this.#listedFromMs === 0) return;
+    if (!this.#begun) return;
     const { books, metrics } = this.#parts;
     const from = performance.now();
     for (const action of plan(books.planInput(), performance.now())) {

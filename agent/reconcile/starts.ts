@@ -356,9 +356,7 @@ export class Starts {
     // Before anything of it can be heard.
     this.#bench.resumeOutput(entry, dockerId);
     if (entry.codeSha256 !== '') archives.hold(entry.codeSha256, entry.shortId);
-    const isOpen = await this.#bench.openedAhead.get(containerId);
-    this.#bench.openedAhead.delete(containerId);
-    if (isOpen !== true) await this.#open(entry);
+    if (!this.#bench.openedAhead.delete(containerId)) await this.#open(entry);
     books.attended.add(containerId);
     if (entry.ready === undefined)
       this.#bench.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
@@ -368,23 +366,20 @@ export class Starts {
 
   /**
    * Opens the sockets of all that the journal has running. The engine takes as long to list its containers as this takes, and whichever of them it does not name is removed with its sockets.
-   * A few in each turn, so that the engine's answer is read meanwhile.
+   * One that cannot be opened is tried again when it is adopted.
    */
-  openAhead(): void {
+  async openAhead(): Promise<void> {
     const { books, logs } = this.#parts;
-    let turn = Promise.resolve();
-    let inTurn = 0;
-    for (const entry of books.journal.all()) {
-      if (entry.stage !== 'created' || entry.exit !== undefined) continue;
-      // A runner may speak before the engine has told what must be hidden in its words.
-      logs.holdBack(entry.containerId);
-      if (inTurn % OPENED_IN_A_TURN === 0) turn = turn.then(() => setImmediate());
-      inTurn += 1;
-      const opened = turn.then(() => this.#open(entry)).then(
-        () => true,
-        () => false,
-      );
-      this.#bench.openedAhead.set(entry.containerId, opened);
+    const running = [...books.journal.all()].filter(({ stage, exit }) => stage === 'created' && exit === undefined);
+    // A runner may speak before the engine has told what must be hidden in its words.
+    for (const { containerId } of running) logs.holdBack(containerId);
+    for (let from = 0; from < running.length; from += OPENED_IN_A_TURN) {
+      // The question to the engine goes out, and its answer is read, in between.
+      await setImmediate();
+      const some = running.slice(from, from + OPENED_IN_A_TURN);
+      const opened = await Promise.allSettled(some.map((entry) => this.#open(entry)));
+      for (const [at, { containerId }] of some.entries())
+        if (opened[at]?.status === 'fulfilled') this.#bench.openedAhead.add(containerId);
     }
   }
 

@@ -65,8 +65,8 @@ export class Workbench {
   readonly output: ContainerOutput;
   /** By container id and epoch. */
   readonly preparing = new Map<string, Promise<Prepared>>();
-  /** Containers whose sockets were opened before the engine had said that they run; true: they are open. */
-  readonly openedAhead = new Map<string, Promise<boolean>>();
+  /** Containers whose sockets are open although they are not adopted yet. */
+  readonly openedAhead = new Set<string>();
   readonly clock = new StartClock();
   /** Containers that do not die. */
   readonly #stuck = new Set<string>();
