@@ -2,10 +2,9 @@
  * Lines of the kernel's log in this boot, for as long as the agent runs: `/dev/kmsg` where it may be read (no CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read
  * by ownership. Where neither can be had, that is said once, and the GPU tool alone tells how devices are.
  */
-import { constants } from 'node:fs';
-import { open } from 'node:fs/promises';
-import type { FileHandle } from 'node:fs/promises';
+import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { createInterface } from 'node:readline';
+import { setImmediate } from 'node:timers/promises';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { hasCode } from '../durable.ts';
@@ -14,6 +13,8 @@ const POLL_MS = 1000;
 /** One read of /dev/kmsg is one record, of at most 8 KiB. */
 const READ_BYTES = 16 * 1024;
 const MAX_READS = 20_000;
+/** Records that are read before others have a turn. */
+const READS_IN_A_TURN = 50;
 
 export const KMSG = '/dev/kmsg';
 
@@ -38,19 +39,21 @@ export interface Reader {
 /** @param path - read as /dev/kmsg is: a record a line, `level,sequence,time,flags;text` */
 export async function followKernelLog(path: string, reader: Reader, signal: AbortSignal, log: Log): Promise<void> {
   const { onLine } = reader;
-  let file: FileHandle;
+  let file: number;
   try {
-    file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     log.info({ err: error, path }, 'the kernel log is read from the journal');
     await followJournal(reader, signal, log);
     return;
   }
   try {
+    const buffer = Buffer.alloc(READ_BYTES);
     let rest = '';
     do {
       for (let reads = 0; reads < MAX_READS && !signal.aborted; reads += 1) {
-        const text = await readSome(file);
+        if (reads % READS_IN_A_TURN === READS_IN_A_TURN - 1) await setImmediate();
+        const text = readSome(file, buffer);
         if (text === '') break;
         const lines = (rest + text).split('\n');
         rest = (lines.pop() ?? '').slice(-READ_BYTES);
@@ -65,14 +68,14 @@ export async function followKernelLog(path: string, reader: Reader, signal: Abor
     log.info({ err: error, path }, 'the kernel log is read from the journal');
     await followJournal(reader, signal, log);
   } finally {
-    await file.close().catch(() => undefined);
+    closeSync(file);
   }
 }
 
-async function readSome(file: FileHandle): Promise<string> {
+/** In this thread: the kernel answers at once, and to wake another thread for it costs more than the read. */
+function readSome(file: number, buffer: Buffer): string {
   try {
-    const { bytesRead, buffer } = await file.read(Buffer.alloc(READ_BYTES), 0, READ_BYTES, null);
-    return buffer.toString('utf8', 0, bytesRead);
+    return buffer.toString('utf8', 0, readSync(file, buffer, 0, READ_BYTES, null));
   } catch (error) {
     // EAGAIN: nothing new. EPIPE: records were overwritten before they were read, and the next read goes on after them.
     if (hasCode(error, 'EAGAIN')) return '';

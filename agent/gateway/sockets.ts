@@ -23,6 +23,8 @@ const MOST_CALLS_OF_ALL = 512;
 /** A client keeps some connections beside those of its calls. */
 const MOST_CONNECTIONS = 2 * MOST_CALLS;
 const HEADERS_WITHIN_MS = 15_000;
+/** Node looks for such connections with a timer for each container: seldom, because a slow one takes a place of its own container only. */
+const LOOK_EVERY_MS = 300_000;
 /** An upload may be large, and a synchronous task long. */
 const WHOLE_CALL_MS = 3_600_000;
 const IDLE_MS = 60_000;
@@ -66,6 +68,7 @@ export class GatewaySockets {
       headersTimeout: HEADERS_WITHIN_MS,
       requestTimeout: WHOLE_CALL_MS,
       keepAliveTimeout: IDLE_MS,
+      connectionsCheckingInterval: LOOK_EVERY_MS,
       noDelay: true,
     });
     const listener = new SocketListener(path, server, {

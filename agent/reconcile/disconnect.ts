@@ -10,6 +10,8 @@ export const DISCONNECTED = 'disconnected';
 /** Short, because the scheduler waits a minute more than the agent, and both TERM and KILL have to fit in. */
 const GRACE_MS = 10_000;
 const EVERY_MS = 1000;
+/** While there is none of them: one that comes now has a minute at least. */
+const IDLE_MS = 5000;
 /** A heartbeat answered within so much of the time shows that there is contact; where heartbeats are rarer than that, one more is sent. */
 const ASK_AFTER = 1 / 3;
 
@@ -54,11 +56,12 @@ export class DisconnectWatch {
 
   start(): void {
     this.look();
-    this.#timer = setInterval(() => this.look(), EVERY_MS);
+    const [first] = exclusive(this.#parts.entries(), this.#parts.bootId);
+    this.#timer = setTimeout(() => this.start(), first === undefined ? IDLE_MS : EVERY_MS);
   }
 
   stop(): void {
-    clearInterval(this.#timer);
+    clearTimeout(this.#timer);
   }
 
   look(): void {

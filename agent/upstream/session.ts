@@ -232,16 +232,20 @@ export class Session implements TaskSink {
       this.welcome = message.welcome;
       clearTimeout(this.#silence);
       const limitMs = SILENT_PINGS * (message.welcome.pingIntervalMs || DEFAULT_PING_MS);
-      this.#silence = setInterval(() => {
-        if (performance.now() - this.#heardAtMs > limitMs)
-          this.#end(new Error(`nothing heard from the scheduler for ${limitMs} ms`));
-      }, limitMs / 6);
+      this.#endAfterSilence(limitMs);
       this.#events.onWelcome(this, message.welcome);
       return;
     }
     if (this.welcome === undefined && message.message !== 'revoked')
       this.#log.warn({ kind: message.message }, 'message before the welcome ignored');
     else this.#events.onControl(this, message);
+  }
+
+  /** Wakes when the limit may be reached, and not before: at rest each timer counts. */
+  #endAfterSilence(limitMs: number): void {
+    const leftMs = limitMs - (performance.now() - this.#heardAtMs);
+    if (leftMs > 0) this.#silence = setTimeout(() => this.#endAfterSilence(limitMs), Math.ceil(leftMs));
+    else this.#end(new Error(`nothing heard from the scheduler for ${limitMs} ms`));
   }
 
   #end(error: unknown): void {
