@@ -2,6 +2,7 @@
  * The state that the loop decides on and the executor changes: what the scheduler wants, what the journal knows, what the engine has, what is under way. Also the
  * one place that says how a container is reported.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { ContainerPhase } from '#shared/domain/status.ts';
 import type {
   Assignment__Output,
@@ -22,7 +23,7 @@ const MAX_FORGOTTEN = 256;
 interface SeenFacts extends Seen {
   readonly container: RuntimeContainer;
   /** Monotonic: when this was learnt, so that an older listing does not undo it. */
-  readonly learntMs: number;
+  learntMs: number;
 }
 
 /** What comes with the word that a container may be created: in memory alone, and only until it is gone. */
@@ -118,6 +119,11 @@ export class Books {
     const before = this.#seen.get(container.dockerId);
     // An exit is never unlearnt: containers are not started twice.
     if (before?.state === 'exited' && container.state !== 'exited') return;
+    // Nothing new, as at rest: what is here stays, and no listing leaves old objects behind.
+    if (before !== undefined && container.state !== 'exited' && isDeepStrictEqual(before.container, container)) {
+      before.learntMs = nowMs;
+      return;
+    }
     this.#seen.set(container.dockerId, {
       dockerId: container.dockerId,
       containerId,
