@@ -6,8 +6,8 @@ import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { DiskReading } from '../telemetry/disks.ts';
-import type { CachedImage } from './evict.ts';
-import { chooseEvictions } from './evict.ts';
+import type { CachedImage, Room } from './evict.ts';
+import { chooseEvictions, isRoomWanted } from './evict.ts';
 import type { ImageLedger } from './ledger.ts';
 
 const LOOK_EVERY_MS = 60_000;
@@ -70,18 +70,16 @@ export class ImageCache {
     let removed = 0;
     const kept = new Set<string>();
     for (let round = 0; round < MAX_ROUNDS && !this.#abort.signal.aborted; round += 1) {
-      const [images, disk] = await Promise.all([this.#images(kept), readDisk()]);
-      const chosen = chooseEvictions(
-        {
-          images,
-          freeBytes: disk.freeBytes,
-          totalBytes: disk.usableBytes,
-          minFreeRatio,
-          going: removed > 0,
-          urgent: urgent && removed === 0,
-        },
-        Date.now(),
-      );
+      const disk = await readDisk();
+      const room: Room = {
+        freeBytes: disk.freeBytes,
+        totalBytes: disk.usableBytes,
+        minFreeRatio,
+        going: removed > 0,
+        urgent: urgent && removed === 0,
+      };
+      const images = await this.#images(kept, isRoomWanted(room));
+      const chosen = chooseEvictions({ ...room, images }, Date.now());
       const [reference] = chosen;
       if (reference === undefined) break;
       if (await runtime.removeImage(reference)) {
@@ -98,10 +96,11 @@ export class ImageCache {
     return removed;
   }
 
-  async #images(kept: ReadonlySet<string>): Promise<readonly CachedImage[]> {
+  /** @param mayLeave - one of them may leave: who uses them is asked, which lists every container of the engine */
+  async #images(kept: ReadonlySet<string>, mayLeave: boolean): Promise<readonly CachedImage[]> {
     const { runtime, ledger, pulling, wanted, onBytes } = this.#parts;
     const images: CachedImage[] = [];
-    const used = await runtime.imageIdsInUse();
+    const used = mayLeave ? await runtime.imageIdsInUse() : new Set<string>();
     const [flights, soon] = [pulling(), wanted()];
     let bytes = 0;
     for (const [reference, entry] of ledger.all()) {

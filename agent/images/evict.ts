@@ -16,8 +16,7 @@ export interface CachedImage {
   readonly ours: boolean;
 }
 
-export interface EvictInput {
-  readonly images: readonly CachedImage[];
+export interface Room {
   readonly freeBytes: number;
   readonly totalBytes: number;
   /** Eviction begins below this share of free space, and ends at this share and a tenth of the disk more. */
@@ -28,10 +27,18 @@ export interface EvictInput {
   readonly urgent: boolean;
 }
 
+export interface EvictInput extends Room {
+  readonly images: readonly CachedImage[];
+}
+
+/** Whether any image is to leave at all. */
+export const isRoomWanted = ({ freeBytes, totalBytes, minFreeRatio, going, urgent }: Room): boolean =>
+  going || urgent || freeBytes < totalBytes * minFreeRatio;
+
 /** References to remove, the least recently used first; no more than it takes. */
 export function chooseEvictions(input: EvictInput, nowMs: number): readonly string[] {
-  const { images, freeBytes, totalBytes, minFreeRatio, going, urgent } = input;
-  if (!going && !urgent && freeBytes >= totalBytes * minFreeRatio) return [];
+  const { images, freeBytes, totalBytes, minFreeRatio, urgent } = input;
+  if (!isRoomWanted(input)) return [];
   const goal = totalBytes * Math.min(1, minFreeRatio + EVICT_MARGIN_RATIO);
   const chosen: string[] = [];
   let free = freeBytes;
