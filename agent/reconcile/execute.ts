@@ -96,10 +96,13 @@ export class Executor {
       books.changed(containerId);
     };
     note();
-    if (logs.isHeld(containerId))
+    if (logs.isHeld(containerId)) {
+      const entry = books.journal.get(containerId);
+      if (entry?.dockerId !== undefined) this.#bench.resumeOutput(entry, entry.dockerId);
       void this.#bench.output.opened(containerId).then(() => {
         if (books.notes.has(containerId)) note();
       });
+    }
     this.#bench.arm(containerId, FAILED_EXIT_MS, 'user_error', 1000);
   }
 

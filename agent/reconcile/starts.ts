@@ -24,12 +24,14 @@ import type { ExecutorParts, Prepared, Workbench } from './workbench.ts';
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
 /** Containers that are taken up again: whose sockets are opened before this process listens to anybody else. */
 const OPENED_IN_A_TURN = 20;
+const RESUMED_IN_A_TURN = 20;
 
 export class Starts {
   readonly #bench: Workbench;
   readonly #parts: ExecutorParts;
   readonly #ends: Ends;
   readonly #starts: Limiter;
+  readonly #toResume: { readonly entry: JournalEntry; readonly dockerId: string }[] = [];
 
   constructor(bench: Workbench, ends: Ends) {
     this.#bench = bench;
@@ -354,14 +356,33 @@ export class Starts {
       await books.journal.put(entry);
     }
     // Before anything of it can be heard.
-    this.#bench.resumeOutput(entry, dockerId);
+    this.#parts.logs.holdBack(containerId);
     if (entry.codeSha256 !== '') archives.hold(entry.codeSha256, entry.shortId);
     if (!this.#bench.openedAhead.delete(containerId)) await this.#open(entry);
     books.attended.add(containerId);
     if (entry.ready === undefined)
       this.#bench.arm(containerId, entry.startTimeoutMs || DEFAULT_START_TIMEOUT_MS, 'start_timeout', 2000);
-    log.info({ containerId }, 'running container adopted');
+    log.debug({ containerId }, 'running container adopted');
+    this.#resumeLater(entry, dockerId);
     books.changed(containerId);
+  }
+
+  /** What it printed is taken up when all that run are adopted: an agent that starts may have hundreds. */
+  #resumeLater(entry: JournalEntry, dockerId: string): void {
+    this.#toResume.push({ entry, dockerId });
+    if (this.#toResume.length === 1) void this.#resumeAll();
+  }
+
+  async #resumeAll(): Promise<void> {
+    const { books } = this.#parts;
+    for (let done = 0; done < this.#toResume.length; done += 1) {
+      if (done % RESUMED_IN_A_TURN === 0) await setImmediate();
+      const one = this.#toResume[done];
+      // It may have ended meanwhile, and another be in its place.
+      if (one !== undefined && books.hasSeen(one.dockerId) && books.attended.has(one.entry.containerId))
+        this.#bench.resumeOutput(one.entry, one.dockerId);
+    }
+    this.#toResume.length = 0;
   }
 
   /**

@@ -71,6 +71,7 @@ export class Workbench {
   /** Containers that do not die. */
   readonly #stuck = new Set<string>();
   readonly #timers = new Map<string, NodeJS.Timeout>();
+  #closed = false;
 
   constructor(parts: ExecutorParts) {
     this.parts = parts;
@@ -80,7 +81,7 @@ export class Workbench {
   /** Follows a container that this process did not start, unless it does. The values of its secrets are in its environment, and nowhere else here: no line of it goes out before the engine has told them. */
   resumeOutput({ containerId, secretNames = [] }: JournalEntry, dockerId: string): void {
     const { logs, runtime, books } = this.parts;
-    if (this.output.isFollowing(containerId)) return;
+    if (this.#closed || this.output.isFollowing(containerId)) return;
     logs.holdBack(containerId);
     this.output.follow(containerId, dockerId, 'resume', async (ends) => {
       const env = await runtime.environment(dockerId);
@@ -124,6 +125,7 @@ export class Workbench {
 
   /** Lets containers be: timers off, logs no longer followed. */
   async close(): Promise<void> {
+    this.#closed = true;
     for (const timer of this.#timers.values()) clearTimeout(timer);
     await this.output.close();
   }

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFile, readdir, stat } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { Assignment, ContainerSpec } from '#shared/protocol/generated/messages.ts';
@@ -349,6 +350,54 @@ gated(
   },
 );
 
+gated(
+  'an agent that is started again listens to its containers while the engine still lists them, and what it does not list is gone',
+  async ({ docker, gate, world }) => {
+    const { scheduler } = world;
+    await world.agent.start();
+    await world.agent.connected;
+    const code = scheduler.addArchive(await zip({ 'app.py': HELLO }));
+    const [stays, goes] = [anAssignment({ code }), anAssignment({ code })];
+    scheduler.desire([stays, goes]);
+    for (const { containerId } of [stays, goes]) await scheduler.phase(containerId, 'running');
+    await world.agent.stop();
+    const label = [`io.longshore.container=${goes.containerId}`];
+    const [container] = await docker.client.listContainers({ filters: { label } });
+    await docker.client.getContainer(container?.Id ?? '').remove({ force: true });
+    // The first two look for what a crash left behind.
+    let lists = 0;
+    gate.change((piece) => {
+      if (piece.startsWith('GET /containers/json')) lists += 1;
+      if (lists === 2 && gate.met === 0) gate.shut(/^GET \/containers\/json/, 'wait');
+      return piece;
+    });
+    const restarted = world.restart();
+    await until('the engine to be asked', () => gate.met > 0);
+    const folder = join(world.dataDir, 'agent', 's');
+    const names = await readdir(folder);
+    expect(names).toHaveLength(2);
+    for (const path of names.flatMap((name) => [join(folder, name, 'agent.sock'), join(folder, name, 'gateway.sock')]))
+      await expect.poll(() => isListening(path)).toBe(true);
+    expect(scheduler.observed.get(goes.containerId)?.phase).toBe('running');
+    gate.open();
+    await restarted;
+    scheduler.desire([stays, goes]);
+    expect(await scheduler.phase(goes.containerId, 'removed')).toMatchObject({ reason: 'lost' });
+    expect(await readdir(folder)).toHaveLength(1);
+    await until('its attempts to be reported', () => scheduler.reports.length === 2);
+    scheduler.run('t1', stays.containerId, '{"name":"Ada"}');
+    expect(JSON.parse((await scheduler.resultOf('t1')).whole.toString())).toMatchObject({ hello: 'Ada' });
+    expect(scheduler.phases.get(stays.containerId)).not.toContain('removed');
+  },
+);
+
+/** Whether somebody takes connections there. */
+function isListening(path: string): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const socket = connect(path, () => resolve(true)).on('error', () => resolve(false));
+  return promise.finally(() => socket.destroy());
+}
+
 test('an on_start that raises is a failed start with its last lines', async ({ started }) => {
   const { world, deploy } = started;
   const source = 'def start():\n    raise ValueError("no model here")\ndef handler():\n    return 1\n';
@@ -697,5 +746,7 @@ def handler():
   scheduler.run('beside', neighbour.containerId, '{}');
   expect((await scheduler.resultOf('beside')).outcome).toBe('ok');
   expect(scheduler.hellos).toHaveLength(sessions);
-  expect(scheduler.records.some(({ line }) => line.startsWith('longshore: the container broke the rules'))).toBe(true);
+  await until('the line', () =>
+    scheduler.records.some(({ line }) => line.startsWith('longshore: the container broke the rules')),
+  );
 });
