@@ -28,7 +28,7 @@ export interface Device {
   /** GPU instance of a MIG slice; undefined: a whole device, or the tool does not say. */
   readonly instance?: number | undefined;
   readonly health: DeviceHealth;
-  /** Whose processes keep it quarantined. */
+  /** Whose processes may still use it, as long as that is not disproved. */
   readonly lastDockerIds: readonly string[];
   readonly sample: GpuSample | undefined;
 }
@@ -95,6 +95,7 @@ export class DeviceTable {
     if (device !== undefined) this.#devices.set(uuid, { ...device, health: healthAfter(device.health, event) });
   }
 
+  /** Processes of those containers may still use it: it goes to nobody before it is proved free. */
   quarantine(uuid: string, dockerIds: readonly string[], why: string): void {
     this.event(uuid, { kind: 'unproven', why });
     const device = this.#devices.get(uuid);
@@ -180,8 +181,7 @@ export class DeviceTable {
   /** A probe says something about the driver that it ran with. */
   #driverIs(driver: string): void {
     if (this.driver !== '' && this.driver !== driver)
-      for (const { uuid, health } of this.all())
-        if (health.state !== 'quarantined') this.event(uuid, { kind: 'booted' });
+      for (const { uuid } of this.all()) this.event(uuid, { kind: 'new_driver' });
     this.driver = driver;
   }
 
@@ -194,7 +194,7 @@ export class DeviceTable {
     if (known === undefined && this.#devices.size >= MAX_DEVICES) return false;
     const health = healthAfter(known?.health ?? UNPROBED, { kind: 'listed', recovery });
     const numaNode = known?.numaNode ?? this.#numaNodeOf(facts.busId);
-    const lastDockerIds = health.state === 'quarantined' ? (known?.lastDockerIds ?? []) : [];
+    const lastDockerIds = health.unproven ? (known?.lastDockerIds ?? []) : [];
     this.#devices.set(facts.uuid, { ...facts, numaNode, health, lastDockerIds, sample });
     return true;
   }
@@ -209,6 +209,7 @@ export class DeviceTable {
       why: health.why,
       resetAsked: health.resetAsked,
       probeCures: health.probeCures,
+      unproven: health.unproven,
     }));
   }
 
@@ -218,13 +219,15 @@ export class DeviceTable {
    */
   restore(devices: readonly StoredDevice[], booted: boolean, driver: string): void {
     this.driver = driver;
-    for (const { state, why, resetAsked, probeCures = false, ...device } of devices) {
+    for (const { state, why, resetAsked, probeCures = false, unproven, ...device } of devices) {
       if (booted && state === 'lost') continue;
       const known = GPU_STATES.find((one): one is GpuState => one === state) ?? 'suspect';
       const isProved = driver !== '' || known !== 'healthy';
       this.#devices.set(device.uuid, {
         ...device,
-        health: isProved ? { ...HEALTHY, state: known, why, resetAsked, probeCures } : UNPROBED,
+        health: isProved
+          ? { ...HEALTHY, state: known, why, resetAsked, probeCures, unproven: unproven ?? known === 'quarantined' }
+          : UNPROBED,
         sample: undefined,
       });
       if (booted) this.event(device.uuid, { kind: 'booted' });

@@ -4,11 +4,9 @@
  * free again when its container is gone and no process of it is left there; one that is bad blocks no other; what never answers stops nothing here.
  */
 import { readFileSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gpu, GpuUse } from '#shared/protocol/generated/messages.ts';
-import { hasCode } from '../durable.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { AccessParts } from './access.ts';
@@ -17,6 +15,7 @@ import { DeviceTable } from './device-table.ts';
 import type { Device } from './device-table.ts';
 import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
+import { FreeProof } from './free-proof.ts';
 import { gpuUseOf } from './gpu-use.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
 import type { Holder, LeaseRefusal } from './leases.ts';
@@ -27,8 +26,6 @@ import { Probes } from './probes.ts';
 import { DeviceFile } from './store.ts';
 
 const PROBE_MS = 30_000;
-const PROOF_MS = 10_000;
-const PROOF_PAUSE_MS = 500;
 /** So many devices that broke down one after the other are the machine's fault. */
 const BROKEN_TO_SUSPECT_HOST = 2;
 /** In the words of a condition. */
@@ -69,6 +66,7 @@ export class Gpus {
   readonly #errors: DriverErrors;
   readonly #probes: Probes;
   readonly #access: Access;
+  readonly #freeProof: FreeProof;
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
   /** Why the last probe failed: said when it changes. */
@@ -117,6 +115,14 @@ export class Gpus {
         else this.#tellConditions();
       },
     });
+    this.#freeProof = new FreeProof({
+      table: this.#table,
+      smi: parts.smi,
+      proofMs: parts.proofMs,
+      isStuck: (uuid) => this.#probes.isStuck(uuid),
+      log,
+      signal: this.#abort.signal,
+    });
     parts.metrics.onCollectGpus(() => this.#collect());
   }
 
@@ -140,7 +146,7 @@ export class Gpus {
     const claimed = conflicts(this.#parts.holders());
     if (claimed.size === 0) return;
     this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
-    for (const uuid of claimed) this.#quarantine(uuid, [], 'two containers claim it');
+    for (const uuid of claimed) this.#table.quarantine(uuid, [], 'two containers claim it');
     this.#changed();
   }
 
@@ -221,40 +227,14 @@ export class Gpus {
   }
 
   /**
-   * Its container is removed: waits until no process of it is left on its devices; those where that cannot be seen in time are quarantined. Then they are free, for whoever may have them.
+   * Its container is removed: waits until no process of it is left on its devices; those where that cannot be seen in time go to nobody before it is. Then they are free, for whoever may have them.
    * @param dockerId - undefined: the engine never had it
    */
   async release(gpuUuids: readonly string[], dockerId: string | undefined): Promise<void> {
     if (gpuUuids.length === 0 || dockerId === undefined) return;
-    const until = performance.now() + (this.#parts.proofMs ?? PROOF_MS);
-    let left: readonly string[] = gpuUuids;
-    do {
-      const busy = await this.#busy(left, [dockerId]);
-      if (busy !== undefined) left = left.filter((uuid) => busy.has(uuid));
-      if (left.length === 0) return;
-    } while (performance.now() < until && (await sleep(PROOF_PAUSE_MS, this.#abort.signal)));
-    if (this.#abort.signal.aborted) throw new Error('stopped before its GPUs were seen to be free');
-    for (const uuid of left) this.#quarantine(uuid, [dockerId], 'its last container may still use it');
-    this.#parts.log.error({ gpuUuids: left, dockerId }, 'GPUs are not proved free: quarantined');
+    if (!(await this.#freeProof.release(gpuUuids, dockerId))) return;
     this.#changed();
     await this.#file.written();
-  }
-
-  /** Devices on which a process of those containers is; undefined: nobody can say. */
-  async #busy(gpuUuids: readonly string[], dockerIds: readonly string[]): Promise<ReadonlySet<string> | undefined> {
-    const processes = await this.#parts.smi.processes();
-    if (processes === undefined) return undefined;
-    const busy = new Set<string>();
-    for (const uuid of gpuUuids) {
-      const names = [uuid, this.#table.get(uuid)?.parentUuid];
-      for (const { uuid: on, pid } of processes)
-        if (names.includes(on) && (await mayBelongTo(pid, dockerIds))) busy.add(uuid);
-    }
-    return busy;
-  }
-
-  #quarantine(uuid: string, dockerIds: readonly string[], why: string): void {
-    this.#table.quarantine(uuid, dockerIds, why);
   }
 
   // ---- looking -----------------------------------------------------------------------------------------------------------------
@@ -291,20 +271,12 @@ export class Gpus {
     const before = this.#table.fingerprint();
     const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
     for (const device of out) this.#failHolders(device, device.health.why);
-    await this.#proveQuarantined(held);
+    await this.#freeProof.look(held);
     this.#parts.onLook(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'lost' ? [] : [uuid])));
     if (this.#table.fingerprint() !== before) this.#changed();
     if (this.#table.all().length > 0) this.#listen();
     this.#probes.looked();
     return out;
-  }
-
-  async #proveQuarantined(held: ReadonlySet<string>): Promise<void> {
-    for (const device of this.#table.all()) {
-      if (device.health.state !== 'quarantined' || held.has(device.uuid) || this.#probes.isStuck(device.uuid)) continue;
-      const busy = await this.#busy([device.uuid], device.lastDockerIds);
-      if (busy !== undefined && !busy.has(device.uuid)) this.#table.event(device.uuid, { kind: 'proved_free' });
-    }
   }
 
   #listen(): void {
@@ -383,17 +355,6 @@ const withoutRecovery = (listing: Listing): Listing =>
   listing.kind === 'listed'
     ? { ...listing, rows: listing.rows.map((row) => ({ ...row, recovery: undefined })) }
     : listing;
-
-/** By the cgroup that the process is in; the driver keeps what a process has until it is gone for good, so one that is not there any more counts. */
-async function mayBelongTo(pid: number, dockerIds: readonly string[]): Promise<boolean> {
-  try {
-    const cgroup = await readFile(`/proc/${pid}/cgroup`, 'utf8');
-    return dockerIds.some((id) => cgroup.includes(id));
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ESRCH')) return true;
-    throw error;
-  }
-}
 
 /** Of a device by its bus id; -1: the host does not say. */
 function numaNodeOf(busId: string): number {

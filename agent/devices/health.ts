@@ -1,4 +1,5 @@
-// How a device is, and what changes that: a table with memory. Pure. What must stay true: only a healthy one is leased; a device becomes healthy by a probe alone (decision 0107); a tool that does not answer is no proof that a device is gone.
+// How a device is, and what changes that: a table with memory. Pure. What must stay true: only a healthy one is leased; a device becomes healthy by a probe alone (decision 0107), and is probed only once no process of its last
+// container is left there, whatever else befalls it; a tool that does not answer is no proof that a device is gone.
 import type { GpuState } from '#shared/domain/gpus.ts';
 import { recoveryOf } from './parse.ts';
 
@@ -12,6 +13,8 @@ export interface DeviceHealth {
   readonly resetAsked: boolean;
   /** An unhealthy device becomes healthy by a probe that passes; else a boot, a new driver or a recovery that the driver asked for comes first. */
   readonly probeCures: boolean;
+  /** Processes of its last container, or of a probe, may still use it: then its state is quarantined, unhealthy or lost. */
+  readonly unproven: boolean;
 }
 
 export type HealthEvent =
@@ -26,8 +29,10 @@ export type HealthEvent =
   /** Its last lease may still use it. */
   | { readonly kind: 'unproven'; readonly why: string }
   | { readonly kind: 'proved_free' }
-  /** The host has booted since, or has loaded another driver. */
+  /** The host has booted since. */
   | { readonly kind: 'booted' }
+  /** The host has loaded another driver. */
+  | { readonly kind: 'new_driver' }
   /** An error that the device survives, or a fact that says no program may run there now. */
   | { readonly kind: 'doubted'; readonly why: string }
   /** A probe ran. why: not empty when the device failed it */
@@ -37,14 +42,26 @@ export type HealthEvent =
 
 const MISSED_TO_SUSPECT = 2;
 
-export const HEALTHY: DeviceHealth = { state: 'healthy', missed: 0, why: '', resetAsked: false, probeCures: false };
+export const HEALTHY: DeviceHealth = {
+  state: 'healthy',
+  missed: 0,
+  why: '',
+  resetAsked: false,
+  probeCures: false,
+  unproven: false,
+};
 
 const unprobed = (why: string): DeviceHealth => ({ ...HEALTHY, state: 'unprobed', why });
 export const UNPROBED: DeviceHealth = unprobed('no probe has run yet');
 
+/** Well again, as far as anybody can tell without a probe: a device whose last container may still use it is kept from that, too. */
+const probedNext = ({ unproven }: DeviceHealth, why: string): DeviceHealth =>
+  unproven ? { ...HEALTHY, state: 'quarantined', why: MAY_BE_USED, unproven } : unprobed(why);
+const MAY_BE_USED = 'its last container may still use it';
+
 /** Whether a probe may make it healthy. */
-export const awaitsProbe = ({ state, missed, probeCures }: DeviceHealth): boolean =>
-  missed === 0 && (state === 'unprobed' || (state === 'unhealthy' && probeCures));
+export const awaitsProbe = ({ state, missed, probeCures, unproven }: DeviceHealth): boolean =>
+  missed === 0 && !unproven && (state === 'unprobed' || (state === 'unhealthy' && probeCures));
 
 export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHealth {
   switch (event.kind) {
@@ -56,20 +73,25 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
       return { ...before, missed, state: 'suspect', why: event.why };
     }
     case 'absent':
-      return before.state === 'lost' ? before : { ...HEALTHY, state: 'lost', why: event.why };
+      return before.state === 'lost'
+        ? before
+        : { ...HEALTHY, state: 'lost', why: event.why, unproven: before.unproven };
     case 'broken':
       return { ...before, state: 'unhealthy', why: event.why, resetAsked: event.asked ?? false, probeCures: false };
     case 'unproven':
       return before.state === 'unhealthy' || before.state === 'lost'
-        ? before
-        : { ...before, state: 'quarantined', why: event.why };
+        ? { ...before, unproven: true }
+        : { ...before, state: 'quarantined', why: event.why, unproven: true };
     case 'proved_free':
-      if (before.state !== 'quarantined') return before;
+      if (before.state !== 'quarantined') return { ...before, unproven: false };
       return before.resetAsked
-        ? { ...before, state: 'unhealthy', why: 'the driver asks for a recovery' }
+        ? { ...before, state: 'unhealthy', why: 'the driver asks for a recovery', unproven: false }
         : unprobed('no process is left on it; no probe has run since');
     case 'booted':
-      return before.state === 'lost' ? before : UNPROBED;
+      return UNPROBED;
+    case 'new_driver':
+      if (before.state === 'lost' || before.state === 'quarantined') return before;
+      return probedNext(before, UNPROBED.why);
     case 'doubted':
       return before.state === 'healthy' || before.state === 'suspect' ? unprobed(event.why) : before;
     case 'probed':
@@ -84,7 +106,9 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
 function whenListed(before: DeviceHealth, words: string | undefined): DeviceHealth {
   const recovery = words === undefined ? undefined : recoveryOf(words);
   const asks = recovery === 'drain' || recovery === 'reset';
-  const asked = { ...HEALTHY, state: 'unhealthy', why: `the driver asks for: ${words}`, resetAsked: true } as const;
+  const { unproven } = before;
+  const why = `the driver asks for: ${words}`;
+  const asked = { ...HEALTHY, state: 'unhealthy', why, resetAsked: true, unproven } as const;
   switch (before.state) {
     case 'healthy':
     case 'unprobed':
@@ -92,7 +116,7 @@ function whenListed(before: DeviceHealth, words: string | undefined): DeviceHeal
     case 'suspect':
       return asks ? asked : HEALTHY;
     case 'lost':
-      return asks ? asked : unprobed('it is back; no probe has run since');
+      return asks ? asked : probedNext(before, 'it is back; no probe has run since');
     case 'quarantined':
       // The last lease, which may still use the device, comes first; the driver asks for the recovery until it was done.
       return { ...before, resetAsked: asks };
@@ -100,7 +124,7 @@ function whenListed(before: DeviceHealth, words: string | undefined): DeviceHeal
       if (asks) return { ...before, resetAsked: true, probeCures: false };
       if (recovery !== 'none') return before;
       return before.resetAsked
-        ? unprobed('the driver asks for no recovery any more; no probe has run since')
+        ? probedNext(before, 'the driver asks for no recovery any more; no probe has run since')
         : { ...before, probeCures: true };
   }
 }

@@ -49,9 +49,9 @@ export function notesAfterProbe(notes: ProbeNotes, result: ProbeResult, nowMs: n
   return { ...notes, tries, result, notBeforeMs: nowMs + Math.min(cap, base * 2 ** Math.min(tries - 1, 20)) };
 }
 
-/** A device that breaks again and again comes back later each time. */
+/** A device that breaks again and again comes back later each time. One error is many lines in the kernel's log: while the device rests, a line begins the rest anew and no more. */
 export function notesAfterFault(notes: ProbeNotes, nowMs: number): ProbeNotes {
-  const faults = notes.faults + 1;
+  const faults = Math.max(1, nowMs < notes.restUntilMs ? notes.faults : notes.faults + 1);
   const restMs = Math.min(MOST_REST_MS, REST_MS * 2 ** Math.min(faults - 1, 20));
   return { ...notes, faults, restUntilMs: nowMs + restMs };
 }

@@ -97,7 +97,7 @@ export class Prober {
   async #run(uuid: string): Promise<void> {
     const { probe, onOutcome, metrics, log } = this.#parts;
     const from = performance.now();
-    const { faults } = this.#notes.get(uuid) ?? NO_NOTES;
+    const { restUntilMs } = this.#notes.get(uuid) ?? NO_NOTES;
     // A microtask later: the caller has noted that it runs.
     await Promise.resolve();
     const outcome = await probe(uuid, this.#abort.signal).catch((error: unknown): ProbeOutcome => ({
@@ -108,7 +108,7 @@ export class Prober {
     if (this.#abort.signal.aborted) return;
     const durationMs = Math.round(performance.now() - from);
     const before = this.#notes.get(uuid) ?? NO_NOTES;
-    if (outcome.kind === 'passed' && before.faults !== faults) {
+    if (outcome.kind === 'passed' && before.restUntilMs !== restUntilMs) {
       log.info({ gpuUuid: uuid }, 'a GPU had an error while its probe ran: the probe does not count');
       this.look();
       return;

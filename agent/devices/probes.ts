@@ -90,13 +90,14 @@ export class Probes {
     if (outcome.kind === 'stuck') {
       this.#stuck.add(uuid);
       table.quarantine(uuid, [], `probe_failed: ${why}`);
-    } else if (this.#stuck.delete(uuid)) table.event(uuid, { kind: 'proved_free' });
+    } else this.#stuck.delete(uuid);
     if (isUnusable(outcome, tries)) this.#unusable.set(uuid, why);
     else this.#unusable.delete(uuid);
     if (outcome.kind === 'absent') {
-      // The release carries it: a copy without one was set up by hand, and serves as it did.
+      // The release carries it: a copy without one was set up by hand, and serves as it did. A device that has an error stays out, as it did.
       conditions.set('GpuProbeMissing', true, why);
-      table.event(uuid, { kind: 'probed', why: '' });
+      const isNew = table.get(uuid)?.health.state === 'unprobed';
+      table.event(uuid, { kind: isNew ? 'probed' : 'not_probed', why: '' });
     } else if (outcome.kind === 'passed' || outcome.kind === 'failed') {
       conditions.set('GpuProbeMissing', false);
       table.event(uuid, { kind: 'probed', why });

@@ -19,7 +19,9 @@ const StoredDevice = Type.Object({
   why: Type.String(),
   resetAsked: Type.Boolean(),
   probeCures: Type.Optional(Type.Boolean()),
-  /** Containers that had it when it was quarantined, as the engine named them. */
+  /** Absent: an older agent wrote it, for which a quarantined device alone was one that may still be used. */
+  unproven: Type.Optional(Type.Boolean()),
+  /** Containers whose processes may still use it, as the engine named them. */
   lastDockerIds: Type.Array(Type.String()),
 });
 const Stored = Type.Object({

@@ -58,13 +58,23 @@ describe('a plan', () => {
 
   test('a device that breaks again and again rests longer each time, an hour at most', () => {
     let notes = NO_NOTES;
+    let nowMs = 0;
     const rests = Array.from({ length: 8 }, () => {
-      notes = notesAfterFault(notes, 0);
-      return notes.restUntilMs / 60_000;
+      nowMs = notes.restUntilMs;
+      notes = notesAfterFault(notes, nowMs);
+      return (notes.restUntilMs - nowMs) / 60_000;
     });
     expect(rests).toEqual([1, 2, 4, 8, 16, 32, 60, 60]);
     // A probe that passes does not make it forget.
-    expect(notesAfterFault(notesAfterProbe(notes, 'passed', 0), 0).restUntilMs / 60_000).toBe(60);
+    nowMs = notes.restUntilMs;
+    expect(notesAfterFault(notesAfterProbe(notes, 'passed', nowMs), nowMs).restUntilMs - nowMs).toBe(3_600_000);
+  });
+
+  test('many lines of one error are one error: the rest begins anew with each, and grows no longer', () => {
+    let notes = NO_NOTES;
+    for (let line = 0; line < 20; line += 1) notes = notesAfterFault(notes, line * 1000);
+    expect(notes).toMatchObject({ faults: 1, restUntilMs: 79_000 });
+    expect(notesAfterFault(notes, 79_000)).toMatchObject({ faults: 2, restUntilMs: 199_000 });
   });
 });
 
@@ -173,6 +183,7 @@ describe('the prober', () => {
   test('the rest of a device with an error outlives the agent', async () => {
     const [before, after] = [aWorld([]), aWorld([due('a', { isBroken: true })])];
     before.prober.faulted('a');
+    await vi.advanceTimersByTimeAsync(60_000);
     before.prober.faulted('a');
     after.prober.restore(before.prober.stored());
     after.prober.start();

@@ -4,10 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test as base, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
+import { DeviceTable } from '../../../agent/devices/device-table.ts';
 import { Gpus } from '../../../agent/devices/gpus.ts';
 import type { Holder } from '../../../agent/devices/leases.ts';
 import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
 import type { ProbeOutcome } from '../../../agent/devices/probe-outcome.ts';
+import { Probes } from '../../../agent/devices/probes.ts';
+import type { StoredDevice } from '../../../agent/devices/store.ts';
 import { Conditions } from '../../../agent/telemetry/conditions.ts';
 import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
 import { FakeNvidia, aGpu, gpuUuid } from '../../helpers/gpus.ts';
@@ -81,6 +84,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         excluded: [],
         kernelLog: world.nvidia.kernelLog,
         probeEveryMs: 100,
+        proofMs: 1,
         metrics: new AgentMetrics(),
         log: createLog({ name: 'test', level: 'silent' }),
         holders: () => world.holders,
@@ -106,6 +110,19 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
   return world;
 });
 
+const STORED: StoredDevice = {
+  uuid: G0,
+  model: 'H100',
+  memoryBytes: 0,
+  busId: '00000000:1b:00.0',
+  index: 0,
+  numaNode: -1,
+  parentUuid: '',
+  state: 'unprobed',
+  why: '',
+  resetAsked: false,
+  lastDockerIds: [],
+};
 const refusal = (gpus: Gpus, uuid: string): string | undefined =>
   gpus.refusal({ containerId: 'c9', epoch: 1, gpuUuids: [uuid] })?.message;
 
@@ -256,6 +273,111 @@ describe('after an error', () => {
   });
 });
 
+describe('a device whose last container may still use it', () => {
+  /** A process that is in no cgroup any more, and that the driver still has on the first device. */
+  const LEFT = [{ gpu_uuid: G0, pid: 4_000_000 }];
+  const gives = async (world: World, gpus: Gpus): Promise<void> => {
+    world.nvidia.is({ processes: LEFT });
+    world.holders.length = 0;
+    await gpus.release([G0], 'd0');
+  };
+  /** Looks go by in which nothing becomes of it. */
+  const stays = async (world: World, states: string): Promise<void> => {
+    const from = world.looks.length;
+    await vi.waitFor(() => expect(world.looks.length).toBeGreaterThan(from + 3), soon);
+    expect(new Set(world.looks.slice(from + 1))).toEqual(new Set([states]));
+  };
+
+  test('and that has an error besides is probed only once no process is left there, also by another agent', async ({
+    world,
+  }) => {
+    world.holders.push(has('c0', G0));
+    await world.start();
+    await world.are('healthy', 'healthy');
+    world.probe = ends('failed', 'CUDA error 999 at init');
+    world.nvidia.is({ gpus: [aGpu(0, { gpu_recovery_action: 'Reset' }), aGpu(1)] });
+    await world.are('unhealthy', 'healthy');
+    await gives(world, await world.start());
+    world.probe = passes;
+    world.probed.length = 0;
+    world.nvidia.is({ gpus: [aGpu(0), aGpu(1)] });
+    await world.are('quarantined', 'healthy');
+    await stays(world, 'quarantined,healthy');
+    await world.start();
+    await stays(world, 'quarantined,healthy');
+    expect(world.probed).toEqual([]);
+    world.nvidia.is({ processes: [] });
+    await world.are('healthy', 'healthy');
+    expect(world.probed).toEqual([G0]);
+  });
+
+  test('and that an error takes out meanwhile is kept after it', async ({ world }) => {
+    world.holders.push(has('c0', G0));
+    const gpus = await world.start();
+    await world.are('healthy', 'healthy');
+    await gives(world, gpus);
+    await world.are('quarantined', 'healthy');
+    world.nvidia.xid(0, 48, 'DBE');
+    await world.are('unhealthy', 'healthy');
+    // The driver asks, and asks no more.
+    world.nvidia.is({ gpus: [aGpu(0, { gpu_recovery_action: 'Reset' }), aGpu(1)] });
+    await vi.waitFor(() => expect(gpus.report()[0]?.why).toContain('Xid 48'), soon);
+    await stays(world, 'unhealthy,healthy');
+    world.nvidia.is({ gpus: [aGpu(0), aGpu(1)] });
+    await world.are('quarantined', 'healthy');
+    await stays(world, 'quarantined,healthy');
+    world.nvidia.is({ processes: [] });
+    await world.are('healthy', 'healthy');
+  });
+
+  test('and that the driver does not list is not free because the driver lists nothing there', async ({ world }) => {
+    world.holders.push(has('c0', G0));
+    const gpus = await world.start();
+    await world.are('healthy', 'healthy');
+    world.nvidia.is({ gpus: [aGpu(1)] });
+    await world.are('lost', 'healthy');
+    world.holders.length = 0;
+    await gpus.release([G0], 'd0');
+    await stays(world, 'lost,healthy');
+    world.nvidia.is({ processes: LEFT, gpus: [aGpu(0), aGpu(1)] });
+    await world.are('quarantined', 'healthy');
+    await stays(world, 'quarantined,healthy');
+    world.nvidia.is({ processes: [] });
+    await world.are('healthy', 'healthy');
+  });
+
+  test('is not free because a probe that hung there ended at last', async () => {
+    vi.useFakeTimers();
+    try {
+      const table = new DeviceTable([], () => -1);
+      table.restore([{ ...STORED, uuid: G0 }], false, '580.126.09');
+      const outcomes: ProbeOutcome[] = [
+        { kind: 'stuck', text: 'no answer' },
+        { kind: 'passed', text: '' },
+      ];
+      const probes = new Probes({
+        table,
+        held: () => new Set(),
+        probe: () => Promise.resolve(outcomes.shift() ?? { kind: 'passed', text: '' }),
+        conditions: new Conditions(() => undefined),
+        metrics: new AgentMetrics(),
+        log: createLog({ name: 'test', level: 'silent' }),
+        onResult: () => undefined,
+      });
+      probes.prober.start();
+      await vi.advanceTimersByTimeAsync(0);
+      expect([table.get(G0)?.health.state, probes.isStuck(G0)]).toEqual(['quarantined', true]);
+      table.quarantine(G0, ['d0'], 'its last container may still use it');
+      await vi.advanceTimersByTimeAsync(60_000);
+      expect([table.get(G0)?.health.state, probes.isStuck(G0)]).toEqual(['quarantined', false]);
+      expect(table.get(G0)?.lastDockerIds).toEqual(['d0']);
+      await probes.prober.stop();
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+});
+
 describe('a probe that does not pass', () => {
   test('for the host’s reasons: the devices wait, the machine says why, and all return', async ({ world }) => {
     world.probe = ends('host', 'CUDA error 802 at init: the fabric');
@@ -299,5 +421,17 @@ describe('a probe that does not pass', () => {
     await world.start();
     await world.are('healthy', 'healthy');
     expect(world.conditions.names).toEqual(['GpuProbeMissing']);
+  });
+
+  test('for want of a program gives back no device that has an error', async ({ world }) => {
+    world.probe = ends('failed', 'CUDA error 999 at init');
+    await world.start();
+    await world.are('unhealthy', 'unhealthy');
+    const failed = world.probed.length;
+    world.probe = ends('absent', 'no probe');
+    await world.start();
+    await vi.waitFor(() => expect(world.conditions.names).toContain('GpuProbeMissing'), soon);
+    expect(world.probed.length).toBeGreaterThan(failed);
+    await world.are('unhealthy', 'unhealthy');
   });
 });
