@@ -5,7 +5,6 @@ import { execa } from 'execa';
 import { jwtVerify } from 'jose';
 import 'pino';
 import 'prom-client';
-import 'systeminformation';
 import 'typebox/value';
 import 'yauzl';
 import { loadLink } from '#shared/protocol/link.ts';
