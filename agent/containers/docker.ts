@@ -409,18 +409,18 @@ export class DockerRuntime implements ContainerRuntime {
 
   async importImage(reference: string, tar: Readable): Promise<void> {
     const colon = reference.lastIndexOf(':');
-    const stream = (await this.#call(
-      'import',
-      (abortSignal) =>
-        this.#docker.importImage(tar as unknown as string, {
-          repo: reference.slice(0, colon),
-          tag: reference.slice(colon + 1),
-          abortSignal,
-        }),
-      IMPORT_DEADLINE_MS,
-    )) as unknown as Readable;
-    let answer = '';
-    for await (const data of stream) answer = (answer + String(data)).slice(-4096);
+    const work = async (abortSignal: AbortSignal): Promise<string> => {
+      const stream = (await this.#docker.importImage(tar, {
+        repo: reference.slice(0, colon),
+        tag: reference.slice(colon + 1),
+        abortSignal,
+      })) as unknown as Readable;
+      let answer = '';
+      await drain(stream, abortSignal, (data) => (answer = (answer + data.toString()).slice(-4096)));
+      return answer;
+    };
+    // A file that is not read to its end stays open otherwise.
+    const answer = await this.#call('import', work, IMPORT_DEADLINE_MS).finally(() => tar.destroy());
     const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(answer)?.[1];
     if (failure !== undefined) throw new EngineError('refused', `cannot import image ${reference}: ${failure}`);
   }

@@ -13,6 +13,8 @@ import { NO_NOTES, notesAfterFault, notesAfterProbe, planProbes } from './probe-
 
 /** A stop waits so long for the containers of probes to be removed; the next start removes what is left. */
 const STOP_MS = 5000;
+/** Longer than the deadlines of all that one probe asks the engine, together. */
+const PROBE_MS = 15 * 60_000;
 
 export interface ProberParts {
   readonly candidates: () => readonly Candidate[];
@@ -100,10 +102,10 @@ export class Prober {
     const { restUntilMs } = this.#notes.get(uuid) ?? NO_NOTES;
     // A microtask later: the caller has noted that it runs.
     await Promise.resolve();
-    const outcome = await probe(uuid, this.#abort.signal).catch((error: unknown): ProbeOutcome => ({
-      kind: 'unable',
-      text: messageOf(error),
-    }));
+    const late = (): Error => new Error(`the probe did not end in ${PROBE_MS / 60_000} minutes`);
+    const outcome = await withDeadline(probe(uuid, this.#abort.signal), PROBE_MS, late).catch(
+      (error: unknown): ProbeOutcome => ({ kind: 'unable', text: messageOf(error) }),
+    );
     this.#running.delete(uuid);
     if (this.#abort.signal.aborted) return;
     const durationMs = Math.round(performance.now() - from);

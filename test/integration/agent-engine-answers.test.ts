@@ -1,8 +1,10 @@
 // Where engines of several ages answer the same question differently: a server in the place of the engine says what moby 20.10, 28 with images of containerd, and 29 say.
 import { once } from 'node:events';
+import { createReadStream, writeFileSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { describe, expect, test as base } from 'vitest';
+import { describe, expect, onTestFinished, test as base, vi } from 'vitest';
 import { DockerRuntime } from '../../agent/containers/docker.ts';
 import { classifyPull } from '../../agent/images/failures.ts';
 import { tempDirectory } from '../helpers/programs.ts';
@@ -12,6 +14,10 @@ interface Engine {
   /** Answers by the path that is asked for. */
   readonly answers: Record<string, object>;
   readonly asked: string[];
+  /** Paths whose answers begin and never end. */
+  readonly silent: Set<string>;
+  /** Their requests, of which nothing is read. */
+  readonly held: IncomingMessage[];
 }
 
 // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
@@ -19,13 +25,19 @@ const test = base.extend('engine', async ({}, { onCleanup }): Promise<Engine> =>
   const directory = tempDirectory('ans');
   const answers: Engine['answers'] = {};
   const asked: string[] = [];
+  const silent = new Set<string>();
+  const held: IncomingMessage[] = [];
   const server = createServer((request, response) => {
     const path = (request.url ?? '').split('?')[0] ?? '';
     asked.push(`${request.method} ${path}`);
     const found: { readonly status?: number } = answers[path] ?? { status: 404, message: `no such thing: ${path}` };
     const { status = 200, ...answer } = found;
     response.writeHead(status, { 'content-type': 'application/json' });
-    response.end(JSON.stringify(answer));
+    if (!silent.has(path)) response.end(JSON.stringify(answer));
+    else {
+      held.push(request);
+      response.write('{"status":"Importing"}\n');
+    }
   });
   const socket = join(directory.path, 'engine.sock');
   server.listen(socket);
@@ -34,7 +46,7 @@ const test = base.extend('engine', async ({}, { onCleanup }): Promise<Engine> =>
     server.close();
     directory.remove();
   });
-  return { runtime: new DockerRuntime(`unix://${socket}`), answers, asked };
+  return { runtime: new DockerRuntime(`unix://${socket}`), answers, asked, silent, held };
 });
 
 const DIGEST = `sha256:${'d'.repeat(64)}`;
@@ -102,4 +114,36 @@ test('an engine with images of containerd is not asked for a limit of a root, wh
   engine.asked.length = 0;
   expect(await engine.runtime.canLimitRoots('image', {})).toBe(false);
   expect(engine.asked).toEqual(['GET /info']);
+});
+
+test('an import whose answer begins and does not end is given up, and keeps neither its connection nor its file', async ({
+  engine,
+}) => {
+  const directory = tempDirectory('imp');
+  onTestFinished(() => directory.remove());
+  // More than the connection holds: the engine has not read it all.
+  const file = join(directory.path, 'image.tar');
+  writeFileSync(file, Buffer.alloc(8 * 1024 * 1024));
+  const tar = createReadStream(file);
+  engine.answers['/images/create'] = {};
+  engine.silent.add('/images/create');
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  onTestFinished(() => void vi.useRealTimers());
+  let failure: unknown;
+  void engine.runtime.importImage('some:1', tar).catch((error: unknown) => (failure = error));
+  // Turns of the loop that server and client share.
+  const until = async (holds: () => boolean): Promise<void> => {
+    for (let turns = 0; turns < 100_000 && !holds(); turns += 1) await new Promise(setImmediate);
+  };
+  await until(() => engine.held.length > 0);
+  for (let turns = 0; turns < 100; turns += 1) await new Promise(setImmediate);
+  expect(failure).toBeUndefined();
+  await vi.advanceTimersByTimeAsync(120_000);
+  await until(() => failure !== undefined);
+  expect(String(failure)).toContain('did not answer import in 120000 ms');
+  expect(tar.destroyed).toBe(true);
+  const [request] = engine.held;
+  request?.resume();
+  await until(() => request?.destroyed === true);
+  expect(request).toMatchObject({ destroyed: true, complete: false });
 });

@@ -149,6 +149,21 @@ describe('the prober', () => {
     await world.prober.stop();
   });
 
+  test('gives up a probe that never answers: nothing was learned, and its turn comes again', async () => {
+    const world = aWorld([due('a')]);
+    world.prober.start();
+    await vi.advanceTimersByTimeAsync(14 * 60_000);
+    expect([...world.running.keys()]).toEqual(['a']);
+    expect(world.outcomes).toEqual([]);
+    world.running.delete('a');
+    await vi.advanceTimersByTimeAsync(2 * 60_000);
+    expect(world.outcomes).toEqual(['a unable 1']);
+    expect([...world.running.keys()]).toEqual(['a']);
+    await ends(world, 'a', 'passed');
+    expect(world.outcomes).toEqual(['a unable 1', 'a passed 0']);
+    await world.prober.stop();
+  });
+
   test('a device that is given back is probed within seconds, and one whose reset was seen at once', async () => {
     const world = aWorld([due('a', { isHeld: true })]);
     world.prober.start();
