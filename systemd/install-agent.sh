@@ -184,22 +184,34 @@ either_case() {
 }
 lower() { printf %s "$1" | tr '[:upper:]' '[:lower:]'; }
 
+# A line of the settings that nobody gives anew stays as its operator wrote it.
 use_proxies() {
-  for name in HTTPS_PROXY HTTP_PROXY NO_PROXY; do
-    value=$(either_case "$name")
-    if [ -n "$value" ]; then set_setting "$name" "$value"; fi
-  done
+  for name in $given_proxies; do set_setting "$name" "$(either_case "$name")"; done
 }
 
 # Proxies of the first installation are those of an upgrade.
 read_proxies() {
+  given_proxies=''
   for name in HTTPS_PROXY HTTP_PROXY NO_PROXY; do
-    [ -z "$(either_case "$name")" ] || continue
-    value=$(sed -n "s/^$name=//p" "$CONFIG/agent.env" 2>/dev/null | tail -n 1)
-    case "$value" in '"'*'"') value=$(printf %s "$value" | sed 's/^"//; s/"$//; s/\\\(.\)/\1/g') ;; esac
+    if [ -n "$(either_case "$name")" ]; then
+      given_proxies="$given_proxies $name"
+      continue
+    fi
+    value=$(setting "$name")
     # curl knows http_proxy in lower case alone.
     [ -z "$value" ] || export "$(lower "$name")=$value"
   done
+}
+
+# The value of a setting, as systemd reads it: literal in single quotes; in double quotes a backslash stands before " \ ` and $ alone.
+setting() {
+  value=$(sed -n "s/^[[:space:]]*$1=[[:space:]]*//p" "$CONFIG/agent.env" 2>/dev/null | tail -n 1 | sed 's/[[:space:]]*$//')
+  case "$value" in
+    "'"*"'") value=${value#"'"} value=${value%"'"} ;;
+    '"'*'"') value=$(printf %s "$value" | sed 's/^"//; s/"$//; s/\\\(["\\`$]\)/\1/g') ;;
+    *) value=$(printf %s "$value" | sed 's/\\\(.\)/\1/g') ;;
+  esac
+  printf %s "$value"
 }
 
 # A value in double quotes, as systemd reads them. The file has secrets, so no program has them as arguments.
@@ -345,7 +357,7 @@ remove_old() {
 }
 
 # Where the settings say that its state is.
-own_state=$(sed -n 's/^LONGSHORE_DATA_DIR=//p' "$CONFIG/agent.env" 2>/dev/null | tail -n 1)
+own_state=$(setting LONGSHORE_DATA_DIR)
 STATE=${own_state:-$STATE}
 token_needed=''
 [ -f "$STATE/agent/machine.json" ] || token_needed=yes

@@ -16,6 +16,12 @@ interface Machine {
   readonly joinToken: () => string;
   /** Makes the archive anew. @param node - the first bytes of its Node */
   readonly pack: (node: Buffer | string) => Promise<void>;
+  /** Writes a line to the settings, in place of what it says of that name. */
+  readonly set: (line: string) => void;
+  readonly state: string;
+  readonly purge: () => Promise<{ code: number | undefined; said: string }>;
+  /** The proxy that the last download was told of. */
+  readonly fetchedBy: () => string;
   /** Runs a script as a scheduler serves it, which fetches where nobody listens. */
   readonly fetch: (
     release: Readonly<Record<string, string>>,
@@ -50,6 +56,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
   program('uname', 'case "$1" in -m) echo "${FAKE_MACHINE:-x86_64}" ;; *) echo Linux ;; esac');
   program('systemd-notify', 'exit 0');
   program('journalctl', 'exit 0');
+  program('curl', `printenv https_proxy > '${at('fetched-by')}'; exit 7`);
   program(
     'systemctl',
     `case "$*" in *StatusText*) echo "connected as 1234abcd" ;; *LoadState*) echo loaded ;; *NeedDaemonReload*) echo no ;; esac`,
@@ -77,6 +84,16 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
     env: () => readFileSync(at('etc/agent.env'), 'utf8'),
     joinToken: () => (existsSync(at('etc/join-token')) ? readFileSync(at('etc/join-token'), 'utf8') : ''),
     pack,
+    set: (line) => {
+      const [name = ''] = line.split('=');
+      const kept = readFileSync(at('etc/agent.env'), 'utf8')
+        .split('\n')
+        .filter((one) => !one.startsWith(`${name}=`));
+      writeFileSync(at('etc/agent.env'), [...kept, line, ''].join('\n'));
+    },
+    state: at('elsewhere'),
+    purge: () => run([at('install.sh'), 'uninstall', '--purge'], '', {}),
+    fetchedBy: () => readFileSync(at('fetched-by'), 'utf8').trim(),
     fetch: (release, architecture) => {
       const lines = Object.entries(release).map(
         ([name, value]) => [`\nRELEASE_${name}=''\n`, `\nRELEASE_${name}='${value}'\n`] as const,
@@ -129,6 +146,36 @@ test('proxies of the environment, and those that follow the token, become settin
   expect(settingsIn(machine.env())).toEqual(wanted);
   expect(await machine.install('', { HTTPS_PROXY: 'http://new.example:1' })).toMatchObject({ code: 0 });
   expect(settingsIn(machine.env())).toEqual({ ...wanted, HTTPS_PROXY: 'http://new.example:1' });
+});
+
+test('an upgrade reads proxies of the settings as systemd does, fetches by them, and leaves their lines as they are', async ({
+  machine,
+}) => {
+  expect(await machine.install(`${TOKEN}\n`)).toMatchObject({ code: 0 });
+  const served = { SHA256: 'ab'.repeat(32), FILE: 'longshore-9-linux-x64.tar.gz', VERSION: '9' };
+  for (const [line, value] of [
+    [`HTTPS_PROXY='http://me:a"b\\c@proxy.example:3128'`, String.raw`http://me:a"b\c@proxy.example:3128`],
+    [
+      String.raw`HTTPS_PROXY="http://me:a\"b\$c\d@proxy.example:3128"`,
+      String.raw`http://me:a"b$c\d@proxy.example:3128`,
+    ],
+    ['HTTPS_PROXY= http://proxy.example:3128  ', 'http://proxy.example:3128'],
+  ] as const) {
+    machine.set(line);
+    const before = machine.env();
+    expect((await machine.fetch(served, 'x86_64')).said).toContain('could not be fetched');
+    expect(machine.fetchedBy(), line).toBe(value);
+    expect(await machine.install('')).toMatchObject({ code: 0 });
+    expect(machine.env(), line).toBe(before);
+  }
+});
+
+test('a state directory that the settings name in quotes is the one that a purge empties', async ({ machine }) => {
+  expect(await machine.install(`${TOKEN}\n`)).toMatchObject({ code: 0 });
+  machine.set(`LONGSHORE_DATA_DIR='${machine.state}'`);
+  mkdirSync(join(machine.state, 'agent'), { recursive: true });
+  expect(await machine.purge()).toMatchObject({ code: 0 });
+  expect(existsSync(machine.state)).toBe(false);
 });
 
 test('other lines than a token and proxies are refused, and nothing is installed', async ({ machine }) => {
