@@ -115,7 +115,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--report <file>', 'write the report there, as JSON')
     .addHelpText(
       'after',
-      '\nExits with 0 when this machine serves its GPUs, 1 when a check failed, 3 when it has no GPU. Starts containers, on GPUs that nobody uses.\n--reload is refused while other containers have GPUs here.\n\nExamples:\n  longshore agent check-gpu\n  longshore agent check-gpu --reload --report /root/gpu-7.json',
+      '\nExits with 0 when this machine serves its GPUs, 1 when a check failed, 3 when it has no GPU, 130 when it was interrupted. Starts containers, on GPUs that nobody uses.\n--reload is refused while other containers have GPUs here.\n\nExamples:\n  longshore agent check-gpu\n  longshore agent check-gpu --reload --report /root/gpu-7.json',
     )
     .action(async (image: string | undefined, options: { readonly reload: boolean; readonly report?: string }) => {
       const { runGpuCheck } = await import('./commands/agent.ts');

@@ -11,8 +11,8 @@ import { line } from './check-report.ts';
 import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from './probe-container.ts';
 
 const EXEC_MS = 30_000;
-/** Longer than everything that is done with it. */
-const LIVES_SECONDS = 600;
+/** Longer than everything that is done with it: the first device's container waits for the CUDA programs of all others. */
+const LIVES_SECONDS = 1800;
 /** By the hook, what the driver has is passed in parts. */
 const PARTS = ['compute', 'utility', 'video'] as const;
 
@@ -29,14 +29,22 @@ export interface DeviceContainer {
   readonly dockerId: string;
 }
 
+interface Asked {
+  readonly image: string;
+  readonly uuid: string;
+  readonly driver: GpuDriver;
+  /** false: an engine that does not know this way is no failure. */
+  readonly needed: boolean;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
 /**
  * Starts a container with one device and looks into it.
- * @param needed - false: an engine that does not know this way is no failure
  * @returns the container, when it sees the device and no other; remove it
  */
 export async function openDevice(
   runtime: ContainerRuntime,
-  { image, uuid, driver, needed }: { image: string; uuid: string; driver: GpuDriver; needed: boolean },
+  { image, uuid, driver, needed, labels }: Asked,
 ): Promise<{ readonly line: Line; readonly container: DeviceContainer | undefined }> {
   const check = `gpu by ${driver === 'cdi' ? 'cdi' : 'hook'}`;
   let dockerId: string | undefined;
@@ -47,7 +55,7 @@ export async function openDevice(
       entrypoint: ['sleep', String(LIVES_SECONDS)],
       workingDir: '/',
       env: [`NVIDIA_VISIBLE_DEVICES=${driver === 'cdi' ? 'void' : uuid}`, `NVIDIA_DRIVER_CAPABILITIES=${PARTS.join()}`],
-      labels: {},
+      labels,
       mounts: [],
       network: 'none',
       memoryBytes: 256 * 1024 ** 2,
@@ -79,11 +87,7 @@ export async function openDevice(
   }
 }
 
-function refusal(
-  check: string,
-  error: unknown,
-  { image, uuid, driver, needed }: { image: string; uuid: string; driver: GpuDriver; needed: boolean },
-): Line {
+function refusal(check: string, error: unknown, { image, uuid, driver, needed }: Omit<Asked, 'labels'>): Line {
   const failure = error instanceof EngineError ? error.failure : undefined;
   if (failure === 'no_gpu_support' && !needed) return line('skipped', check, "Docker has no hook of NVIDIA's here");
   const found = `${uuid}: ${messageOf(error)}`;
@@ -96,14 +100,23 @@ function refusal(
   return line('failed', check, found, step);
 }
 
-/** Whether the container still reaches its device. @returns what its tool says instead; empty: it does */
+/** Whether the container still reaches its device. @returns what its tool says instead, or why it cannot be asked; empty: it does */
 export async function deviceLost(runtime: ContainerRuntime, { dockerId, uuid }: DeviceContainer): Promise<string> {
-  const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
-  return exitCode === 0 && output.includes(uuid) ? '' : output.trim().slice(0, 300) || `exit code ${exitCode}`;
+  try {
+    const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], EXEC_MS);
+    return exitCode === 0 && output.includes(uuid) ? '' : output.trim().slice(0, 300) || `exit code ${exitCode}`;
+  } catch (error) {
+    return messageOf(error);
+  }
 }
 
 /** Has the agent's own probe work on the device, passed that way: it takes a context, fills, copies and compares. */
-export async function cudaLine(runtime: ContainerRuntime, { driver, uuid }: DeviceContainer): Promise<Line> {
+export async function cudaLine(
+  runtime: ContainerRuntime,
+  { driver, uuid }: DeviceContainer,
+  labels: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<Line> {
   const fromMs = performance.now();
   const outcome = await probeInContainer(
     uuid,
@@ -111,12 +124,12 @@ export async function cudaLine(runtime: ContainerRuntime, { driver, uuid }: Devi
       runtime,
       // This way and no other: a refusal is what is looked for.
       drivers: { look: () => Promise.resolve(), driverFor: () => driver, refused: () => undefined },
-      labels: () => ({}),
+      labels: () => labels,
       onRefused: () => undefined,
       deadlineMs: CUDA_PROBE_DEADLINE_MS,
       log: createLog({ name: 'check-gpu', level: 'silent' }),
     },
-    new AbortController().signal,
+    signal,
   ).catch((error: unknown) => ({ kind: 'unable', text: messageOf(error) }) as const);
   const check = 'cuda';
   const seconds = ((performance.now() - fromMs) / 1000).toFixed(1);

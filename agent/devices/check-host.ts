@@ -8,7 +8,11 @@ import { NvidiaSmi } from './nvidia-smi.ts';
 /** @throws StartupError when a setting is wrong */
 export async function checkGpuHost(
   env: Readonly<Record<string, string | undefined>>,
-  { image, reload }: { readonly image: string | undefined; readonly reload: boolean },
+  {
+    image,
+    reload,
+    signal,
+  }: { readonly image: string | undefined; readonly reload: boolean; readonly signal: AbortSignal },
 ): Promise<GpuReport> {
   const config = loadAgentConfig(env);
   return checkGpus({
@@ -17,6 +21,7 @@ export async function checkGpuHost(
     engineAt: config.DOCKER_HOST,
     image: image ?? imageOf(config, '', ''),
     reload,
+    signal,
     excluded: excludedGpus(config),
   });
 }

@@ -1,8 +1,8 @@
 /** The report of `longshore agent check-gpu`: what was looked at, on which host, and how people read it. Pure. */
 import type { GpuRow } from './parse.ts';
 
-/** A machine without any GPU has a code of its own. */
-export const CHECK_EXIT = { ok: 0, failed: 1, noGpu: 3 } as const;
+/** A machine without any GPU has a code of its own; an interrupted check ends as programs do that SIGINT ends. */
+export const CHECK_EXIT = { ok: 0, failed: 1, noGpu: 3, interrupted: 130 } as const;
 
 export interface Line {
   /** What was looked at: one to three words. */
@@ -22,8 +22,8 @@ export const line = (level: Line['level'], check: string, found: string, remedy 
 });
 
 export interface GpuReport {
-  /** passed: the host serves its GPUs (warnings allowed); no_gpu: nothing was checked. */
-  readonly outcome: 'passed' | 'failed' | 'no_gpu';
+  /** passed: the host serves its GPUs (warnings allowed); no_gpu: nothing was checked; interrupted: `checks` has what was seen until then. */
+  readonly outcome: 'passed' | 'failed' | 'no_gpu' | 'interrupted';
   readonly exitCode: number;
   readonly startedAt: string;
   readonly seconds: number;
@@ -56,7 +56,11 @@ const MARKS: Readonly<Record<Line['level'], string>> = {
 };
 
 /** Pure. */
-export function outcomeOf(checks: readonly Line[], hasGpus: boolean): Pick<GpuReport, 'outcome' | 'exitCode'> {
+export function outcomeOf(
+  checks: readonly Line[],
+  { hasGpus, interrupted }: { readonly hasGpus: boolean; readonly interrupted: boolean },
+): Pick<GpuReport, 'outcome' | 'exitCode'> {
+  if (interrupted) return { outcome: 'interrupted', exitCode: CHECK_EXIT.interrupted };
   if (checks.some(({ level }) => level === 'failed')) return { outcome: 'failed', exitCode: CHECK_EXIT.failed };
   return hasGpus ? { outcome: 'passed', exitCode: CHECK_EXIT.ok } : { outcome: 'no_gpu', exitCode: CHECK_EXIT.noGpu };
 }
@@ -80,6 +84,8 @@ export function reportText({ outcome, startedAt, seconds, host, versions, checks
 function verdict(outcome: GpuReport['outcome'], checks: readonly Line[]): string {
   const count = (level: Line['level']): number => checks.filter((one) => one.level === level).length;
   const [bad, odd, left] = [count('failed'), count('warning'), count('skipped')];
+  if (outcome === 'interrupted')
+    return 'INTERRUPTED: this is what was seen until then. Run the check again to know whether this host serves its GPUs.';
   if (outcome === 'no_gpu')
     return `NO GPU HERE: nothing was checked (exit code ${CHECK_EXIT.noGpu}). Run this on a host with an NVIDIA GPU.`;
   if (outcome === 'failed') return `${bad} of ${checks.length} checks FAILED: this host does not serve GPUs as it is.`;

@@ -1,6 +1,6 @@
 /**
  * `longshore agent check-gpu`, the acceptance test of a GPU host: the engine, the driver and its tool, each device, MIG, the condition of the GPUs and of what connects them, and a container and a CUDA program that get a device
- * by each way that the host has. It asks as the agent asks. It starts containers on devices that nobody uses; it leases nothing and leaves nothing.
+ * by each way that the host has. It asks as the agent asks. It starts containers on devices that nobody uses; it leases nothing and leaves nothing, also when it is interrupted.
  */
 import { open, readFile } from 'node:fs/promises';
 import { cpus, hostname, release, totalmem } from 'node:os';
@@ -15,6 +15,7 @@ import { conditionFindings, readFabric, toolkitFindings } from '../preflight/gpu
 import { ownVersion } from '../version.ts';
 import type { DeviceContainer } from './check-container.ts';
 import { cudaLine, openDevice } from './check-container.ts';
+import { CheckRun } from './check-run.ts';
 import type { Stranger } from './check-reload.ts';
 import { mountedGpus, reloadNotAsked, reloadRefusal, tryReload } from './check-reload.ts';
 import type { GpuReport, Line } from './check-report.ts';
@@ -27,6 +28,7 @@ import { meaningOf, parseXid } from './xid.ts';
 
 const ASK_MS = 5000;
 const MOST_XIDS = 200;
+const BROKEN = 'look at the Docker Engine (systemctl status docker) and its log, and repeat';
 /** Devices that each get a container; a host has 16 at most, and slices are tried once a device. */
 const MOST_DEVICES = 16;
 const REMEDIES: Readonly<Record<ProbeFailure, string>> = {
@@ -51,73 +53,130 @@ export interface CheckParts {
   readonly reload: boolean;
   /** Devices that the operator keeps, by UUID or bus id: no container gets one. */
   readonly excluded: readonly string[];
+  /** Ends the check: its containers are removed, and the report has what was seen until then. */
+  readonly signal: AbortSignal;
   readonly kernelLog?: string;
 }
 
+/** What the check has seen so far. */
+interface Seen {
+  readonly checks: Line[];
+  rows: readonly GpuRow[];
+  engine: EngineInfo | undefined;
+  /** undefined: nobody could tell. */
+  hasGpus: boolean | undefined;
+}
+
+/** @returns a report in every case: a fault that nobody foresaw is a line of it */
 export async function checkGpus(parts: CheckParts): Promise<GpuReport> {
   const [startedAt, fromMs] = [new Date().toISOString(), performance.now()];
-  const { smi, runtime, engineAt } = parts;
-  const [listing, engine, host, tools] = await Promise.all([
-    smi.list(),
-    runtime.info().then(
-      (info) => ({ info, lines: engineFindings(info) }),
-      (error: unknown) => ({ info: undefined, lines: [engineFailure(error, engineAt)] }),
-    ),
-    hostFacts(),
-    Promise.all(['containerd', 'runc', 'nvidia-ctk'].map(versionOf)),
-  ]);
-  const rows = listing.kind === 'listed' ? listing.rows : [];
-  const report = (checks: readonly Line[], hasGpus = true): GpuReport => ({
-    ...outcomeOf(checks, hasGpus),
+  const { signal } = parts;
+  const seen: Seen = { checks: [], rows: [], engine: undefined, hasGpus: undefined };
+  const facts = Promise.all([hostFacts(), versionOf('containerd'), versionOf('runc'), versionOf('nvidia-ctk')]);
+  try {
+    const devices = await unlessAborted(look(parts, seen), signal);
+    if (devices !== undefined) await tryDevices(parts, devices, seen.checks);
+  } catch (error) {
+    if (!signal.aborted) seen.checks.push(line('failed', 'check', messageOf(error), BROKEN));
+  }
+  const [host, containerd, runc, toolkit] = await facts;
+  return {
+    ...outcomeOf(seen.checks, { hasGpus: seen.hasGpus !== false, interrupted: signal.aborted }),
     startedAt,
     seconds: (performance.now() - fromMs) / 1000,
     host,
     versions: {
       longshore: ownVersion(),
-      driver: rows[0]?.driver ?? '',
-      docker: engine.info?.version ?? '',
-      containerd: tools[0] ?? '',
-      runc: tools[1] ?? '',
-      toolkit: tools[2] ?? '',
+      driver: seen.rows[0]?.driver ?? '',
+      docker: seen.engine?.version ?? '',
+      containerd,
+      runc,
+      toolkit,
     },
-    gpus: rows.map(({ index, uuid, name, memoryMib, busId, migEnabled }) => ({
+    gpus: seen.rows.map(({ index, uuid, name, memoryMib, busId, migEnabled }) => ({
       ...{ index, uuid, name, memoryMib, busId, migEnabled },
     })),
-    checks,
+    checks: seen.checks,
+  };
+}
+
+/** The end of the work, or of the wait for it. */
+function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const aborted = new Promise<never>((_resolve, reject) => {
+    const end = (): void => reject(new Error('interrupted'));
+    if (signal.aborted) end();
+    else signal.addEventListener('abort', end, { once: true });
   });
+  return Promise.race([work, aborted]);
+}
+
+interface Devices {
+  readonly info: EngineInfo;
+  /** UUIDs of those that containers may be given. */
+  readonly offered: readonly string[];
+  /** UUIDs of those that a process uses. */
+  readonly used: ReadonlySet<string>;
+}
+
+/**
+ * Everything that is seen without a container.
+ * @returns undefined: there is nothing to try
+ */
+async function look(
+  { smi, runtime, engineAt, excluded, kernelLog }: CheckParts,
+  seen: Seen,
+): Promise<Devices | undefined> {
+  const { checks } = seen;
+  const [listing, engine] = await Promise.all([
+    smi.list(),
+    runtime.info().then(
+      (info) => ({ info, lines: engineFindings(info) }),
+      (error: unknown) => ({ info: undefined, lines: [engineFailure(error, engineAt)] }),
+    ),
+  ]);
+  seen.engine = engine.info;
   if (listing.kind === 'unknown_field') throw new Error('the tool was asked for the same field again');
   if (listing.kind === 'failed') {
     const missing = listing.reason === 'not_found';
+    seen.hasGpus = !missing;
     const text = listing.text || listing.reason;
-    return report([line(missing ? 'skipped' : 'failed', 'driver', text, REMEDIES[listing.reason])], !missing);
+    checks.push(line(missing ? 'skipped' : 'failed', 'driver', text, REMEDIES[listing.reason]));
+    return undefined;
   }
-  if (rows.length === 0 && listing.broken.length === 0 && listing.unreadable === 0)
-    return report([line('skipped', 'driver', 'the driver is there and finds no device')], false);
-
+  const { rows, broken, unreadable } = listing;
+  seen.rows = rows;
+  seen.hasGpus = rows.length > 0 || broken.length > 0 || unreadable > 0;
+  if (!seen.hasGpus) {
+    checks.push(line('skipped', 'driver', 'the driver is there and finds no device'));
+    return undefined;
+  }
   const slices = rows.some((row) => row.migEnabled) ? await smi.slices() : [];
-  const looked = [
+  checks.push(
     ...engine.lines,
     ...rows.map(deviceLine),
-    ...listing.broken.map((id) => line('failed', 'device', `the GPU at ${id} does not answer`, REMEDIES.off_bus)),
-    ...(listing.unreadable > 0
-      ? [line('failed', 'device', `${listing.unreadable} rows of nvidia-smi cannot be read`, REMEDIES.unparsable)]
+    ...broken.map((id) => line('failed', 'device', `the GPU at ${id} does not answer`, REMEDIES.off_bus)),
+    ...(unreadable > 0
+      ? [line('failed', 'device', `${unreadable} rows of nvidia-smi cannot be read`, REMEDIES.unparsable)]
       : []),
     migLine(rows, slices),
-    ...conditionFindings(await smi.conditions(), await readFabric()),
-    ...(await toolkitFindings()),
-    ...(await kernelLines(parts.kernelLog ?? KMSG)),
-  ];
+  );
+  checks.push(...conditionFindings(await smi.conditions(), await readFabric()));
+  checks.push(...(await toolkitFindings()));
+  checks.push(...(await kernelLines(kernelLog ?? KMSG)));
   const processes = await smi.processes();
-  looked.push(
+  checks.push(
     processes === undefined
       ? line('failed', 'processes', 'compute processes cannot be listed', REMEDIES.error)
       : line('ok', 'processes', `compute processes are listed (${processes.length} now)`),
   );
-  if (engine.info === undefined) return report(looked);
-  const used = new Set(processes?.map(({ uuid }) => uuid));
-  const kept = new Set(parts.excluded.map((one) => busIdOf(one) || one.toLowerCase()));
-  const offered = rows.filter(({ uuid, busId }) => !kept.has(uuid.toLowerCase()) && !kept.has(busId));
-  return report([...looked, ...(await tried(parts, engine.info, wholeOrSlices(offered, slices ?? []), used))]);
+  if (engine.info === undefined) return undefined;
+  const kept = new Set(excluded.map((one) => busIdOf(one) || one.toLowerCase()));
+  const free = rows.filter(({ uuid, busId }) => !kept.has(uuid.toLowerCase()) && !kept.has(busId));
+  return {
+    info: engine.info,
+    offered: wholeOrSlices(free, slices ?? []),
+    used: new Set(processes?.map(({ uuid }) => uuid)),
+  };
 }
 
 /** A device, or the first slice of one that is divided. */
@@ -126,62 +185,87 @@ const wholeOrSlices = (rows: readonly GpuRow[], slices: readonly MigSlice[]): re
     .flatMap((row) => (row.migEnabled ? (slices.find((one) => one.parentUuid === row.uuid)?.uuid ?? []) : row.uuid))
     .slice(0, MOST_DEVICES);
 
-/** Containers with devices: each free device by the way that the agent uses, the first one by the other way, too. */
+/** Containers with devices, which are removed at the end however that comes; an engine that fails is a line. */
+async function tryDevices(parts: CheckParts, devices: Devices, lines: Line[]): Promise<void> {
+  const { runtime, signal } = parts;
+  const run = await CheckRun.begin(runtime);
+  // What waits for a container goes on at once.
+  const end = (): void => void run.removeOwn().catch(() => undefined);
+  signal.addEventListener('abort', end, { once: true });
+  try {
+    await tried(parts, devices, run, lines);
+  } catch (error) {
+    if (!signal.aborted) lines.push(line('failed', 'containers', messageOf(error), BROKEN));
+  } finally {
+    signal.removeEventListener('abort', end);
+    await run.removeOwn().catch((error: unknown) => lines.push(notRemoved(error)));
+    run.end();
+  }
+}
+
+const notRemoved = (error: unknown): Line =>
+  line(
+    'warning',
+    'containers',
+    `those of this check may be left: ${messageOf(error)}`,
+    'repeat the check once Docker answers: it removes them',
+  );
+
+/** Each free device by the way that the agent uses, the first one by the other way, too. */
 async function tried(
-  { runtime, image, reload }: CheckParts,
-  info: EngineInfo,
-  devices: readonly string[],
-  used: ReadonlySet<string>,
-): Promise<Line[]> {
+  { runtime, image, reload, signal }: CheckParts,
+  { info, offered, used }: Devices,
+  run: CheckRun,
+  lines: Line[],
+): Promise<void> {
+  const ended = await run.removeEnded();
+  if (ended > 0) lines.push(line('ok', 'containers', `${ended} of an earlier check, which was killed, are removed`));
   const [strangers, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
   const taken = (uuid: string): string => {
     // One that may use all of them, such as an exporter of metrics, uses those on which it has a process.
     const holder = strangers.find(({ uuids }) => uuids !== 'all' && uuids.includes(uuid));
     return holder !== undefined ? `container ${holder.name} has it` : used.has(uuid) ? 'a process uses it' : '';
   };
-  const lines: Line[] = [];
   const open: DeviceContainer[] = [];
-  try {
-    let isFirst = true;
-    for (const uuid of devices) {
-      const holder = taken(uuid);
-      if (holder !== '') {
-        lines.push(line('skipped', 'gpu in use', `${uuid} is not tried: ${holder}`, 'drain the machine, and repeat'));
-        continue;
-      }
-      const preferred: GpuDriver = byCdi.has(uuid) ? 'cdi' : 'nvidia';
-      if (isFirst && preferred === 'nvidia')
-        lines.push(line('skipped', 'gpu by cdi', 'Docker lists no GPU under its UUID'));
-      const ways: readonly GpuDriver[] = isFirst && preferred === 'cdi' ? ['cdi', 'nvidia'] : [preferred];
-      isFirst = false;
-      for (const driver of ways) {
-        const { line: found, container } = await openDevice(runtime, {
-          image,
-          uuid,
-          driver,
-          needed: driver === preferred,
-        });
-        lines.push(found);
-        if (container === undefined) continue;
-        lines.push(await cudaLine(runtime, container));
-        // The first device's containers are enough to lose one.
-        if (open.length === 0 || open[0]?.uuid === uuid) open.push(container);
-        else await runtime.remove(container.dockerId);
-      }
+  let isFirst = true;
+  for (const uuid of offered) {
+    const holder = taken(uuid);
+    if (holder !== '') {
+      lines.push(line('skipped', 'gpu in use', `${uuid} is not tried: ${holder}`, 'drain the machine, and repeat'));
+      continue;
     }
-    if (isFirst && devices.length > 0)
-      lines.push(line('failed', 'gpu in use', 'no GPU was free to be tried', 'drain the machine, and repeat'));
-    if (!reload) lines.push(reloadNotAsked());
-    else {
-      const own = new Set(open.map(({ dockerId }) => dockerId));
-      const now = (await runtime.gpuContainers()).filter(({ dockerId }) => !own.has(dockerId));
-      const refusal = reloadRefusal(now, mounted);
-      lines.push(...(refusal === undefined ? await tryReload(runtime, open) : [refusal]));
+    const preferred: GpuDriver = byCdi.has(uuid) ? 'cdi' : 'nvidia';
+    if (isFirst && preferred === 'nvidia')
+      lines.push(line('skipped', 'gpu by cdi', 'Docker lists no GPU under its UUID'));
+    const ways: readonly GpuDriver[] = isFirst && preferred === 'cdi' ? ['cdi', 'nvidia'] : [preferred];
+    isFirst = false;
+    for (const driver of ways) {
+      signal.throwIfAborted();
+      const needed = driver === preferred;
+      const { line: found, container } = await openDevice(runtime, { image, uuid, driver, needed, labels: run.labels });
+      // Without a container nothing was learned.
+      signal.throwIfAborted();
+      lines.push(found);
+      if (container === undefined) continue;
+      const cuda = await cudaLine(runtime, container, run.labels, signal);
+      signal.throwIfAborted();
+      lines.push(cuda);
+      // The first device's containers are enough to lose one.
+      if (open.length === 0 || open[0]?.uuid === uuid) open.push(container);
+      else await runtime.remove(container.dockerId);
     }
-    return lines;
-  } finally {
-    await Promise.all(open.map(({ dockerId }) => runtime.remove(dockerId)));
   }
+  if (isFirst && offered.length > 0)
+    lines.push(line('failed', 'gpu in use', 'no GPU was free to be tried', 'drain the machine, and repeat'));
+  if (!reload) {
+    lines.push(reloadNotAsked());
+    return;
+  }
+  const own = new Set(open.map(({ dockerId }) => dockerId));
+  const now = (await runtime.gpuContainers()).filter(({ dockerId }) => !own.has(dockerId));
+  const refusal = reloadRefusal(now, mounted);
+  signal.throwIfAborted();
+  lines.push(...(refusal === undefined ? await tryReload(runtime, open) : [refusal]));
 }
 
 function deviceLine(row: GpuRow): Line {

@@ -3,6 +3,9 @@ import { writeFile } from 'node:fs/promises';
 import { note, print, printJson } from '../print.ts';
 import { underSupervisor } from './daemon.ts';
 
+const INTERRUPTS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+const LEFTOVERS_MS = 1000;
+
 export interface GpuCheckFlags {
   readonly image: string | undefined;
   readonly reload: boolean;
@@ -32,8 +35,9 @@ export async function runAgentCheck(asJson: boolean, env: NodeJS.ProcessEnv): Pr
 }
 
 /**
+ * An interrupt (SIGINT, SIGTERM, SIGHUP) ends the check with what it has seen; a second one ends the program at once.
  * @param report - a file that keeps the report as JSON
- * @returns 0: the host serves its GPUs; 1: a check failed; 3: there is no GPU
+ * @returns 0: the host serves its GPUs; 1: a check failed; 3: there is no GPU; 130: the check was interrupted
  */
 export async function runGpuCheck(
   { image, reload, report: file, json }: GpuCheckFlags,
@@ -43,12 +47,19 @@ export async function runGpuCheck(
     import('#agent/devices/check-host.ts'),
     import('#agent/devices/check-report.ts'),
   ]);
-  const report = await checkGpuHost(env, { image, reload });
+  const interrupt = new AbortController();
+  const end = (signal: string): void => {
+    note(`${signal}: the containers of this check are removed; a second ${signal} ends it at once`);
+    interrupt.abort();
+  };
+  for (const signal of INTERRUPTS) process.once(signal, end);
+  const report = await checkGpuHost(env, { image, reload, signal: interrupt.signal });
+  // First of all, since a terminal that is gone takes no print.
+  if (file !== undefined) await writeFile(file, `${JSON.stringify(report, null, 2)}\n`);
   if (json) printJson(report);
   else print(reportText(report));
-  if (file !== undefined) {
-    await writeFile(file, `${JSON.stringify(report, null, 2)}\n`);
-    note(`the report is in ${file}`);
-  }
+  if (file !== undefined) note(`the report is in ${file}`);
+  // A program that an interrupted check still asks would keep this one.
+  if (interrupt.signal.aborted) setTimeout(() => process.exit(), LEFTOVERS_MS).unref();
   return report.exitCode;
 }

@@ -24,6 +24,8 @@ export interface CdiEngine {
   listed: readonly string[];
   /** UUIDs that can be passed: fewer than listed while a specification is stale. */
   known: readonly string[];
+  /** Calls that it answers with an error, by path. */
+  refuses: RegExp | undefined;
   /** More that `/info` says. */
   info: object;
   /** Whether the engine has NVIDIA's runtime, too. */
@@ -64,7 +66,10 @@ export async function cdiEngine(
       else onward.end(body);
     };
     const id = /^\/containers\/([0-9a-f]{64})\//.exec(path)?.[1] ?? '';
-    if (path === '/info') {
+    if (engine.refuses?.test(path) === true) {
+      response.writeHead(500, { 'content-type': 'application/json' });
+      response.end(JSON.stringify({ message: 'the engine is not well' }));
+    } else if (path === '/info') {
       forward(undefined, (info) => ({
         ...info,
         CDISpecDirs: ['/etc/cdi'],
@@ -123,6 +128,7 @@ export async function cdiEngine(
     host: `unix://${path}`,
     listed: [],
     known: [],
+    refuses: undefined,
     info: {},
     hasHook: false,
     drivers: [],

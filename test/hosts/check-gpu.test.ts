@@ -4,7 +4,7 @@
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { execa } from 'execa';
 import { describe, expect, onTestFinished } from 'vitest';
@@ -31,10 +31,27 @@ interface Checked {
   readonly of: (check: string) => readonly Line[];
 }
 
+/** A check that runs. */
+interface Running {
+  readonly kill: (signal: NodeJS.Signals) => void;
+  /** Waits until it has that many containers. */
+  readonly has: (count: number) => Promise<void>;
+  /** @returns its exit code, and its report where it has written one */
+  readonly ended: () => Promise<{
+    readonly code: number;
+    readonly said: string;
+    readonly report: GpuReport | undefined;
+  }>;
+}
+
 interface World extends GpuHost {
   readonly nvidia: FakeNvidia;
-  /** Runs the check; programs are found in the world's folder first. */
+  /** Begins a check; programs are found in the world's folder first. */
+  readonly begin: (args?: readonly string[], env?: Readonly<Record<string, string>>) => Running;
+  /** Runs a check to its end: it leaves no container. */
   readonly check: (args?: readonly string[], env?: Readonly<Record<string, string>>) => Promise<Checked>;
+  /** Names of the containers of checks. */
+  readonly left: () => Promise<string[]>;
   /** Puts a program into the folder. */
   readonly put: (name: string, script: string) => void;
 }
@@ -60,31 +77,46 @@ const test = hostTest.extend('world', async ({ machine }, { onCleanup }): Promis
     writeFileSync(join(directory.path, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   put('journalctl', 'case "$*" in *grep*) exit 1 ;; *) echo line ;; esac');
   put('nvidia-ctk', 'echo "NVIDIA Container Toolkit CLI version 1.18.0"');
+  const left = async (): Promise<string[]> => {
+    const all = await host.docker.listContainers({ all: true });
+    return all.flatMap(({ Names }) => Names.filter((name) => /check-gpu|c-probe/.test(name))).toSorted();
+  };
+  let count = 0;
+  const begin: World['begin'] = (args = [], env = {}) => {
+    const file = join(directory.path, `report-${(count += 1)}.json`);
+    const child = execa(process.execPath, [CLI, 'agent', 'check-gpu', image, '--report', file, ...args], {
+      env: {
+        PATH: `${directory.path}${delimiter}${process.env['PATH'] ?? ''}`,
+        LONGSHORE_NVIDIA_SMI: nvidia.tool,
+        DOCKER_HOST: `unix://${host.socket}`,
+        ...env,
+      },
+      reject: false,
+    });
+    return {
+      kill: (signal) => void child.kill(signal),
+      has: async (wanted) => {
+        await waitFor(async () => (await left()).length === wanted, `there are ${wanted} containers of checks`, 30_000);
+      },
+      ended: async () => {
+        const { exitCode, stdout } = await child;
+        const report = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as GpuReport) : undefined;
+        return { code: exitCode ?? -1, said: stdout, report };
+      },
+    };
+  };
   return {
     host,
     image,
     nvidia,
     put,
+    left,
+    begin,
     check: async (args = [], env = {}) => {
-      const file = join(directory.path, 'report.json');
-      const child = await execa(process.execPath, [CLI, 'agent', 'check-gpu', image, '--report', file, ...args], {
-        env: {
-          PATH: `${directory.path}${delimiter}${process.env['PATH'] ?? ''}`,
-          LONGSHORE_NVIDIA_SMI: nvidia.tool,
-          DOCKER_HOST: `unix://${host.socket}`,
-          ...env,
-        },
-        reject: false,
-      });
-      const report = JSON.parse(readFileSync(file, 'utf8')) as GpuReport;
-      const left = await host.docker.listContainers({ all: true });
-      expect(left.filter(({ Names }) => Names.some((name) => /check-gpu|c-probe/.test(name)))).toEqual([]);
-      return {
-        code: child.exitCode ?? -1,
-        said: child.stdout,
-        report,
-        of: (check) => report.checks.filter((one) => one.check === check),
-      };
+      const { code, said, report } = await begin(args, env).ended();
+      expect(await left()).toEqual([]);
+      if (report === undefined) throw new Error(`no report: ${said}`);
+      return { code, said, report, of: (check) => report.checks.filter((one) => one.check === check) };
     },
   };
 });
@@ -284,5 +316,87 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
     expect((await check(['--reload'])).of('daemon-reload')).toMatchObject([
       { level: 'failed', found: 'systemctl daemon-reload: Failed to connect to bus' },
     ]);
+  });
+
+  test('keeps its report when a reload ends the containers that it looks at, and when the engine fails', async ({
+    world: { check, host, put },
+  }) => {
+    const engine = `docker -H unix://${host.socket}`;
+    put('systemctl', `[ "$1" = daemon-reload ] || exit 0\n${engine} kill $(${engine} ps -q)`);
+    const ended = await check(['--reload']);
+    expect(ended.code).toBe(1);
+    expect(ended.of('cuda').map(({ level }) => level)).toEqual(['ok', 'ok']);
+    expect(ended.of('daemon-reload')).toMatchObject([
+      { level: 'failed', found: expect.stringMatching(/by NVIDIA's hook loses it: .*not running/) as string },
+    ]);
+
+    const behind = await cdiEngine(host.socket);
+    onTestFinished(() => behind.close());
+    behind.hasHook = true;
+    behind.refuses = /^\/containers\/json/;
+    const refused = await check([], { DOCKER_HOST: behind.host });
+    expect(refused.code).toBe(1);
+    expect(refused.of('driver')).toEqual([]);
+    expect(refused.of('device').map(({ level }) => level)).toEqual(['ok', 'ok']);
+    expect(refused.of('containers')[0]).toMatchObject({
+      level: 'failed',
+      found: expect.stringContaining('the engine is not well') as string,
+      remedy: expect.stringContaining('systemctl status docker') as string,
+    });
+  });
+
+  test.for(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)(
+    'removes its containers at %s, and tells what it had seen',
+    async (signal, { world: { begin, left, host } }) => {
+      cudaDoes(host, { [G0]: 'hang init' });
+      const running = begin();
+      await running.has(2);
+      running.kill(signal);
+      const { code, said, report } = await running.ended();
+      expect(await left()).toEqual([]);
+      expect(code).toBe(130);
+      expect(said).toMatch(/INTERRUPTED: .*/);
+      expect(report).toMatchObject({ outcome: 'interrupted', exitCode: 130, gpus: [{ uuid: G0 }, { uuid: G1 }] });
+      expect(report?.checks.at(-1)).toMatchObject({ level: 'ok', check: 'gpu by hook' });
+    },
+  );
+
+  test('ends at an interrupt while the driver does not answer', async ({ world: { begin, nvidia } }) => {
+    nvidia.is({ hang: true });
+    const running = begin();
+    await waitFor(() => readFileSync(nvidia.calls, 'utf8') !== '', 'the tool is asked', 30_000);
+    running.kill('SIGTERM');
+    const { code, report } = await running.ended();
+    expect(code).toBe(130);
+    expect(report).toMatchObject({ outcome: 'interrupted', checks: [] });
+    expect(report?.seconds).toBeLessThan(20);
+  });
+
+  test('removes what a check that was killed has left, and nothing of one that runs', async ({
+    world: { begin, left, host },
+  }) => {
+    cudaDoes(host, { [G0]: 'hang init', [G1]: 'hang init' });
+    const runs = begin();
+    await runs.has(2);
+    const own = await left();
+    const killed = begin();
+    await killed.has(4);
+    killed.kill('SIGKILL');
+    await killed.ended();
+    expect(await left()).toHaveLength(4);
+
+    const next = await begin([], { LONGSHORE_EXCLUDED_GPUS: G1 }).ended();
+    expect(next.report?.checks.filter(({ check }) => check === 'containers')).toMatchObject([
+      { level: 'ok', found: '2 of an earlier check, which was killed, are removed' },
+    ]);
+    expect(next.report?.checks.filter(({ check }) => check === 'gpu in use')[0]).toMatchObject({
+      found: expect.stringMatching(
+        new RegExp(`^${G0} is not tried: container (longshore-check-gpu|c-probe)-`),
+      ) as string,
+    });
+    expect(await left()).toEqual(own);
+    runs.kill('SIGINT');
+    await runs.ended();
+    expect(await left()).toEqual([]);
   });
 });

@@ -49,9 +49,12 @@ test('a report begins with the host and ends with the verdict, each remedy below
 
 test('one failure fails the host, warnings do not, and a host without a GPU has a code of its own', () => {
   const bad = line('failed', 'engine', 'away');
-  expect(outcomeOf(REPORT.checks, true)).toEqual({ outcome: 'passed', exitCode: 0 });
-  expect(outcomeOf([...REPORT.checks, bad], true)).toEqual({ outcome: 'failed', exitCode: 1 });
-  expect(outcomeOf(REPORT.checks, false)).toEqual({ outcome: 'no_gpu', exitCode: 3 });
+  expect(outcomeOf(REPORT.checks, { hasGpus: true, interrupted: false })).toEqual({ outcome: 'passed', exitCode: 0 });
+  expect(outcomeOf([...REPORT.checks, bad], { hasGpus: true, interrupted: false })).toEqual({
+    outcome: 'failed',
+    exitCode: 1,
+  });
+  expect(outcomeOf(REPORT.checks, { hasGpus: false, interrupted: false })).toEqual({ outcome: 'no_gpu', exitCode: 3 });
 });
 
 describe('a reload is refused', () => {
