@@ -33,7 +33,8 @@ export interface Host {
   readonly bootId: string;
   /** The Python runner that containers mount. */
   readonly runnerDir: string;
-  readonly inventory: Inventory;
+  /** Read beside the start, within seconds; the link alone waits for it. */
+  readonly inventory: Promise<Inventory>;
   /** As the page listens. */
   readonly metricsAddress: string;
 }
@@ -63,10 +64,10 @@ export async function openHost(parts: OpenHost): Promise<Host> {
   });
   const engine = await reachEngine(runtime, config.DOCKER_HOST);
   const imagesPath = await imagesRoot(engine);
-  const [bootId, runnerDir, inventory] = await Promise.all([
+  const inventory = readInventory(config, engine, { state: stateDir, images: imagesPath });
+  const [bootId, runnerDir] = await Promise.all([
     readBootId(),
     installRunner(parts.pythonSource ?? pythonSource(), join(stateDir, 'runner')),
-    readInventory(config, engine, { state: stateDir, images: imagesPath }),
   ]);
   const page = new MetricsPage(config, metrics);
   await page.start();

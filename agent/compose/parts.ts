@@ -262,9 +262,13 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     log,
     bootId,
     inventory: async () => {
-      const [found, disk] = await Promise.all([runtime.listImages().catch(() => []), disks.readImagesDisk()]);
+      const [inventory, found, disk] = await Promise.all([
+        host.inventory,
+        runtime.listImages().catch(() => []),
+        disks.readImagesDisk(),
+      ]);
       return {
-        ...withImages(host.inventory, found),
+        ...withImages(inventory, found),
         volumeDrivers: [...volumes.offered],
         diskTotalBytes: disk.totalBytes,
         diskFreeBytes: disk.freeBytes,

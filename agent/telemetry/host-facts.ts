@@ -5,6 +5,8 @@
 import { readFile, readdir, readlink, realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { HostDisk, HostFacts, HostFileSystem, HostNic, NumaNode } from '#shared/protocol/generated/messages.ts';
+import type { BlockDevice } from './list-disks.ts';
+import { listBlockDevices } from './list-disks.ts';
 
 const DEADLINE_MS = 3000;
 const MOST = 64;
@@ -15,16 +17,18 @@ export interface HostPlaces {
   readonly holds: Readonly<Record<string, string>>;
   /** Where /sys, /proc and /etc are; tests name a tree of files. */
   readonly root?: string;
+  /** Block devices, as the library lists them. */
+  readonly blockDevices?: () => Promise<readonly BlockDevice[]>;
   readonly deadlineMs?: number;
 }
 
-export async function readHostFacts(places: HostPlaces): Promise<HostFacts> {
-  const { holds, root = '/', deadlineMs = DEADLINE_MS } = places;
+export async function readHostFacts({ holds, root = '/', ...given }: HostPlaces): Promise<HostFacts> {
+  const { blockDevices = () => listBlockDevices(deadlineMs), deadlineMs = DEADLINE_MS } = given;
   const within = <T>(reading: Promise<T>, without: T): Promise<T> => inTime(reading, without, deadlineMs);
   const [machine, nics, disks, numaNodes, fileSystems] = await Promise.all([
     within(readMachine(root), {}),
     within(readNics(root), []),
-    within(readDisks(root), []),
+    within(blockDevices().then(disksOf), []),
     within(readNumaNodes(root), []),
     within(readFileSystems(root, holds), []),
   ]);
@@ -63,48 +67,17 @@ const list = async (...path: readonly string[]): Promise<string[]> =>
     a.localeCompare(b, 'en', { numeric: true }),
   );
 
-/**
- * Disks that have a device: those that the kernel makes of memory, of files or of other disks have none. Read one after the other: a disk whose queue is stuck holds one thread of this process, and not all of
- * them.
- */
-async function readDisks(root: string): Promise<HostDisk[]> {
-  const at = join(root, 'sys/block');
-  const disks: HostDisk[] = [];
-  for (const name of await list(at)) {
-    const disk = await readDisk(root, name);
-    if (disk !== undefined && disks.push(disk) === MOST) break;
-  }
-  return disks;
-}
-
-/** Types of SCSI whose media are changed: CD drives and optical memory. */
-const CHANGED_MEDIA = ['5', '7'];
-const SECTOR_BYTES = 512;
-
-/** @returns undefined: no disk, or one without a medium */
-async function readDisk(root: string, name: string): Promise<HostDisk | undefined> {
-  const at = join(root, 'sys/block', name);
-  // A floppy has a device and a size without a disk in it. Hidden ones are paths to a disk that is listed itself.
-  if (!(await list(at)).includes('device') || /^fd[0-9]/.test(name) || (await read(at, 'hidden')) === '1')
-    return undefined;
-  const sectors = await read(at, 'size');
-  if (!/^[1-9][0-9]{0,14}$/.test(sectors) || CHANGED_MEDIA.includes(await read(at, 'device/type'))) return undefined;
-  const isTurning = (await read(at, 'queue/rotational')) === '1';
-  return {
-    name: short(name),
-    kind: name.startsWith('nvme') ? 'nvme' : isTurning ? 'hdd' : 'ssd',
-    bytes: Number(sectors) * SECTOR_BYTES,
-    model: (await modelInUdev(root, await read(at, 'dev'))) || (await read(at, 'device/model')),
-  };
-}
-
-/** As udev noted it: the kernel keeps 16 letters of the model of a SATA disk. Empty: udev does not run, or knows none. */
-async function modelInUdev(root: string, device: string): Promise<string> {
-  if (!/^[0-9]+:[0-9]+$/.test(device)) return '';
-  const notes = await readFile(join(root, `run/udev/data/b${device}`), 'utf8').catch(() => '');
-  const encoded = /^E:ID_MODEL_ENC=(.*)$/m.exec(notes)?.[1] ?? '';
-  const model = encoded.replaceAll(/\\x([0-9a-f]{2})/gi, (_, code: string) => character(code, 16));
-  return short(model.replaceAll(/\s+/g, ' '));
+/** Disks that have a device: what the kernel makes of memory and of files is none. */
+function disksOf(devices: readonly BlockDevice[]): HostDisk[] {
+  return devices
+    .filter(({ name, type, size }) => type === 'disk' && size > 0 && !/^(zram|ram|loop|zd|nbd|fd)[0-9]/.test(name))
+    .slice(0, MOST)
+    .map(({ name, size, physical, model, protocol }) => ({
+      name: short(name),
+      kind: protocol === 'nvme' || name.startsWith('nvme') ? 'nvme' : physical.toLowerCase(),
+      bytes: size,
+      model: short(model),
+    }));
 }
 
 /** Network devices. Those that only the kernel knows (bridges, pairs of containers) come and go with containers and say nothing of the host. */
@@ -234,6 +207,5 @@ function mountsIn(text: string): Mount[] {
 }
 
 /** The kernel writes blanks as octal codes. */
-const unescaped = (text: string): string => text.replaceAll(/\\([0-7]{3})/g, (_, code: string) => character(code, 8));
-
-const character = (code: string, base: number): string => String.fromCodePoint(Number.parseInt(code, base));
+const unescaped = (text: string): string =>
+  text.replaceAll(/\\([0-7]{3})/g, (_, code: string) => String.fromCodePoint(Number.parseInt(code, 8)));

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { messageOf } from '#shared/errors.ts';
 import { NoAnswer } from './driver.ts';
 
-const MOST_OUTPUT = 8192;
+const MOST_OUTPUT = 65_536;
 
 /** Children that did not die of their kill yet: a process waiting for a disk cannot. Each holds a file system that hangs; no more are started than this. */
 const MOST_STUCK = 16;

@@ -129,7 +129,7 @@ describe.skipIf(whyNoHosts !== undefined)('on a small disk', () => {
     const holding = await host.docker.createContainer({ Image: a.pinned, Cmd: ['/data'] });
     const root = join(host.directory, 'root');
     const { bsize, blocks, bfree, bavail } = statfsSync(root);
-    const filler = Math.floor((bsize * bavail - 0.13 * bsize * (blocks - bfree + bavail)) / MB);
+    const filler = Math.max(0, Math.floor((bsize * bavail - 0.13 * bsize * (blocks - bfree + bavail)) / MB));
     execFileSync('dd', ['if=/dev/zero', `of=${join(root, 'filler')}`, 'bs=1000000', `count=${filler}`, 'status=none']);
     await world.restart();
     expect(await has(b.pinned)).toBe(false);

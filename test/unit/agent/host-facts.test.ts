@@ -1,11 +1,21 @@
 // The hardware of a host, read from trees of files as kernels show them.
-import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { describe, expect, onTestFinished, test as base, vi } from 'vitest';
+import { describe, expect, test as base, vi } from 'vitest';
 import { inventoryFindings } from '../../../agent/preflight/inventory.ts';
 import { readHostFacts, readOsName, virtualizationOf } from '../../../agent/telemetry/host-facts.ts';
+import { listBlockDevices } from '../../../agent/telemetry/list-disks.ts';
+import type { BlockDevice } from '../../../agent/telemetry/list-disks.ts';
 
 const test = base.extend('root', async ({ task }, { onCleanup }): Promise<string> => {
   const root = mkdtempSync(join(tmpdir(), `ls-facts-${task.id}`));
@@ -52,29 +62,19 @@ function aServer(root: string): void {
       '31 22 0:50 / /mnt/with\\040blank rw - nfs4 filer:/x rw',
     ].join('\n'),
   });
-  aDisk(root, 'nvme0n1', { 'device/model': 'SAMSUNG MZQL23T8HCLS-00A07              \n', dev: '259:0\n' });
-  aDisk(root, 'nvme0c1n1', { 'device/model': 'another path to it\n', hidden: '1\n' });
-  // The kernel cuts models of SATA disks.
-  const sata = { 'device/type': '0\n', 'queue/rotational': '1\n', size: '15628053168\n' };
-  aDisk(root, 'sda', { ...sata, 'device/model': 'ST8000NM000A-2KE\n', dev: '8:0\n' });
-  const udev =
-    'S:disk/by-id/x\nE:ID_MODEL=ST8000NM000A-2KE101\nE:ID_MODEL_ENC=ST8000NM000A-2KE101\\x20\\x20\nE:ID_SERIAL=x\n';
-  put(root, { 'run/udev/data/b8:0': udev });
-  aDisk(root, 'sdb', { 'device/type': '0\n', 'device/model': 'SAMSUNG MZ7LH3T8\n', dev: '8:16\n' });
-  aDisk(root, 'sdc', { 'device/type': '0\n', size: '0\n' });
-  aDisk(root, 'sr0', { 'device/type': '5\n' });
-  aDisk(root, 'vda', { 'device/vendor': '0x1af4\n', 'queue/rotational': '1\n' });
-  aDisk(root, 'fd0', { 'device/modalias': 'platform:floppy\n', size: '8\n' });
-  for (const name of ['md0', 'dm-0', 'loop0', 'zram0']) aDisk(root, name, {});
   mkdirSync(join(root, 'drivers/mlx5_core'), { recursive: true });
   symlinkSync(join(root, 'drivers/mlx5_core'), join(root, 'sys/class/net/ens1f0/device/driver'));
 }
 
-/** A block device; one with a `device` folder is hardware. */
-function aDisk(root: string, name: string, files: Readonly<Record<string, string>>): void {
-  const all = { size: '7501476528\n', 'queue/rotational': '0\n', ...files };
-  put(root, Object.fromEntries(Object.entries(all).map(([path, text]) => [`sys/block/${name}/${path}`, text])));
-}
+const aDevice = (name: string, more: Partial<BlockDevice> = {}): BlockDevice => ({
+  name,
+  type: 'disk',
+  size: 3.84e12,
+  physical: 'SSD',
+  model: 'SAMSUNG MZQL23T8',
+  protocol: 'nvme',
+  ...more,
+});
 
 describe('the facts of a host', () => {
   test('are its devices, without what belongs to containers, and without addresses', async ({ root }) => {
@@ -82,6 +82,13 @@ describe('the facts of a host', () => {
     const facts = await readHostFacts({
       root,
       holds: { state: '/var/lib/longshore-agent', images: '/var/lib/docker', other: '/mnt/with blank/x' },
+      blockDevices: async () => [
+        aDevice('nvme0n1'),
+        aDevice('sda', { protocol: 'sata', physical: 'HDD', size: 8e12 }),
+        aDevice('nvme0n1p2', { type: 'part' }),
+        aDevice('zram0'),
+        aDevice('sdb', { size: 0 }),
+      ],
     });
     expect(facts).toEqual({
       vendor: 'Supermicro',
@@ -94,10 +101,8 @@ describe('the facts of a host', () => {
         { name: 'ens2', speedMbps: 0, up: false, driver: '', numaNode: -1 },
       ],
       disks: [
-        { name: 'nvme0n1', kind: 'nvme', bytes: 7_501_476_528 * 512, model: 'SAMSUNG MZQL23T8HCLS-00A07' },
-        { name: 'sda', kind: 'hdd', bytes: 15_628_053_168 * 512, model: 'ST8000NM000A-2KE101' },
-        { name: 'sdb', kind: 'ssd', bytes: 7_501_476_528 * 512, model: 'SAMSUNG MZ7LH3T8' },
-        { name: 'vda', kind: 'hdd', bytes: 7_501_476_528 * 512, model: '' },
+        { name: 'nvme0n1', kind: 'nvme', bytes: 3.84e12, model: 'SAMSUNG MZQL23T8' },
+        { name: 'sda', kind: 'hdd', bytes: 8e12, model: 'SAMSUNG MZQL23T8' },
       ],
       numaNodes: [
         { id: 0, cpus: '0-55', memoryBytes: 1_056_000_000 * 1024 },
@@ -115,41 +120,43 @@ describe('the facts of a host', () => {
   test('a part that fails, and one that does not answer, leave the others', async ({ root }) => {
     aServer(root);
     rmSync(join(root, 'proc/self/mountinfo'));
-    const size = join(root, 'sys/block/sda/size');
-    rmSync(size);
-    // Whoever opens it waits for a writer.
-    execFileSync('mkfifo', [size]);
-    const never = await readHostFacts({ root, holds: { state: '/' }, deadlineMs: 500 });
-    writeFileSync(size, '');
+    const never = await readHostFacts({
+      root,
+      holds: { state: '/' },
+      blockDevices: () => new Promise(() => undefined),
+      deadlineMs: 20,
+    });
     expect(never).toMatchObject({ vendor: 'Supermicro', disks: [], fileSystems: [], nics: [{}, {}, {}] });
-    const failing = { root: join(root, 'nothing'), holds: {} };
+    const failing = { root: join(root, 'nothing'), holds: {}, blockDevices: () => Promise.reject(new Error('lsblk')) };
     expect(await readHostFacts(failing)).toMatchObject({ virtualization: '', nics: [], disks: [], numaNodes: [] });
   });
 
   test('have bounds: of hundreds of devices 64, of a text 100 letters', async ({ root }) => {
     put(root, { 'sys/class/dmi/id/sys_vendor': 'x'.repeat(5000) });
-    for (let at = 0; at < 70; at += 1) aDisk(root, `sd${at}`, { 'device/model': 'y'.repeat(999) });
-    const { vendor, disks } = await readHostFacts({ root, holds: {} });
+    const blockDevices = async () =>
+      Array.from({ length: 300 }, (_, at) => aDevice(`sd${at}`, { model: 'y'.repeat(999) }));
+    const { vendor, disks } = await readHostFacts({ root, holds: {}, blockDevices });
     expect(vendor).toHaveLength(100);
     expect(disks).toHaveLength(64);
     expect(disks?.[0]?.model).toHaveLength(100);
   });
 
-  test('are read without any program: mdadm, which waits for an array that does not answer, holds nothing up', async ({
+  test('hold nothing up when mdadm waits for an array that does not answer, and leave no program behind', async ({
     root,
   }) => {
-    for (const [name, script] of [
-      ['lsblk', `echo 'NAME="md0" TYPE="raid1" SIZE="1" FSTYPE="" MOUNTPOINT="" UUID="" ROTA="0" RO="0" RM="0"'`],
-      ['mdadm', 'exec sleep 2'],
-    ]) {
-      put(root, { [`bin/${name}`]: `#!/bin/sh\necho ${name} >> ${join(root, 'ran')}\n${script}\n` });
-      chmodSync(join(root, 'bin', String(name)), 0o755);
-    }
-    put(root, { ran: '' });
-    vi.stubEnv('PATH', `${join(root, 'bin')}:${process.env['PATH']}`);
-    onTestFinished(() => void vi.unstubAllEnvs());
-    await readHostFacts({ holds: {} });
-    expect(readFileSync(join(root, 'ran'), 'utf8')).toBe('');
+    const bin = join(root, 'bin');
+    const raid = 'NAME="md0" TYPE="raid1" SIZE="1" FSTYPE="" MOUNTPOINT="" UUID="" ROTA="0" RO="0" RM="0"';
+    put(root, {
+      'bin/lsblk': `#!/bin/sh\necho '${raid}'\n`,
+      'bin/mdadm': `#!/bin/sh\necho $$ > '${join(root, 'pid')}'\nexec sleep 30\n`,
+    });
+    for (const name of ['lsblk', 'mdadm']) chmodSync(join(bin, name), 0o755);
+    const listed = listBlockDevices(2000, `${bin}:/usr/bin:/bin`);
+    const pid = await vi.waitFor(() => Number(readFileSync(join(root, 'pid'), 'utf8').trim() || Number.NaN), 2000);
+    // A program that this process waited for would have ended, or been killed, by now.
+    expect(readFileSync(`/proc/${pid}/comm`, 'utf8')).toBe('sleep\n');
+    await expect(listed).rejects.toThrow('no answer within 2 s');
+    await vi.waitFor(() => expect(existsSync(`/proc/${pid}/comm`)).toBe(false));
   });
 
   test('of this machine are read within the deadline', async () => {
