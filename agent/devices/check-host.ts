@@ -3,6 +3,7 @@ import { excludedGpus, imageOf, loadAgentConfig } from '../config.ts';
 import { DockerRuntime } from '../containers/docker.ts';
 import { checkGpus } from './check.ts';
 import type { GpuReport } from './check-report.ts';
+import { checkSettings } from '../preflight/service-settings.ts';
 import { NvidiaSmi } from './nvidia-smi.ts';
 
 /** @throws StartupError when a setting is wrong */
@@ -14,7 +15,7 @@ export async function checkGpuHost(
     signal,
   }: { readonly image: string | undefined; readonly reload: boolean; readonly signal: AbortSignal },
 ): Promise<GpuReport> {
-  const config = loadAgentConfig(env);
+  const config = loadAgentConfig((await checkSettings(env)).env);
   return checkGpus({
     smi: new NvidiaSmi(config.LONGSHORE_NVIDIA_SMI),
     runtime: new DockerRuntime(config.DOCKER_HOST),

@@ -3,7 +3,7 @@
  * no other condition watches (what the engine can do) at its start: what fails there is the condition Preflight.
  */
 import { join, resolve } from 'node:path';
-import { messageOf } from '#shared/errors.ts';
+import { StartupError, messageOf } from '#shared/errors.ts';
 import type { AgentConfig } from '../config.ts';
 import { imageOf, loadAgentConfig } from '../config.ts';
 import { DockerRuntime } from '../containers/docker.ts';
@@ -21,16 +21,22 @@ import { conditionFindings, readFabric, toolkitFindings } from './gpus.ts';
 import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
 import { inventoryFindings } from './inventory.ts';
 import { schedulerFindings } from './scheduler.ts';
+import { checkSettings } from './service-settings.ts';
 
 const ASK_REGISTRY_MS = 8000;
 
 /** Everything, in the order in which it should be put right. Needs no agent, and disturbs none. */
 export async function checkMachine(env: Readonly<Record<string, string | undefined>>): Promise<Finding[]> {
   let config: AgentConfig;
+  let file: string;
   try {
-    config = loadAgentConfig(env);
+    const settings = await checkSettings(env);
+    file = settings.file;
+    config = loadAgentConfig(settings.env);
   } catch (error) {
-    return [failed('settings', messageOf(error), 'docs/settings.md has all of them')];
+    const isHidden = error instanceof StartupError && error.code === 'settings_not_readable';
+    const remedy = isHidden ? 'sudo longshore agent check' : 'docs/settings.md has all of them';
+    return [failed('settings', messageOf(error), remedy)];
   }
   const stateDir = join(resolve(config.LONGSHORE_DATA_DIR), 'agent');
   const runtime = new DockerRuntime(config.DOCKER_HOST);
@@ -50,7 +56,7 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
   ]);
   const { inUse: _told, ...stateOnly } = state;
   return [
-    ok('settings', 'as they should be'),
+    ok('settings', `as they should be${file === '' ? '' : `, with those of ${file}`}`),
     ...inventory,
     ...findings,
     stateOnly,

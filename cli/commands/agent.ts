@@ -1,5 +1,7 @@
 // `longshore agent`: the daemon in the foreground, as a service runs it and as `longshore up` starts it.
-import { writeFile } from 'node:fs/promises';
+import { open, writeFile } from 'node:fs/promises';
+import { messageOf } from '#shared/errors.ts';
+import { CliError } from '../errors.ts';
 import { note, print, printJson } from '../print.ts';
 import { underSupervisor } from './daemon.ts';
 
@@ -47,6 +49,8 @@ export async function runGpuCheck(
     import('#agent/devices/check-host.ts'),
     import('#agent/devices/check-report.ts'),
   ]);
+  // Before the check, which takes minutes on some hosts.
+  if (file !== undefined) await proveWritable(file);
   const interrupt = new AbortController();
   const end = (signal: string): void => {
     note(`${signal}: the containers of this check are removed; a second ${signal} ends it at once`);
@@ -62,4 +66,15 @@ export async function runGpuCheck(
   // A program that an interrupted check still asks would keep this one.
   if (interrupt.signal.aborted) setTimeout(() => process.exit(), LEFTOVERS_MS).unref();
   return report.exitCode;
+}
+
+/** @throws CliError where the file cannot be written; what it holds stays */
+async function proveWritable(file: string): Promise<void> {
+  try {
+    await (await open(file, 'a')).close();
+  } catch (error) {
+    throw new CliError(
+      `the report cannot be written: ${messageOf(error)}; name another file, and nothing was checked yet`,
+    );
+  }
 }

@@ -28,6 +28,7 @@ const ASSETS = [
   'python/beta9',
   'examples',
   'systemd',
+  'docs/gpus.md',
   'docs/machines.md',
 ];
 const PGLITE = 'node_modules/@electric-sql/pglite';

@@ -40,6 +40,7 @@ interface Running {
   readonly ended: () => Promise<{
     readonly code: number;
     readonly said: string;
+    readonly told: string;
     readonly report: GpuReport | undefined;
   }>;
 }
@@ -99,9 +100,9 @@ const test = hostTest.extend('world', async ({ machine }, { onCleanup }): Promis
         await waitFor(async () => (await left()).length === wanted, `there are ${wanted} containers of checks`, 30_000);
       },
       ended: async () => {
-        const { exitCode, stdout } = await child;
+        const { exitCode, stdout, stderr } = await child;
         const report = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as GpuReport) : undefined;
-        return { code: exitCode ?? -1, said: stdout, report };
+        return { code: exitCode ?? -1, said: stdout, told: stderr, report };
       },
     };
   };
@@ -360,6 +361,15 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
       expect(report?.checks.at(-1)).toMatchObject({ level: 'ok', check: 'gpu by hook' });
     },
   );
+
+  test('says before it starts that the report cannot be written', async ({ world: { begin, nvidia } }) => {
+    const { code, told } = await begin(['--report', '/nowhere/report.json']).ended();
+    expect(code).toBe(1);
+    expect(told).toMatch(
+      /^longshore: the report cannot be written: ENOENT.*'\/nowhere\/report.json'; name another file.*$/,
+    );
+    expect(readFileSync(nvidia.calls, 'utf8')).toBe('');
+  });
 
   test('ends at an interrupt while the driver does not answer', async ({ world: { begin, nvidia } }) => {
     nvidia.is({ hang: true });

@@ -135,6 +135,22 @@ describe('the agent as a service', () => {
     expect(await containers()).toHaveLength(1);
   });
 
+  test('checks that are run by hand look at the service, with its settings', async () => {
+    const printed = await host.try('longshore agent check --json');
+    const { findings } = JSON.parse(printed.slice(printed.indexOf('{'))) as {
+      findings: { check: string; level: string; found: string }[];
+    };
+    const of = (check: string) => findings.find((one) => one.check === check);
+    expect(of('settings')?.found).toContain('/etc/longshore-agent/agent.env');
+    expect(of('state')).toMatchObject({ level: 'ok', found: `${host.dataDir}/agent, an agent runs on it` });
+    expect(of('metrics port')).toMatchObject({ level: 'ok' });
+    expect(of('joined')).toMatchObject({ level: 'ok', found: expect.stringContaining(machineId) as string });
+    await host.sh('echo "LONGSHORE_NVIDIA_SMI=\'/nowhere/nvidia-smi\'" >> /etc/longshore-agent/agent.env');
+    expect(await host.try('longshore agent check-gpu')).toContain('/nowhere/nvidia-smi');
+    await host.sh("sed -i '/^LONGSHORE_NVIDIA_SMI=/d' /etc/longshore-agent/agent.env");
+    expect(await host.try('setpriv --reuid=65534 --clear-groups longshore agent check')).toContain('sudo longshore');
+  });
+
   test('does not install what is not what was promised', async () => {
     const line = lineOf(await cli('machine', 'upgrade'));
     const other = line.replace(/echo "[0-9a-f]{4}/, 'echo "0000');

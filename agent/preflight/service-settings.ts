@@ -1,0 +1,61 @@
+/**
+ * The settings of the installed service, for checks that somebody runs by hand: systemd gives them to the agent, and to nobody else. A release that the installer put on this host reads them; a checkout does not, since it may
+ * have nothing to do with a service that is there, too.
+ */
+import { fileURLToPath } from 'node:url';
+import { StartupError } from '#shared/errors.ts';
+import { hasCode, readIfThere } from '../durable.ts';
+
+const INSTALLED = '/opt/longshore/';
+const FILE = '/etc/longshore-agent/agent.env';
+/** As longshore-agent.service has it. */
+const DATA_DIR = '/var/lib/longshore-agent';
+
+export interface CheckSettings {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** The file with settings of the service; empty: they come from the environment alone. */
+  readonly file: string;
+}
+
+/**
+ * What the service has, with the variables of the caller before it.
+ * @param place - where the program and the file are, in tests
+ * @throws StartupError `settings_not_readable` to a user who may not read the file
+ */
+export async function checkSettings(
+  env: Readonly<Record<string, string | undefined>>,
+  { program = fileURLToPath(import.meta.url), file = FILE }: { readonly program?: string; readonly file?: string } = {},
+): Promise<CheckSettings> {
+  if (!program.startsWith(INSTALLED)) return { env, file: '' };
+  let text: string | undefined;
+  try {
+    text = await readIfThere(file);
+  } catch (error) {
+    if (!hasCode(error, 'EACCES')) throw error;
+    throw new StartupError(
+      'settings_not_readable',
+      `this user may not read the settings of the service in ${file}: run this as root, with sudo`,
+      { cause: error },
+    );
+  }
+  if (text === undefined) return { env, file: '' };
+  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== undefined && value !== ''));
+  return { env: { LONGSHORE_DATA_DIR: DATA_DIR, ...environmentFile(text), ...given }, file };
+}
+
+/** Pure. Lines of an EnvironmentFile as systemd reads them; a value is on one line here. */
+export function environmentFile(text: string): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    text.split('\n').flatMap((line) => {
+      const [, name, value = ''] = /^([A-Za-z_]\w*)\s*=(.*)$/.exec(line.trim()) ?? [];
+      return name === undefined ? [] : [[name, unquoted(value.trim())]];
+    }),
+  );
+}
+
+function unquoted(value: string): string {
+  const isIn = (quote: string): boolean => value.length > 1 && value.startsWith(quote) && value.endsWith(quote);
+  if (isIn("'")) return value.slice(1, -1);
+  if (isIn('"')) return value.slice(1, -1).replaceAll(/\\(["\\`$])/g, '$1');
+  return value.replaceAll(/\\(.)/g, '$1');
+}
