@@ -1,6 +1,6 @@
 /**
- * What containers of this machine have written: to their root and to their view of the code, together. Looks when disk-limits.ts says so, and tells who is over the limit, the
- * largest first. Must stay true: nobody is told of on an estimate: what counts is blocks, where this user may not read them those that a helper counts, whom permissions do not stop; a container that cannot be
+ * What containers of this machine have written: to their root and to their view of the code, together. Looks when disk-limits.ts says so, and tells who is over the limit, as soon as
+ * it is known. Must stay true: nobody is told of on an estimate: what counts is blocks, where this user may not read them those that a helper counts, whom permissions do not stop; a container that cannot be
  * counted is logged, and holds up no other.
  */
 import { sleep } from '#shared/backoff.ts';
@@ -33,7 +33,7 @@ export interface ContainerDisksParts {
   readonly fileSystems: () => Promise<readonly FileSystem[]>;
   /** Blocks below these folders, whoever may read them. */
   readonly countByHelper: (paths: readonly string[]) => Promise<number>;
-  /** Largest first. */
+  /** Of those that are counted together the largest first. */
   readonly onOver: (use: DiskUse) => void;
   readonly onLook: (result: 'ok' | 'failed') => void;
   readonly log: Log;
@@ -86,7 +86,7 @@ export class ContainerDisks {
 
   /** One tick. */
   async round(): Promise<void> {
-    const { running, limitBytes, fileSystems, onOver } = this.#parts;
+    const { running, limitBytes, fileSystems } = this.#parts;
     const containers = running();
     forgetOthers(this.#roots, new Set(containers.map((one) => one.dockerId)));
     for (const map of [this.#used, this.#lookedAt])
@@ -101,20 +101,16 @@ export class ContainerDisks {
     this.#watch = watch;
     if (look === 0) return;
     const oldestFirst = containers.toSorted((a, b) => this.#lastLook(a) - this.#lastLook(b));
-    const counted: (WatchedContainer & DiskUse)[] = [];
     for (let from = 0; from < look; from += COUNTED_AT_ONCE) {
       if (this.#abort.signal.aborted) return;
-      const some = oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE));
-      counted.push(...(await this.#look(some, nowMs)));
+      await this.#look(oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE)), nowMs);
     }
-    for (const { containerId, usedBytes } of overLimit(counted, limitBytes)) onOver({ containerId, usedBytes });
   }
 
   readonly #lastLook = ({ containerId }: WatchedContainer): number =>
     this.#lookedAt.get(containerId) ?? Number.NEGATIVE_INFINITY;
 
-  /** @returns those that were counted */
-  async #look(some: readonly WatchedContainer[], nowMs: number): Promise<(WatchedContainer & DiskUse)[]> {
+  async #look(some: readonly WatchedContainer[], nowMs: number): Promise<void> {
     const { viewOf } = this.#parts;
     const living: { readonly one: WatchedContainer; readonly paths: readonly string[] }[] = [];
     for (const one of some) {
@@ -125,18 +121,27 @@ export class ContainerDisks {
     }
     // Where the engine says no folder, its own count is needed.
     const whole = living.filter(({ paths }) => paths.length > 1);
-    const blocks = new Map(
-      (await countEachHere(whole.map(({ paths }) => paths))).map((bytes, at) => [whole[at]?.one, bytes]),
-    );
-    const counted: (WatchedContainer & DiskUse)[] = [];
+    const bytes = await countEachHere(whole.map(({ paths }) => paths));
+    const blocks = new Map(whole.map(({ one }, at) => [one.containerId, bytes[at]]));
+    this.#counted(living.map(({ one: { containerId } }) => ({ containerId, usedBytes: blocks.get(containerId) })));
+    // After those: an engine may take its time.
     for (const { one, paths } of living) {
-      const usedBytes = blocks.get(one) ?? (await this.#tried(one, () => this.#estimated(one, paths)));
-      if (usedBytes === undefined) continue;
-      this.#used.set(one.containerId, usedBytes);
-      this.#parts.onLook('ok');
-      counted.push({ ...one, usedBytes });
+      const { containerId } = one;
+      if (blocks.get(containerId) !== undefined) continue;
+      this.#counted([{ containerId, usedBytes: await this.#tried(one, () => this.#estimated(one, paths)) }]);
     }
-    return counted;
+  }
+
+  #counted(some: readonly { readonly containerId: string; readonly usedBytes: number | undefined }[]): void {
+    const { limitBytes, onLook, onOver } = this.#parts;
+    const counted = some.flatMap(({ containerId, usedBytes }) =>
+      usedBytes === undefined ? [] : [{ containerId, usedBytes }],
+    );
+    for (const { containerId, usedBytes } of counted) {
+      this.#used.set(containerId, usedBytes);
+      onLook('ok');
+    }
+    for (const use of overLimit(counted, limitBytes)) onOver(use);
   }
 
   /** A container that cannot be looked at is logged, and holds up no other. */

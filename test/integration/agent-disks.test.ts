@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { DockerRuntime } from '#agent/containers/docker.ts';
 import { countByContainer } from '#agent/containers/helpers.ts';
@@ -12,6 +12,8 @@ import type { DiskUse } from '#agent/telemetry/container-disks.ts';
 import { ContainerDisks } from '#agent/telemetry/container-disks.ts';
 import { countEachHere } from '#agent/telemetry/count-blocks.ts';
 import { VolumeUse } from '#agent/volumes/use.ts';
+import { runInChild } from '#agent/volumes/child.ts';
+import { freezableDisk } from '../helpers/freezable-disk.ts';
 import type { TestDocker } from '../helpers/services.ts';
 import { test as base } from '../helpers/services.ts';
 
@@ -126,8 +128,31 @@ test('several are counted by one child, each for itself: whole, gone, closed, or
   const inMib = (await counting).map((bytes) => (bytes === undefined ? undefined : Math.round(bytes / MIB)));
   expect(inMib).toEqual([3, 0, 4]);
   // Nobody walks through a whole system in 20 ms.
-  const [system] = await countEachHere([['/usr'], [three]], 20);
+  const [system] = await countEachHere([['/usr']], { walkMs: 20 });
   expect(system).toBeUndefined();
+});
+
+test('of processes that a kill does not end there are 16 at most, also where their shell has ended', async ({
+  view,
+}) => {
+  const disk = await freezableDisk();
+  onTestFinished(() => disk.close());
+  const du = join(view, 'du');
+  await writeFile(du, `#!/bin/sh\necho x > ${disk.dir}/file\n`, { mode: 0o755 });
+  const write = () => runInChild('(echo x > "$1/file"); true', [disk.dir], 100).then(String, String);
+  try {
+    disk.freeze();
+    const all = await Promise.all(Array.from({ length: 15 }, write));
+    expect(new Set(all)).toEqual(new Set(['NoAnswer: no answer within 0.1 s']));
+    // And of what counts folders the program that walks.
+    expect(await countEachHere([[disk.dir]], { walkMs: 50, marginMs: 250, du })).toEqual([undefined]);
+    expect(await write()).toBe('NoAnswer: 16 processes already wait for file systems that do not answer');
+    expect(await countEachHere([[view], [view]])).toEqual([undefined, undefined]);
+  } finally {
+    disk.thaw();
+  }
+  await expect.poll(async () => (await countEachHere([[view]]))[0]).toBeGreaterThan(0);
+  expect(await write()).toBe('');
 });
 
 test('an engine whose storage cannot limit roots says so, and makes nothing', async ({ docker }) => {
