@@ -11,6 +11,8 @@ import { line } from './check-report.ts';
 import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from './probe-container.ts';
 
 const EXEC_MS = 30_000;
+/** A pull that says nothing for so long is given up. */
+const PULL_SILENCE_MS = 60_000;
 /** Longer than everything that is done with it: the first device's container waits for the CUDA programs of all others. */
 const LIVES_SECONDS = 1800;
 /** By the hook, what the driver has is passed in parts. */
@@ -18,7 +20,7 @@ const PARTS = ['compute', 'utility', 'video'] as const;
 
 export const WAY: Readonly<Record<GpuDriver, string>> = { cdi: 'CDI', nvidia: "NVIDIA's hook" };
 const TOOLKIT: Readonly<Record<GpuDriver, string>> = {
-  cdi: 'write the specification anew (sudo nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml), or enable the service nvidia-cdi-refresh',
+  cdi: 'write the specification anew: sudo systemctl restart nvidia-cdi-refresh (toolkit 1.18 and later), else sudo nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml',
   nvidia:
     "install NVIDIA's container toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
 };
@@ -27,6 +29,30 @@ export interface DeviceContainer {
   readonly driver: GpuDriver;
   readonly uuid: string;
   readonly dockerId: string;
+}
+
+/**
+ * Has the engine hold the containers' image: a new host has none.
+ * @returns undefined: it was there; a failed line: no container of the check can start
+ */
+export async function imageLine(
+  runtime: ContainerRuntime,
+  image: string,
+  signal: AbortSignal,
+): Promise<Line | undefined> {
+  if ((await runtime.image(image)) !== undefined) return undefined;
+  const options = { auth: undefined, silenceMs: PULL_SILENCE_MS, signal, onProgress: () => undefined };
+  try {
+    await runtime.pull(image, options);
+    return line('ok', 'image', `${image} was not here, and is pulled`);
+  } catch (error) {
+    return line(
+      'failed',
+      'image',
+      `${image} is not here, and cannot be pulled: ${messageOf(error)}`,
+      'name an image that this host has or can pull, with `sleep` and a C library: longshore agent check-gpu <image>',
+    );
+  }
 }
 
 interface Asked {

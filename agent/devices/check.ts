@@ -14,7 +14,7 @@ import { engineFailure, engineFindings } from '../preflight/engine.ts';
 import { conditionFindings, readFabric, toolkitFindings } from '../preflight/gpus.ts';
 import { ownVersion } from '../version.ts';
 import type { DeviceContainer } from './check-container.ts';
-import { cudaLine, openDevice } from './check-container.ts';
+import { cudaLine, imageLine, openDevice } from './check-container.ts';
 import { CheckRun } from './check-run.ts';
 import type { Stranger } from './check-reload.ts';
 import { mountedGpus, reloadNotAsked, reloadRefusal, tryReload } from './check-reload.ts';
@@ -227,6 +227,10 @@ async function tried(
     return holder !== undefined ? `container ${holder.name} has it` : used.has(uuid) ? 'a process uses it' : '';
   };
   const open: DeviceContainer[] = [];
+  const pulled = await imageLine(runtime, image, signal);
+  signal.throwIfAborted();
+  if (pulled !== undefined) lines.push(pulled);
+  if (pulled?.level === 'failed') return;
   let isFirst = true;
   for (const uuid of offered) {
     const holder = taken(uuid);
@@ -299,7 +303,7 @@ function migLine(rows: readonly GpuRow[], slices: readonly MigSlice[] | undefine
       'warning',
       'mig',
       `on for ${empty.map(({ uuid }) => uuid).join(', ')}, and divided into nothing: it serves no work`,
-      'divide it (sudo nvidia-smi mig -cgi <profile> -C), or turn MIG off (sudo nvidia-smi -mig 0)',
+      'divide it (sudo nvidia-smi mig -cgi <profile> -C), or turn MIG off (sudo nvidia-smi -mig 0); then: sudo systemctl restart nvidia-cdi-refresh',
     );
   const profiles = [...new Set(slices.map(({ profile }) => profile))].join(', ');
   return line('ok', 'mig', `${slices.length} slices (${profiles}) of ${divided.length} devices`);

@@ -55,7 +55,7 @@ function persistence(gpus: readonly GpuCondition[]): Finding {
   return warning(
     'gpu persistence',
     `off for ${named(off)}: the driver starts an idle GPU anew for each look, which may take longer than a look may`,
-    'sudo systemctl enable --now nvidia-persistenced',
+    'until the next boot: sudo nvidia-smi -pm 1; for good: start nvidia-persistenced without --no-persistence-mode, which Ubuntu gives it (docs/gpus.md)',
   );
 }
 

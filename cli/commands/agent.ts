@@ -1,5 +1,5 @@
 // `longshore agent`: the daemon in the foreground, as a service runs it and as `longshore up` starts it.
-import { open, writeFile } from 'node:fs/promises';
+import { open, rm, stat, writeFile } from 'node:fs/promises';
 import { messageOf } from '#shared/errors.ts';
 import { CliError } from '../errors.ts';
 import { note, print, printJson } from '../print.ts';
@@ -68,13 +68,19 @@ export async function runGpuCheck(
   return report.exitCode;
 }
 
-/** @throws CliError where the file cannot be written; what it holds stays */
+/** @throws CliError where the file cannot be written; what it holds stays, and a new one is not left empty */
 async function proveWritable(file: string): Promise<void> {
   try {
+    const isThere = await stat(file).then(
+      () => true,
+      () => false,
+    );
     await (await open(file, 'a')).close();
+    if (!isThere) await rm(file);
   } catch (error) {
     throw new CliError(
       `the report cannot be written: ${messageOf(error)}; name another file, and nothing was checked yet`,
+      { cause: error },
     );
   }
 }

@@ -6,6 +6,7 @@
 /* oxlint-disable no-empty-pattern */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
+import Docker from 'dockerode';
 import { execa } from 'execa';
 import { describe, expect, onTestFinished } from 'vitest';
 import type { GpuReport, Line } from '../../agent/devices/check-report.ts';
@@ -13,6 +14,7 @@ import { cdiEngine } from '../helpers/cdi-engine.ts';
 import { FakeNvidia, aGpu, cudaDoes, gpuHost, gpuUuid } from '../helpers/gpus.ts';
 import { SimulatedNetwork, whyNoHosts } from '../helpers/hosts/network.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
+import { FakeRegistry } from '../helpers/registry.ts';
 import { docker, tempDirectory, test as base, waitFor } from '../helpers/services.ts';
 
 const [G0, G1] = [gpuUuid(0), gpuUuid(1)] as const;
@@ -48,7 +50,7 @@ interface Running {
 interface World extends GpuHost {
   readonly nvidia: FakeNvidia;
   /** Begins a check; programs are found in the world's folder first. */
-  readonly begin: (args?: readonly string[], env?: Readonly<Record<string, string>>) => Running;
+  readonly begin: (args?: readonly string[], env?: Readonly<Record<string, string>>, named?: string) => Running;
   /** Runs a check to its end: it leaves no container. */
   readonly check: (args?: readonly string[], env?: Readonly<Record<string, string>>) => Promise<Checked>;
   /** Names of the containers of checks. */
@@ -83,9 +85,9 @@ const test = hostTest.extend('world', async ({ machine }, { onCleanup }): Promis
     return all.flatMap(({ Names }) => Names.filter((name) => /check-gpu|c-probe/.test(name))).toSorted();
   };
   let count = 0;
-  const begin: World['begin'] = (args = [], env = {}) => {
+  const begin: World['begin'] = (args = [], env = {}, named = image) => {
     const file = join(directory.path, `report-${(count += 1)}.json`);
-    const child = execa(process.execPath, [CLI, 'agent', 'check-gpu', image, '--report', file, ...args], {
+    const child = execa(process.execPath, [CLI, 'agent', 'check-gpu', named, '--report', file, ...args], {
       env: {
         PATH: `${directory.path}${delimiter}${process.env['PATH'] ?? ''}`,
         LONGSHORE_NVIDIA_SMI: nvidia.tool,
@@ -361,6 +363,31 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
       expect(report?.checks.at(-1)).toMatchObject({ level: 'ok', check: 'gpu by hook' });
     },
   );
+
+  test('pulls the image that its containers run, and says once that it cannot', async ({ world: { begin } }) => {
+    const registry = new FakeRegistry();
+    await registry.start('127.0.0.1');
+    onTestFinished(() => registry.stop());
+    const engine = process.env['DOCKER_HOST'] ?? '';
+    const { reference } = registry.add('checked');
+    const pulled = await begin([], { DOCKER_HOST: engine }, reference).ended();
+    await new Docker().getImage(reference).remove();
+    const of = (report: GpuReport | undefined, check: string) => report?.checks.filter((one) => one.check === check);
+    expect(of(pulled.report, 'image')).toMatchObject([
+      { level: 'ok', found: expect.stringContaining(reference) as string },
+    ]);
+    expect(of(pulled.report, 'gpu by hook')).not.toEqual([]);
+
+    const missing = await begin([], { DOCKER_HOST: engine }, `${registry.host}/nobody-has:1`).ended();
+    expect(missing.code).toBe(1);
+    expect(of(missing.report, 'image')).toMatchObject([
+      {
+        level: 'failed',
+        found: expect.stringMatching(/nobody-has:1 is not here, and cannot be pulled: .*manifest/) as string,
+      },
+    ]);
+    expect(of(missing.report, 'gpu by hook')).toEqual([]);
+  });
 
   test('says before it starts that the report cannot be written', async ({ world: { begin, nvidia } }) => {
     const { code, told } = await begin(['--report', '/nowhere/report.json']).ended();

@@ -58,7 +58,12 @@ test('a host that is well passes, also with a driver that knows few of the field
 });
 
 test.for([
-  [{ persistence_mode: 'Disabled' }, 'gpu persistence', /off for GPU-\S+1: /, /nvidia-persistenced/],
+  [
+    { persistence_mode: 'Disabled' },
+    'gpu persistence',
+    /off for GPU-\S+1: /,
+    /nvidia-smi -pm 1; .* nvidia-persistenced without --no-persistence-mode/,
+  ],
   [{ 'remapped_rows.failure': 'Yes' }, 'gpu memory', /cannot be remapped any more/, /replaced/],
   [{ 'remapped_rows.pending': 'Yes' }, 'gpu memory', /waits for a reset/, /gpu-reset/],
   [{ 'retired_pages.pending': 'Yes' }, 'gpu memory', /waits for a reset/, /drain/],
