@@ -59,12 +59,13 @@ export async function runGpuCheck(
   for (const signal of INTERRUPTS) process.once(signal, end);
   const report = await checkGpuHost(env, { image, reload, signal: interrupt.signal });
   // First of all, since a terminal that is gone takes no print.
-  if (file !== undefined) await writeFile(file, `${JSON.stringify(report, null, 2)}\n`);
+  const written = file === undefined ? undefined : await keep(file, report);
   if (json) printJson(report);
   else print(reportText(report));
-  if (file !== undefined) note(`the report is in ${file}`);
+  if (file !== undefined && written === '') note(`the report is in ${file}`);
   // A program that an interrupted check still asks would keep this one.
   if (interrupt.signal.aborted) setTimeout(() => process.exit(), LEFTOVERS_MS).unref();
+  if (written) throw new CliError(`the report could not be written: ${written}`);
   return report.exitCode;
 }
 
@@ -84,3 +85,7 @@ async function proveWritable(file: string): Promise<void> {
     );
   }
 }
+
+/** @returns why the file could not be written; empty: it was */
+const keep = (file: string, report: object): Promise<string> =>
+  writeFile(file, `${JSON.stringify(report, null, 2)}\n`).then(() => '', messageOf);

@@ -398,6 +398,13 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
     expect(readFileSync(nvidia.calls, 'utf8')).toBe('');
   });
 
+  test('prints a report that it cannot write', async ({ world: { begin } }) => {
+    const { code, said, told } = await begin(['--report', '/dev/full'], { LONGSHORE_NVIDIA_SMI: '/nowhere' }).ended();
+    expect(said).toContain('NO GPU HERE');
+    expect(told).toMatch(/^longshore: the report could not be written: ENOSPC[^\n]*$/);
+    expect(code).toBe(1);
+  });
+
   test('ends at an interrupt while the driver does not answer', async ({ world: { begin, nvidia } }) => {
     nvidia.is({ hang: true });
     const running = begin();
