@@ -1,5 +1,6 @@
-// One program of ours as a child process: a Node file with an IPC channel, its output in a file. It says `{ kind: 'ready', … }` when it can be used, or `failed`. Owned by
-// whoever started it; must stay true: after `stop` neither it nor anything that it started is there.
+// A program of ours as a child process: a Node file with an IPC channel, its output in a file. The child sends `{ kind:
+// 'ready', … }` when it can be used, or `failed`. The caller that started it owns it. Invariant: after `stop` neither
+// the child nor anything that it started is there.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
@@ -75,7 +76,7 @@ export class BenchChild {
       });
       void this.#exited.then(() => reject(this.#failure('ended before it was ready')));
     });
-    // Whoever waits hears of it; when nobody does, that is no fault.
+    // A rejection reaches the waiting callers; without any, it is no fault.
     this.#ready.catch(() => undefined);
   }
 
@@ -99,7 +100,7 @@ export class BenchChild {
     }
   }
 
-  /** What it has written so far. */
+  /** Lines of output so far. */
   lines(): readonly string[] {
     return readFileSync(this.#logPath, 'utf8').split('\n');
   }

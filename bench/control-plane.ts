@@ -1,4 +1,5 @@
-// The scheduler alone, as a process of its own on a Postgres server and a Redis of the run's own; machines, where a benchmark wants some, are simulated.
+// The scheduler alone, as a process of its own on a Postgres server and a Redis of the run's own. Machines, where a
+// benchmark wants some, are simulated.
 import { processorMs } from './processes.ts';
 import { readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -31,7 +32,10 @@ const CALL_MS = 60_000;
 const HEALTH_EVERY_MS = 5;
 const MIB = 1024 ** 2;
 
-/** The server that all control planes of a run share, each with a database of its own. It syncs to disk, as yours should. */
+/**
+ * Starts the server that all control planes of a run share, each with a database of its own. The server syncs to disk,
+ * as a production server should.
+ */
 export async function startPostgres(place: Workplace): Promise<PrivatePostgres> {
   const postgres = await aPostgres({ durable: true });
   place.later(() => postgres.stop());
@@ -90,7 +94,7 @@ export class ControlPlane {
     return plane;
   }
 
-  /** One more scheduler process on the same Postgres and Redis, with the same key file. */
+  /** Starts another scheduler process on the same Postgres and Redis, with the same key file. */
   async another(name: string): Promise<ControlPlane> {
     const plane = new ControlPlane(this.#place, name, this.#redis, this.#env);
     this.#place.later(() => plane.#stop());
@@ -171,7 +175,7 @@ export class ControlPlane {
     await this.client.gateway('POST', `/deployments/${app.deploymentId}/scale`, { containers });
   }
 
-  /** One call, whose answer must be that of a simulated machine. */
+  /** Makes a call, whose answer must be that of a simulated machine. */
   async call(app: IdleApp): Promise<void> {
     const answer = await this.client.call(app.url, { method: 'POST', body: '{}', timeoutMs: CALL_MS });
     const text = answer.body.toString('utf8');
@@ -216,7 +220,10 @@ export class ControlPlane {
     return values.reduce((sum, value) => sum + value, 0);
   }
 
-  /** What it uses: processor time of all threads of the scheduler and its Redis so far, resident memory of the scheduler, and its connections to Redis. */
+  /**
+   * Resource use of the scheduler and its Redis: processor time of all threads so far, resident memory of the
+   * scheduler, and the scheduler's connections to Redis.
+   */
   async usage(): Promise<{ readonly cpuMs: number; readonly rssMib: number; readonly connections: number }> {
     const probe = this.#redis.connect();
     try {

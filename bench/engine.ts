@@ -1,4 +1,5 @@
-// The Docker Engine as the benchmarks use it: what the run makes bears its label, what the product makes bears its machine's, and both are removed by label.
+// The Docker Engine as the benchmarks use it. Objects of the run bear its label, and objects of the product bear its
+// machine's; both are removed by label.
 import Docker from 'dockerode';
 import { sleep } from '#shared/backoff.ts';
 import { connectionOptions } from '#agent/containers/docker-options.ts';
@@ -40,7 +41,7 @@ export class BenchEngine {
     }
   }
 
-  /** What containers run on, on both sides. @throws Error with the cure */
+  /** The base image that containers use on both sides. @throws Error with the cure */
   async baseImage(): Promise<{ readonly reference: string; readonly template: string }> {
     for (const image of BASE_IMAGES) if (await this.#hasImage(image.reference)) return image;
     throw new Error('the engine holds no Python base image: `npm start` fetches or builds it');
@@ -63,7 +64,7 @@ export class BenchEngine {
     return (await this.client.listContainers({ all: true, filters })).length;
   }
 
-  /** What bears the run's labels now, in any state. */
+  /** Counts the objects that bear the run's labels now, in any state. */
   async countOwn(): Promise<{ readonly containers: number; readonly holders: number; readonly volumes: number }> {
     let volumes = 0;
     for (const label of this.#labels)
@@ -72,7 +73,7 @@ export class BenchEngine {
     return { containers: (await this.#list()).length - holders, holders, volumes };
   }
 
-  /** Removes whatever bears the run's labels. @throws Error naming what is left */
+  /** Removes all objects that bear the run's labels. @throws Error naming what is left */
   async removeAll(): Promise<void> {
     let ids: readonly string[];
     try {
@@ -81,11 +82,13 @@ export class BenchEngine {
       // No engine: nothing was made.
       return;
     }
-    // An engine that removes what it is just starting keeps its place in the network for ever, so that starts are waited for.
+    // An engine that removes a container during its start keeps that container's place in the network for ever, so
+    // starts are waited for.
     const startedMs = performance.now() + START_MS;
     while (performance.now() < startedMs && (await this.#list({ status: ['created'] })).length > 0)
       await sleep(POLL_MS);
-    // What a killed agent had asked for may still be made, and what is being removed still has its place in the network.
+    // Containers that a killed agent had asked for may still appear, and those being removed still have their place in
+    // the network.
     const deadlineMs = performance.now() + GONE_MS;
     while (ids.length > 0 && performance.now() < deadlineMs) {
       for (const id of ids) await this.remove(id);

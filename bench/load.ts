@@ -1,5 +1,5 @@
-// Load on one URL: N connections, each with one request at a time, for so long or so often. Latencies are taken per answer, because the generator's own histogram counts whole
-// milliseconds and a warm call takes about one.
+// Load on one URL: N connections, each with one request at a time, for a duration or a count. Latencies are taken per
+// answer, because the generator's own histogram counts whole milliseconds and a warm call takes about one.
 import autocannon from 'autocannon';
 import type { Figures } from './measure.ts';
 import { percentile } from './stats.ts';
@@ -10,7 +10,7 @@ export interface LoadTarget {
   readonly method?: 'GET';
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
-  /** What every answer must be. */
+  /** Body that every answer must have. */
   readonly expected: string;
 }
 

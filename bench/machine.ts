@@ -1,4 +1,5 @@
-// What is said about the machine that figures were measured on: what decides how fast it is, and nothing that tells whose it is.
+// Describes the machine that figures were measured on: the facts that decide its speed, and nothing that identifies its
+// owner.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, totalmem } from 'node:os';
@@ -29,7 +30,7 @@ export function machineFacts(engineVersion: string | undefined): MachineFacts {
   };
 }
 
-/** One line for people. */
+/** The facts as one line for people. */
 export function machineText(facts: MachineFacts): string {
   const versions = Object.entries(facts.versions).map(([name, version]) => `${name} ${version}`);
   return `${facts.cores} cores (${facts.processor}), ${facts.memoryGiB} GiB, kernel ${facts.kernel}; ${versions.join(', ')}`;

@@ -1,7 +1,8 @@
 /**
- * `npm run bench`: measures Longshore beside what it is built on, on this machine, in one run. It starts everything it needs (its own Redis, scheduler, agent, containers) in
- * a temporary directory on free ports of 127.0.0.1, and takes all of it away again. Figures of different machines do not compare; the ratios do. docs/benchmarks.md says what
- * each benchmark is.
+ * `npm run bench`: measures Longshore beside the parts that it is built on, on this machine, in one run. The run starts
+ * everything it needs (its own Redis, scheduler, agent, containers) in a temporary directory on free ports of
+ * 127.0.0.1, and removes all of it again. Figures of different machines do not compare; the ratios do.
+ * docs/benchmarks.md describes each benchmark.
  */
 import { join } from 'node:path';
 import { benchAgainst } from './against/main.ts';
@@ -63,7 +64,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
 };
 /** Calls waiting on one queue at a time: as many as the busiest load has connections. */
 const WORKER_CONCURRENCY = 64;
-/** What the agent is held against. */
+/** The program that the agent's idle cost is compared with. */
 const FLOOR = 'bench/baselines/agent-modules.ts';
 
 await runProgram({

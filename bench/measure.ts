@@ -1,5 +1,5 @@
-// From rounds to what is reported. Pure. A suite names its measures; a round holds a number per measure for each side; rounds in which somebody else used the machine
-// are not counted.
+// From rounds to the reported measures. Pure. A suite names its measures, and a round holds a number per measure for
+// each side. Rounds that other programs on the machine disturbed are not counted.
 import { GOALS, meetsGoal } from './goals.ts';
 import type { Goal } from './goals.ts';
 import { compare, summarise } from './stats.ts';
@@ -32,14 +32,14 @@ export interface Measure {
   readonly isMet: boolean | undefined;
 }
 
-/** Of turns of equal length; what one of them has not counts as nothing there. */
+/** Mean over turns of equal length; a figure missing from a turn counts as 0. */
 export function meanOf(turns: readonly Figures[]): Figures {
   const names = new Set(turns.flatMap((figures) => Object.keys(figures)));
   const mean = (name: string): number => turns.reduce((sum, figures) => sum + (figures[name] ?? 0), 0) / turns.length;
   return Object.fromEntries([...names].map((name) => [name, mean(name)]));
 }
 
-/** One measure over the rounds that count; undefined when none does. */
+/** A measure over the rounds that count; undefined when none does. */
 export function measureOf(
   suite: string,
   name: string,

@@ -26,7 +26,10 @@ export const SUITES = [
 ] as const;
 export type SuiteName = (typeof SUITES)[number];
 
-/** Those that compare two commits, in the order in which they run; the others compare with what no commit changes. */
+/**
+ * Suites that compare two commits, in the order in which they run. All other suites compare with something that no
+ * commit changes.
+ */
 export const AGAINST_SUITES = ['warm', 'throughput', 'cold', 'start', 'reaction'] as const;
 export type AgainstSuite = (typeof AGAINST_SUITES)[number];
 

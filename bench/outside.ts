@@ -1,14 +1,15 @@
-// How much of the machine processes outside the run used meanwhile: the kernel's count of busy time minus what ours used. Pure: snapshots in, a share out; processes.ts
-// takes the snapshots. A process that ended in between is in the count of the parent that reaped it, so nothing of ours is lost unless a parent ignores its children.
+// The machine's use by processes outside the run: the kernel's count of busy time minus the time of ours. Pure:
+// snapshots in, a share out; processes.ts takes the snapshots. A process that ended in between is in the count of the
+// parent that reaped it. So nothing of ours is lost unless a parent ignores its children.
 
-/** One process, in the kernel's ticks. */
+/** Processor use of one process, in the kernel's ticks. */
 export interface ProcessTicks {
   readonly pid: number;
   readonly parentPid: number;
   readonly name: string;
-  /** Of its own. */
+  /** Ticks of the process itself. */
   readonly own: number;
-  /** Of the children that it reaped. */
+  /** Ticks of the children that the process reaped. */
   readonly reaped: number;
   /** The container whose shim this is. */
   readonly containerId: string | undefined;

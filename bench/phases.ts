@@ -2,7 +2,10 @@
 import { median } from './stats.ts';
 import { alignColumns, short } from './table.ts';
 
-/** One cold call: epoch milliseconds of its POST and of its answer, and what the agent said of the container that served it. */
+/**
+ * A cold call: epoch milliseconds of its POST and of its answer, and the agent's log line about the container that
+ * served it.
+ */
 export interface ColdCall {
   readonly postedAtMs: number;
   readonly answeredAtMs: number;

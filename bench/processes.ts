@@ -1,4 +1,5 @@
-// Reads what outside.ts reckons with: /proc/stat and /proc/<pid>/stat of everybody. A process that ends while we read is left out.
+// Reads the inputs of outside.ts: /proc/stat, and /proc/<pid>/stat of all processes. A process that ends meanwhile is
+// left out.
 import { readFileSync, readdirSync } from 'node:fs';
 import type { MachineTicks, ProcessTicks } from './outside.ts';
 
@@ -55,14 +56,14 @@ export function shimContainer(commandLine: string): string | undefined {
   return at < 0 ? undefined : words[at + 1];
 }
 
-/** Of all threads, to the nanosecond: at rest the kernel's ticks of 10 ms are too coarse. */
+/** Processor time of all threads, to the nanosecond: at rest the kernel's ticks of 10 ms are too coarse. */
 export function processorMs(pid: number): number {
   let ns = 0;
   for (const thread of readdirSync(`/proc/${pid}/task`)) {
     try {
       ns += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ', 1)[0]);
     } catch {
-      // It ended just now.
+      // The thread ended meanwhile.
     }
   }
   return ns / 1e6;

@@ -1,5 +1,5 @@
-// Longshore as the benchmarks run it: a scheduler and an agent as processes of their own on a temporary data directory with the embedded stores, all settings at their
-// defaults but addresses and names.
+// Longshore as the benchmarks run it: a scheduler and an agent as processes of their own. They use a temporary data
+// directory with the embedded stores, and defaults for all settings but addresses and names.
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -22,7 +22,7 @@ export interface Product {
   readonly pids: { readonly scheduler: number; readonly agent: number };
   /** Where the agent answers Prometheus. */
   readonly agentMetricsAddress: string;
-  /** What the agent has logged so far. */
+  /** Lines of the agent's log so far. */
   agentLines(): readonly string[];
   /** Deploys a file of this repository and gives its invoke URL. */
   deploy(target: string): Promise<DeployedApp>;

@@ -1,5 +1,5 @@
-// What `npm run bench`, `chaos` and `soak` have in common: a command line with its usage, a workplace that is always taken away again, and exit codes (2: a command line that
-// makes no sense; 130: interrupted; 1: it failed, or what it looked for is not so).
+// The common parts of `npm run bench`, `chaos` and `soak`: a command line with its usage, a workplace that is always
+// removed, and exit codes. Exit code 2: invalid command line; 130: interrupted; 1: the program failed, or a check did.
 import { UsageError } from './options.ts';
 import { openWorkplace } from './workplace.ts';
 import type { Workplace } from './workplace.ts';

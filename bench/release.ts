@@ -1,4 +1,4 @@
-// What an operator installs, for benchmarks of the agent: a release as `npm run build` makes it, with one program more.
+// An installed release for benchmarks of the agent: the output of `npm run build` with one program more.
 import { join } from 'node:path';
 import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
 import type { ChildOptions } from './child.ts';

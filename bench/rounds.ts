@@ -1,8 +1,9 @@
-// Runs rounds. A round measures both sides; which one goes first changes from round to round, so that neither always meets the warmer machine. A round that was disturbed
-// from outside does not count and is measured again, so often.
+// Runs rounds. A round measures both sides; the side that goes first changes from round to round, so that neither
+// always meets the warmer machine. A round that was disturbed from outside does not count and is repeated, up to a
+// bound.
 import type { Figures, Round } from './measure.ts';
 
-/** What one round gives; `baseline` is undefined where there is nothing to compare with. */
+/** Figures of a round; `baseline` is undefined where there is nothing to compare with. */
 export type RoundFigures = Pick<Round, 'baseline' | 'product' | 'again'>;
 
 export type MeasureRound = (isBaselineFirst: boolean) => Promise<RoundFigures>;

@@ -1,7 +1,8 @@
-// The arithmetic of the benchmarks: percentiles of one measurement, and what is said about many rounds (median, with the extremes beside it). Pure; the suites and the
-// table use it. Ratios are taken inside a round first and summed up afterwards: a machine that slows down for a while slows both sides of a round.
+// The arithmetic of the benchmarks: percentiles of one measurement, and summaries of many rounds (the median, with the
+// extremes beside it). Pure; the suites and the table use it. Ratios are taken inside a round first and summed up
+// afterwards: a machine that slows down for a while slows both sides of a round.
 
-/** What is reported about a number that was measured several times. */
+/** Summary of a number that was measured several times. */
 export interface Summary {
   readonly median: number;
   readonly min: number;
@@ -35,7 +36,7 @@ export function summarise(values: readonly number[]): Summary {
   return { median: median(values), min: Math.min(...values), max: Math.max(...values), count: values.length };
 }
 
-/** One round: the same thing measured on both sides. */
+/** A round: the same thing measured on both sides. */
 export interface Pair {
   readonly baseline: number;
   readonly product: number;

@@ -1,4 +1,4 @@
-// What a person reads at the end of a run: one row per measure, columns aligned. Pure; main.ts prints it.
+// The table that a person reads at the end of a run: one row per measure, columns aligned. Pure; main.ts prints it.
 import { goalText } from './goals.ts';
 import type { Measure } from './measure.ts';
 import type { Summary } from './stats.ts';

@@ -1,4 +1,5 @@
-// Everything a run makes, and how it goes away: a temporary directory, children, containers with the run's label. `main.ts` opens one and closes it however the run ends.
+// Everything a run makes, and how it goes away: a temporary directory, children, containers with the run's label.
+// `main.ts` opens a workplace and closes it however the run ends.
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -17,7 +18,7 @@ export interface Workplace {
   readonly directory: string;
   readonly engine: BenchEngine;
   readonly signal: AbortSignal;
-  /** What every child gets: enough to run programs, none of the caller's Longshore settings. */
+  /** Environment of every child: enough to run programs, none of the caller's Longshore settings. */
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Starts a child; it is stopped with the workplace when nobody did before. */
   start(options: Omit<ChildOptions, 'logPath'>): BenchChild;
@@ -31,7 +32,10 @@ export interface Workplace {
   close(): Promise<readonly string[]>;
 }
 
-/** What tools need; everything else of the environment stays outside, so that a run measures the same everywhere. */
+/**
+ * Variables that tools need. Everything else of the environment stays outside, so that a run measures the same
+ * everywhere.
+ */
 const PASSED_ON = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'DOCKER_HOST', 'LONGSHORE_CA_BUNDLE'];
 
 export async function openWorkplace(signal: AbortSignal): Promise<Workplace> {

@@ -1,4 +1,5 @@
-// Three installations beside each other: the base, the base once more, and this checkout. Each suite gives a measurement that any of them can make; which side goes first moves on from round to round.
+// Three installations beside each other: the base, the base once more, and this checkout. Each suite gives a
+// measurement that any of them can make. The side that goes first changes from round to round.
 import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
 import type { Figures } from '../measure.ts';
 import { meanOf } from '../measure.ts';
@@ -31,7 +32,7 @@ export interface AgainstContext {
 /** A measurement of one side in one round. */
 export type MeasureSide = (side: SideName) => Promise<Figures>;
 
-/** What a suite compares: its figures with their units, and turns that one round has of each side. */
+/** A suite's comparison: the figures with their units, and the turns of each side in one round. */
 export interface Contest {
   readonly figures: Readonly<Record<string, string>>;
   readonly turns: number;
@@ -116,7 +117,7 @@ export const CONTESTS: Readonly<Record<AgainstSuite, (context: AgainstContext) =
   },
 };
 
-/** One after the other: each is alone on the machine while it starts. */
+/** Makes the sides one after the other, so that each is alone on the machine while it starts. */
 export async function ofEach<T>(make: (side: SideName) => Promise<T>): Promise<Sides<T>> {
   return { base: await make('base'), again: await make('again'), ours: await make('ours') };
 }
@@ -126,7 +127,9 @@ export function startSides(place: Workplace, releases: Sides<Release>): Promise<
 }
 
 /**
- * New processes of both daemons on every side; containers go on. Two processes of one program differ by several per cent for as long as they live (how the engine compiled them, where their memory lies): what one of them shows says little of the program.
+ * Starts new processes of both daemons on every side; containers go on. Two processes of one program differ by several
+ * per cent for as long as they live (how the engine compiled them, where their memory lies). A single process therefore
+ * says little of its program.
  */
 async function renewDaemons(products: Sides<Product>): Promise<void> {
   for (const side of SIDES) {

@@ -1,5 +1,5 @@
-// Baseline B2: what Docker alone needs from `create` to the first byte of an HTTP answer, with the image, limits, hardening and network that the agent gives its
-// containers. Nobody pulls, mounts, decides or queues anything.
+// Baseline B2: the time that Docker alone needs from `create` to the first byte of an HTTP answer. Image, limits,
+// hardening and network are those of the agent's containers. Nothing pulls, mounts, decides or queues.
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { sleep } from '#shared/backoff.ts';
@@ -15,7 +15,7 @@ export interface ContainerBaseline {
 }
 
 const PORT = 8000;
-/** What every baseline runs. */
+/** The command of every baseline container. */
 export const SERVER = ['python3', '-m', 'http.server', String(PORT)] as const;
 const BYTE_DEADLINE_MS = 30_000;
 /** Between two tries to connect: the server listens a while after the container runs. */

@@ -1,4 +1,5 @@
-// What the least costs that ListDeployments can be: a bare Fastify route that knows its one token and asks the same query of the same Postgres. Started by suites/list.ts.
+// The lower bound for ListDeployments: a bare Fastify route that knows its one token and runs the same query on the
+// same Postgres. suites/list.ts starts it.
 import { createHash } from 'node:crypto';
 import Fastify from 'fastify';
 import { createLog } from '#shared/log.ts';

@@ -1,8 +1,9 @@
-// What must be true of every task after the kill rounds: three accounts of the same work (what callers were told, what the installation keeps, what the handlers wrote down) in, every
-// contradiction between them out. Pure; it trusts none of the three.
+// The conditions that every task must meet after the kill rounds. In: three accounts of the same work (answers to
+// callers, records of the installation, notes of the handlers). Out: every contradiction between them. Pure; it trusts
+// none of the three.
 import { isFinal } from '../soak/tasks.ts';
 
-/** One request of the load, by its own number. */
+/** A request of the load, by its own number. */
 export interface Sent {
   readonly n: number;
   /** The caller waited for the result. */
@@ -11,7 +12,7 @@ export interface Sent {
   readonly taskId: string;
   /** Attempts that it may have by the user's budget. */
   readonly attempts: number;
-  /** Its handler raises so often first. */
+  /** Attempts in which the handler raises before it succeeds. */
   readonly fails: number;
 }
 

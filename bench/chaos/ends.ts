@@ -1,4 +1,5 @@
-// How the containers of a run ended, by the rows that the scheduler has kept. The product has stopped before, so that nobody else has an embedded database open.
+// How the containers of a run ended, by the rows that the scheduler has kept. The product has stopped before, because
+// an embedded database can be open only once.
 import { createLog } from '#shared/log.ts';
 import { openDb } from '#scheduler/store/db.ts';
 
@@ -34,7 +35,7 @@ export function countEnds(ends: readonly ContainerEnd[]): Readonly<Record<string
 /** Why containers are told to stop in these rounds, where nothing fails, and none ends by itself. */
 const WANTED = ['scaled_in', 'user_stop'];
 
-/** One that ended otherwise was ended by somebody who should not have. Pure. */
+/** Containers with any other state or reason, which nothing in these rounds may cause. Pure. */
 export function wrongEnds(ends: readonly ContainerEnd[]): readonly string[] {
   return ends
     .filter(({ state, reason }) => state !== 'STOPPED' || !WANTED.includes(reason))

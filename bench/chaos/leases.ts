@@ -1,4 +1,5 @@
-// What one look at a machine says of its containers and devices: the engine's list between two readings of the agent's journal. Pure; the program of the agent is not asked anything.
+// Judges one look at a machine's containers and devices: the engine's list between two readings of the agent's journal.
+// Pure; nothing is asked of the agent's process.
 
 /** A container of this machine as the engine has it. */
 export interface SeenContainer {
@@ -6,7 +7,7 @@ export interface SeenContainer {
   readonly containerId: string;
   readonly epoch: number;
   readonly running: boolean;
-  /** What the engine was asked to pass. */
+  /** GPUs that the engine was asked to pass. */
   readonly gpus: readonly string[];
 }
 
@@ -26,7 +27,7 @@ export interface Look {
   readonly after: readonly Lease[];
 }
 
-/** What must not be for a moment. */
+/** Faults that may not stand even for a moment: a container twice, a device with two containers. */
 export function contradictions({ before, seen, after }: Look): readonly string[] {
   const found: string[] = [];
   const running = seen.filter((one) => one.running);
@@ -46,7 +47,7 @@ export function contradictions({ before, seen, after }: Look): readonly string[]
   return found;
 }
 
-/** What may be for a while: something of a start or an end that a kill has cut off. */
+/** Mismatches that may stand for a while: parts of a start or an end that a kill has cut off. */
 export function unpaired({ before, seen, after }: Look): readonly string[] {
   const known = new Set([...before, ...after].map(keyOf));
   const there = new Set(seen.map(keyOf));

@@ -1,5 +1,6 @@
-// The load under the kill rounds: lanes that call and put without end, and write down what each request was told. A request that dies with the scheduler was not answered, which is no
-// fault; a wrong answer, or one that never comes while everybody is there, is.
+// The load under the kill rounds: loops that call and put without end, and record the answer to each request. A request
+// that dies with the scheduler has no answer, which is no fault. A wrong answer is a fault, and so is a missing one
+// while all daemons are up.
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { sleep } from '#shared/backoff.ts';
@@ -35,7 +36,7 @@ export interface ChaosApps {
   readonly churn: Churn | undefined;
 }
 
-/** Those that are called. */
+/** The deployments that the load calls. */
 export const calledApps = ({ calls, puts, coldPuts, retried }: ChaosApps): readonly SoakApp[] => [
   calls,
   puts,
@@ -50,11 +51,14 @@ const PUT_LANES = 3;
 /** Breath between two requests of a lane: puts come no faster than they are worked off. */
 const CALL_PAUSE_MS = 40;
 const PUT_PAUSE_MS = 250;
-/** Puts of so many deployments without keep-warm, and so far apart, that each finds its container gone. The first of them ask for a GPU. */
+/**
+ * Puts go to so many deployments without keep-warm, and so far apart, that each finds its container gone. The first of
+ * them ask for a GPU.
+ */
 const COLD_APPS = 6;
 const COLD_GPU_APPS = 4;
 const AGENT_PUT_PAUSE_MS = 1_200;
-/** What a call costs is left to starts and stops. */
+/** Calls are sparse, so that the machine's time goes to starts and stops. */
 const AGENT_CALL_PAUSE_MS = 150;
 /** After one that was not answered. */
 const DOWN_PAUSE_MS = 250;

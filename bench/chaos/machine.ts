@@ -1,6 +1,8 @@
 /**
- * The machine under an agent that is killed again and again: a host of its own with stand-ins for GPUs, and what must be true of it: no container twice, no device with two, every
- * lease with its container, nothing of ours left over, nothing of others touched. It looks at the engine and at the agent's journal on disk, and trusts no running agent.
+ * The machine under an agent that is killed again and again: a host of its own with stand-ins for GPUs, and the
+ * invariants of that machine. No container runs twice, no device has two containers, every lease has its container.
+ * Nothing of ours is left over, and nothing of others is touched. The watch reads the engine and the agent's journal on
+ * disk, and trusts no running agent.
  */
 import { mkdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -21,22 +23,25 @@ import type { Lease, SeenContainer } from './leases.ts';
 const GPUS = 5;
 /** Kept ready at every start of an agent, and strays for the next one. */
 const HOLDERS = 2;
-/** What nobody wants and nobody knows goes within the time that an audit waits. */
+/** Orphan grace, short enough that orphans are gone within an audit's wait. */
 const ORPHAN_S = 10;
 const LOOK_EVERY_MS = 250;
 const POLL_MS = 20;
-/** What a kill has cut off is put right by the next agent that lives long enough: kills may be seconds apart. */
+/** Time for the next agent that lives long enough to repair a cut-off start or end; kills may be seconds apart. */
 const PATIENCE_MS = 60_000;
 /** From the end of all work to a machine without a container of ours: keep-warm, stop ladders, the orphans' grace. */
 const EMPTY_MS = 90_000;
 
 export interface GpuHost {
   readonly engine: Docker;
-  /** Of the agent. */
+  /** Settings of the agent. */
   readonly settings: Readonly<Record<string, string>>;
 }
 
-/** A network namespace with an engine that passes GPUs; it goes with the workplace. @throws UsageError where there can be none */
+/**
+ * Starts a network namespace with an engine that passes GPUs; it goes with the workplace.
+ * @throws UsageError where there can be none
+ */
 export async function startGpuHost(place: Workplace): Promise<GpuHost> {
   if (whyNoHosts !== undefined) throw new UsageError(`--kill agent: ${whyNoHosts}`);
   const { reference } = await place.engine.baseImage();
@@ -63,10 +68,13 @@ export interface Watched {
   readonly engine: Docker;
   readonly image: string;
   readonly machineId: string;
-  /** Of the agent's state. */
+  /** Journal in the agent's state directory. */
   readonly journalPath: string;
   readonly network: string;
-  /** How long what a kill has cut off may stay, and how long the machine may take to be empty; as in the kill rounds by default. */
+  /**
+   * Time that leftovers of a kill may stay, and time until the machine must be empty. Defaults: those of the kill
+   * rounds.
+   */
   readonly patienceMs?: number;
   readonly emptyMs?: number;
 }
@@ -96,7 +104,10 @@ export class MachineWatch {
     this.#patience = new Patience(watched.patienceMs ?? PATIENCE_MS);
   }
 
-  /** Starts two containers that are not this agent's (nobody's, and another machine's) and looks at the machine until it ends. */
+  /**
+   * Starts two strangers (a container of no machine, and one of another machine) and looks at the machine until it
+   * ends.
+   */
   static async start(watched: Watched): Promise<MachineWatch> {
     const watch = new MachineWatch(watched);
     await watch.#addStrangers();
@@ -128,7 +139,7 @@ export class MachineWatch {
     while (this.#turns < wanted && performance.now() < deadlineMs && (await sleep(POLL_MS, signal)));
   }
 
-  /** One look now. @returns containers of the machine, in any state, and leases */
+  /** Looks once now. @returns containers of the machine, in any state, and leases */
   async look(): Promise<{ readonly seen: readonly SeenContainer[]; readonly leases: readonly Lease[] }> {
     const before = await this.#readLeases();
     const seen = await this.#list();
@@ -143,7 +154,7 @@ export class MachineWatch {
     return { seen, leases: after };
   }
 
-  /** Stops looking: for whoever gives up before the end. */
+  /** Stops looking, for a caller that gives up before the end. */
   async end(): Promise<void> {
     this.#ends.abort();
     await this.#looking;
@@ -164,7 +175,10 @@ export class MachineWatch {
       this.#findings.add(`lease_left: ${containerId} is in the journal, with ${gpus.join(', ') || 'no GPU'}`);
   }
 
-  /** The agent has ended with its containers: not even a holder, a volume or the network may be there. Then strangers are looked at, and removed. */
+  /**
+   * Checks a machine whose agent has ended with its containers: no pause container, volume or network may be left. Then
+   * checks the strangers and removes them.
+   */
   async untilGone(): Promise<void> {
     const { engine, machineId, network } = this.#watched;
     const label = [`${LABELS.machine}=${machineId}`];
@@ -219,7 +233,9 @@ export class MachineWatch {
     return seen;
   }
 
-  /** What the engine was asked to pass, which is for its whole life; undefined: it is gone by now. */
+  /**
+   * GPUs that the engine was asked to pass, fixed for the container's life; undefined: the container is gone by now.
+   */
   async #devices(id: string): Promise<readonly string[] | undefined> {
     const known = this.#devicesOf.get(id);
     if (known !== undefined) return known;

@@ -5,7 +5,7 @@ export interface ChaosOptions {
   readonly rounds: number;
   /** PGlite and a private Redis child, or servers of their own. */
   readonly stores: 'embedded' | 'servers';
-  /** `redis-rollback`: Redis is killed, too, and comes back on data that are a second old; two schedulers, on servers. */
+  /** `redis-rollback`: Redis is killed, too, and comes back with data a second old; two schedulers, on servers. */
   readonly kill: 'scheduler' | 'redis' | 'agent' | 'redis-rollback';
   /** How long after the last round every task may take to end. */
   readonly settleMs: number;
@@ -17,7 +17,10 @@ export interface ChaosOptions {
 export const CHAOS_USAGE =
   'usage: npm run chaos -- [--rounds N] [--stores embedded|servers] [--kill scheduler|redis|agent|redis-rollback] [--settle SECONDS] [--json FILE] [--keep-logs DIR]';
 const DEFAULT_JSON = 'bench/results/chaos.jsonl';
-/** What a dead process left comes back within seconds; what none of its owners saw, when its lock has run out and two scans have seen that: about five minutes at worst. */
+/**
+ * Work of a dead process comes back within seconds. A task that no owner saw comes back when its lock has expired and
+ * two scans have found that: about five minutes at worst.
+ */
 const SETTLE_S = 420;
 
 /** @throws UsageError naming the option */

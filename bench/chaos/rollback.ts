@@ -1,5 +1,7 @@
-// Rounds of a Redis that comes back a second older, under two real schedulers on a Postgres and a Redis server: a copy of its append-only files is taken, a second later the server is killed and started on that copy, as after a
-// crash of its host or a failover to a replica that lagged. Machines are simulated agents on both schedulers, which write down every run; then the same audit as after kills, and nothing may be left in a queue.
+// Rounds of a Redis that comes back a second older, under two real schedulers on a Postgres and a Redis server. Each
+// round copies the append-only files; a second later the server is killed and started on that copy. A crash of its
+// host, or a failover to a replica that lagged, looks the same. Machines are simulated agents on both schedulers, which
+// write down every run. The same audit as after kills follows, and nothing may be left in a queue.
 import { cpSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
@@ -34,7 +36,10 @@ const PUT_PAUSE_MS = 200;
 const DOWN_PAUSE_MS = 250;
 const MOST_REQUESTS = 32;
 const LOSSES = 5;
-/** What is left in Redis when every task has ended goes within this: entries are looked through every few seconds, a while after a loss. */
+/**
+ * Bound for Redis to be empty once every task has ended: entries are looked through every few seconds, a while after a
+ * loss.
+ */
 const EMPTY_WITHIN_MS = 90_000;
 
 interface App {
@@ -111,7 +116,7 @@ export async function rollbackRounds(
       );
       report.json('rollback', { round, tookMs, sent: sent.length, found: ledger.failed });
     }
-    // What the last one left is met by callers, too.
+    // Callers also meet the effects of the last loss.
     await sleep(LOAD_MS.most, place.signal);
   } finally {
     ends.abort();

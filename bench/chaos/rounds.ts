@@ -1,4 +1,5 @@
-// The kill rounds: a load, a kill at a random moment, a restart, again and again; then the books of all three parties are closed and compared.
+// The kill rounds: a load, a kill at a random moment, a restart, again and again. Then the books of all three parties
+// are closed and compared.
 import { cpSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
@@ -30,9 +31,9 @@ export interface ChaosOutcome {
   readonly repeated: number;
   /** From the end of the load to the end of the last task. */
   readonly settledMs: number;
-  /** What was asked, and how it was answered: how often. */
+  /** Number of requests by operation and answer. */
   readonly counts: Readonly<Record<string, number>>;
-  /** Of a killed agent. */
+  /** Present for `--kill agent` only. */
   readonly machine: MachineOutcome | undefined;
 }
 
@@ -52,7 +53,10 @@ export interface ChaosReport {
   json(kind: string, value: object): void;
 }
 
-/** Attempts that lost machines or containers may cost beside the user's; nothing here loses one, but an attempt may count as lost. */
+/**
+ * Attempts that lost machines or containers may cost beyond the user's budget; nothing here loses one, but an attempt
+ * may count as lost.
+ */
 const LOSSES = 5;
 const MOST_REQUESTS = 16;
 const FIRST_CALLS_MS = 60_000;
@@ -63,7 +67,10 @@ const KILL_IN_START = 0.25;
 const START_MS = 1_500;
 /** An agent that lives so briefly is killed while it takes things up. */
 const AGENT_BRIEF_MS = 1_000;
-/** What it must survive are starts and stops of containers: every third one is killed a moment after some, however long those take on this machine. */
+/**
+ * Every third agent is killed a moment after some starts and stops of containers, however long those take on this
+ * machine: these it must survive.
+ */
 const AGENT_TURNS = { share: 1 / 3, most: 4, withinMs: 8_000, thenMs: 400 };
 
 /** @throws Error when the installation cannot be started, or does not come back */

@@ -1,4 +1,5 @@
-// What the handlers write down on a volume, and that it stays there: a file that only ever grows, whoever is killed meanwhile.
+// Reads the runs that handlers record in a file on a volume, and checks that the file only ever grows, across all
+// kills.
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import type { Run } from './audit.ts';
 

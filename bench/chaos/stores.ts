@@ -9,7 +9,7 @@ import type { Workplace } from '../workplace.ts';
 import type { ChaosOptions } from './options.ts';
 
 export interface Stores {
-  /** What the scheduler is told of them. */
+  /** Settings by which the scheduler finds the stores. */
   readonly env: Readonly<Record<string, string>>;
   /** kill -9; resolves when a Redis with the same data answers again. */
   killRedis(dataDir: string): Promise<void>;

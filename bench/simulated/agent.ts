@@ -1,5 +1,6 @@
-// One simulated machine: an agent that speaks the real protocol and has no engine. It takes every assignment, its containers run at once, and every task is answered with the same bytes. Many of
-// them share one connection, as the protocol allows: what is measured is the scheduler, not the TLS handshakes of the generator.
+// A simulated machine: an agent that speaks the real protocol and has no engine. The agent takes every assignment, its
+// containers run at once, and every task gets the same bytes as its answer. Many agents share one connection, as the
+// protocol allows: the benchmark measures the scheduler, not the generator's TLS handshakes.
 import { randomUUID } from 'node:crypto';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { bearer } from '#agent/upstream/channel.ts';
@@ -14,7 +15,7 @@ import type {
   TaskToAgent__Output,
 } from '#shared/protocol/generated/messages.ts';
 
-/** What every task is answered with. */
+/** Answer to every task. */
 export const ANSWER = '{"ok":true}';
 const SLOTS = 64;
 const BOOT_ID = randomUUID();
@@ -86,7 +87,7 @@ export class SimulatedAgent {
     return this.#containers.size;
   }
 
-  /** What was held back may run now. */
+  /** Runs the containers that were held back in their start. */
   release(): void {
     for (const container of this.#containers.values()) this.#run(container);
   }

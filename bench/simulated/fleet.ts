@@ -1,4 +1,4 @@
-// Many simulated machines in this process. Owned by whoever joined them; `end` closes everything.
+// Many simulated machines in this process. The caller that joined them owns them; `end` closes everything.
 import { randomUUID } from 'node:crypto';
 import { openChannel } from '#agent/upstream/channel.ts';
 import { readTrustedCa } from '#agent/upstream/trust.ts';
@@ -64,7 +64,7 @@ export class SimulatedFleet {
     this.#listener = listener;
   }
 
-  /** That the machines know of now, in any phase. */
+  /** Number of containers that the machines know of now, in any phase. */
   get containers(): number {
     return this.#agents.reduce((sum, agent) => sum + agent.containers, 0);
   }

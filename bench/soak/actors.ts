@@ -1,5 +1,6 @@
-// What goes on during a soak: each actor does one thing over and over until it is told to stop, and judges every answer it gets. Together they never have more requests under way
-// than the caller lets through. An actor that throws has found something: it is written down, and the actor goes on.
+// The load of a soak: each actor does one thing over and over until it is told to stop, and judges every answer.
+// Together the actors never exceed the requests that the caller lets through at a time. An error thrown by an actor is
+// a finding: the ledger records it, and the actor goes on.
 import { sleep } from '#shared/backoff.ts';
 import type { BenchEngine } from '../engine.ts';
 import { causes } from '../program.ts';
@@ -17,7 +18,7 @@ export interface Stage {
   readonly objectId: string;
 }
 
-/** One turn; actors keep what they need between turns. */
+/** A single turn; actors keep their state between turns. */
 export type Turn = () => Promise<void>;
 
 export interface Actor {
@@ -149,7 +150,10 @@ function cancels(stage: Stage, app: SoakApp): Turn {
   };
 }
 
-/** Stops a deployment under its callers: they are answered at once; the very next call is refused; started again it serves. */
+/**
+ * Stops a deployment under its callers: they are answered at once; the very next call is refused; started again, it
+ * serves.
+ */
 function stops(stage: Stage, app: SoakApp): Turn {
   return async () => {
     const meanwhile = [next(), next(), next()].map((n) => {
@@ -233,7 +237,10 @@ function badStarts(stage: Stage, deploy: (fields: AppFields) => Promise<SoakApp>
   };
 }
 
-/** Callers that leave before they are answered. Nobody told them their task's id, so all tasks of the stub are looked at in the end: waiting ones were cancelled, others ran on. */
+/**
+ * Callers that leave before they are answered. They never learn their task's id, so the end of the run looks at all
+ * tasks of the stub: waiting ones were cancelled, others ran on.
+ */
 function hangUps(stage: Stage, app: SoakApp): Actor {
   let calls = 0;
   const turn = async (): Promise<void> => {

@@ -1,4 +1,5 @@
-// How the soak talks to the installation: every request bounded in time, never more than so many at once, and each kept as text so that a wrong answer can be written out whole.
+// How the soak talks to the installation: every request is bounded in time, and so is the number under way. Each is
+// kept as text, so that a wrong answer can be written out whole.
 import { Pool } from 'undici';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Context } from '#cli/context.ts';
@@ -101,7 +102,7 @@ export class Caller {
     else this.#underWay += 1;
   }
 
-  /** Whoever waits takes over the place. */
+  /** Hands the place to the longest waiting request, or frees it. */
   #leave(): void {
     const next = this.#line.shift();
     if (next === undefined) this.#underWay -= 1;

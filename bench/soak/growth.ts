@@ -1,4 +1,4 @@
-// What may grow over a soak and what may not: two samples in, rows of a table and what is beyond its bound out. Pure.
+// The bounds of growth over a soak: two samples in, rows of a table and the exceeded bounds out. Pure.
 
 /** An installation at rest. */
 export interface Sample {
@@ -6,7 +6,10 @@ export interface Sample {
   /** Resident bytes by process. */
   readonly memory: Readonly<Record<string, number>>;
   readonly descriptors: Readonly<Record<string, number>>;
-  /** Files of the embedded database that the scheduler holds open, beside its descriptors: one for each table and index that was ever touched, and no more. */
+  /**
+   * Files of the embedded database that the scheduler holds open, beside its descriptors: at most one for each table
+   * and index that was ever touched.
+   */
   readonly databaseFiles: number;
   /** Keys of Redis by what they are for. */
   readonly keys: Readonly<Record<string, number>>;
@@ -35,7 +38,10 @@ const MEMORY_BYTES = 40 * 1024 ** 2;
 const DESCRIPTORS = 10;
 /** A lease or a presence more or less at the moment of the sample. */
 const KEYS = 5;
-/** A task's newest record, and its last attempt where that may still report: each goes by itself some minutes after its task has ended, so how many there are says how much was done lately. */
+/**
+ * A task's newest record, and its last attempt where that may still report. Each expires some minutes after its task
+ * has ended, so their number shows recent work.
+ */
 export const TASK_KEYS: readonly string[] = ['ls:task', 'ls:last'];
 
 /** @param before - at rest after the warm-up; @param after - at rest at the end */

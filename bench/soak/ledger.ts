@@ -1,4 +1,5 @@
-// The books of a soak: how often each thing was done and how it was answered, what went wrong (the request written out), and the final state that each accepted task may have.
+// The books of a soak: how often each thing was done and how it was answered, each failure with its request written
+// out, and the final states that each accepted task may have.
 import type { SoakAnswer } from './caller.ts';
 import { isFinal } from './tasks.ts';
 
@@ -27,7 +28,7 @@ export class Ledger {
   /** Tasks whose final state has not been seen. */
   readonly open = new Map<string, Account>();
   readonly settled = new Map<string, string>();
-  /** Of settled tasks. */
+  /** Accounts of settled tasks. */
   readonly #accounts = new Map<string, Account>();
 
   count(what: string): void {
@@ -58,8 +59,9 @@ export class Ledger {
   }
 
   /**
-   * A state that was read: the first final one counts, and must be one that was meant; after it comes no other but a late COMPLETE where that was meant too (an attempt that succeeded although
-   * its task had been given up). Answers overtake each other: one that was asked for before the final state was known may be older.
+   * Records a state that was read. The first final state counts, and must be an expected one. After it only a late
+   * COMPLETE may come, where that was expected too (an attempt that succeeded although its task had been given up).
+   * Answers overtake each other: an answer asked for before the final state was known may be older.
    * @param askedMs - when the question was put, by `performance.now()`
    */
   saw(taskId: string, status: string, askedMs: number): void {

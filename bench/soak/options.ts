@@ -2,7 +2,7 @@
 import { parseStrictly, UsageError } from '../options.ts';
 
 export interface SoakOptions {
-  /** Of load that counts, after the warm-up. */
+  /** Minutes of load that count, after the warm-up. */
   readonly minutes: number;
   readonly warmUpMinutes: number;
   readonly jsonPath: string;

@@ -1,5 +1,5 @@
-// What an installation holds at a moment: memory and descriptors of its processes, keys of its Redis, containers and volumes, bytes on disk. Read from /proc, Redis and Docker; nothing
-// is asked of the product itself.
+// An installation's resources at a moment: memory and descriptors of its processes, keys of its Redis, containers and
+// volumes, bytes on disk. Read from /proc, Redis and Docker; nothing is asked of the product itself.
 import { execFile } from 'node:child_process';
 import { readFileSync, readdirSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
@@ -59,7 +59,7 @@ export async function takeSample(product: Product, engine: BenchEngine): Promise
   }
 }
 
-/** Of the moment, for the trend. */
+/** Resident bytes by process at this moment, for the trend. */
 export function memoryNow(product: Product): Readonly<Record<string, number>> {
   return { scheduler: residentBytes(product.pids.scheduler), agent: residentBytes(product.pids.agent) };
 }

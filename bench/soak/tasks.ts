@@ -11,7 +11,7 @@ export async function unfinished(caller: Caller): Promise<readonly string[]> {
   return rows.map((row) => `${String(row['id'])} ${String(row['status'])}`);
 }
 
-/** What the tasks of a stub ended as. */
+/** Number of a stub's tasks by final state. */
 export async function finalStates(caller: Caller, stubId: string): Promise<Readonly<Record<string, number>>> {
   const states: Record<string, number> = {};
   for (const row of await rowsOf(caller, stubId)) {

@@ -1,5 +1,6 @@
-// `cold` (G3): from a POST to the answer of a handler that runs nowhere yet, beside what Docker alone needs to start such a container (B2). The image is there on both
-// sides; between two starts everything of the one before is gone.
+// `cold` (G3): from a POST to the answer of a handler that has no container yet, beside the time that Docker alone
+// needs to start such a container (B2). The image is there on both sides; between two starts everything of the one
+// before is gone.
 import { request } from 'undici';
 import { sleep } from '#shared/backoff.ts';
 import { coldContainerMs } from '../baselines/container.ts';
@@ -117,7 +118,7 @@ async function phaseCalls(
 /** Starts of one side in one round. */
 export const startsOf = (isQuick: boolean): number => (isQuick ? QUICK_STARTS : FULL_STARTS);
 
-/** One cold call over a new connection; its container is gone again afterwards. */
+/** Makes a cold call over a new connection, and waits until its container is gone again. */
 export async function coldCallMs(place: Workplace, target: LoadTarget, app: DeployedApp): Promise<number> {
   place.signal.throwIfAborted();
   const { figures } = await load(target, 1, { requests: 1 });

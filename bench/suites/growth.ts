@@ -1,4 +1,5 @@
-// `growth` (G13): one busy deployment among a thousand that nobody calls, beside the same one alone: latency, rate, and what a deployment that changes costs the deciding loop.
+// `growth` (G13): one busy deployment among a thousand that nobody calls, beside the same one alone. Measures latency,
+// rate, and the cost of a changed deployment in the deciding loop.
 import type { IdleApp } from '../control-plane.ts';
 import { until } from '../control-plane.ts';
 import { load } from '../load.ts';
@@ -14,7 +15,7 @@ const CONNECTIONS = 64;
 const CHANGES = 30;
 const WAIT_MS = 30_000;
 const EXAMINED = 'longshore_autoscaler_examined_total';
-/** Of what one changed deployment costs; more is growth. */
+/** Allowed ratio of the cost of one changed deployment, crowded to alone; more is growth. */
 const FLAT = 1.25;
 
 export async function growth(context: SuiteContext): Promise<SuiteResult> {

@@ -1,5 +1,5 @@
-// `warm` (G1) and `throughput` (G2): a call that finds a running container, beside a queued call that people build by hand (B1). One load on either side per round, after a
-// short one that is thrown away.
+// `warm` (G1) and `throughput` (G2): a call that finds a running container, beside a queued call that people build by
+// hand (B1). Each side gets one load per round, after a short one that is thrown away.
 import { load } from '../load.ts';
 import type { LoadResult, LoadTarget } from '../load.ts';
 import type { Figures } from '../measure.ts';
@@ -42,7 +42,10 @@ export function loneLoad({ place, isQuick }: LoadContext, target: LoadTarget): P
   return measured(place, target, { connections: 1, seconds, warmUpSeconds: WARM_UP_SECONDS });
 }
 
-/** G2: 64 connections, a handler that takes as many calls at a time, as the baseline's worker does; beside it one of eight processes with a call each. Every request must have left a record. */
+/**
+ * G2: 64 connections, and a handler that takes as many calls at a time as the baseline's worker does. Beside it runs a
+ * handler of eight processes with a call each. Every request must have left a record.
+ */
 export async function throughput(context: SuiteContext): Promise<SuiteResult> {
   const product = await context.product();
   const own = await sustainedApp(context.place, product, 'handler');
@@ -120,7 +123,8 @@ export async function sustainedApp(place: Workplace, product: Product, handler: 
     turn: () => measured(place, target, TURN, count),
     check: async (dataDir) => {
       const stored = await countTasks(dataDir, app.stubId);
-      // A load that ends cuts off what is under way: such requests have a record, in whichever state, or none when they never got so far.
+      // The end of a load cuts off the requests under way: such a request has a record in any state, or none when it
+      // never got so far.
       const isRight = stored.complete >= counts.answered && stored.all <= counts.sent;
       const text = `${counts.answered} of ${counts.sent} requests answered; ${stored.complete} complete records of ${stored.all}`;
       return { isRight, text };
@@ -147,7 +151,7 @@ interface Measured {
   readonly warmUpSeconds?: number;
 }
 
-/** One side's turn, which is warm from those before it. */
+/** A turn of one side, which the turns before have warmed. */
 const TURN: Measured = { connections: CONNECTIONS, seconds: TURN_SECONDS };
 
 /** A load of so many seconds, and what it cost. @param warmUpSeconds - of the same load first, thrown away */

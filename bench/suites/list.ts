@@ -1,4 +1,5 @@
-// `list`: ListDeployments of twenty, beside a bare Fastify route with a token and the same query on the same Postgres (baselines/list-server.ts).
+// `list`: ListDeployments of twenty, beside a bare Fastify route with a token and the same query on the same Postgres
+// (baselines/list-server.ts).
 import { ControlPlane } from '../control-plane.ts';
 import { load } from '../load.ts';
 import type { LoadTarget } from '../load.ts';
@@ -40,7 +41,7 @@ export async function list(context: SuiteContext): Promise<SuiteResult> {
   return { measures: ['p50', 'p99'].map((name) => measureOf('list', name, 'ms', rounds, slack)), rounds };
 }
 
-/** Its first answer, which must be of all of them, is the measure of the others. */
+/** A load on the URL that expects its first answer again; that answer must list all deployments. */
 async function targetOf(url: string, token: string): Promise<LoadTarget> {
   const headers = { authorization: `Bearer ${token}` };
   const answer = await fetch(url, { headers });

@@ -1,5 +1,7 @@
-// `loss` (G9): how long until it shows that a machine is gone, its agent killed or standing still, alone and while code archives flow to it at 20 MB/s; beside Docker Swarm, whose node goes the same way in the same round. All machines are
-// network namespaces with an engine each. Nothing waits for the machine to be given up: what happens then is in the failure table's tests.
+// `loss` (G9): the time until the loss of a machine shows, its agent killed or standing still, alone and while code
+// archives flow to it at 20 MB/s. Docker Swarm stands beside it, and its node goes the same way in the same round. All
+// machines are network namespaces with an engine each. The suite does not wait until the machine is given up: the
+// failure table's tests cover that.
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
@@ -269,7 +271,7 @@ class Machine {
     return deploymentId;
   }
 
-  /** What has gone out to the machine. */
+  /** Bytes that have gone out to the machine. */
   #sentBytes(): number {
     return Number(readFileSync(`/sys/class/net/${this.#host.cable}/statistics/tx_bytes`, 'utf8'));
   }

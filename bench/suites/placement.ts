@@ -1,4 +1,5 @@
-// `placement` (G7): containers a second from being wanted to the start order on an agent's stream, recorded in the database, on 5,000 simulated machines; the same on 500; and the decision alone.
+// `placement` (G7): containers per second from being wanted to the start order on an agent's stream, recorded in the
+// database. Measured on 5,000 simulated machines, on 500, and for the decision alone.
 import { sleep } from '#shared/backoff.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from '#scheduler/placement/filter.ts';
@@ -133,7 +134,7 @@ function worldOf(count: number): World {
   return { machines, request };
 }
 
-/** Of one decision, in microseconds. */
+/** Duration of one decision, in microseconds. */
 function decisionUs({ machines, request }: World): number {
   const candidates = new Candidates(machines);
   const took: number[] = [];
@@ -143,7 +144,7 @@ function decisionUs({ machines, request }: World): number {
       const placed = candidates.place({ ...request, seed: `${batch}-${n}` });
       const machine = placed.kind === 'placed' ? candidates.get(placed.machineId) : undefined;
       if (machine === undefined) throw new Error('no machine was found among so many');
-      // What it leaves is there for the next, then given back, so that every round decides about the same machines.
+      // The placement's share is taken and then given back, so that every round decides about the same machines.
       candidates.set({ ...machine, freeCpuMillicores: machine.freeCpuMillicores - request.cpuMillicores });
       candidates.set(machine);
     }

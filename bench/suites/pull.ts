@@ -1,4 +1,6 @@
-// `pull` (G15): so many containers at once of an image that is not on the machine: how long until it is there, beside the engine pulling it by itself; and how often its bytes were fetched. The registry is one of the run's own, so that its log can be counted.
+// `pull` (G15): many containers at once of an image that is not on the machine. Measures the time until the image is
+// there, beside the engine pulling it by itself, and how often its bytes were fetched. The registry is the run's own,
+// so that its log can be counted.
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -39,7 +41,7 @@ export async function pull(context: SuiteContext): Promise<SuiteResult> {
   place.later(() => registry.stop());
   const image = await pushedImage(place.engine, `${registry.host}/${place.runId}:1`, product.image, place.env);
   place.later(async () => {
-    // Its containers use it.
+    // Containers of the product use the image.
     await product.stop();
     await image.remove();
   });
@@ -48,7 +50,7 @@ export async function pull(context: SuiteContext): Promise<SuiteResult> {
   const counted = async (work: () => Promise<number>): Promise<Pull> => {
     place.signal.throwIfAborted();
     await image.remove();
-    // What the containers before it leave to be done, holders taken apart and made anew, is not this pull's.
+    // Cleanup after the containers before (pause containers removed and made anew) does not count for this pull.
     await sleep(SETTLE_MS, place.signal);
     const before = registry.requests().length;
     const ms = await work();
@@ -93,7 +95,7 @@ export async function pull(context: SuiteContext): Promise<SuiteResult> {
     ),
   );
   await product.client.gateway('POST', `/deployments/${app.deploymentId}/stop`, {});
-  // Its configuration and its layer.
+  // The image consists of its configuration and its layer.
   const wanted = [...new Set(all.flatMap(({ blobs }) => blobs))].toSorted();
   return {
     measures: [measureOf('pull', 'pulled', 'ms', rounds, slack)],
@@ -147,7 +149,7 @@ interface PushedImage {
   remove(): Promise<void>;
 }
 
-/** What the base image holds, as one layer that no other image has. */
+/** Pushes the base image's content as one layer that no other image has. */
 async function pushedImage(
   { client }: BenchEngine,
   reference: string,
@@ -172,7 +174,8 @@ async function pushedImage(
       return performance.now() - fromMs;
     },
     remove: async () => {
-      // By its id, under each name: who pulled it by digest gave it no tag. Short-lived containers that the agent makes for itself may have it a moment longer.
+      // The image is removed by its id, under each name, because a pull by digest gives no tag. Short-lived containers
+      // that the agent makes for itself may use it a moment longer.
       await waitFor(() => isRemoved(client, Id), 'the image can be removed', WAIT_MS);
     },
   };

@@ -1,5 +1,6 @@
-// `reaction` (G6): from the call of a deployment that runs nowhere to the start order on the agent's stream, stamped by a simulated agent, with one deployment and among a thousand. And the exact
-// count: N calls at once ask for ceil(N / tasksPerContainer) containers, no more than the bound.
+// `reaction` (G6): from the call of a deployment that runs nowhere to the start order on the agent's stream, stamped by
+// a simulated agent. Measured with one deployment and among a thousand. A check counts containers: N calls at once ask
+// for ceil(N / tasksPerContainer) of them, no more than the bound.
 import { sleep } from '#shared/backoff.ts';
 import { until } from '../control-plane.ts';
 import type { IdleApp } from '../control-plane.ts';
@@ -13,7 +14,7 @@ import type { Check, SuiteContext, SuiteResult } from './suite.ts';
 const FULL_CALLS = 30;
 const QUICK_CALLS = 15;
 const WAIT_MS = 30_000;
-/** Whatever was asked for beyond the right count would have come by then. */
+/** Time in which an order beyond the right count would have come. */
 const NO_MORE_MS = 500;
 const BURST = 10;
 const BURSTS = [
@@ -69,7 +70,7 @@ export async function reaction(context: SuiteContext): Promise<SuiteResult> {
 /** Calls of one side in one round. */
 export const callsOf = (isQuick: boolean): number => (isQuick ? QUICK_CALLS : FULL_CALLS);
 
-/** One cold call, and everything of it gone again. */
+/** Makes a cold call, and waits until everything of it is gone again. */
 export async function oneReactionMs(
   { signal }: Pick<Workplace, 'signal'>,
   { plane, fleet }: Plane,

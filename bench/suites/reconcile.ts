@@ -1,6 +1,10 @@
-// `reconcile`: what an agent needs, besides Docker, to make a machine with 200 containers what it should be. It starts again beside them (`start`: from its first look at the engine until every one of them is adopted: its
-// runner can dial, and its calls and its end are heard), which the engine's own part is held against: the same list, asked for by a plain client. What each printed is taken up after that, a few at a time; `settled` is the
-// processor time of all of it, from the process's first moment to five seconds after its connection. And it goes round while all is as it should be (`pass`: one round of deciding over 200 wanted, known and seen).
+// `reconcile`: the agent's own cost, besides Docker, of bringing a machine with 200 containers to its desired state.
+// `start`: the agent starts again beside the containers; from its first look at the engine until each is adopted (its
+// runner can dial, and its calls and its end are heard). The baseline is the engine's own part: the same list, asked
+// for by a plain client.
+// `settled`: the processor time from the process's first moment to five seconds after its connection. Container output
+// is taken up in that time, a few containers at a time.
+// `pass`: one round of deciding over 200 containers that are wanted, known and seen, while nothing has to change.
 import { sleep } from '#shared/backoff.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
 import { waitFor } from '../../test/helpers/programs.ts';
@@ -10,7 +14,7 @@ import { processorMs } from '../processes.ts';
 import type { Product } from '../product.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
-/** Of each of two deployments: one may have a hundred. */
+/** Containers of each of two deployments: one may have a hundred. */
 const FULL_EACH = 100;
 const QUICK_EACH = 25;
 const HANDLERS = ['handler', 'few'] as const;
@@ -104,7 +108,10 @@ async function startedAgain(product: Product): Promise<Reconciled> {
   return JSON.parse(line) as Reconciled;
 }
 
-/** What the agent asks the engine before it has adopted them, asked by a client that does nothing with it. @returns milliseconds */
+/**
+ * Times the agent's query to the engine before adoption, asked by a client that ignores the answer. @returns
+ * milliseconds
+ */
 async function plainDocker({ client }: BenchEngine, machineId: string): Promise<number> {
   const fromMs = performance.now();
   const filters = { label: [`${LABELS.managed}=1`, `${LABELS.machine}=${machineId}`] };

@@ -1,5 +1,6 @@
-// `rest` (G12): what a scheduler uses that has a thousand deployments and nothing to do, beside the same one without any: processor time of the scheduler and its Redis together, resident memory,
-// connections. Both are measured over the same seconds: at rest neither disturbs the other.
+// `rest` (G12): the resources of a scheduler that has a thousand deployments and nothing to do, beside the same one
+// without any. They are processor time of the scheduler and its Redis together, resident memory, and connections. Both
+// are measured over the same seconds: at rest neither disturbs the other.
 import { sleep } from '#shared/backoff.ts';
 import { ControlPlane } from '../control-plane.ts';
 import type { Figures } from '../measure.ts';
@@ -16,7 +17,7 @@ export async function rest(context: SuiteContext): Promise<SuiteResult> {
   const empty = await ControlPlane.start(place, postgres, 'rest_empty');
   const full = await ControlPlane.start(place, postgres, 'rest_full');
   await full.deploy(deployments, 'idle');
-  // What deploying leaves in a process is not what deployments cost at rest.
+  // A restart clears the traces of deploying, which are not a cost of deployments at rest.
   await Promise.all([empty.restart(), full.restart()]);
   await sleep(settleMs);
   const rounds = await context.runRounds('rest', async () => {

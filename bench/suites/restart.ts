@@ -1,4 +1,6 @@
-// `restart`: a scheduler restarts under many machines with tasks in flight: from its health route's first 200 until the last machine takes tasks again. Each machine is an agent with a connection of its own, which dials as the product's agent does.
+// `restart`: a scheduler restarts under many machines with tasks in flight. Measures from its health route's first 200
+// until the last machine takes tasks again. Each machine is an agent with a connection of its own, which dials as the
+// product's agent does.
 import { echo, SimulatedAgent } from '../../test/helpers/simulated-agent.ts';
 import { ControlPlane, until } from '../control-plane.ts';
 import { measureOf } from '../measure.ts';
@@ -34,7 +36,7 @@ export async function restart(context: SuiteContext): Promise<SuiteResult> {
   });
   const [app] = await plane.deploy(1, 'held', {
     stubType: 'taskqueue/deployment',
-    // One container fills a machine: CPU is given out several times over.
+    // Memory lets one container fill a machine, because CPU is given out several times over.
     memory: 5000,
     concurrentRequests: SLOTS,
     timeout: 3600,

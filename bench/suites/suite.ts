@@ -1,4 +1,4 @@
-// What every benchmark is given and gives back.
+// The context that every benchmark gets, and the result that it returns.
 import type { LoadTarget } from '../load.ts';
 import type { Measure, Round } from '../measure.ts';
 import type { Product } from '../product.ts';
@@ -11,7 +11,7 @@ import type { Planes } from './planes.ts';
 export interface SuiteContext {
   readonly place: Workplace;
   readonly isQuick: boolean;
-  /** What the product's agent is of. */
+  /** The release that the product's agent comes from. */
   readonly release: () => Promise<Release>;
   /** Both are started when first asked for, and shared by the suites. */
   readonly product: () => Promise<Product>;
@@ -41,7 +41,7 @@ export interface SuiteResult {
   readonly rounds: readonly Round[];
   /** A text below the table, and its figures for the file. */
   readonly details?: { readonly text: string; readonly figures: Readonly<Record<string, unknown>> };
-  /** What could be counted at once. */
+  /** Checks that could be made at once. */
   readonly checks?: readonly Check[];
   /** To be made when the product has stopped and its files can be read. */
   readonly checkStopped?: (dataDir: string) => Promise<Check>;
