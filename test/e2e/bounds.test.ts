@@ -1,5 +1,6 @@
-// What an installation does at its bounds: more callers than may be pending, and a disk that is full or cannot be written. It refuses what it cannot do, with a reason; what runs goes
-// on; and it is whole again as soon as there is room.
+// An installation at its bounds: more callers than may be pending, and a disk that is full or cannot be written. The
+// installation refuses, with a reason, whatever exceeds a bound. Running work goes on, and all is well again as soon as
+// there is room.
 import { execFileSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -28,7 +29,10 @@ const slow = (name: string, fields: Partial<AppRequest> = {}): AppRequest => ({
 /** Each call sleeps a time of its own, so that no answer can be somebody else's. */
 const secondsOf = (index: number): number => 0.02 + index / 10_000;
 
-/** Makes 300 calls at once, and looks meanwhile how many containers there are and how many calls are left when the last one has been refused. */
+/**
+ * Makes 300 calls at once. Meanwhile watches the number of containers, and the calls that are left when the last one
+ * has been refused.
+ */
 async function storm(
   platform: Platform,
   deployment: Deployment,
@@ -86,7 +90,8 @@ describe('300 calls at once', () => {
       new Set(['429 {"error":"exceeded max pending tasks: 100"}']),
     );
     expectRight(answers);
-    // A hundred wait, the others are refused; those served meanwhile make room for more. Who still waits once everybody else is refused was accepted.
+    // A hundred calls wait, and the others are refused; those served meanwhile make room for more. A call that still
+    // waits once all others are refused was accepted.
     expect(answers.length - refused.length).toBeGreaterThanOrEqual(100);
     expect(leftAtLastRefusal).toBeLessThanOrEqual(100);
     const accepted = await waitFor(async () => {

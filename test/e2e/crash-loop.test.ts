@@ -1,4 +1,5 @@
-// A deployment whose containers cannot start, on a real scheduler, agent and engine: it is not started again and again, its tasks wait, and everybody can be told why; also after the scheduler died.
+// A deployment whose containers cannot start, on a real scheduler, agent and engine. The deployment is not started
+// again and again, its tasks wait, and explain says why; also after the scheduler died.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { describe, expect } from 'vitest';
@@ -72,7 +73,7 @@ describe('Crash loop', () => {
     const failed = await explain(platform, degraded.scaling?.breaker.last_container ?? '');
     expect(failed).toMatchObject({ kind: 'container', state: 'FAILED', container: { reason: 'user_error' } });
 
-    // Whoever leads next goes on where this one was.
+    // The next leader goes on from the state that this one has left.
     await platform.scheduler.kill();
     await platform.startScheduler();
     const after = await waitFor(

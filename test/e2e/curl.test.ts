@@ -1,5 +1,5 @@
-// Nothing but curl between a person and an answer, step by step, and what is said to who takes the steps in the wrong order. (That the README's
-// own block runs as it stands is up.test.ts's.)
+// Nothing but curl between a person and an answer, step by step, and the messages for steps in the wrong order.
+// (up.test.ts runs the README's own block as it stands.)
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -16,7 +16,7 @@ interface Said {
   readonly json: Readonly<Record<string, unknown>>;
 }
 
-/** One call by curl, with the token. */
+/** Calls with curl, with the token. */
 async function curl(platform: Platform, path: string, ...args: readonly string[]): Promise<Said> {
   const url = path.startsWith('/') ? `${platform.url}${path}` : path;
   const own = path.startsWith('/') ? ['-H', `Authorization: Bearer ${platform.token}`] : [];
@@ -95,7 +95,7 @@ describe('with curl alone', () => {
     const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
     while (!text.endsWith('\n\n')) text += (await reader?.read())?.value ?? '';
     expect(text).toBe('data: {"word":"first"}\n\n');
-    // It goes on when this call has been served, so the first word was not kept back.
+    // The handler goes on once this call has been served, so the first word was not kept back.
     expect(await platform.invoke(app, { open_gate: true })).toMatchObject({ status: 200 });
     for (let part = await reader?.read(); part?.done === false; part = await reader?.read()) text += part.value;
     expect(text).toBe('data: {"word":"first"}\n\ndata: {"data":"second"}\n\n');

@@ -6,11 +6,11 @@ import type { TestDocker } from '../helpers/services.ts';
 import { TEST_LABEL } from '../helpers/services.ts';
 
 const PACKAGES = 'scikit-learn==1.5.2';
-/** What this machine trusts, as set-up and the clients here take it. */
+/** Certificates that this machine trusts, by the same variable as set-up and the clients here use. */
 const HOST_CA = process.env['SSL_CERT_FILE'] || '/etc/ssl/certs/ca-certificates.crt';
 const VENV = '/opt/ml';
 const BUILD_MS = 170_000;
-/** What pip needs of this host to reach its index. */
+/** Variables of this host that pip needs to reach its index. */
 const PASSED_ON = ['PIP_INDEX_URL', 'PIP_EXTRA_INDEX_URL', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY'];
 
 /** The image's reference; builds it when the engine has none for its base image. */

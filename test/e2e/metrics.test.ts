@@ -1,4 +1,4 @@
-// What both daemons say of themselves while they work: complete, right by Prometheus' own tools, and quickly answered.
+// The metrics pages of both daemons while they work: complete, right by Prometheus' own tools, and quickly answered.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -14,7 +14,10 @@ import type { Deployment, Platform } from '../helpers/platform.ts';
 import type { Program } from '../helpers/programs.ts';
 import { findProgram, freePort, missingService, startProgram, tempDirectory, waitFor } from '../helpers/services.ts';
 
-/** Another machine of the installation, with two GPUs by the stand-in of NVIDIA's tool. It takes no work without a GPU: its machine is kept for them. */
+/**
+ * Adds another machine to the installation, with two GPUs by the stand-in of NVIDIA's tool. The machine takes no work
+ * without a GPU, because it is kept for GPU work.
+ */
 async function withGpuMachine<T>(platform: Platform, work: (machineId: string) => Promise<T>): Promise<T> {
   const directory = tempDirectory('gpus');
   const nvidia = new FakeNvidia(directory.path, { gpus: [aGpu(0), aGpu(1)] });
@@ -59,7 +62,7 @@ function needed(name: string): string {
   return program;
 }
 
-/** What promtool has against a page; empty when nothing. */
+/** Complaints of promtool about a page; empty when there are none. */
 async function complaints(text: string): Promise<string> {
   const child = spawn(needed('promtool'), ['check', 'metrics'], { stdio: ['pipe', 'pipe', 'pipe'], timeout: 30_000 });
   let said = '';
@@ -70,7 +73,7 @@ async function complaints(text: string): Promise<string> {
   return code === 0 ? said : `${said}(exit ${code})`;
 }
 
-/** It cannot ask the kernel for a port: where another program was quicker, the next one is tried. */
+/** Prometheus cannot ask the kernel for a port: where another program was quicker, the next port is tried. */
 async function startPrometheus(config: string, data: string): Promise<{ address: string; prometheus: Program }> {
   for (let tries = 1; ; tries += 1) {
     const address = `127.0.0.1:${await freePort()}`;
@@ -138,10 +141,10 @@ test('promtool would say what is wrong', async () => {
   expect(await complaints('# TYPE longshore_things counter\nlongshore_things 1\n')).toContain('_total');
 });
 
-/** A query without what stands in for "it never happened": its own data. */
+/** A query without its stand-in for "it never happened": its own data. */
 const own = (expr: string): string => expr.replace(/ or vector\(0\)$/, '');
 
-/** What a small load has none of, so that only the stand-in shows: failures, and work that waits. */
+/** Series that a small load does not touch, so that only the stand-in shows: failures, and work that waits. */
 const NEVER_HERE = [
   /longshore_task_(?:retries|attempts_lost|transitions_refused|late_results|record_failures)_total/,
   /longshore_scheduler_(?:quota_throttles|machine_disconnects|accounting_drift|stale_writes_refused)_total/,

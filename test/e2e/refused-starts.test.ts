@@ -14,7 +14,7 @@ import { seedDatabase } from '../helpers/empty-database.ts';
 
 interface Refused {
   readonly code: number | null;
-  /** What is not a line of the daemon's log. */
+  /** Output that is no line of the daemon's log. */
   readonly said: string;
   readonly dataDir: string;
 }
@@ -32,7 +32,8 @@ async function refused(
   const dataDir = env['LONGSHORE_DATA_DIR'] ?? mkdtempSync(join(platform.directory, 'd-'));
   if (asNobody && existsSync(dataDir)) chmodSync(dataDir, 0o777);
   if (name === 'scheduler' && env['LONGSHORE_DATA_DIR'] === undefined && !asNobody) await seedDatabase(dataDir);
-  // As root everything is allowed, so somebody else is needed; to read the program, wherever it is, he may search directories.
+  // Root may do everything, so the daemon runs as another user. That user may search directories, to read the program
+  // wherever it lies.
   const become = ['--reuid=65534', '--regid=65534', '--clear-groups'];
   const read = ['--inh-caps=+dac_read_search', '--ambient-caps=+dac_read_search'];
   const [command, before] =
@@ -65,7 +66,7 @@ async function refused(
   return { code, said, dataDir };
 }
 
-/** One line, by the program's name, with the words; an exit code; nothing of it left. */
+/** Expects a single line with the program's name and the words, that exit code, and no process left. */
 async function expectSentence(result: Refused, code: number, ...words: readonly string[]): Promise<void> {
   expect(result.said).toMatch(/^longshore: [^\n]+$/);
   for (const word of words) expect(result.said).toContain(word);

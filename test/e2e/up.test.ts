@@ -121,7 +121,7 @@ function processesOf(home: Home): { readonly pid: number; readonly command: stri
       const text = command + readFileSync(`/proc/${entry}/environ`, 'utf8');
       if (text.includes(home.dataDir)) found.push({ pid: Number(entry), command });
     } catch {
-      // It ended meanwhile, or waits to be reaped.
+      // The process ended meanwhile, or waits to be reaped.
     }
   }
   return found;
@@ -376,7 +376,7 @@ describe('longshore up that cannot start', () => {
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('no Docker Engine answers at unix:///nonexistent/docker.sock');
     expect(ended.stderr).toContain('install and start Docker');
-    // It is looked for first: nothing was started in vain.
+    // The engine is looked for first: nothing was started in vain.
     expect(ended.stderr).not.toContain('starting');
     await expectNothingLeft(here);
   });

@@ -1,6 +1,8 @@
 /**
- * An engine that knows GPUs by the Container Device Interface, as Docker 28.2 and later do, made of one that knows NVIDIA's hook alone: requests for CDI devices become requests for the hook, and what the engine
- * says of them is changed back. A device that no specification names is refused in moby's words. Before an engine that knows no GPUs at all, the stand-in for the driver's library takes the place of devices.
+ * An engine that knows GPUs by the Container Device Interface, as Docker 28.2 and later do, on top of one that knows
+ * NVIDIA's hook alone. Requests for CDI devices become requests for the hook, and the engine's answers about them are
+ * changed back. A device that no specification names is refused in moby's words. Before an engine that knows no GPUs at
+ * all, the stand-in for the driver's library takes the place of devices.
  */
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
@@ -41,7 +43,7 @@ export async function cdiEngine(
   behind: 'hook' | 'no_gpus' = 'hook',
 ): Promise<CdiEngine> {
   const directory = tempDirectory('cdie');
-  /** What containers were asked for by CDI, by id. */
+  /** CDI devices that each container asked for, by the container's id. */
   const asked = new Map<string, readonly DeviceRequest[]>();
   const server = createServer((request, response) => {
     const path = request.url ?? '';

@@ -1,4 +1,7 @@
-/** docs/openapi.json as tests read it: which route a request is of, and whether an answer is one that the route is said to give, no more and no less. */
+/**
+ * docs/openapi.json as tests read it: the route of a request, and whether an answer conforms to that route's
+ * description, no more and no less.
+ */
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { Compile } from 'typebox/schema';
@@ -12,9 +15,9 @@ export interface Route {
   readonly query: readonly { readonly name: string; readonly schema: Schema }[];
   readonly body: Schema | undefined;
   readonly statuses: ReadonlySet<string>;
-  /** Those with which nothing is said. */
+  /** Statuses with an empty body. */
   readonly empty: ReadonlySet<string>;
-  /** Of the JSON that is answered with that status. */
+  /** Schema of the JSON body, by status. */
   readonly answers: ReadonlyMap<string, Schema>;
 }
 
@@ -127,7 +130,10 @@ export interface Answered {
   readonly text: string;
 }
 
-/** From 500 on: what a scheduler without machines answers all the same, and may. Everything else is a fault of ours, described or not. */
+/**
+ * Statuses from 500 on that a scheduler without machines may give. Everything else is a fault of ours, described or
+ * not.
+ */
 const EXPECTED: readonly { readonly route: RegExp; readonly status: number; readonly why: string }[] = [
   { route: /^\w+ \/api\/v1\/gateway\//, status: 501, why: 'a method that the path has not' },
   {
@@ -152,7 +158,8 @@ export function faultOf(routes: readonly Route[], answered: Answered): string | 
   const { method, url, status, text } = answered;
   if (status >= 500 && whyExpected(routes, answered) === undefined) return `${status} is a fault of ours`;
   const route = routeAt(routes, method, url);
-  // A part of a path that is empty, or too long, makes another path of it; what Node's HTTP refuses for its size never reaches a route.
+  // A part of a path that is empty or too long makes another path. A request that Node's HTTP refuses for its size
+  // never reaches a route.
   if (route === undefined || status === 431) return undefined;
   return undescribed(route, status, text);
 }

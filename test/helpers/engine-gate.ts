@@ -1,4 +1,7 @@
-/** The container engine behind a door: requests that a pattern names wait there, or are cut off, while it is shut; all others pass. */
+/**
+ * A gate before the container engine: requests that a pattern names wait there, or are cut off, while it is shut; all
+ * others pass.
+ */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
@@ -10,11 +13,14 @@ import { connectionOptions } from '../../agent/containers/docker-options.ts';
 export interface EngineGate {
   /** As DOCKER_HOST has it. */
   readonly host: string;
-  /** From now on such requests do not reach the engine. @param request - the first line of those, e.g. `/^GET \/info/` */
+  /** From now on matching requests do not reach the engine. @param request - their first line, e.g. `/^GET \/info/` */
   shut(request: RegExp, how: 'wait' | 'cut'): void;
-  /** What waits goes on. */
+  /** Lets the waiting requests go on. */
   open(): void;
-  /** From now on each piece of a request reaches the engine as this makes it; its length is not told anew, so requests with a body stay as long as they are. */
+  /**
+   * From now on each piece of a request reaches the engine as `how` returns it. The length header stays, so a request
+   * with a body must keep its length.
+   */
   change(how: (piece: string) => string): void;
   /** How many requests have met it shut. */
   readonly met: number;

@@ -1,5 +1,6 @@
-// An agent's end of the runner protocol, and nothing else of an agent: it listens on a unix socket, starts the real runner with the
-// host's Python, keeps every frame, and says what the test tells it to. Tests wait on conditions over what it has seen.
+// An agent's end of the runner protocol, and nothing else of an agent. The agent listens on a unix socket, starts the
+// real runner with the host's Python, keeps every frame, and sends what the test tells it to. Tests wait on conditions
+// over the frames seen.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -37,7 +38,7 @@ export interface SeenFrame {
   readonly connection: RunnerConnection;
 }
 
-/** One frame as bytes. */
+/** A frame as bytes. */
 export function packFrame(kind: number, header: Header, body: Uint8Array = new Uint8Array()): Buffer {
   const head = Buffer.from(JSON.stringify(header));
   const prefix = Buffer.alloc(7);
@@ -47,7 +48,7 @@ export function packFrame(kind: number, header: Header, body: Uint8Array = new U
   return Buffer.concat([prefix, head, body]);
 }
 
-/** One connection of a runner process. */
+/** A connection of a runner process. */
 export class RunnerConnection {
   hello: Header = {};
   open = true;
@@ -169,7 +170,7 @@ export class FakeAgent {
     await once(server, 'listening');
   }
 
-  /** What a restart of the agent looks like: no listener, every connection cut. */
+  /** Imitates a restart of the agent: no listener, every connection cut. */
   async hangUp(): Promise<void> {
     const server = this.server;
     this.server = undefined;

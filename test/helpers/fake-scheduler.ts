@@ -77,11 +77,11 @@ export class FakeScheduler {
   readonly archiveFetches: string[] = [];
   /** Calls of containers, with what came of their bodies. */
   readonly calls: ContainerCall[] = [];
-  /** What a call of a container is answered with, once its body is there; undefined: it is not. */
+  /** The answer to a container's call, once its body is there; undefined: no answer. */
   answerCall: (call: ContainerCall) => { readonly status: number; readonly body: Buffer | string } | undefined = (
     call,
   ) => ({ status: 200, body: call.body });
-  /** What the next calls of these names answer instead. */
+  /** While true, calls of that name are refused. */
   refuseJoin = false;
   refuseCredentials = false;
   autoProceed = true;
@@ -94,12 +94,12 @@ export class FakeScheduler {
   autoAck = true;
   pings = true;
   answersHeartbeats = false;
-  /** What it makes of a machine that proves itself by its key. */
+  /** Verdict on a machine that proves its identity by its key. */
   proofs: 'accept' | 'refuse' | 'revoke' = 'accept';
-  /** Calls of these kinds, in order. */
-  /** What its clock says more than this machine's. */
+  /** Milliseconds by which the scheduler's clock is ahead of this machine's. */
   clockAheadMs = 0;
   #challenge = '';
+  /** Calls of these kinds, in order. */
   readonly asked: ('renew' | 'challenge' | 'proof')[] = [];
   readonly keys = generateKeyPairSync('ed25519');
   credential = randomBytes(8).toString('hex');

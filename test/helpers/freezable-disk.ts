@@ -6,7 +6,7 @@ import { join } from 'node:path';
 
 export interface FreezableDisk {
   readonly dir: string;
-  /** Whoever writes there waits, not to be killed, until `thaw`. */
+  /** Blocks reads and writes there until `thaw`; the processes cannot be killed meanwhile. */
   freeze(): void;
   /** Thawing what is not frozen does nothing. */
   thaw(): void;

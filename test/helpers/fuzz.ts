@@ -1,13 +1,17 @@
 /**
- * Requests made up from the API's own description: as it says, as it says but for one place, or only nearly so; with ids that are real, ids that are nobody's, and texts that are none.
- * What a body is made of, and how far it may be trusted to be right, is decided request by request, so that what lies behind the checks is reached as well as the checks themselves.
+ * Requests generated from the API's own description: as described, with one deviation, or only nearly so. Their ids are
+ * real, or nobody's, or no ids at all. Each request decides how its body is made and how likely it is right. So the
+ * generator reaches the code behind the checks as well as the checks.
  */
 import fc from 'fast-check';
 import type { Route, Schema } from './documented.ts';
 
 export type Who = 'own' | 'admin' | 'other' | 'restricted' | 'revoked' | 'nobody';
 
-/** A request but for its real ids: `{{n}}` in path, query or body stands for the n-th id that is known when it is sent. */
+/**
+ * A request with placeholders for real ids: `{{n}}` in path, query or body stands for the n-th id that is known when it
+ * is sent.
+ */
 export interface FuzzRequest {
   readonly route: string;
   readonly method: string;
@@ -67,7 +71,9 @@ const anything = fc.oneof(
   number,
 );
 
-/** What texts, numbers and values are made of: as described, or with what is odd among them, now and then something else altogether. */
+/**
+ * Generators of texts, numbers and values: as described, or with odd ones among them, and now and then of another type.
+ */
 interface Making {
   readonly text: fc.Arbitrary<string>;
   readonly number: (schema: Schema) => fc.Arbitrary<number>;
