@@ -192,10 +192,13 @@ export function loadAgentConfig(env: Env): AgentConfig {
   }
 }
 
-/** Where a service's join token lies when systemd does not hand it over, as in a container. */
+/** Path of a service's join token where systemd does not pass it, as in a container. */
 const JOIN_TOKEN_PATH = '/etc/longshore-agent/join-token';
 
-/** A join token that is not set comes from the service manager's credential, else from the service's file. Never from the command line, which every user of the machine sees. */
+/**
+ * A join token that is not set comes from the service manager's credential, else from the service's file. The command
+ * line is no source: every user of the machine sees it.
+ */
 function withJoinToken(env: Env): Env {
   if (env['LONGSHORE_JOIN_TOKEN'] || env['LONGSHORE_JOIN_TOKEN_FILE']) return env;
   const directory = env['CREDENTIALS_DIRECTORY'];
@@ -204,7 +207,7 @@ function withJoinToken(env: Env): Env {
   return token === undefined ? env : { ...env, LONGSHORE_JOIN_TOKEN: token };
 }
 
-/** Programs know these variables in both cases. */
+/** Proxy settings: programs read these variables in both cases. */
 function withProxies(env: Env): Env {
   const inLowerCase = PROXY_SETTINGS.map((name) => [name, env[name.toLowerCase()]] as const);
   return { ...env, ...Object.fromEntries(inLowerCase.filter(([, value]) => value !== undefined && value !== '')) };
@@ -214,13 +217,13 @@ function readIfPossible(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8').trim();
   } catch {
-    // Not there, or not this user's: then there is no token here.
+    // The file is absent, or belongs to another user: there is no token here.
     return undefined;
   }
 }
 
 function checkJoinToken(token: string | undefined): void {
-  // systemd's credential default for "no token": an absent file would fail the unit's start.
+  // `none` is the default of systemd's credential for "no token": an absent file would fail the unit's start.
   if (token === undefined || token === 'none' || parseJoinToken(token) !== undefined) return;
   throw new StartupError(
     'bad_config',
@@ -228,7 +231,7 @@ function checkJoinToken(token: string | undefined): void {
   );
 }
 
-/** A page that others reach says who may read it, or is at least not read on the way. */
+/** A metrics page that other hosts reach requires a token, or at least an encrypted way. */
 function checkMetricsPage(config: AgentConfig): void {
   const { host } = splitAddress(config.LONGSHORE_AGENT_METRICS_ADDRESS);
   const tls = config.LONGSHORE_AGENT_METRICS_TLS_CERT !== undefined;
@@ -253,7 +256,7 @@ export const closedRanges = ({ LONGSHORE_AGENT_CLOSED_RANGES: text }: AgentConfi
     .map((one) => one.trim())
     .filter((one) => one !== '');
 
-/** A range that cannot be read would leave open what was to be closed. */
+/** A range that cannot be parsed is refused: ignoring it would leave open what the operator meant to close. */
 function checkClosedRanges(config: AgentConfig): void {
   const ranges = closedRanges(config);
   const problem =
@@ -282,7 +285,7 @@ export function splitAddress(address: string): { readonly host: string; readonly
   return { host: address.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(address.slice(colon + 1)) };
 }
 
-/** What a spec asks for, as an image reference: its own, else the base image of its Python version. */
+/** The image reference of a spec: its own image, else the base image of its Python version. */
 export function imageOf(config: AgentConfig, image: string, pythonVersion: string): string {
   if (image !== '') return image;
   const asked = pythonVersion.replace(/^python/, '');
@@ -290,14 +293,17 @@ export function imageOf(config: AgentConfig, image: string, pythonVersion: strin
   return config.LONGSHORE_BASE_IMAGE.replaceAll('{version}', version);
 }
 
-/** Whether an image is one that the operator names for stubs that name none: its programs are trusted, those of a stub's own image are not. */
+/**
+ * Whether an image is one of the operator's base images, for stubs that name none. Programs of a base image are
+ * trusted; those of a stub's own image are not.
+ */
 export function isBaseImage(config: Pick<AgentConfig, 'LONGSHORE_BASE_IMAGE'>, image: string): boolean {
   const [before = '', ...after] = config.LONGSHORE_BASE_IMAGE.split('{version}');
   const version = /^\d+\.\d+/.exec(image.slice(before.length))?.[0];
   return image === (version === undefined ? config.LONGSHORE_BASE_IMAGE : [before, ...after].join(version));
 }
 
-/** Devices that the operator keeps from us. */
+/** UUIDs of devices that the operator excludes. */
 export const excludedGpus = (config: AgentConfig): readonly string[] =>
   config.LONGSHORE_EXCLUDED_GPUS.split(',')
     .map((one) => one.trim())

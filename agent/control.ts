@@ -1,6 +1,7 @@
 /**
- * What this host's own administrator may ask of a running agent, over a socket in its state directory that only its user can enter: the units use it. One JSON line
- * asks, lines answer: `{"text": …}` on the way, `{"done": true}` or `{"failed": …}` at the end.
+ * Requests of this host's administrator to a running agent, over a socket in its state directory, which only its user
+ * can enter. The units use it. A request is one JSON line; the answer is lines: `{"text": …}` on the way, `{"done":
+ * true}` or `{"failed": …}` at the end.
  */
 import { rm } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
@@ -92,8 +93,8 @@ function parse(line: string): ControlRequest {
 
 /**
  * Asks the agent that runs on a state directory.
- * @param tell - of its lines on the way
- * @returns false: none runs there
+ * @param tell - called with each line of text on the way
+ * @returns false when no agent runs there
  * @throws StartupError `agent_refused`
  */
 export async function askAgent(

@@ -6,7 +6,10 @@ import type { Server } from 'node:net';
 import { dirname } from 'node:path';
 import { StartupError } from '#shared/errors.ts';
 
-/** Writes a file so that a crash leaves the old or the new text, never a part: temporary file, fsync, rename, fsync of the folder. */
+/**
+ * Writes a file so that a crash leaves the old or the new text, never a part: temporary file, fsync, rename, fsync of
+ * the folder.
+ */
 export async function writeDurably(path: string, text: string, mode = 0o600): Promise<void> {
   const temporary = `${path}.new`;
   const file = await open(temporary, 'w', mode);
@@ -45,7 +48,7 @@ export function hasCode(error: unknown, ...codes: readonly string[]): boolean {
 
 /** The limit of a unix socket's path on Linux, less the closing zero. */
 const MAX_SOCKET_PATH = 107;
-/** What the agent appends to its state directory: `/s/<12 characters>/agent.sock`. */
+/** The suffix that the agent appends to its state directory: `/s/<12 characters>/agent.sock`. */
 const SOCKET_SUFFIX = '/s/0123456789ab/agent.sock';
 
 /**
@@ -76,9 +79,9 @@ export async function prepareStateDir(path: string): Promise<string> {
 }
 
 /**
- * Takes the single-owner lock of a state directory: a listening socket in Linux's abstract namespace, which the kernel gives to one process and
- * takes back when that dies, so nothing stale is ever left.
- * @returns a function that gives the lock back
+ * Takes the single-owner lock of a state directory: a listening socket in Linux's abstract namespace. The kernel gives
+ * the name to one process and frees it when the process dies, so no stale lock remains.
+ * @returns a function that releases the lock
  * @throws StartupError `state_in_use`
  */
 export async function lockStateDir(path: string): Promise<() => Promise<void>> {

@@ -1,11 +1,13 @@
 /**
- * How V8 lets the agent's heap grow. At rest it favours memory (`--optimize-for-size`, shared/agent-process.ts): it collects before it asks for more. While many tasks pass that costs an agent a tenth of
- * its processor time, most of it marking the same live objects again and again; then it is told otherwise, until few pass. Started by the composition root.
+ * How V8 lets the agent's heap grow. At rest the setting favours memory (`--optimize-for-size`,
+ * shared/agent-process.ts): V8 collects before it asks for more. Under many tasks that costs a tenth of the agent's
+ * processor time, most of it for marking the same live objects again. V8 then favours speed until few tasks pass.
+ * Started by the composition root.
  */
 import { setFlagsFromString } from 'node:v8';
 
 const LOOK_MS = 5_000;
-/** Of one look. */
+/** Tasks between two looks from which on V8 favours speed. */
 const MANY_TASKS = 500;
 
 export class HeapGrowth {
@@ -21,14 +23,14 @@ export class HeapGrowth {
     this.#before = taken();
   }
 
-  /** Looks every five seconds. @returns how to end it */
+  /** Looks every five seconds. @returns a function that ends it */
   start(): () => void {
     const timer = setInterval(() => this.look(), LOOK_MS);
     timer.unref();
     return () => clearInterval(timer);
   }
 
-  /** Says it to V8 when it is to be otherwise than before. */
+  /** Sets V8's flag when the load has changed sides. */
   look(): void {
     const taken = this.#taken();
     const isBusy = taken - this.#before >= MANY_TASKS;

@@ -1,6 +1,7 @@
 /**
- * The host goes down, and the machine leaves by itself: the scheduler is told how long what runs may take, places nothing more here, and moves what serves elsewhere.
- * Asked for by the unit that stops before this one. Nothing of it is kept: an agent that starts anew drains nothing.
+ * Drain of a host that goes down, started by the host itself: the scheduler hears how long running containers may take,
+ * places nothing more here, and moves serving ones elsewhere. Requested by the unit that stops before this one. Nothing
+ * of it is stored: a new agent process does not drain.
  */
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -11,9 +12,9 @@ const TELL_EVERY_MS = 5_000;
 
 export interface HostDrainParts {
   readonly log: Log;
-  /** Tells the scheduler; without a session the next hello says it. */
+  /** Sends to the scheduler; without a session the next hello carries the drain. */
   readonly send: (message: Message) => void;
-  /** Containers that have not ended. */
+  /** Number of containers that have not ended. */
   readonly live: () => number;
   readonly attempts: () => number;
 }
@@ -26,13 +27,13 @@ export class HostDrain {
     this.#parts = parts;
   }
 
-  /** For a hello; undefined: no drain. */
+  /** The drain for a hello; undefined: no drain. */
   get message(): Message | undefined {
     if (this.#untilMs === undefined) return undefined;
     return { on: true, secondsLeft: Math.max(0, Math.ceil((this.#untilMs - performance.now()) / 1000)) };
   }
 
-  /** From now on the scheduler places nothing here. */
+  /** Begins the drain: from now on the scheduler places nothing here. */
   begin(seconds: number): void {
     const { log, send, live } = this.#parts;
     this.#untilMs = performance.now() + seconds * 1000;
@@ -42,7 +43,7 @@ export class HostDrain {
 
   /**
    * Resolves when nothing runs here any more, or the time is over.
-   * @param onProgress - told at once and every few seconds
+   * @param onProgress - called at once and every few seconds
    * @returns how many containers are left
    */
   async drain(seconds: number, onProgress: (text: string) => void, signal: AbortSignal): Promise<number> {
@@ -60,7 +61,7 @@ export class HostDrain {
     return live();
   }
 
-  /** The host stays: it takes work again. */
+  /** Ends the drain: the host stays up and takes work again. */
   undrain(): void {
     if (this.#untilMs === undefined) return;
     this.#untilMs = undefined;

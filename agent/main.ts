@@ -1,6 +1,7 @@
 /**
- * The agent's composition root: what it is made of, in which order that starts, and, read backwards, in which order it stops. Called by the command line (process.ts) and by tests. Must stay true:
- * nothing happens on import; stopping leaves containers running (stop is not drain) unless told otherwise; what cannot work says so in a sentence before it starts.
+ * The agent's composition root: its parts, the order in which they start and, read backwards, the order in which they
+ * stop. Called by the command line (process.ts) and by tests. Must stay true: nothing happens on import; stopping
+ * leaves containers running (stop is not drain) unless told otherwise; a failure to start is a sentence with its cure.
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -27,28 +28,30 @@ import { settle } from './slots/settle.ts';
 import { startSampling } from './telemetry/sampling.ts';
 import { makeVolumesHome } from './volumes/open.ts';
 
-/** For the runner's compiler, when the agent stops. */
+/** Time for the runner's compiler to finish when the agent stops. */
 const STOP_COMPILER_MS = 5000;
 
 export interface AgentOptions {
-  /** Labels on every container beside ours. */
+  /** Labels of every container beside our own. */
   readonly containerLabels?: Readonly<Record<string, string>>;
-  /** How GPUs are watched; each as in production by default. */
+  /** Settings of GPU watching; each defaults to production's value. */
   readonly gpus?: GpuOptions;
-  /** How pulls are tried and given up, where it is not as ever. */
+  /** Retry settings of pulls that differ from the defaults. */
   readonly pulls?: Partial<PullSettings>;
   /** Where the Python runner comes from; the program's own by default. */
   readonly pythonSource?: string;
-  /** Told how far it is. */
+  /** Receives the agent's readiness and status. */
   readonly manager?: ServiceManager;
 }
 
 export interface Agent {
-  /** Resolves when the machine has joined, its books are rebuilt and it dials the scheduler. @throws StartupError */
+  /**
+   * Resolves when the machine has joined, its books are rebuilt and the agent dials the scheduler. @throws StartupError
+   */
   start(): Promise<void>;
   /** @param containers - `keep` leaves them running, `stop` ends them and removes the network */
   stop(containers?: 'keep' | 'stop'): Promise<void>;
-  /** Resolves when the agent has ended by itself, with why: its machine was deleted. */
+  /** Resolves with the reason when the agent has ended by itself: its machine was deleted. */
   readonly ended: Promise<StartupError>;
   /** Resolves at the first welcome. */
   readonly connected: Promise<void>;
@@ -81,7 +84,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     let isTurning = (): boolean => true;
     manager.watch(() => isTurning());
 
-    // What is there, and whose machine this is.
+    // The machine and its membership.
     let heartbeatNow = (): void => undefined;
     const { pythonSource, containerLabels } = options;
     const host = await openHost({ config, log, pythonSource, onConditions: () => heartbeatNow(), atStop });
@@ -91,7 +94,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     const journal = await openJournal(host);
     const member = await joinInstallation(host, manager, containerLabels, abort.signal);
 
-    // Everything is made before any of it begins.
+    // Every part is made before any of them starts.
     let settled: Promise<void> = Promise.resolve();
     let leaving: Promise<void> | undefined;
     const leave = async (): Promise<void> =>
@@ -111,7 +114,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     });
     const { holders, slots, compiler, volumes, books, gpus, loop, hostDrain, disconnects, link } = parts;
 
-    // What each has kept.
+    // Stored state of each part.
     atStop(() => holders.close());
     atStop(() => parts.engineTrials.close());
     await parts.positions.open();
@@ -129,7 +132,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     await parts.contact.open();
     atStop(() => parts.contact.close());
 
-    // The machine is looked at, and put in order.
+    // The machine is checked and cleaned up.
     atStop(await startPreflight(host));
     await rebuildJournal(host, journal, member.machineIds());
     await removeLeftovers(host, journal, member.machineId(), parts);
@@ -137,7 +140,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     atStop(() => parts.gateway.close());
     atStop(() => parts.executor.close());
     atStop(() => loop.stop());
-    // Devices before containers: whatever ends there asks whose they are.
+    // Devices open before containers are taken up: a container that ends asks for its devices.
     await gpus.open();
     metrics.buildInfo.set(
       {
@@ -153,7 +156,8 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     await parts.disks.start();
     parts.cache.start();
 
-    // Containers are taken up, as they are and as they should have become while no agent ran, before anybody is asked.
+    // Containers are reconciled with the journal before the scheduler is asked: their present state, and ends that came
+    // while no agent ran.
     const reconciling = { fromMs: performance.now(), before: process.cpuUsage() };
     await loop.start();
     disconnects.start();
@@ -173,7 +177,7 @@ export function createAgent(config: AgentConfig, log: Log, options: AgentOptions
     atStop(() => gpus.stop());
     isTurning = () => loop.isTurning;
 
-    // The scheduler, and whoever administers this host.
+    // The scheduler, and this host's administration.
     manager.ready('connecting to the scheduler');
     atStop(new HeapGrowth(() => slots.taken).start());
     parts.volumeUse.start();

@@ -1,13 +1,15 @@
-// The agent as a process of its own: settings from the environment, signals, and what its parent hears and may say over the IPC channel. Called by the command line and by the unit's program.
+// The agent as a process: settings from the environment, signals, and messages to and from its parent over the IPC
+// channel. Called by the command line and by the unit's program.
 import { createLog } from '#shared/log.ts';
 import { takeServiceManager } from '#shared/service-manager.ts';
 import { loadAgentConfig } from './config.ts';
 import { createAgent } from './main.ts';
 
 /**
- * The agent as a program: reads the settings, runs until SIGTERM or SIGINT (containers go on) and returns. A parent process hears `{kind: 'ready', metricsAddress}`
- * over IPC at the first connection, and may send `{kind: 'stop', containers: 'keep' | 'stop'}`.
- * @throws StartupError when it cannot start: its exit code is 78 for wrong settings
+ * Runs the agent as a program: reads the settings, runs until SIGTERM or SIGINT (containers go on) and returns. A
+ * parent process receives `{kind: 'ready', metricsAddress}` over IPC at the first connection, and may send `{kind:
+ * 'stop', containers: 'keep' | 'stop'}`.
+ * @throws StartupError when the agent cannot start: its exit code is 78 for wrong settings
  */
 export async function runAgent(env: Readonly<Record<string, string | undefined>>): Promise<void> {
   const manager = takeServiceManager(process.env, () => log);

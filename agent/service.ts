@@ -1,6 +1,6 @@
 /**
- * The agent as a program of its own: what the units of a release run. Without an argument the daemon; `drain`, `undrain` and `end-containers` ask the one that runs.
- * What cannot work ends with its sentence and its exit code.
+ * The agent as the program that a release's units run. Without an argument it is the daemon; `drain`, `undrain` and
+ * `end-containers` are requests to the running daemon. A failure ends it with a sentence and an exit code.
  */
 import { join, resolve } from 'node:path';
 import { StartupError } from '#shared/errors.ts';

@@ -1,6 +1,7 @@
 /**
- * Code archives of this machine: fetched over the link once each, checked against the server's sha256, unpacked once, kept by bytes (least recently used goes first).
- * Called when an assignment arrives. Must stay true: a folder named by a sha256 is complete, and one that a container uses is never evicted.
+ * Code archives of this machine: each is fetched once over the link, checked against the server's sha256 and unpacked
+ * once. The cache is bounded in bytes; the least recently used archive goes first. Called when an assignment arrives.
+ * Must stay true: a folder named by a sha256 is complete, and one that a container uses is never evicted.
  */
 import { createHash } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
@@ -40,7 +41,7 @@ export class Archives {
     this.#log = log;
   }
 
-  /** Removes what an interrupted unpack left, and learns what is here. */
+  /** Removes leftovers of interrupted unpacking, and lists the archives that are here. */
   async open(): Promise<void> {
     await mkdir(join(this.#dir, 'empty'), { recursive: true, mode: 0o700 });
     await chmod(join(this.#dir, 'empty'), 0o777);
@@ -55,8 +56,9 @@ export class Archives {
   }
 
   /**
-   * The unpacked archive's folder, fetched if it is not here. It stays until `release` of the same user.
-   * @throws AppError `code_error` with a sentence for its author, when the archive is bad; other errors are ours and pass
+   * The folder of the unpacked archive, fetched if absent. The folder stays until `release` by the same user.
+   * @throws AppError `code_error` with a sentence for its author when the archive is bad; other errors are ours and
+   * pass through
    */
   async acquire(code: CodeRef | undefined, user: string): Promise<string> {
     if (code === undefined || code.objectId === '') return join(this.#dir, 'empty');
@@ -76,12 +78,12 @@ export class Archives {
     }
   }
 
-  /** Bytes of all archives that are unpacked here, those in use included. */
+  /** Bytes of all unpacked archives, those in use included. */
   get bytes(): number {
     return [...this.#known.values()].reduce((sum, one) => sum + one.bytes, 0);
   }
 
-  /** Marks an archive as used by a container (again, after a restart of the agent). */
+  /** Marks an archive as used by a container, also after a restart of the agent. */
   hold(sha256: string, user: string): void {
     const users = this.#users.get(sha256) ?? new Set();
     users.add(user);

@@ -1,6 +1,7 @@
 /**
- * Unpacks a zip archive of somebody's code. What may not happen: a file outside the target, a link that leads out of it, more entries or bytes than the bounds.
- * Everything is made readable and writable for all (`a+rwX`), because any user of the image works in it.
+ * Unpacks a zip archive of a tenant's code. Refused: a file outside the target, a link that leads out of it, more
+ * entries or bytes than the bounds. All files become readable and writable for every user (`a+rwX`), because any user
+ * of the image works with them.
  */
 import { createWriteStream } from 'node:fs';
 import { chmod, lstat, mkdir, symlink } from 'node:fs/promises';
@@ -14,7 +15,7 @@ import { hasCode } from '../durable.ts';
 const MAX_ENTRIES = 200_000;
 const MAX_BYTES = 8 * 1024 ** 3;
 const MAX_LINK_BYTES = 4096;
-/** The texts of an archive's links together; they are in memory until the files are written. */
+/** Bound on the summed texts of an archive's links, which stay in memory until the files are written. */
 const MAX_LINKS_BYTES = 16 * 1024 * 1024;
 
 interface Link {
@@ -24,7 +25,7 @@ interface Link {
   readonly name: string;
 }
 
-/** An archive that will not be unpacked; the text is for its author. */
+/** An archive that is refused; the text is for its author. */
 export class BadArchive extends Error {
   override readonly name = 'BadArchive';
 }
@@ -73,7 +74,7 @@ export async function unpack(archive: string, target: string): Promise<number> {
     for (const link of links) await symlink(link.to, link.path);
   } catch (error) {
     if (error instanceof BadArchive) throw error;
-    // A full or broken disk is ours, everything else the archive's.
+    // A full or broken disk is the machine's fault; every other error is the archive's.
     if (hasCode(error, 'ENOSPC', 'EIO', 'EROFS', 'EACCES', 'EPERM', 'EMFILE', 'EDQUOT')) throw error;
     throw new BadArchive(`the archive cannot be unpacked: ${error instanceof Error ? error.message : String(error)}`, {
       cause: error,
@@ -116,7 +117,8 @@ async function makeFolder(path: string, made: Set<string>): Promise<void> {
 }
 
 async function writeFile(zip: ZipFile, entry: Entry, path: string, mode: number): Promise<void> {
-  // The content is opened first: a file that cannot be made then fails inside the pipeline, which hears of it.
+  // The entry is opened before the file: a file that cannot be created then fails inside the pipeline, which reports
+  // it.
   const content = await zip.openReadStreamPromise(entry);
   // Exclusive: an entry never replaces another one.
   await pipeline(content, createWriteStream(path, { flags: 'wx', mode: 0o600 }));
@@ -128,7 +130,10 @@ async function readLink(zip: ZipFile, entry: Entry): Promise<string> {
   return (await buffer(await zip.openReadStreamPromise(entry))).toString('utf8');
 }
 
-/** A link may pass through no other link of its archive, whichever comes first: its text does not say where that leads. @throws BadArchive */
+/**
+ * A link may pass through no other link of its archive, in any order: its text does not tell where the other leads.
+ * @throws BadArchive
+ */
 function checkLink({ to, name }: Link, links: ReadonlySet<string>): void {
   const leadsOut = new BadArchive(`the link ${name} leads out of the archive`);
   if (to === '' || to.startsWith('/')) throw leadsOut;

@@ -1,6 +1,6 @@
 /**
- * Each container's own writable view of its code at /mnt/code: an overlay volume of the engine over the unpacked archive, or a copy where the engine or the file
- * system refuses overlays. Thrown away with its container.
+ * Each container's own writable view of its code at /mnt/code: an overlay volume of the engine over the unpacked
+ * archive, or a copy where the engine or the file system refuses overlays. A view is deleted with its container.
  */
 import { chmod, cp, mkdir, readdir, rm, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -76,7 +76,7 @@ export class Views {
     };
   }
 
-  /** Where a container's changes to its code are; of a copy, all of it. */
+  /** The folder of a container's changes to its code; a copied view is there as a whole. */
   upperOf(shortId: string): string {
     return join(this.#dir, shortId, 'upper');
   }
@@ -92,7 +92,7 @@ export class Views {
     }
   }
 
-  /** Names of the views there are: for removing those of containers that are gone. */
+  /** Names of the existing views, for removing those of containers that are gone. */
   list(): Promise<string[]> {
     return readdir(this.#dir);
   }

@@ -1,6 +1,7 @@
 /**
- * Ends that take something with them, where an ordinary stop leaves everything: all containers of this machine with their network, and the machine itself when it was deleted. Called by the composition root. Must stay
- * true: a machine that was deleted forgets who it is before anything else that can fail.
+ * Endings that also remove things; an ordinary stop leaves everything. Either all containers of this machine and their
+ * network go, or, after its deletion, the machine itself. Called by the composition root. Must stay true: a deleted
+ * machine forgets its identity before anything else that can fail.
  */
 import { rm } from 'node:fs/promises';
 import { sleep } from '#shared/backoff.ts';
@@ -15,7 +16,10 @@ import type { Parts } from './parts.ts';
 const STOP_CONTAINERS_MS = 45_000;
 const STOP_GRACE_MS = 10_000;
 
-/** Every container that the journal has, then what was made for them; the loop must be running. The scheduler is told first, and nothing new is taken: what waits would have others made meanwhile. */
+/**
+ * Ends every container of the journal, then removes what was made for them; the loop must be running. The scheduler is
+ * told first and no new work is taken: otherwise waiting tasks would start new containers meanwhile.
+ */
 export async function endAllContainers(
   { config, runtime, log }: Host,
   { labels }: Member,
@@ -32,15 +36,15 @@ export async function endAllContainers(
   }
   if (left().length > 0) log.error({ containers: left() }, 'containers did not end in time, and are left');
   await removeUnusedNfs(runtime, await runtime.listVolumes(labels()));
-  // Also what the engine was still making for an agent that was killed.
+  // The sweep also finds containers that the engine was still creating for an agent that was killed.
   await loop.sweep();
   await holders.close();
   await runtime.removeNetwork(config.LONGSHORE_AGENT_NETWORK);
 }
 
 /**
- * The machine was deleted: its containers end, the agent stops, and what it knew is removed.
- * @param endContainers - whose failure is logged and stops nothing
+ * The machine was deleted: its containers end, the agent stops, and the agent's state is removed.
+ * @param endContainers - a failure of it is logged and stops nothing
  * @returns why the agent has ended, with the exit code that keeps a service from starting it again
  */
 export async function leaveInstallation(
@@ -53,7 +57,7 @@ export async function leaveInstallation(
   log.error({ machineId: id }, 'this machine was deleted from its installation: ending its containers');
   await endContainers().catch((error: unknown) => log.error({ err: error }, 'containers did not all stop'));
   await stopAll();
-  // The identity first: whatever else cannot be removed belongs to nobody then.
+  // The identity goes first: anything that cannot be removed afterwards then belongs to no machine.
   await identity.wipe();
   await rm(stateDir, { recursive: true, force: true }).catch((error: unknown) =>
     log.warn({ err: error, stateDir }, 'not all of the state could be removed'),

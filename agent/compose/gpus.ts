@@ -1,4 +1,4 @@
-// The machine's GPUs: how they are asked, and how they are watched where tests want it otherwise than in production.
+// The machine's GPUs: how they are queried, and the settings by which tests watch them differently from production.
 import { excludedGpus } from '../config.ts';
 import type { GpuDrivers } from '../containers/cdi.ts';
 import type { GpusParts } from '../devices/gpus.ts';
@@ -10,9 +10,9 @@ import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from '../devices/probe-conta
 import type { Books } from '../reconcile/books.ts';
 import type { Host } from './host.ts';
 
-/** Each as in production by default. */
+/** Each setting defaults to production's value. */
 export interface GpuOptions {
-  /** Read as /dev/kmsg is. */
+  /** A file that is read like /dev/kmsg. */
   readonly kernelLog?: string;
   readonly probeEveryMs?: number;
   readonly probeDeadlineMs?: number;
@@ -20,15 +20,15 @@ export interface GpuOptions {
   readonly cudaProbeDeadlineMs?: number;
 }
 
-/** Who else is asked about GPUs. */
+/** Helpers for probing GPUs. */
 export interface GpuHelp {
   readonly drivers: GpuDrivers;
   readonly labels: () => Readonly<Record<string, string>>;
-  /** The engine refused a container of ours. */
+  /** Called when the engine refused one of our containers. */
   readonly onRefused: (error: unknown) => void;
 }
 
-/** What a shell says that finds no such program, or may not run it. */
+/** Exit codes of a shell that cannot find a program, or may not run it. */
 const CANNOT_BE_RUN = [126, 127];
 
 export function makeGpus(

@@ -1,6 +1,7 @@
 /**
- * What the agent finds and takes on its machine before anything else: the state directory, an engine that answers, the machine itself; and what says how all of it is, the metrics page and the conditions.
- * Called by the composition root. Must stay true: one agent has a state directory at a time, and takes it first; what cannot work is said in a sentence with its cure.
+ * The agent's first steps on its machine: take the state directory, reach the engine, read the machine's facts. Also
+ * opens what reports on them: the metrics page and the conditions. Called by the composition root. Must stay true: one
+ * agent owns a state directory at a time, and takes it first; a failure is a sentence with its cure.
  */
 import { join, resolve } from 'node:path';
 import { StartupError, messageOf } from '#shared/errors.ts';
@@ -17,7 +18,7 @@ import { readBootId, readInventory } from '../telemetry/inventory.ts';
 import { AgentMetrics } from '../telemetry/metrics.ts';
 import { MetricsPage } from '../telemetry/page.ts';
 
-/** Takes what has begun, in order; it is ended in reverse. */
+/** Registers how to end what has begun; these functions run in reverse order. */
 export type AtStop = (end: () => Promise<void> | void) => void;
 
 export interface Host {
@@ -33,9 +34,9 @@ export interface Host {
   readonly bootId: string;
   /** The Python runner that containers mount. */
   readonly runnerDir: string;
-  /** Read beside the start, within seconds; the link alone waits for it. */
+  /** Facts of the machine, read during the start, within seconds; only the link waits for them. */
   readonly inventory: Promise<Inventory>;
-  /** As the page listens. */
+  /** The address on which the metrics page listens. */
   readonly metricsAddress: string;
 }
 
@@ -44,12 +45,12 @@ export interface OpenHost {
   readonly log: Log;
   /** Where the Python runner comes from; the program's own by default. */
   readonly pythonSource: string | undefined;
-  /** A condition began or ended to hold. */
+  /** Called when a condition begins or ends to hold. */
   readonly onConditions: () => void;
   readonly atStop: AtStop;
 }
 
-/** @throws StartupError of the state directory, of the engine (`no_docker`, `docker_forbidden`) or of the page's address */
+/** @throws StartupError for the state directory, the engine (`no_docker`, `docker_forbidden`) or the page's address */
 export async function openHost(parts: OpenHost): Promise<Host> {
   const { config, log, atStop } = parts;
   const stateDir = await prepareStateDir(join(resolve(config.LONGSHORE_DATA_DIR), 'agent'));

@@ -1,4 +1,5 @@
-// Images and the disks they fill: pulls, what was pulled and when it was used, eviction, and what the scheduler asks to have here ahead.
+// Images and the disks they fill: pulls, the record of pulled and used images, eviction, and images that the scheduler
+// orders ahead.
 import { join } from 'node:path';
 import type { ImagePrepared } from '#shared/protocol/generated/messages.ts';
 import { imageOf } from '../config.ts';
@@ -17,7 +18,7 @@ import type { Host } from './host.ts';
 export interface ImagesSetup {
   readonly host: Host;
   readonly journal: Pick<Journal, 'all'>;
-  /** How pulls are tried and given up, where it is not as ever. */
+  /** Retry settings of pulls that differ from the defaults. */
   readonly pulls: Partial<PullSettings> | undefined;
   readonly askToPull: AskToPull;
   readonly answer: (answer: ImagePrepared) => void;

@@ -1,20 +1,21 @@
-// What containers print, on its way to the scheduler: the buffer, how far each container's output was told, and the condition while lines are dropped.
+// Output of containers on its way to the scheduler: the buffer, each container's acknowledged position, and the
+// condition while lines are dropped.
 import { join } from 'node:path';
 import { LOG_LIMITS, LogBuffer } from '../containers/log-buffer.ts';
 import { LogPositions } from '../containers/log-positions.ts';
 import type { Host } from './host.ts';
 
-/** Lines of containers were dropped a moment ago: so long it is said. */
+/** The condition holds for this long after lines of containers were dropped. */
 const LOG_PRESSURE_MS = 60_000;
 
-/** @param onWaiting - there are lines to send */
+/** @param onWaiting - called when there are lines to send */
 export function makeLogs(
   { stateDir, conditions, metrics }: Host,
   onWaiting: () => void,
 ): { readonly logs: LogBuffer; readonly positions: LogPositions } {
   const positions = new LogPositions(join(stateDir, 'log-positions.json'));
   let pressure: NodeJS.Timeout | undefined;
-  /** Lines are dropped: said until none was for a while. */
+  /** Sets the condition, and clears it once no line was dropped for a while. */
   const pressed = (): void => {
     conditions.set('LogBackpressure', true);
     clearTimeout(pressure);

@@ -1,6 +1,7 @@
 /**
- * Whose machine this is: its identity in an installation, joined once with a token, and the labels by which it knows what is its own in the engine. Called by the composition root. Must stay true: an agent that
- * has an identity starts without its scheduler; only a token of another installation makes it join again.
+ * This machine's membership of an installation: its identity, joined once with a token, and the labels that mark its
+ * own objects in the engine. Called by the composition root. Must stay true: an agent that has an identity starts
+ * without its scheduler; only a token of another installation makes it join again.
  */
 import type { ServiceManager } from '#shared/service-manager.ts';
 import { LABELS } from '../containers/runtime.ts';
@@ -16,15 +17,15 @@ export interface Member {
   readonly joinFacts: JoinFacts;
   /** Empty once the machine is forgotten. */
   readonly machineId: () => string;
-  /** With those that it had before. */
+  /** The current machine id and earlier ones. */
   readonly machineIds: () => readonly string[];
-  /** On everything that this agent makes in the engine. */
+  /** Labels of everything that this agent creates in the engine. */
   readonly labels: () => Record<string, string>;
 }
 
 /**
- * @param extraLabels - on every container beside ours
- * @throws StartupError as `join`
+ * @param extraLabels - labels of every container beside our own
+ * @throws StartupError of `join`
  */
 export async function joinInstallation(
   { config, log, stateDir }: Host,
@@ -45,7 +46,7 @@ export async function joinInstallation(
   const proxy = address === undefined ? undefined : wayTo(address, config).proxy;
   if (proxy !== undefined) log.info({ address, proxy: proxy.shown }, 'the scheduler is dialled through a proxy');
   if (identity.current === undefined || isTokenOfAnother(joinFacts, identity.current)) {
-    // Nothing to rebuild, and nobody knows when the scheduler can be reached.
+    // The unit counts as started: nothing has to be rebuilt, and the scheduler may stay out of reach for long.
     manager.ready('joining');
     await join(identity, joinFacts, log, signal);
   }

@@ -1,6 +1,7 @@
 /**
- * Everything that works with containers here, made and tied together: who tells whom is said in this file and nowhere else. Called by the composition root, which opens, starts and stops what it gets back, in its order. Must stay
- * true: nothing here reads, writes or begins anything; a part names one that is made after it only in what it calls later.
+ * Makes everything that works with containers here, and connects it: only this file says who tells whom. Called by the
+ * composition root, which opens, starts and stops the returned parts in its own order. Must stay true: nothing here
+ * reads, writes or starts anything; a part uses a later-made one only inside functions that are called later.
  */
 import { readdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -49,7 +50,7 @@ export interface MakeParts {
     readonly gpus?: GpuOptions;
     readonly pulls?: Partial<PullSettings>;
   };
-  /** What the composition root hears of the link, and what the link waits for. */
+  /** The link's events that the composition root handles, and the promise for which the link waits. */
   readonly link: Pick<LinkParts, 'attemptsKnown' | 'onSession' | 'onDisconnected' | 'onFirstConnected' | 'onRevoked'>;
 }
 
@@ -64,7 +65,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
   const { config, log, stateDir, runtime, engine, metrics, conditions, bootId, runnerDir } = host;
   const { machineId, labels } = member;
 
-  // What containers are made of, and what they say.
+  // The parts of containers, and their output.
   const addresses = new AddressBook();
   const holders = new Holders({
     runtime,
@@ -139,7 +140,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     log,
   });
 
-  // What is to be, what is, and what is done about the difference.
+  // The desired and the observed state, and the reconciliation of the two.
   const books = new Books(journal, config.LONGSHORE_AGENT_ORPHAN_SECONDS * 1000, (containerId) => {
     link.changed(containerId);
     loop.wake();
@@ -192,7 +193,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     }),
     imageOf: (image, pythonVersion) => imageOf(config, image, pythonVersion),
     send: (message) => link.send(message),
-    // Its Python writes what every container runs: never one that a tenant brought.
+    // The Python of a base image compiles the runner for every container; a tenant's image never may.
     onImageUsed: (image) => {
       if (isBaseImage(config, image)) compiler.want(image);
     },
@@ -229,7 +230,7 @@ export function makeParts({ host, member, journal, options, link: toRoot }: Make
     onHolderEnded: (dockerId) => holders.ended(dockerId),
   });
 
-  // The scheduler: what it orders, what it is told, and what happens without it.
+  // The link to the scheduler: orders, reports, and what the agent does without a session.
   const orders = new Orders({
     books,
     conditions,

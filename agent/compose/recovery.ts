@@ -1,6 +1,8 @@
 /**
- * What an earlier agent left on this machine: its journal, containers that the journal does not have, and what a crash left of others. Called by the composition root before the loop starts and before anybody is told anything.
- * Must stay true: only what carries this machine's label is looked at; nothing is removed that a running container may still use.
+ * Recovers what an earlier agent left on this machine: its journal, containers that the journal lacks, and leftovers of
+ * a crash. Called by the composition root before the loop starts and before the scheduler hears anything. Must stay
+ * true: only objects with this machine's label are looked at; nothing is removed that a running container may still
+ * use.
  */
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,7 +15,7 @@ import { removeUnusedNfs } from '../volumes/open.ts';
 import type { Host } from './host.ts';
 import type { Parts } from './parts.ts';
 
-/** One that cannot be read is set aside: it is made anew by `rebuildJournal`. */
+/** Opens the journal. An unreadable one is set aside; `rebuildJournal` makes a new one. */
 export async function openJournal({ stateDir, metrics, log }: Host): Promise<Journal> {
   const journal = new Journal(join(stateDir, 'journal.json'), () => metrics.journalErrors.inc());
   const damaged = await journal.open();
@@ -22,7 +24,7 @@ export async function openJournal({ stateDir, metrics, log }: Host): Promise<Jou
   return journal;
 }
 
-/** What the journal has lost of containers that the engine still has. */
+/** Restores journal entries of containers that the engine has and the journal lost. */
 export async function rebuildJournal(
   { runtime, log }: Host,
   journal: Journal,
@@ -37,7 +39,7 @@ export async function rebuildJournal(
   }
 }
 
-/** What a crash left of containers that the journal does not have. Takes up the holders that are there. */
+/** Removes leftovers of a crash that no journal entry covers. Adopts the holders that exist. */
 export async function removeLeftovers(
   { runtime, stateDir }: Host,
   journal: Journal,
@@ -49,12 +51,12 @@ export async function removeLeftovers(
   for (const one of containers) {
     if (one.labels[LABELS.container] !== undefined || one.labels[LABELS.holder] !== undefined) continue;
     const removed = runtime.remove(one.dockerId);
-    // A probe of a broken GPU may not end, not even by a kill; the next probe of that GPU deals with it.
+    // The removal of a probe of a broken GPU may never end, not even by a kill; the GPU's next probe deals with it.
     if (one.name.startsWith(PROBE_NAME)) removed.catch(() => undefined);
     else await removed;
   }
   await holders.open(containers);
-  // A running container without its journal may be adopted: then everything below stays.
+  // A running container without a journal entry may be adopted; everything below then stays.
   const strange = containers.some((one) => {
     const containerId = one.labels[LABELS.container];
     return containerId !== undefined && journal.get(containerId) === undefined;

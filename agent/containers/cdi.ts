@@ -1,6 +1,7 @@
 /**
- * How the engine is asked for GPUs: by the Container Device Interface where it knows the devices under that name, else by NVIDIA's hook. Asked by starts. The runtime knows devices that came by CDI, so a
- * container keeps them through a `systemctl daemon-reload`; devices that came by the hook are lost.
+ * How the engine is asked for GPUs: by the Container Device Interface where it knows the devices under that name, else
+ * by NVIDIA's hook. Used by starts. The runtime knows devices that came by CDI, so a container keeps them through a
+ * `systemctl daemon-reload`; devices that came by the hook are lost.
  * Source: decision 0096.
  */
 import { readFile, readdir } from 'node:fs/promises';
@@ -9,7 +10,7 @@ import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime, EngineInfo, GpuDriver } from './runtime.ts';
 
 const KIND = 'nvidia.com/gpu';
-/** A new MIG slice, or a specification that was written anew, is seen by a start after so long. */
+/** Starts see a new MIG slice, or a rewritten specification, within this time. */
 const FRESH_MS = 30_000;
 const MOST_FILES = 64;
 const MOST_FILE_BYTES = 4 * 1024 * 1024;
@@ -17,19 +18,23 @@ const MOST_FILE_BYTES = 4 * 1024 * 1024;
 /** The name of a GPU in CDI. */
 export const cdiNameOf = (uuid: string): string => `${KIND}=${uuid}`;
 
-/** @returns undefined: not a GPU's name */
+/** @returns undefined when the name is not a GPU's */
 export const uuidOfCdi = (name: string): string | undefined =>
   name.startsWith(`${KIND}=`) ? name.slice(KIND.length + 1) : undefined;
 
 /**
- * Names that a CDI specification gives to NVIDIA's GPUs. Reads what `nvidia-ctk` writes, JSON or YAML, by its keys, and is no parser of YAML: a name in another form is left out. Pure.
+ * Names that a CDI specification gives to NVIDIA's GPUs. Reads by its keys the output of `nvidia-ctk`, JSON or YAML.
+ * There is no YAML parser here: a name in another form is left out. Pure.
  */
 export const gpusOfSpecification = (text: string): string[] =>
   /(?<!\w)kind["']?\s*:\s*["']?nvidia\.com\/gpu(?![\w./-])/.test(text)
     ? [...text.matchAll(/(?<!\w)name["']?\s*:\s*["']?([\w:.-]+)/g)].map((match) => match[1] ?? '')
     : [];
 
-/** The engine's devices by CDI: as it tells them (Docker 28.2), else as the specifications say that it reads (25 to 28.1). */
+/**
+ * The engine's devices by CDI: its own list (Docker 28.2), else the names in the specifications that it reads (25 to
+ * 28.1).
+ */
 export async function cdiGpus(info: Pick<EngineInfo, 'cdi'>): Promise<ReadonlySet<string>> {
   const { devices, dirs } = info.cdi;
   if (devices !== undefined) return new Set(devices.flatMap((name) => uuidOfCdi(name) ?? []));
@@ -59,7 +64,7 @@ export class GpuDrivers {
     this.#monotonicMs = monotonicMs;
   }
 
-  /** Asks the engine unless it was asked a moment ago. An engine that does not answer changes nothing. */
+  /** Asks the engine unless the last question is recent. An engine that does not answer changes nothing. */
   look(): Promise<void> {
     if (this.#monotonicMs() - this.#lookedAtMs < FRESH_MS) return Promise.resolve();
     this.#looking ??= this.#lookNow().finally(() => (this.#looking = undefined));
@@ -81,13 +86,16 @@ export class GpuDrivers {
     return uuids.length > 0 && uuids.every((uuid) => this.#gpus.has(uuid)) ? 'cdi' : 'nvidia';
   }
 
-  /** Devices of these that CDI lacks although it names others by UUID: its specification is older than they are. */
+  /**
+   * Devices of this list that CDI lacks although it names others by UUID: its specification is older than these
+   * devices.
+   */
   lacks(uuids: readonly string[]): readonly string[] {
     const namesUuids = [...this.#gpus].some((name) => /^(?:GPU|MIG)-/.test(name));
     return namesUuids ? uuids.filter((uuid) => !this.#gpus.has(uuid)) : [];
   }
 
-  /** The engine refused GPUs: the next start asks it again. @returns what may be tried instead */
+  /** The engine refused GPUs: the next start queries it again. @returns the driver to try instead */
   refused(driver: GpuDriver): GpuDriver | undefined {
     this.#lookedAtMs = Number.NEGATIVE_INFINITY;
     return driver === 'cdi' && this.#hasHook ? 'nvidia' : undefined;

@@ -1,12 +1,12 @@
-// What our words are in the engine's API: plain objects; the calls are in docker.ts.
+// Translates the port's terms into plain option objects of the engine's API; docker.ts makes the calls.
 import { randomBytes } from 'node:crypto';
 import { cdiNameOf, uuidOfCdi } from './cdi.ts';
 import type { CreateContainer, GpuRequest, Mount } from './runtime.ts';
 
-/** For a container that names no limit: helpers and holders of our own. */
+/** Limit for a container that names none: our own helpers and holders. */
 const PIDS_LIMIT = 4096;
 
-/** How to reach the engine; undefined: the usual socket. */
+/** Connection options for the engine; an undefined host means the usual socket. */
 export function connectionOptions(
   host: string | undefined,
 ): { readonly socketPath: string } | { readonly protocol: 'http'; readonly host: string; readonly port: number } {
@@ -21,21 +21,23 @@ export function connectionOptions(
 }
 
 /**
- * A container as hard as we make them: no capability, no new privileges, limits on everything. The type is the literal's: docker.ts holds it against the engine's.
- * @param engine - `selinux`: it labels containers; its policy lets none connect to a socket of the agent, whatever label the socket's file has (decision 0116)
+ * Create options of a container, as confined as we can make it: no capability, no new privileges, limits on everything.
+ * The type is the literal's; docker.ts checks it against the engine's.
+ * @param engine - `selinux`: the engine labels containers. Its policy lets no container connect to a socket of the
+ * agent, whatever label the socket's file has (decision 0116)
  */
 export function createOptions(spec: CreateContainer, engine: { readonly selinux: boolean } = { selinux: false }) {
   return {
     name: spec.name,
     Image: spec.image,
-    // Set whole, with an empty command: the image's own of either kind is then left out.
+    // An empty command beside our entrypoint leaves out both of the image's own.
     Entrypoint: [...spec.entrypoint],
     Cmd: [],
     WorkingDir: spec.workingDir,
     ...(spec.user === undefined ? {} : { User: spec.user }),
     Env: [...spec.env],
     Labels: { ...spec.labels },
-    // The platform knows when a container is ready; the image's own check would only cost.
+    // Readiness comes from the runner; the image's own health check would only cost time.
     Healthcheck: { Test: ['NONE'] },
     HostConfig: {
       NetworkMode: spec.network,
@@ -73,7 +75,7 @@ const deviceRequest = ({ driver, uuids, capabilities }: GpuRequest) =>
     ? { Driver: driver, DeviceIDs: uuids.map(cdiNameOf) }
     : { Driver: driver, DeviceIDs: [...uuids], Capabilities: [['gpu', ...capabilities]] };
 
-/** UUIDs in what a container was made with. */
+/** UUIDs in the device request of a container. */
 export const gpusOfRequest = (request: {
   readonly Driver?: string | undefined;
   readonly DeviceIDs?: string[] | null | undefined;
@@ -88,7 +90,10 @@ export const gpusOfRequest = (request: {
 export const isByCdi = (requests: readonly { readonly Driver?: string | undefined }[]): boolean =>
   requests.length > 0 && requests.every(({ Driver }) => Driver === 'cdi');
 
-/** GPUs that a container may use, whoever made it and however it asks for them; `all`: any, or those that have no UUID there; empty: none. */
+/**
+ * GPUs that a container may use, for every owner and every way of asking. `all`: any device, or devices without a UUID
+ * there; empty: none.
+ */
 export function gpusInUse(facts: {
   readonly Config: { readonly Env?: readonly string[] | null };
   readonly HostConfig: {
@@ -123,7 +128,7 @@ export function gpusInUse(facts: {
   return names.every((name) => /^(?:GPU|MIG)-/.test(name)) ? names : 'all';
 }
 
-/** A container that is made and never started: an engine whose storage cannot limit a root refuses to make it. */
+/** A container that is created and never started: an engine whose storage cannot limit a root refuses to create it. */
 export const rootLimitTrial = (image: string, labels: Readonly<Record<string, string>>): CreateContainer => ({
   name: `c-trial-${randomBytes(6).toString('hex')}`,
   image,
@@ -138,7 +143,7 @@ export const rootLimitTrial = (image: string, labels: Readonly<Record<string, st
   rootBytes: 64 * 1024 * 1024,
 });
 
-/** One mount, in the engine's words. */
+/** A mount in the engine's terms. */
 export function mountOptions(mount: Mount) {
   if (mount.kind === 'bind' || mount.volume === undefined)
     return {

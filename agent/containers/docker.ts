@@ -1,6 +1,6 @@
 /**
- * The container engine behind our port, through dockerode (its only import). Every call has a deadline and at most 16 run at once; the engine's status numbers
- * are translated here and known nowhere else.
+ * The container engine behind our port, through dockerode (its only import). Every call has a deadline, and at most 16
+ * run at once. Status numbers of the engine are translated here and known nowhere else.
  */
 import type { Readable } from 'node:stream';
 import Docker from 'dockerode';
@@ -33,22 +33,25 @@ import type {
 import { EngineError, LABELS } from './runtime.ts';
 
 const CALL_DEADLINE_MS = 30_000;
-/** What a helper has printed that does not end. */
+/** Time to read the printed lines of a helper that missed its deadline. */
 const LATE_LINES_MS = 1000;
-/** After its deadline nobody waits for a question any more, and then its connection goes, too. */
+/** Idle time after which a query's connection closes; the caller has given up at the call's deadline. */
 const QUESTION_SILENCE_MS = CALL_DEADLINE_MS + 1000;
 const CALLS_AT_ONCE = 16;
 const IMPORT_DEADLINE_MS = 120_000;
 const MAX_EXEC_OUTPUT = 64 * 1024;
-/** Files of many layers take their time. */
+/** Deadline for removing an image: files of many layers take long. */
 const REMOVE_IMAGE_MS = 120_000;
 
 export class DockerRuntime implements ContainerRuntime {
   readonly #docker: Docker;
-  /** The same engine, for what is asked of each container of a machine: a signal for each request would cost a third of what asking costs. */
+  /**
+   * A second client of the same engine, for queries about each container of a machine. A signal for each request would
+   * cost a third of the query.
+   */
   readonly #questions: Docker;
   readonly #limit = new Limiter(CALLS_AT_ONCE);
-  /** As the engine's last answer says; undefined: it was not asked yet. */
+  /** SELinux support by the engine's last answer; undefined until the first. */
   #hasSelinux: boolean | undefined;
   readonly #onCall: (operation: string, result: 'ok' | 'error', seconds: number) => void;
 
@@ -173,7 +176,7 @@ export class DockerRuntime implements ContainerRuntime {
     }
   }
 
-  /** Running containers that may use GPUs, whoever made them. */
+  /** Running containers that may use GPUs, of every owner. */
   async gpuContainers(): Promise<
     { readonly dockerId: string; readonly name: string; readonly uuids: readonly string[] | 'all' }[]
   > {
@@ -229,7 +232,7 @@ export class DockerRuntime implements ContainerRuntime {
 
   async canLimitRoots(image: string, labels: Readonly<Record<string, string>>): Promise<boolean> {
     try {
-      // With images of containerd the engine takes a limit and does not keep it.
+      // With containerd's image store the engine accepts a limit and does not enforce it.
       if ((await this.info()).containerd.hasImages) return false;
       await this.remove(await this.create(rootLimitTrial(image, labels)));
       return true;
@@ -276,7 +279,7 @@ export class DockerRuntime implements ContainerRuntime {
     try {
       await this.#call('kill', (abortSignal) => this.#docker.getContainer(dockerId).kill({ signal, abortSignal }));
     } catch (error) {
-      // 404: no such container; 409: it does not run. Both are what was wanted.
+      // 404: no such container; 409: the container does not run. Both are the wanted state.
       if (statusOf(error) !== 404 && statusOf(error) !== 409) throw translate(error, 'cannot signal the container');
     }
   }
@@ -318,7 +321,8 @@ export class DockerRuntime implements ContainerRuntime {
         Identity?: { Pull?: readonly object[] | null } | null;
       };
       const digests = (facts.RepoDigests ?? []).map((name) => digestOf(name)).filter((digest) => digest !== '');
-      // With images of containerd each name has a digest, also of an image that was made here; where it came from is told beside it.
+      // With containerd's image store each name has a digest, even that of an image built here; the origin is a
+      // separate field.
       const isLocal =
         digests.length === 0 ||
         (facts.Descriptor !== undefined && (facts.Identity?.Pull ?? []).length === 0 && (await this.#tellsOrigin()));
@@ -329,7 +333,7 @@ export class DockerRuntime implements ContainerRuntime {
     }
   }
 
-  /** Whether the engine says of images where they came from: from API 1.53 on (Docker 29.2). */
+  /** Whether the engine reports the origin of images: from API 1.53 on (Docker 29.2). */
   async #tellsOrigin(): Promise<boolean> {
     const { ApiVersion } = await this.#call('version', () => this.#docker.version());
     const [major = 0, minor = 0] = ApiVersion.split('.').map(Number);
@@ -364,7 +368,7 @@ export class DockerRuntime implements ContainerRuntime {
 
   async registryDigest(reference: string, auth: RegistryAuth | undefined, deadlineMs: number): Promise<string> {
     try {
-      // Not one of the limited calls: the engine answers only when the registry does.
+      // This call is outside the limit: the engine answers only when the registry does.
       const found = (await this.#timed(
         'registry_digest',
         () => this.#docker.getImage(withTag(reference)).distribution(authOption(auth)),
@@ -386,7 +390,7 @@ export class DockerRuntime implements ContainerRuntime {
     const from = performance.now();
     const give = new AbortController();
     const abortSignal = AbortSignal.any([signal, give.signal]);
-    // Not one of the limited calls: the engine answers only when the registry does.
+    // This call is outside the limit: the engine answers only when the registry does.
     try {
       const stream = (await withDeadline(
         this.#docker.createImage(authOption(auth).authconfig, { fromImage: withTag(reference), abortSignal }),
@@ -399,7 +403,7 @@ export class DockerRuntime implements ContainerRuntime {
     } catch (error) {
       give.abort();
       this.#onCall('pull', 'error', (performance.now() - from) / 1000);
-      // Without a status the engine itself is away; a stream that it cut has words of its own.
+      // Without a status the engine itself is down; a stream that it cut off has its own message.
       const code = error instanceof Error && 'code' in error ? error.code : undefined;
       if (code === 'ECONNREFUSED' || code === 'ENOENT' || code === 'EACCES')
         throw new EngineError('unavailable', 'the container engine does not answer', { cause: error });
@@ -419,7 +423,7 @@ export class DockerRuntime implements ContainerRuntime {
       await drain(stream, abortSignal, (data) => (answer = (answer + data.toString()).slice(-4096)));
       return answer;
     };
-    // A file that is not read to its end stays open otherwise.
+    // A tar file that is not read to its end would stay open.
     const answer = await this.#call('import', work, IMPORT_DEADLINE_MS).finally(() => tar.destroy());
     const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(answer)?.[1];
     if (failure !== undefined) throw new EngineError('refused', `cannot import image ${reference}: ${failure}`);
@@ -434,13 +438,13 @@ export class DockerRuntime implements ContainerRuntime {
           Name: name,
           CheckDuplicate: true,
           Driver: 'bridge',
-          // Containers of different workspaces share the bridge: no traffic between them.
+          // Containers of different workspaces share the bridge: traffic between them is off.
           Options: { 'com.docker.network.bridge.enable_icc': 'false' },
           Labels: { [LABELS.managed]: '1' },
         }),
       );
     } catch (error) {
-      // Another agent of this host made it in between.
+      // Another agent of this host created the network meanwhile.
       if (statusOf(error) !== 409) throw translate(error, `cannot create network ${name}`);
     }
     return (await this.lookAtNetwork(name)) ?? { bridge: '', gateways: [], subnets: [] };
@@ -521,7 +525,7 @@ export class DockerRuntime implements ContainerRuntime {
     command: readonly string[],
     deadlineMs: number,
   ): Promise<{ readonly exitCode: number; readonly output: string }> {
-    // Not one of the limited calls: what runs there belongs to the container's image.
+    // This call is outside the limit: the container's image determines how long the program runs.
     return this.#timed(
       'exec',
       async (abortSignal) => {
@@ -545,7 +549,7 @@ export class DockerRuntime implements ContainerRuntime {
     const dockerId = await this.create(spec);
     try {
       await this.start(dockerId);
-      // Not one of the limited calls: it lasts as long as the helper's work.
+      // This call is outside the limit: waiting lasts as long as the helper's work.
       const overdue = (): EngineError =>
         new EngineError('overdue', `container ${spec.name} did not end in ${deadlineMs} ms`);
       const tellLines = async (ms: number): Promise<void> => {
@@ -598,7 +602,7 @@ export class DockerRuntime implements ContainerRuntime {
       this.#onCall(operation, 'ok', (performance.now() - from) / 1000);
       return result;
     } catch (error) {
-      // The request must not hang on after its deadline.
+      // The abort keeps the request from outliving its deadline.
       abort.abort();
       this.#onCall(operation, (statusOf(error) ?? 500) < 500 ? 'ok' : 'error', (performance.now() - from) / 1000);
       throw error;
@@ -619,7 +623,7 @@ function stateOf(text: string): RuntimeContainer['state'] {
   }
 }
 
-/** As the engine wants it: seconds, a point, nine digits. */
+/** A time as the engine wants it: seconds, a point, nine digits. */
 function unixTime(position: string): string {
   const seconds = Math.floor(Date.parse(position) / 1000);
   return `${seconds}.${/\.(\d{9})Z$/.exec(position)?.[1] ?? '000000000'}`;
@@ -637,7 +641,7 @@ function statusOf(error: unknown): number | undefined {
     : undefined;
 }
 
-/** What the engine said, without the client's frame around it. */
+/** The engine's message, without the client's frame around it. */
 const wordsOf = (error: unknown): string =>
   messageOf(error)
     .replace(/^\(HTTP code \d+\) [^-]*- /, '')
@@ -645,7 +649,7 @@ const wordsOf = (error: unknown): string =>
 
 const REGISTRY_SAYS: Readonly<Record<number, string>> = { 401: 'unauthorized', 403: 'denied', 429: 'toomanyrequests' };
 
-/** With the registry's code, which Docker 29 has in its status and leaves out of its words. */
+/** The registry's message with its code, which Docker 29 keeps in the status and omits from the text. */
 function registryWordsOf(error: unknown): string {
   const [words, code] = [wordsOf(error), REGISTRY_SAYS[statusOf(error) ?? 0]];
   return code === undefined || words.toLowerCase().includes(code) ? words : `${code}: ${words}`;
@@ -672,11 +676,11 @@ const authOption = (auth: RegistryAuth | undefined): AuthOption =>
         },
       };
 
-/** In the words of NVIDIA's hook, of its hooks for CDI, of the engine, and of a runtime that lacks a file of the driver. */
+/** Messages of a refused GPU: from NVIDIA's hook, its CDI hooks, the engine, and a runtime that lacks a driver file. */
 const GPU_REFUSED: readonly RegExp[] = [
   /nvidia-container-cli|nvidia-container-runtime|libnvidia-container|nvidia-cdi-hook|nvidia-ctk/,
   /CDI device injection failed|unresolvable CDI devices/,
-  // A specification of an older driver names files that an upgrade took away. Volumes have their sources elsewhere.
+  // A specification of an older driver names files that an upgrade removed. Sources of volumes lie elsewhere.
   /(?:error mounting|mount request: open) "?\/(?:usr|lib|lib64|run|var\/run|dev)\/[^"\s]*(?:nvidia|libcuda|libnv)/,
 ];
 
@@ -697,7 +701,10 @@ function translate(error: unknown, what: string): EngineError {
   return new EngineError('refused', message, { cause: error });
 }
 
-/** Reads a stream to its end; an abort is an end too. By its events: an iterator would keep more for a log that says nothing than the connection does. */
+/**
+ * Reads a stream to its end; an abort is an end too. Uses events: for a silent log an iterator would hold more memory
+ * than the connection does.
+ */
 function drain(stream: Readable, signal: AbortSignal, onData: (data: Buffer) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const over = (error?: unknown): void => {

@@ -1,7 +1,8 @@
 /**
- * Whether the engine can start anything at all. A start that it refused is its container's fault or the machine's; a container of our own image tells which. Asked by
- * starts and holders. Must stay true: one trial runs at a time, and one that worked counts for 30 s; a failed one makes the condition EngineCannotStart with the engine's words, and trials
- * go on with back-off until one works.
+ * Tests whether the engine can start anything at all. A refused start is the fault of its container or of the machine;
+ * a container of our own image tells which. Called by starts and holders. Must stay true: one trial runs at a time, and
+ * a success counts for 30 s. A failed trial sets the condition EngineCannotStart with the engine's message, and trials
+ * repeat with back-off until one works.
  */
 import { randomBytes } from 'node:crypto';
 import { backoffMs, sleep } from '#shared/backoff.ts';
@@ -13,7 +14,7 @@ import type { ContainerRuntime } from './runtime.ts';
 import { EngineError } from './runtime.ts';
 
 const TRIAL_DEADLINE_MS = 30_000;
-/** A tenant whose containers never start causes no more than one trial in this time. */
+/** Containers that never start cause at most one trial in this time. */
 const WORKED_FOR_MS = 30_000;
 const AGAIN = { baseMs: 2_000, capMs: 60_000, floorMs: 1_000 } as const;
 const MEMORY_BYTES = 32 * 1024 * 1024;
@@ -25,11 +26,11 @@ export interface EngineTrialsParts {
   readonly conditions: Pick<Conditions, 'set'>;
   readonly onTrial: (result: 'ok' | 'failed' | 'unknown') => void;
   readonly log: Log;
-  /** Between two trials while the engine starts nothing. */
+  /** Pause between two trials while the engine starts nothing. */
   readonly again?: Parameters<typeof backoffMs>[1];
 }
 
-/** The engine itself refused, or what it would have needed for every container. */
+/** Whether the engine itself refused, or refused a part that every container needs. */
 export function isRefusal(error: unknown): boolean {
   if (error instanceof EngineError) return error.failure === 'refused';
   return error instanceof Error && error.cause instanceof EngineError && error.cause.failure === 'refused';
@@ -52,7 +53,7 @@ export class EngineTrials {
     await Promise.all([this.#trying, this.#probing]);
   }
 
-  /** @returns the engine's words when it starts nothing at all; undefined: the failure is its container's own */
+  /** @returns the engine's message when it starts nothing at all; undefined: the failure is its container's own */
   async blamed(error: unknown): Promise<string | undefined> {
     if (!isRefusal(error)) return undefined;
     if (this.#words === undefined && performance.now() - this.#workedAtMs > WORKED_FOR_MS) await this.#try();
@@ -69,7 +70,7 @@ export class EngineTrials {
     try {
       await this.#runTrial();
     } catch (error) {
-      // An engine that does not answer is another condition, and a missing image of ours another fault.
+      // An engine that does not answer has its own condition; a missing image of ours is another fault.
       if (!(error instanceof EngineError) || error.failure === 'unavailable' || error.failure === 'overdue') {
         onTrial('unknown');
         log.info({ err: error }, 'the engine could not be tried');

@@ -1,4 +1,4 @@
-// One-shot containers of our own: what this process may not do itself, or what needs a Python.
+// One-shot containers of our own, for work that this process may not do itself, or that needs a Python.
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
@@ -30,16 +30,16 @@ const helper = (
   cpuMillicores: 1000,
 });
 
-/** More than this no program needs, and some close them all one by one. */
+/** Bound on open files: no program needs more, and some close all of them one by one. */
 const MAX_OPEN_FILES = 65_536;
 
-/** A limit as `ulimit -Hn` prints it, for use as a container's. */
+/** Parses a limit from `ulimit -Hn` for use as a container's. */
 export function openFilesOf(printed: string): number {
   const limit = Number(printed.trim());
   return Number.isInteger(limit) && limit > 0 ? Math.min(limit, MAX_OPEN_FILES) : MAX_OPEN_FILES;
 }
 
-/** @returns how many files the engine lets a container have open */
+/** @returns the engine's limit of open files for a container */
 export async function openFilesByContainer(
   runtime: ContainerRuntime,
   labels: Readonly<Record<string, string>>,
@@ -64,7 +64,8 @@ export async function emptyByContainer(
 }
 
 /**
- * Runs a shell script over a mount, whoever owns what is in it. Must stay true: who passes every file's permissions is a program of ours, from the holders' image.
+ * Runs a shell script over a mount, past the permissions of its files. Must stay true: only a program of ours, from the
+ * holders' image, gets that capability.
  * @param args - `$1`, `$2`, …
  */
 export async function runWithMount(
@@ -81,7 +82,7 @@ export async function runWithMount(
   if (code !== 0) throw new Error(`helper container exited with ${code}`);
 }
 
-/** @returns how many bytes of blocks the files below these folders take, whoever owns them */
+/** @returns bytes of blocks that the files below these folders take, for every owner */
 export async function countByContainer(
   runtime: ContainerRuntime,
   paths: readonly string[],
@@ -89,7 +90,7 @@ export async function countByContainer(
 ): Promise<number> {
   await ensureHolderImage(runtime);
   const id = randomBytes(6).toString('hex');
-  // By volumes: the engine binds none of its own folders into a container otherwise.
+  // Volumes carry the folders: the engine's own folders cannot be bound into a container otherwise.
   const mounts = paths.map((device, at): Mount => {
     const volume = { name: `ls-count-${id}-${at}`, type: 'none', device, o: 'bind', labels };
     return { kind: 'volume', target: `/target/${at}`, readOnly: true, source: '', volume };
@@ -97,7 +98,7 @@ export async function countByContainer(
   const spec = helper(HOLDER_IMAGE, ['sh', '-c', 'du -skx /target/*'], mounts, labels);
   const found = new Map<string, number>();
   try {
-    // What goes while it counts makes it say so, and end with 1.
+    // A file that disappears during the count makes `du` print an error and exit with 1; the totals still count.
     await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE'] }, HELPER_DEADLINE_MS, (line) => {
       const [, kibibytes, target = ''] = /^(\d+)\t(\/target\/\d+)$/.exec(line) ?? [];
       if (kibibytes !== undefined) found.set(target, Number(kibibytes));
@@ -110,8 +111,9 @@ export async function countByContainer(
 }
 
 /**
- * Compiles the runner once per base image, beside its sources, so that every later container with that Python starts without compiling (containers see the folder
- * read-only). Python keeps each version's files apart. Must stay true: no image of a tenant is asked to, since it could write anything there, for everybody.
+ * Compiles the runner once per base image, beside its sources, so that later containers with that Python start without
+ * compiling (containers see the folder read-only). Python keeps the files of each version apart. Must stay true: a
+ * tenant's image never compiles, since it could write anything there, for everybody.
  */
 export class RunnerCompiler {
   readonly #runtime: ContainerRuntime;
@@ -128,7 +130,7 @@ export class RunnerCompiler {
     this.#log = log;
   }
 
-  /** In the background, one image at a time. */
+  /** Compiles for an image in the background, one image at a time. */
   want(image: string): void {
     if (this.#done.has(image) || this.#done.size > 1000) return;
     this.#done.add(image);
@@ -153,7 +155,7 @@ export class RunnerCompiler {
       await writeFile(mark, image);
       this.#log.info({ image, exitCode: code, durationMs: Math.round(performance.now() - from) }, 'runner compiled');
     } catch (error) {
-      // Only speed is lost.
+      // A failure costs only speed.
       if (!hasCode(error, 'ENOENT')) this.#log.info({ err: error, image }, 'runner could not be compiled');
     }
   }

@@ -1,4 +1,5 @@
-// The holders' image: ours, with `nft`, a shell, the probe of GPUs and nothing else (scripts/setup/holder-image.mjs builds it). Releases carry it as a file.
+// The holders' image, built by scripts/setup/holder-image.mjs: `nft`, a shell, the GPU probe and nothing else. Releases
+// carry it as a file.
 import { createReadStream, existsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -6,13 +7,13 @@ import { fileURLToPath } from 'node:url';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { ContainerRuntime } from './runtime.ts';
 
-/** As scripts/setup/holder-image.mjs says it; raised when what is in the image changes. */
+/** Reference of the image, the same as in scripts/setup/holder-image.mjs; raised when the image's content changes. */
 export const HOLDER_IMAGE = 'longshore-holder:2';
 
-/** The probe of GPUs in that image; absent where the image was built without a C compiler. */
+/** The GPU probe in that image; absent where the image was built without a C compiler. */
 export const GPU_PROBE = '/usr/bin/longshore-gpu-probe';
 
-/** What a release carries, else what set-up has built for this user. */
+/** The image file of a release, else the file that set-up has built for this user. */
 function imageFile(env: Readonly<Record<string, string | undefined>>): string | undefined {
   const cache = env['XDG_CACHE_HOME'] || join(homedir(), '.cache');
   const carried = fileURLToPath(new URL('../assets/holder-image.tar', import.meta.url));
@@ -20,7 +21,7 @@ function imageFile(env: Readonly<Record<string, string | undefined>>): string | 
 }
 
 /**
- * Has the engine hold it.
+ * Makes sure that the engine has the image.
  * @throws StartupError `holder_image_missing`
  */
 export async function ensureHolderImage(

@@ -1,10 +1,14 @@
 /**
- * What a container may not reach, as the filter that its holder sets in their network namespace. Pure. Whoever can change the text of these rules can open the machine:
- * ranges come in checked (`rangeProblem`), and everything else is ours.
+ * The packet filter that a holder sets in its container's network namespace: the addresses that a container may not
+ * reach. Pure. Control over the text of these rules would open the machine: ranges arrive checked (`rangeProblem`), and
+ * all other text is ours.
  */
 import { BlockList, isIP } from 'node:net';
 
-/** Where clouds answer for a machine: its identity, its credentials, its start-up data. Link-local ranges are theirs as a whole. */
+/**
+ * Addresses of cloud metadata services: a machine's identity, credentials and start-up data. Link-local ranges belong
+ * to them as a whole.
+ */
 export const METADATA = [
   '169.254.0.0/16',
   'fe80::/10',
@@ -15,27 +19,27 @@ export const METADATA = [
   '168.63.129.16/32', // Azure
   '192.0.0.192/32', // Oracle
 ] as const;
-/** Addresses that every container of a bridge hears at once. */
+/** Multicast and broadcast addresses, which reach every container of a bridge. */
 const EVERYBODY = ['224.0.0.0/4', '255.255.255.255/32', 'ff00::/8'] as const;
-/** The engine's own resolver, inside every network namespace that it makes on a network of ours. */
+/** The engine's own resolver, inside every network namespace on a network of ours. */
 const ENGINE_RESOLVER = '127.0.0.11';
 
 export interface RulesInput {
-  /** Ranges that a stub may reach; none: everything but what is closed. */
+  /** Ranges that a stub may reach; none: everything except closed ranges. */
   readonly allowList: readonly string[];
-  /** Addresses of this machine, its side of the containers' bridge too. */
+  /** Addresses of this machine, including the machine's side of the containers' bridge. */
   readonly ownAddresses: readonly string[];
-  /** Those of them (ranges too) that containers may reach all the same. */
+  /** Own addresses (ranges too) that containers may reach nevertheless. */
   readonly openAddresses: readonly string[];
-  /** Ranges of the containers' own bridge: their neighbours, whoever they belong to. */
+  /** Ranges of the containers' own bridge: containers of every workspace. */
   readonly bridgeRanges: readonly string[];
   /** Ranges that the operator closes. */
   readonly closedRanges: readonly string[];
-  /** What this machine asks for names; the engine asks them from inside the container's namespace. */
+  /** Name servers of this machine; the engine asks them from inside the container's namespace. */
   readonly nameServers: readonly string[];
 }
 
-/** @returns why a text is no address range such as 10.0.0.0/8; undefined when it is one */
+/** @returns why a text is not an address range such as 10.0.0.0/8; undefined when it is one */
 export function rangeProblem(text: string): string | undefined {
   const [, address, bits] = /^([0-9A-Fa-f:.]{2,45})\/([0-9]{1,3})$/.exec(text) ?? [];
   const version = isIP(address ?? '');
@@ -55,10 +59,11 @@ export function holderRules(input: RulesInput): string {
   const allowed = blockListOf(input.allowList);
   const isListed = input.allowList.length > 0;
   const mayAsk = input.nameServers.filter((address) => !isListed || isIn(allowed, address));
-  // Loopback name servers are asked by the engine itself, from outside: only its resolver inside can be closed.
+  // Loopback name servers are queried by the engine itself, from outside: only its resolver inside can be closed.
   const closesNames = isListed && mayAsk.length === 0;
   const reject = 'reject with icmpx type admin-prohibited';
-  // An address that the operator opens lies in a closed range, such as the bridge's; the way on still depends on the allow-list.
+  // An address that the operator opens lies in a closed range, such as the bridge's. Traffic to it still depends on the
+  // allow-list.
   const but = (family: 'ip' | 'ip6', version: 4 | 6): string =>
     opened.some((address) => isIP(address) === version) ? `${family} daddr != @opened${version} ` : '';
   const lines = [

@@ -1,7 +1,9 @@
 /**
- * Holders: small containers of our own, each with a network namespace that one workload joins. Making a network is most of what a cold start costs, so some wait ahead.
- * A holder sets the filter of its namespace (holder-rules.ts) and then gives up every right to change it; the workload never has one. Called by reconcile/.
- * Must stay true: a workload joins no namespace whose filter was not set; a holder serves one container and goes with it; what nobody uses is removed.
+ * Holders (pause containers): small containers of our own, each with a network namespace that one workload joins. The
+ * network is most of the cost of a cold start, so some holders wait ready. A holder sets the filter of its namespace
+ * (holder-rules.ts) and then gives up every right to change it; the workload never has one. Called by reconcile/. Must
+ * stay true: a workload joins no namespace whose filter was not set; a holder serves one container and goes with it; an
+ * unused holder is removed.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { backoffMs, withDeadline } from '#shared/backoff.ts';
@@ -15,25 +17,28 @@ import type { ContainerRuntime, NetworkFacts, RuntimeContainer } from './runtime
 import { EngineError, LABELS } from './runtime.ts';
 
 const READY_DEADLINE_MS = 30_000;
-/** New ones are made when nobody has taken one for this long: a start must not compete with what is made for the next. */
+/** New holders are made after this time without a start: making them must not compete with starts. */
 const REFILL_QUIET_MS = 250;
 const MEMORY_BYTES = 32 * 1024 * 1024;
 const CPU_MILLICORES = 1000;
-/** The init of a holder: sets the rules, says so together with what the engine allows a container, and waits with no capability and no root. */
+/**
+ * The init of a holder: sets the rules, prints that together with the engine's limit of open files, and waits without
+ * capabilities and without root.
+ */
 const SCRIPT =
   'printf %s "$RULES" | nft -f - && echo "ready $(ulimit -Hn)" && exec su -s /usr/bin/sleep holder 2147483647';
-/** For `nft`, and to stop being root. */
+/** Capabilities for `nft`, and to stop being root. */
 const CAPABILITIES = ['NET_ADMIN', 'SETUID', 'SETGID'];
 export interface Holder {
   readonly dockerId: string;
-  /** What a container that joins it says as its network. */
+  /** The network setting of a container that joins this holder. */
   readonly network: string;
-  /** Hard limit of open files that the engine gives a container; undefined: none that is known. */
+  /** Hard limit of open files that the engine gives a container; undefined: not known. */
   readonly openFiles: number | undefined;
 }
 
 interface Kept extends Holder {
-  /** Of its rules. */
+  /** A key of the filter's text: a holder with other rules cannot be used. */
   readonly key: string;
 }
 
@@ -41,28 +46,31 @@ export interface HoldersParts {
   readonly runtime: ContainerRuntime;
   readonly log: Log;
   readonly network: string;
-  /** How many wait; 0: each is made when it is needed. */
+  /** Number of holders that wait; 0: each is made when needed. */
   readonly size: number;
   readonly labels: () => Readonly<Record<string, string>>;
   readonly addresses: () => MachineAddresses;
   readonly openAddresses: readonly string[];
   readonly closedRanges: readonly string[];
-  /** A holder could not be made ahead. */
+  /** Called when a holder could not be made ahead. */
   readonly onFailed: (error: unknown) => void;
-  /** A container's holder has ended under it: it has no network any more. */
+  /** Called when a container's holder has ended: the container has no network any more. */
   readonly onLost: (containerId: string) => void;
-  /** What makes the filter's text. */
+  /** Makes the filter's text; `holderRules` by default. */
   readonly rules?: typeof holderRules;
 }
 
-/** A container's assignment: whom a holder serves. */
+/** The assignment that a holder serves. */
 const ownerOf = (containerId: string, epoch: number): string => `${containerId} ${epoch}`;
 
 export class Holders {
   readonly #parts: HoldersParts;
   readonly #waiting: Kept[] = [];
   readonly #serving = new Map<string, Kept>();
-  /** Names of those that are being made, and ids of those that are being removed, until a listing lacks them: no sweep takes them for strays. */
+  /**
+   * Names of holders in creation, and ids of holders in removal until a listing lacks them: no sweep removes them as
+   * strays.
+   */
   readonly #making = new Set<string>();
   readonly #leaving = new Set<string>();
   #bridge: NetworkFacts = { bridge: '', gateways: [], subnets: [] };
@@ -79,7 +87,8 @@ export class Holders {
   }
 
   /**
-   * Makes sure of image and network, takes up holders whose containers run, and removes all others of ours; then begins to fill.
+   * Ensures image and network, adopts holders whose containers run, and removes all other holders of ours; then begins
+   * to fill.
    * @param containers - everything of ours that the engine has
    */
   async open(containers: readonly RuntimeContainer[]): Promise<void> {
@@ -104,8 +113,9 @@ export class Holders {
   }
 
   /**
-   * Limit of open files for containers without a holder, as the newest holder has found it. Where none was made yet, a helper container finds it, once.
-   * @returns undefined: it could not be found out, and the engine's default holds
+   * Limit of open files for containers without a holder, as measured by the newest holder. Before the first holder a
+   * helper container measures it, once.
+   * @returns undefined when the limit could not be measured; the engine's default holds
    */
   async openFiles(): Promise<number | undefined> {
     if (this.#openFiles !== undefined) return this.#openFiles;
@@ -123,20 +133,20 @@ export class Holders {
     }
   }
 
-  /** Holders that wait. */
+  /** Number of holders that wait. */
   get waiting(): number {
     return this.#waiting.length;
   }
 
   /**
-   * A holder for one container: one that waits, else a new one.
-   * @throws AppError `network_error` when it could not be made ready
+   * A holder for one container: a waiting one, else a new one.
+   * @throws AppError `network_error` when no holder could be made ready
    */
   async take(containerId: string, epoch: number, allowList: readonly string[]): Promise<Holder> {
     this.release(containerId, epoch);
     const rules = this.#rules(allowList);
     const key = keyOf(rules);
-    // Those that wait are for containers without an allow-list.
+    // Waiting holders have rules without an allow-list.
     const waits = allowList.length === 0 ? this.#takeWaiting(key) : undefined;
     const holder = waits ?? (await this.#make(rules, key));
     this.#serving.set(ownerOf(containerId, epoch), holder);
@@ -147,7 +157,7 @@ export class Holders {
   #takeWaiting(key: string): Kept | undefined {
     for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
       if (next.key === key) return next;
-      // This machine's addresses have changed since it was made.
+      // This machine's addresses have changed since the holder was made.
       this.#remove(next);
     }
     return undefined;
@@ -158,7 +168,7 @@ export class Holders {
     return (await this.#parts.runtime.inspect(holder.dockerId))?.state === 'running';
   }
 
-  /** The container is gone, so its holder goes, in the background. */
+  /** The container is gone: its holder is removed in the background. */
   release(containerId: string, epoch: number): void {
     const owner = ownerOf(containerId, epoch);
     const holder = this.#serving.get(owner);
@@ -167,7 +177,7 @@ export class Holders {
     this.#remove(holder);
   }
 
-  /** The engine says that one has ended. One that serves must not. */
+  /** A holder has ended by the engine's events. A serving one must not. */
   ended(dockerId: string): void {
     for (const [owner, holder] of this.#serving)
       if (holder.dockerId === dockerId) this.#lost(owner.slice(0, owner.lastIndexOf(' ')));
@@ -178,7 +188,7 @@ export class Holders {
     this.#parts.onLost(containerId);
   }
 
-  /** Compares with a listing of everything of ours: strays go, dead ones are noticed. */
+  /** Compares with a listing of everything of ours: strays are removed, ended holders are noticed. */
   tidy(containers: readonly RuntimeContainer[]): void {
     const running = new Set(containers.filter((one) => one.state === 'running').map((one) => one.dockerId));
     const joined = joinedHolders(containers);
@@ -198,7 +208,7 @@ export class Holders {
       if (containerId === undefined || holderId === undefined || one.state !== 'running') continue;
       if (!running.has(holderId)) this.#lost(containerId);
     }
-    // One that waits was in the engine before the listing began, or it is listed.
+    // A holder that began to wait after the listing began is not in it, so only listed ones are judged.
     for (const holder of this.#waiting.filter((one) => listed.has(one.dockerId) && !running.has(one.dockerId))) {
       this.#waiting.splice(this.#waiting.indexOf(holder), 1);
       this.#remove(holder);
@@ -206,7 +216,7 @@ export class Holders {
     }
   }
 
-  /** Those that wait are removed; those that serve stay with their containers. */
+  /** Removes waiting holders; serving ones stay with their containers. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
@@ -231,7 +241,7 @@ export class Holders {
     try {
       return await this.#makeOnce(rules, key);
     } catch (error) {
-      // Somebody has tidied the engine: both can be made again.
+      // Somebody has cleaned up the engine: image and network can be made again.
       if (!(error instanceof EngineError) || (error.failure !== 'no_such_image' && error.failure !== 'no_such_network'))
         throw networkError(error);
     }
@@ -276,7 +286,7 @@ export class Holders {
     }
   }
 
-  /** @returns how many files a container may have open */
+  /** @returns the number of files that a container may have open */
   async #untilReady(dockerId: string): Promise<number> {
     const heard = new AbortController();
     let ready: string | undefined;
@@ -327,7 +337,7 @@ export class Holders {
     this.#timer.unref();
   }
 
-  /** One at a time: whoever starts a container now comes first. */
+  /** Fills one at a time: starts of containers have priority. */
   async #fill(): Promise<void> {
     while (!this.#closed && this.#waiting.length < this.#parts.size) {
       try {

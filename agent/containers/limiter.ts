@@ -1,4 +1,4 @@
-/** At most `width` at once; the others wait in order. */
+/** Runs at most `width` tasks at once; the others wait in order. */
 export class Limiter {
   readonly #width: number;
   readonly #waiting: (() => void)[] = [];
@@ -14,7 +14,7 @@ export class Limiter {
     try {
       return await work();
     } finally {
-      // The place is handed on, so that nobody comes in between.
+      // The place passes directly to the next waiter, so that no newcomer takes it.
       const next = this.#waiting.shift();
       if (next === undefined) this.#running -= 1;
       else next();

@@ -1,9 +1,9 @@
 import { StringDecoder } from 'node:string_decoder';
 
-/** No log line is longer; the rest of one becomes the next. */
+/** Limit of a log line; the rest of a longer one becomes the next line. */
 export const MAX_LINE_BYTES = 64 * 1024;
 
-/** Cuts text into lines however it arrives; the last line needs no newline. */
+/** Cuts text into lines, in pieces of any size; the last line needs no newline. */
 export class LineCutter {
   readonly #decoder = new StringDecoder('utf8');
   readonly #onLine: (line: string) => void;
@@ -33,7 +33,7 @@ export class LineCutter {
   }
 
   #emit(line: string): void {
-    // Characters, not bytes: a quarter of the limit is safe whatever they are.
+    // The step counts characters, not bytes: a quarter of the limit is safe for every encoding.
     const step = MAX_LINE_BYTES / 4;
     if (line.length <= step) {
       this.#onLine(line);
@@ -43,13 +43,13 @@ export class LineCutter {
   }
 }
 
-/** As the engine puts it before each message: RFC 3339 with nine digits, then a space; texts of it sort as the times do. */
+/** The engine's time before each message: RFC 3339 with nine digits, then a space. Such texts sort like their times. */
 const TIMESTAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z $/;
 const TIMESTAMP_BYTES = 31;
 
 /**
- * The engine's log stream without a terminal: 8 bytes (stream, three zeros, length big-endian), then that many bytes: a time, a space, and what was printed (a long
- * line comes as several messages). What is not after `since` is left out.
+ * The engine's log stream without a terminal: 8 bytes (stream, three zeros, length big-endian), then that many bytes: a
+ * time, a space, and the output. A long line arrives as several messages. Messages up to `since` are left out.
  */
 export class LogDemultiplexer {
   readonly #out: LineCutter;

@@ -1,6 +1,7 @@
 /**
- * Lines of containers on their way to the scheduler: bounded per container and in all, cut into batches, kept until acknowledged. It never blocks a container:
- * above a bound the oldest lines of the noisiest go, and a marker line says how many. Lines of a container whose secrets are not known yet are held back.
+ * Lines of containers on their way to the scheduler: bounded per container and in total, cut into batches, kept until
+ * acknowledged. The buffer never blocks a container: above a bound the oldest lines of the noisiest one are dropped,
+ * and a marker line gives their number. Lines are held back while the container's secrets are unknown.
  */
 import { redactor } from './redaction.ts';
 import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts';
@@ -11,7 +12,7 @@ export interface LogLimits {
   readonly batchRecords: number;
   readonly batchBytes: number;
   readonly linesPerSecond: number;
-  /** Batches sent and not acknowledged. */
+  /** Limit of batches that are sent and not acknowledged. */
   readonly inFlight: number;
 }
 
@@ -24,9 +25,9 @@ export const LOG_LIMITS: LogLimits = {
   inFlight: 8,
 };
 
-/** What a record costs beside its text. */
+/** Bytes that a record costs beside its text. */
 const RECORD_BYTES = 64;
-/** Lines that come at once are allowed this many seconds' worth. */
+/** A burst may have this many seconds' worth of lines. */
 const BURST_SECONDS = 5;
 const WITHHELD = '[not shown: what must be hidden in it is not known yet]';
 
@@ -35,7 +36,7 @@ interface Line {
   readonly stream: string;
   readonly line: string;
   readonly timestampMs: number;
-  /** Where in the engine's log it was found; lines that came as frames are in none. */
+  /** Position in the engine's log; lines that came as frames have none. */
   readonly position?: string | undefined;
   readonly bytes: number;
 }
@@ -48,7 +49,7 @@ interface ContainerLines {
   dropped: number;
   tokens: number;
   tokensAtMs: number;
-  /** Its container is gone: nothing is kept of it but what waits. */
+  /** The container is gone: only waiting lines are kept. */
   isOver: boolean;
 }
 
@@ -56,13 +57,13 @@ export class LogBuffer {
   readonly #limits: LogLimits;
   readonly #monotonicMs: () => number;
   readonly #containers = new Map<string, ContainerLines>();
-  /** Rates of containers that have nothing waiting. */
+  /** Rates of containers without waiting lines. */
   readonly #idle = new Map<string, ContainerLines>();
   readonly #unacked: LogBatch[] = [];
-  /** Of each of these batches: how far in the engine's logs it goes, by container. */
+  /** For each unacknowledged batch: the position in the engine's log that it reaches, by container. */
   readonly #reach: ReadonlyMap<string, string>[] = [];
   readonly #redactors = new Map<string, (line: string) => string>();
-  /** Lines of containers of which nobody knows yet what must not be read in them. */
+  /** Lines of containers whose secrets are not known yet. */
   readonly #held = new Map<string, ContainerLines>();
   #bytes = 0;
   #seq = 0;
@@ -85,7 +86,7 @@ export class LogBuffer {
     return this.#bytes;
   }
 
-  /** Whether anything waits to be sent. */
+  /** Whether any lines wait to be sent. */
   get waiting(): boolean {
     return this.#containers.size > 0;
   }
@@ -94,7 +95,7 @@ export class LogBuffer {
     return this.#containers.size > 0 && this.#unacked.length < this.#limits.inFlight;
   }
 
-  /** Lines of the container stay here until somebody says what to hide in them. */
+  /** Holds the container's lines back until `hide` or `giveUp`. */
   holdBack(containerId: string): void {
     if (this.isHeld(containerId)) return;
     this.#held.set(containerId, this.#linesOf(containerId));
@@ -105,7 +106,7 @@ export class LogBuffer {
     return this.#held.has(containerId);
   }
 
-  /** From now on these values are not shown in lines of the container, nor in those that were held back until now. */
+  /** Hides these values in all lines of the container from now on, held-back lines included. */
   hide(containerId: string, values: readonly string[]): void {
     const hidden = redactor(values);
     if (hidden !== undefined) this.#redactors.set(containerId, hidden);
@@ -128,7 +129,7 @@ export class LogBuffer {
     this.#keepWithin(free);
   }
 
-  /** The container is gone, and nobody will say what to hide: what is held back is dropped, with the marker. */
+  /** The container is gone and its secrets stay unknown: held-back lines are dropped, with the marker. */
   giveUp(containerId: string): void {
     const held = this.#held.get(containerId);
     if (held === undefined) return;
@@ -137,7 +138,7 @@ export class LogBuffer {
     this.#letGo(containerId, { ...held, lines: [], from: 0, dropped: held.dropped + count });
   }
 
-  /** A text about the container as it may be read. */
+  /** A text about the container with its secrets hidden. */
   shown(containerId: string, text: string): string {
     return this.isHeld(containerId) ? WITHHELD : this.#redact(containerId, text);
   }
@@ -146,7 +147,7 @@ export class LogBuffer {
     return this.#redactors.get(containerId)?.(text) ?? text;
   }
 
-  /** @param record - `position`: where in the engine's log it was found */
+  /** @param record - `position`: where the line stands in the engine's log */
   add(
     containerId: string,
     record: { taskId: string; stream: string; line: string; timestampMs: number; position?: string },
@@ -173,7 +174,9 @@ export class LogBuffer {
     while (this.#bytes > this.#limits.totalBytes) this.#dropOldest(this.#noisiest());
   }
 
-  /** The next batch, which counts as sent until acknowledged; undefined: nothing to send, or too many under way. */
+  /**
+   * The next batch, which counts as sent until acknowledged; undefined: nothing to send, or too many batches in flight.
+   */
   take(nowMs: number): LogBatch | undefined {
     if (!this.mayTake) return undefined;
     const records: LogRecord[] = [];
@@ -232,12 +235,12 @@ export class LogBuffer {
     }
   }
 
-  /** What was sent and not acknowledged: to be sent first on a new stream. */
+  /** Batches that are sent and not acknowledged: the first to send on a new stream. */
   unacknowledged(): readonly LogBatch[] {
     return this.#unacked;
   }
 
-  /** The container is gone and its rate is of no more interest; lines that wait are still sent. */
+  /** The container is gone: its rate is forgotten; waiting lines are still sent. */
   forget(containerId: string): void {
     this.giveUp(containerId);
     this.#redactors.delete(containerId);
@@ -293,7 +296,10 @@ export class LogBuffer {
   }
 }
 
-/** Frees lines already taken. A backlog that never empties would otherwise keep all lines of its container. Amortised: each slice halves the array at least. */
+/**
+ * Frees lines that were taken. Without it, a backlog that never empties would keep all lines of its container.
+ * Amortised: each slice halves the array at least.
+ */
 function compact(lines: ContainerLines): void {
   if (lines.from <= 1024 || lines.from * 2 <= lines.lines.length) return;
   lines.lines = lines.lines.slice(lines.from);

@@ -1,7 +1,7 @@
 /**
- * How far the output of each container has reached the scheduler, so that another agent process goes on there: what was acknowledged is not told again, and what was
- * printed while no agent ran is told. Written when acknowledgements come, without waiting for the disk: a crash of the agent loses nothing of it, a power cut ends the
- * containers, too.
+ * How far the output of each container has reached the scheduler, so that a later agent process continues there:
+ * acknowledged lines are not sent again, and lines printed while no agent ran are sent. Acknowledgements cause a write
+ * that nobody waits for: a crash of the agent loses nothing of it, and a power cut ends the containers too.
  */
 import { rename, writeFile } from 'node:fs/promises';
 import { readIfThere } from '../durable.ts';
@@ -13,14 +13,14 @@ export class LogPositions {
   #writing: Promise<void> | undefined;
   #changed = false;
   #hadFile = false;
-  /** There is one that the next agent can read. */
+  /** A file exists that the next agent can read. */
   #hasFile = false;
 
   constructor(path: string) {
     this.#path = path;
   }
 
-  /** Reads what an earlier agent left. A file that cannot be read counts as none. */
+  /** Reads the positions of an earlier agent. An unreadable file counts as none. */
   async open(): Promise<void> {
     const text = await readIfThere(this.#path);
     if (text === undefined) return;
@@ -34,18 +34,21 @@ export class LogPositions {
     }
   }
 
-  /** Where to go on; empty: at the beginning. Undefined: an earlier agent kept none, so nobody knows what was told. */
+  /**
+   * The position at which to continue; empty: the beginning. Undefined: the earlier agent kept no positions, so nobody
+   * knows which lines were sent.
+   */
   resumeAt(containerId: string): string | undefined {
     return this.#positions.get(containerId) ?? (this.#hadFile ? '' : undefined);
   }
 
   follow(containerId: string): void {
     this.#followed.add(containerId);
-    // Of it nothing has arrived yet; the next agent must know only that this one keeps notes.
+    // No output has arrived yet; the file must exist so that the next agent knows that positions are kept.
     if (!this.#hasFile) this.#write();
   }
 
-  /** Everything up to here has arrived. */
+  /** Output up to this position has arrived. */
   reached(containerId: string, position: string): void {
     if (!this.#followed.has(containerId)) return;
     this.#positions.set(containerId, position);
@@ -57,12 +60,15 @@ export class LogPositions {
     if (this.#positions.delete(containerId)) this.#write();
   }
 
-  /** Resolves when what is known is in the file. */
+  /** Resolves when the file is up to date. */
   async close(): Promise<void> {
     while (this.#writing !== undefined) await this.#writing;
   }
 
-  /** One write at a time; what changes meanwhile goes with the next. A write that fails costs lines told twice after a crash, nothing else. */
+  /**
+   * Writes one at a time; changes during a write go into the next. A failed write only costs lines sent twice after a
+   * crash.
+   */
   #write(): void {
     this.#changed = true;
     this.#writing ??= this.#writeAll().finally(() => {
@@ -78,7 +84,7 @@ export class LogPositions {
       await rename(`${this.#path}.new`, this.#path);
       this.#hasFile = true;
     } catch {
-      // See above.
+      // A failed write is tolerated, see above.
     }
   }
 }

@@ -1,4 +1,5 @@
-// Whether the engine itself limits what containers write to their roots: some storages can (overlay2 over xfs with project quotas), and those that cannot refuse to make such a container.
+// Finds out whether the engine itself limits writes to containers' roots. Some storage drivers can (overlay2 over xfs
+// with project quotas); the others refuse to create such a container.
 import type { Log } from '#shared/log.ts';
 import { HOLDER_IMAGE } from './holder-image.ts';
 import type { ContainerRuntime } from './runtime.ts';
@@ -18,12 +19,12 @@ export class RootLimits {
     this.#parts = parts;
   }
 
-  /** It does; false until that is known. */
+  /** Whether the engine limits roots; false until known. */
   get has(): boolean {
     return this.#has;
   }
 
-  /** Asks the engine, once. What it does not limit is counted all the same. */
+  /** Asks the engine, once. Without an engine limit the agent counts the written bytes itself. */
   async ask(): Promise<void> {
     const { runtime, labels, wanted, log } = this.#parts;
     if (!wanted) return;

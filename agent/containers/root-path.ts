@@ -1,10 +1,15 @@
-// The folder to which a container writes what it changes in its root, read from the mounts of its first process: an engine with images of containerd does not tell it.
+// The folder to which a container writes changes of its root, read from the mounts of its first process: an engine with
+// containerd's image store does not report it.
 import { readFile } from 'node:fs/promises';
 
-/** @param mountinfo - `/proc/<pid>/mountinfo` @returns empty: its root is no overlay */
+/**
+ * @param mountinfo - `/proc/<pid>/mountinfo`
+ * @returns empty when the root is no overlay
+ */
 export function upperDirIn(mountinfo: string): string {
   for (const line of mountinfo.split('\n')) {
-    // Number, parent, device, root, place; then options and fields of any count, a dash, kind, source, options of the file system.
+    // Fields: number, parent, device, root, place; then options and others of any count, a dash, kind, source, options
+    // of the file system.
     const match = /^\d+ \d+ \S+ \S+ \/ .* - overlay \S+ (\S+)$/.exec(line);
     const upper = match?.[1]?.split(',').find((option) => option.startsWith('upperdir='));
     if (upper !== undefined)
@@ -15,7 +20,7 @@ export function upperDirIn(mountinfo: string): string {
   return '';
 }
 
-/** @returns empty: it runs no more, or is nobody's to look at */
+/** @returns empty when the process has ended, or this user may not read it */
 export async function upperDirOf(pid: number): Promise<string> {
   if (pid <= 0) return '';
   return upperDirIn(await readFile(`/proc/${pid}/mountinfo`, 'utf8').catch(() => ''));

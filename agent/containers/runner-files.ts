@@ -1,6 +1,6 @@
 /**
- * The runner and the Python modules that every container gets mounted: copied once per version into the state directory, so that an upgrade of the program never
- * changes files under running containers.
+ * The runner and the Python modules that every container mounts. Each version is copied once into the state directory,
+ * so that an upgrade of the program never changes files under running containers.
  */
 import { createHash } from 'node:crypto';
 import { chmod, cp, mkdir, readFile, readdir, rename, rm } from 'node:fs/promises';
@@ -59,7 +59,7 @@ async function listFiles(root: string, under = ''): Promise<string[]> {
   return lists.flat();
 }
 
-/** Readable for any user of an image, whatever this process's umask is. */
+/** Makes a file readable for any user of an image, independent of this process's umask. */
 async function openUp(path: string): Promise<void> {
   await chmod(path, 0o755);
   for (const entry of await readdir(path, { withFileTypes: true })) {

@@ -1,8 +1,8 @@
-// The port to the container engine: the calls the executor makes, not all of Docker. `docker.ts` is the real one.
+// The port to the container engine: the calls that the executor makes, not all of Docker. `docker.ts` implements it.
 import type { Readable } from 'node:stream';
 import type { PullProgress } from '../images/pull-stream.ts';
 
-/** Labels of everything the agent makes. `machine` is the owner: nothing without our machine's id is ever touched. */
+/** Labels of everything the agent makes. `machine` is the owner: objects without our machine's id are never touched. */
 export const LABELS = {
   managed: 'io.longshore.managed',
   machine: 'io.longshore.machine',
@@ -11,11 +11,11 @@ export const LABELS = {
   container: 'io.longshore.container',
   deployment: 'io.longshore.deployment',
   workspace: 'io.longshore.workspace',
-  /** On holders, which are nobody's container until one joins them. */
+  /** Marks holders, which belong to no container until one joins them. */
   holder: 'io.longshore.holder',
-  /** UUIDs of the GPUs that it was given, with commas between them. */
+  /** UUIDs of the container's GPUs, separated by commas. */
   gpus: 'io.longshore.gpus',
-  /** What the journal says of it, in case that is lost. */
+  /** A copy of the journal's entry, in case the journal is lost. */
   facts: 'io.longshore.facts',
 } as const;
 
@@ -25,21 +25,27 @@ export interface EngineInfo {
   readonly memoryBytes: number;
   readonly rootDir: string;
   readonly storageDriver: string;
-  /** Whether images and roots of containers are containerd's, and its socket (empty: it is a part of the engine's process). */
+  /**
+   * Whether images and roots of containers are containerd's, and its socket (empty: containerd is part of the engine's
+   * process).
+   */
   readonly containerd: { readonly hasImages: boolean; readonly address: string };
-  /** Version and driver, for people. */
+  /** Version and driver of control groups, for people. */
   readonly cgroup: string;
-  /** Which limits of containers it can set. */
+  /** Limits of containers that the engine can set. */
   readonly limits: { readonly memory: boolean; readonly swap: boolean; readonly cpu: boolean; readonly pids: boolean };
   readonly userNamespaces: boolean;
   readonly rootless: boolean;
-  /** Containers get labels of SELinux and are confined by them. */
+  /** The engine labels containers for SELinux, which confines them. */
   readonly selinux: boolean;
-  /** Containers outlive a restart of it. */
+  /** Containers outlive a restart of the engine. */
   readonly liveRestore: boolean;
-  /** It has a runtime for NVIDIA's devices. */
+  /** The engine has a runtime for NVIDIA's devices. */
   readonly nvidia: boolean;
-  /** The Container Device Interface: directories of specifications that the engine reads (none: it is off), and its devices where it tells them. */
+  /**
+   * The Container Device Interface: directories of specifications that the engine reads (none: CDI is off), and its
+   * devices where the engine reports them.
+   */
   readonly cdi: { readonly dirs: readonly string[]; readonly devices: readonly string[] | undefined };
 }
 
@@ -48,17 +54,17 @@ export interface RuntimeContainer {
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly state: 'created' | 'running' | 'exited';
-  /** What it was made with: a network's name, `none`, or `container:<id>`. */
+  /** The network it was created with: a name, `none`, or `container:<id>`. */
   readonly network: string;
-  /** What follows is known from an inspection only. */
+  /** Only an inspection gives this field and those below. */
   readonly exitCode: number;
   readonly oomKilled: boolean;
   readonly startedAtMs: number;
   readonly finishedAtMs: number;
   readonly error: string;
-  /** GPUs that it was given: by an inspection what the engine passes, else what its label says. */
+  /** UUIDs of the container's GPUs: an inspection gives those that the engine passes, a listing those of the label. */
   readonly gpuUuids: readonly string[];
-  /** All of them came by CDI; known from an inspection only. */
+  /** Whether all GPUs came by CDI; only an inspection tells. */
   readonly hasCdi?: boolean;
 }
 
@@ -66,9 +72,9 @@ export interface Mount {
   readonly kind: 'bind' | 'volume';
   readonly target: string;
   readonly readOnly: boolean;
-  /** bind: the host's path. */
+  /** Path on the host, for `bind`. */
   readonly source: string;
-  /** volume: one of the engine's own driver, by name, made with these options where there is none. */
+  /** For `volume`: a volume of the engine's own driver, by name, created with these options where absent. */
   readonly volume?: {
     readonly name: string;
     readonly type: string;
@@ -81,11 +87,14 @@ export interface Mount {
 /** The engine's way to pass GPUs: as devices that its runtime knows, or by NVIDIA's hook. */
 export type GpuDriver = 'cdi' | 'nvidia';
 
-/** GPUs that the engine is to pass. */
+/** GPUs that the engine has to pass. */
 export interface GpuRequest {
   readonly driver: GpuDriver;
   readonly uuids: readonly string[];
-  /** Parts of NVIDIA's driver that come with them by the hook, in NVIDIA's words (`compute`, `video`, …); by CDI all parts come. */
+  /**
+   * Parts of NVIDIA's driver that come with the GPUs by the hook, in NVIDIA's terms (`compute`, `video`, …); CDI always
+   * brings all parts.
+   */
   readonly capabilities: readonly string[];
 }
 
@@ -101,42 +110,42 @@ export interface CreateContainer {
   readonly network: string;
   readonly memoryBytes: number;
   readonly cpuMillicores: number;
-  /** Processes and threads at most; absent: the limit of our own helpers. */
+  /** Bound on processes and threads; absent: the limit of our own helpers. */
   readonly pids?: number;
-  /** Bytes that may be written to its root, where the engine can enforce them; absent: no limit. */
+  /** Bytes that may be written to the root, where the engine can enforce a limit; absent: no limit. */
   readonly rootBytes?: number;
-  /** Shared memory; absent: the engine's default. */
+  /** Bytes of shared memory; absent: the engine's default. */
   readonly shmBytes?: number;
-  /** Open files, at most; absent: the engine's default. */
+  /** Bound on open files; absent: the engine's default. */
   readonly openFiles?: number;
-  /** An init that reaps and passes on signals; false: none. */
+  /** An init that reaps processes and passes signals on; false: none. */
   readonly init?: boolean;
-  /** Its root cannot be written. */
+  /** The root is read-only. */
   readonly readOnlyRoot?: boolean;
   readonly gpus?: GpuRequest;
-  /** Only for helper containers of our own: a workload gets none. */
+  /** Capabilities for our own helper containers only: a workload gets none. */
   readonly capabilities?: readonly string[];
 }
 
 export interface NetworkFacts {
-  /** The device on this host; empty: not known. */
+  /** The bridge device on this host; empty: not known. */
   readonly bridge: string;
-  /** This machine's addresses on it. */
+  /** This machine's addresses on the bridge. */
   readonly gateways: readonly string[];
-  /** Ranges from which its containers have their addresses. */
+  /** Ranges from which containers of the network have their addresses. */
   readonly subnets: readonly string[];
 }
 
 export interface ImageFacts {
   readonly id: string;
-  /** `sha256:…` under which registries have it, or would have it. */
+  /** Digests (`sha256:…`) under which registries have the image, or would have it. */
   readonly digests: readonly string[];
-  /** Made or loaded here: no registry has it under its name. */
+  /** Built or loaded here: no registry has the image under its name. */
   readonly isLocal: boolean;
   readonly bytes: number;
 }
 
-/** Lives in memory, for one call. */
+/** Credentials for one call, kept in memory only. */
 export interface RegistryAuth {
   readonly serverAddress: string;
   readonly username: string;
@@ -146,13 +155,13 @@ export interface RegistryAuth {
 
 export interface PullOptions {
   readonly auth: RegistryAuth | undefined;
-  /** A pull that says nothing for so long is given up. */
+  /** A pull without any progress message for this long is given up. */
   readonly silenceMs: number;
   readonly signal: AbortSignal;
   readonly onProgress: (progress: PullProgress) => void;
 }
 
-/** What the engine did not do, in words that say whose fault it is. */
+/** Failures of the engine, named so that the party at fault is clear. */
 export type EngineFailure =
   | 'conflict'
   | 'no_such_image'
@@ -163,7 +172,7 @@ export type EngineFailure =
   /** The toolkit could not pass a GPU. */
   | 'gpu_refused'
   | 'unavailable'
-  /** A helper container did not end by its deadline, and was removed. */
+  /** A helper container missed its deadline, and was removed. */
   | 'overdue'
   | 'refused';
 
@@ -180,29 +189,35 @@ export class EngineError extends Error {
 export const isGpuRefusal = (error: unknown): boolean =>
   error instanceof EngineError && (error.failure === 'no_gpu_support' || error.failure === 'gpu_refused');
 
-/** What the engine says as it happens; what it forgets to say, a listing finds. */
+/** Events that the engine sends as they happen; a listing finds those that it omits. */
 export interface EngineEvent {
   readonly action: 'die' | 'oom' | 'destroy';
   readonly dockerId: string;
   readonly labels: Readonly<Record<string, string>>;
   /** The engine's clock. */
   readonly atMs: number;
-  /** Of `die`. */
+  /** Exit code, for `die` only. */
   readonly exitCode: number | undefined;
 }
 
 export interface ContainerRuntime {
   ping(): Promise<void>;
   info(): Promise<EngineInfo>;
-  /** Containers with all of these labels, in any state; exited ones with how they ended. */
+  /** Containers with all of these labels, in any state; exited ones with their exit data. */
   list(labels: Readonly<Record<string, string>>): Promise<RuntimeContainer[]>;
-  /** Undefined when there is none. */
+  /** Looks a container up; undefined when there is none. */
   inspect(nameOrId: string): Promise<RuntimeContainer | undefined>;
-  /** Of its first process, on the host; undefined when it does not run. */
+  /** Process id of the container's first process on the host; undefined when it does not run. */
   pidOf(dockerId: string): Promise<number | undefined>;
-  /** The folder of what it wrote to its root, on the host; empty where the engine has none to tell; undefined when there is no such container. */
+  /**
+   * The folder of the container's writes to its root, on the host. Empty where the engine has none to tell; undefined
+   * when there is no such container.
+   */
   rootPath(dockerId: string): Promise<string | undefined>;
-  /** Lengths of the files that it wrote to its root; undefined when there is no such container. The engine walks over them. */
+  /**
+   * Summed lengths of the files that the container wrote to its root; undefined when there is no such container. The
+   * engine walks over them.
+   */
   writtenBytes(dockerId: string): Promise<number | undefined>;
   /** Whether a container's root can be given a limit. @throws EngineError when the engine does not answer */
   canLimitRoots(image: string, labels: Readonly<Record<string, string>>): Promise<boolean>;
@@ -211,47 +226,61 @@ export interface ContainerRuntime {
   /** @throws EngineError */
   create(spec: CreateContainer): Promise<string>;
   start(dockerId: string): Promise<void>;
-  /** One that is not running is success. */
+  /** Sends a signal; a container that does not run counts as success. */
   signal(dockerId: string, signal: 'SIGTERM' | 'SIGKILL'): Promise<void>;
-  /** By force; one that is not there is success. */
+  /** Removes by force; an absent container counts as success. */
   remove(dockerId: string): Promise<void>;
   removeVolume(name: string): Promise<void>;
   listVolumes(labels: Readonly<Record<string, string>>): Promise<string[]>;
-  /** Undefined when the engine has none under that name. */
+  /** Looks an image up; undefined when the engine has none under that name. */
   image(reference: string): Promise<ImageFacts | undefined>;
   /** Names of the images here, by tag and by digest. */
   listImages(): Promise<string[]>;
   /** Loads an image's file system from a tar stream. */
   importImage(reference: string, tar: Readable): Promise<void>;
-  /** A bridge of ours whose containers cannot talk to each other. */
+  /** Ensures a bridge of ours whose containers cannot talk to each other. */
   ensureNetwork(name: string): Promise<NetworkFacts>;
-  /** @returns undefined: there is none of this name. @throws EngineError when its containers could talk to each other */
+  /**
+   * @returns undefined when there is no network of this name @throws EngineError when its containers could talk to each
+   * other
+   */
   lookAtNetwork(name: string): Promise<NetworkFacts | undefined>;
-  /** Of every container here, whoever made it. */
+  /** Image ids of every container here, for every owner. */
   imageIdsInUse(): Promise<ReadonlySet<string>>;
-  /** Takes the name away, and the image with its last name; never by force. @returns false when something uses it */
+  /** Removes the name, and with the last name the image; never by force. @returns false when something uses it */
   removeImage(reference: string): Promise<boolean>;
-  /** What its registry has under that name now. @throws Error with the engine's words */
+  /** The registry's current digest under that name. @throws Error with the engine's message */
   registryDigest(reference: string, auth: RegistryAuth | undefined, deadlineMs: number): Promise<string>;
-  /** Pulls; a stream that ends early or holds an error line is a failure. @returns the digest that the engine says it pulled @throws Error with the engine's words */
+  /**
+   * Pulls; a stream that ends early or holds an error line is a failure.
+   * @returns the digest that the engine reports
+   * @throws Error with the engine's message
+   */
   pull(reference: string, options: PullOptions): Promise<string>;
-  /** Removes it when nothing uses it. */
+  /** Removes the network when nothing uses it. */
   removeNetwork(name: string): Promise<void>;
-  /** What reaches fd 1 and 2, line by line, until the container ends. */
+  /** Follows the output on fd 1 and 2, line by line, until the container ends. */
   followLogs(
     dockerId: string,
     since: string,
     onLine: (stream: 'stdout' | 'stderr', line: string, position: string) => void,
     signal: AbortSignal,
   ): Promise<void>;
-  /** Events of our containers until the signal, with those that the engine still knows since a moment of its clock; returns when the stream ends. */
+  /**
+   * Watches events of our containers until the signal, beginning with those that the engine remembers since a moment of
+   * its clock. Returns when the stream ends.
+   */
   watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void>;
-  /** Runs a program in a container. @returns its exit code and what it printed, up to a bound */
+  /** Runs a program in a container. @returns its exit code and its output, up to a bound */
   exec(
     dockerId: string,
     command: readonly string[],
     deadlineMs: number,
   ): Promise<{ readonly exitCode: number; readonly output: string }>;
-  /** Runs a short helper container to its end and removes it. @param onLine - told what it printed, after its end @returns its exit code */
+  /**
+   * Runs a short helper container to its end and removes it.
+   * @param onLine - called with its output, after its end
+   * @returns its exit code
+   */
   runOnce(spec: CreateContainer, deadlineMs: number, onLine?: (line: string) => void): Promise<number>;
 }

@@ -1,6 +1,6 @@
 /**
- * From an assignment to what the engine is asked for. Pure. The allow-list of the host lies here: a spec has no field for privileges, host namespaces, devices or
- * mounts, so that no scheduler can ask for them, and what it has is checked.
+ * Translates an assignment into the engine's create call. Pure. The host's allow-list is here: a spec has no field for
+ * privileges, host namespaces, devices or mounts, so no scheduler can ask for them; its other fields are checked.
  */
 import { createHash } from 'node:crypto';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
@@ -17,29 +17,29 @@ const MAX_WORKERS = 256;
 const MAX_RANGES = 10;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
 const IMAGE = /^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}$/;
-/** What a handler is called is the runner's to judge, with a message its author sees. */
+/** Bounds of a handler's name; the runner judges the rest, with a message that its author sees. */
 const HANDLER = /^[^\0\r\n]{1,1000}$/;
 const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
-/** What a stub's own environment may not set: the devices are the agent's to give. */
+/** Variables that a stub's environment may not set: the agent alone assigns devices. */
 const RESERVED = /^(NVIDIA_|CUDA_VISIBLE_DEVICES$|LONGSHORE_)/;
-/** Of a container with a GPU: data loaders hand whole batches to each other through it. */
+/** Share of memory for /dev/shm in a container with a GPU: data loaders pass whole batches through it. */
 const SHM_SHARE = 0.25;
 /** Libraries of NVIDIA's driver that every container with a GPU gets; `video` is hardware decoding and encoding. */
 const DRIVER_CAPABILITIES = ['compute', 'utility', 'video'] as const;
 const CAPABILITIES_NAME = 'NVIDIA_DRIVER_CAPABILITIES';
 
-/** A machine with the kernel's smallest `pid_max` (32768) is not filled by one container with a core. */
+/** One container with a core must not fill a machine with the kernel's smallest `pid_max` (32768). */
 const PIDS_BASE = 1024;
 const PIDS_PER_CORE = 1024;
 const MOST_PIDS = 32_768;
 
-/** Twelve characters that stand for a container's assignment in paths (unix sockets allow 107 bytes). */
+/** Twelve characters that identify a container's assignment in paths (unix sockets allow 107 bytes). */
 export const shortIdOf = (containerId: string, epoch: number): string =>
   createHash('sha256').update(`${containerId} ${epoch}`).digest('hex').slice(0, 12);
 
 export const containerName = (containerId: string, epoch: number): string => `c-${containerId}-${epoch}`;
 
-/** @returns the reason of a refusal, naming the field; undefined when the assignment can be run */
+/** @returns the reason of a refusal, naming the field; undefined when the assignment is acceptable */
 export function checkAssignment(assignment: Assignment__Output): string | undefined {
   const spec = assignment.spec;
   if (!ID.test(assignment.containerId)) return 'container_id is not an id';
@@ -70,11 +70,11 @@ export interface HostFacts {
   readonly runnerDir: string;
   readonly caBundle: string | undefined;
   readonly extraLabels: Readonly<Record<string, string>>;
-  /** Limit of a container's root, where the engine enforces it; undefined: no limit, or the engine cannot. */
+  /** Limit of a container's root, where the engine enforces it; undefined: no limit, or no support. */
   readonly rootBytes?: number | undefined;
   /** How the engine is asked for the container's GPUs; absent: by NVIDIA's hook. */
   readonly gpuDriver?: GpuDriver;
-  /** Most open files; absent: the engine's default, whose soft limit may be 1024. */
+  /** Bound on open files; absent: the engine's default, whose soft limit may be 1024. */
   readonly openFiles?: number | undefined;
 }
 
@@ -119,12 +119,12 @@ export function createContainerOf(
       ...(hasGpu ? { [LABELS.gpus]: spec.gpuUuids.join(',') } : {}),
     },
     mounts,
-    // Hostname, resolver and hosts file are the holder's; without one there is no network at all.
+    // Hostname, resolver and hosts file are the holder's; without a holder there is no network at all.
     network: holder?.network ?? 'none',
     memoryBytes: spec.memoryBytes,
     ...(host.rootBytes === undefined ? {} : { rootBytes: host.rootBytes }),
     ...(host.openFiles === undefined ? {} : { openFiles: host.openFiles }),
-    // The engine refuses more cores than the machine has; an overcommitted pool may promise them.
+    // The engine refuses more cores than the machine has; an overcommitted pool may assign them.
     cpuMillicores: Math.min(spec.cpuMillicores, host.cores * 1000),
     pids: mostPidsOf(spec, cores),
     ...(hasGpu
@@ -144,13 +144,16 @@ export function createContainerOf(
 const coresOf = (spec: ContainerSpec__Output, host: HostFacts): number =>
   Math.max(1, Math.min(Math.ceil(spec.cpuMillicores / 1000), host.cores));
 
-/** Every slot may take a thread; libraries and tools take theirs by cores. */
+/** Bound on processes: every slot may take a thread; libraries and tools take theirs by cores. */
 function mostPidsOf(spec: ContainerSpec__Output, cores: number): number {
   const slots = spec.workers * Math.max(1, spec.concurrentRequests);
   return Math.min(PIDS_BASE + PIDS_PER_CORE * cores + slots, MOST_PIDS);
 }
 
-/** A stub asks for the libraries of OpenGL and Vulkan by the variable that NVIDIA's own tools use. */
+/**
+ * Driver parts for the container. A stub asks for OpenGL's and Vulkan's libraries by the variable of NVIDIA's own
+ * tools.
+ */
 function driverCapabilities(spec: ContainerSpec__Output): readonly string[] {
   const asked = (spec.env[CAPABILITIES_NAME] ?? '').split(',').map((word) => word.trim());
   return asked.includes('graphics') || asked.includes('all')
@@ -175,27 +178,28 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     CONCURRENT_REQUESTS: String(Math.max(1, spec.concurrentRequests)),
     KEEP_WARM_SECONDS: String(spec.keepWarmSeconds),
     PYTHON_VERSION: spec.pythonVersion,
-    // Seconds, as people write them in their apps; 0: no limit.
+    // Seconds, as app authors write them; 0: no limit.
     TIMEOUT: String(spec.timeoutMs / 1000),
     CONTAINER_ID: containerId,
     CONTAINER_HOSTNAME: host.hostname,
     LONGSHORE_AGENT_SOCKET: '/run/longshore/agent.sock',
     LONGSHORE_GATEWAY_SOCKET: '/run/longshore/gateway.sock',
     LONGSHORE_TRACEBACKS: spec.tracebacks ? '1' : '0',
-    // The runner bounds the thread counts of numeric libraries by it, where neither stub nor image sets them.
+    // Core count by which the runner bounds threads of numeric libraries, where neither stub nor image sets them.
     LONGSHORE_CORES: String(cores),
     LONGSHORE_GPU: hasGpu ? '1' : '0',
     [TOKEN_NAME]: spec.containerToken,
-    // As the engine sets it for devices that the hook passes; here too, because an image's own value would come first. With CDI a default runtime of NVIDIA's must not add devices of its own.
+    // The engine's value for devices that the hook passes, repeated here because an image's own value would come first.
+    // With CDI, a default runtime of NVIDIA's must not add devices.
     NVIDIA_VISIBLE_DEVICES: hasGpu && host.gpuDriver !== 'cdi' ? spec.gpuUuids.join(',') : 'void',
     [CAPABILITIES_NAME]: driverCapabilities(spec).join(','),
-    // A stub's own PYTHONPATH stays behind ours: the runner must be found.
+    // The runner's folder comes before a stub's own PYTHONPATH: the runner must be found.
     PYTHONPATH: env['PYTHONPATH'] === undefined ? RUNNER_TARGET : `${RUNNER_TARGET}:${env['PYTHONPATH']}`,
     PYTHONUNBUFFERED: '1',
   });
   env['PYTHONDONTWRITEBYTECODE'] ??= '1';
-  // Python 3.13 and later read it before the runner's first line; without it `os.cpu_count` is the host's.
+  // Python 3.13 and later read this variable before the runner's first line; without it `os.cpu_count` is the host's.
   env['PYTHON_CPU_COUNT'] ??= String(cores);
-  // A name without a value takes an image's own away.
+  // A name without a value removes the image's own value.
   return [...Object.entries(env).map(([name, value]) => `${name}=${value}`), 'CUDA_VISIBLE_DEVICES'];
 }
