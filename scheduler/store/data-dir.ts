@@ -1,4 +1,5 @@
-// One process per data directory: two PGlites on the same files destroy them. The lock is a listening socket, because a killed process lets go of it by dying.
+// A data directory belongs to one process: two PGlites on the same files destroy them. The lock is a listening socket,
+// because the kernel closes it when its process is killed.
 import { connect, createServer } from 'node:net';
 import type { Server } from 'node:net';
 import { chmod, lstat, mkdir, rm } from 'node:fs/promises';
@@ -55,8 +56,9 @@ async function isHeldByOlder(dataDir: string): Promise<boolean> {
 }
 
 /**
- * The file is there: either its owner lives, or it was killed. Removing a dead one must not remove the new lock of somebody who was faster, so those who try it take turns
- * by a name that the kernel itself gives to one process at a time.
+ * The lock file exists: its owner lives, or was killed. Two processes may try to remove a
+ * dead owner's lock, and the slower one must not remove the new lock of the faster one. They
+ * take turns by an abstract socket name, which the kernel gives to one process at a time.
  */
 async function takeOver(path: string, dataDir: string): Promise<Server> {
   const turn = `\0longshore-lock-${createHash('sha256').update(path).digest('hex').slice(0, 32)}`;

@@ -1,5 +1,7 @@
-// The database, whichever it is: PGlite under the data directory, or the Postgres that DATABASE_URL names. Says what both promise; pglite.ts and postgres.ts keep it, and
-// are the only importers of their drivers. Knows no table. Called by main.ts to open and by `queries/` through Queryable. Both kinds answer the same rows for the same SQL.
+// The database: PGlite under the data directory, or the Postgres that DATABASE_URL names.
+// This file says what both promise. pglite.ts and postgres.ts implement it, and are the
+// only importers of their drivers. It knows no table. main.ts calls it to open the
+// database, `queries/` through Queryable. Both kinds return the same rows for the same SQL.
 import type { Log } from '#shared/log.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Db } from './queryable.ts';
@@ -9,7 +11,7 @@ export type { Db, Queryable, QueryResult, TenantReads, Transaction } from './que
 export interface OpenDbOptions {
   /** Absent: PGlite in `<dataDir>/pglite`. */
   readonly databaseUrl?: string | undefined;
-  /** Of a server: connections of the platform, and of tenants' reads. */
+  /** Connections to a Postgres server: those of the platform, and those of tenants' reads. */
   readonly connections?: { readonly platform: number; readonly reads: number } | undefined;
   readonly dataDir: string;
   readonly log: Log;
@@ -17,7 +19,10 @@ export interface OpenDbOptions {
   readonly onBegun?: (() => void) | undefined;
 }
 
-/** @throws StartupError `data_dir_in_use`, `data_dir_unusable`, `database_unreachable`, with the cure in the sentence */
+/**
+ * @throws StartupError `data_dir_in_use`, `data_dir_unusable`,
+ * `database_unreachable`, each with its cure in the message
+ */
 export async function openDb(options: OpenDbOptions): Promise<Db> {
   // Only the one that is used is loaded.
   if (options.databaseUrl === undefined) {

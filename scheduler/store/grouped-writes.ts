@@ -1,4 +1,4 @@
-// Single writes that are committed to the database many in one statement: what arrives while one commit is under way goes into the next.
+// Combines single writes into one statement: writes that arrive while a commit is under way go into the next one.
 import { AppError } from '#shared/errors.ts';
 
 interface Entry<T, R> {
@@ -8,7 +8,7 @@ interface Entry<T, R> {
 }
 
 export interface GroupedWritesOptions<T, R> {
-  /** One statement; its results are in the order of what it was given. */
+  /** Runs one statement. The results are in the order of the items. */
   readonly write: (items: readonly T[]) => Promise<readonly R[]>;
   /** In one statement at the most. */
   readonly mostAtOnce: number;
@@ -43,7 +43,7 @@ export class GroupedWrites<T, R> {
 
   async #run(): Promise<void> {
     this.#running = true;
-    // Those of the same turn of the event loop go together.
+    // Writes of the same turn of the event loop share a statement.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#waiting.length > 0) await this.#writeTogether(this.#waiting.splice(0, this.#options.mostAtOnce));
     this.#running = false;
@@ -54,7 +54,7 @@ export class GroupedWrites<T, R> {
       const results = await this.#options.write(batch.map((entry) => entry.item));
       for (const [index, entry] of batch.entries()) entry.resolve(results[index] as R);
     } catch (error) {
-      // One that the database refuses fails alone.
+      // An item that the database refuses fails alone: each is written again by itself.
       if (batch.length > 1 && error instanceof AppError && error.code === 'database_error')
         for (const entry of batch) await this.#writeTogether([entry]);
       else for (const entry of batch) entry.reject(error);

@@ -9,7 +9,7 @@ export const TRANSACTION_DEADLINE_MS = 30_000;
 /** A migration's script. */
 export const SCRIPT_DEADLINE_MS = 600_000;
 
-/** One error for both drivers, so that callers can tell by SQL state. */
+/** Both drivers throw this error, so that callers can tell failures apart by SQL state. */
 export function databaseError(cause: {
   readonly message: string;
   readonly code?: unknown;

@@ -1,4 +1,5 @@
-// Brings the schema to what this code expects. Forward only; each migration and its record commit together; replicas that start together take turns.
+// Brings the schema to the version that this code expects. Migrations go forward only.
+// Each one commits together with its record. Replicas that start together take turns.
 import { readFile, readdir } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { StartupError } from '#shared/errors.ts';
@@ -29,8 +30,8 @@ export async function listMigrations(directory: string = DIRECTORY): Promise<rea
 }
 
 /**
- * One query when there is nothing to do.
- * @throws StartupError `database_newer` when a later version of Longshore has been here
+ * Applies the migrations that the database lacks; one query when there are none.
+ * @throws StartupError `database_newer` when a later version of Longshore has written the schema
  */
 export async function migrate(db: Db, log?: Log, directory?: string): Promise<void> {
   const migrations = await listMigrations(directory);
@@ -39,7 +40,7 @@ export async function migrate(db: Db, log?: Log, directory?: string): Promise<vo
   for (const migration of migrations.slice(current)) {
     const sql = await readFile(migration.file, 'utf8');
     const applied = await db.transaction(async (tx) => {
-      // As a script: whoever has the lock may take as long as a migration may.
+      // Run as a script, because the replica that has the lock may take as long as a migration may.
       if (db.kind === 'postgres') await tx.script(`select pg_advisory_xact_lock(${LOCK_KEY})`);
       await tx.script(
         'create table if not exists schema_migrations (version integer primary key, name text not null, applied_at timestamptz not null default now())',

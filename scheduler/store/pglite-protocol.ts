@@ -1,4 +1,4 @@
-// What pglite.ts and its worker thread say to each other.
+// Messages between pglite.ts and its worker thread.
 export interface WorkerRequest {
   readonly id: number;
   readonly kind: 'query' | 'script' | 'close';

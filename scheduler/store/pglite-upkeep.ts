@@ -1,5 +1,6 @@
-// What Postgres's helper processes do, for PGlite, which has none: without a checkpoint the write-ahead log grows for as long as the process lives, and the first start after a kill
-// replays all of it (26 s for 1.5 GB, measured); without a vacuum the room of rows that were changed or deleted is never used again. Owned by pglite.ts.
+// Upkeep of PGlite, which has none of Postgres's helper processes. Without a checkpoint the write-ahead log grows for
+// as long as the process lives, and the first start after a kill replays all of it (26 s for 1.5 GB, measured). Without
+// a vacuum the space of changed or deleted rows is never used again. Owned by pglite.ts.
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { QueryResult } from './queryable.ts';
@@ -49,7 +50,7 @@ async function cutLog(query: UpkeepParts['query']): Promise<void> {
   if ((rows[0]?.bytes ?? 0) > MOST_LOG_BYTES) await query('checkpoint');
 }
 
-/** The table with the most to gain. Its statistics are made anew with it: the planner has nothing else to go by. */
+/** Vacuums the table with the most to gain, and analyses it: the planner knows the table by these statistics only. */
 async function vacuumOne(query: UpkeepParts['query'], log: Log): Promise<void> {
   const { rows } = await query<{ name: string; dead: number }>(
     `select quote_ident(schemaname) || '.' || quote_ident(relname) as name, n_dead_tup::float8 as dead from pg_stat_user_tables

@@ -1,5 +1,5 @@
-// The thread that holds PGlite: a statement in the main thread would stop everything for as long as it runs. Answers one message after another; the other end (pglite.ts)
-// decides who may speak.
+// The thread that holds PGlite: a statement in the main thread would block everything else while it runs. The thread
+// answers one message after another. The other end (pglite.ts) decides whose message comes next.
 import { PGlite } from '@electric-sql/pglite';
 import { parentPort, workerData } from 'node:worker_threads';
 import { OPENED } from './pglite-protocol.ts';
@@ -8,8 +8,8 @@ import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
 const port = parentPort;
 if (port === null) throw new Error('pglite-worker.ts runs as a worker thread');
 /**
- * The cache of the database's own is memory of this process from its first moment on, used or not (128 MB if nothing is said); the files are in the kernel's cache anyway. Everything else is
- * what PGlite says by itself.
+ * The database's own cache takes its memory from the first moment on, used or not (128 MB by default), and the kernel
+ * caches the files anyway. Everything else is PGlite's default.
  */
 const START = [...PGlite.defaultStartParams, '-c', 'shared_buffers=32MB'];
 const { directory } = workerData as { readonly directory: string };

@@ -1,4 +1,5 @@
-// PGlite behind Db: one worker thread, one connection, so whoever runs a transaction owns it until it ends and the others wait in a bounded line. Tenants' reads come one at a time, and after the platform's statements.
+// PGlite behind Db: one worker thread with one connection. A transaction owns the connection until it ends, and other
+// callers wait in a bounded line. Tenants' reads run one at a time, and after the platform's statements.
 import { Worker } from 'node:worker_threads';
 import { join } from 'node:path';
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
@@ -23,7 +24,10 @@ import type { DataDirLock } from './data-dir.ts';
 
 const OPEN_DEADLINE_MS = 120_000;
 const CLOSE_DEADLINE_MS = 10_000;
-/** Rows on their way through the thread are short-lived; unbounded, their part of the heap grows to 48 MB and stays that large. */
+/**
+ * Rows that pass through the thread are short-lived. Without a
+ * bound, their part of the heap grows to 48 MB and stays that large.
+ */
 const YOUNG_MB = 16;
 /** Statements and transactions waiting for the connection. */
 const MAX_WAITING = 10_000;
@@ -52,7 +56,7 @@ export async function openPglite(options: {
     stderr: true,
   });
   options.onBegun?.();
-  // What the engine prints is for nobody, and unread it would pile up.
+  // The engine's output has no reader, and would pile up if it were not drained.
   worker.stdout.resume();
   worker.stderr.resume();
   const db = new PgliteDb(worker, lock, options.log);
@@ -103,7 +107,7 @@ class PgliteDb implements Db {
     worker.on('exit', () => this.#onDeath(new Error('the database thread ended')));
   }
 
-  /** Upkeep may take longer than a caller would wait; whoever comes meanwhile waits in line. */
+  /** Upkeep may take longer than a caller would wait; statements that come meanwhile wait in line. */
   keepUp(everyMs: number | undefined): void {
     this.#endUpkeep = keepUp({
       query: (sql) => this.#alone(() => this.#ask('query', sql, [])),
@@ -120,7 +124,10 @@ class PgliteDb implements Db {
     );
   }
 
-  /** PGlite cannot cancel a statement: one that is given up in line is never begun, and reads are small by construction. */
+  /**
+   * PGlite cannot cancel a statement. A statement whose caller gave
+   * up in line never begins, and reads are small by construction.
+   */
   #read(sql: string, params: readonly unknown[]): Promise<QueryResult<unknown>> {
     let isLate = false;
     const late = (): AppError => {
@@ -173,7 +180,8 @@ class PgliteDb implements Db {
       return result;
     } catch (error) {
       open = false;
-      // Whatever the transaction threw is the news; a rollback that fails as well means the thread is gone, which is logged where it is seen.
+      // The transaction's own error is thrown. A rollback that fails as well
+      // means that the thread is gone, which is logged where that is noticed.
       await this.#ask('script', 'rollback', []).catch(() => undefined);
       throw error;
     } finally {

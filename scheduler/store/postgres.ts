@@ -1,4 +1,5 @@
-// A Postgres server behind Db: a pool of connections for the platform and one for tenants' reads, every statement with a deadline on both ends.
+// A Postgres server behind Db: a pool of connections for the platform and
+// another for tenants' reads. Every statement has a deadline on both ends.
 import pg from 'pg';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
@@ -148,7 +149,7 @@ class PostgresDb implements Db {
       await run(client, 'commit', []);
       return result;
     } catch (error) {
-      // What the transaction threw is the news. A connection that cannot even roll back is thrown away below.
+      // The transaction's own error is thrown. A connection that cannot roll back is discarded below.
       await run(client, 'rollback', []).catch((rollbackError: unknown) => {
         broken ??= rollbackError instanceof Error ? rollbackError : new Error(String(rollbackError));
       });

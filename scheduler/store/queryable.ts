@@ -1,4 +1,4 @@
-// What a database promises, whichever it is: the types that both drivers keep and everybody else programs against.
+// Promises of a database: the types that both drivers implement and all other code programs against.
 
 export interface QueryResult<R> {
   readonly rows: R[];
@@ -6,24 +6,31 @@ export interface QueryResult<R> {
   readonly rowCount: number;
 }
 
-/** What a statement needs; a transaction and the database itself are both one. */
+/** The interface that statements need; transactions and the database itself both implement it. */
 export interface Queryable {
   /**
-   * int8 arrives as a number when safe (else a bigint), timestamptz as Date, json parsed, bytea as Uint8Array. A json parameter is given as JSON text.
+   * Runs a statement. int8 arrives as a number when safe (else a bigint), timestamptz
+   * as Date, json parsed, bytea as Uint8Array. A json parameter is given as JSON text.
    * @throws AppError `database_error` (details.sqlState), `database_timeout`, `database_unavailable`
    */
   query<R>(sql: string, params?: readonly unknown[]): Promise<QueryResult<R>>;
 }
 
-/** One connection between begin and commit. */
+/** A connection between begin and commit. */
 export interface Transaction extends Queryable {
   /** Several statements without parameters or rows (migrations). */
   script(sql: string): Promise<void>;
 }
 
-/** Statements that people's lists and pages of logs need: apart from those of the platform, in turns by workspace, and given up sooner. */
+/**
+ * Statements for people's lists and pages of logs. They run apart from those
+ * of the platform, in turns by workspace, and with a shorter deadline.
+ */
 export interface TenantReads {
-  /** @throws AppError `database_busy` when too many of the workspace wait, `database_timeout` after 5 s of waiting or of running */
+  /**
+   * @throws AppError `database_busy` when too many reads of the workspace
+   * wait, `database_timeout` after 5 s of waiting or of running
+   */
   of(workspaceId: string): Queryable;
   readonly waiting: number;
   onRead: ((outcome: 'ok' | 'failed' | 'refused', seconds: number) => void) | undefined;
@@ -32,7 +39,10 @@ export interface TenantReads {
 export interface Db extends Queryable {
   readonly kind: 'pglite' | 'postgres';
   readonly reads: TenantReads;
-  /** Runs `work` on one connection; a throw rolls back and is rethrown. Statements of others must not be awaited inside: PGlite has one connection. */
+  /**
+   * Runs `work` on one connection; a throw rolls back and is rethrown. The
+   * callback must not await statements of others: PGlite has one connection.
+   */
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
   /** Ends what runs, flushes, lets go of the files. Safe to call twice. */
   close(): Promise<void>;

@@ -1,4 +1,4 @@
-// What every query file needs to turn rows into values and values into parameters.
+// Helpers of the query files: rows to values, and values to parameters.
 import type { Queryable } from './db.ts';
 
 export const msOf = (at: Date): number => at.getTime();

@@ -1,4 +1,5 @@
-// Reads that people ask for: lists, pages of logs. They have connections, a deadline and a share of their own, so that no workspace's reads hold up the control loop or another workspace's.
+// Reads that people ask for: lists, pages of logs. They have connections, a deadline and a share of their own, so that
+// no workspace's reads delay the control loop or another workspace's reads.
 import { FairLine } from '#shared/fair-line.ts';
 import { AppError } from '#shared/errors.ts';
 import { databaseTimeout } from './limits.ts';
@@ -13,7 +14,7 @@ export type ReadOutcome = 'ok' | 'failed' | 'refused';
 export class TenantReadLane implements TenantReads {
   readonly #line: FairLine;
   readonly #run: (sql: string, params: readonly unknown[]) => Promise<QueryResult<unknown>>;
-  /** Told the end of each read with the seconds that it waited and ran; set by whoever counts. */
+  /** Called at the end of each read with the seconds that it waited and ran; set by the metrics. */
   onRead: TenantReads['onRead'];
 
   /** @param atOnce - statements that run side by side; a workspace has at most half of them */

@@ -1,6 +1,6 @@
--- The first schema: what an installation is, who may call, what they made, where it runs, what came of it.
--- Public ids are text; times are timestamptz. Rows that arrive behind the facts (containers, tasks, log lines) carry ids without
--- foreign keys, so that a late record never fails because its deployment is gone.
+-- The first schema: the installation, its callers, the things they made, where those run, and their results.
+-- Public ids are text; times are timestamptz. Rows that are written after the fact (containers, tasks, log lines) carry
+-- ids without foreign keys, so that a late record never fails because its deployment is gone.
 
 create table installation (
   id integer primary key check (id = 1),
@@ -21,7 +21,7 @@ create table workspaces (
   updated_at timestamptz not null default now()
 );
 
--- One row, once: whoever inserts it makes the first workspace.
+-- A single row, inserted once: the process that inserts it makes the first workspace.
 create table bootstrap (
   id integer primary key check (id = 1),
   created_at timestamptz not null default now()

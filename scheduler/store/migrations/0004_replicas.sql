@@ -3,7 +3,7 @@
 
 alter table machines add column replica text;   -- instance of the scheduler process that holds its link, or held the last one
 
--- One row; a write of desired state with a lower number is refused.
+-- The leadership fence, in a single row: a write of desired state with a lower number is refused.
 create table leadership (
   id integer primary key check (id = 1),
   fence bigint not null

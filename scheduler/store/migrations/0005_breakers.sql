@@ -1,4 +1,5 @@
--- Starts that failed in a row, one row for each queue that has some: whoever leads next goes on where the last leader was.
+-- Starts that failed in a row; each queue with such starts has
+-- a row, so that the next leader continues from the same count.
 
 create table breakers (
   queue text primary key,

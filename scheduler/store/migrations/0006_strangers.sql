@@ -1,4 +1,5 @@
--- What a machine's agent has although no row places it there: another replica may lead than the one it is linked to.
+-- Containers on a machine that no row places there. They are stored
+-- because the machine may be linked to another replica than the leader.
 -- Code of the version before does not write it and is not disturbed.
 
 alter table machines add column strangers jsonb not null default '[]';

@@ -1,4 +1,5 @@
--- Values that containers get as variables and nobody reads back; code of the version before does not know of them and is not disturbed.
+-- Values that containers get as variables and nobody reads back. Code
+-- of the version before does not know of them and is not disturbed.
 
 create table secrets (
   id text primary key,

@@ -1,4 +1,5 @@
--- Keys that tokens are signed with, after the installation's first one. A token names its key (`kid`); one without a name was signed with the first.
+-- Keys that tokens are signed with, after the installation's first one. A token
+-- names its key (`kid`). A token without that name was signed with the first key.
 create table signing_keys (
   id text primary key,                   -- the `kid` of tokens
   number bigint generated always as identity unique,

@@ -1,5 +1,7 @@
--- What is sent to addresses that people named: a row for each message until some days after it was over; and where a task's callback goes.
--- Code of the version before does not know of them. The leader alone writes down how tasks ended, whichever replica ended them: as long as it is of that version, no task has a callback, and ends that it wrote get none later.
+-- Messages to addresses that people named: a row for each message, kept
+-- until some days after it ended; and the address of a task's callback.
+-- Code of the version before does not know of them. The leader alone writes down how tasks ended, whichever replica
+-- ended them. While the leader has that version, no task has a callback, and ends that it wrote get none later.
 
 alter table tasks add column callback_url text;   -- null: nobody wants one
 

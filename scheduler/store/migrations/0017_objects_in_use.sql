@@ -1,5 +1,6 @@
--- When somebody last meant to use an object: to upload, ask for or name it. What nothing refers to goes some days after that (objects/collector.ts). Schedulers of the version before do not write it: what they
--- are told of counts from this migration on.
+-- When an object was last meant to be used: uploaded, asked for or named. An object that nothing
+-- refers to is deleted some days after that (objects/collector.ts). Schedulers of the version before
+-- do not write the column. An object that only they use counts as last used at this migration.
 
 alter table objects add column touched_at timestamptz not null default now();
 create index objects_by_touch on objects (touched_at);

@@ -1,2 +1,2 @@
--- What EndTask says of the host that its container ran on.
+-- Hostname of a task's container, as EndTask reports it.
 alter table tasks add column container_hostname text;

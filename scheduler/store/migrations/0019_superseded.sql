@@ -1,2 +1,3 @@
--- The version that took a deployment's place, and stopped it by that; null: nobody has, or a person started or stopped it since. What it has in its queue is still served.
+-- The version that took a deployment's place and stopped it by that; null: no version has, or a person started or
+-- stopped it since. Tasks in the queue of the superseded version are still served.
 alter table deployments add column superseded_by integer;

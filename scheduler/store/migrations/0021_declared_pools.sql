@@ -1,3 +1,4 @@
--- The file that a shared pool's settings come from; null: they are changed by operations. `settings` holds what was said, but for the over-commit, which has its column.
--- Older code knows the over-commit alone, and lives with this.
+-- The file that a shared pool's settings come from; null: operations change them. `settings` holds the settings that
+-- were given, except the over-commit, which has its own column.
+-- Older code knows the over-commit alone, and is not disturbed.
 alter table pools add column declared_in text;

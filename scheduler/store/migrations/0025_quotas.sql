@@ -1,4 +1,5 @@
--- Counters of what workspaces use of their quotas. Code of the version before does not write it and is not disturbed; lines that it writes are not counted.
+-- Counters of what workspaces use of their quotas. Code of the version before
+-- does not write them and is not disturbed; lines that it writes are not counted.
 
 create table workspace_usage (
   day date not null,                     -- of UTC

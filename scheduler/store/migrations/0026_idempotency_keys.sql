@@ -1,4 +1,5 @@
--- Which task an Idempotency-Key stands for. A row is written before its task is queued, and is accepted in the commit of an asynchronous task, or after a synchronous one was queued.
+-- The task that an Idempotency-Key stands for. A row is written before its task is queued. The key is accepted in the
+-- commit of an asynchronous task, or after a synchronous one was queued.
 -- Code of the version before does not read keys: calls that it takes run without them.
 create table idempotency_keys (
   workspace_id text not null,             -- whose deployment is called

@@ -64,7 +64,7 @@ export function pageOfApps(
   filter: {
     readonly workspaceId: WorkspaceId;
     readonly limit: number;
-    /** Part of the name, whatever its case. */
+    /** Part of the name; upper and lower case are equal. */
     readonly nameContains?: string;
     /** Only those after this row: the last of the page before. */
     readonly before?: { readonly updatedAtMs: number; readonly id: string };

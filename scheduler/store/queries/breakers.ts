@@ -14,7 +14,7 @@ interface Raw {
 }
 const map = (row: Raw): BreakerRow => ({ queue: row.queue as QueueName, breaker: row.breaker });
 
-/** Those written since, the newest first, at most `limit`; older ones are deleted. */
+/** Breakers written since `sinceMs`, the newest first, at most `limit`; older ones are deleted. */
 export async function loadBreakers(db: Queryable, sinceMs: number, limit: number): Promise<BreakerRow[]> {
   await db.query('delete from breakers where updated_at < $1', [new Date(sinceMs)]);
   return many(db, 'select queue, breaker from breakers order by updated_at desc limit $1', [limit], map);

@@ -12,7 +12,7 @@ export interface ContainerRow {
   readonly machineId: MachineId | null;
   readonly assignmentId: string | null;
   readonly epoch: number;
-  /** As stored; whoever wrote it knows its shape. */
+  /** The spec as stored; its shape belongs to the module that wrote it. */
   readonly spec: object;
   readonly slots: number;
   readonly frozen: boolean;
@@ -88,7 +88,10 @@ const mapMoved = (row: Omit<Raw, 'spec'>): Omit<ContainerRow, 'spec'> => ({
 
 export type NewContainer = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 'deploymentId' | 'spec' | 'slots'>;
 
-/** The highest number that has led. Writes under way share the row, so that a new leader's number waits for them, and later ones for it. */
+/**
+ * The highest fencing number that has led. Writes under way share the row lock:
+ * a new leader's number waits for them, and later writes wait for that number.
+ */
 const LED = 'select fence from leadership where id = 1 for share';
 
 /** Containers written in one statement at the most. */
@@ -153,7 +156,7 @@ const firstRowOf = ({ id, place }: Birth): object => ({
   scheduled_at: place === undefined ? null : new Date(place.scheduledAtMs),
 });
 
-/** What a transition may write beside the state; absent leaves a column as it is, null clears it. */
+/** Columns that a transition may write beside the state; an absent one stays as it is, null clears it. */
 export interface ContainerChange {
   readonly machineId?: MachineId | null;
   readonly assignmentId?: string | null;
@@ -195,14 +198,14 @@ const COLUMN_OF: {
   endedAtMs: ['ended_at', 'timestamptz', dateOrNull],
 };
 
-/** What a move was decided on. */
+/** Conditions of a move: the row must still match them. */
 export interface MoveFrom {
   readonly states: readonly ContainerState[];
   readonly epoch?: number;
   readonly revision?: number;
 }
 
-/** One container from a state to another. */
+/** A move of a container from a state to another. */
 export interface ContainerMove {
   readonly id: ContainerId;
   readonly from: MoveFrom;
@@ -215,7 +218,7 @@ export interface ContainerMove {
 export type MoveOutcome =
   /** The row as it is now; its recipe never changes, and is not read again. */
   | { readonly kind: 'written'; readonly row: Omit<ContainerRow, 'spec'> }
-  /** It was in another state, epoch or revision, or does not exist: a normal result, somebody else was first. */
+  /** The row was in another state, epoch or revision, or does not exist: a normal result, another writer was faster. */
   | { readonly kind: 'elsewhere' }
   /** A higher fencing number has led meanwhile. */
   | { readonly kind: 'stale' };
@@ -243,9 +246,10 @@ const MOVE = `with led as (${LED}),
    from m left join written on written.id = m.id`;
 
 /**
- * Compare-and-set, of many containers in one statement, each by itself: moves one when it is in one of the states (and the epoch) named.
+ * Moves many containers in one statement, each by its own compare-and-set:
+ * a container moves when it is in a named state (and epoch).
  * @param moves - of different containers, at most {@link MAX_CONTAINER_BATCH}
- * @returns what became of each, in their order
+ * @returns the outcome of each move, in their order
  */
 export async function moveContainers(db: Queryable, moves: readonly ContainerMove[]): Promise<readonly MoveOutcome[]> {
   if (moves.length > MAX_CONTAINER_BATCH) throw new RangeError(`at most ${MAX_CONTAINER_BATCH} containers at a time`);
@@ -330,7 +334,11 @@ export function containerById(db: Queryable, id: string): Promise<ContainerRow |
 /** The end of an id is looked for among so many of a workspace's newest. */
 const MOST_LOOKED_THROUGH = 10_000;
 
-/** The one whose id ends so, in whatever state, among the newest of the workspace. @param end - hexadecimal. @returns undefined: none does, or several do */
+/**
+ * The container whose id ends with `end`, in any state, among the newest of the workspace.
+ * @param end - hexadecimal.
+ * @returns undefined: none matches, or several do
+ */
 export async function containerByEnd(
   db: Queryable,
   workspaceId: WorkspaceId,
@@ -348,7 +356,7 @@ export async function containerByEnd(
   return found.length === 1 ? found[0] : undefined;
 }
 
-/** Those of the ids that exist, in whatever state. */
+/** The containers with these ids, in any state; unknown ids are left out. */
 export function containersById(db: Queryable, ids: readonly ContainerId[]): Promise<ContainerRow[]> {
   return many(db, `select ${COLUMNS} from containers where id = any ($1::text[])`, [ids], map);
 }

@@ -76,7 +76,11 @@ export async function insertDeliveries(db: Queryable, deliveries: readonly NewDe
   );
 }
 
-/** Begins a try. @param claim - the number of the last one that began @returns undefined: it is over, or somebody began another */
+/**
+ * Begins a try.
+ * @param claim - the number of the last try that began
+ * @returns undefined: the delivery is over, or another try began
+ */
 export function claimDelivery(
   db: Queryable,
   id: DeliveryId,
@@ -92,7 +96,7 @@ export function claimDelivery(
   );
 }
 
-/** What a try came to. */
+/** Outcome of a try. */
 export interface TryEnded {
   readonly state: DeliveryState;
   /** Counted, unless it never left the house. */
@@ -114,7 +118,10 @@ export async function settleDelivery(db: Queryable, id: DeliveryId, claim: numbe
   return rowCount === 1;
 }
 
-/** Due for longer than that: the first of every workspace, then every second one, and so on; of each the longest due first, and at most `ofOne`. */
+/**
+ * Deliveries due for longer than `lateMs`: the first of every workspace, then every second one, and so on. A workspace
+ * gives those due the longest first, and at most `ofOne`.
+ */
 export function overdueDeliveries(db: Queryable, lateMs: number, limit: number, ofOne: number): Promise<DeliveryRow[]> {
   return many(
     db,
@@ -154,7 +161,7 @@ export async function countWaitingDeliveries(db: Queryable, most: number): Promi
   return rows[0]?.count ?? 0;
 }
 
-/** What was told of something, the newest first. */
+/** Deliveries about a subject, the newest first. */
 export function deliveriesOfSubject(
   db: Queryable,
   workspaceId: WorkspaceId,

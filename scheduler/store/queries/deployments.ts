@@ -64,8 +64,8 @@ const map = (row: Raw): DeploymentRow => ({
 });
 
 /**
- * Makes the next version: the highest ever used for (workspace, name, stub type), deleted ones included, plus one. The counter's row lock decides races, so two callers
- * never get the same number and none fails.
+ * Makes the next version: the highest ever used for (workspace, name, stub type), deleted ones included, plus one. The
+ * counter's row lock decides races, so two callers never get the same number and none fails.
  */
 export function insertDeployment(db: Queryable, deployment: NewDeployment): Promise<DeploymentRow> {
   return one(
@@ -96,7 +96,7 @@ export function deploymentById(db: Queryable, id: string): Promise<DeploymentRow
   return maybeOne(db, `select ${COLUMNS} from deployments where id = $1 and deleted_at is null`, [id], map);
 }
 
-/** Of each of the apps the one that was made last, not deleted. */
+/** The deployment of each app that was made last and is not deleted. */
 export function latestDeploymentsOfApps(
   db: Queryable,
   workspaceId: WorkspaceId,
@@ -225,7 +225,7 @@ export function listActiveDeployments(db: Queryable): Promise<DeploymentRow[]> {
   return many(db, `select ${COLUMNS} from deployments where active and deleted_at is null`, [], map);
 }
 
-/** Those that are not deleted; counts no further than `most`. */
+/** Number of the workspace's deployments that are not deleted, counted no further than `most`. */
 export async function countDeployments(db: Queryable, workspaceId: WorkspaceId, most: number): Promise<number> {
   const { rows } = await db.query<{ count: number }>(
     `select count(*)::int as count from (
@@ -236,7 +236,10 @@ export async function countDeployments(db: Queryable, workspaceId: WorkspaceId, 
   return rows[0]?.count ?? 0;
 }
 
-/** One that is started ticks from now on: what it missed while it was stopped is not made up for. One that a newer version took the place of is stopped, or started, like any other from here on. */
+/**
+ * Starts or stops a deployment. A started one ticks from now on: ticks it missed while stopped are not made up for.
+ * Starting or stopping a superseded version clears the mark of its successor.
+ */
 export function setDeploymentActive(
   db: Queryable,
   workspaceId: WorkspaceId,

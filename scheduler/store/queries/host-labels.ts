@@ -2,7 +2,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { maybeOne } from '../rows.ts';
 
-/** What a label stands for: all versions of one name. */
+/** The holder of a host label: all versions of one name. */
 export interface LabelHolder {
   readonly workspaceId: WorkspaceId;
   readonly name: string;

@@ -22,7 +22,7 @@ export interface NewKey extends KeyPlace {
 export interface KeyBounds {
   /** Keys of a workspace. */
   readonly most: number;
-  /** Those among them that callers without a token of the workspace sent. */
+  /** Keys of the workspace from callers without one of its tokens; part of `most`. */
   readonly mostOfOthers: number;
   readonly keptSeconds: number;
 }
@@ -75,7 +75,10 @@ export function idempotencyKeysIn(
   );
 }
 
-/** Writes a key that nobody has; the primary key decides races. @returns false: somebody has it, or the workspace has as many as it may */
+/**
+ * Writes a key that nobody has; the primary key decides races.
+ * @returns false: another call has the key, or the workspace has as many keys as it may
+ */
 export async function insertIdempotencyKey(db: Queryable, key: NewKey, bounds: KeyBounds): Promise<boolean> {
   const { rowCount } = await db.query(
     `insert into idempotency_keys (workspace_id, scope, key, is_own, fingerprint, task_id, deployment_id, expires_at)
@@ -145,7 +148,10 @@ export interface KeyedTask extends AcceptedTask {
   readonly key: KeyPlace;
 }
 
-/** Commits asynchronous tasks with their keys, in one statement. @returns those whose keys were still theirs: of the others nothing is written */
+/**
+ * Commits asynchronous tasks with their keys, in one statement.
+ * @returns the tasks that still held their keys; nothing is written of the others
+ */
 export async function insertKeyedTasks(db: Queryable, tasks: readonly KeyedTask[]): Promise<ReadonlySet<TaskId>> {
   if (tasks.length === 0) return new Set();
   const insert = acceptedTasksInsert(tasks);

@@ -1,7 +1,10 @@
 import type { Queryable } from '../db.ts';
 import { one } from '../rows.ts';
 
-/** A replica begins to lead: from here on writes with a lower number are refused. @returns the highest that ever led; above `fence`: this one must not lead */
+/**
+ * A replica begins to lead: from here on writes with a lower number are refused.
+ * @returns the highest number that ever led; if it is above `fence`, this replica must not lead
+ */
 export function raiseFence(db: Queryable, fence: number): Promise<number> {
   return one(
     db,

@@ -72,7 +72,8 @@ export async function insertLogLines(
     line: storableText(line.line),
     at_s: line.atMs / 1000,
   }));
-  // Counters are locked in the order of the workspaces, so that two of these at once wait for each other and never deadlock.
+  // Counters are locked in the order of the workspaces, so that two
+  // such statements at once wait for each other and never deadlock.
   const { rows } = await db.query<{ workspace_id: string; log_bytes: number }>(
     `with r as materialized (
        select * from json_to_recordset($1::json) as r (n integer, workspace_id text, stub_id text, deployment_id text, container_id text,
@@ -122,7 +123,11 @@ function indexOf(key: LogKey): readonly [string, string] {
   return ['workspace_id', key.workspaceId];
 }
 
-/** The `rows`th line from there, of all that its index has: another workspace's, too, where the id is one of there. @returns undefined: there are fewer */
+/**
+ * The `rows`th line from there, counted over the whole index, which
+ * includes other workspaces' lines where the id is one of theirs.
+ * @returns undefined: fewer lines exist
+ */
 export function logEdge(
   db: Queryable,
   key: LogKey,
@@ -145,7 +150,8 @@ export function logEdge(
 }
 
 /**
- * Lines between there and `edgeId`, itself included, in the direction that `start` says. The caller gives an edge so near that few rows are looked at: a statement on PGlite can be ended by nobody.
+ * Lines between there and `edgeId`, itself included, in the direction that `start` says. The caller chooses an edge so
+ * near that few rows are read, because a statement on PGlite cannot be cancelled.
  * @param edgeId - undefined: to the end
  */
 export function readLogLines(

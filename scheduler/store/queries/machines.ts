@@ -21,25 +21,25 @@ export interface MachineRow {
   readonly joinedAtMs: number | null;
   readonly fingerprint: string | null;
   readonly publicKey: string | null;
-  /** Of the credential that was used last. */
+  /** Version of the credential that was used last. */
   readonly credentialVersion: number;
   /** Given and not used yet; null: none. */
   readonly credentialNext: number | null;
   readonly credentialNextAtMs: number | null;
   readonly hostname: string | null;
   readonly inventory: object | null;
-  /** What its agent has although no row places it there; whoever wrote it knows its shape. */
+  /** Containers on the machine that no row places there; their shape belongs to the module that wrote them. */
   readonly strangers: readonly object[];
   readonly bootId: string | null;
-  /** What its agent said when it left: `restarting`, `shutdown`; null: nothing, or it is there. */
+  /** The agent's reason for leaving: `restarting`, `shutdown`; null: none given, or the agent is connected. */
   readonly goodbye: string | null;
   /** When what a drain left is handed back and stopped; null: it does not drain. */
   readonly drainDeadlineAtMs: number | null;
   /** Containers there when the drain began. */
   readonly drainTotal: number | null;
-  /** Its host goes down: nothing new there, and what runs may take until then. */
+  /** The host goes down: no new containers there, and running ones may stay until then. */
   readonly hostDrainUntilMs: number | null;
-  /** Deleted then at the latest, whatever is left there. */
+  /** Moment of deletion at the latest, even with containers left on the machine. */
   readonly deleteAtMs: number | null;
   readonly agentVersion: string | null;
   readonly sessionEpoch: number;
@@ -147,14 +147,20 @@ export function insertMachine(
   );
 }
 
-/** Who admits machines: their pools' owner, one admission at a time. In a transaction, which holds it. @param workspaceId - null: the shared pools */
+/**
+ * Locks the admissions of the owner of the machines' pools: one admission at a time, until the transaction ends.
+ * @param workspaceId - null: the shared pools
+ */
 export async function lockAdmissions(tx: Queryable, workspaceId: WorkspaceId | null): Promise<void> {
   // A lock that references to the row do not wait for.
   if (workspaceId === null) await tx.query('select 1 from installation where id = 1 for no key update');
   else await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
 }
 
-/** Machines of the owner that have not joined. @returns how many, and those among them that never will, the longest expired first */
+/**
+ * Machines of the owner that have not joined.
+ * @returns their number, and those among them whose tokens have expired, the longest expired first
+ */
 export async function unjoinedMachines(
   db: Queryable,
   workspaceId: WorkspaceId | null,
@@ -189,8 +195,9 @@ export function renewJoinSecret(
 }
 
 /**
- * Swaps the join secret for an identity: one compare-and-set, so a secret is burned by its first use and by no second one. The same nonce from the same machine gets the
- * same answer for ten minutes, since an answer may be lost on the way.
+ * Swaps the join secret for an identity by one compare-and-set: the first use burns
+ * the secret, and no second use succeeds. The same nonce from the same machine gets
+ * the same answer for ten minutes, since an answer may be lost on the way.
  * @returns undefined: unknown, expired, used by another, or the machine is deleted
  */
 export function joinMachine(
@@ -287,7 +294,7 @@ export function listMachines(db: Queryable): Promise<MachineRow[]> {
   );
 }
 
-/** Those of the ids that are not deleted. */
+/** The machines with these ids that are not deleted. */
 export function machinesById(db: Queryable, ids: readonly MachineId[]): Promise<MachineRow[]> {
   return many(
     db,
@@ -297,7 +304,10 @@ export function machinesById(db: Queryable, ids: readonly MachineId[]): Promise<
   );
 }
 
-/** When each machine that is not deleted, or its pool, was last written, and last heard of: what tells whether a memory of them is complete. */
+/**
+ * When each machine that is not deleted, or its pool, was last written, and when it was last heard of. The caller
+ * checks with these whether its memory of the machines is complete.
+ */
 export async function machineVersions(
   db: Queryable,
 ): Promise<ReadonlyMap<MachineId, { readonly updatedAtMs: number; readonly lastSeenAtMs: number | null }>> {
@@ -312,7 +322,10 @@ export async function machineVersions(
   );
 }
 
-/** A session began: what the machine said of itself, and the next session epoch. `bootIdBefore`: of the session before; null: it is the first. */
+/**
+ * A session began: stores what the machine reported of itself, and raises the session epoch. `bootIdBefore`: the boot
+ * id of the session before; null: this session is the first.
+ */
 export function recordHello(
   db: Queryable,
   hello: {
@@ -359,7 +372,10 @@ export function recordHello(
   );
 }
 
-/** Writes what is given, by compare-and-set on the session: an older session changes nothing. @returns false: nor does an older leader, or another intent */
+/**
+ * Writes the given columns by compare-and-set on the session: an older session changes nothing.
+ * @returns false: the session, the leader or the intent is no longer the current one
+ */
 export async function updateMachine(
   db: Queryable,
   id: MachineId,
@@ -438,7 +454,10 @@ export async function expireJoinSecrets(db: Queryable, nowMs: number): Promise<n
   return rowCount;
 }
 
-/** A new credential; the older one counts until the new one is used. One that was offered and not used is offered again. */
+/**
+ * Offers a new credential; the older one is valid until the new one is
+ * used. A credential that was offered and not used is offered again.
+ */
 export function offerCredential(db: Queryable, id: MachineId, nowMs: number): Promise<MachineRow | undefined> {
   return maybeOne(
     db,
@@ -466,7 +485,10 @@ export function replaceCredentials(db: Queryable, id: MachineId): Promise<Machin
   );
 }
 
-/** The offered credential was used: the one before it is worth nothing from now on. @returns undefined: it was not on offer */
+/**
+ * The offered credential was used: the one before it is invalid from now on.
+ * @returns undefined: it was not on offer
+ */
 export function useCredential(db: Queryable, id: MachineId, version: number): Promise<MachineRow | undefined> {
   return maybeOne(
     db,
@@ -479,7 +501,10 @@ export function useCredential(db: Queryable, id: MachineId, version: number): Pr
   );
 }
 
-/** Terminal: the credential is worth nothing from now on, and volumes whose directories were there begin anew elsewhere. */
+/**
+ * Deletes a machine for good: its credential is invalid from now on,
+ * and volumes whose directories were there begin anew elsewhere.
+ */
 export async function deleteMachine(db: Queryable, id: MachineId): Promise<boolean> {
   const { rowCount } = await db.query(
     `with unbound as (update volumes set home_machine_id = null where home_machine_id = $1)

@@ -9,7 +9,7 @@ export interface ObjectRow {
   readonly hash: string;
   /** Announced, then as received. */
   readonly size: number;
-  /** Of the bytes as received; null until then. */
+  /** Hash of the bytes as received; null until then. */
   readonly sha256: string | null;
   readonly uploadedAtMs: number | null;
   readonly createdAtMs: number;
@@ -39,8 +39,9 @@ const map = (row: Raw): ObjectRow => ({
 const TOUCH_EVERY = "interval '1 hour'";
 
 /**
- * The workspace's object of that hash, which somebody is about to use: it is not collected for a whole grace from now. Two statements: one that waited for the row to be deleted must not find it
- * again in what it saw before.
+ * The workspace's object with that hash. The caller is about to use it, so the object
+ * is not collected for a whole grace period from now. These are two statements: one
+ * that waited for the row's deletion must not find the row again in its own snapshot.
  */
 export async function useObjectByHash(
   db: Queryable,
@@ -68,14 +69,19 @@ export async function useObject(db: Queryable, id: string): Promise<ObjectRow | 
   return touched ?? objectById(db, id);
 }
 
-/** Of any workspace: for agents and signed uploads. Callers with a workspace compare it. */
+/**
+ * The object with this id, of any workspace: for agents and
+ * signed uploads. Callers that act for a workspace compare it.
+ */
 export function objectById(db: Queryable, id: string): Promise<ObjectRow | undefined> {
   return maybeOne(db, `select ${COLUMNS} from objects where id = $1`, [id], map);
 }
 
 /**
- * Deletes rows that no stub refers to and nobody has used since, those longest unused first. One that somebody uses in this moment is left for the next round. @returns their ids: the bytes are nobody's now
- * @throws AppError `database_error` when a stub took one in this very moment: nothing was deleted
+ * Deletes rows that no stub refers to and nobody has used since, those longest unused
+ * first. An object that is being used at this moment is left for the next round.
+ * @returns their ids: nothing refers to the bytes any more
+ * @throws AppError `database_error` when a stub took one at this moment: nothing was deleted
  */
 export async function deleteUnusedObjects(db: Queryable, unusedSinceMs: number, limit: number): Promise<ObjectId[]> {
   const { rows } = await db.query<{ id: string }>(
@@ -89,7 +95,7 @@ export async function deleteUnusedObjects(db: Queryable, unusedSinceMs: number, 
   return rows.map((row) => row.id as ObjectId);
 }
 
-/** Those of the keys that are neither an object nor the result of a task. */
+/** The keys that name neither an object nor the result of a task. */
 export async function unknownObjectKeys(db: Queryable, keys: readonly string[]): Promise<string[]> {
   const { rows } = await db.query<{ key: string }>(
     `select k as key from unnest($1::text[]) as k

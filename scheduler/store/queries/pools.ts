@@ -44,7 +44,7 @@ const map = (row: Raw): PoolRow => ({
   createdAtMs: msOf(row.created_at),
 });
 
-/** What was not said has its default of today. */
+/** The pool's settings; a setting that was not given has today's default. */
 export const poolSettingsOf = (row: RawPoolSettings): PoolSettings => ({
   ...POOL_DEFAULTS,
   ...row.settings,
@@ -57,7 +57,7 @@ function columnsOf({ cpuOvercommit, ...rest }: PoolSettingsChange): [number | nu
   return [overcommit ?? null, JSON.stringify(rest)];
 }
 
-/** The owner's pool of that name, made when missing; one that is there keeps its settings, one that was deleted begins anew. */
+/** The owner's pool of that name, made when missing. An existing pool keeps its settings; a deleted one begins anew. */
 export function getOrCreatePool(
   db: Queryable,
   pool: PoolKey & { readonly settings?: PoolSettingsChange },
@@ -110,7 +110,10 @@ export function changePool(
   );
 }
 
-/** A shared pool as the file has it, made when missing. @returns undefined: it is that already, and nothing was written */
+/**
+ * A shared pool as the file declares it, made when missing.
+ * @returns undefined: the pool matches already, and nothing was written
+ */
 export function declarePool(
   db: Queryable,
   pool: { readonly name: string; readonly settings: PoolSettingsChange; readonly file: string },
@@ -128,7 +131,9 @@ export function declarePool(
   );
 }
 
-/** Pools that this file declared and that are not among these any more: they stay as they are, and operations change them. */
+/**
+ * Releases the pools that this file declared and declares no longer: they stay as they are, and operations change them.
+ */
 export function releasePools(db: Queryable, file: string, declared: readonly string[]): Promise<PoolRow[]> {
   return many(
     db,
@@ -181,7 +186,10 @@ export async function countPools(db: Queryable, workspaceId: WorkspaceId | null)
   return rows[0]?.count ?? 0;
 }
 
-/** The owner's pool of that name, unless a machine is in it or a file declares it. Its row stays, since machines that were deleted name it. */
+/**
+ * Deletes the owner's pool of that name, unless a machine is in it or a
+ * file declares it. The row stays, since deleted machines refer to it.
+ */
 export async function deletePool(db: Queryable, { name, workspaceId }: PoolKey): Promise<boolean> {
   const { rowCount } = await db.query(
     `update pools p set deleted_at = now(), updated_at = now()

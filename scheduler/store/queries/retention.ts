@@ -1,5 +1,5 @@
-// Deletion by age, a batch at a time. Each statement reads its rows from an index and deletes them by their place, so that a batch costs what it deletes, however large the table is. Rows that somebody holds are left for the
-// next round.
+// Deletion by age, a batch at a time. Each statement finds its rows by an index and deletes them by their place, so
+// that a batch costs only what it deletes, however large the table is. Locked rows are left for the next round.
 import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { msOf } from '../rows.ts';
@@ -20,7 +20,10 @@ export type PrunedTable =
   | 'idempotency_keys'
   | 'workspace_usage';
 
-/** Each with `$1`: older than, `$2`: rows. The one for log lines has `$1`: the last id looked at, `$2`: rows, `$3`: older than, `$4`: later than. Exported for the test of their plans. */
+/**
+ * The statements, each with `$1`: older than, `$2`: rows. The statement for log lines has `$1`: the last id looked at,
+ * `$2`: rows, `$3`: older than, `$4`: later than. Exported for the test of their plans.
+ */
 export const PRUNE: Readonly<Record<PrunedTable, string>> = {
   tasks: `delete from tasks where ctid = any (array(
       select ctid from tasks where rank >= 3 and ${TASK_END} < $1 order by ${TASK_END} limit $2 for update skip locked
@@ -46,7 +49,10 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
       (select count(*) from gone)::int as gone`,
 };
 
-/** At most `limit` final tasks that ended before. @returns how many rows went, and the objects that hold their results: nobody's from now on */
+/**
+ * Deletes at most `limit` final tasks that ended before.
+ * @returns the number of deleted rows, and the objects that hold their results, which nothing refers to from now on
+ */
 export async function deleteTasksEndedBefore(
   db: Queryable,
   beforeMs: number,
@@ -57,7 +63,11 @@ export async function deleteTasksEndedBefore(
   return { gone: rows.length, resultObjectIds: kept as ObjectId[] };
 }
 
-/** At most `limit` terminal containers, deliveries that are over, keys that expired, or days that workspaces are counted for, from before. @returns how many went */
+/**
+ * Deletes at most `limit` terminal containers, ended deliveries,
+ * expired keys, or counted days of workspaces, from before.
+ * @returns the number of deleted rows
+ */
 export async function deleteEndedBefore(
   db: Queryable,
   table: 'containers' | 'deliveries' | 'idempotency_keys' | 'workspace_usage',
@@ -74,9 +84,10 @@ export async function deleteUnjoinedBefore(db: Queryable, beforeMs: number, limi
 }
 
 /**
- * Looks at the next `limit` lines in the order of their arrival and deletes those that are older. No index on the time is needed: lines arrive about in the order of their time.
+ * Looks at the next `limit` lines in the order of their arrival and deletes those that are older. No index on the time
+ * is needed: lines arrive about in the order of their time.
  * @param afterId - the last line that was looked at
- * @returns how many were looked at, the last one's id, and how many went
+ * @returns the number of lines looked at, the last one's id, and the number of deleted lines
  */
 export async function deleteLogLinesBefore(
   db: Queryable,

@@ -34,7 +34,7 @@ const map = (row: Raw): ScheduleRow => ({
 const ACTIVE = `select d.id, s.config->'schedule' as schedule, d.ticked_to, now() as now from deployments d join stubs s on s.id = d.stub_id
   where d.active and d.deleted_at is null and d.stub_type in ('schedule', 'schedule/deployment') and s.config ? 'schedule'`;
 
-/** Of every workspace. */
+/** Active schedules of every workspace. */
 export function listSchedules(db: Queryable): Promise<ScheduleRow[]> {
   return many(db, `${ACTIVE} order by d.id`, [], map);
 }
@@ -45,9 +45,10 @@ export function scheduleById(db: Queryable, deploymentId: DeploymentId): Promise
 }
 
 /**
- * Says that no tick up to that moment is looked at again. In a transaction with the tasks of those ticks: whoever stops the deployment comes before it or after it.
+ * Records that no tick up to that moment is looked at again. The caller writes the tasks of those ticks in the same
+ * transaction, so that stopping the deployment comes before or after all of it.
  * @param fromMs - as it was read
- * @returns false: somebody else was faster, it is not active any more, or that moment has not come yet
+ * @returns false: another writer was faster, the deployment is not active any more, or that moment has not come yet
  */
 export async function advanceSchedule(
   db: Queryable,
@@ -64,7 +65,10 @@ export async function advanceSchedule(
   return rowCount > 0;
 }
 
-/** This one takes the place of the active versions before it: they tick no more from the commit on, and what they have in their queues is served. */
+/**
+ * The new version takes the place of the active versions before it. Those tick
+ * no more from the commit on, and the tasks in their queues are still served.
+ */
 export async function stopVersionsBefore(
   db: Queryable,
   deployment: Pick<DeploymentRow, 'workspaceId' | 'name' | 'stubType' | 'version'>,

@@ -1,4 +1,4 @@
-// Everything that is kept sealed, row by row, for a change of the key it is sealed with. A new sealed column gets its entry here.
+// Every sealed column, row by row, for a change of the key that seals them. A new sealed column gets its entry here.
 import type { Queryable } from '../db.ts';
 import { many } from '../rows.ts';
 

@@ -73,7 +73,7 @@ export function deleteSecret(db: Queryable, workspaceId: WorkspaceId, name: stri
   );
 }
 
-/** Those of the names that the workspace has, sealed. */
+/** The workspace's secrets among these names, sealed. */
 export function sealedSecrets(
   db: Queryable,
   workspaceId: WorkspaceId,
@@ -87,7 +87,7 @@ export function sealedSecrets(
   );
 }
 
-/** Those whose names begin so, sealed, in the order of their names. */
+/** The workspace's secrets whose names begin with the prefix, sealed, in the order of their names. */
 export function sealedSecretsLike(
   db: Queryable,
   workspaceId: WorkspaceId,

@@ -10,7 +10,7 @@ export interface StubRow {
   readonly type: string;
   /** null: no code. */
   readonly objectId: ObjectId | null;
-  /** As stored; whoever wrote it knows its shape. */
+  /** The configuration as stored; its shape belongs to the module that wrote it. */
   readonly config: object;
   readonly configHash: string;
   readonly configVersion: number;
@@ -100,12 +100,12 @@ export async function hasStubs(db: Queryable, workspaceId: WorkspaceId, count: n
   return (rows[0]?.found ?? 0) >= count;
 }
 
-/** Of any workspace; callers compare it. */
+/** The stub with this id, of any workspace; callers compare it. */
 export function stubById(db: Queryable, id: string): Promise<StubRow | undefined> {
   return maybeOne(db, `select ${COLUMNS} from stubs where id = $1`, [id], map);
 }
 
-/** Of each of the apps the one that was made last. */
+/** The stub of each app that was made last. */
 export function latestStubsOfApps(
   db: Queryable,
   workspaceId: WorkspaceId,

@@ -1,4 +1,4 @@
-// What can be invoked, in one row each: deployment, stub and code together, as the target cache keeps them.
+// Targets of invocations, in one row each: deployment, stub and code together, as the target cache keeps them.
 import type { DeploymentId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne } from '../rows.ts';
@@ -80,7 +80,7 @@ export function targetOfDeployment(db: Queryable, id: string): Promise<TargetRow
 }
 
 /**
- * What `/{kind}/{name}/v{n}` or `/{kind}/{name}` means, active or not.
+ * The target of `/{kind}/{name}/v{n}` or `/{kind}/{name}`, active or not.
  * @param version - null: the highest that is not deleted
  */
 export function targetByName(
@@ -102,7 +102,7 @@ export function targetByName(
 }
 
 /**
- * What the host label of a deployment means, active or not; of any workspace, callers compare it.
+ * The target that the host label of a deployment names, active or not, in any workspace; callers compare the workspace.
  * @param version - null: the highest that is not deleted
  */
 export function targetBySubdomain(
@@ -110,7 +110,8 @@ export function targetBySubdomain(
   subdomain: string,
   version: number | null,
 ): Promise<TargetRow | undefined> {
-  // A label belongs to whoever had it first: those of older versions end in a short hash, for which others could search names.
+  // A label belongs to its first holder. Labels of older versions end in
+  // a short hash, and others could search for a name with the same hash.
   return maybeOne(
     db,
     `${FROM_DEPLOYMENTS}
@@ -123,7 +124,10 @@ export function targetBySubdomain(
   );
 }
 
-/** A stub as it is invoked by its own id: by its newest deployment, active ones first, when it has any; else by itself. Of any workspace. */
+/**
+ * A stub as it is invoked by its own id: by its newest deployment, active ones
+ * first, when it has any; else by itself. The stub may be of any workspace.
+ */
 export function targetOfStub(db: Queryable, stubId: string): Promise<TargetRow | undefined> {
   return maybeOne(
     db,
@@ -135,7 +139,7 @@ export function targetOfStub(db: Queryable, stubId: string): Promise<TargetRow |
   );
 }
 
-/** A stub apart from its deployments: what the queue of a plain stub belongs to. Of any workspace. */
+/** A stub apart from its deployments, as the queue of a plain stub needs it. The stub may be of any workspace. */
 export function targetOfPlainStub(db: Queryable, stubId: string): Promise<TargetRow | undefined> {
   return maybeOne(
     db,

@@ -11,7 +11,7 @@ import type { TaskStatus } from '#shared/domain/status.ts';
 import type { Queryable } from '../db.ts';
 import { dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
-/** What is written of a task: the whole of it, each time. (attempt, rank) orders what was written about one task. */
+/** A task's record, written as a whole each time. (attempt, rank) orders the records of one task. */
 export interface TaskRecordRow {
   readonly taskId: TaskId;
   readonly workspaceId: WorkspaceId;
@@ -155,15 +155,18 @@ const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, que
     container_hostname text)`;
 
 /**
- * Writes what is now known of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless: (attempt, rank) never goes backwards, and a final status is replaced
- * only by the late COMPLETE of an attempt that none came after. Ids must differ
- * within a batch (one row cannot be written twice by one statement).
+ * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
+ * (attempt, rank) never goes backwards. A final status is replaced only by the late COMPLETE of the last attempt. Ids
+ * must differ within a batch (one row cannot be written twice by one statement).
  */
 export async function upsertTaskRecords(db: Queryable, records: readonly TaskRecordRow[]): Promise<void> {
   await upsert(db, records, '');
 }
 
-/** The same. @returns the tasks whose row is now as given: those that were told too late, or again, are not among them once they are final */
+/**
+ * Writes records like `upsertTaskRecords`.
+ * @returns the tasks whose row is now as given; a final task whose record came too late, or again, is left out
+ */
 export async function upsertTaskRecordsSaying(
   db: Queryable,
   records: readonly TaskRecordRow[],
@@ -201,7 +204,8 @@ export interface AcceptedTask {
 }
 
 /**
- * Commits up to 500 asynchronous tasks before their ids are returned. A record that was drained first keeps its status and gets its job.
+ * Commits up to 500 asynchronous tasks before their ids are returned.
+ * A record that was drained first keeps its status and gets its job.
  */
 export async function insertAcceptedTasks(db: Queryable, tasks: readonly AcceptedTask[]): Promise<void> {
   if (tasks.length === 0) return;
@@ -209,7 +213,10 @@ export async function insertAcceptedTasks(db: Queryable, tasks: readonly Accepte
   await db.query(sql(''), [param]);
 }
 
-/** The statement that does so, of which `param` is the first parameter, for one that writes more in the same step. `r` is a task in its `where`. */
+/**
+ * The statement that accepts tasks, beginning at parameter `param`, for a
+ * caller that writes more in the same step. `r` is a task in its `where`.
+ */
 export function acceptedTasksInsert(tasks: readonly AcceptedTask[]): {
   readonly sql: (where: string) => string;
   readonly param: string;
@@ -222,7 +229,7 @@ export function acceptedTasksInsert(tasks: readonly AcceptedTask[]): {
   };
 }
 
-/** What the queue entries of up to 500 asynchronous tasks that have not ended have become. Of several of one task the last one stands. */
+/** Updates the queue entries of up to 500 asynchronous tasks that have not ended. The last entry of a task wins. */
 export async function updateAcceptedJobs(
   db: Queryable,
   jobs: readonly { readonly taskId: TaskId; readonly job: string }[],
@@ -326,7 +333,10 @@ export async function listOpenAcceptedTasks(
   }));
 }
 
-/** Tasks whose row is not final and has not changed since, of every workspace, by id. `after`: the last one of the page before. */
+/**
+ * Tasks of every workspace whose row is not final and has not
+ * changed since, by id. `after`: the last task of the page before.
+ */
 export function listOpenTasks(
   db: Queryable,
   filter: { readonly unchangedSinceMs: number; readonly limit: number; readonly after?: TaskId | undefined },
@@ -366,7 +376,10 @@ export async function openQueues(db: Queryable): Promise<readonly QueueName[]> {
   return rows.map((row) => row.queue as QueueName);
 }
 
-/** Waiting tasks whose deadline comes before that time, the earliest first; synchronous ones only well after it, because their caller's replica ends them. */
+/**
+ * Waiting tasks whose deadline comes before that time, the earliest first. Synchronous ones are included only well
+ * after their deadline, because their caller's replica ends them.
+ */
 export async function waitingDeadlines(
   db: Queryable,
   beforeMs: number,
@@ -385,7 +398,7 @@ export async function waitingDeadlines(
   }));
 }
 
-/** Those of the tasks that have ended. */
+/** The tasks among these that have ended. */
 export async function endedTaskIds(db: Queryable, taskIds: readonly TaskId[]): Promise<TaskId[]> {
   const { rows } = await db.query<{ id: string }>('select id from tasks where id = any ($1::text[]) and rank >= 3', [
     taskIds,

@@ -18,7 +18,7 @@ export interface TokenRow {
   readonly workspaceNumber: number;
   /** sha256 of the token. */
   readonly hash: Uint8Array;
-  /** Its last 4 characters. */
+  /** Last 4 characters of the token. */
   readonly hint: string;
   readonly type: TokenType;
   readonly active: boolean;

@@ -30,7 +30,10 @@ const map = (row: Raw): VolumeRow => ({
   updatedAtMs: msOf(row.updated_at),
 });
 
-/** The workspace's volume of that name, with the driver it was made with; undefined when there is none and the workspace has `most` already. */
+/**
+ * The workspace's volume of that name, with the driver it was made with;
+ * undefined when the volume is missing and the workspace has `most` already.
+ */
 export function getOrCreateVolume(
   db: Queryable,
   volume: {
@@ -53,7 +56,7 @@ export function getOrCreateVolume(
   );
 }
 
-/** Those of the ids that are the workspace's. */
+/** The workspace's volumes among these ids. */
 export function volumesByIds(db: Queryable, workspaceId: WorkspaceId, ids: readonly string[]): Promise<VolumeRow[]> {
   return many(
     db,

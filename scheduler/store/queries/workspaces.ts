@@ -77,7 +77,7 @@ export async function anyWorkspaceExists(db: Queryable): Promise<boolean> {
   return rows[0]?.found === true;
 }
 
-/** One change at a time of one workspace. undefined: there is no such workspace. */
+/** Changes a workspace's limits, one change at a time for each workspace. undefined: the workspace does not exist. */
 export function changeWorkspaceLimits(
   db: Db,
   id: WorkspaceId,
