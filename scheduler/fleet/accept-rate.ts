@@ -1,4 +1,5 @@
-// How many machines this scheduler takes up in a second, measured while several say hello at once; and the window within which all of them are told to dial again, so that they come no faster than that.
+// Measures how many machines this scheduler accepts in a second, while several send hello at once. From that follows
+// the window within which all of them are told to dial again, so that they come no faster.
 import type { Clock } from '#shared/clock.ts';
 
 /** Until a rate was measured: what a scheduler on two cores takes up, with its database beside it. */
@@ -6,7 +7,7 @@ export const FIRST_PER_SECOND = 200;
 /** With fewer hellos under way the scheduler waits for machines, not they for it. */
 const BUSY = 8;
 const SAMPLE = 20;
-/** One sample in a bad moment neither doubles nor halves the window. */
+/** Weight of a new sample: a sample taken in a bad moment neither doubles nor halves the window. */
 const WEIGHT = 0.3;
 const SHORTEST_MS = 500;
 const LONGEST_MS = 60_000;

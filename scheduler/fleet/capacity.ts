@@ -27,7 +27,10 @@ export interface Capacity {
   readonly freeGpus: number;
 }
 
-/** What containers may use, less the host's reserve (its pool's, else 5 % of memory and a tenth of the cores up to one), and what is left of it: less than nothing after a pool came to offer less. Pure. */
+/**
+ * Capacity that a machine offers to containers, less the host's reserve (the pool's, else 5 % of memory and a tenth of
+ * the cores up to one), and the free part of it. The free part is negative after a pool came to offer less. Pure.
+ */
 export function capacityOf(machine: Counted, placed: Iterable<BookEntry>): Capacity {
   const { totalCpuMillicores, totalMemoryBytes } = offeredBy(machine);
   let freeCpuMillicores = totalCpuMillicores;
@@ -62,7 +65,7 @@ function offeredBy({ row, inventory }: Counted): Pick<Capacity, 'totalCpuMillico
 }
 const MIB = 1024 * 1024;
 
-/** Its devices, in whatever state. */
+/** GPUs of the machine, in any state. */
 export const gpusOf = (machine: Pick<Counted, 'inventory'>): readonly Gpu__Output[] => machine.inventory?.gpus ?? [];
 
 /** `2 H100, 1 T4` has the models H100 and T4. */
@@ -70,6 +73,6 @@ export const gpuModelsOf = (machine: Pick<Counted, 'inventory'>): readonly strin
   ...new Set(gpusOf(machine).map((gpu) => gpu.model)),
 ];
 
-/** Devices that can be counted on: the healthy ones, and those that somebody has, which count when they are given back. */
+/** Devices that count as usable: the healthy ones, and held ones, which are counted as they will be given back. */
 export const countedGpus = (machine: Pick<Counted, 'inventory'>, held: ReadonlySet<string>): number =>
   new Set([...held, ...gpusOf(machine).flatMap((gpu) => (gpu.unhealthy ? [] : [gpu.uuid]))]).size;

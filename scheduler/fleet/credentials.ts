@@ -1,6 +1,8 @@
 /**
- * Who may speak for a machine: joins, machine credentials, the way back for a machine that was away for long, and the signed word that a machine is revoked. Asked by the
- * links at every stream. Must stay true: a credential counts until its successor was used, and for five minutes at most beside it; a deleted machine gets nothing but its revocation.
+ * Who may speak for a machine: joins, machine credentials, the way back after a long absence, and the signed statement
+ * that a machine is revoked. The links ask this module at every stream.
+ * Invariant: a credential is valid until its successor was used, and for five
+ * minutes at most beside it. A deleted machine gets nothing but its revocation.
  */
 import { createPublicKey, verify } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
@@ -24,7 +26,7 @@ import type { Machines } from './machines.ts';
 /** Absent for longer, a machine joins anew. */
 export const LONGEST_ABSENCE_MS = 30 * 86_400_000;
 
-/** What the installation's key signs and checks of machines. */
+/** The installation's key, as far as machines need it: it signs and checks their credentials. */
 export interface MachineSigner {
   verify(credential: string): Promise<{ readonly machineId: MachineId; readonly version: number } | null>;
   issue(machineId: MachineId, version: number): Promise<{ readonly text: string; readonly expiresAtMs: number }>;
@@ -106,7 +108,10 @@ export class MachineCredentials {
     return { challenge: await this.#parts.signer.challenge(machineId.slice(0, 64)) };
   }
 
-  /** A machine without a credential that counts shows that it has the key it joined with. @throws AppError `machine_proof_invalid`, `machine_absent_too_long` */
+  /**
+   * Gives a credential to a machine that has no valid one and proves the key it joined with.
+   * @throws AppError `machine_proof_invalid`, `machine_absent_too_long`
+   */
   async prove({ machineId, challenge, signature }: ProveRequest__Output): Promise<ProveResponse> {
     const { machines, signer, clock, log } = this.#parts;
     const known = await machines.keyOf(machineId);
@@ -140,7 +145,7 @@ function publicKeyOf(spki: string): KeyObject | undefined {
     const key = createPublicKey({ key: Buffer.from(spki, 'base64'), format: 'der', type: 'spki' });
     return key.asymmetricKeyType === 'ed25519' ? key : undefined;
   } catch {
-    // What an agent registered that is no key proves nothing.
+    // An agent may have registered bytes that are no key: they prove nothing.
     return undefined;
   }
 }

@@ -1,5 +1,7 @@
-// What a drain does next to the containers of one queue; pure. What must stay true: one that serves, or that minContainers needs, keeps taking tasks until its replacement does, or 120 s have passed, or there is
-// no capacity; at most a quarter of the needed ones (at least one) wait for that at a time; what has a task is stopped at the deadline only.
+// The next step of a drain for the containers of one queue; pure.
+// Invariant: a container that serves, or that minContainers needs, keeps taking tasks until its replacement does, or
+// 120 s have passed, or capacity is lacking. At most a quarter of the needed containers (at least one) wait for that at
+// a time. A container with a task is stopped at the deadline only.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 
@@ -27,7 +29,10 @@ export interface DrainQueue {
   readonly containers: readonly DrainContainer[];
 }
 
-/** `pick`: have a replacement made, while it serves on. `drain`: no more tasks, stopped after its last. `stop`: now, since it has none. `end`: now, whatever it does. */
+/**
+ * `pick`: the container serves on while a replacement is made. `drain`: no more tasks, and a stop after the last.
+ * `stop`: stopped now, since it has no task. `end`: stopped now, with or without tasks.
+ */
 export interface DrainStep {
   readonly kind: 'pick' | 'drain' | 'stop' | 'end';
   readonly id: ContainerId;
@@ -40,7 +45,7 @@ export function drainSteps(queue: DrainQueue, nowMs: number): readonly DrainStep
   const steps: DrainStep[] = [];
   const serving: DrainContainer[] = [];
   for (const one of queue.containers) {
-    // One that only starts serves nobody: the queue asks for another one elsewhere.
+    // A container in STARTING serves nobody yet: the queue asks for another one elsewhere.
     if (one.state === 'STARTING' || (one.isLate && (one.state === 'RUNNING' || one.state === 'DRAINING')))
       steps.push({ kind: 'end', id: one.id });
     else if (one.state === 'RUNNING') serving.push(one);
@@ -60,12 +65,12 @@ export function drainSteps(queue: DrainQueue, nowMs: number): readonly DrainStep
   ];
 }
 
-/** Of those that serve: who may go, and whose replacement is asked for next. */
+/** Steps for serving containers: some may leave now, and others get a replacement next. */
 function replaced(queue: DrainQueue, serving: readonly DrainContainer[], nowMs: number): readonly DrainStep[] {
   const steps: DrainStep[] = [];
   const picked = serving.filter((one) => one.pickedAtMs !== undefined);
   const rest = serving.filter((one) => one.pickedAtMs === undefined).toSorted((a, b) => a.createdAtMs - b.createdAtMs);
-  // Of all that serve, those that nobody would miss.
+  // Number of serving containers above the queue's demand.
   let spare = queue.readyElsewhere + serving.length - Math.max(queue.wanted, queue.minContainers);
   const leave = ({ id, attempts }: DrainContainer): void => {
     spare -= 1;

@@ -1,5 +1,6 @@
-// Drains, carried on by the leader until each machine is empty: woken by what happens to its containers, and every second. What it decides is drain-plan.ts; whose replacement is awaited is known here alone, so a
-// new leader asks anew, and finds the replacements that are there already. What runs out when is in the machine's row.
+// Drains, which the leader continues until each machine is empty. Changes of the machine's containers wake it, and a
+// timer every second. drain-plan.ts decides. The containers that await a replacement are kept in memory only: a new
+// leader asks anew, and finds the replacements that exist already. Deadlines are in the machine's row.
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -24,9 +25,9 @@ export interface DrainsParts {
   readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
-  /** What the queue asks for; of its bounds, the least that it keeps. */
+  /** Demand of the queue, and the lower bound of its containers. */
   readonly demandOf: (queue: QueueName) => Promise<{ readonly wanted: number; readonly minContainers: number }>;
-  /** One of the queue's containers does not count any more: another one may be wanted. */
+  /** Called when a container of the queue no longer counts: another one may be wanted. */
   readonly onPicked: (queue: QueueName) => void;
 }
 
@@ -48,12 +49,17 @@ export class Drains {
     });
   }
 
-  /** It serves on, and counts as gone: the scaling loop asks for another one. */
+  /**
+   * Whether the container awaits its replacement: it still serves
+   * but does not count, so the scaling loop asks for another one.
+   */
   isReplaced(id: ContainerId): boolean {
     return this.#picked.has(id);
   }
 
-  /** One step for everything on one machine. Resolves when what must stop at once is told so. */
+  /**
+   * Takes one step for everything on a machine. Resolves when all containers that must stop at once have been told so.
+   */
   async look(machine: Machine): Promise<void> {
     const { book, isLeader } = this.#parts;
     if (!isLeader()) return;
@@ -67,7 +73,7 @@ export class Drains {
     await Promise.all([...new Set(entries.map(({ spec }) => spec.queue))].map((queue) => this.#lookAt(queue)));
   }
 
-  /** One after another for each queue: two looks at once would pick twice as many. */
+  /** Looks at a queue, one look at a time: two at once would pick twice as many containers. */
   #lookAt(queue: QueueName): Promise<void> {
     const running = this.#looking.get(queue);
     if (running !== undefined) return running;
@@ -114,7 +120,8 @@ export class Drains {
       return;
     }
     slots.leave(id);
-    // It may have got a task this moment. On a machine linked to another replica, that one stops it when it is idle.
+    // The container may have got a task at this moment. If its machine is
+    // linked to another replica, that replica stops it once it is idle.
     const isIdle = loads.isHere(id) && slots.get(id)?.inFlight === 0;
     const event = kind === 'end' || (kind === 'stop' && isIdle) ? 'stop' : 'drain';
     const moved = await leaderBook.transition(id, event, { change: { reason: 'drained' } });
@@ -122,7 +129,7 @@ export class Drains {
     else log.info({ containerId: id, queue, event }, 'a container leaves its machine, which drains');
   }
 
-  // ---- what is shown ----------------------------------------------------------------------------------------------------------
+  // ---- what is shown ------------------------------------------------------------------------------------------------
 
   /** null: it does not drain, and has not. */
   progressOf(machine: Machine): DrainView | null {

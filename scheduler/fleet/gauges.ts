@@ -1,5 +1,6 @@
-// What the fleet is at this moment: machines, what they offer, what waits for a place, drains. Counted from memory when somebody asks, so that a change of one machine costs nothing here. Facts
-// of the whole installation are shown by the leader alone: a sum over all replicas counts them once.
+// Gauges of the fleet as it is now: machines, their capacity, containers without a place, drains. They are counted from
+// memory at each scrape, so that a change of one machine costs nothing here. Only the leader shows facts of the whole
+// installation, so that a sum over all replicas counts them once.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';

@@ -1,7 +1,11 @@
-// The mass-disconnect guard: when many machines go silent together, or this process itself stood still, it is likelier that the network or the scheduler is to blame than that all of them died.
-// While it is on for a pool none of its machines is given up, and nothing is scaled down. Pure.
+// The mass-disconnect guard: when many machines go silent together, or this process itself
+// stood still, the network or the scheduler is likelier to blame than the machines. While the
+// guard is on for a pool, none of its machines is given up, and nothing is scaled down. Pure.
 
-/** A machine that should be there: joined, not lost before, and in service (what an operator has cordoned or drained does not count, and is not guarded: that is how the guard is switched off). */
+/**
+ * A machine that the guard counts: joined, not lost before, and in service. A machine that an operator has cordoned or
+ * drained does not count and is not guarded: that is how the guard is switched off.
+ */
 export interface GuardMachine {
   readonly poolId: number;
   /** Monotonic milliseconds, as everything here; null: it answers. */
@@ -13,7 +17,10 @@ export type GuardCause = 'mass' | 'stall';
 export type Guards = ReadonlyMap<number, GuardCause>;
 
 const FRESH_MS = 60_000;
-/** Fewer are no mass, whatever their share: an installation of two machines must be able to lose one. */
+/**
+ * Fewer silent machines never switch the guard on, even as a large
+ * share: an installation of two machines must be able to lose one.
+ */
 const MASS = 3;
 const POOL_SHARE = 0.5;
 const OVERALL_SHARE = 0.3;

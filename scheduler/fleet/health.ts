@@ -1,5 +1,8 @@
-// Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session (180 s when the agent said that it only restarts; settings change both): their containers
-// UNKNOWN (replacements may start elsewhere), their attempts ended. All of this counts in monotonic time. Within the grace after a scheduler start nobody is lost, nor while the mass-disconnect guard is on for the pool.
+// Assignments that no agent acknowledges go back after 15 s. SUSPECT machines become LOST after 90 s without a session,
+// 180 s when the agent said that it only restarts (settings change both). Then their containers are UNKNOWN
+// (replacements may start elsewhere), and their attempts end.
+// All of this counts in monotonic time. No machine is lost within the grace after
+// a scheduler start, nor while the mass-disconnect guard is on for its pool.
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -74,7 +77,7 @@ export class MachineHealth {
     }
   }
 
-  /** One round; the timer's, and the tests'. */
+  /** Runs a round; the timer and the tests call this. */
   async look(): Promise<void> {
     const { machines, clock, isLeader, stall } = this.#parts;
     const upMs = clock.monotonicMs() - this.#startedAtMs;
@@ -93,14 +96,20 @@ export class MachineHealth {
     }
   }
 
-  /** Within a minute of a stall of this process nobody is: a machine that was silent before it may have dialled since. */
+  /**
+   * Whether a machine has been silent for too long. Within a minute of a stall of this process none is overdue: a
+   * machine that was silent before the stall may have dialled since.
+   */
   #isOverdue({ row, silentFromMs }: Machine, nowMs: number): boolean {
     if (silentFromMs === null || nowMs - silentFromMs < lostAfterMs(row.goodbye, this.#parts.lostAfterMs)) return false;
     if (this.#parts.stall.sinceStallMs() < AFTER_STALL_MS) return false;
     return !(isInService(row) && this.#guards.has(row.poolId));
   }
 
-  /** Is a container of it in a pool whose guard is on? Then nothing of it is stopped for want of work. What runs in other pools, perhaps of other workspaces, goes as ever. */
+  /**
+   * Whether a container of the queue is in a pool whose guard is on. The queue's containers are then not stopped for
+   * lack of work. Containers in other pools, perhaps of other workspaces, stop as usual.
+   */
   isGuarded(queue: QueueName): boolean {
     if (this.#guards.size === 0) return false;
     const { book, machines } = this.#parts;
@@ -145,7 +154,10 @@ export class MachineHealth {
     }
   }
 
-  /** Whoever deleted the machine died before it had said so of its containers: nothing else would ever end them. */
+  /**
+   * Ends containers of deleted machines. The process that deleted the
+   * machine may have died before it ended them, and nothing else would.
+   */
   async #moveOffDeleted(): Promise<void> {
     const { book, machines, log } = this.#parts;
     const isDeleted = new Map<MachineId, boolean>();

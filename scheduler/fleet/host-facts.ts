@@ -1,4 +1,5 @@
-// The hardware of a host as its agent describes it, cut to what is kept: an agent is not trusted with the size of its words.
+// The hardware of a host as its agent describes it, cut to the
+// stored size: an agent is not trusted with the length of its texts.
 import type { HostFacts__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
 
 const MOST = 64;

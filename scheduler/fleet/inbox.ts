@@ -5,8 +5,8 @@ const READ_ON_AT = 16;
 const HELD_MS = 60_000;
 
 /**
- * What an agent said, handled one after another. A line that grows is not read on: what follows stays with the agent, whose stream waits, so that no machine can fill
- * the memory of a scheduler, however much it says. Nothing is lost or overtaken.
+ * Messages of an agent, handled one after another. When too many wait, the stream is paused: the rest stays with the
+ * agent, so that no machine can fill the memory of a scheduler. No message is lost or overtaken.
  */
 export class Inbox<T> {
   readonly #stream: { pause(): unknown; resume(): unknown };
@@ -31,7 +31,7 @@ export class Inbox<T> {
     return true;
   }
 
-  /** What the agent has answered meanwhile may lie unread, through no fault of its own. */
+  /** Whether the stream is paused: the agent's answer may lie unread meanwhile, through no fault of its own. */
   get holds(): boolean {
     return this.#heldAtMs !== undefined && performance.now() - this.#heldAtMs < HELD_MS;
   }

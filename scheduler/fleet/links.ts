@@ -1,5 +1,7 @@
-// The port agents dial (1995): TLS with the installation's own CA, one gRPC service. Binds streams to sessions, sessions to machines, and tells dispatch which containers it can reach.
-// What must stay true: one current session per machine, the newer wins; every stream shows a machine credential, and speaks for that machine only.
+// The port that agents dial (1995): TLS with the installation's own CA, one gRPC service. It binds streams to sessions,
+// sessions to machines, and tells dispatch which containers it can reach.
+// Invariant: a machine has one current session, and the newer wins. Every
+// stream shows a machine credential, and speaks for that machine only.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity, status as GrpcStatus } from '@grpc/grpc-js';
 import type { sendUnaryData, ServerDuplexStream, ServerUnaryCall, ServerWritableStream } from '@grpc/grpc-js';
@@ -75,7 +77,10 @@ export interface LinksParts {
 export type ContainerCall = ServerDuplexStream<GatewayRequest__Output, GatewayResponse>;
 
 type LogCall = ServerDuplexStream<LogBatch__Output, LogAck>;
-/** Open at once of one machine; the oldest ends for the next one. An agent has one, and for a moment that of the session before. */
+/**
+ * Open log streams of one machine; the oldest ends when another one
+ * opens. An agent has one, and for a moment that of the session before.
+ */
 const MOST_LOG_STREAMS = 2;
 
 interface Connection {
@@ -131,7 +136,7 @@ export class Links {
     });
   }
 
-  /** Its credential is worth nothing any more, so its session is not either. */
+  /** Ends the session and streams of a deleted machine, whose credential is invalid now. */
   async #machineDeleted(machineId: MachineId): Promise<void> {
     for (const call of this.#logCalls.get(machineId) ?? []) endLogs(call);
     const connection = this.#connections.get(machineId);
@@ -149,7 +154,7 @@ export class Links {
   /** @throws StartupError `port_in_use`, `data_dir_unusable` */
   async start(): Promise<void> {
     const { server, address, socketPath } = this.#parts;
-    // What it writes to stderr by itself comes back to us as errors, and is said once.
+    // gRPC also writes its errors to stderr; the same errors reach this code, which logs them once.
     setLogVerbosity(logVerbosity.NONE);
     const credentials = ServerCredentials.createSsl(null, [
       { private_key: Buffer.from(server.keyPem), cert_chain: Buffer.from(server.chainPem) },
@@ -195,7 +200,7 @@ export class Links {
     if (machineBefore !== null && machineBefore !== machineId) this.#connections.get(machineBefore)?.session.changed();
   }
 
-  /** Its agent has dialled another replica since. */
+  /** Ends the session of a machine whose agent has since dialled another replica. */
   superseded(machineId: MachineId): void {
     const connection = this.#connections.get(machineId);
     if (connection === undefined) return;
@@ -203,7 +208,7 @@ export class Links {
     connection.session.supersede();
   }
 
-  // ---- streams --------------------------------------------------------------------------------------------------------------------
+  // ---- streams ------------------------------------------------------------------------------------------------------
 
   async #control(call: ControlCall): Promise<void> {
     call.pause();

@@ -1,5 +1,7 @@
-// Where the agent of this machine may reach the scheduler without TLS: a unix socket in a directory that nobody but this user can enter. What must stay true: the credential of a machine is asked
-// for here as on the port for agents, and without that directory there is no such socket.
+// The unix socket where the agent of this machine reaches the
+// scheduler without TLS, in a directory that only this user can enter.
+// Invariant: the machine's credential is required here as on the port
+// for agents, and without that directory the socket does not exist.
 import { chmod, lstat, mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Server } from '@grpc/grpc-js';
@@ -8,7 +10,8 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 import { isPrivateDirectory } from '#shared/socket-path.ts';
 
 /**
- * Lets `server` listen on `path`, too. What an earlier process left there goes: the data directory has one owner at a time.
+ * Lets `server` also listen on `path`. A socket file of an earlier
+ * process is removed: the data directory has one owner at a time.
  * @throws StartupError `data_dir_unusable`
  */
 export async function listenLocally(server: Server, path: string): Promise<void> {

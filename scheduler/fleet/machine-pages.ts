@@ -1,7 +1,9 @@
 /**
- * The metrics pages of machines, fetched through the agent link, so that a fleet behind NAT is scraped with no port open on it. Asked for by the operations surface; the
- * link that a machine dialled may be another replica's, which is asked by a message. Must stay true: an answer counts only from the machine that was asked; every
- * question ends within its deadline; so many are under way at once and no more.
+ * The metrics pages of machines, fetched through the agent link, so that a fleet
+ * behind NAT is scraped with no port open on it. The operations surface asks for them.
+ * If another replica has the machine's link, that replica is asked by a message.
+ * Invariant: an answer counts only from the machine that was asked. Every question
+ * ends within its deadline. The number of questions under way is bounded.
  */
 import { randomUUID } from 'node:crypto';
 import { AppError } from '#shared/errors.ts';
@@ -39,7 +41,11 @@ export class MachinePages {
     parts.bus.on(parts.channel, (message) => this.#heard(message as Message));
   }
 
-  /** @throws AppError `machine_not_found`, `machine_away` where no agent is linked, `machine_silent` where it does not answer in time, `too_many_pages` */
+  /**
+   * The metrics page of a machine.
+   * @throws AppError `machine_not_found`, `machine_away` where no agent is
+   * linked, `machine_silent` where it does not answer in time, `too_many_pages`
+   */
   async page(id: string): Promise<string> {
     const machine = this.#parts.machines.get(id as MachineId);
     if (machine === undefined) throw new AppError('machine_not_found', `there is no machine ${id.slice(0, 60)}`);

@@ -1,4 +1,4 @@
-// What the surfaces may ask of machines. The implementation is machines.ts; this file is the door.
+// Operations on machines for the surfaces. machines.ts implements this interface.
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { HostView } from './host-facts.ts';
 
@@ -31,7 +31,7 @@ export interface MachineView {
   readonly freeCpuMillicores: number;
   readonly freeMemoryMib: number;
   readonly containerCount: number;
-  /** What its agent says is wrong with it, and `Unauthorized` when two agents use its identity. */
+  /** Conditions that the agent reports, and `Unauthorized` when two agents use the machine's identity. */
   readonly conditions: readonly string[];
   /** Why, by the condition's name, where the agent says more. */
   readonly conditionWords: Readonly<Record<string, string>>;
@@ -40,7 +40,10 @@ export interface MachineView {
 }
 
 export interface MachineService {
-  /** `workspaceId` null: a shared pool (admin). A missing pool is made; a pool of another owner: AppError `pool_not_found`. Too many that have not joined: `too_many_unjoined`. */
+  /**
+   * Creates a machine, and its pool when that is missing. `workspaceId` null: a shared pool (admin). A pool of another
+   * owner: AppError `pool_not_found`. Too many that have not joined: `too_many_unjoined`.
+   */
   create(owner: { readonly workspaceId: WorkspaceId | null }, poolName: string): Promise<CreatedMachine>;
   /** `workspaceId` null: shared pools' machines; else that workspace's own. */
   list(owner: { readonly workspaceId: WorkspaceId | null }): Promise<readonly MachineView[]>;

@@ -1,4 +1,4 @@
-// A machine as this process knows it: its row, its health, what its agent said; and what follows from those alone.
+// A machine as this process knows it: its row, its health, its agent's reports, and facts that follow from those alone.
 // Health, intent and conditions are kept apart; isSchedulable() combines them.
 import { conditionOf } from '#shared/domain/conditions.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
@@ -24,13 +24,18 @@ export interface Machine {
   lastSeenAtMs: number | null;
   /** This session began after a boot: nothing of before runs. */
   rebooted: boolean;
-  /** What its agent still has although no row places it there: in the way until it is gone. */
+  /**
+   * Containers that the agent still has although no row places them there: they take up capacity until they are gone.
+   */
   strangers: ReadonlyMap<ContainerId, Stranger>;
-  /** Of the file system that holds images, as its agent last told this process; null: not known here. */
+  /** Free bytes of the file system that holds images, as the agent last told this process; null: not known here. */
   diskFreeBytes: number | null;
 }
 
-/** A container that an agent has and the book does not know there (ended here, lost long ago, or an older assignment). Once exited it holds its devices only. */
+/**
+ * A container that an agent has and the book does not know there: it ended here, was
+ * lost long ago, or has an older assignment. Once exited it holds its devices only.
+ */
 export interface Stranger {
   readonly containerId: ContainerId;
   readonly assignmentId: string;
@@ -68,14 +73,17 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
   };
 }
 
-/** What its agent says is wrong, and for an hour that two agents spoke as this machine. */
+/** Conditions that the agent reports, and `Unauthorized` for an hour after two agents spoke as this machine. */
 export function conditionsOf(machine: Machine, nowMs: number): readonly string[] {
   const { contestedAtMs } = machine.row;
   const isContested = contestedAtMs !== null && nowMs - contestedAtMs < CONTESTED_MS;
   return isContested ? [...machine.conditions, 'Unauthorized'] : machine.conditions;
 }
 
-/** Not joined: pending; not active, or its preflight failed: disabled; READY: available; else, joined but not there: registered. */
+/**
+ * Public status: not joined: pending; not active, or its preflight failed:
+ * disabled; READY: available; joined but not connected: registered.
+ */
 export function publicMachineStatus(machine: Machine): MachineView['status'] {
   if (machine.health === 'PENDING' || machine.health === 'EXPIRED') return 'pending';
   if (!isInService(machine.row) || machine.conditions.includes('Preflight')) return 'disabled';
@@ -84,7 +92,10 @@ export function publicMachineStatus(machine: Machine): MachineView['status'] {
 
 const MOST_CONDITIONS = 32;
 
-/** What an agent may call wrong: names, and few of them. Those of a newer agent are kept though they are not known here. */
+/**
+ * Valid condition names among those an agent reports, at most
+ * MOST_CONDITIONS. Names that only a newer agent knows are kept.
+ */
 export const namedConditions = (names: readonly string[]): readonly string[] =>
   names.filter((name) => /^[A-Za-z][A-Za-z0-9]{0,63}$/.test(name)).slice(0, MOST_CONDITIONS);
 
@@ -105,7 +116,10 @@ export const wordsAbout = (
 
 const MOST_WORKSPACES = 1_000;
 
-/** What an agent says of the volumes on its disk, by workspace; on a machine of one workspace, of that one alone. */
+/**
+ * Bytes of the volumes on a machine's disk, by workspace, as the agent
+ * reports them. On a machine of one workspace, only that workspace counts.
+ */
 export function volumeBytesOf(
   machine: Pick<Machine, 'row'>,
   bytes: Readonly<Record<string, number>>,
@@ -117,7 +131,7 @@ export function volumeBytesOf(
   return Object.fromEntries(counted.slice(0, MOST_WORKSPACES));
 }
 
-/** Of the volumes that lie on this machine's disk; one of an earlier release says nothing of them. */
+/** Bytes of the volumes on this machine's disk; an agent of an earlier release does not report them. */
 export const volumeBytesHere = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, number>> =>
   (inventory as Partial<Inventory__Output> | null)?.volumeBytes ?? {};
 
@@ -135,7 +149,7 @@ export const diskFreeOf = (inventory: Inventory__Output | null): number | null =
 export const isInService = (row: Pick<MachineRow, 'intent' | 'hostDrainUntilMs'>): boolean =>
   row.intent === 'active' && row.hostDrainUntilMs === null;
 
-/** Its containers are to leave. */
+/** Whether the machine's containers are to leave. */
 export const isDraining = (row: Pick<MachineRow, 'intent' | 'hostDrainUntilMs'>): boolean =>
   row.intent === 'draining' || row.hostDrainUntilMs !== null;
 

@@ -1,5 +1,6 @@
-// Machines: their rows, their health as this replica sees it, and joining. Sessions (session.ts) tell it what agents say; placement and the surfaces read.
-// One of them, and what follows from it alone: machine.ts, capacity.ts.
+// Machines: their rows, their health as this replica sees it, and joining. Sessions
+// (session.ts) pass on the agents' reports; placement and the surfaces read.
+// A single machine, and facts that follow from it alone: machine.ts, capacity.ts.
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import type { PoolSettings, PoolSettingsChange } from '#shared/api/pools.ts';
@@ -129,7 +130,10 @@ export class Machines implements MachineService {
     this.#book = book;
   }
 
-  /** Known machines come up SUSPECT, but for those that another replica holds the link of and those that were lost already: each may take its time to redial (the grace after a start), then counts as lost. */
+  /**
+   * Known machines come up SUSPECT, except those that another replica holds the link of and those that were lost
+   * already. Each may take its time to redial (the grace after a start), then counts as lost.
+   */
   async start(): Promise<void> {
     for (const row of await listMachines(this.#db)) {
       const linked = row.replica !== null && this.#isAlive(row.replica);
@@ -157,14 +161,17 @@ export class Machines implements MachineService {
       suspectSinceMs: away ? (before?.suspectSinceMs ?? this.#silentSince(row)) : null,
       silentFromMs: away ? (before?.silentFromMs ?? this.#silentFrom(row)) : null,
       lastSeenAtMs: row.lastSeenAtMs,
-      // What was free when its session began, elsewhere or long ago, says nothing about now.
+      // The free space at the start of its session, elsewhere or long ago, says nothing about now.
       diskFreeBytes: null,
       rebooted: before?.rebooted ?? false,
       strangers: strangersOf(row),
     };
   }
 
-  /** One that was lost before this process knew it has been silent since it was seen last. */
+  /**
+   * Epoch milliseconds since when the machine is silent. A machine that
+   * was lost before this process started is silent since it was last seen.
+   */
   #silentSince(row: MachineRow): number {
     return row.health === 'LOST' ? (row.lastSeenAtMs ?? this.#clock.nowMs()) : this.#clock.nowMs();
   }
@@ -205,7 +212,7 @@ export class Machines implements MachineService {
     this.#written.push(listener);
   }
 
-  // ---- what other replicas wrote --------------------------------------------------------------------------------------------------
+  // ---- what other replicas wrote ------------------------------------------------------------------------------------
 
   /** Reads those rows again. @param onSuperseded - a machine linked here has a newer session elsewhere */
   async readAgain(ids: readonly MachineId[], onSuperseded: (id: MachineId) => void): Promise<void> {
@@ -217,7 +224,7 @@ export class Machines implements MachineService {
     }
   }
 
-  /** Whatever other replicas wrote while their word may have been lost. */
+  /** Reads rows that other replicas wrote while their messages may have been lost. */
   async readMissed(onSuperseded: (id: MachineId) => void): Promise<void> {
     const versions = await machineVersions(this.#db);
     const differing: MachineId[] = [...this.#machines.keys()].filter((id) => !versions.has(id));
@@ -229,7 +236,10 @@ export class Machines implements MachineService {
     if (differing.length > 0) await this.readAgain(differing, onSuperseded);
   }
 
-  /** With that credential version; made, joined or renewed at another replica a moment ago, perhaps. The first use of a new credential is the end of the one before. */
+  /**
+   * The machine, if that version of its credential is valid. Another replica may have made, joined or renewed it a
+   * moment ago. The first use of a new credential invalidates the one before.
+   */
   async withCredential(id: MachineId, version: number): Promise<Machine | undefined> {
     const known = this.#machines.get(id);
     if (known !== undefined && this.#counts(known.row, version)) return known;
@@ -266,7 +276,7 @@ export class Machines implements MachineService {
     return row.credentialNext ?? row.credentialVersion;
   }
 
-  /** What a machine proves itself with; of deleted ones, too. */
+  /** Public key that a machine proves itself with; also of deleted machines. */
   keyOf(id: string): ReturnType<typeof machineKey> {
     return machineKey(this.#db, id);
   }
@@ -287,13 +297,17 @@ export class Machines implements MachineService {
     }
     const { health } = known;
     known.row = row;
-    // Whoever took this replica for dead said so of its machines: they are there.
+    // Another replica declared this one dead and marked its machines
+    // SUSPECT or LOST. They are connected here: write their health again.
     if (row.health !== health && (row.health === 'SUSPECT' || row.health === 'LOST')) void this.#write(known);
     this.#tell(known);
     return false;
   }
 
-  /** The replica that held its link is dead: SUSPECT until it redials another. @param fence - the leader's number, whose decision it is */
+  /**
+   * Marks a machine whose link's replica is dead: SUSPECT until it redials another.
+   * @param fence - the fencing number of the leader, whose decision it is
+   */
   async orphaned(machine: Machine, fence: number): Promise<void> {
     if (machine.sessionId !== undefined || machine.health === 'SUSPECT' || machine.health === 'LOST') return;
     if (!(await this.#decide(machine, 'silent', fence))) return;
@@ -307,15 +321,19 @@ export class Machines implements MachineService {
     return this.#machines.get(id);
   }
 
-  /** Epoch milliseconds in the wall time of now: a clock that was set meanwhile makes nobody silent for longer. null: not silent, or unknown. */
+  /**
+   * When the machine went silent, as epoch milliseconds by the wall clock of now:
+   * setting the clock makes no machine silent for longer. null: not silent, or unknown.
+   */
   silentSinceMs(id: MachineId): number | null {
     const fromMs = this.#machines.get(id)?.silentFromMs ?? null;
     return fromMs === null ? null : this.#clock.nowMs() - (this.#clock.monotonicMs() - fromMs);
   }
 
   /**
-   * Machines that are linked, or may dial again any moment. Rows of machines that never joined and of lost ones do not count, so that nobody slows the fleet down by creating machines.
-   * Counted anew at most once a second: a thousand agents that dial together ask a thousand times.
+   * Number of machines that are linked, or may dial again any moment. Machines that never joined
+   * and lost ones do not count, so that nobody slows the fleet down by creating machines. Counted
+   * anew at most once a second: a thousand agents that dial together ask a thousand times.
    */
   expected(): number {
     const nowMs = this.#clock.monotonicMs();
@@ -330,7 +348,7 @@ export class Machines implements MachineService {
     return this.#machines.values();
   }
 
-  // ---- CreateMachine, lists -------------------------------------------------------------------------------------------------------
+  // ---- CreateMachine, lists -----------------------------------------------------------------------------------------
 
   /**
    * @param settings - of the pool, where it is made with this
@@ -405,7 +423,7 @@ export class Machines implements MachineService {
       .sort((a, b) => a.poolName.localeCompare(b.poolName) || a.machineId.localeCompare(b.machineId));
   }
 
-  /** Whoever has not joined in time never will with that token: nothing is expected of it any more. */
+  /** Marks machines that did not join in time as EXPIRED: their join secret is no longer valid. */
   async expireJoins(): Promise<void> {
     const nowMs = this.#clock.nowMs();
     const overdue = [...this.#machines.values()].filter(
@@ -414,19 +432,19 @@ export class Machines implements MachineService {
     if (overdue.length === 0) return;
     await expireJoinSecrets(this.#db, nowMs);
     for (const machine of overdue) {
-      // It may have joined meanwhile.
+      // The machine may have joined meanwhile.
       if (machine.row.joinedAtMs !== null || !this.#move(machine, 'join_expired')) continue;
       this.#wrote(machine.row.id);
       this.#tell(machine);
     }
   }
 
-  /** What it offers, and what is left of that. */
+  /** Capacity that the machine offers, and the free part of it. */
   capacity(machine: Machine): Capacity {
     return capacityOf(machine, this.#book?.ofMachine(machine.row.id) ?? []);
   }
 
-  // ---- joining and sessions -------------------------------------------------------------------------------------------------------
+  // ---- joining and sessions -----------------------------------------------------------------------------------------
 
   /** Swaps a join token for an identity. @throws AppError `join_token_invalid` */
   async join(request: {
@@ -512,7 +530,10 @@ export class Machines implements MachineService {
     return machine;
   }
 
-  /** What an agent has that no row places there, after its report; in its row too, for whichever replica leads. */
+  /**
+   * Stores the containers that an agent reports and no row places
+   * there. They go into the row too, for the replica that leads.
+   */
   async setStrangers(machineId: MachineId, sessionId: string, strangers: readonly Stranger[]): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId || isDeepStrictEqual([...machine.strangers.values()], strangers)) return;
@@ -527,7 +548,7 @@ export class Machines implements MachineService {
     this.#beforeReady = work;
   }
 
-  /** Its whole report has been taken in: what it has is counted anew. */
+  /** Called once the machine's whole report has been handled: its containers and devices are counted anew. */
   async reported(machineId: MachineId, sessionId: string): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId === sessionId) await this.#beforeReady(machine);
@@ -556,7 +577,11 @@ export class Machines implements MachineService {
     this.#tell(machine);
   }
 
-  /** Silent for too long. @param fence - the leader's number, whose decision it is. @returns whether it counts as lost now */
+  /**
+   * Marks a machine that was silent for too long.
+   * @param fence - the fencing number of the leader, whose decision it is
+   * @returns whether it counts as lost now
+   */
   async lost(machine: Machine, fence: number): Promise<boolean> {
     if (!(await this.#decide(machine, 'overdue', fence))) return false;
     this.#log.warn({ machineId: machine.row.id }, 'machine lost');
@@ -612,7 +637,7 @@ export class Machines implements MachineService {
     return sum;
   }
 
-  /** What its agent says of its GPUs between two hellos: a state changed, or the list of them. */
+  /** Updates the GPUs that the agent reports between two hellos: a state changed, or the list of them. */
   async devices(machineId: MachineId, sessionId: string, gpus: readonly Gpu__Output[]): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId || machine.inventory === null) return;
@@ -641,7 +666,10 @@ export class Machines implements MachineService {
     }
   }
 
-  /** The leader may be another replica, which goes by the row. What could not be written is, with the next heartbeat. */
+  /**
+   * Writes the machine's conditions to its row, because the leader may be
+   * another replica. If the write fails, the next heartbeat repeats it.
+   */
   async #writeConditions(machine: Machine): Promise<void> {
     const { conditions, row } = machine;
     try {
@@ -653,7 +681,7 @@ export class Machines implements MachineService {
     }
   }
 
-  /** What was just written to its row, such as the operator's intent. */
+  /** Takes over a change that was just written to the row, such as the operator's intent. */
   setRow(machine: Machine, change: Partial<MachineRow>): void {
     // A hello that came meanwhile has put another one in its place.
     const present = this.#machines.get(machine.row.id) ?? machine;
@@ -662,7 +690,10 @@ export class Machines implements MachineService {
     this.#tell(present);
   }
 
-  /** Settings of a pool were written. @param ids - the machines in it, by the rows: one that was made elsewhere a moment ago is read there */
+  /**
+   * Takes over written settings of a pool.
+   * @param ids - the machines in it, by the rows: a machine that another replica made a moment ago is read from its row
+   */
   poolChanged(ids: readonly MachineId[], poolSettings: PoolSettings): void {
     for (const id of ids) {
       const machine = this.#machines.get(id);
@@ -671,7 +702,7 @@ export class Machines implements MachineService {
     }
   }
 
-  /** Its agent says that its host goes down, or stays after all. */
+  /** Handles the agent's message that its host goes down, or stays after all. */
   async hostDrain(machineId: MachineId, sessionId: string, said: HostDrain__Output): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId) return;
@@ -706,7 +737,11 @@ export class Machines implements MachineService {
     return await machineById(this.#db, id);
   }
 
-  /** What the leader makes of a machine that does not talk: in its row first. @returns false: not written, or it is another one by now; memory follows the row. @throws what the database throws */
+  /**
+   * The leader's decision about a silent machine; the row is written first.
+   * @returns false: not written, or the machine has another session by now; memory follows the row.
+   * @throws the database's errors
+   */
   async #decide(machine: Machine, event: HealthEvent, fence: number): Promise<boolean> {
     const { id, sessionEpoch: ifSessionEpoch } = machine.row;
     const health = healthAfter(machine.health, event);

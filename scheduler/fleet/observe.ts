@@ -36,8 +36,8 @@ export interface ObservedEntry {
 }
 
 /**
- * What an agent's word about one container means for its row, given the state it is in. The caller has compared the epochs. Pure.
- * The moves themselves: containers/state.ts.
+ * Steps that an agent's report about one container means for its row, given the row's state. The caller has compared
+ * the epochs. Pure. The moves themselves: containers/state.ts.
  */
 export function stepsFor(entry: ObservedEntry, observed: ObservedContainer__Output): readonly ObservedStep[] {
   switch (observed.phase) {
@@ -79,7 +79,7 @@ export function stepsWhenAbsent(entry: Pick<ObservedEntry, 'state' | 'startFailu
   }
 }
 
-/** The machine has booted since: nothing of before runs there, whatever its state was. */
+/** Steps after a boot of the machine: no container from before it runs there, in any state. */
 export function stepsAfterReboot(entry: Pick<ObservedEntry, 'state' | 'startFailures'>): readonly ObservedStep[] {
   switch (entry.state) {
     case 'ASSIGNED':
@@ -110,7 +110,7 @@ function whenRunning(entry: ObservedEntry, observed: ObservedContainer__Output):
     case 'STARTING':
       return [ready];
     case 'UNKNOWN':
-      // What was told to stop before its machine was lost is told again.
+      // The container was being stopped when its machine was lost: the agent is told again.
       return entry.stateBefore === 'STOPPING'
         ? [{ event: 'stop', change: {} }]
         : [{ event: 'back_running', change: slotsField(observed) }];
@@ -125,7 +125,7 @@ function whenRunning(entry: ObservedEntry, observed: ObservedContainer__Output):
   }
 }
 
-/** A runner that cannot fork serves with fewer slots than its stub asked for; other replicas count what the row says. */
+/** The slots of a runner that cannot fork: fewer than its stub asked for. Other replicas count the slots in the row. */
 const slotsField = ({ slots }: ObservedContainer__Output): Pick<ContainerChange, 'slots'> =>
   slots > 0 ? { slots: Math.min(slots, MOST_SLOTS) } : {};
 
@@ -137,7 +137,8 @@ function whenExited(
     case 'ASSIGNED':
       return [{ event: 'revoke', change: unassigned(entry.startFailures) }];
     case 'STARTING':
-      // An engine that starts nothing says so as a condition of its machine, which gets nothing new: this says nothing of the container.
+      // An engine that starts nothing reports this as a condition of its machine,
+      // which gets nothing new. The reason says nothing about the container.
       if (observed.reason === ENGINE_CANNOT_START)
         return [{ event: 'retry', change: { machineId: null, assignmentId: null } }];
       return isUserCause(observed.reason) || entry.startFailures + 1 >= MAX_START_FAILURES

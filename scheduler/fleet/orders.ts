@@ -32,7 +32,7 @@ function orderOf(state: ContainerState): 'run' | 'stop' | 'nothing' {
   }
 }
 
-/** What the agent should do about one container; undefined: nothing, it should not be there. */
+/** The agent's assignment for one container; undefined: the container should not be there. */
 export function assignmentOf(entry: BookEntry, stopGraceMs: number): Assignment | undefined {
   const { row, spec } = entry;
   const base = {
@@ -51,9 +51,9 @@ export function assignmentOf(entry: BookEntry, stopGraceMs: number): Assignment 
   }
 }
 
-/** What a message has beside its assignments, and more. */
+/** Bytes of a message beside its assignments; an upper bound. */
 const FRAME_BYTES = 1024;
-/** What an assignment has beside its spec: ids, devices, a reason. */
+/** Bytes of an assignment beside its spec: ids, devices, a reason. */
 const ASSIGNMENT_BYTES = 1024;
 const specBytes = new WeakMap<object, number>();
 
@@ -65,8 +65,9 @@ function bytesOf({ spec }: BookEntry): number {
 }
 
 /**
- * All that a machine is told in one message, which must not be larger than its agent takes: what it has already always stays in it, for what is missing from a snapshot is stopped;
- * what is only assigned, and finds no room, is named, to be given back.
+ * All assignments of a machine in one message, which must not be larger than its agent accepts.
+ * Containers that the machine has already always stay in it, because the agent stops those missing
+ * from a snapshot. Assigned ones that do not fit are returned as `tooMany`, to be given back.
  */
 export function ordersFor(
   entries: Iterable<BookEntry>,

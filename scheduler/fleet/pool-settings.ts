@@ -1,4 +1,4 @@
-// What may be said of a pool, and what follows for a machine in it. Pure.
+// Settings of a pool: how they are read, and what they mean for a machine in it. Pure.
 import { POOL_DEFAULTS, POOL_SETTINGS } from '#shared/api/pools.ts';
 import type { PoolSettingFacts, PoolSettings, PoolSettingsChange } from '#shared/api/pools.ts';
 import { Value } from 'typebox/value';
@@ -15,8 +15,9 @@ export type ReadSettings =
   | { readonly kind: 'wrong'; readonly problems: readonly string[] };
 
 /**
- * Settings as somebody sent or wrote them, in either spelling (`cpu_overcommit`); null and absent: nothing is said. Names that are none are refused: a setting that was misspelt and ignored would be none.
- * @param before - of each name in a problem, such as `settings.`
+ * Reads settings that somebody sent or wrote, in either spelling (`cpu_overcommit`); null and absent: not set. Unknown
+ * names are refused, because a misspelt setting would otherwise be ignored silently.
+ * @param before - prefix of each name in a problem, such as `settings.`
  */
 export function readPoolSettings(sent: unknown, before: string): ReadSettings {
   if (sent === null || sent === undefined) return { kind: 'read', change: {} };
@@ -47,7 +48,7 @@ const KINDS = { number: 'a number', integer: 'a whole number', boolean: 'true or
 const kindOf = ({ type, minimum, maximum }: PoolSettingFacts): string =>
   `${KINDS[type]}${minimum === undefined ? '' : ` from ${minimum} to ${maximum}`}`;
 
-/** What holds when so much is said and nothing else. */
+/** Settings in effect: the given ones, and the default for the rest. */
 export const settled = (change: PoolSettingsChange): PoolSettings => ({
   ...POOL_DEFAULTS,
   ...Object.fromEntries(Object.entries(change).filter(([, value]) => value !== null)),

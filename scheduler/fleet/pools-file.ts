@@ -1,4 +1,5 @@
-// The file that declares shared pools: `{"pools": {"gpu": {"cpuOvercommit": 2}}}`. Read at the start and again when an operator says so; every mistake in it is named together.
+// The file that declares shared pools: `{"pools": {"gpu": {"cpuOvercommit": 2}}}`. It is read at the start, and again
+// when an operator asks for it. All mistakes in it are reported together.
 import { readFile, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
@@ -19,10 +20,13 @@ export interface PoolsFile {
 }
 
 const MAX_BYTES = 1024 * 1024;
-/** Of one owner. */
+/** Pools of one owner. */
 export const MAX_POOLS = 1000;
 
-/** @throws StartupError `bad_config`, naming the file and each pool and field that is wrong; exit code 78: another start would not cure it */
+/**
+ * @throws StartupError `bad_config`, naming the file and each wrong
+ * pool and field; exit code 78: another start would not cure it
+ */
 export async function readPoolsFile(named: string): Promise<PoolsFile> {
   const path = resolve(named);
   const pools = declaredIn(path, await textOf(path));

@@ -1,5 +1,7 @@
-// Pools as operators make, change and delete them, by operations and by the pools file. The row is the authority; machines carry their pool's settings, so a change is written first and then told of
-// each machine in it, as any change of a machine is. Must stay true: what a file declares is changed by that file alone.
+// Pools as operators make, change and delete them, by operations and by the pools file.
+// The row is the authority. Machines carry their pool's settings: a change is written
+// first, and then announced for each machine in the pool, as any change of a machine is.
+// Invariant: only the file changes a pool that the file declares.
 import { isDeepStrictEqual } from 'node:util';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import type { Log } from '#shared/log.ts';
@@ -33,11 +35,17 @@ export type DeletePoolOutcome =
   | { readonly kind: 'deleted' | 'not_found' | 'occupied' }
   | { readonly kind: 'declared'; readonly file: string };
 
-/** What the surfaces may ask of pools, beside their list. */
+/** Operations on pools for the surfaces, beside their list. */
 export interface PoolService {
-  /** One that is there already is made, unless it differs from what is said; `too_many`: the owner has MAX_POOLS. */
+  /**
+   * An existing pool counts as made, unless its settings differ
+   * from the given ones. `too_many`: the owner has MAX_POOLS.
+   */
   create(owner: Owner, name: string, settings: PoolSettingsChange): Promise<CreatePoolOutcome>;
-  /** Counts for what is placed from then on; other replicas hear of it as of every change of a machine. What runs stays where it is, also where it now is too much. */
+  /**
+   * Settings count for containers placed from then on; other replicas hear of them as of every change of a machine.
+   * Running containers stay where they are, even if the machine now holds too many.
+   */
   change(owner: Owner, name: string, settings: PoolSettingsChange): Promise<ChangePoolOutcome>;
   /** Needs a pool without machines, and one that no file declares. */
   delete(owner: Owner, name: string): Promise<DeletePoolOutcome>;
@@ -95,8 +103,10 @@ export class Pools implements PoolService {
   }
 
   /**
-   * Brings the shared pools to what the file says, all of them or none. Only what differs is written; all of them are told of, so that reading again cures a word that was lost.
-   * Pools that this very file declared and no longer does are released. What another file declared stays declared: who has no file, or another one, does not know that it went.
+   * Brings the shared pools to the file's declaration, all of them or none. Only differences are written. All pools are
+   * announced, so that reading the file again makes up for a lost message.
+   * Pools that this file declared and no longer does are released. Pools that another file declared stay declared: a
+   * scheduler without that file cannot know whether it still declares them.
    */
   async declare(file: PoolsFile): Promise<void> {
     await this.#inTurn(() => this.#declare(file));
@@ -150,7 +160,7 @@ export class Pools implements PoolService {
     }
   }
 
-  /** One change after another, each with its word: what memory hears last is what was written last. */
+  /** Runs changes one after another, each with its announcement: the last announced change is the last written one. */
   async #inTurn<Outcome>(work: () => Promise<Outcome>): Promise<Outcome> {
     if (this.#waiting >= MOST_WAITING) throw databaseUnavailable(new Error('too many changes of pools wait'));
     this.#waiting += 1;

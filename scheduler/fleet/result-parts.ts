@@ -1,7 +1,9 @@
 /**
- * Parts of large results until their result comes: of one task stream, with one budget for all streams. Owned by the task stream.
- * Must stay true: parts are kept only for attempts that the caller vouches for; no stream keeps more entries or bytes than its bounds; as many machines or workspaces as hold on to theirs, each leaves room
- * for another, and one workspace is one, however many machines it has.
+ * Parts of large results until their result comes: those of one task
+ * stream, with one budget for all streams. Owned by the task stream.
+ * Invariant: parts are kept only for attempts that the caller vouches for. No stream
+ * keeps more entries or bytes than its bounds. However many machines or workspaces hold
+ * parts, there is room for another one. All machines of a workspace count as one holder.
  */
 import { beginsEventStream } from '#shared/domain/event-stream.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
@@ -42,7 +44,10 @@ export class PartsBudget {
   }
 }
 
-/** The workspace of an attempt that this process has, and that answers for its bytes · named: only the machine's report says so. */
+/**
+ * The workspace of an attempt that this process has, and that is charged
+ * for its bytes. `named`: only the machine's report names the attempt.
+ */
 export type Standing = WorkspaceId | 'named';
 
 interface Parts {

@@ -1,5 +1,7 @@
-// One control stream of one machine's agent, from hello to its end: pings (liveness), desired state down, acknowledgements and observations up.
-// Owned by links.ts. What must stay true: a message of an older epoch changes nothing; the agent creates nothing before `proceed`; revisions grow within the session.
+// The control stream of one machine's agent, from hello to its end: pings (liveness), desired state down,
+// acknowledgements and observations up. Owned by links.ts.
+// Invariant: a message of an older epoch changes nothing. The agent
+// creates nothing before `proceed`. Revisions grow within the session.
 import { randomUUID } from 'node:crypto';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -72,7 +74,7 @@ const REPEAT_AFTER_MS = 5_000;
 /** Unsent control messages above this mean the agent does not read: the session ends. */
 const MAX_BUFFERED_MESSAGES = 1_000;
 
-/** Containers that an agent has and no row places there. What is said beyond them is not kept: no machine runs so many. */
+/** Containers that an agent has and no row places there. Further ones are not kept: no machine runs so many. */
 const MOST_STRANGERS = 1_000;
 /** Characters of how a pull goes. */
 const MOST_PROGRESS = 1024;
@@ -92,7 +94,7 @@ export interface SessionParts {
   readonly accepting: AcceptRate;
   /** Anything of the container the dispatcher must know: it runs, and so many of its slots take attempts now. */
   readonly onRunning: (entry: BookEntry, slots: number) => void;
-  /** What the agent checks a revocation with. */
+  /** Public key by which the agent checks a revocation. */
   readonly installationKey: string;
   /** The attempts that a heartbeat names. */
   readonly onSamples: (samples: Samples__Output) => void;
@@ -111,7 +113,7 @@ export class Session {
   readonly id = randomUUID();
   readonly machineId: MachineId;
   agentInstance = '';
-  /** Of the machine's sessions, the number of this one; 0 before its hello. */
+  /** Number of this session among the machine's; 0 before its hello. */
   epoch = 0;
   /** As its agent was told in the welcome. */
   heartbeatIntervalMs = 0;
@@ -166,7 +168,8 @@ export class Session {
   }
 
   async #handle(message: ControlFromAgent__Output): Promise<void> {
-    // What an ended session still had in line says nothing about the machine of now, least of all what is absent there.
+    // Messages of an ended session that were still in line say nothing
+    // about the machine now, least of all about absent containers.
     if (this.#ended) return;
     this.#parts.metrics.messages.inc({ type: message.message ?? 'unknown', result: 'ok' });
     if (message.hello) await this.#hello(message.hello);
@@ -219,7 +222,7 @@ export class Session {
         reportParts: true,
       },
     });
-    // What it runs was ordered through whichever replica it dialled before.
+    // The replica that the agent dialled before ordered its containers: read their rows.
     await this.#parts.book.readMachine(this.machineId);
     if (machine.rebooted) await this.#failAll();
     await this.#reconcile(hello.observed);
@@ -236,7 +239,10 @@ export class Session {
     );
   }
 
-  /** The stream ended while its hello was being written: the machine was not this session's yet when its end was told. */
+  /**
+   * Whether the stream ended while its hello was being written: the machine
+   * did not belong to this session yet when that end was announced.
+   */
   #endedInHello(): boolean {
     if (this.#ended) this.#parts.machines.suspect(this.machineId, this.id, 'ended_in_hello');
     return this.#ended;
@@ -249,7 +255,7 @@ export class Session {
     }
   }
 
-  /** A whole report: what it names moves, what it does not name is gone. */
+  /** Handles a whole report: containers in it change state, and the machine's other containers are gone. */
   async #reconcile(observed: readonly ObservedContainer__Output[]): Promise<void> {
     const named = new Set(observed.map((one) => one.containerId));
     await this.#holdDevices(observed);
@@ -272,7 +278,10 @@ export class Session {
     }
   }
 
-  /** What has exited and is not removed keeps its devices, also for whoever hears of its end before anything else is said of it (I2). */
+  /**
+   * Keeps the devices of exited containers held until they are removed. They are stored before the container's end is
+   * announced, so that no listener sees the devices as free (I2).
+   */
   async #holdDevices(observed: readonly ObservedContainer__Output[]): Promise<void> {
     const { machines, book } = this.#parts;
     const held = observed.filter(({ phase, gpuUuids, containerId, epoch }) => {
@@ -288,7 +297,10 @@ export class Session {
     await machines.setStrangers(this.machineId, this.id, [...strangers.values()]);
   }
 
-  /** What the agent has and no row places there keeps its share of the machine until the agent says it is removed. */
+  /**
+   * Keeps containers that no row places there: they take up their
+   * share of the machine until the agent says that they are removed.
+   */
   async #rememberStrangers(observed: readonly ObservedContainer__Output[], full: boolean): Promise<void> {
     const { machines, book } = this.#parts;
     const before = machines.get(this.machineId)?.strangers ?? new Map<ContainerId, Stranger>();
@@ -371,7 +383,10 @@ export class Session {
     });
   }
 
-  /** Something about this machine's containers changed: one full snapshot goes out in the next turn, however many changes there were. */
+  /**
+   * Called when this machine's containers changed: one full snapshot
+   * goes out in the next turn, however many changes there were.
+   */
   changed(): void {
     if (this.#sendScheduled || this.#ended) return;
     this.#sendScheduled = true;
@@ -381,7 +396,10 @@ export class Session {
     });
   }
 
-  /** Whatever another replica decided while its word was lost is read before. */
+  /**
+   * Sends the whole desired state. The rows are read first, since
+   * another replica may have changed them and its message may be lost.
+   */
   async #sayAll(): Promise<void> {
     try {
       await this.#parts.book.readMachine(this.machineId);
@@ -440,7 +458,10 @@ export class Session {
     this.#repeatUnacknowledged();
   }
 
-  /** After a stall of our own the answer may lie unread in the socket: the loop reads before it is judged. So it may while we do not read. */
+  /**
+   * Judges a ping without an answer. After a stall of this process the answer may lie unread in the socket, so the loop
+   * reads first. The same holds while the inbox does not read.
+   */
   #judge(seq: number): void {
     if (this.#answered >= seq) return;
     setImmediate(() =>

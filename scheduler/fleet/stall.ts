@@ -1,4 +1,5 @@
-// Notices when this process stood still (its loop was busy, it was stopped, its host slept) and when its wall clock was set. Silence and ages that were measured across either prove nothing.
+// Notices when this process stood still (its loop was busy, it was stopped, its host slept) and when its wall clock was
+// set. Silence and ages measured across either prove nothing.
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 
@@ -56,7 +57,10 @@ export class StallDetector {
     this.#log.warn({ stepMs: Math.round(stepMs) }, 'the wall clock of this process was set');
   }
 
-  /** Monotonic milliseconds at which the last stall ended; looks itself, since another's timer may come first after a stall. */
+  /**
+   * Monotonic milliseconds at which the last stall ended. The call itself
+   * checks for a stall, since another part's timer may fire first after one.
+   */
   stalledAtMs(): number | null {
     this.#lookIfLate();
     return this.#stalledAtMs;

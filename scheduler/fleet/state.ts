@@ -1,5 +1,6 @@
-// A machine's health and its intent, each a table: what is not listed is refused, counted and logged. Health is what its agent shows, intent what the operator wants; neither changes the other.
-// PENDING becomes EXPIRED in the store (expireJoinSecrets), a joined machine DELETED there too.
+// A machine's health and its intent, each a table: a transition that is not listed is refused, counted and logged. The
+// agent's behaviour sets the health, the operator sets the intent, and neither changes the other. The store makes two
+// more transitions: PENDING to EXPIRED (expireJoinSecrets), and a joined machine to DELETED.
 
 export type Health = 'PENDING' | 'EXPIRED' | 'RECONCILING' | 'READY' | 'SUSPECT' | 'LOST' | 'DELETED';
 
@@ -40,6 +41,9 @@ export function intentAfter(from: string, event: IntentEvent): Intent | undefine
   return row?.[event];
 }
 
-/** How long a silent machine may take to come back before it counts as lost: twice as long when its agent said that it only restarts. */
+/**
+ * Milliseconds that a silent machine may take to come back before it
+ * counts as lost: twice as long when its agent said that it only restarts.
+ */
 export const lostAfterMs = (goodbye: string | null, afterMs: number): number =>
   goodbye === 'restarting' ? 2 * afterMs : afterMs;

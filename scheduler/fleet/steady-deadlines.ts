@@ -1,10 +1,11 @@
-// Deadlines that a row keeps as wall time and that end running work. From the first look on each counts in monotonic time, so that a clock that is set moves none of them.
-// A process that starts after the clock was set knows the wall time alone.
+// Deadlines that a row keeps as wall time and that end running work. From the first
+// look on each counts in monotonic time, so that setting the clock moves none of
+// them. A process that starts after the clock was set knows the wall time alone.
 import type { Clock } from '#shared/clock.ts';
 
 export class SteadyDeadlines<Key> {
   readonly #clock: Clock;
-  /** No more than whoever asks keeps: each forgets what it asks about no more. */
+  /** Deadlines seen so far. The callers bound this map: each forgets the keys that it asks about no more. */
   readonly #known = new Map<Key, { readonly wallMs: number; readonly dueAtMs: number }>();
 
   constructor(clock: Clock) {

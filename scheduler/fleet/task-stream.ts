@@ -1,4 +1,5 @@
-// One task stream of one machine's agent, bound to its control session: run, cancel and acknowledgements down; report, starts, chunks and results up.
+// The task stream of one machine's agent, bound to its control session: run,
+// cancel and acknowledgements down; report, starts, chunks and results up.
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { AttemptToken, ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -24,7 +25,10 @@ export type TaskCall = ServerDuplexStream<TaskFromAgent__Output, TaskToAgent>;
 /** Bytes handed to the stream and not sent yet, above which no more tasks go to this machine. */
 const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
 
-/** Results that are being taken, and acknowledgements that the agent has not read: above this its stream is not read on. */
+/**
+ * Results that are being taken, and acknowledgements that the
+ * agent has not read: above this bound the stream is not read on.
+ */
 const MOST_RESULTS = 512;
 const MOST_RESULT_BYTES = 64 * 1024 * 1024;
 const MOST_UNREAD_ACKS = 16_384;

@@ -1,10 +1,14 @@
-// What containers use, as their agents last said: numbers of this moment for whoever looks at a list, nothing that is decided by. In memory where the link is; other replicas find it in Redis for a while.
+// Resources that containers use, as their agents last reported. The numbers are shown in lists; no decision uses them.
+// They are in memory where the link is; other replicas find them in Redis for a while.
 import type { Redis } from 'ioredis';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { GpuUse__Output, Samples__Output } from '#shared/protocol/generated/messages.ts';
 
-/** Use of all GPUs of a container together, as the driver's tool said last; null: not told of each of them, and never of MIG slices. */
+/**
+ * Use of all GPUs of a container together, as the driver's tool last reported it.
+ * A number is null when it is unknown for one of them, and always for MIG slices.
+ */
 export interface ContainerGpuUse {
   readonly devices: number;
   /** Mean of its GPUs, from 0 to 100. */
@@ -32,7 +36,7 @@ export interface ContainerUsage {
 
 /** Older ones say nothing of now. */
 const LIFE_MS = 30_000;
-/** Of one machine. */
+/** Most containers that are kept of one machine. */
 const MOST = 5_000;
 
 type Stored = readonly (readonly [ContainerId, ContainerUsage])[];
@@ -83,7 +87,7 @@ export class Usage {
     this.#byMachine.delete(machineId);
   }
 
-  /** Of those machines' containers; what is not known is left out. */
+  /** Usage of the containers on these machines; unknown ones are left out. */
   async of(machineIds: Iterable<MachineId>): Promise<ReadonlyMap<ContainerId, ContainerUsage>> {
     const { redis, keyOf, clock } = this.#parts;
     const found = new Map<ContainerId, ContainerUsage>();

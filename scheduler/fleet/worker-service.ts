@@ -1,4 +1,5 @@
-// What the surfaces may ask of workers (a machine's schedulable capacity) and pools. `workspaceId` null: the shared pools' (admin); else that workspace's own.
+// Operations on workers (a machine's schedulable capacity) and pools for the
+// surfaces. `workspaceId` null: the shared pools' (admin); else that workspace's own.
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerView } from '../containers/container-view.ts';
@@ -23,10 +24,10 @@ export interface WorkerView {
   readonly freeGpuCount: number;
   readonly buildVersion: string;
   readonly cordonRequested: boolean;
-  /** Of its pool. */
+  /** Setting of the worker's pool. */
   readonly requiresPoolSelector: boolean;
   readonly priority: number;
-  /** What its agent says is wrong with the machine. */
+  /** Conditions that the agent reports of the machine. */
   readonly conditions: readonly string[];
   readonly containers: readonly ContainerView[];
   /** null: it neither drains nor has drained. */
@@ -39,7 +40,10 @@ export interface DrainView {
   readonly remaining: number;
   /** null: it is over. */
   readonly deadlineAtMs: number | null;
-  /** What is still there: with tasks, waiting for its replacement (or its turn), on its way out, or on a machine that does not talk. */
+  /**
+   * Containers that are still there: with tasks, waiting for a replacement
+   * (or their turn), stopping, or on a machine that does not talk.
+   */
   readonly blockedBy: readonly {
     readonly containerId: ContainerId;
     readonly why: 'tasks' | 'replacement' | 'stopping' | 'machine_away';
@@ -51,7 +55,7 @@ export interface PoolView {
   readonly name: string;
   /** As they were said. */
   readonly settings: PoolSettings;
-  /** What holds, also where the pool says nothing of it. */
+  /** Value in effect, also where the pool does not set it. */
   readonly effectiveCpuWorkOnGpuMachines: boolean;
   /** The file that they come from; null: operations change them. */
   readonly declaredIn: string | null;
@@ -77,13 +81,15 @@ export interface WorkerService {
   cordon(owner: Owner, workerId: string): Promise<boolean>;
   uncordon(owner: Owner, workerId: string): Promise<boolean>;
   /**
-   * Cordon, then have its containers leave: without attempts at once, the others when theirs have ended, or at the deadline. Answers when the first are told to stop.
-   * @param deadlineMs - from now; 30 min when not given. Said again, the earlier end counts
+   * Cordons the worker, then has its containers leave: those without attempts at once, the others when their attempts
+   * have ended, or at the deadline. Returns when the first ones are told to stop.
+   * @param deadlineMs - from now; 30 min when not given. On a repeated call the earlier end counts
    */
   drain(owner: Owner, workerId: string, deadlineMs?: number): Promise<boolean>;
   /**
-   * Needs PENDING, EXPIRED, LOST or drained. `poolName` empty: any.
-   * @param force - in any state: everything there is told to stop now, and a minute later the machine is gone, whatever is left
+   * Deletes a machine that is PENDING, EXPIRED, LOST or drained. `poolName` empty: any.
+   * @param force - in any state: all containers there are told to stop
+   * now, and a minute later the machine is deleted, even if some are left
    */
   deleteMachine(owner: Owner, machineId: string, poolName: string, force?: boolean): Promise<DeleteMachineOutcome>;
   listPools(owner: Owner): Promise<readonly PoolView[]>;

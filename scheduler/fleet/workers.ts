@@ -1,5 +1,6 @@
-// Workers and pools as operators see them, and workers as they handle them: list, cordon, uncordon, drain, delete. Intent is written to the machine's row and survives everything; what drains is carried on by the leader,
-// woken by each attempt that ends and each container that goes. A drained machine is one without a live container.
+// Workers and pools as operators see them, and operations on workers: list, cordon, uncordon, drain, delete. Intent is
+// written to the machine's row and survives restarts. The leader continues a drain, woken by each attempt that ends and
+// each container that goes. A drained machine is one without a live container.
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -38,7 +39,7 @@ export interface WorkersParts {
   readonly fence: () => number | undefined;
 }
 
-/** What still runs after this is handed back and stopped. */
+/** Default time of a drain: attempts that still run after it are handed back, and their containers stopped. */
 const DRAIN_DEADLINE_MS = 30 * 60_000;
 const LOOK_EVERY_MS = 1_000;
 /** So long may what is on a machine that is deleted by force take to stop. */
@@ -71,7 +72,7 @@ export class Workers implements WorkerService {
     clearInterval(this.#timer);
   }
 
-  // ---- lists ----------------------------------------------------------------------------------------------------------------------
+  // ---- lists --------------------------------------------------------------------------------------------------------
 
   listWorkers(owner: Owner): readonly WorkerView[] {
     const views: WorkerView[] = [];
@@ -161,7 +162,7 @@ export class Workers implements WorkerService {
     };
   }
 
-  // ---- intent ---------------------------------------------------------------------------------------------------------------------
+  // ---- intent -------------------------------------------------------------------------------------------------------
 
   async cordon(owner: Owner, workerId: string): Promise<boolean> {
     const machine = this.#find(owner, workerId);
@@ -213,14 +214,18 @@ export class Workers implements WorkerService {
     const entries = [...this.#parts.book.ofMachine(machine.row.id)];
     for (const { row } of entries) await endOnDeleted(this.#parts.book, row);
     this.#parts.machines.deleted(machine.row.id);
-    // What had not been taken there lives on elsewhere, under another epoch.
+    // Containers that had not been taken there live on elsewhere, under another epoch.
     const ended = entries.filter(({ row }) => isTerminalContainer(row.state));
     await this.#parts.tellEnded?.(ended.map(({ row }) => row.id));
     this.#parts.log.info({ machineId: machine.row.id }, 'machine deleted');
     return true;
   }
 
-  /** What the table does not list changes nothing: it is that already, or further. @param options - `fence`: of the leader's own steps, which an operator's word meanwhile overrides */
+  /**
+   * Changes the intent of a machine; an event that the table does not list
+   * changes nothing: the machine has that intent already, or a later one.
+   * @param options - `fence`: for the leader's own steps, which a later change by an operator overrides
+   */
   async #intend(
     machine: Machine,
     event: IntentEvent,
@@ -231,7 +236,7 @@ export class Workers implements WorkerService {
     if (intent === undefined) return;
     const { id } = machine.row;
     const { fence, drain } = options;
-    // A drain that is over keeps what it began with, for whoever looks later.
+    // A finished drain keeps its initial numbers for later views.
     const change = { intent, ...(drain !== undefined || event === 'uncordon' ? { drain: drain ?? null } : {}) };
     if (fence === undefined) await updateMachine(this.#parts.db, id, change);
     else if (!(await updateMachine(this.#parts.db, id, { ...change, ifIntent: before, fence }))) {
@@ -253,9 +258,9 @@ export class Workers implements WorkerService {
     }
   }
 
-  // ---- draining -------------------------------------------------------------------------------------------------------------------
+  // ---- draining -----------------------------------------------------------------------------------------------------
 
-  /** One step for one machine; repeated whenever something there changes. */
+  /** Takes one step for a machine; repeated whenever something there changes. */
   async #look(machineId: MachineId): Promise<void> {
     const { machines, drains } = this.#parts;
     const machine = machines.get(machineId);
@@ -283,7 +288,7 @@ export class Workers implements WorkerService {
     );
   }
 
-  /** By what the rows place there, and by what its agent has besides (I16). */
+  /** Whether containers are on the machine, by its rows or by its agent's report of others (I16). */
   #isOccupied(machine: Machine): boolean {
     return machine.strangers.size > 0 || [...this.#parts.book.ofMachine(machine.row.id)].length > 0;
   }
