@@ -1,5 +1,6 @@
-// Where a task goes that comes: into this replica's lane, lent to another one that has room for it, or into its queue. What must stay true: one that is in has been let in by Redis, within its bound, while no
-// older job waited in its queue; whoever adds it is told so, or that it is nowhere.
+// Destination of a task that arrives: this replica's lane, another replica that has room for it (as a
+// loan), or its queue. Invariant: Redis let every task of a lane in, within its bound, while no older
+// job waited in its queue. The caller of `add` learns that the task is in, or that it is nowhere.
 import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { BullmqQueues } from '../queues/bullmq.ts';
@@ -19,20 +20,26 @@ export interface EntranceParts {
   readonly lane: Lane;
   readonly loans: Loans | undefined;
   readonly factsOf: (queue: QueueName) => Omit<LaneFacts, 'sync' | 'jobsWait'>;
-  /** The lane moves to that queue just now. */
+  /** Whether the lane's tasks are moving to that queue just now. */
   readonly isSpilling: (queue: QueueName) => boolean;
   readonly isAlone: boolean;
   readonly isOn: boolean;
   readonly log: Log;
 }
 
-/** A fetch that finds no job opens a queue at once; where each finds the one it came for, it is asked about again after this. */
+/**
+ * Milliseconds for which a queue with jobs counts as closed. A fetch that finds no job
+ * opens it at once; while every fetch finds a job, Redis is asked again after this time.
+ */
 const CLOSED_MS = 100;
 const MOST_CLOSED = 10_000;
 
 export class Entrance {
   readonly #parts: EntranceParts;
-  /** Queues in which jobs waited a moment ago, and until when that counts (monotonic milliseconds): nothing enters, and Redis is not asked. Whether it may is said there. */
+  /**
+   * Queues in which jobs waited a moment ago, and until when that counts
+   * (monotonic milliseconds). Meanwhile nothing enters, and Redis is not asked.
+   */
   readonly #closed = new Map<QueueName, number>();
   readonly #known: KnownQueues;
 
@@ -52,13 +59,13 @@ export class Entrance {
     return borrower === undefined ? this.#addJob(name, job) : this.#lend(loans, name, job, bound, borrower);
   }
 
-  /** Jobs wait there, which are older. */
+  /** Closes the lane for a queue whose waiting jobs are older. */
   close(name: QueueName): void {
     if (this.#closed.size >= MOST_CLOSED) this.#closed.clear();
     this.#closed.set(name, performance.now() + CLOSED_MS);
   }
 
-  /** A fetch found no job there. */
+  /** Opens the lane for a queue in which a fetch found no job. */
   open(name: QueueName): void {
     this.#closed.delete(name);
   }
@@ -71,7 +78,7 @@ export class Entrance {
     return false;
   }
 
-  /** That queue has a job from now on. */
+  /** Notes that the queue has a job from now on. */
   jobComes(name: QueueName): void {
     this.#known.jobComes(name);
   }
@@ -81,7 +88,7 @@ export class Entrance {
     this.#known.forget(name);
   }
 
-  /** Redis may have other data. */
+  /** Forgets all that is known of queues, because Redis may have other data. */
   forgetAll(): void {
     this.#known.forgetAll();
   }
@@ -104,7 +111,7 @@ export class Entrance {
     return await this.#judged(task, bound, () => loans.forget(job.taskId), to);
   }
 
-  /** @param leave - it may not stay, and is gone before anybody hears of it */
+  /** @param leave - takes a task that was not let in out of the lane, before anybody hears of it */
   async #judged(task: LaneTask, bound: number, leave: () => void, lentTo?: InstanceId): Promise<Added> {
     const { queue, job } = task;
     task.entering = this.#verdictOn(task, bound, leave, lentTo);
@@ -124,7 +131,10 @@ export class Entrance {
     return this.#parts.inner.add(name, job);
   }
 
-  /** Nobody waits for the verdict on a task that is sure to be let in. One that does not come, or is another one (Redis has other data), leaves it where it is: it stands there again. */
+  /**
+   * Enters a task that is sure to be let in, so nobody waits for the verdict. Where the verdict
+   * fails or differs (Redis has other data), the task stays here and its entry is written again.
+   */
   async #stand(task: LaneTask, bound: number): Promise<void> {
     const { queue, job } = task;
     const { lane, store, log } = this.#parts;

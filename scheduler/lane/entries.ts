@@ -1,11 +1,12 @@
-// What stands in Redis of a task in a lane: its job, and before it the replica that it is lent to. The scripts read that beginning: a loan that was taken back is not one any more.
+// Entry of a lane's task in Redis: its job, preceded by the replica that it is lent to, if any. The
+// scripts read that beginning: once a loan was taken back, the entry no longer names its borrower.
 import type { InstanceId } from '#shared/domain/ids.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import { checkTaskJob, encodeTaskJob, parseTaskJob } from '../queues/jobs.ts';
 
-/** How the entry of a task starts that is lent to somebody. */
+/** Beginning of the entry of a lent task. */
 export const LENT_MARK = '{"lentTo":';
-/** The same, to that replica. */
+/** Beginning of the entry of a task lent to that replica. */
 export const lentMark = (to: InstanceId): string => `${LENT_MARK}${JSON.stringify(to)},`;
 
 export function encodeEntry(job: TaskJob, lentTo?: InstanceId): string {
@@ -16,7 +17,7 @@ export function encodeEntry(job: TaskJob, lentTo?: InstanceId): string {
 /** @throws AppError `bad_job` */
 export const parseEntry = (text: string): TaskJob => withoutLoan(parseTaskJob(text));
 
-/** An entry as another replica said it. @throws AppError `bad_job` */
+/** Checks an entry that another replica sent. @throws AppError `bad_job` */
 export const entryOf = (value: unknown): TaskJob => withoutLoan(checkTaskJob(value));
 
 function withoutLoan(entry: TaskJob & { readonly lentTo?: unknown }): TaskJob {

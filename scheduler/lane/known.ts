@@ -1,14 +1,16 @@
-// What a process that is alone with its stores knows of its queues without asking: which have no job, and how many entries of their lanes are not its own (of a process before it). Only it can add to
-// them, so what it learned stays true until it adds a job itself, or Redis may have other data. With this a task is sure to be let in, and need not wait for the answer.
+// Facts about queues that a process without other replicas knows without asking Redis: which
+// queues have no job, and how many entries of their lanes belong to an earlier process. Only this
+// process can add to them. So a fact stays true until it adds a job itself, or Redis may have
+// other data. With these facts a task is sure to be let in, and need not wait for the answer.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Verdict } from './store.ts';
 
-/** Queues remembered; one that is forgotten is asked about again. */
+/** Most queues remembered; a forgotten queue is asked about again. */
 const MOST_QUEUES = 10_000;
 
 export class KnownQueues {
   readonly #isAlone: boolean;
-  /** Queues without a job: entries of others in their lanes, at most. */
+  /** Upper bound of the entries of others in the lane, for each queue without a job. */
   readonly #others = new Map<QueueName, number>();
   #jobs = 0;
 
@@ -16,7 +18,7 @@ export class KnownQueues {
     this.#isAlone = isAlone;
   }
 
-  /** Changes with every job that is added: what was asked before it and answered after it says nothing. */
+  /** Counter that changes with every added job: an answer that spans such a change proves nothing. */
   get moment(): number {
     return this.#jobs;
   }
@@ -27,8 +29,9 @@ export class KnownQueues {
   }
 
   /**
-   * @param moment - when it was asked
-   * @param own - tasks of this lane when it was asked, that one included; some of them may have ended since, so the rest counts as others' at most
+   * @param moment - value of {@link moment} when Redis was asked
+   * @param own - tasks of this lane when Redis was asked, the asking one included;
+   * some may have ended since, so the rest is an upper bound of the entries of others
    */
   learn(queue: QueueName, moment: number, { jobs, inLanes }: Verdict, own: number): void {
     if (!this.#isAlone) return;
@@ -40,7 +43,7 @@ export class KnownQueues {
     this.#others.set(queue, Math.max(0, inLanes - own));
   }
 
-  /** The depth with so many tasks of this lane; undefined: it has to be asked. */
+  /** Depth of the queue with so many tasks of this lane; undefined: Redis must be asked. */
   depthWith(queue: QueueName, own: number): number | undefined {
     const others = this.#others.get(queue);
     return others === undefined ? undefined : others + own;

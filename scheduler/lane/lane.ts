@@ -1,5 +1,6 @@
-// The tasks of this replica's lane: synchronous ones whose callers wait here, in the order in which they came, each waiting or held by an attempt. Memory alone: what Redis knows of them is store.ts's,
-// and who may enter is queues.ts's. What must stay true: a task is handed out once, to the attempt whose lock token then holds it.
+// Tasks of this replica's lane: synchronous, with callers that wait here, in order of arrival, each waiting
+// or held by an attempt. This file keeps memory alone: store.ts keeps what Redis knows, entrance.ts decides
+// who may enter. Invariant: a task is handed out once, to the attempt whose lock token then holds it.
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Verdict } from './store.ts';
@@ -7,19 +8,30 @@ import type { Verdict } from './store.ts';
 export interface LaneTask {
   readonly queue: QueueName;
   job: TaskJob;
-  /** How often it was handed out. */
+  /** Number of times the task was handed out. */
   starts: number;
-  /** Of the attempt that has it; undefined: it waits, or moves to the queue. */
+  /** Lock token of the attempt that holds the task; undefined: the task waits, or moves to the queue. */
   lock: LockToken | undefined;
-  /** Whose lease may still stand in Redis although that attempt was given back: dropped before the task is sent again. */
+  /**
+   * Lock token of an attempt that was given back while its lease may still
+   * stand in Redis. The lease is dropped before the task is sent again.
+   */
   leftLock: LockToken | undefined;
-  /** It was being added to the queue when Redis did not answer: it may be a job, too. */
+  /**
+   * True when Redis did not answer while the task was being added to the queue: the queue may hold it as a job, too.
+   */
   mayBeJob: boolean;
-  /** When it was last known to stand in Redis; monotonic milliseconds. */
+  /** Time when the task was last known to stand in Redis; monotonic milliseconds. */
   knownAtMs: number;
-  /** undefined: it is in. Never rejects without being handled by whoever entered it. */
+  /**
+   * Redis' verdict on letting the task in; undefined: it is in. A
+   * rejection is always handled by the code that entered the task.
+   */
   entering: Promise<Verdict> | undefined;
-  /** Of another replica's lane: sent only while that loan stands, and its lender's again when it cannot be. */
+  /**
+   * True for a task of another replica's lane. This replica sends it
+   * only while the loan stands, and else gives it back to the lender.
+   */
   readonly isBorrowed: boolean;
 }
 
@@ -38,7 +50,10 @@ export function laneTask(queue: QueueName, job: TaskJob, isBorrowed = false): La
   };
 }
 
-/** In the order of their coming. The head is kept, because a new one would walk over all that left before it. */
+/**
+ * Waiting tasks in order of arrival. The head iterator is kept,
+ * because a new one would walk over all that left before it.
+ */
 interface Line {
   readonly tasks: Map<TaskId, LaneTask>;
   head: Iterator<LaneTask>;
@@ -48,7 +63,7 @@ export class Lane {
   readonly #tasks = new Map<TaskId, LaneTask>();
   readonly #counts = new Map<QueueName, number>();
   readonly #waiting = new Map<QueueName, Line>();
-  /** Handed out and given back: first in line, the last one first. */
+  /** Tasks that were handed out and given back: first in line, the last one first. */
   readonly #returned = new Map<QueueName, LaneTask[]>();
 
   get(taskId: TaskId): LaneTask | undefined {
@@ -66,7 +81,7 @@ export class Lane {
     line.tasks.set(task.job.taskId, task);
   }
 
-  /** The next one, now held by that lock. */
+  /** Takes the next task of the queue; the lock holds it from now on. */
   take(queue: QueueName, lock: LockToken): LaneTask | undefined {
     const task = this.#returned.get(queue)?.at(-1) ?? this.#first(queue);
     if (task === undefined) return undefined;
@@ -76,7 +91,7 @@ export class Lane {
     return task;
   }
 
-  /** To be taken: the head does not come back to it. */
+  /** First task of the line, which the caller must take: the head does not come back to it. */
   #first(queue: QueueName): LaneTask | undefined {
     const line = this.#waiting.get(queue);
     if (line === undefined) return undefined;
@@ -92,7 +107,7 @@ export class Lane {
     else returned.push(task);
   }
 
-  /** It waits no more here: it ended, or is somebody else's. */
+  /** Removes a task from the lane, because it ended or now belongs to another replica. */
   drop(task: LaneTask): void {
     this.#leaveLine(task);
     if (this.#tasks.get(task.job.taskId) !== task) return;
@@ -102,7 +117,7 @@ export class Lane {
     else this.#counts.delete(task.queue);
   }
 
-  /** All that wait leave the line, in order; they stay this lane's until they are dropped. */
+  /** Takes all waiting tasks out of the line, in order; they stay this lane's until they are dropped. */
   unlinkAll(queue: QueueName): readonly LaneTask[] {
     const line = this.line(queue);
     this.#returned.delete(queue);
@@ -110,12 +125,12 @@ export class Lane {
     return line;
   }
 
-  /** Those that wait, the next one first. */
+  /** Tasks that wait for the queue, the next one first. */
   line(queue: QueueName): readonly LaneTask[] {
     return [...(this.#returned.get(queue) ?? []).toReversed(), ...(this.#waiting.get(queue)?.tasks.values() ?? [])];
   }
 
-  /** Waiting and held. */
+  /** Number of tasks of the queue in this lane, waiting and held. */
   count(queue: QueueName): number {
     return this.#counts.get(queue) ?? 0;
   }
@@ -124,7 +139,7 @@ export class Lane {
     return (this.#returned.get(queue)?.length ?? 0) + (this.#waiting.get(queue)?.tasks.size ?? 0);
   }
 
-  /** Queues in which some wait. */
+  /** Queues for which tasks wait here. */
   queues(): readonly QueueName[] {
     return [...new Set([...this.#waiting.keys(), ...this.#returned.keys()])];
   }

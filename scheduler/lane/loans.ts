@@ -1,6 +1,9 @@
-// Tasks of this replica's lane that another replica serves: their callers wait here, and no container here has room for them. Lending one is a word to the other replica, said in the step that lets the task in;
-// nobody answers it but with the task's result. What is given back, or not heard of for a second, is taken back by a script that nothing sent survives: a task whose attempt was leased stays where it is, and
-// of one that was taken back no lease can be written any more (take-loans.lua), whatever became of the other replica. A loan is remembered until then, no longer: what was sent is seen to as everywhere.
+// Tasks of this replica's lane that another replica serves: their callers wait here, but no container here has room for
+// them. The script that lets a task in also publishes it to the borrower; only the task's result answers that message.
+// The lender takes back a loan that the borrower returned, or that it heard nothing of for a
+// second. The script for that is atomic: a task whose attempt has a lease stays where it is. Once a
+// loan was taken back, take-loans.lua refuses to write a lease for it, even for a borrower that was
+// thought dead. A loan is remembered only until then; a sent attempt is treated like any other.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskJob } from '../queues/jobs.ts';
@@ -11,42 +14,45 @@ import { laneTask } from './lane.ts';
 import { isLetIn } from './store.ts';
 import type { LaneStore } from './store.ts';
 
-/** What a lane needs of the other replicas. */
+/** Access to the other replicas that lending needs. */
 export interface LendingParts {
   readonly instance: InstanceId;
   readonly bus: Pick<Bus, 'on' | 'say'>;
   readonly channelOf: (replica: InstanceId) => string;
   /** A replica with room for a task of that queue, beyond what is lent to it already; undefined: none is known. */
   readonly borrowerOf: (queue: QueueName, lentTo: (replica: InstanceId) => number) => InstanceId | undefined;
-  /** Of a caller who waits here. */
+  /** Job of a task whose caller waits here. */
   readonly jobOf: (taskId: TaskId) => TaskJob | undefined;
-  /** False while Redis may lack the lease of what was sent. Absent: it never does. */
+  /** False while Redis may lack leases of attempts that were sent. Absent: Redis never lacks them. */
   readonly mayTakeBack?: () => boolean;
-  /** Tests shorten it. */
+  /** Milliseconds of silence until a loan is taken back; tests shorten it. */
   readonly silentMs?: number;
 }
 
-/** What the lane does with tasks that come to it on this way. */
+/** Callbacks into the lane, for tasks that are lent or borrowed. */
 export interface LoansParts extends LendingParts {
   readonly store: LaneStore;
   readonly log: Log;
-  /** Another replica lends that task. @returns false: there is no room for it */
+  /** Called when another replica lends that task. @returns false: there is no room for it */
   readonly onBorrowed: (queue: QueueName, job: TaskJob) => boolean;
-  /** This lane has it. */
+  /** Whether this lane has the task. */
   readonly isHere: (taskId: TaskId) => boolean;
-  /** It is this lane's again. */
+  /** Called when a lent task is this lane's again. */
   readonly onBack: (task: LaneTask) => void;
 }
 
 interface Loan {
   readonly task: LaneTask;
   readonly to: InstanceId;
-  /** When it is taken back if nothing is heard of it; monotonic milliseconds. */
+  /** Time at which the loan is taken back if nothing is heard of it; monotonic milliseconds. */
   dueMs: number;
   returning: Promise<void> | undefined;
 }
 
-/** On a replica's own channel: tasks lent to it (the word of enter-lane.lua), or one that it lent and gets back. */
+/**
+ * Message on a replica's own channel: tasks lent to it (published
+ * by enter-lane.lua), or a task that it lent and gets back.
+ */
 interface Word {
   readonly queue: QueueName;
   readonly lent?: readonly unknown[];
@@ -55,16 +61,19 @@ interface Word {
 
 const SILENT_MS = 1_000;
 const LOOK_MS = 250;
-/** Who had no room, or was silent, is lent nothing of that queue for so long. */
+/** Time for which a replica that had no room, or was silent, is lent nothing of that queue. */
 const SHUT_REFUSED_MS = 100;
 const SHUT_SILENT_MS = 3_000;
 const MOST_SHUT = 10_000;
-/** Larger ones go through the queue: whoever listens to many replicas must be able to keep up. */
+/**
+ * Most bytes of input that are lent. Larger tasks go through the
+ * queue, so that a replica that listens to many others keeps up.
+ */
 const MOST_INPUT = 16 * 1024;
 
 export class Loans {
   readonly #parts: LoansParts;
-  /** The oldest first. */
+  /** Loans by task, the oldest first. */
   readonly #loans = new Map<TaskId, Loan>();
   readonly #counts = new Map<string, number>();
   readonly #shut = new Map<string, number>();
@@ -81,7 +90,7 @@ export class Loans {
 
   // ---- lending --------------------------------------------------------------------------------------------------------------------
 
-  /** Who may be lent that task; undefined: nobody. */
+  /** Replica that may be lent that task; undefined: none. */
   borrowerFor(queue: QueueName, job: TaskJob): InstanceId | undefined {
     if ((job.input?.length ?? 0) > MOST_INPUT) return undefined;
     return this.#parts.borrowerOf(queue, (replica) => {
@@ -90,7 +99,7 @@ export class Loans {
     });
   }
 
-  /** It is about to be let in, and its borrower told. */
+  /** Records a loan before the task is let in and its borrower told. */
   lend(task: LaneTask, to: InstanceId): void {
     const dueMs = performance.now() + this.#silentMs;
     this.#loans.set(task.job.taskId, { task, to, dueMs, returning: undefined });
@@ -107,12 +116,12 @@ export class Loans {
     return this.#loans.get(taskId)?.task;
   }
 
-  /** Resolves when it is known whose it is; undefined: it is not being taken back. */
+  /** Resolves when it is known who has the task; undefined: it is not being taken back. */
   returning(taskId: TaskId): Promise<void> | undefined {
     return this.#loans.get(taskId)?.returning;
   }
 
-  /** It ended, was not let in, or is somebody else's. */
+  /** Forgets the loan of a task that ended, was not let in, or belongs to another replica. */
   forget(taskId: TaskId): void {
     const loan = this.#loans.get(taskId);
     if (loan === undefined) return;
@@ -127,7 +136,7 @@ export class Loans {
     for (const { task } of this.#loans.values()) yield task;
   }
 
-  /** Redis lost its data: the entries of what is lent stand there again, as loans. */
+  /** Writes the entries of lent tasks again, as loans, after Redis lost its data. */
   async restore(): Promise<void> {
     const { store } = this.#parts;
     const standing = [...this.#loans.values()].filter(({ task }) => task.entering === undefined);
@@ -153,12 +162,15 @@ export class Loans {
     this.#timer = undefined;
   }
 
-  /** What was sent is not taken back, and forgotten here. @param shutMs - for how long its borrower is lent nothing, if it comes back */
+  /**
+   * Takes a loan back. A task that was sent stays with its borrower and is forgotten here.
+   * @param shutMs - how long the borrower of a task that comes back is lent nothing
+   */
   async #takeBack(loan: Loan, shutMs: number): Promise<void> {
     const { task, to } = loan;
     const { taskId } = task.job;
     try {
-      // Where it is not let in, whoever entered it sees to it.
+      // A task that is not let in is handled by the code that entered it.
       if (task.entering !== undefined && !(await isLetIn(task.entering))) return;
       const isBack = await this.#isBack(task);
       if (this.#loans.get(taskId) !== loan) return;
@@ -176,12 +188,12 @@ export class Loans {
     const askedAtMs = performance.now();
     if (!(await this.#parts.store.takeBack(task.queue, task.job, mustBeLent))) return false;
     task.knownAtMs = askedAtMs;
-    // It was handed out, in a way: whoever takes it next looks whether it is over.
+    // The loan counts as a start, so that the next fetch checks whether the task is over.
     task.starts += 1;
     return true;
   }
 
-  /** Behind the others, which are looked at in their order. */
+  /** Moves the loan behind the others, because they are looked at in order of their due time. */
   #tryAgain(loan: Loan): void {
     const { taskId } = loan.task.job;
     if (this.#loans.get(taskId) !== loan) return;
@@ -191,12 +203,15 @@ export class Loans {
     this.#loans.set(taskId, loan);
   }
 
-  /** One that nobody seems to have, and whose caller waits here. @returns false: it is not ours, or was sent */
+  /**
+   * Takes in a task that no replica seems to have, and whose caller waits here.
+   * @returns false: it is not ours, or was sent
+   */
   async recover(queue: QueueName, taskId: TaskId): Promise<boolean> {
     const job = this.#parts.jobOf(taskId);
     if (job === undefined || this.#loans.has(taskId) || this.#parts.isHere(taskId)) return false;
     const task = laneTask(queue, job);
-    // One that is not lent is what was left behind on the way to the queue, and a job.
+    // An entry without a loan mark was left behind on the way to the queue: its task is a job.
     if (!(await this.#isBack(task, true))) return false;
     this.#parts.onBack(task);
     return true;
@@ -217,7 +232,7 @@ export class Loans {
 
   // ---- borrowing ------------------------------------------------------------------------------------------------------------------
 
-  /** There is no room for it here, or it could not be sent: its lender is told. */
+  /** Tells the lender that there is no room for the task here, or that it could not be sent. */
   giveBack(queue: QueueName, { taskId, replica }: Pick<TaskJob, 'taskId' | 'replica'>): void {
     this.#parts.bus.say(this.#parts.channelOf(replica), { queue, back: taskId } satisfies Word);
   }
@@ -236,7 +251,7 @@ export class Loans {
       loan.returning ??= this.#takeBack(loan, SHUT_REFUSED_MS);
       return;
     }
-    // Sent, as far as was known, and not taken by its agent.
+    // The loan is forgotten because the task counted as sent, but the agent did not take it.
     this.recover(queue, taskId).catch((error: unknown) => {
       this.#parts.log.info({ err: error, taskId }, 'a task that was given back is found by the sweep');
     });

@@ -1,9 +1,16 @@
-// The lane: a synchronous task whose caller waits on this replica, and which a container linked to this replica can serve, does not go through the queue. It waits in this process, bounded and in order,
-// and stands in Redis only with what counting it and ending it without us takes (store.ts): when this process dies its caller is gone, and the task must not run later anyway. Where another replica has room
-// for it, it is lent to that one (loans.ts). To everybody else it is a task of its queue: this file is the queues' own interface, and passes on what is not of the lane; entrance.ts says what is.
-// What must stay true: a task enters only while no older job waits in the queue, and waits here only while no other replica could serve it (else it moves to the queue, spill); the attempt's lock fences
-// whoever ends it; its bound is judged where all replicas' tasks are counted; what may have been ended for us, because this process stood still, is looked up before it is sent; and what is borrowed is sent or
-// ended here only under a lease that its loan allowed.
+// The lane: a synchronous task does not go through the queue when its caller waits on this replica and a container
+// linked to this replica can serve it. The task waits in this process, bounded and in order. Redis stores only
+// what others need to count it and to end it without us (store.ts): when this process dies, its caller is gone,
+// and the task must not run later. Where another replica has room for the task, it is lent to that one (loans.ts).
+// All others see a task of its queue: this file implements the queues' own interface
+// and passes on every task that is not in the lane. entrance.ts says which tasks are.
+// Invariants:
+// - A task enters only while no older job waits in the queue. It waits here only
+// while no other replica could serve it; else it moves to the queue (spill.ts).
+// - The attempt's lock fences whoever ends the task.
+// - The bound is judged where all replicas' tasks are counted.
+// - A task that others may have ended while this process stood still is looked up before it is sent.
+// - A borrowed task is sent or ended here only under a lease that its loan allowed.
 import type { Redis } from 'ioredis';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -32,20 +39,23 @@ export interface LaneQueuesParts {
   readonly slots: Pick<SlotTable, 'of' | 'hasReady'>;
   /** Whether no other replica could serve the queue now. */
   readonly isOursAlone: (queue: QueueName) => boolean;
-  /** No other process can add to any queue. */
+  /** Whether no other process can add to any queue. */
   readonly isAlone: boolean;
   /** False: nothing enters or is borrowed, and every task goes through its queue. */
   readonly isOn: boolean;
   /** Absent: there are no other replicas, or nothing is lent to them. */
   readonly lending?: LendingParts;
-  /** A container here may have room for a task that was borrowed. @returns false: none has */
+  /** Wakes a container here that may have room for a borrowed task. @returns false: none has */
   readonly wakeHere: (queue: QueueName, taskId: TaskId) => boolean;
   readonly log: Log;
-  /** Tests shorten it. */
+  /** Milliseconds for which a task counts as standing in Redis; tests shorten it. */
   readonly knownForMs?: number;
 }
 
-/** Whoever is not heard of for 10 s counts as dead, and its tasks are ended: one that waited for longer than this is looked up before it is sent. */
+/**
+ * A replica that is silent for 10 s counts as dead, and its tasks are ended.
+ * So a task that waited longer than this is looked up before it is sent.
+ */
 const KNOWN_FOR_MS = 5_000;
 
 export class LaneQueues implements TaskQueues {
@@ -94,7 +104,7 @@ export class LaneQueues implements TaskQueues {
       log,
     });
     this.#view = new LaneView(inner, store, this.#lane);
-    // It may come back with other data.
+    // The connection may come back with other data.
     parts.client.on('close', () => this.#entrance.forgetAll());
   }
 
@@ -115,7 +125,7 @@ export class LaneQueues implements TaskQueues {
     };
   }
 
-  /** Free slots here, counted as far as anybody asks. */
+  /** Counts free slots here, and stops once there are `enough`. */
   #free(name: QueueName, enough: number): number {
     let free = 0;
     for (const container of this.#parts.slots.of(name)) {
@@ -125,7 +135,7 @@ export class LaneQueues implements TaskQueues {
     return free;
   }
 
-  /** A task that another replica lends. @returns false: there is no room for it here */
+  /** Takes in a task that another replica lends. @returns false: there is no room for it here */
   #borrow(name: QueueName, job: TaskJob): boolean {
     if (!this.#parts.isOn) return false;
     const waiting = this.#lane.waiting(name);
@@ -139,7 +149,7 @@ export class LaneQueues implements TaskQueues {
     return false;
   }
 
-  /** One that was lent is this lane's again: it is served here, or moves to the queue. */
+  /** Takes in a lent task that came back: it is served here, or moves to the queue. */
   #takeIn(task: LaneTask): void {
     const { queue, job } = task;
     if (this.#lane.get(job.taskId) !== undefined) return;
@@ -167,9 +177,9 @@ export class LaneQueues implements TaskQueues {
         this.#lane.giveBack(task);
         throw error;
       }
-      // Whether the loan stands is said with its lease.
+      // Writing the lease tells whether the loan stands.
       if (task.isBorrowed) return { job: task.job, starts: task.starts, nextDueMs: undefined, isLent: true };
-      // To whoever takes it, one that may have been ended meanwhile comes like one that comes again.
+      // A task that may have been ended meanwhile is handed out as a repeated one, so that its receiver checks.
       const starts = (await this.#isStanding(task)) ? task.starts : Math.max(2, task.starts);
       return { job: task.job, starts, nextDueMs: undefined };
     }
@@ -179,23 +189,29 @@ export class LaneQueues implements TaskQueues {
     return fetched;
   }
 
-  /** It came as a job: what was borrowed of it was taken back long ago, and must not be taken for it. */
+  /**
+   * Drops an old loan of a task that came as a job. The loan was
+   * taken back long ago, and must not be mistaken for the job.
+   */
   #dropOldLoan(taskId: TaskId): void {
     const task = this.#lane.get(taskId);
     if (task?.isBorrowed === true) this.#lane.drop(task);
   }
 
-  /** Whoever ends a task takes its entry out: one that stands there was not ended. */
+  /** Whether the task still stands in Redis: ending a task removes its entry, so one that stands was not ended. */
   async #isStanding(task: LaneTask): Promise<boolean> {
     const askedAtMs = performance.now();
     if (askedAtMs - task.knownAtMs < (this.#parts.knownForMs ?? KNOWN_FOR_MS)) return true;
-    // Redis does not answer: whoever takes it asks again.
+    // Redis does not answer: the receiver of the task asks again.
     if (!(await this.#store.has(task.queue, task.job.taskId).catch(() => false))) return false;
     task.knownAtMs = askedAtMs;
     return true;
   }
 
-  /** The job of one that may be in both leaves its queue. @returns false: somebody has that job, and the task with it */
+  /**
+   * Removes the job of a task that may be in both lane and queue.
+   * @returns false: another attempt has that job, and the task
+   */
   async #isOursAgain(task: LaneTask): Promise<boolean> {
     const { queue, job } = task;
     const removed = await this.#inner.remove(queue, job.taskId);
@@ -204,7 +220,7 @@ export class LaneQueues implements TaskQueues {
       return false;
     }
     task.mayBeJob = false;
-    // It may have been one, and be over.
+    // The task may have finished in the queue meanwhile.
     task.starts = Math.max(2, task.starts);
     return true;
   }
@@ -219,12 +235,12 @@ export class LaneQueues implements TaskQueues {
     const task = this.#lane.get(taskId);
     if (task === undefined) return this.#endOfAnother(name, taskId, this.#inner.fail(name, taskId, lock, reason));
     const fence = await this.#end(task, lock);
-    // Its final record takes it out of Redis; it may have none, because it was over before.
+    // The final record removes the entry from Redis; a task that was over before gets no such record.
     if (fence.kind === 'done') this.#dropLater(task);
     return fence;
   }
 
-  /** Decided here; whoever hears of it hears it after Redis was told. */
+  /** Ends a task by its lock in memory; callers hear of it only after Redis was told. */
   async #end(task: LaneTask, lock: LockToken): Promise<Fence> {
     requireLock(lock);
     if (task.lock === undefined) return { kind: 'expired' };
@@ -241,7 +257,7 @@ export class LaneQueues implements TaskQueues {
     });
   }
 
-  /** Of another replica's lane, or of one that died: whoever takes it out of Redis has ended it. */
+  /** Ends a task of another replica's lane, or of a dead one: removing its entry from Redis ends it. */
   async #endOfAnother(name: QueueName, taskId: TaskId, ending: Promise<Fence>): Promise<Fence> {
     const fence = await ending;
     if (fence.kind !== 'gone' || !(await this.#store.remove(name, taskId))) return fence;
@@ -265,7 +281,7 @@ export class LaneQueues implements TaskQueues {
 
   letGo(name: QueueName, taskId: TaskId, lock: LockToken): boolean {
     const task = this.#lane.get(taskId);
-    // Of a loan its lender decides, by the lease.
+    // The lender decides about a loan, by the lease.
     if (task === undefined || task.isBorrowed || task.lock !== lock) return false;
     task.leftLock = lock;
     this.#lane.giveBack(task);
@@ -279,8 +295,9 @@ export class LaneQueues implements TaskQueues {
   }
 
   /**
-   * Whose lane it was in did not send it, or is gone: it goes on as a job. Taken out first, and only unsent: its lender may have taken it back meanwhile, and two would have it. One that is lost on this way
-   * is added again where its caller waits.
+   * Adds the unsent task of another lane, whose replica gave it up or died, to its queue as a job. The
+   * entry is removed first, and only if unsent: its lender may have taken it back meanwhile, and two
+   * would have it. When the task is lost in between, the replica where its caller waits adds it again.
    */
   async #giveBackOfAnother(name: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence> {
     const fence = await this.#inner.giveBack(name, taskId, lock, changed);
@@ -299,7 +316,7 @@ export class LaneQueues implements TaskQueues {
     const task = this.#lane.get(taskId);
     if (task === undefined && this.#loans?.has(taskId) === true)
       return await this.#removeLent(this.#loans, name, taskId);
-    // Its lender may have taken back what waits here: Redis says whether it may be had.
+    // The lender may have taken back a loan that waits here: Redis says whether it may be removed.
     const isLoan = task?.isBorrowed === true && task.lock === undefined;
     if (isLoan) this.#lane.drop(task);
     if (task === undefined || isLoan) {
@@ -314,14 +331,14 @@ export class LaneQueues implements TaskQueues {
     if (task.mayBeJob && !(await this.#isOursAgain(task))) return false;
     if (task.lock !== undefined || this.#lane.get(taskId) !== task) return false;
     this.#lane.drop(task);
-    // It is nobody's any more, also where Redis does not answer: its last record takes the entry out, else the sweep does.
+    // The task is gone even where Redis does not answer: its last record removes the entry, else the sweep does.
     await this.#store.remove(name, taskId).catch((error: unknown) => {
       this.#parts.log.info({ err: error, taskId }, 'a task that was taken out is still in its lane');
     });
     return true;
   }
 
-  /** Whoever has it can send it no more once it is out. */
+  /** Removes the entry of a lent task: once it is out, the borrower can no longer send it. */
   async #removeLent(loans: Loans, name: QueueName, taskId: TaskId): Promise<boolean> {
     const entering = loans.get(taskId)?.entering;
     if (entering !== undefined && !(await isLetIn(entering))) return await this.remove(name, taskId);
@@ -341,7 +358,7 @@ export class LaneQueues implements TaskQueues {
     else this.#loans?.forget(taskId);
   }
 
-  /** Another replica said how it ended: it does not wait here any more. */
+  /** Called when another replica said how the task ended: it no longer waits here. */
   answered(taskId: TaskId): void {
     const task = this.#lane.get(taskId);
     if (task !== undefined && task.lock === undefined) this.#lane.drop(task);
@@ -350,19 +367,22 @@ export class LaneQueues implements TaskQueues {
 
   // ---- from the lane to the queue -----------------------------------------------------------------------------------------------------
 
-  /** Other replicas may be able to serve that queue now: what waits here moves to it. Asked when containers or links change, and now and then. */
+  /**
+   * Moves waiting tasks to their queue when other replicas may be able to
+   * serve it now. Called when containers or links change, and by the sweep.
+   */
   look(name: QueueName): void {
     if (this.#spill.isUnderWay(name) || this.#lane.waiting(name) === 0 || mayStay(this.#facts(name))) return;
     this.#entrance.close(name);
     this.#spill.start(name);
   }
 
-  /** Every queue in which something waits here. */
+  /** Looks at every queue for which tasks wait here. */
   lookAll(): void {
     for (const name of this.#lane.queues()) this.look(name);
   }
 
-  /** Told when tasks moved to a queue, or came back into the lane: whoever has room for them may fetch. */
+  /** Called when tasks moved to a queue, or came back into the lane: any replica with room for them may fetch. */
   onWaiting(listener: (queue: QueueName) => void): void {
     this.#onWaiting = listener;
   }

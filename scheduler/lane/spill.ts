@@ -1,5 +1,6 @@
-// From the lane to the queue: what waits here and others could serve, too, moves there, in order. What must stay true: a task is added to its queue before its entry leaves the lane, so it counts all the time; one
-// whose add was not answered may be in both, and counts as somebody else's until its job is looked up.
+// Move of waiting tasks from the lane to the queue, in order, when other replicas could serve them, too.
+// Invariant: a task is added to its queue before its entry leaves the lane, so it counts all the time. A
+// task whose add was not answered may be in both, and counts as somebody else's until its job is looked up.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskJob } from '../queues/jobs.ts';
@@ -12,7 +13,7 @@ export interface SpillParts {
   readonly store: LaneStore;
   readonly addAgain: (queue: QueueName, job: TaskJob) => Promise<void>;
   readonly returnLoan: (task: LaneTask) => void;
-  /** Whoever has room for them may fetch. */
+  /** Called when all are moved: any replica with room for them may fetch. */
   readonly onMoved: (queue: QueueName) => void;
   readonly log: Log;
 }
@@ -29,12 +30,12 @@ export class Spill {
     return this.#underWay.has(name);
   }
 
-  /** Resolves when it is over; undefined: it is. */
+  /** Resolves when the move is over; undefined: none is under way. */
   underWay(name: QueueName): Promise<void> | undefined {
     return this.#underWay.get(name);
   }
 
-  /** All that wait for that queue move to it; not while others of it do. */
+  /** Moves all tasks that wait for that queue to it; must not be called while such a move is under way. */
   start(name: QueueName): void {
     const moving = this.#move(name).finally(() => this.#underWay.delete(name));
     this.#underWay.set(name, moving);
@@ -52,7 +53,7 @@ export class Spill {
       if (lane.get(task.job.taskId) !== task) continue;
       try {
         await store.dropLeft(task);
-        // Numbers of attempts never go back; and one that was added before may be over: whoever fetches it looks.
+        // Attempt numbers never go back. A task that was added before may be over: its next fetch checks that.
         const attempts = task.job.attempts + task.starts + (task.mayBeJob ? 1 : 0);
         task.mayBeJob = true;
         await addAgain(name, { ...task.job, attempts });
@@ -60,7 +61,8 @@ export class Spill {
         await store.remove(name, task.job.taskId);
       } catch (error) {
         log.warn({ err: error, queue: name }, 'tasks of the lane are not in their queue yet, trying again');
-        // In the order they had; the entry of one that is a job now is found unknown.
+        // Tasks return to the lane in the order they had. A lane entry
+        // whose task is a job by now is found unknown by the sweep.
         for (const left of moving.slice(index).toReversed()) {
           if (lane.get(left.job.taskId) === left) lane.giveBack(left);
         }

@@ -1,5 +1,6 @@
-// What Redis knows of the lanes: one hash per queue, task → its job, which says whose lane it is in. It counts in the queue's depth, and it is what is left of a task whose replica died.
-// What must stay true: a task stands here from before its attempt is sent until the script that writes its final record takes it out (append-records.lua).
+// Lanes as Redis knows them: one hash per queue, task → its job, which names the replica of its lane. The
+// hash counts in the queue's depth, and outlives a replica that dies. Invariant: a task's entry stands from
+// before its attempt is sent until the script that writes its final record removes it (append-records.lua).
 import type { Redis } from 'ioredis';
 import type { InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Leases } from '../dispatch/leases.ts';
@@ -12,17 +13,20 @@ import { atTurnEnd } from '../queues/turns.ts';
 import { encodeEntry, LENT_MARK, parseEntry } from './entries.ts';
 import type { LaneTask } from './lane.ts';
 
-/** `in`: it may be sent. `jobs_wait`: jobs are in the queue, and older. `full`: above its bound. It stands in Redis only when it is in. */
+/**
+ * Redis' verdict on a task. `in`: it may be sent, and stands in Redis.
+ * `jobs_wait`: older jobs are in the queue. `full`: the queue is above its bound.
+ */
 export interface Verdict {
   readonly kind: 'in' | 'jobs_wait' | 'full';
-  /** Of the queue with this task, or as it would be. */
+  /** Depth of the queue with this task, as it is or would be. */
   readonly depth: number;
   /** Jobs in the queue, and tasks in the lanes of all replicas, at that moment. */
   readonly jobs: number;
   readonly inLanes: number;
 }
 
-/** False also where the verdict does not come. */
+/** Whether the verdict is `in`; false also where no verdict comes. */
 export async function isLetIn(entering: Promise<Verdict>): Promise<boolean> {
   try {
     return (await entering).kind === 'in';
@@ -35,7 +39,7 @@ export interface LaneStoreParts {
   readonly client: Redis;
   readonly keys: Keys;
   readonly leases: Pick<Leases, 'locksOf' | 'dropOf'>;
-  /** What enter-lane.lua reads of a queue, the lane last. */
+  /** Keys that enter-lane.lua reads of a queue, the lane last. */
   readonly depthKeys: (queue: QueueName) => readonly string[];
 }
 
@@ -44,13 +48,13 @@ interface Entering {
   readonly bound: number;
   readonly lentTo: InstanceId | undefined;
 }
-/** Those of this turn of the event loop, for one queue. */
+/** Tasks that enter one queue in this turn of the event loop. */
 interface Batch {
   readonly tasks: Entering[];
   readonly answers: Promise<readonly number[]>;
 }
 
-/** A restored lane in one command. */
+/** Most entries or queues per Redis command. */
 const MOST_AT_ONCE = 500;
 
 export class LaneStore {
@@ -72,9 +76,9 @@ export class LaneStore {
   }
 
   /**
-   * With the others of this turn, in one command.
-   * @param lentTo - a replica that is told of it in the same step, when it is let in
-   * @throws AppError `queues_unavailable`: it may stand there all the same
+   * Lets a task in, together with the others of this turn, in one command.
+   * @param lentTo - a replica that is told of the task in the same step, when it is let in
+   * @throws AppError `queues_unavailable`: the task may stand in Redis all the same
    */
   async enter(queue: QueueName, job: TaskJob, bound: number, lentTo?: InstanceId): Promise<Verdict> {
     const batch = this.#batches.get(queue) ?? this.#newBatch(queue);
@@ -109,14 +113,14 @@ export class LaneStore {
     return batch;
   }
 
-  /** @returns true when it stood there */
+  /** Removes an entry. @returns true when it stood there */
   async remove(queue: QueueName, taskId: TaskId): Promise<boolean> {
     const { client, keys } = this.#parts;
     const removed = this.#asking(`take task ${taskId} out of its lane`, client.hdel(keys.lane(queue), taskId));
     return (await removed) === 1;
   }
 
-  /** The lease of an attempt that was given back while Redis did not answer. */
+  /** Drops the lease of an attempt that was given back while Redis did not answer. */
   async dropLeft(task: LaneTask): Promise<void> {
     const { leftLock } = task;
     if (leftLock === undefined) return;
@@ -125,7 +129,10 @@ export class LaneStore {
     task.leftLock = undefined;
   }
 
-  /** Only where no attempt of it was sent, or is about to be, or a runner that is not ours is about to start it. */
+  /**
+   * Removes an entry, unless an attempt of the task was sent,
+   * is about to be sent, or is announced by an external runner.
+   */
   async removeUnsent(queue: QueueName, taskId: TaskId): Promise<boolean> {
     const { keys } = this.#parts;
     const leaving = this.#leave.run(keys.lane(queue), keys.lease(taskId), taskId);
@@ -133,9 +140,10 @@ export class LaneStore {
   }
 
   /**
-   * A lent task is this lane's again.
-   * @param mustBeLent - only where its entry still says so: it was not taken back before, and did not go on as a job
-   * @returns false: an attempt of it was sent, or is about to be, or nobody has it any more
+   * Makes a lent task this lane's again.
+   * @param mustBeLent - only where its entry still says so: the loan
+   * was not taken back before, and the task did not go on as a job
+   * @returns false: an attempt of the task was sent, or is about to be, or nobody has the task any more
    */
   async takeBack(queue: QueueName, job: TaskJob, mustBeLent = false): Promise<boolean> {
     const { keys } = this.#parts;
@@ -161,7 +169,7 @@ export class LaneStore {
     return (await this.#asking(`list the lanes of ${queue}`, client.hkeys(keys.lane(queue)))) as TaskId[];
   }
 
-  /** The locks of those that were sent, or are about to be. */
+  /** Lock tokens of the tasks that were sent, or are about to be. */
   async locks(queue: QueueName, taskIds?: readonly TaskId[]): Promise<ReadonlyMap<TaskId, LockToken>> {
     const { leases } = this.#parts;
     const what = `list the lanes of ${queue}`;
@@ -175,7 +183,7 @@ export class LaneStore {
     return locks;
   }
 
-  /** Queues with something in a lane. */
+  /** Queues that have entries in a lane. */
   async queues(): Promise<readonly QueueName[]> {
     const { client, keys } = this.#parts;
     const names = (await this.#asking('list the lanes', client.smembers(keys.lanes))) as QueueName[];
@@ -190,10 +198,10 @@ export class LaneStore {
     return found;
   }
 
-  /** Redis lost them: they stand there again, whatever the bound. */
+  /** Writes entries again after Redis lost them, whatever the bound. */
   async restore(queue: QueueName, jobs: readonly TaskJob[], lentTo?: InstanceId): Promise<void> {
     const { client, keys } = this.#parts;
-    // All in this turn: what ends later is taken out behind it.
+    // All commands go out in this turn: an entry whose task ends later is removed after them.
     const commands: Promise<number>[] = [client.sadd(keys.lanes, queue)];
     for (let at = 0; at < jobs.length; at += MOST_AT_ONCE) {
       const fields = jobs.slice(at, at + MOST_AT_ONCE).flatMap((job) => [job.taskId, encodeEntry(job, lentTo)]);
@@ -202,7 +210,7 @@ export class LaneStore {
     await this.#asking(`restore the lane of ${queue}`, Promise.all(commands));
   }
 
-  /** Its deployment was deleted. */
+  /** Deletes the lane of a queue whose deployment was deleted. */
   async forget(queue: QueueName): Promise<void> {
     const { client, keys } = this.#parts;
     await this.#asking(

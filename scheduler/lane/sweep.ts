@@ -1,6 +1,8 @@
-// What is left in lanes without anybody who has it: the leader ends the unsent tasks of replicas that died (their callers are gone), and each replica takes out what stands under its name and it does
-// not know, such as an entry whose answer was lost. What was sent is left to whoever adopts it, or to the loss of its machine; where nobody came and its lease ran out, it ends as lost. Here, too: what
-// waits in this replica's lane while it stops is ended.
+// Removal of lane entries that no replica has. The leader ends the unsent tasks of
+// replicas that died, because their callers are gone. Each replica removes entries
+// under its own name that it does not know, such as one whose answer was lost.
+// A task that was sent is left to the replica that adopts it, or to the loss of its machine; when its lease
+// runs out unadopted, it ends as lost. On stop, this file also ends the tasks that wait in this replica's lane.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -15,7 +17,7 @@ import { entryVerdict } from './rules.ts';
 import type { LaneStore } from './store.ts';
 
 const EVERY_MS = 3_000;
-/** A task of ours that is on its way into the lane, or out of it, is known again by then. */
+/** Age at which an unknown entry is judged: a task on its way into the lane, or out of it, is known again by then. */
 const UNKNOWN_AFTER_MS = 10_000;
 
 const CALLER_GONE: QueuedEnding = {
@@ -27,7 +29,7 @@ const CALLER_GONE: QueuedEnding = {
 const STOPPING: QueuedEnding = { ...CALLER_GONE, text: 'scheduler is stopping' };
 const LOST: QueuedEnding = { ...SENT_BEFORE, text: SENT_BEFORE.errorText };
 
-/** What is judged of an entry; it never changes. */
+/** Immutable part of an entry, from which it is judged. */
 type Head = Pick<TaskJob, 'taskId' | 'replica' | 'createdAtMs'>;
 
 export interface LaneSweepParts {
@@ -38,7 +40,7 @@ export interface LaneSweepParts {
   readonly instance: InstanceId;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly isLeader: () => boolean;
-  /** False for a while after Redis lost its data: every replica says first that it lives, and what it has. */
+  /** False for a while after Redis lost its data: meanwhile every replica says that it lives, and what it has. */
   readonly mayJudge: () => boolean;
   readonly clock: Clock;
   readonly log: Log;
@@ -48,7 +50,10 @@ export class LaneSweep {
   readonly name = 'lanes';
   readonly #parts: LaneSweepParts;
   readonly #abort = new AbortController();
-  /** Entries of the last round that this lane does not know: each is read once, when it is seen a second time, because most have ended by then and each carries its input. */
+  /**
+   * Entries of the last round that this lane does not know. Each is read only when it
+   * is seen a second time, because most have ended by then and each carries its input.
+   */
   #seen = new Map<TaskId, Head | undefined>();
 
   constructor(parts: LaneSweepParts) {
@@ -64,7 +69,7 @@ export class LaneSweep {
     );
   }
 
-  /** Callers of what waits here hear that the scheduler stops; nothing of it runs any more. */
+  /** Ends the tasks that wait here and tells their callers that the scheduler stops; none of them runs any more. */
   async stop(): Promise<void> {
     this.#abort.abort();
     const { lanes, ender, log } = this.#parts;
@@ -75,7 +80,7 @@ export class LaneSweep {
     }
   }
 
-  /** One round; the timer's, and the tests'. @returns how many tasks were ended or taken out */
+  /** Runs one round, for the timer and for tests. @returns how many tasks were ended or taken out */
   async round(): Promise<number> {
     const { lanes, store, mayJudge } = this.#parts;
     lanes.lookAll();
@@ -109,18 +114,18 @@ export class LaneSweep {
       ownerLives: isOwn || (await isAlive(replica)),
       isLeader: isLeader(),
     });
-    // What was sent is left; told before its input is read, for this may go on for long.
+    // A sent task is left alone. The lease is checked before the input is read, because the task may run for long.
     if (verdict === 'leave' || (await store.locks(queue, [taskId])).size > 0) return false;
     const job = await store.read(queue, taskId);
     const known = await records.read(taskId);
     if (job === undefined) return false;
-    // Lent, given back unsent, and nobody heard of it: its caller waits.
+    // The task was lent and given back unsent, and the lender did not hear of it: its caller waits.
     const isOver = known !== undefined && (isTerminalTask(known.status) || known.status === 'RUNNING');
     if (verdict === 'drop' && !isOver && (await lanes.recover(queue, taskId))) return true;
-    // It may have come back while it was looked at.
+    // The task may have come back into the lane while it was looked at.
     if (lanes.seesTo(taskId) || !(await store.removeUnsent(queue, taskId))) return false;
     if (known !== undefined && isTerminalTask(known.status)) return true;
-    // Nobody has a lease of it: what its record says runs was sent, and is lost.
+    // Nobody has a lease of the task: when its record says RUNNING, it was sent and is lost.
     const wasSent = known?.status === 'RUNNING';
     if (verdict === 'drop' && !wasSent) return true;
     log.warn({ taskId, replica, wasSent }, 'a task in a lane has nobody who sees to it, ending it');

@@ -1,4 +1,5 @@
-// What others ask of a queue, as if tasks in lanes were jobs of it: this lane's from memory, other replicas' from what Redis has of them.
+// Queries on a queue that count tasks in lanes as its jobs: this
+// lane's from memory, other replicas' from their entries in Redis.
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { HeldLock, JobPlace, QueueDepth, TaskQueues } from '../queues/task-queues.ts';
@@ -20,7 +21,7 @@ export class LaneView {
     const task = this.#lane.get(taskId);
     if (task !== undefined) {
       if (await this.#store.has(name, taskId)) return task.lock;
-      // Ended for us, or gone with the data of Redis.
+      // Another replica ended the task, or Redis lost its data.
       this.#lane.drop(task);
       return undefined;
     }
@@ -56,14 +57,16 @@ export class LaneView {
     return depths.map((depth, index) => this.#split(names[index], depth));
   }
 
-  /** The queue's count has lanes among what is active; what waits here does not run. */
+  /**
+   * Moves this lane's waiting tasks from `active` to `waiting`: the queue's count has all lanes among the active ones.
+   */
   #split(name: QueueName | undefined, depth: QueueDepth): QueueDepth {
     const waiting = name === undefined ? 0 : Math.min(this.#lane.waiting(name), depth.active);
     return waiting === 0 ? depth : { ...depth, active: depth.active - waiting, waiting: depth.waiting + waiting };
   }
 
   async renew(held: readonly HeldLock[], ms: number): Promise<readonly HeldLock[]> {
-    // What stands in a lane lapses with its replica, not by itself.
+    // An entry in a lane has no lock to renew: it lapses with its replica.
     const queued = held.filter(({ taskId, lock }) => this.#lane.get(taskId)?.lock !== lock);
     const lost = queued.length === 0 ? [] : await this.#inner.renew(queued, ms);
     const inLane = await Promise.all(lost.map(({ queue, taskId }) => this.#store.has(queue, taskId)));
