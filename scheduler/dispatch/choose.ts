@@ -1,11 +1,11 @@
 import type { ContainerId } from '#shared/domain/ids.ts';
 
-/** A ready container that may take a task. */
+/** Container that may take a task. */
 export interface Candidate {
   readonly containerId: ContainerId;
   readonly slots: number;
   readonly inFlight: number;
-  /** Ready, not leaving, on a machine whose link is alive. */
+  /** True when the container is ready, not leaving, and on a machine whose link is alive. */
   readonly accepting: boolean;
 }
 

@@ -1,7 +1,9 @@
-// From a queue to a container with a free slot: fetches when a job arrives or a slot frees, never on a timer of its own but for the retry after a failed fetch.
-// Called by tasks/service.ts (a job arrived) and by fleet/ (a container is ready, a machine came back). What must stay true: a slot is taken before the fetch
-// and freed when it came back empty, so no fetched job is ever without one; and fetching goes on until every job that woke us has come or the queue is empty
-// (counting expected jobs instead hangs a lone caller for ever after one missed wake-up).
+// Way of a job from its queue to a container with a free slot. A fetch goes out when a job
+// arrives or a slot frees; the only timer is the retry after a failed fetch. Callers:
+// tasks/service.ts (a job arrived) and fleet/ (a container is ready, a machine came back).
+// Invariants: a slot is taken before the fetch, and freed when the fetch finds nothing, so every
+// fetched job has a slot. Fetching goes on until every job of a wake-up has come, or the queue is
+// empty. (Counting expected jobs instead hangs a lone caller for ever after one missed wake-up.)
 import type { AttemptToken, InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -10,7 +12,7 @@ import type { TaskJob } from '../queues/jobs.ts';
 import { chooseContainer } from './choose.ts';
 import type { ReadyContainer, SlotTable } from './slots.ts';
 
-/** A fetched job with the slot it has been given. */
+/** Fetched job with the slot it has been given. */
 export interface Claim {
   readonly queue: QueueName;
   readonly job: TaskJob;
@@ -18,21 +20,21 @@ export interface Claim {
   readonly token: AttemptToken;
   readonly lock: LockToken;
   readonly container: ReadyContainer;
-  /** Another replica's task, lent to this one. */
+  /** Whether the task is another replica's, lent to this one. */
   readonly isLent: boolean;
-  /** When the fetch went out; monotonic milliseconds. */
+  /** Time when the fetch went out; monotonic milliseconds. */
   readonly askedAtMs: number;
 }
 
 interface QueueState {
-  /** Jobs added here that did not come yet, with the wake-up that named them. */
+  /** Jobs added here that no fetch has brought yet, with the number of the wake-up that named them. */
   readonly expected: Map<TaskId, number>;
-  /** Jobs may wait that nobody here added. */
+  /** Whether jobs may wait that this replica did not add. */
   backlog: boolean;
   fetching: number;
   wakes: number;
   retry: NodeJS.Timeout | undefined;
-  /** It is being looked through before its first fetch. */
+  /** Whether the queue is being checked before its first fetch (`beforeFetch`). */
   gated: boolean;
 }
 
@@ -58,15 +60,20 @@ export class Dispatcher {
     readonly slots: SlotTable;
     readonly instance: InstanceId;
     readonly log: Log;
-    /** Takes over a claim; must end it with {@link release} sooner or later. */
+    /** Takes over a claim; the receiver must end it with {@link release} sooner or later. */
     readonly begin: (claim: Claim) => void;
-    /** An empty fetch gave the slot back, and the container has nothing to do: its keep-warm may have run out meanwhile. */
+    /**
+     * Called when an empty fetch gave the slot back and the container
+     * has nothing to do: its keep-warm may have run out meanwhile.
+     */
     readonly onIdle?: (container: ReadyContainer) => void;
-    /** A job waits, and no container here has a slot for it: another replica's may. */
+    /** Called when a job waits and no container here has a slot for it: another replica's may. */
     readonly onNoRoom?: (queue: QueueName, taskId: TaskId | undefined) => void;
-    /** undefined: the queue may be fetched from; else when the promise has resolved. */
+    /**
+     * Check before a queue's first fetch. undefined: fetching may begin at once; else once the promise has resolved.
+     */
     readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
-    /** The queue's next delayed job is due then. */
+    /** Called with the time at which the queue's next delayed job is due. */
     readonly onDue: (queue: QueueName, dueMs: number) => void;
   }) {
     this.#queues = parts.queues;
@@ -80,14 +87,17 @@ export class Dispatcher {
     this.#beforeFetch = parts.beforeFetch;
   }
 
-  /** A job is in the queue (named when this replica added it), or may be. Whoever has room for it elsewhere is told where nobody has here. */
+  /**
+   * Wakes the queue, because it has a job (named when this replica added it), or
+   * may have one. Where no container here has room, a replica with room is told.
+   */
   wake(queue: QueueName, taskId?: TaskId): void {
     if (!this.wakeHere(queue, taskId)) this.#onNoRoom?.(queue, taskId);
   }
 
-  /** The same, for this replica's own containers alone. @returns false: none of them has a slot */
+  /** Like {@link wake}, for this replica's own containers alone. @returns false: none of them has a slot */
   wakeHere(queue: QueueName, taskId?: TaskId): boolean {
-    // Nothing here serves it: a container that comes wakes it again, and nothing is kept of it until then.
+    // No container here serves the queue: nothing is kept of it, since a container that comes wakes it again.
     if (!this.#slots.serves(queue)) {
       this.#drop(queue);
       return false;
@@ -97,12 +107,12 @@ export class Dispatcher {
     if (taskId !== undefined && state.expected.size < MAX_EXPECTED) state.expected.set(taskId, state.wakes);
     else state.backlog = true;
     if (this.#pump(queue, state)) return true;
-    // Without containers here nothing is remembered: one that becomes ready looks by itself.
+    // Without containers here nothing is remembered: a container that becomes ready fetches by itself.
     if (state.fetching === 0 && !this.#slots.has(queue)) this.#states.delete(queue);
     return false;
   }
 
-  /** A job that was expected will not come: removed before it was fetched. */
+  /** Forgets an expected job that was removed before it was fetched. */
   forget(queue: QueueName, taskId: TaskId): void {
     const state = this.#states.get(queue);
     if (state === undefined) return;
@@ -110,7 +120,7 @@ export class Dispatcher {
     if (isIdle(state)) this.#states.delete(queue);
   }
 
-  /** The attempt in that container ended: its slot is free again. */
+  /** Frees the slot of an attempt that ended in that container. */
   release(container: ReadyContainer, nowMs: number): void {
     container.inFlight = Math.max(0, container.inFlight - 1);
     if (container.inFlight === 0) container.idleSinceMs = nowMs;
@@ -118,7 +128,7 @@ export class Dispatcher {
     if (state !== undefined) this.#pump(container.queue, state);
   }
 
-  /** Drops what is kept of queues whose last container went. */
+  /** Drops the state of queues whose last container left. */
   prune(): void {
     for (const queue of [...this.#states.keys()]) if (!this.#slots.serves(queue)) this.#drop(queue);
   }
@@ -130,7 +140,7 @@ export class Dispatcher {
     this.#states.delete(queue);
   }
 
-  /** Queues of which something is kept here: none that nobody serves. */
+  /** Number of queues with state here; a queue that no container here serves has none. */
   get size(): number {
     return this.#states.size;
   }
@@ -149,11 +159,11 @@ export class Dispatcher {
     return state;
   }
 
-  /** @returns false: jobs wait for want of a slot */
+  /** Sends fetches while slots are free and jobs may wait. @returns false: jobs wait for want of a slot */
   #pump(queue: QueueName, state: QueueState): boolean {
     if (this.#stopped || state.retry !== undefined || state.gated) return true;
     if (!this.#slots.serves(queue)) {
-      // Its last container went.
+      // The queue's last container left.
       this.#drop(queue);
       return false;
     }
@@ -164,13 +174,13 @@ export class Dispatcher {
     }
     while (state.fetching < state.expected.size || (state.backlog && state.fetching < BACKLOG_FETCHES)) {
       const container = chooseContainer(this.#slots.of(queue), Math.random);
-      // A fetch under way may bring what a wake-up without a name is about.
+      // A fetch under way may bring the job that an unnamed wake-up is about.
       if (container === undefined) return state.backlog && state.fetching > 0;
       container.inFlight += 1;
       state.fetching += 1;
       void this.#fetch(queue, state, container);
     }
-    // A newer state may have taken its place while this one was still held by a fetch.
+    // A newer state may have replaced this one while a fetch still held it.
     if (isIdle(state) && this.#states.get(queue) === state) this.#states.delete(queue);
     return true;
   }
@@ -205,7 +215,7 @@ export class Dispatcher {
     }
     state.fetching -= 1;
     if (fetched.job === undefined) {
-      // Whatever was added before this fetch went out has been taken by somebody; later ones are still to come.
+      // Another fetch took every job added before this one went out; later jobs are still to come.
       if (state.wakes === wakesBefore) {
         state.expected.clear();
         state.backlog = false;

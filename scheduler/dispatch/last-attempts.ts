@@ -1,18 +1,20 @@
-// Attempts that we counted as over without their agents' word: cancelled, past their limit, lost with a machine that may come back. What such a one completes all the same still counts, as long as no
-// attempt followed it and its task ended otherwise; so who it was is kept for as long as a lost machine may come back. Written on those paths alone, never for a task that goes well.
+// Attempts that count as over without their agents' word: cancelled, past their limit, or lost
+// with a machine that may come back. The result of such an attempt still counts, unless another
+// attempt followed or its task ended otherwise. Its identity is kept for as long as a lost
+// machine may come back. Only those paths write it, never the path of a task that goes well.
 import type { Redis } from 'ioredis';
 import type { LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Keys } from '../queues/keys.ts';
 
 export interface LastAttempt {
-  /** `<instance>.<sha256 of the attempt token>`, as the task was held. */
+  /** Lock that held the task: `<instance>.<sha256 of the attempt token>`. */
   readonly lock: LockToken;
   readonly attempt: number;
   readonly machineId: MachineId;
   readonly queue: QueueName;
 }
 
-/** As long as the containers of a lost machine are UNKNOWN. */
+/** Seconds for which the containers of a lost machine stay UNKNOWN. */
 const KEPT_SECONDS = 24 * 3600;
 
 export class LastAttempts {

@@ -1,5 +1,6 @@
-// Lease keys: which attempt runs a task, written after the fetch and before the send, renewed while the attempt lives. Who adopts an attempt after a restart reads it here;
-// a fetch that finds one for a synchronous task does not run it again.
+// Lease keys: which attempt runs a task. A lease is written after the fetch and before the send,
+// and renewed while the attempt lives. A replica that adopts the attempt after a restart reads
+// it here. A fetch that finds the lease of a synchronous task does not run the task again.
 import type { Redis } from 'ioredis';
 import type { ContainerId, InstanceId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { lentMark } from '../lane/entries.ts';
@@ -15,34 +16,40 @@ export interface Lease {
   readonly containerId: ContainerId;
   readonly machineId: MachineId;
   readonly queue: string;
-  /** The job without its input. */
+  /** Job without its input. */
   readonly job: TaskJob;
   readonly startedAtMs: number;
-  /** The agent process it is sent to: what the same one does not know never reached it. Absent: not known. */
+  /**
+   * Agent process that the attempt is sent to: when this same process
+   * does not know the attempt, it never arrived. Absent: unknown.
+   */
   readonly agentInstance?: string;
 }
 
-/** Longer than the lock, so that an adopting replica finds it; renewed with the locks. */
+/** Seconds a lease lives: longer than the lock, so that an adopting replica finds it; renewed with the locks. */
 const LEASE_SECONDS = 180;
-/** A synchronous task's is what keeps it from running twice: it outlives by far its job's way back to the queue once nobody renews the lock, which is the lock's life and two scans. */
+/**
+ * Seconds the lease of a synchronous task lives, which keeps the task from running twice. An unrenewed
+ * job returns to its queue after the lock's life and two scans; the lease outlives that by far.
+ */
 const SYNC_LEASE_SECONDS = 900;
 const ANNOUNCED_SECONDS = 10;
 const OUTLIVES_MS = 10 * 60_000;
-/** What a runner that is not ours announces itself with. */
+/** Text that announces an attempt of an external runner, in place of a lease. */
 export const BY_ANOTHER_RUNNER = 'another-runner';
-/** How {@link encode} begins; the scripts read it so, too. */
+/** Beginning of a lease as {@link encode} writes it; the scripts match the same text. */
 const LOCK_OF_LEASE = /^\{"lock":"([^"]*)"/;
-/** No lease is this text. */
+/** Text that no lease equals. */
 const NOBODY = '';
-/** Leases that one machine is asked about; more than it has slots. */
+/** Most leases read for one machine; more than it has slots. */
 const MOST_OF_MACHINE = 10_000;
-/** Leases in one command. */
+/** Most leases in one command. */
 const MOST_AT_ONCE = 200;
 
 /** Leases of this turn of the event loop. */
 interface Batch {
   readonly leases: Map<TaskId, Lease>;
-  /** Those whose task another attempt holds. */
+  /** Tasks that may not be sent, because another attempt holds them or their loan ended. */
   readonly refused: Promise<ReadonlySet<TaskId>>;
 }
 
@@ -53,7 +60,7 @@ export class Leases {
   readonly #lentScript: Script;
   readonly #dropScript: Script;
   #batch: Batch | undefined;
-  /** Of tasks that other replicas lent. */
+  /** Batch for tasks that other replicas lent. */
   #lentBatch: Batch | undefined;
 
   constructor(redis: Redis, keys: Keys) {
@@ -65,9 +72,10 @@ export class Leases {
   }
 
   /**
-   * Sent with the others of this turn, before it ends. A synchronous task's is written only where no other attempt's stands; the answer need not be awaited for a first fetch, because nobody else can
-   * hold one.
-   * @returns false: another attempt has it
+   * Writes a lease, with the others of this turn and before the turn ends. The lease
+   * of a synchronous task is written only where no other attempt's stands. A first
+   * fetch need not await the answer, because no other attempt can hold a lease.
+   * @returns false: another attempt has the task
    */
   async write(lease: Lease): Promise<boolean> {
     const { taskId } = lease.job;
@@ -81,7 +89,7 @@ export class Leases {
   }
 
   /**
-   * The same for a task that another replica lent to this one; to be awaited before it is sent.
+   * Writes the lease of a task that another replica lent to this one; await it before sending the task.
    * @returns false: the loan does not stand any more, or another attempt has the task
    */
   async writeLent(lease: Lease, instance: InstanceId): Promise<boolean> {
@@ -95,12 +103,15 @@ export class Leases {
     return !(await refused).has(taskId);
   }
 
-  /** Hands what was written this turn to the socket now: before the orders it is about are sent, so that whoever dies in between leaves a lease without an order, never the other way round. */
+  /**
+   * Hands this turn's leases to the socket now, before the orders they are about. So a process
+   * that dies in between leaves a lease without an order, never an order without a lease.
+   */
   flush(): void {
     endTurnNow(this.#redis);
   }
 
-  /** @param write - answers with the tasks that may not be sent */
+  /** Collects the leases of this turn. @param write - answers with the tasks that may not be sent */
   #newBatch(write: (leases: readonly Lease[]) => Promise<ReadonlySet<TaskId>>): Batch {
     const leases = new Map<TaskId, Lease>();
     const refused = new Promise<ReadonlySet<TaskId>>((resolve, reject) => {
@@ -118,7 +129,7 @@ export class Leases {
     return new Set((await Promise.all(commands)).flat());
   }
 
-  /** @returns tasks that another attempt holds */
+  /** Writes the leases in one command. @returns tasks that another attempt holds */
   async #writeSome(leases: readonly Lease[]): Promise<readonly TaskId[]> {
     const keys = [this.#keys.leased, ...leases.map((lease) => this.#keys.lease(lease.job.taskId))];
     const modes = leases.map((lease) => (lease.job.sync ? 'n' : 'o')).join('');
@@ -146,7 +157,10 @@ export class Leases {
     return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
   }
 
-  /** Redis lost it: written again, unless somebody else holds the task by now. An older attempt's does not count: Redis has come back older. */
+  /**
+   * Writes a lease again that Redis lost, unless another attempt holds the task by now. The
+   * lease of an older attempt does not count: Redis may have come back with older data.
+   */
   async restore(lease: Lease): Promise<void> {
     const { taskId } = lease.job;
     const seconds = secondsOf(lease.job);
@@ -174,31 +188,37 @@ export class Leases {
     return text === null || text.startsWith(BY_ANOTHER_RUNNER) ? undefined : (JSON.parse(text) as Lease);
   }
 
-  /** A runner that is not ours is about to take the task out of its queue: for a moment nobody takes it for lost. */
+  /**
+   * Announces that an external runner is about to take the task out
+   * of its queue: for a moment the task does not count as lost.
+   */
   async announce(taskId: TaskId): Promise<void> {
     await this.#redis.set(this.#keys.lease(taskId), BY_ANOTHER_RUNNER, 'EX', ANNOUNCED_SECONDS, 'NX');
   }
 
-  /** A runner that is not ours started the task: it is somebody's until then (epoch milliseconds). The key outlives that, so that the sweep sees whose it was. */
+  /**
+   * Records that an external runner started the task and holds it until `untilMs` (epoch
+   * milliseconds). The key outlives that time, so that the sweep sees who held the task.
+   */
   async hold(taskId: TaskId, untilMs: number): Promise<void> {
     const lifeMs = Math.max(1, Math.ceil(untilMs - Date.now())) + OUTLIVES_MS;
     await this.#redis.set(this.#keys.lease(taskId), `${BY_ANOTHER_RUNNER}:${Math.ceil(untilMs)}`, 'PX', lifeMs);
   }
 
-  /** Until when a runner that is not ours has it; undefined: none has. */
+  /** End of an external runner's hold on the task, in epoch milliseconds; undefined: none holds it. */
   async foreignUntil(taskId: TaskId): Promise<number | undefined> {
     const text = await this.#redis.get(this.#keys.lease(taskId));
     if (text?.startsWith(`${BY_ANOTHER_RUNNER}:`) !== true) return undefined;
     return Number(text.slice(BY_ANOTHER_RUNNER.length + 1));
   }
 
-  /** One winner for the attempt after a runner that is gone. */
+  /** Claims the attempt that follows an external runner that is gone. @returns true for exactly one caller */
   async takeOver(taskId: TaskId, attempt: number): Promise<boolean> {
     const key = `${this.#keys.lease(taskId)}:${attempt}`;
     return (await this.#redis.set(key, '1', 'EX', ANNOUNCED_SECONDS, 'NX')) === 'OK';
   }
 
-  /** The lock tokens of those tasks that one of our attempts has, in the order asked. */
+  /** Lock tokens of the tasks that one of our attempts holds, in the order asked. */
   async locksOf(taskIds: readonly TaskId[]): Promise<readonly (LockToken | undefined)[]> {
     if (taskIds.length === 0) return [];
     const texts = await this.#redis.mget(taskIds.map((taskId) => this.#keys.lease(taskId)));
@@ -206,11 +226,12 @@ export class Leases {
   }
 
   /**
-   * Leases of the attempts that were sent to that machine: what its reconnect costs follows what it runs, whatever the other machines of its queues have. Entries without a lease of that machine are taken out.
+   * Leases of the attempts that were sent to that machine. The cost follows what the machine runs,
+   * whatever the other machines of its queues have. Entries without a lease of that machine are taken out.
    */
   async ofMachine(machineId: MachineId): Promise<readonly Lease[]> {
     const { leased, lease: keyOf } = this.#keys;
-    // ';' follows ':'.
+    // The range ends at ';', the character after ':'.
     const range = [`[${machineId}:`, `(${machineId};`] as const;
     const entries = await this.#redis.zrangebylex(leased, ...range, 'LIMIT', 0, MOST_OF_MACHINE);
     const found: Lease[] = [];
@@ -228,7 +249,7 @@ export class Leases {
     return found;
   }
 
-  /** Lists an adopted attempt by its machine: a scheduler of the version before wrote leases without a list. */
+  /** Lists an adopted attempt by its machine: schedulers of the previous version wrote leases without a list. */
   async list(machineId: MachineId, taskId: TaskId): Promise<void> {
     await this.#redis.zadd(this.#keys.leased, 0, entryOf(machineId, taskId));
   }
@@ -246,7 +267,7 @@ export class Leases {
     await this.#dropScript.run(this.#keys.lease(taskId), this.#keys.leased, '');
   }
 
-  /** That attempt's, and no newer one's. */
+  /** Drops the lease of that attempt, and of no newer one. */
   async dropOf(taskId: TaskId, lock: LockToken): Promise<void> {
     if (this.#batch?.leases.get(taskId)?.lock === lock) this.#batch.leases.delete(taskId);
     await this.#dropScript.run(this.#keys.lease(taskId), this.#keys.leased, lock);
@@ -255,7 +276,7 @@ export class Leases {
 
 const secondsOf = ({ sync }: Pick<TaskJob, 'sync'>): number => (sync ? SYNC_LEASE_SECONDS : LEASE_SECONDS);
 
-/** Its entry in the list of leases by machine. */
+/** Entry of a lease in the list of leases by machine. */
 const entryOf = (machineId: MachineId, taskId: TaskId): string => `${machineId}:${taskId}`;
 
 function encode(lease: Lease): string {

@@ -11,7 +11,7 @@ export type Verdict =
       readonly failureReason: string;
     };
 
-/** Synchronous, and sent once already. */
+/** Ending of a synchronous task that was already sent once. */
 export const SENT_BEFORE = {
   kind: 'finish',
   status: 'ERROR',
@@ -21,8 +21,9 @@ export const SENT_BEFORE = {
 } as const satisfies Verdict;
 
 /**
- * Whether a fetched job may still run. A synchronous one whose caller left, or whose caller's replica is gone, is CANCELLED; one whose deadline passed is TIMEOUT (synchronous)
- * or EXPIRED; a synchronous one that was already sent once (`leaseSeen`) is never run again.
+ * Whether a fetched job may still run. A synchronous job whose caller left, or whose
+ * caller's replica is gone, is CANCELLED. A job past its deadline is TIMEOUT (synchronous)
+ * or EXPIRED. A synchronous job that was already sent once (`leaseSeen`) never runs again.
  */
 export function precheck(
   job: TaskJob,

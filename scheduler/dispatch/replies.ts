@@ -1,4 +1,5 @@
-// Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit. A reply settles its caller exactly once; one for a caller of another replica goes there.
+// Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit.
+// A reply settles its caller exactly once. A reply for a caller of another replica goes there.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskJob } from '../queues/jobs.ts';
 import type { Finished } from '../tasks/task-service.ts';
@@ -7,26 +8,28 @@ export interface Waiting {
   readonly taskId: TaskId;
   readonly queue: QueueName;
   readonly job: TaskJob;
-  /** Takes a generator's items while it runs, in order and without a gap; how it ended comes after them. */
+  /** Takes a generator's items while it runs, in order and without a gap; the final result comes after them. */
   readonly onItem?: (taskId: TaskId, event: string) => void;
 }
 
-/** How other replicas are told of what their callers wait for. */
+/** Way to tell other replicas of answers that their callers wait for. */
 export interface ToReplicas {
   readonly finished: (replica: InstanceId, taskId: TaskId, finished: Finished) => void;
   readonly item: (replica: InstanceId, taskId: TaskId, seq: number, event: string) => void;
 }
 
 interface Entry extends Waiting {
-  /** Monotonic. */
+  /** Time when the wait began; monotonic milliseconds. */
   readonly sinceMs: number;
   readonly resolve: (finished: Finished) => void;
-  /** Items that its caller has. */
+  /** Number of items that the caller has received. */
   items: number;
   timer: NodeJS.Timeout;
 }
 
-/** Past its wait limit a caller waits only for what runs; whether that is still so is looked up this often. */
+/**
+ * Interval of the check, past the wait limit, that the caller's task still runs: it then waits only for a running task.
+ */
 const LOOK_AGAIN_MS = 5_000;
 
 export class Replies {
@@ -38,12 +41,15 @@ export class Replies {
     this.#onWaitLimit = onWaitLimit;
   }
 
-  /** Where answers for callers of other replicas go. */
+  /** Sets where answers for callers of other replicas go. */
   connect(elsewhere: ToReplicas): void {
     this.#elsewhere = elsewhere;
   }
 
-  /** Waits for the answer; `onWaitLimit` is told when `waitMs` passed without one, and every few seconds after that. */
+  /**
+   * Waits for the answer. `onWaitLimit` is called when `waitMs`
+   * passed without an answer, and every few seconds after that.
+   */
   wait(waiting: Waiting, waitMs: number): Promise<Finished> {
     return new Promise((resolve) => {
       const entry: Entry = {
@@ -63,7 +69,7 @@ export class Replies {
     this.#onWaitLimit(waiting);
   }
 
-  /** The task was not accepted after all: nobody waits, nothing is answered here. */
+  /** Drops the caller of a task that was not accepted after all; nothing is answered here. */
   abandon(taskId: TaskId): void {
     const entry = this.#entries.get(taskId);
     if (entry === undefined) return;
@@ -71,7 +77,7 @@ export class Replies {
     clearTimeout(entry.timer);
   }
 
-  /** True when somebody waited. */
+  /** Answers the caller of the task. @returns true when a caller waited here */
   settle(taskId: TaskId, finished: Finished): boolean {
     const entry = this.#entries.get(taskId);
     if (entry === undefined) return false;
@@ -81,12 +87,15 @@ export class Replies {
     return true;
   }
 
-  /** To whoever waits, here or at that replica. */
+  /** Delivers an answer to the caller, here or at that replica. */
   deliver(replica: InstanceId, taskId: TaskId, finished: Finished): void {
     if (!this.settle(taskId, finished)) this.#elsewhere?.finished(replica, taskId, finished);
   }
 
-  /** An item for whoever waits, here or at that replica. One that is not the next is left to the result, which has them all. */
+  /**
+   * Delivers an item to the caller, here or at that replica. An
+   * item out of order is dropped: the result contains all items.
+   */
   item(replica: InstanceId, taskId: TaskId, seq: number, event: string): void {
     const entry = this.#entries.get(taskId);
     if (entry === undefined) {
@@ -97,12 +106,12 @@ export class Replies {
     }
   }
 
-  /** Whether its caller has part of the answer already. */
+  /** Whether the caller has part of the answer already. */
   hasBegun(taskId: TaskId): boolean {
     return (this.#entries.get(taskId)?.items ?? 0) > 0;
   }
 
-  /** Who has waited for at least so long. */
+  /** Callers who have waited for at least `ageMs`. */
   *waitingSince(ageMs: number): Iterable<Waiting> {
     const untilMs = performance.now() - ageMs;
     for (const entry of this.#entries.values()) if (entry.sinceMs <= untilMs) yield entry;
@@ -121,7 +130,7 @@ export class Replies {
     yield* this.#entries.values();
   }
 
-  /** The callers of one queue. */
+  /** Callers of one queue who wait here. */
   *of(queue: QueueName): Iterable<Waiting> {
     for (const entry of this.#entries.values()) if (entry.queue === queue) yield entry;
   }
@@ -130,7 +139,7 @@ export class Replies {
     return this.#entries.size;
   }
 
-  /** The replica stops: everybody still waiting is told so. */
+  /** Answers every waiting caller, because the replica stops. */
   settleAll(finished: Finished): void {
     for (const taskId of [...this.#entries.keys()]) this.settle(taskId, finished);
   }

@@ -1,19 +1,21 @@
-// Ready containers on machines linked to this replica, and their free slots. fleet/ puts containers in and out, the dispatcher takes and frees slots.
-// What must stay true: an attempt is sent only while `inFlight` is below `slots`; a slot is freed only when the agent said the attempt ended, or its container or machine is gone.
+// Ready containers on machines linked to this replica, and their free slots.
+// fleet/ puts containers in and out; the dispatcher takes and frees slots.
+// Invariant: an attempt is sent only while `inFlight` is below `slots`. A slot is freed only
+// when the agent said that the attempt ended, or when its container or machine is gone.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Candidate } from './choose.ts';
 
-/** The task stream of one machine's agent. */
+/** Task stream of one machine's agent. */
 export interface TaskLink {
   readonly machineId: MachineId;
-  /** New at every start of the agent. */
+  /** Identity of the agent process; new at every start of the agent. */
   readonly agentInstance: string;
-  /** How often this agent was told to send a heartbeat. Absent: as often as the default says. */
+  /** Milliseconds between heartbeats that this agent was told. Absent: the default. */
   readonly heartbeatIntervalMs?: number;
-  /** False: the stream is gone or its buffer is full; nothing was sent. */
+  /** Sends an attempt. @returns false: the stream is gone or its buffer is full, and nothing was sent */
   run(task: RunOrder): boolean;
   cancel(taskId: TaskId, token: AttemptToken, reason: string): void;
-  /** The scheduler has the result: the agent may forget it. */
+  /** Tells the agent that the scheduler has the result: the agent may forget it. */
   acked(taskId: TaskId, token: AttemptToken): void;
 }
 
@@ -32,13 +34,13 @@ export interface ReadyContainer extends Candidate {
   slots: number;
   inFlight: number;
   accepting: boolean;
-  /** Leaving: never accepts again, whatever its machine does. */
+  /** True while the container leaves: it accepts nothing, even when its machine's link comes back. */
   leaving: boolean;
-  /** Its agent just refused a task: nothing is sent there for a moment. */
+  /** Timer of a pause: the agent just refused a task, so nothing is sent to the container for a moment. */
   paused: NodeJS.Timeout | undefined;
   link: TaskLink | undefined;
   idleSinceMs: number;
-  /** As the last EndTask asked, beside the stub's. */
+  /** Keep-warm that the last EndTask asked for, in milliseconds; applies beside the stub's. */
   keepWarmMs: number;
   completed: number;
 }
@@ -47,7 +49,7 @@ export class SlotTable {
   readonly #byQueue = new Map<QueueName, Map<ContainerId, ReadyContainer>>();
   readonly #byId = new Map<ContainerId, ReadyContainer>();
 
-  /** Puts a container in, or changes how many slots one has that is there already: that one keeps its attempts. */
+  /** Puts a container in, or changes the number of slots of a known container, which keeps its attempts. */
   ready(
     facts: {
       readonly containerId: ContainerId;
@@ -87,7 +89,7 @@ export class SlotTable {
     return this.#byId.get(containerId);
   }
 
-  /** No new attempts; those it has go on. */
+  /** Stops new attempts in the container; its current attempts go on. */
   leave(containerId: ContainerId): void {
     const container = this.#byId.get(containerId);
     if (container === undefined) return;
@@ -95,7 +97,7 @@ export class SlotTable {
     container.accepting = false;
   }
 
-  /** Load came back before a stop was sent. */
+  /** Lets the container accept again: load came back before a stop was sent. */
   stay(containerId: ContainerId): void {
     const container = this.#byId.get(containerId);
     if (container === undefined) return;
@@ -103,7 +105,7 @@ export class SlotTable {
     container.accepting = accepts(container);
   }
 
-  /** Nothing goes there for `ms`; then `onOver` is told, unless the container went meanwhile. */
+  /** Sends nothing to the container for `ms`; then calls `onOver`, unless the container left meanwhile. */
   pause(container: ReadyContainer, ms: number, onOver: () => void): void {
     if (container.paused !== undefined || this.#byId.get(container.containerId) !== container) return;
     container.paused = setTimeout(() => {
@@ -126,7 +128,7 @@ export class SlotTable {
     if (queue?.size === 0) this.#byQueue.delete(container.queue);
   }
 
-  /** The machine's stream came (or went: undefined): its containers accept, or do not. */
+  /** Sets or clears (undefined) the machine's stream: its containers accept, or do not. */
   setLink(machineId: MachineId, link: TaskLink | undefined): readonly QueueName[] {
     const queues = new Set<QueueName>();
     for (const container of this.#byId.values()) {
@@ -150,12 +152,12 @@ export class SlotTable {
     return this.#byQueue.get(queue)?.values() ?? [];
   }
 
-  /** Whether any container of the queue is here, whatever it does just now. */
+  /** Whether any container of the queue is here, in any state. */
   serves(queue: QueueName): boolean {
     return this.#byQueue.has(queue);
   }
 
-  /** True while some container of the queue is ready and its machine's link lives. */
+  /** Whether some container of the queue is ready and its machine's link is alive. */
   hasReady(queue: QueueName): boolean {
     for (const container of this.of(queue)) if (!container.leaving) return true;
     return false;

@@ -1,5 +1,6 @@
-// Lost wake-ups: every 30 s each replica looks at the depths of the queues it has containers for, in one round trip, and wakes those in which something waits or is put off. It also finds the due times that a
-// restart forgot: a fetch that finds nothing ready tells when the next job is.
+// Recovery of lost wake-ups. Every 30 s each replica reads the depths of the queues it has containers
+// for, in one round trip, and wakes those in which a job waits or is delayed. The wake also finds due
+// times that a restart forgot: a fetch that finds nothing ready tells when the next job is due.
 import type { QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -12,7 +13,7 @@ export interface WakeSweepParts {
   /** Queues that containers linked to this replica serve. */
   readonly consumed: () => Iterable<QueueName>;
   readonly wake: (queue: QueueName) => void;
-  /** Forgets queues that are not consumed any more. */
+  /** Forgets queues that no container here serves any more. */
   readonly prune: () => void;
   readonly log: Log;
   readonly everyMs?: number;

@@ -1,5 +1,7 @@
-// Answers that cross replicas: whoever ended a synchronous task says it on the channel of the replica whose caller waits. A message that was lost is found in the task's record, which is written
-// before it is sent: looked up after each gap in the messages and every few seconds, for callers that have waited that long and whose task does not run here.
+// Answers that cross replicas: the replica that ended a synchronous task publishes the
+// answer on the channel of the caller's replica. The task's record is written first, so a
+// lost answer is found in it. The record is looked up after each gap in the messages, and
+// every few seconds for callers that have waited that long and whose task does not run here.
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -12,14 +14,14 @@ import type { TaskRecords } from '../tasks/records.ts';
 import type { Finished } from '../tasks/task-service.ts';
 import type { Bus } from './bus.ts';
 
-/** A larger body is read from the record, or from its object. */
+/** Most bytes of a body in a message; a larger one is read from the record, or from its object. */
 const MOST_INLINE = 64 * 1024;
 const LOOK_UP_EVERY_MS = 5_000;
 const LOOK_UP_BATCH = 500;
 
-/** Task, status, HTTP status, body; null: too large, it stands in the record. */
+/** Task, status, HTTP status, body; null: the body is too large and stands in the record. */
 type Answer = readonly [TaskId, Finished['status'], number, string | null];
-/** Task, the item's place among the generator's, its event. */
+/** Task, the item's place in the generator's sequence, its event. */
 type Item = readonly [TaskId, 'item', number, string];
 
 export interface AnswersParts {
@@ -31,10 +33,10 @@ export interface AnswersParts {
   readonly ender: Pick<Ender, 'answerFrom' | 'resultText' | 'revoke'>;
   readonly records: Pick<TaskRecords, 'read' | 'readHeld' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
-  /** That task ended at another replica. */
+  /** Called when the task ended at another replica. */
   readonly onAnswered: (taskId: TaskId) => void;
   readonly log: Log;
-  /** Tests shorten it. */
+  /** Milliseconds between look-ups; tests shorten it. */
   readonly lookUpEveryMs?: number;
 }
 
@@ -54,7 +56,7 @@ export class Answers {
         bus.say(channelOf(replica), [taskId, status, httpStatus, inline] satisfies Answer);
       },
       item: (replica, taskId, seq, event) => {
-        // A large one, and those behind it, are had at the end.
+        // Large items, and those behind them, reach the caller with the result.
         if (replica === instance || event.length > MOST_INLINE) return;
         bus.say(channelOf(replica), [taskId, 'item', seq, event] satisfies Item);
       },
@@ -84,7 +86,7 @@ export class Answers {
     dispatcher.forget(waiting.queue, taskId);
     try {
       const body = inline ?? (await this.#bodyOf(taskId));
-      // Not there yet: the next look-up finds it.
+      // The record is not there yet: the next look-up finds it.
       if (body !== undefined) replies.settle(taskId, { status, httpStatus, body });
       if (status !== 'COMPLETE') this.#stop(taskId, httpStatus);
     } catch (error) {
@@ -92,7 +94,7 @@ export class Answers {
     }
   }
 
-  /** Ended there in the very moment in which it was sent here: its handler is told to stop. */
+  /** Stops the handler here of a task that another replica ended in the moment in which it was sent. */
   #stop(taskId: TaskId, httpStatus: number): void {
     const { attempts, ender } = this.#parts;
     const attempt = attempts.current(taskId);
@@ -112,7 +114,10 @@ export class Answers {
     while (await sleep(everyMs, this.#abort.signal)) await this.lookUp(everyMs);
   }
 
-  /** Callers whose task ended without their hearing of it. @param waitedMs - those who have waited for at least so long */
+  /**
+   * Answers callers whose task ended without their replica hearing of it.
+   * @param waitedMs - shortest wait of the callers to look up
+   */
   async lookUp(waitedMs: number): Promise<void> {
     if (this.#lookingUp) return;
     this.#lookingUp = true;

@@ -1,24 +1,31 @@
-// What scheduler processes say to each other: small messages on Redis channels, one connection for all that comes in. Nothing is kept for who does not listen, so everything said here is either
-// repeated, or found again in the store by whoever missed it: `onGap` tells when that may be. What must stay true: a message is a hint or an answer somebody waits for, never the only copy of a fact.
+// Messages between scheduler processes: small, on Redis channels, with one connection for all that
+// comes in. A message is not kept for a process that does not listen. So each is either repeated, or
+// found again in the store by the process that missed it: `onGap` tells when that may be. Invariant:
+// a message is a hint, or an answer that a caller waits for, never the only copy of a fact.
 import type { Redis } from 'ioredis';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 
 export interface Bus {
-  /** Called for each message on that channel, those of this process too. Before {@link start}. */
+  /**
+   * Registers a handler for each message on that channel, including those of this process. Call before {@link start}.
+   */
   on(channel: string, handler: (message: unknown) => void): void;
-  /** After each connection but the first: what was said before may have been missed. */
+  /** Registers a handler called after each connection but the first: earlier messages may have been missed. */
   onGap(handler: () => void): void;
-  /** Says it to whoever listens, with all that this turn of the event loop says there. Never throws; what Redis does not take is lost. */
+  /**
+   * Publishes a message, together with all others of this turn of the event loop
+   * on that channel. Never throws; a message that Redis does not take is lost.
+   */
   say(channel: string, message: unknown): void;
   /** Whether messages arrive now. */
   readonly isLive: boolean;
 }
 
-/** Nobody else: embedded stores have one scheduler process. */
+/** Bus without other processes: embedded stores have one scheduler process. */
 export const ALONE: Bus = { on: () => undefined, onGap: () => undefined, say: () => undefined, isLive: true };
 
-/** Messages of one turn beyond this go in several commands. */
+/** Most messages of one turn in one command. */
 const MOST_TOGETHER = 500;
 
 export class RedisBus implements Bus {
@@ -33,7 +40,10 @@ export class RedisBus implements Bus {
   #live = false;
   #wasLive = false;
 
-  /** @param publisher - the connection that tasks' own writes go through, so that an answer follows its record. @param subscriber - may be shared with others that subscribe; closed by whoever made it */
+  /**
+   * @param publisher - the connection of tasks' own writes, so that an answer follows its record
+   * @param subscriber - may be shared with other subscribers; its creator closes it
+   */
   constructor(publisher: Redis, subscriber: Redis, log: Log) {
     this.#publisher = publisher;
     this.#subscriber = subscriber;
@@ -60,7 +70,7 @@ export class RedisBus implements Bus {
     else waiting.push(message);
     if (this.#flushing) return;
     this.#flushing = true;
-    // Behind everything that the answers of this turn set off.
+    // The flush runs after everything that the answers of this turn set off.
     process.nextTick(() => this.#flush());
   }
 
@@ -122,7 +132,7 @@ export class RedisBus implements Bus {
   };
 
   readonly #onReady = (): void => {
-    // A subscribe that fails ends with the connection; its next `ready` tries again.
+    // A failed subscribe ends with the connection; the next `ready` tries again.
     this.#subscribe().catch((error: unknown) => this.#log.info({ err: error }, 'replica subscription failed'));
   };
 

@@ -1,5 +1,7 @@
-// What a dead scheduler process left, seen to by the leader: machines whose link it held are SUSPECT until they redial, and jobs that it fetched and never sent go back to their queues at once. What it
-// had sent goes on in its containers, and is adopted by whichever replica their agents dial. Its name stays on the list of replicas until this is done, so that the next leader finds it.
+// Clean-up after a dead scheduler process, by the leader. Machines whose link it held are SUSPECT
+// until they redial; jobs that it fetched and never sent return to their queues at once. Attempts
+// that it sent go on in their containers; the replica that their agents dial adopts them. The
+// dead replica's name stays listed until this is done, so that the next leader finds it.
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -18,9 +20,9 @@ export interface DeadReplicasParts {
   readonly book: Pick<ContainerBook, 'queues'>;
   readonly queues: Pick<TaskQueues, 'held' | 'giveBack'>;
   readonly leases: Pick<Leases, 'read'>;
-  /** Queues with tasks that have not ended, as the database knows them. */
+  /** Queues with tasks that have not ended, according to the database. */
   readonly openQueues: () => Promise<readonly QueueName[]>;
-  /** The leader's number; undefined while this replica does not lead. */
+  /** Fencing number of the leader; undefined while this replica does not lead. */
   readonly fence: () => number | undefined;
   readonly onReturned: (queue: QueueName) => void;
   readonly log: Log;
@@ -46,7 +48,7 @@ export class DeadReplicas {
     this.#abort.abort();
   }
 
-  /** One round; the timer's, and the tests'. */
+  /** Runs one round, for the timer and for tests. */
   async round(): Promise<void> {
     const { presence, fence, log } = this.#parts;
     const number = fence();
@@ -72,19 +74,22 @@ export class DeadReplicas {
     }
   }
 
-  /** Our lease key is written before the send: a job that the dead one holds without a lease never left it. */
+  /**
+   * Returns jobs that the dead replica holds without a lease. Leases
+   * are written before the send, so those jobs were never sent.
+   */
   async #giveBack(replica: InstanceId): Promise<number> {
     const { book, queues, leases, openQueues, onReturned } = this.#parts;
     let returned = 0;
     for (const queue of new Set([...book.queues(), ...(await openQueues())])) {
       for (const { taskId, lock } of await queues.held(queue, MOST_HELD)) {
-        // A lease of an earlier attempt says nothing about this one.
+        // The lease of an earlier attempt says nothing about this one.
         if (!isLockOf(replica, lock) || (await leases.read(taskId))?.lock === lock) continue;
         const fence = await queues.giveBack(queue, taskId, lock);
         if (fence.kind !== 'done') continue;
         returned += 1;
       }
-      // Also where nothing came back: a wake-up that was told to the dead one alone is lost.
+      // Called also when no job came back: a wake-up that only the dead replica got is lost.
       onReturned(queue);
     }
     return returned;

@@ -1,4 +1,5 @@
-// Queues that want a decision go to whoever leads: a replica that accepted a task, or gave one back, says so. Those that do not lead remember it, in case they are next.
+// Requests for a scaling decision, sent to the leader by a replica that accepted a task or
+// gave one back. Replicas that do not lead remember the requests, in case they lead next.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Autoscaler } from '../autoscaler/loop.ts';
 import type { Bus } from './bus.ts';
@@ -21,13 +22,14 @@ export class Decisions {
     });
   }
 
-  /** Something changed that may need more or fewer containers. */
+  /** Asks for a decision on a queue, after a change that may need more or fewer containers. */
   wanted(queue: QueueName): void {
     if (this.#isLeader()) {
       this.#autoscaler.wake(queue);
       return;
     }
-    // Once a turn: a burst of tasks asks once. It comes back to this process too, which remembers it.
+    // Each queue is asked for once a turn, even in a burst of tasks.
+    // The message reaches this process too, which remembers it.
     if (this.#said.size === 0) setImmediate(() => this.#said.clear());
     if (this.#said.has(queue)) return;
     this.#said.add(queue);

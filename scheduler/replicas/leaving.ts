@@ -1,5 +1,5 @@
-// Containers that were asked to leave stop when their last attempt has ended: seen to by the replica that has the link of their machine, because only it knows. Whoever asked (the leader, for want of
-// work or for a drain) need not.
+// Stop of containers that were asked to leave, once their last attempt has ended. The replica that has the link of
+// their machine does this, because only it knows their attempts. The leader only asks, for want of work or for a drain.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerBook } from '../containers/book.ts';
@@ -35,7 +35,7 @@ export class Leaving {
     clearInterval(this.#timer);
   }
 
-  /** An attempt of it ended, or it was asked to leave. */
+  /** Called when an attempt of the container ended, or when the container was asked to leave. */
   look(id: ContainerId): void {
     const container = this.#slots.get(id);
     const entry = this.#book.get(id);

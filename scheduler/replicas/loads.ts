@@ -1,5 +1,7 @@
-// What containers do, whichever replica has the link of their machine: exactly for those linked here, as last told for the others. Each replica tells the others what changed at its own, a few
-// times a second and whole now and then. Deciding who may go must not rest on it alone: a container linked elsewhere is only ever asked to leave, by its row, and goes when its own replica sees it idle.
+// Loads of containers on all replicas: exact for machines linked here, as last told for the
+// others. Each replica tells the others its changes a few times a second, and all its loads
+// now and then. No decision to stop a container rests on this alone. A container linked
+// elsewhere is only asked to leave, by its row; its own replica stops it when it is idle.
 import type { ContainerId, InstanceId } from '#shared/domain/ids.ts';
 import type { SlotTable } from '../dispatch/slots.ts';
 import type { Bus } from './bus.ts';
@@ -7,13 +9,13 @@ import type { Bus } from './bus.ts';
 export interface Load {
   readonly inFlight: number;
   readonly idleSinceMs: number;
-  /** As the last EndTask asked; Infinity: for ever. */
+  /** Keep-warm that the last EndTask asked for, in milliseconds; Infinity: for ever. */
   readonly keepWarmMs: number;
   readonly completed: number;
 }
 
 const TELL_MS = 250;
-/** Everything is told again after so many rounds: whoever began to listen meanwhile knows it then. */
+/** Rounds after which all loads are told again, for replicas that began to listen meanwhile. */
 const WHOLE_EVERY = 40;
 const MOST_IN_ONE = 500;
 
@@ -25,9 +27,9 @@ export interface LoadsParts {
   readonly channel: string;
   readonly instance: InstanceId;
   readonly slots: SlotTable;
-  /** Whether that container has not ended, as far as is known here. */
+  /** Whether the container has not ended, as far as is known here. */
   readonly isLive: (containerId: ContainerId) => boolean;
-  /** A container elsewhere has become idle. */
+  /** Called when a container elsewhere became idle. */
   readonly onIdle: (containerId: ContainerId) => void;
 }
 
@@ -53,23 +55,23 @@ export class Loads {
     clearInterval(this.#timer);
   }
 
-  /** undefined: not known (yet). */
+  /** Load of a container; undefined: not known (yet). */
   of(containerId: ContainerId): Load | undefined {
     const here = this.#parts.slots.get(containerId);
     return here?.link === undefined ? this.#elsewhere.get(containerId) : here;
   }
 
-  /** Its machine's link is here: what it does is known exactly. */
+  /** Whether the machine's link is here, so that the container's load is exact. */
   isHere(containerId: ContainerId): boolean {
     return this.#parts.slots.get(containerId)?.link !== undefined;
   }
 
-  /** Containers elsewhere of which something is kept. */
+  /** Number of containers elsewhere with a known load. */
   get size(): number {
     return this.#elsewhere.size;
   }
 
-  /** It ended. */
+  /** Forgets a container that ended. */
   forget(containerId: ContainerId): void {
     this.#elsewhere.delete(containerId);
     this.#told.delete(containerId);
@@ -90,7 +92,8 @@ export class Loads {
     this.#rounds += 1;
     if (this.#rounds % WHOLE_EVERY === 0) {
       this.#told.clear();
-      // A word that was on its way when its container ended comes after `forget`. One that is not known here yet is told again.
+      // A message under way when its container ended arrives after `forget`.
+      // A live container that is not known here yet is told again.
       for (const containerId of this.#elsewhere.keys()) if (!isLive(containerId)) this.#elsewhere.delete(containerId);
     }
     let loads: Told[] = [];

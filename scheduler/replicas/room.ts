@@ -1,4 +1,5 @@
-// Which other replicas have containers of a queue linked to them, and how much room these have: as rows and messages say, so a moment late.
+// Room of other replicas for a queue: which have containers of it linked to them,
+// and how many free slots. Rows and messages tell, so the answer is a moment late.
 import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -16,12 +17,12 @@ export interface RoomParts {
 }
 
 export interface RoomAt {
-  /** Slots that were free when it was last said. */
+  /** Slots that were free at the last message. */
   free: number;
   slots: number;
 }
 
-/** Containers of a queue looked at; beyond them any of these will do. */
+/** Most containers of a queue counted; beyond that number any of them will do. */
 const MOST_LOOKED_AT = 200;
 
 export class Room {
@@ -31,7 +32,7 @@ export class Room {
     this.#parts = parts;
   }
 
-  /** By replica; some may be gone by now. */
+  /** Room by replica; some replicas may be gone by now. */
   of(queue: QueueName): ReadonlyMap<InstanceId, RoomAt> {
     const { book, machines, loads, instance } = this.#parts;
     const found = new Map<InstanceId, RoomAt>();
@@ -49,12 +50,13 @@ export class Room {
   }
 
   /**
-   * Whoever a task of that queue may be lent to: by free slots, with some luck; never more than it has slots, because what is said of them may be old.
-   * @param lentTo - how many it has on loan; Infinity: it is to have none
+   * Picks a replica to lend a task of that queue to, at random, weighted by free slots. A
+   * replica never gets more loans than it has slots, because the free slots told may be old.
+   * @param lentTo - number of tasks the replica has on loan; Infinity excludes it
    */
   borrowerOf(queue: QueueName, lentTo: (replica: InstanceId) => number): InstanceId | undefined {
     const { presence, bus } = this.#parts;
-    // What it gives back would not be heard.
+    // Without the bus, a task that the borrower gives back would not be heard of.
     if (!bus.isLive) return undefined;
     const weights = new Map<InstanceId, number>();
     for (const [replica, { free, slots }] of this.of(queue)) {
@@ -65,7 +67,7 @@ export class Room {
   }
 }
 
-/** One of them, as likely as it weighs. @param random - gives [0, 1) */
+/** Picks a key at random, with a probability proportional to its weight. @param random - gives [0, 1) */
 export function pickOf<T>(weights: ReadonlyMap<T, number>, random: number): T | undefined {
   let left = random * [...weights.values()].reduce((sum, weight) => sum + weight, 0);
   let last: T | undefined;

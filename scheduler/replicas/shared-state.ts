@@ -1,5 +1,6 @@
-// What each replica remembers of containers and machines follows the rows that any of them writes: the writer names the row, the others read it. What is lost on the way is found by comparing
-// revisions, after each gap in the messages and every half minute.
+// Each replica's memory of containers and machines follows the rows, whichever replica
+// writes them. The writer names the row, the others read it. Lost messages are made
+// good by comparing revisions, after each gap in the messages and every half minute.
 import type { ContainerId, InstanceId, MachineId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -10,10 +11,10 @@ import type { Bus } from './bus.ts';
 const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;
 const RETRY_MS = 500;
-/** More rows named at once than this: everything is compared instead. */
+/** Most rows named at once; beyond it, all revisions are compared instead. */
 const MOST_NAMED = 5_000;
 
-/** On the state channel: who wrote, and which rows. */
+/** Message on the state channel: the writer, and its rows. */
 interface Wrote {
   readonly from: InstanceId;
   readonly container?: ContainerId;
@@ -26,10 +27,10 @@ export interface SharedStateParts {
   readonly instance: InstanceId;
   readonly book: ContainerBook;
   readonly machines: Machines;
-  /** A machine linked here has a newer session elsewhere. */
+  /** Called when a machine linked here has a newer session elsewhere. */
   readonly onSuperseded: (id: MachineId) => void;
   readonly log: Log;
-  /** Tests shorten it. */
+  /** Milliseconds between comparisons; tests shorten it. */
   readonly sweepMs?: number;
 }
 
@@ -98,7 +99,7 @@ export class SharedState {
     this.#containers.clear();
     this.#machines.clear();
     try {
-      // Machines first: what is placed there is judged by them.
+      // Machines are read first: containers on them are judged by them.
       if (compare) await machines.readMissed(onSuperseded);
       else if (named.length > 0) await machines.readAgain(named, onSuperseded);
       if (compare) await book.readMissed();

@@ -1,4 +1,5 @@
-// What a replica does between getting the leader's lease and its first decision: the last leader may have died between writing a row and saying so.
+// Catch-up of a replica between the leader's lease and its first decision:
+// the last leader may have died between writing a row and announcing it.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { ContainerBook } from '../containers/book.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -9,20 +10,20 @@ export interface TakeOverParts {
   readonly db: Queryable;
   readonly book: Pick<ContainerBook, 'readMissed'>;
   readonly machines: Pick<Machines, 'readMissed'>;
-  /** A machine linked here has a newer session elsewhere. */
+  /** Called when a machine linked here has a newer session elsewhere. */
   readonly onSuperseded: (id: MachineId) => void;
 }
 
 /**
- * Makes the store refuse the writes of leaders before, and then, when there will be no more of those, reads whatever of them was not heard of here: what is placed is counted, no device is given
- * away twice, no container started twice.
+ * Makes the store refuse the writes of earlier leaders, then reads all their writes that were not heard of
+ * here. So every placement is counted, no device is given away twice, and no container is started twice.
  * @returns the highest number that ever led; above `fence`: this replica does not lead, and nothing was read
- * @throws the store's error: it must not lead
+ * @throws the store's error: this replica must not lead
  */
 export async function takeOver(parts: TakeOverParts, fence: number): Promise<number> {
   const highest = await raiseFence(parts.db, fence);
   if (highest !== fence) return highest;
-  // Machines first: what is placed there is judged by them.
+  // Machines are read first: containers on them are judged by them.
   await parts.machines.readMissed(parts.onSuperseded);
   await parts.book.readMissed();
   return highest;

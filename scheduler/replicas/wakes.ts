@@ -1,5 +1,6 @@
-// A job for which this replica has no room: the replica that most likely has some is told, and passes it on when it has none either. One message and one fetch for a task that crosses; who was asked
-// travels along, so that a wake-up ends. A lost one is found by the sweep.
+// Wake-ups that cross replicas. A replica without room for a job tells the replica most likely to have
+// some, which passes the wake-up on when it has none either. A task that crosses costs one message and one
+// fetch. The wake-up carries the replicas already asked, so that it ends. The sweep makes good a lost one.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { BookChange, ContainerBook } from '../containers/book.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
@@ -27,12 +28,15 @@ export interface WakesParts {
   readonly dispatcher: () => Pick<Dispatcher, 'wakeHere'>;
 }
 
-/** Queues remembered whose wake-up nobody could be told; those beyond are found by the sweep. */
+/** Most queues remembered whose wake-up reached no replica; the sweep finds the rest. */
 const MOST_UNTOLD = 10_000;
 
 export class Wakes {
   readonly #parts: WakesParts;
-  /** Jobs wait in them, and no replica was known that could have room: a container that runs by now, or the way of its machine, may not have been heard of here yet. */
+  /**
+   * Queues in which jobs wait while no replica was known to have room. A new
+   * container, or a machine's new link, may not have been heard of here yet.
+   */
   readonly #untold = new Set<QueueName>();
   readonly #asking = new Set<InstanceId>();
 
@@ -43,7 +47,7 @@ export class Wakes {
     parts.bus.on(parts.channelOf(parts.instance), (message) => this.#heard(message as Wake));
   }
 
-  /** Nobody here has a slot for it. */
+  /** Called when no container here has a slot for a job of the queue. */
   noRoom(queue: QueueName, taskId: TaskId | undefined, asked: readonly InstanceId[] = []): void {
     const { bus, channelOf, instance } = this.#parts;
     const replica = this.#mostRoom(queue, asked);
@@ -66,12 +70,15 @@ export class Wakes {
     }
   }
 
-  /** A container that took its first task runs at its own replica before the others know: whoever was told of its answer may call again within that moment. */
+  /**
+   * Tells the wake-up again when a container runs. Its own replica knows that
+   * before the others do, and a caller may call again within that moment.
+   */
   #containerChanged({ entry, to }: BookChange): void {
     if (to === 'RUNNING') this.#tellNow(entry.spec.queue);
   }
 
-  /** Its link may be at another replica now. */
+  /** Tells the wake-up again, because the machine's link may be at another replica now. */
   #machineChanged(machine: Machine): void {
     if (this.#untold.size === 0 || machine.health !== 'READY') return;
     for (const { spec } of this.#parts.book.ofMachine(machine.row.id)) this.#tellNow(spec.queue);
@@ -81,11 +88,11 @@ export class Wakes {
     if (this.#untold.delete(queue)) this.noRoom(queue, undefined);
   }
 
-  /** It may have started a moment ago. */
+  /** Looks up a replica that does not count as alive, because it may have started a moment ago. */
   async #ask(replica: InstanceId): Promise<void> {
     if (this.#asking.has(replica)) return;
     this.#asking.add(replica);
-    // Redis does not answer: the sweep looks again.
+    // When Redis does not answer, the sweep looks again.
     const isAlive = await this.#parts.presence.ask(replica).catch(() => false);
     this.#asking.delete(replica);
     if (isAlive) for (const queue of [...this.#untold]) this.#tellNow(queue);
@@ -95,7 +102,10 @@ export class Wakes {
     if (!this.#parts.dispatcher().wakeHere(queue, taskId)) this.noRoom(queue, taskId, asked);
   }
 
-  /** By free slots, with some luck, so that a burst does not go to one replica; a full one only where none has room: its slots may have freed since. */
+  /**
+   * Picks a replica at random, weighted by free slots, so that a burst does not go to
+   * one. A full replica is picked only where none has room: a slot may have freed since.
+   */
   #mostRoom(queue: QueueName, asked: readonly InstanceId[]): InstanceId | undefined {
     const { room, presence } = this.#parts;
     const weights = new Map<InstanceId, number>();
