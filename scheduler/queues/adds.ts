@@ -1,20 +1,21 @@
-// The adds of one turn of the event loop share one reading of the depth: what each of them saw. Pure. What must stay true: never less than the jobs that stand before it and itself, or the bound on
-// pending tasks gives way; so adds that failed do not count as having come after it.
+// Depths for the adds of one turn of the event loop, which share one reading of it. Pure.
+// Invariant: a depth is never less than the jobs before an add and the add itself, or the
+// bound on pending tasks could be exceeded. So a failed add does not count as a later one.
 import { isAnswerLost } from './answers.ts';
 import { totalOf } from './task-queues.ts';
 import type { QueueDepth } from './task-queues.ts';
 
-/** Adds of one turn, and the one depth that is read behind them. */
+/** Adds of one turn, and the one depth that is read after them. */
 export interface Adds {
   readonly answers: Promise<unknown>[];
-  /** The depth after each of them, or why it is not known. Never rejects. */
+  /** Depth after each of the adds, or why it is not known. Never rejects. */
   readonly depths: Promise<readonly AddSeen[]>;
 }
 export type AddSeen =
   | { readonly kind: 'depth'; readonly depth: number }
   | { readonly kind: 'failed'; readonly error: unknown; readonly mayBeThere: boolean };
 
-/** Each add's own depth is the one behind all of them, less those that came after it. */
+/** Depth of each add: the depth after all of them, less the adds that came later. */
 export function depthsAfter(
   counted: PromiseSettledResult<QueueDepth>,
   added: readonly PromiseSettledResult<unknown>[],

@@ -1,5 +1,6 @@
-// Alarms: BullMQ's job schedulers on one ordinary Worker for each replica, which is one of the platform's own few queues. An alarm says that a time may have come and nothing else: what it means is read and decided where it
-// is heard, so one that is late, lost, doubled or out of date does no harm. Nothing is opened before there is something to be woken for.
+// Alarms: BullMQ's job schedulers, with one ordinary Worker for each replica; their queue is one of the platform's
+// own few. An alarm only says that a time may have come. The replica that receives it reads and decides what it
+// means, so a late, lost, doubled or outdated alarm does no harm. Nothing is opened before an alarm is needed.
 import { Queue, Worker } from 'bullmq';
 import type { RepeatOptions } from 'bullmq';
 import type { Redis } from 'ioredis';
@@ -9,10 +10,13 @@ import type { Log } from '#shared/log.ts';
 import { waitingClient } from './platform-queue.ts';
 
 const QUEUE = 'schedules';
-/** Heard at a time; each is a few statements. */
+/** Alarms handled at a time; each costs a few statements. */
 const CONCURRENCY = 8;
 const CLOSE_MS = 5_000;
-/** BullMQ sets the next alarm when it hands one out: a process that dies just then leaves none. */
+/**
+ * Delay past which an alarm counts as lost. BullMQ sets the next alarm
+ * when it hands one out: a process that dies just then leaves none.
+ */
 const LATE_MS = 60_000;
 const DONE = { removeOnComplete: true, removeOnFail: true };
 
@@ -23,13 +27,13 @@ export interface Alarm {
 }
 
 export interface AlarmsOptions {
-  /** Fails fast: alarms are set by it. Those who wait for one have connections of their own, made like it. */
+  /** Client that fails fast, for setting alarms. The worker has connections of its own, made like it. */
   readonly client: Redis;
   readonly prefix: string;
   readonly log: Log;
-  /** When the next one of that pattern is, after that moment. */
+  /** Next time of the pattern after that moment. */
   readonly next: (pattern: string, timezone: string, afterMs: number) => number | undefined;
-  /** Never rejects. */
+  /** Handles an alarm; never rejects. */
   readonly onAlarm: (id: string) => Promise<void>;
 }
 
@@ -41,12 +45,15 @@ export class Alarms {
     this.#options = options;
   }
 
-  /** Alarms are heard here from now on. */
+  /** Starts to receive alarms here. */
   listen(): void {
     void this.#opened();
   }
 
-  /** Makes them all there are: what is missing, late or says something else is set, what is more is taken away. @throws when Redis does not answer */
+  /**
+   * Makes the given alarms the only ones: sets those that are missing, late or different, and removes the rest.
+   * @throws when Redis does not answer
+   */
   async setAll(alarms: readonly Alarm[]): Promise<void> {
     if (alarms.length === 0 && this.#open === undefined) return;
     const { queue } = this.#opened();
@@ -88,7 +95,7 @@ export class Alarms {
         try {
           return next(pattern, tz, afterMs);
         } catch (error) {
-          // It has no alarm then, and those after it have theirs.
+          // This pattern gets no alarm; the alarms after it do.
           log.warn({ err: error, pattern, timezone: tz }, 'an alarm is not set: when it should be cannot be read');
           return undefined;
         }

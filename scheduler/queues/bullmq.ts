@@ -1,6 +1,7 @@
-// BullMQ behind our own interface; the only file that imports it. One root backend on one client, and per queue only what `forQueue`
-// gives: no Worker, no loop, no timer and no connection of its own. What must stay true: every queue's settings stand before its first add
-// (else it keeps 10 000 events with their results), and every call on a fetched job carries a real lock token.
+// BullMQ behind our own interface; the only file that imports its task queues. One root backend on
+// one client, and per queue only what `forQueue` gives: no Worker, no loop, no timer and no
+// connection of its own. Invariants: every queue's settings stand before its first add (else it keeps
+// 10 000 events with their results), and every call on a fetched job carries a real lock token.
 import type { IQueueBackend, JobJson, MinimalJob, QueueBaseOptions, RedisQueueBackend } from 'bullmq';
 import { createRedisBackend } from 'bullmq';
 import type { Redis } from 'ioredis';
@@ -23,31 +24,34 @@ import { LOCK_MS } from './task-queues.ts';
 import { atTurnEnd } from './turns.ts';
 
 const STALLED_INTERVAL_MS = 30_000;
-/** Past its maximum BullMQ would only mark a job for a Worker, and there is none. */
+/** Stalls that BullMQ allows a job. Past its maximum it would only mark the job for a Worker, and there is none. */
 const MAX_STALLED_COUNT = 1_000_000;
-/** Queues kept open; one used less recently is opened again when it is needed. */
+/** Most queues kept open; the least recently used one is opened again when it is needed. */
 const MAX_OPEN = 20_000;
 const PIPELINE_BATCH = 500;
 const READY_DEADLINE_MS = 10_000;
 const MALFORMED_IN_A_ROW = 10;
-/** A place in a queue is counted so far. */
+/** Last place in a queue that is counted. */
 const MAX_PLACES = 10_000;
-/** BullMQ's score of a delayed job: its due time times this, plus twelve bits. */
+/** Factor of BullMQ's score of a delayed job: its due time times this, plus twelve bits. */
 const DELAYED_SCALE = 0x1000;
 
 export interface BullmqQueuesOptions {
-  /** A client of its own role: `maxRetriesPerRequest: 1`, `enableOfflineQueue: false`, and no command unanswered for more than about 2 s. The caller closes it. */
+  /**
+   * Client of its own role: `maxRetriesPerRequest: 1`, `enableOfflineQueue: false`,
+   * and no command unanswered for more than about 2 s. The caller closes it.
+   */
   readonly client: Redis;
   readonly log: Log;
   /** Keys are `<prefix>:<queue>:…`. */
   readonly prefix?: string;
   readonly lockMs?: number;
   readonly stalledIntervalMs?: number;
-  /** Waits before each look for jobs of lost commands; tests shorten them. */
+  /** Milliseconds before each look for jobs of lost commands; tests shorten them. */
   readonly lookAfterMs?: readonly number[];
 }
 
-/** The task queues on this Redis. @throws AppError `queues_unavailable` when it does not answer */
+/** Opens the task queues on this Redis. @throws AppError `queues_unavailable` when it does not answer */
 export async function openTaskQueues(options: BullmqQueuesOptions): Promise<BullmqQueues> {
   const rootOptions = {
     connection: options.client,
@@ -67,23 +71,23 @@ export async function openTaskQueues(options: BullmqQueuesOptions): Promise<Bull
   return new BullmqTaskQueues(root, options);
 }
 
-/** The queues in Redis alone; scheduler/lane/ stands before them. */
+/** Queues in Redis alone; scheduler/lane/ stands before them. */
 export interface BullmqQueues extends TaskQueues {
-  /** What depth.lua reads, in its order. */
+  /** Keys that depth.lua reads, in its order. */
   depthKeys(queue: QueueName): readonly string[];
 }
 
 interface OpenQueue {
   readonly name: QueueName;
   readonly backend: IQueueBackend;
-  /** Its settings are written; absent: they must be, before the next add. */
+  /** Resolves when the queue's settings are written; absent: they must be written before the next add. */
   opened: Promise<void> | undefined;
-  /** The adds of this turn of the event loop. */
+  /** Adds of this turn of the event loop. */
   adds: Adds | undefined;
 }
 
 interface FetchUnderWay {
-  /** The connection broke meanwhile: the client may have sent it twice. */
+  /** True when the connection broke meanwhile: the client may have sent the fetch twice. */
   doubtful: boolean;
 }
 
@@ -94,7 +98,7 @@ class BullmqTaskQueues implements BullmqQueues {
   readonly #log: Log;
   readonly #depthScript: Script;
   readonly #repairs: Repairs;
-  /** Least recently used first. */
+  /** Open queues, the least recently used first. */
   readonly #queues = new Map<QueueName, OpenQueue>();
   readonly #fetches = new Set<FetchUnderWay>();
   readonly #onClose = (): void => {
@@ -140,12 +144,13 @@ class BullmqTaskQueues implements BullmqQueues {
     this.#repairs.forgetAdd(name, job.taskId);
     const adds = (queue.adds ??= this.#addsOf(queue));
     const answer = queue.backend.addJob(jobJson(job), job.taskId);
-    // On a connection that ends just now it fails before this turn is over, and nobody looks at it until then.
+    // On a connection that ends just now the answer rejects before this turn is over, when nothing awaits it yet.
     answer.catch(() => undefined);
     const place = adds.answers.push(answer) - 1;
     const seen = (await adds.depths)[place];
     if (seen?.kind === 'depth') return { depth: seen.depth, isIn: true };
-    // Without a depth nobody can tell whether it may stay, so it must not, added or perhaps added.
+    // Without a depth nobody can tell whether the job may stay.
+    // So it must not stay, whether it was added or only perhaps.
     if (seen?.mayBeThere === true) this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
     throw unavailable(`add task ${job.taskId} to ${name}`, seen?.error);
   }
@@ -162,7 +167,7 @@ class BullmqTaskQueues implements BullmqQueues {
 
   async remove(name: QueueName, taskId: TaskId): Promise<boolean> {
     const { backend } = this.#queue(name);
-    // BullMQ answers 1 for an id that is not there; sent together, these two see the same moment.
+    // BullMQ answers 1 for an unknown id. Two commands sent together see the same state, so this one tells them apart.
     const [existed, removed] = await this.#asking(
       `remove task ${taskId} from ${name}`,
       Promise.all([this.#client.exists(backend.toKey(taskId)), backend.remove(taskId, false)]),
@@ -179,7 +184,8 @@ class BullmqTaskQueues implements BullmqQueues {
       try {
         return { job: parseTaskJob(json.data), starts: json.attemptsStarted, nextDueMs: undefined };
       } catch (error) {
-        // Nobody can run it, and given back it would come first again: it leaves the queue, its row tells the rest.
+        // No attempt can run the job, and given back it would come
+        // first again. So it leaves the queue; its row keeps the task.
         this.#log.error({ err: error, queue: name, taskId: id }, 'malformed job taken out of its queue');
         await this.fail(name, id as TaskId, lock, messageOf(error));
       }
@@ -238,7 +244,7 @@ class BullmqTaskQueues implements BullmqQueues {
   }
 
   disown(): void {
-    // Its lock says whose it is.
+    // The lock in Redis tells which attempt holds the job.
   }
 
   depthKeys(name: QueueName): readonly string[] {
@@ -260,7 +266,7 @@ class BullmqTaskQueues implements BullmqQueues {
   async placeOf(name: QueueName, taskId: TaskId): Promise<JobPlace> {
     const { wait, delayed, active } = this.#queue(name).backend.keys;
     const pipeline = this.#client.pipeline();
-    // Taken from the right.
+    // BullMQ takes jobs from the right.
     pipeline.call('lpos', String(wait), taskId, 'RANK', -1, 'MAXLEN', MAX_PLACES);
     pipeline.llen(String(wait));
     pipeline.zscore(String(delayed), taskId);
@@ -272,7 +278,7 @@ class BullmqTaskQueues implements BullmqQueues {
       return value;
     });
     if (typeof index === 'number') return { kind: 'waiting', position: Number(length) - index };
-    // The score is the due time, with a part of the id below it.
+    // The score is the due time, with a part of the id in its low bits.
     if (typeof score === 'string') return { kind: 'delayed', dueMs: Math.floor(Number(score) / DELAYED_SCALE) };
     if (typeof held === 'number') return { kind: 'active' };
     return Number(exists) === 1 ? { kind: 'waiting', position: undefined } : { kind: 'gone' };
@@ -382,7 +388,10 @@ class BullmqTaskQueues implements BullmqQueues {
     return (await this.held(name, 100_000)).filter(({ lock }) => locks.has(lock));
   }
 
-  /** Reads the depth once, behind all adds of this turn and on the same connection; an add's own is less by those that came after it. */
+  /**
+   * Reads the depth once, after all adds of this turn and on the
+   * same connection; an add's own depth is less by the later adds.
+   */
   #addsOf(queue: OpenQueue): Adds {
     const answers: Promise<unknown>[] = [];
     const depths = new Promise<readonly AddSeen[]>((resolve) => {
@@ -448,7 +457,7 @@ class BullmqTaskQueues implements BullmqQueues {
 }
 
 async function deleteAll(backend: IQueueBackend): Promise<void> {
-  // Obliterating takes a paused queue and a thousand jobs at a time; nothing is added meanwhile, or it goes too.
+  // BullMQ obliterates only a paused queue, a thousand jobs at a time. A job added meanwhile goes, too.
   await backend.pause(true);
   for (let rounds = 0; rounds < 10_000; rounds += 1) {
     if ((await backend.obliterate({ force: true, count: 1000 })) === 0) return;
@@ -456,7 +465,7 @@ async function deleteAll(backend: IQueueBackend): Promise<void> {
   throw new Error('the queue does not get empty');
 }
 
-/** Finishing reads the id and these options only; `attempts: 1` always ends the job. */
+/** Job object for finishing, which reads only the id and these options; `attempts: 1` always ends the job. */
 const skeleton = (taskId: TaskId): MinimalJob => ({ id: taskId, opts: { attempts: 1 } }) as unknown as MinimalJob;
 
 const jobJson = (job: TaskJob): JobJson => ({

@@ -1,5 +1,6 @@
-// When delayed jobs are due: nobody promotes them by itself, so at each due time their queue is woken as by an add. Lives in the replica that delayed the job (or saw the due time in an empty
-// fetch); what it forgets in a restart, the slow sweep over queues with delayed jobs finds.
+// Wake-ups for delayed jobs: BullMQ promotes none by itself, so at each due time the queue is woken
+// as by an add. The replica that delayed the job, or saw the due time in an empty fetch, keeps it
+// in memory. After a restart, the slow sweep over queues with delayed jobs finds it again.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 
@@ -26,7 +27,7 @@ export class DueTimes {
     this.#arm(queue);
   }
 
-  /** Known due times within the next `windowMs`; undefined: none is known at all. */
+  /** Number of known due times within the next `windowMs`; undefined: none is known at all. */
   countWithin(queue: QueueName, windowMs: number): number | undefined {
     const times = this.#times.get(queue);
     if (times === undefined) return undefined;

@@ -1,4 +1,5 @@
-// What a job in a task queue carries: everything that running the task needs, so that the path from queue to container reads no SQL.
+// Data of a job in a task queue: everything that running the task
+// needs, so that the path from queue to container reads no SQL.
 import Type from 'typebox';
 import type { Static } from 'typebox';
 import { Compile } from 'typebox/compile';
@@ -6,12 +7,12 @@ import type { DeploymentId, InstanceId, ObjectId, StubId, TaskId, WorkspaceId } 
 import type { StubKind } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 
-/** The name every job has in BullMQ; what kind of task it is stands in its data. */
+/** Name of every job in BullMQ; the kind of the task stands in its data. */
 export const TASK_JOB_NAME = 'task';
 
 const Id = <T extends string>() => Type.Unsafe<T>(Type.String({ minLength: 1, maxLength: 128 }));
 
-/** Version 1 of a job's data. Fields are only added; a reader takes a missing new one as its default. */
+/** Version 1 of a job's data. Fields are only added; a reader gives a missing new field its default. */
 export const TaskJob = Type.Object({
   v: Type.Literal(1),
   taskId: Id<TaskId>(),
@@ -19,16 +20,16 @@ export const TaskJob = Type.Object({
   stubId: Id<StubId>(),
   deploymentId: Type.Union([Id<DeploymentId>(), Type.Null()]),
   kind: Id<StubKind>(),
-  /** A caller waits for the answer. */
+  /** Whether a caller waits for the answer. */
   sync: Type.Boolean(),
-  /** The replica that accepted the task; a synchronous caller waits there. */
+  /** Replica that accepted the task; a synchronous caller waits there. */
   replica: Id<InstanceId>(),
-  /** The request body as it came, UTF-8. Absent: empty, or in the object named by `inputObjectId` (above 64 KiB). */
+  /** Request body as it came, UTF-8. Absent: empty, or in the object named by `inputObjectId` (above 64 KiB). */
   input: Type.Optional(Type.String()),
   inputObjectId: Type.Optional(Id<ObjectId>()),
   /** Query parameters of the invoke, each with its values in order. */
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
-  /** The stub whose container put it, and may read it. Absent: nobody's container did. */
+  /** Stub whose container put the task, and may read it. Absent: no container did. */
   putBy: Type.Optional(Id<StubId>()),
   /** Execution limit of one attempt; 0: none. */
   timeoutMs: Type.Integer({ minimum: 0 }),
@@ -42,9 +43,9 @@ export const TaskJob = Type.Object({
   retriesUsed: Type.Integer({ minimum: 0 }),
   /** Attempts lost to infrastructure causes. Absent: none. */
   losses: Type.Optional(Type.Integer({ minimum: 0 })),
-  /** Containers that died on it, each once. Absent: none. */
+  /** Containers that died while they ran the task, each once. Absent: none. */
   diedOn: Type.Optional(Type.Array(Type.String({ maxLength: 128 }), { maxItems: 8 })),
-  /** Where its end is told. Absent: nowhere. */
+  /** URL that is told how the task ended. Absent: none. */
   callbackUrl: Type.Optional(Type.String({ maxLength: 2048 })),
   /** Earlier attempts that ended without ending the task, oldest first. Absent: none. */
   past: Type.Optional(
@@ -55,7 +56,7 @@ export const TaskJob = Type.Object({
         machineId: Type.String({ maxLength: 128 }),
         startedAtMs: Type.Integer({ minimum: 0 }),
         endedAtMs: Type.Integer({ minimum: 0 }),
-        /** Why it ended. */
+        /** Reason why the attempt ended. */
         outcome: Type.String({ maxLength: 128 }),
       }),
       { maxItems: 12 },
@@ -66,7 +67,7 @@ export type TaskJob = Static<typeof TaskJob>;
 
 const checked = Compile(TaskJob);
 
-/** Reads a job's data as it lies in Redis. @throws AppError `bad_job` naming the first field that is wrong */
+/** Reads a job's data as stored in Redis. @throws AppError `bad_job` naming the first field that is wrong */
 export function parseTaskJob(text: string): TaskJob {
   let value: unknown;
   try {
@@ -77,7 +78,7 @@ export function parseTaskJob(text: string): TaskJob {
   return checkTaskJob(value);
 }
 
-/** The same, read already. @throws AppError `bad_job` */
+/** Checks a job's data that is parsed already. @throws AppError `bad_job` */
 export function checkTaskJob(value: unknown): TaskJob {
   if (checked.Check(value)) return value;
   const first = checked.Errors(value)[0];

@@ -1,4 +1,5 @@
-// Every Redis key and channel that is ours. BullMQ's own keys are `<prefix>:tq-…`; nothing here collides with them, because no name below starts with `tq-`.
+// All Redis keys and channels that are ours. BullMQ's own keys are `<prefix>:tq-…`;
+// ours cannot collide with them, because no name below starts with `tq-`.
 import type { InstanceId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 
 /** Keys and channels under one prefix; tests give each file its own. */
@@ -13,36 +14,45 @@ export interface Keys {
   readonly recordsAside: string;
   /** Tasks of one queue that replicas keep in their memory instead of in the queue: task → its job (scheduler/lane/). */
   readonly lane: (queue: QueueName) => string;
-  /** Queues that have, or had, such tasks. */
+  /** Queues that have, or had, tasks in a lane. */
   readonly lanes: string;
-  /** One attempt's lease: who runs it, until when. */
+  /** Lease of the attempt that runs a task: which attempt, and on which machine. */
   readonly lease: (task: TaskId) => string;
-  /** All leases by their machine: `<machine>:<task>` in a sorted set. An entry whose lease is gone goes when its machine is asked about. */
+  /**
+   * All leases by their machine: `<machine>:<task>` in a sorted set. An
+   * entry whose lease is gone is removed when its machine is asked about.
+   */
   readonly leased: string;
-  /** The last attempt of a task that ended without its agent's word. */
+  /** Last attempt of a task that ended without its agent's word. */
   readonly lastAttempt: (task: TaskId) => string;
-  /** Name of the queue of messages to addresses that people named. */
+  /** Name of the queue of messages to addresses that users named. */
   readonly deliveriesQueue: string;
-  /** A number of that replica's that only grows, and the server for which it has said what it runs; gone, or lower: Redis lost data. */
+  /**
+   * Number of that replica that only grows, and the server to which it has told
+   * what it runs. A key that is gone, or lower, shows that Redis lost data.
+   */
   readonly data: (instance: InstanceId) => string;
-  /** The leader's lease (`<instance>`) and the fencing number, which only grows. */
+  /** Lease of the leader (`<instance>`), and the fencing number, which only grows. */
   readonly leader: string;
   readonly leaderFence: string;
   /** Set while a replica lives (10 s, renewed every 3 s). */
   readonly presence: (instance: InstanceId) => string;
-  /** Set of instances that were present; those without a presence key are dead. */
+  /** Instances that were present; those without a presence key are dead. */
   readonly instances: string;
-  /** What placement may still take of a machine, what holds the rest, and which devices are leased to whom (queues/lua/reserve.lua). */
+  /**
+   * Free amounts of a machine, the reservations that hold the
+   * rest, and the owners of its devices (queues/lua/reserve.lua).
+   */
   readonly capacity: (machine: MachineId) => string;
   readonly reservations: (machine: MachineId) => string;
   readonly devices: (machine: MachineId) => string;
-  /** Which assignment a container has. */
+  /** Assignment of each container. */
   readonly assignments: string;
-  /** Reservations that no row names yet, by when they run out. */
+  /** Reservations that no row names yet, by the time at which they run out. */
   readonly reserving: string;
-  /** Machines that pull one image: by when their places run out. */
+  /** Machines that pull one image, by the time at which their places run out. */
   readonly pulls: (image: string) => string;
-  /** Answers travel to the replica whose caller waits. */
+  /** Answers for callers who wait at that replica. */
   readonly repliesChannel: (instance: InstanceId) => string;
   /** Wake-ups for containers on machines linked to that replica. */
   readonly linkChannel: (instance: InstanceId) => string;
@@ -52,17 +62,17 @@ export interface Keys {
   readonly revokeChannel: string;
   /** Rows of containers and machines that a replica wrote; the others read them. */
   readonly stateChannel: string;
-  /** Something cached changed; payload: JSON `{kind, id}`. */
+  /** Changes of cached things; payload: JSON `{kind, id}`. */
   readonly invalidateChannel: string;
-  /** What only the leader decides on: queues that want a look, and what containers linked to other replicas do. */
+  /** Messages for the leader's decisions: queues that want a look, and loads of containers linked to other replicas. */
   readonly decideChannel: string;
-  /** What only the leader can explain: questions of other replicas, and its answers. */
+  /** Questions that only the leader can explain, and its answers. */
   readonly explainChannel: string;
   /** Metrics pages of machines that are linked to another replica. */
   readonly pagesChannel: string;
-  /** Requests of a workspace in one minute; lapses by itself. */
+  /** Number of a workspace's requests in one minute; the key expires. */
   readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
-  /** What the containers of a machine use; lapses by itself. */
+  /** Resource usage of the containers of a machine; the key expires. */
   readonly usage: (machineId: MachineId) => string;
 }
 

@@ -1,22 +1,26 @@
-// Jobs that are back although their tasks are over: a Redis that came back older has them still. A queue is not fetched from before it was looked through once, and once more after each loss of data;
-// what the database knows as ended leaves the queue unread.
+// Removal of jobs whose tasks are over: a Redis that came back with older data still
+// has them. A queue is looked through before its first fetch, and again after each loss
+// of data. Jobs of tasks that ended according to the database leave the queue unread.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskQueues } from './task-queues.ts';
 
 export interface OlderJobsParts {
   readonly queues: Pick<TaskQueues, 'waitingIds' | 'remove'>;
-  /** Those of the tasks that the database knows as ended. */
+  /** Filters the tasks to those that have ended according to the database. */
   readonly ended: (taskIds: readonly TaskId[]) => Promise<readonly TaskId[]>;
-  /** Somebody here waits for it: it is not over. */
+  /** Whether a caller waits here for the task, so that it is not over. */
   readonly isWaitedFor: (taskId: TaskId) => boolean;
-  /** Grows with each loss of Redis data. */
+  /** Number that grows with each loss of Redis data. */
   readonly generation: () => number;
   readonly log: Log;
   readonly most?: number;
 }
 
-/** Jobs of tasks that are known here to be over leave their queue, also from under the lock of an attempt that Redis has forgotten the end of. */
+/**
+ * Removes the jobs of tasks known to be over from their queue,
+ * even when locked by an attempt whose end Redis has forgotten.
+ */
 export async function takeOutEnded(
   queues: Pick<TaskQueues, 'waitingIds' | 'activeIds' | 'remove' | 'lockOf' | 'fail'>,
   queue: QueueName,
@@ -30,9 +34,9 @@ export async function takeOutEnded(
 }
 
 const BATCH = 500;
-/** What else is active leaves its queue by the stall scan. */
+/** Most active jobs looked at; the stall scan returns or removes the rest. */
 const MOST_ACTIVE = 10_000;
-/** Queues remembered as looked through; one that is forgotten is looked through again. */
+/** Most queues remembered as looked through; a forgotten queue is looked through again. */
 const MOST_QUEUES = 20_000;
 
 export class OlderJobs {
@@ -43,13 +47,20 @@ export class OlderJobs {
     this.#parts = parts;
   }
 
-  /** undefined: the queue may be fetched from. Else it may be when the promise has resolved. */
+  /**
+   * Looks the queue through before a fetch, if needed. undefined:
+   * fetching may begin; else once the promise has resolved.
+   */
   before(queue: QueueName): Promise<void> | undefined {
     if (this.#done.get(queue) === this.#parts.generation()) return undefined;
     return this.sweep(queue).then(() => undefined);
   }
 
-  /** @returns how many jobs left the queue @throws when Redis or the database does not answer */
+  /**
+   * Removes the jobs of ended tasks.
+   * @returns how many jobs left the queue
+   * @throws when Redis or the database does not answer
+   */
   async sweep(queue: QueueName): Promise<number> {
     const { queues, ended, isWaitedFor, generation, log } = this.#parts;
     const now = generation();

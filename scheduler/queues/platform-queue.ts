@@ -1,18 +1,19 @@
-// The platform's own few queues: an ordinary BullMQ queue with an ordinary Worker, behind a small interface. A job is only the alarm: what it is about stands in a row, so a job that is lost, late or comes
-// twice changes nothing. Must stay true: a queue keeps no results, no events and no finished jobs, and no more jobs than its bound.
+// Queues for the platform's own work: an ordinary BullMQ queue with an ordinary Worker, behind a small
+// interface. A job is only an alarm about a row, so a job that is lost, late or doubled changes nothing.
+// Invariant: a queue keeps no results, no events and no finished jobs, and no more jobs than its bound.
 import { Queue, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 
-/** What a job carries: a few small values. */
+/** Data of a job: a few small values. */
 export type JobFacts = Readonly<Record<string, string | number>>;
 
 export interface PlatformJob<T extends JobFacts> {
-  /** A job of this id that is still there is left as it is. Without `:`. */
+  /** Id of the job, without `:`. An existing job of the same id stays as it is. */
   readonly id: string;
   readonly facts: T;
-  /** Absent: at once. */
+  /** Delay in milliseconds; absent: none. */
   readonly delayMs?: number;
 }
 
@@ -20,25 +21,25 @@ export interface PlatformQueueOptions<T extends JobFacts> {
   /** Letters, digits and `-`; the keys are `<prefix>:<name>:…`. */
   readonly name: string;
   readonly prefix: string;
-  /** A client that fails fast, for adding; the worker has connections of its own, made from it. The caller closes it. */
+  /** Client that fails fast, for adding; the worker has connections of its own, made from it. The caller closes it. */
   readonly client: Redis;
   readonly log: Log;
-  /** Jobs under way here at once. */
+  /** Most jobs under way here at once. */
   readonly concurrency: number;
-  /** More waiting and delayed jobs than this are not added: whoever has the rows looks for them again. */
+  /** Most waiting and delayed jobs; beyond it none is added, and the owner of the rows adds them later. */
   readonly mostJobs: number;
-  /** Does what the job is about, which is gone after it, whatever came of it. */
+  /** Does the work of a job. The job is gone afterwards, whatever the outcome. */
   readonly process: (facts: T) => Promise<void>;
 }
 
-/** A job whose process died is given to another one after this. */
+/** Milliseconds until a job whose process died is given to another one. */
 const LOCK_MS = 60_000;
-/** How long a worker waits for a job before it asks anew; a new job wakes it at once. */
+/** Seconds a worker waits for a job before it asks again; a new job wakes it at once. */
 const IDLE_WAIT_S = 30;
 const CLOSE_MS = 5_000;
 const KEEP_NOTHING = { removeOnComplete: true, removeOnFail: true } as const;
 
-/** A worker waits for Redis, and for jobs, instead of failing, so it cannot share a client that fails fast. Whoever asks for it ends it. */
+/** Makes a client for a worker, which waits for Redis and for jobs instead of failing fast. Its caller closes it. */
 export const waitingClient = (client: Redis, name: string): Redis =>
   client.duplicate({
     connectionName: `longshore-${name}`,
@@ -66,7 +67,11 @@ export class PlatformQueue<T extends JobFacts> {
     );
   }
 
-  /** @returns how many were taken, from the first on: as many as there was room for @throws when Redis does not answer */
+  /**
+   * Adds jobs in the order given, as many as there is room for.
+   * @returns how many were added
+   * @throws when Redis does not answer
+   */
   async add(jobs: readonly PlatformJob<T>[]): Promise<number> {
     if (jobs.length === 0) return 0;
     const { waiting = 0, delayed = 0 } = await this.#queue.getJobCounts('waiting', 'delayed');
@@ -82,7 +87,7 @@ export class PlatformQueue<T extends JobFacts> {
     return taken.length;
   }
 
-  /** Jobs are taken from now on. */
+  /** Starts to process jobs. */
   start(): void {
     const { client, log, name, prefix, concurrency } = this.#options;
     this.#client = waitingClient(client, name);
@@ -102,7 +107,7 @@ export class PlatformQueue<T extends JobFacts> {
     this.#worker = worker;
   }
 
-  /** No new jobs; those under way are waited for a moment. */
+  /** Takes no new jobs, and waits a moment for those under way. */
   async stop(): Promise<void> {
     const closing = this.#worker?.close() ?? Promise.resolve();
     await withDeadline(closing, CLOSE_MS, () => new Error('jobs are still under way')).catch(() => undefined);

@@ -1,6 +1,11 @@
-// Whether Redis still has what this process has seen there. Two signs: the server that answers (its run id and the id of its data's history), asked for on each new connection; and a number of this replica's own, written every
-// second, which never goes back. Another server may have come back older, or be a replica that lagged behind; a lower number did. A third sign is the clock of the server: where it was set forward, keys that live for a time are gone (locks, leases). Each time the generation grows: what was learned before counts no more, and listeners rebuild.
-// Invariant: between the loss of the connection and the look at the next one `isSure` is false. Bound: data that go back under a connection that stays, on the same server, are noticed a second later.
+// Check whether Redis still has the data that this process has seen there. Three signs tell:
+// - The server's run id and the id of its data's history, read on each new
+// connection. Another server may have older data, or be a replica that lagged behind.
+// - A number of this replica's own, written every second, which never goes back. A lower number shows older data.
+// - The server's clock. When it was set forward, keys with a lifetime (locks, leases) have expired.
+// Each sign raises the generation: earlier knowledge no longer counts, and listeners rebuild.
+// Invariant: between the loss of a connection and the check of the next one, `isSure` is
+// false. Bound: older data on the same server and connection are noticed within a second.
 import type { Redis } from 'ioredis';
 import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -9,16 +14,19 @@ import type { Log } from '#shared/log.ts';
 import type { Keys } from './keys.ts';
 
 const LOOK_EVERY_MS = 1_000;
-/** Longer than any pause that a process survives. */
+/** Lifetime of the number's key; longer than any pause that a process survives. */
 const NUMBER_LIFE_MS = 24 * 3600_000;
 
-/** A clock that a time service corrects differs by less between two looks; every key that lives for a time lives several times as long. */
+/**
+ * Step of the server's clock that counts as set. A time service corrects by
+ * less between two looks; every expiring key lives several times as long.
+ */
 const CLOCK_SET_MS = 5_000;
 
-/** Why the data may be others than before. */
+/** Reason why the data may differ from before. */
 type Loss = 'emptied' | 'older' | 'another_server' | 'clock_set_forward';
 
-/** The clock of the server at a look: read between these two moments of this process. */
+/** Clock of the server at a look, read between two moments of this process. */
 interface Reading {
   readonly serverMs: number;
   readonly askedAtMs: number;
@@ -26,7 +34,7 @@ interface Reading {
 }
 
 export interface RedisDataOptions {
-  /** The client that tasks are fetched with: its connection is what counts. The caller closes it. */
+  /** Client that fetches tasks: its connection is the one to check. The caller closes it. */
   readonly client: Redis;
   readonly keys: Keys;
   readonly instance: InstanceId;
@@ -40,7 +48,7 @@ export class RedisData {
   readonly #options: RedisDataOptions;
   readonly #abort = new AbortController();
   readonly #listeners = new Set<() => void>();
-  /** Sent last, and answered last. */
+  /** Number that was sent last, and answered last. */
   #number = 0;
   #answered = 0;
   #server = '';
@@ -69,7 +77,7 @@ export class RedisData {
     this.#options = options;
   }
 
-  /** Grows each time the data may be others than before. */
+  /** Number that grows each time the data may differ from before. */
   get generation(): number {
     return this.#generation;
   }
@@ -79,32 +87,37 @@ export class RedisData {
     return this.#looked === this.#connection;
   }
 
-  /** Resolves when it is known of this connection, or of a later one. */
+  /** Resolves when this connection, or a later one, has been checked. */
   sure(): Promise<void> {
     return this.#sure.promise;
   }
 
-  /** When the connection was last lost, or a loss of data noticed; monotonic milliseconds. What was asked before says nothing any more. */
+  /**
+   * Time when the connection was last lost, or a loss of data
+   * noticed; monotonic milliseconds. Earlier answers no longer count.
+   */
   get brokenAtMs(): number {
     return this.#brokenAtMs;
   }
 
-  /** When data were last found to be others; epoch milliseconds. -Infinity: never. */
+  /** Time when data were last found to differ; epoch milliseconds. -Infinity: never. */
   get lostAtMs(): number {
     return this.#lostAtMs;
   }
 
-  /** Which server answers, and which history its data have. */
+  /** Identity of the server, and of its data's history. */
   get server(): string {
     return this.#server;
   }
 
-  /** The last loss was under the same server: its name does not tell the data before from those after. */
+  /**
+   * Whether the last loss was under the same server, whose name then does not tell the data before from those after.
+   */
   get isSameServer(): boolean {
     return this.#isSameServer;
   }
 
-  /** Told each time the generation grew, once Redis answers again. */
+  /** Registers a listener, called each time the generation grew, once Redis answers again. */
   onLost(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -117,7 +130,7 @@ export class RedisData {
     await this.look().catch((error: unknown) => {
       log.warn({ err: error }, 'the data of Redis are not known yet');
     });
-    // Where Redis is not there, the look after the reconnect tells.
+    // When Redis is not there, the check after the reconnect tells.
     void repeat(
       everyMs,
       this.#abort.signal,
@@ -140,7 +153,7 @@ export class RedisData {
     return generation === this.#generation && this.isSure;
   }
 
-  /** One look; the loop's, and the tests'. @throws when Redis does not answer */
+  /** Checks once, for the loop and for tests. @throws when Redis does not answer */
   look(): Promise<void> {
     this.#looking = this.#looking.then(
       () => this.#look(),
@@ -185,7 +198,10 @@ export class RedisData {
     return isSetForward(this.#reading, reading) ? 'clock_set_forward' : undefined;
   }
 
-  /** undefined: this user may not ask for it, and a step of that clock is noticed by what lapsed alone. */
+  /**
+   * Reads the server's clock. undefined: this user may not ask
+   * for it; then only expired keys show a step of that clock.
+   */
   async #readClock(): Promise<Reading | undefined> {
     const askedAtMs = performance.now();
     const time = await this.#options.client.time().catch(() => undefined);

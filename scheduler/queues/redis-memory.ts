@@ -1,27 +1,28 @@
-// How full Redis is, and what is let in for it. Redis with `noeviction` refuses every write at its bound, those of running tasks too (leases, ends), so new work is refused before: asynchronous tasks first, which are most of what
-// Redis holds, then synchronous ones. Must stay true: the last twentieth is for what was accepted; nothing is asked of Redis for a task.
+// Admission of tasks by the memory of Redis. With `noeviction`, Redis refuses every write at its bound, including those
+// of running tasks (leases, ends). So new work is refused before: first asynchronous tasks, which fill most of Redis,
+// then synchronous ones. Invariants: the last twentieth is for accepted tasks; no task costs a command to Redis here.
 import type { Redis } from 'ioredis';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { Gauge } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 
-/** Parts of the bound from which tasks are refused, and below which they are taken again. */
+/** Fractions of the bound: tasks are refused from CLOSE on, and accepted again REOPEN_BELOW below it. */
 const CLOSE = { async: 0.85, sync: 0.95 };
 const REOPEN_BELOW = 0.05;
 const EVERY_MS = 1_000;
-/** A Redis that holds more already than its new bound gets this much of room beside it. */
+/** Room for a Redis that already holds more than its new bound: the bound becomes its usage times this. */
 const ROOM = 1.25;
 /** Bytes of a job beside its input. */
 const JOB_BYTES = 2_048;
-/** Asked anew when this part of the bound has come since the last answer. */
+/** Fraction of the bound that may be added before Redis is asked again. */
 const ASK_AFTER = 0.02;
 
 export interface RedisMemoryParts {
   readonly redis: Pick<Redis, 'info' | 'config'>;
   readonly registry: Registry;
   readonly log: Log;
-  /** The bound of a Redis that is ours; absent: it has its operator's, which is read. */
+  /** Bound of a Redis that is ours; absent: the operator's bound is read. */
   readonly ownMaxBytes?: number;
   readonly everyMs?: number;
 }
@@ -34,7 +35,7 @@ export class RedisMemory {
   readonly #abort = new AbortController();
   readonly #isClosed: Record<TaskClass, boolean> = { async: false, sync: false };
   #usedBytes = 0;
-  /** 0: Redis has no bound. */
+  /** Bound in bytes; 0: Redis has no bound. */
   #maxBytes = 0;
   /** Bytes that this replica has added since Redis was asked. */
   #addedBytes = 0;
@@ -69,12 +70,12 @@ export class RedisMemory {
     this.#abort.abort();
   }
 
-  /** Whether such a task may not be let in now. */
+  /** Whether such a task must be refused now. */
   refuses(kind: TaskClass): boolean {
     return this.#isClosed[kind];
   }
 
-  /** A task was let in with so many bytes of input. */
+  /** Counts a task that was let in with so many bytes of input. */
   added(inputBytes: number): void {
     this.#addedBytes += inputBytes + JOB_BYTES;
     if (this.#maxBytes === 0 || this.#addedBytes < this.#maxBytes * ASK_AFTER) return;
@@ -82,7 +83,7 @@ export class RedisMemory {
     if (this.#asking === undefined) this.look().catch(() => undefined);
   }
 
-  /** @throws when Redis does not answer: what was known holds on */
+  /** Reads usage and bound. @throws when Redis does not answer: the last values stay */
   look(): Promise<void> {
     this.#asking ??= this.#look().finally(() => (this.#asking = undefined));
     return this.#asking;
@@ -100,7 +101,9 @@ export class RedisMemory {
     this.#addedBytes -= before;
     this.#judge();
     if (ownMaxBytes === undefined) return;
-    // The server may have been started anew, or outlived a scheduler with other settings. A server that holds more than the setting gets a higher bound, because its tasks need their writes. The bound comes down as the server empties.
+    // The server may have been restarted, or have outlived a scheduler with other
+    // settings. A server that holds more than the setting gets a higher bound, because
+    // its tasks need their writes. The bound comes down as the server empties.
     const bound = Math.floor(Math.max(ownMaxBytes, this.#usedBytes * ROOM));
     const isRight = max >= ownMaxBytes && (max === ownMaxBytes || bound > max * 0.9);
     if (isRight) return;

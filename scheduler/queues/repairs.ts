@@ -1,10 +1,11 @@
-// Commands whose answer was lost may still have run. A fetch like that leaves a job active that nobody works on; an add leaves a job whose
-// caller was told that it failed. This looks again until Redis had time enough to run what it still held, and undoes both.
-// Bounded: past `limit` the oldest is dropped, and the stall scan (fetch) or the check at the fetch (add) heals it later.
+// Repair of commands whose answer was lost but which may have run. Such a fetch leaves a job active
+// that no attempt works on; such an add leaves a job whose caller was told that it failed. The
+// repair looks until Redis had time to run all it still held, and undoes both. Bound: past `limit`
+// the oldest is dropped; the stall scan (fetch) or the check at the fetch (add) heals it later.
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 
-/** A fetch whose answer was lost, or was perhaps sent twice; `keep` is the job that the caller did get. */
+/** Fetch whose answer was lost, or which may have been sent twice; `keep` is the job that the caller did get. */
 export interface LostFetch {
   readonly kind: 'fetch';
   readonly queue: QueueName;
@@ -12,7 +13,7 @@ export interface LostFetch {
   readonly keep: TaskId | undefined;
 }
 
-/** An add whose answer was lost. */
+/** Add whose answer was lost. */
 export interface LostAdd {
   readonly kind: 'add';
   readonly queue: QueueName;
@@ -21,7 +22,7 @@ export interface LostAdd {
 
 export type Lost = LostFetch | LostAdd;
 
-/** What a repair needs of the queues. */
+/** Queue operations that a repair needs. */
 export interface RepairPort {
   /** Ids of the queue's fetched jobs that one of these tokens holds. */
   heldBy(
@@ -38,7 +39,9 @@ interface Entry {
   dueMs: number;
 }
 
-/** Waits before each look. Together about a minute: longer than a command can lie in a socket that is still open. */
+/**
+ * Milliseconds before each look. Together about a minute: longer than a command can lie in a socket that is still open.
+ */
 export const LOOK_AFTER_MS: readonly number[] = [500, 1000, 2000, 4000, 8000, 15_000, 30_000];
 
 export class Repairs {
@@ -83,12 +86,12 @@ export class Repairs {
     this.#arm();
   }
 
-  /** The same id is being added again: it is wanted after all. */
+  /** Cancels the repair of an add, because the same id is being added again. */
   forgetAdd(queue: QueueName, taskId: TaskId): void {
     if (this.#entries.size > 0) this.#entries.delete(keyOf({ kind: 'add', queue, taskId }));
   }
 
-  /** Looks at what is due now; at everything when `all`. @returns how many jobs were given back or removed */
+  /** Looks at the repairs that are due now, or at all of them. @returns how many jobs were given back or removed */
   async look(all = false): Promise<number> {
     while (this.#round !== undefined) await this.#round;
     this.#round = this.#look(all);

@@ -1,5 +1,7 @@
-// After Redis may have come back older, each replica writes again what it runs and what ended a moment ago, and says so; the roll call is over when all have. Until then nobody can tell whether a job that
-// waits there runs somewhere: none of before is sent, and no loan is taken back. Bound: a replica that says nothing is waited for as long as it may be present without a sign of life.
+// Roll call of the replicas, after Redis may have come back with older data. Each replica writes again
+// what it runs and what ended a moment ago, and says so; the roll call is over when all have. Until
+// then it is unknown whether a waiting job runs somewhere. So no earlier job is sent, and no loan is
+// taken back. Bound: a silent replica is waited for as long as its presence may last without renewal.
 import type { Redis } from 'ioredis';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -18,9 +20,9 @@ export interface RollCallParts {
   readonly instance: InstanceId;
   /** Replicas seen a moment ago, whatever Redis has of them now. */
   readonly seen: () => Iterable<InstanceId>;
-  /** No other process has this Redis. */
+  /** Whether no other process uses this Redis. */
   readonly isAlone: boolean;
-  /** When this process started; epoch milliseconds. */
+  /** Time when this process started; epoch milliseconds. */
   readonly startedAtMs: number;
   readonly log: Log;
   /** Tests shorten these. */
@@ -28,12 +30,18 @@ export interface RollCallParts {
   readonly sameServerMs?: number;
 }
 
-/** Presence lapses after 10 s; who has not said anything by then has no Redis, or is dead. */
+/**
+ * Longest wait for a replica, in milliseconds. Presence lapses
+ * after 10 s: a replica silent until then has no Redis, or is dead.
+ */
 const MOST_MS = 12_000;
-/** Every replica looks once a second: where the server is the same one, what it said before the loss counts no more after this. */
+/**
+ * Shortest wait, in milliseconds, after a loss on the same server. Every
+ * replica looks once a second, so no word from before the loss counts any more.
+ */
 const SAME_SERVER_MS = 3_000;
 const ASK_EVERY_MS = 100;
-/** Clocks of replicas differ by no more than this (the agents' are held to the same). */
+/** Largest difference between clocks of replicas, in milliseconds (agents have the same bound). */
 const CLOCK_SKEW_MS = 30_000;
 
 /** Questions that the sending of tasks asks. */
@@ -43,7 +51,7 @@ export class RollCall {
   readonly name = 'roll call';
   readonly #parts: RollCallParts;
   readonly #abort = new AbortController();
-  /** The generation of which everybody has spoken. */
+  /** Generation for which every replica has spoken. */
   #overOf = -1;
   #next = Promise.withResolvers<void>();
 
@@ -67,7 +75,10 @@ export class RollCall {
     return this.#parts.data.brokenAtMs;
   }
 
-  /** Whether Redis may give out that job a second time: it was there before the data were lost; a synchronous one also when it was there before this process, which knows of no loss before it. */
+  /**
+   * Whether Redis may hand out that job a second time, because it is older than the loss of data. A
+   * synchronous job counts also when it is older than this process, which knows of no earlier loss.
+   */
   mayBeBack({ sync, createdAtMs, replica }: Pick<TaskJob, 'sync' | 'createdAtMs' | 'replica'>): boolean {
     const { data, instance, startedAtMs } = this.#parts;
     const sinceMs = sync ? Math.max(data.lostAtMs, startedAtMs) : data.lostAtMs;
@@ -79,7 +90,7 @@ export class RollCall {
     return data.isSure && this.#overOf === data.generation;
   }
 
-  /** Resolves when everybody has said what it has. */
+  /** Resolves when all replicas have said what they have. */
   async over(): Promise<void> {
     for (;;) {
       await this.#parts.data.sure();
@@ -88,12 +99,16 @@ export class RollCall {
     }
   }
 
-  /** This replica has written again what it has; resolves when the others have, too. @returns false: the data were lost once more, or this process stops @throws when Redis does not answer */
+  /**
+   * Says that this replica has written again what it has; resolves when the others have, too.
+   * @returns false: the data were lost once more, or this process stops
+   * @throws when Redis does not answer
+   */
   async call(generation: number): Promise<boolean> {
     const { data, isAlone, log, mostMs = MOST_MS, sameServerMs = SAME_SERVER_MS } = this.#parts;
     if (!(await data.say(generation))) {
       if (data.generation !== generation) return false;
-      // The same data under another connection: said again when that one has been looked at.
+      // The same data may be under another connection: the word is said again once that connection is checked.
       throw new Error('the connection to Redis was lost while this replica said what it has');
     }
     const saidAtMs = performance.now();

@@ -1,4 +1,5 @@
-// Our own Lua, one file each in lua/, made into commands of a client. They write only our own keys (depth.lua reads four of BullMQ's).
+// Lua scripts of ours, one file each in lua/, as commands of a client.
+// They write only our own keys (depth.lua reads four of BullMQ's).
 import { readFileSync } from 'node:fs';
 import type { ChainableCommander, Redis } from 'ioredis';
 
@@ -24,11 +25,11 @@ const SCRIPTS = {
 
 export type ScriptName = keyof typeof SCRIPTS;
 
-/** A script on one client. */
+/** Script on one client. */
 export interface Script {
-  /** Runs it now; one with any number of keys is told how many first. @throws the client's error */
+  /** Runs the script now; a script with any number of keys gets that number first. @throws the client's error */
   readonly run: (...keysAndArguments: readonly (string | number)[]) => Promise<unknown>;
-  /** Puts it on a pipeline. */
+  /** Adds the script to a pipeline. */
   readonly queueOn: (pipeline: ChainableCommander, ...keysAndArguments: readonly (string | number)[]) => void;
 }
 

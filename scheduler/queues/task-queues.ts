@@ -1,17 +1,18 @@
-// The queues of tasks as the rest of the scheduler sees them: one queue per deployment, else per stub. Dispatch fetches and finishes, the
-// service adds, the reaper and the sweeps give back. What must stay true: every call that ends or moves a fetched job is fenced by the lock
-// token it was fetched with, so a superseded attempt changes nothing; and nothing here loops or holds a connection of its own per queue.
+// Task queues as the rest of the scheduler sees them: one queue per deployment, else per stub.
+// Dispatch fetches and finishes, the service adds, the reaper and the sweeps give back. Invariants:
+// every call that ends or moves a fetched job is fenced by the lock token it was fetched with, so a
+// superseded attempt changes nothing. Nothing here loops or holds a connection of its own per queue.
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskJob } from './jobs.ts';
 
-/** How long a fetched job stays locked unless renewed. */
+/** Milliseconds for which a fetched job stays locked unless renewed. */
 export const LOCK_MS = 120_000;
-/** A lock token shorter than this is refused: short ones (`'0'`) would pass by the fence. */
+/** Shortest lock token accepted: a shorter one (`'0'`) would bypass the fence. */
 export const MIN_LOCK_TOKEN_LENGTH = 32;
 
 /**
- * What a fenced call found. `done`: it is done. `gone` (-1): the job was finished or removed. `superseded` (-6): another attempt holds it.
- * `expired` (-2): the lock ran out; leave the job to the stall scan.
+ * Outcome of a fenced call. `done`: it took effect. `gone` (-1): the job was finished or removed. `superseded`
+ * (-6): another attempt holds it. `expired` (-2): the lock ran out; leave the job to the stall scan.
  */
 export type Fence =
   | { readonly kind: 'done' }
@@ -26,39 +27,51 @@ export interface QueueDepth {
   readonly prioritized: number;
 }
 
-/** Waiting, active, delayed and prioritised together: what `maxPendingTasks` bounds and the autoscaler counts. */
+/** Sum of waiting, active, delayed and prioritised jobs, which `maxPendingTasks` bounds and the autoscaler counts. */
 export function totalOf(depth: QueueDepth): number {
   return depth.waiting + depth.active + depth.delayed + depth.prioritized;
 }
 
 export interface Fetched {
-  /** Absent: nothing was ready. */
+  /** Fetched job; absent: none was ready. */
   readonly job: TaskJob | undefined;
-  /** How often this job was fetched since it was added, this time included; the attempt's number is `job.attempts + starts`. 0 without a job. */
+  /**
+   * Number of fetches of this job since it was added, this one included;
+   * the attempt's number is `job.attempts + starts`. 0 without a job.
+   */
   readonly starts: number;
-  /** Lent by the replica that accepted it: its lease says whether it may be sent, and nothing is decided about it before that. Absent: it is not. */
+  /**
+   * Present when another replica lent the task. Its lease says
+   * whether it may be sent; nothing is decided about it before.
+   */
   readonly isLent?: true;
   /** Epoch milliseconds at which the queue's next delayed job is due; told only by an empty fetch. */
   readonly nextDueMs: number | undefined;
 }
 
 export interface Added {
-  /** Waiting, active, delayed and prioritised, this job and those added before it included. */
+  /** Sum of waiting, active, delayed and prioritised jobs, this job and those added before it included. */
   readonly depth: number;
-  /** False: it was refused, and is nowhere. */
+  /** False: the job was refused, and is nowhere. */
   readonly isIn: boolean;
-  /** Another replica has room for it and was told: nobody needs to be woken. Absent: it waits for whoever fetches it. */
+  /**
+   * Present when another replica has room for the task and was told,
+   * so that none must be woken. Absent: the task waits for a fetch.
+   */
   readonly isLent?: true;
 }
 
-/** Where a job lies: `position` 1 is the next one, undefined further back than is counted; `dueMs` in epoch milliseconds; gone: not in the queue. */
+/**
+ * Place of a job: `position` 1 is the next one, undefined further back
+ * than is counted; `dueMs` in epoch milliseconds; gone: not in the queue.
+ */
 export type JobPlace =
   | { readonly kind: 'waiting'; readonly position: number | undefined }
   | { readonly kind: 'delayed'; readonly dueMs: number }
   | { readonly kind: 'active' }
   | { readonly kind: 'gone' };
 
-/** One lock to renew. */
+/** Lock of a fetched job. */
 export interface HeldLock {
   readonly queue: QueueName;
   readonly taskId: TaskId;
@@ -73,62 +86,80 @@ export interface HeldLock {
 export interface TaskQueues {
   /** Makes the queue usable: its settings are written before the first add. Repeating it costs nothing. */
   open(queue: QueueName): Promise<void>;
-  /** Writes the settings of every queue open here again: after Redis lost its data, before the next add. */
+  /** Writes the settings of every open queue again: after Redis lost its data, before the next add. */
   reopenAll(): Promise<void>;
   /**
-   * Adds a job under a new id and reads the depth after it, in one round trip; the adds of one turn of the event loop share the reading, each with its own depth.
+   * Adds a job under a new id and reads the depth after it, in one round trip. The
+   * adds of one turn of the event loop share the reading, each with its own depth.
    * An add that throws is undone in the background when it did happen, unless the same id is added again.
-   * @param bound - most tasks that may be pending with this one; absent: any number. Whoever can judge it refuses the job; else it is added all the same, and the caller takes it out again
+   * @param bound - most tasks that may be pending with this one; absent: any number. A queue
+   * that can judge it refuses the job; else the job is added, and the caller takes it out again
    */
   add(queue: QueueName, job: TaskJob, bound?: number): Promise<Added>;
-  /** Adds a job that was there before. Where it still is, nothing changes (its first data stay). Not counted against any bound. */
+  /**
+   * Adds a job that was there before. A job that still exists stays as it is, with its first data. No bound applies.
+   */
   addAgain(queue: QueueName, job: TaskJob): Promise<void>;
-  /** Takes a job that nobody holds out of its queue. False: it is held, or not there. */
+  /** Takes a job that no attempt holds out of its queue. @returns false: the job is held, or not there */
   remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
   /** Makes the next ready job active under `lock` (120 s). A fetch whose answer is lost is looked up later and given back. */
   fetch(queue: QueueName, lock: LockToken): Promise<Fetched>;
-  /** Sets the locks to run out in `ms`. @returns those that could not be renewed (lost, superseded or finished), as they were given */
+  /**
+   * Sets the locks to run out in `ms`.
+   * @returns the locks that could not be renewed (lost, superseded or finished), as they were given
+   */
   renew(held: readonly HeldLock[], ms: number): Promise<readonly HeldLock[]>;
-  /** Ends the job: it leaves the queue. The result goes its own way, never through the queue. */
+  /** Ends the job: it leaves the queue. The result never goes through the queue. */
   complete(queue: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence>;
-  /** Ends the job as failed or cancelled; `reason` is for whoever watches the queue. Never retried by the queue. */
+  /**
+   * Ends the job as failed or cancelled; `reason` is for an operator who watches the queue. The queue never retries it.
+   */
   fail(queue: QueueName, taskId: TaskId, lock: LockToken, reason: string): Promise<Fence>;
   /**
-   * Puts the job off until `untilMs` (epoch milliseconds). Nobody wakes up by itself then: the caller owns the due time.
-   * @param changed - replaces what the job carries, in the same fenced step (a user retry counts itself there)
+   * Delays the job until `untilMs` (epoch milliseconds). The queue wakes nobody then: the caller keeps the due time.
+   * @param changed - replaces the job's data, in the same fenced step (a user retry counts itself there)
    */
   delay(queue: QueueName, taskId: TaskId, lock: LockToken, untilMs: number, changed?: TaskJob): Promise<Fence>;
   /**
-   * Back to the queue, first in line.
-   * @param changed - replaces what the job carries, just before (a loss is counted there); not fenced, so only for who has seen that the lock is its own
+   * Gives the job back to its queue, first in line.
+   * @param changed - replaces the job's data just before (a loss is counted
+   * there); not fenced, so the caller must have seen that the lock is its own
    */
   giveBack(queue: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence>;
   /**
-   * Gives a task back without Redis, where its place in line is this process's to say: a task of the local queue that was never sent.
-   * @returns false: its place is in Redis, or at the replica that lent it
+   * Gives a task back without Redis, for a task of the local queue
+   * that was never sent: its place in line is this process's decision.
+   * @returns false: the place is in Redis, or at the replica that lent the task
    */
   letGo(queue: QueueName, taskId: TaskId, lock: LockToken): boolean;
-  /** This process has nothing to do with the attempt any more: another replica has it, or its end could not be written. */
+  /** Drops the attempt from this process, because another replica has it, or its end could not be written. */
   disown(queue: QueueName, taskId: TaskId): void;
-  /** The token that holds the job now. */
+  /** Lock token that holds the job now. */
   lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;
-  /** The job as it lies in the queue, held or not. */
+  /** Job as stored in the queue, held or not. */
   read(queue: QueueName, taskId: TaskId): Promise<TaskJob | undefined>;
-  /** For whoever asks where his task is; its cost grows with the queue (up to 10 000 places), so not for the way of a task. */
+  /**
+   * Place of a task, for a user who asks. The cost grows with the
+   * queue (up to 10 000 places), so never on the path of a task.
+   */
   placeOf(queue: QueueName, taskId: TaskId): Promise<JobPlace>;
   depth(queue: QueueName): Promise<QueueDepth>;
-  /** All in one round trip, in the order asked. */
+  /** Depths of the queues in one round trip, in the order asked. */
   depths(queues: readonly QueueName[]): Promise<readonly QueueDepth[]>;
   /** Ids of fetched jobs, newest first; at most `limit` (1 000) of them. */
   activeIds(queue: QueueName, limit?: number): Promise<readonly TaskId[]>;
   /** Fetched jobs with the locks that hold them, newest first; at most `limit` (1 000) of them. */
   held(queue: QueueName, limit?: number): Promise<readonly HeldLock[]>;
-  /** Ids of jobs that nobody has fetched, put off or not; at most `limit` (100 000) of each kind. */
+  /** Ids of jobs that no attempt has fetched, delayed or not; at most `limit` (100 000) of each kind. */
   waitingIds(queue: QueueName, limit?: number): Promise<readonly TaskId[]>;
-  /** Brings jobs back whose lock ran out (two passes, at least 30 s apart, each effective once per 30 s over all replicas). @returns ids moved */
+  /**
+   * Brings back jobs whose lock ran out (two passes, at least 30
+   * s apart, each effective once per 30 s over all replicas).
+   * @returns ids moved
+   */
   scanStalled(queue: QueueName): Promise<readonly TaskId[]>;
-  /** Deletes the queue with everything in it: its deployment was deleted. */
+  /** Deletes the queue with all its jobs, because its deployment was deleted. */
   obliterate(queue: QueueName): Promise<void>;
-  /** Stops the repairs; the client given stays open, it is the caller's. */
+  /** Stops the repairs; the given client stays open for the caller to close. */
   close(): Promise<void>;
 }

@@ -1,15 +1,17 @@
-// What one turn of the event loop has for Redis leaves together: commands in one socket write, and of the same kind in one command (the depth behind the adds, leases, records). A socket write
-// and a command of its own for each are most of what a busy connection costs, and nobody reads an answer before the turn ends anyway. What must stay true: whatever is put off is on its way before
-// anything later that is written when the turn is over. A run order to an agent ends the turn first (`endTurnNow`): its lease must have left this process before it does.
+// Grouping of all Redis commands of one turn of the event loop: one socket write, and one command for
+// several of the same kind (the depth after the adds, leases, records). Separate socket writes and
+// commands are most of the cost of a busy connection, and no answer is read before the turn ends anyway.
+// Invariant: a deferred command is on its way before anything that is written after the turn. A run
+// order to an agent ends the turn first (`endTurnNow`): its lease must leave this process before it.
 import type { Redis } from 'ioredis';
 
 interface Turn {
-  /** In order; records go after leases, because a final record drops its task's lease. */
+  /** Deferred work in order; records go after leases, because a final record drops its task's lease. */
   readonly works: (() => void)[];
   readonly last: (() => void)[];
   ending: NodeJS.Immediate | undefined;
   written: Promise<void> | undefined;
-  /** Hands to the socket what is held back for it; undefined: nothing is. */
+  /** Hands deferred bytes to the socket; undefined: there are none. */
   release: (() => void) | undefined;
 }
 
@@ -18,7 +20,7 @@ const CORKS = Symbol('writes of one turn go together');
 
 /**
  * Calls back when everything of this turn has been written, before its bytes leave.
- * @param isLast - behind those that are not
+ * @param isLast - runs after all work without this flag
  */
 export function atTurnEnd(client: Redis, work: () => void, isLast = false): void {
   const turn = turnOf(client);
@@ -26,14 +28,20 @@ export function atTurnEnd(client: Redis, work: () => void, isLast = false): void
   turn.ending ??= setImmediate(() => endTurn(turn));
 }
 
-/** Ends this client's turn now: what was put off is written, and its bytes are handed to the socket. For whoever sends something elsewhere that must not overtake them. */
+/**
+ * Ends this client's turn now: deferred work is written, and its bytes go to the
+ * socket. For a caller that sends something elsewhere that must not overtake them.
+ */
 export function endTurnNow(client: Redis): void {
   const turn = turnOf(client);
   endTurn(turn);
   turn.release?.();
 }
 
-/** Resolves when everything of this turn has been handed to the socket: whoever is told something then cannot hear it before Redis is told. One promise for the whole turn. */
+/**
+ * Resolves when everything of this turn is in the socket. So news sent after
+ * it cannot arrive before Redis is told. One promise for the whole turn.
+ */
 export function turnWritten(client: Redis): Promise<void> {
   const turn = turnOf(client);
   turn.written ??= new Promise((resolve) => {
@@ -47,7 +55,7 @@ export function turnWritten(client: Redis): Promise<void> {
   return turn.written;
 }
 
-/** Has the commands of one turn of this client leave in one write, also after it connected anew. */
+/** Makes the commands of one turn of this client leave in one write, also after a reconnect. */
 export function writeTogether(client: Redis): void {
   const turn = turnOf(client);
   const cork = (): void => {

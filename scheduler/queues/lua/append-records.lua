@@ -1,10 +1,16 @@
--- Keeps each task's newest record and puts it on the way to the database. A record that came too late changes nothing and goes nowhere: an older attempt's, an earlier moment of the same one,
--- anything after a final status but the late COMPLETE of the last attempt (the rule of mayReplace in tasks/state.ts; the store has it too).
--- How an attempt ended is written in the turn of its fenced call, before its answer is known; so the lease of a newer attempt refuses it here.
--- A final record also drops the lease of its attempt, and takes its task out of the lane: there is nothing left to adopt.
--- KEYS: 1 records (stream)  2 leases by machine (as in write-leases.lua), then for each record: task record (string), lease (string), lane of its queue (hash)
--- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record (JSON that starts {"attempt":A,"rank":R,), seconds the key lives, 1 when it says how an attempt ended, its task where it may be in a lane, else empty
--- Answer: the stream's length, then for each record that was refused its place (from 0) and -1 (by the record that is known) or -2 (by the lease of a newer attempt)
+-- Keeps each task's newest record and puts it on the stream to the database. A late record changes nothing and is
+-- dropped. Late is a record of an older attempt, an earlier state of the same attempt, or anything after a final
+-- status but the late COMPLETE of the last attempt. (mayReplace in tasks/state.ts and the store have the same rule.)
+-- The record of an attempt's end is written in the turn of its fenced call, before that
+-- call's answer is known. So this script refuses it when a newer attempt has a lease.
+-- A final record also drops the lease of its attempt and takes its task out of the lane: no attempt is left to adopt.
+-- KEYS: 1 records (stream)  2 leases by machine (as in write-leases.lua), then
+-- for each record: task record (string), lease (string), lane of its queue (hash)
+-- ARGV: 1 most entries of the stream, then for each record: attempt, rank, record
+-- (JSON that starts {"attempt":A,"rank":R,), seconds the key lives, 1 when it
+-- says how an attempt ended, its task where it may be in a lane, else empty
+-- Answer: the stream's length, then for each record that was refused its place (from
+-- 0) and -1 (by the record that is known) or -2 (by the lease of a newer attempt)
 -- Attempt and machine of a lease; nil where none stands.
 local function leaseOf(leaseKey)
   local attempt, machine = string.match(redis.call('GETRANGE', leaseKey, 0, 511), '^{"lock":"[^"]*","attempt":(%d+),"containerId":"[^"]*","machineId":"([^"]*)"')
@@ -20,7 +26,8 @@ local function refusal(taskKey, leaseKey, laneKey, attempt, rank, record, second
   heldRank = tonumber(heldRank or -1)
   if heldRank >= 3 then
     if task ~= '' then redis.call('HDEL', laneKey, task) end
-    -- The same one again is no news, and no mistake. A lease of it may have been written again after a loss of data.
+    -- The same record again changes nothing and is no error. The
+    -- lease may have been written again after a loss of data.
     if attempt == heldAttempt and rank == heldRank then
       local leased, machine = leaseOf(leaseKey)
       if leased and leased <= attempt then dropLease(leaseKey, machine) end

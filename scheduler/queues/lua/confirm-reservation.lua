@@ -1,4 +1,4 @@
--- The row names the assignment: its reservation is in flight no more.
+-- Confirms a reservation whose assignment the row names now: it is in flight no more.
 -- KEYS: 1 the machine's reservations  2 in flight
 -- ARGV: 1 assignment  2 member of the in-flight set
 -- Answer: 1 it is held, 0 it was released meanwhile

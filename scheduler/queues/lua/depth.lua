@@ -1,4 +1,5 @@
--- Counts the tasks of one queue: its jobs, and what replicas keep in their lanes. Reads only; assumes nothing of BullMQ's keys but their types.
+-- Counts the tasks of one queue: its jobs, and the tasks in its lanes.
+-- Reads only; assumes nothing of BullMQ's keys but their types.
 -- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4 prioritized (sorted set)  5 lane (hash)
 -- ARGV: none
 -- Answer: the five counts in that order

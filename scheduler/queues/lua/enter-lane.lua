@@ -1,7 +1,10 @@
--- Lets tasks into the lane of one queue, in the order given, as far as its bound allows; none of them while jobs wait in the queue, which are older. A replica that one is lent to is told here, behind its entry.
+-- Lets tasks into the lane of one queue, in the order given, within its bound. None enters while jobs wait in
+-- the queue, because they are older. A lent task is published to its borrower here, after its entry is written.
 -- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4 prioritized (sorted set)  5 lane (hash)  6 queues with lanes (set)
--- ARGV: 1 queue, then for each task: its id, most tasks the queue may have, its entry, the channel of the replica that it is lent to, else empty
--- Answer: for each task: the depth with it; 0 when jobs wait; the depth it would have had, negative, when that is above the bound. Then how many jobs the queue has, and how many tasks the lanes
+-- ARGV: 1 queue, then for each task: its id, most tasks the queue may have,
+-- its entry, the channel of the replica that it is lent to, else empty
+-- Answer: for each task the depth with it; 0 when jobs wait; above the bound, the depth it would
+-- have had, negative. Then the number of jobs in the queue, and the number of tasks in its lanes
 local answers = {}
 local waiting = redis.call('LLEN', KEYS[1]) + redis.call('ZCARD', KEYS[4])
 local jobs = waiting + redis.call('LLEN', KEYS[2]) + redis.call('ZCARD', KEYS[3])

@@ -1,5 +1,7 @@
--- A machine that is no more: its counts go, and its containers are assigned nowhere (unless they have another place by now).
--- KEYS: 1 the machine's free amounts  2 its reservations  3 its leased devices  4 assignments of containers  5 in flight (as in reserve.lua)
+-- Forgets a machine that is gone: its counts go, and its containers
+-- lose their assignments, unless they have another place by now.
+-- KEYS: 1 the machine's free amounts  2 its reservations  3 its leased
+-- devices  4 assignments of containers  5 in flight (as in reserve.lua)
 -- ARGV: 1 machine
 -- Answer: how many reservations it had
 local held = redis.call('HGETALL', KEYS[2])

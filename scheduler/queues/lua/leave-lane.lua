@@ -1,4 +1,5 @@
--- Takes a task out of the lane of its queue, if nobody has a lease of it: it was not sent. Nor may a runner that is not ours take it, which has announced itself so: its replica might send it, not hearing of that.
+-- Takes a task out of the lane of its queue, unless a lease shows that it was sent. An external runner's
+-- announcement blocks this, too: the task's replica might not hear of the removal, and send the task.
 -- KEYS: 1 lane (hash)  2 lease (string)
 -- ARGV: 1 task
 -- Answer: 1 when it was taken out

@@ -1,8 +1,13 @@
--- Sets what one machine has and what holds it to what the containers' rows and its agent say; a reservation in flight that they cannot know yet is kept.
--- KEYS: 1 the machine's free amounts  2 its reservations  3 its leased devices  4 assignments of containers  5 in flight (as in reserve.lua)  6 highest fencing number
--- ARGV: 1 machine  2 schedulable (1, 0)  3 millicores in all  4 bytes of memory in all  5 devices in all  6 fencing number  7... assignment, its JSON (as in reserve.lua), and so on
--- What the machine was said to have in all is kept beside what it has left: when another share of it is offered than at the last count, whoever counted then, that is no difference.
--- Answer: {0 nothing was counted before or the caller leads no more, else 1; then differences found: millicores, bytes, devices, reservations; devices leased twice}
+-- Sets a machine's amounts and reservations to those that the containers' rows and
+-- its agent report. A reservation in flight that they cannot know yet is kept.
+-- KEYS: 1 the machine's free amounts  2 its reservations  3 its leased devices  4
+-- assignments of containers  5 in flight (as in reserve.lua)  6 highest fencing number
+-- ARGV: 1 machine  2 schedulable (1, 0)  3 millicores in all  4 bytes of memory in all  5
+-- devices in all  6 fencing number  7... assignment, its JSON (as in reserve.lua), and so on
+-- The machine's total amounts are stored beside the free ones. So a
+-- changed total since the last count, by any replica, is no difference.
+-- Answer: {0 nothing was counted before or the caller leads no more, else 1; then
+-- differences found: millicores, bytes, devices, reservations; devices leased twice}
 if tonumber(ARGV[6]) < tonumber(redis.call('GET', KEYS[6]) or 0) then return { 0, 0, 0, 0, 0, 0 } end
 local wanted, order = {}, {}
 for index = 7, #ARGV, 2 do

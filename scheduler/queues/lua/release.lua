@@ -1,8 +1,10 @@
--- Gives back what one assignment holds. For anyone but its owner (assignment and epoch) nothing of what is held changes; may be repeated.
--- KEYS: 1 the machine's free amounts  2 its reservations  3 its leased devices  4 assignments of containers  5 in flight (as in reserve.lua)
+-- Gives back the resources that one assignment holds. A caller other than the
+-- owner (assignment and epoch) changes nothing that is held; may be repeated.
+-- KEYS: 1 the machine's free amounts  2 its reservations  3 its leased
+-- devices  4 assignments of containers  5 in flight (as in reserve.lua)
 -- ARGV: 1 assignment  2 epoch  3 container  4 member of the in-flight set
 -- Answer: 1 released, 0 it held nothing
--- In flight or not: a count may have dropped the reservation before, and left this.
+-- The in-flight entry goes in any case: a count may have dropped the reservation before, and left this.
 redis.call('ZREM', KEYS[5], ARGV[4])
 local text = redis.call('HGET', KEYS[2], ARGV[1])
 if not text then return 0 end

@@ -1,8 +1,11 @@
--- Reserves one machine's resources for one assignment, all or nothing, after it has verified everything again. In flight until it is confirmed: past its deadline
--- the leader asks the container's row whose it is. Repeating it under the same assignment is success.
--- KEYS: 1 the machine's free amounts (hash: schedulable, cpu, memory, gpus)  2 its reservations (hash: assignment -> JSON)  3 its leased devices (hash: uuid -> `assignment epoch`)
---       4 assignments of containers (hash: container -> assignment)  5 in flight (sorted set: member -> deadline)  6 highest fencing number
--- ARGV: 1 assignment  2 epoch  3 container  4 millicores  5 bytes of memory  6 member of the in-flight set  7 milliseconds it may be in flight  8 fencing number  9... devices
+-- Reserves one machine's resources for one assignment, all or nothing, after it has verified
+-- everything again. The reservation is in flight until it is confirmed; past its deadline
+-- the leader checks the container's row. Repeating it under the same assignment is success.
+-- KEYS: 1 the machine's free amounts (hash: schedulable, cpu, memory, gpus)  2 its reservations (hash:
+-- assignment -> JSON)  3 its leased devices (hash: uuid -> `assignment epoch`)       4 assignments of containers
+-- (hash: container -> assignment)  5 in flight (sorted set: member -> deadline)  6 highest fencing number
+-- ARGV: 1 assignment  2 epoch  3 container  4 millicores  5 bytes of memory  6 member of
+-- the in-flight set  7 milliseconds it may be in flight  8 fencing number  9... devices
 -- Answer: 'reserved', or why not
 if tonumber(ARGV[8]) < tonumber(redis.call('GET', KEYS[6]) or 0) then return 'stale_leader' end
 local before = redis.call('HGET', KEYS[2], ARGV[1])
@@ -24,7 +27,7 @@ for _, uuid in ipairs(devices) do
 end
 local owner = ARGV[1] .. ' ' .. ARGV[2]
 for _, uuid in ipairs(devices) do redis.call('HSET', KEYS[3], uuid, owner) end
--- 0 - x, because -0 is written '-0', which is no integer to Redis.
+-- The subtraction is 0 - x, because -0 is written '-0', which is no integer to Redis.
 redis.call('HINCRBY', KEYS[1], 'cpu', 0 - ARGV[4])
 redis.call('HINCRBY', KEYS[1], 'memory', 0 - ARGV[5])
 redis.call('HINCRBY', KEYS[1], 'gpus', 0 - #devices)

@@ -1,4 +1,4 @@
--- Gives the leader's lease back, if it is still the caller's.
+-- Gives the leader's lease back, if the caller still holds it.
 -- KEYS: 1 lease (string)
 -- ARGV: 1 instance
 -- Answer: 1 when it was given back

@@ -1,4 +1,5 @@
--- A lent task is its lender's again, if nobody has a lease of it: it was not sent, and the replica it was lent to can send it no more. What a runner that is not ours left there is no lease; it cannot have the task.
+-- Makes a lent task its lender's again, unless a lease shows that it was sent; the borrower can no longer
+-- send it. An external runner's announcement is no lease, because such a runner cannot have the task.
 -- KEYS: 1 lane (hash)  2 lease (string, JSON when it is one of ours)
 -- ARGV: 1 task  2 its entry from now on  3 how its entry must start, empty: any
 -- Answer: 1 when it was taken back, 0 when it was sent, is not as it must be, or nobody has it any more

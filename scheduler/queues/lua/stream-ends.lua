@@ -1,4 +1,4 @@
--- The ids of a stream's first and last entries, without what the entries carry.
+-- Reads the ids of a stream's first and last entries, without the entries' data.
 -- KEYS: 1 stream
 -- Answer: {first id, last id}; empty when the stream is
 local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]

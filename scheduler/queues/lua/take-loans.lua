@@ -1,7 +1,9 @@
--- Writes the leases of attempts of lent tasks, which are sent then: each only while its loan stands, and where no other attempt has the task.
+-- Writes the leases of attempts of lent tasks before they are sent. Each
+-- is written only while its loan stands and no other attempt has the task.
 -- KEYS: 1 leases by machine (as in write-leases.lua), then for each: lease (string), lane of its queue (hash)
--- ARGV: 1 seconds they live, 2 what a runner that is not ours may have left there and does not count, then for each: its task, how an entry lent to this replica starts, its lease
--- Answer: places of those that may not be sent, from 1
+-- ARGV: 1 seconds the leases live, 2 text of an external runner's announcement, which does
+-- not count, then for each: its task, beginning of an entry lent to this replica, its lease
+-- Answer: places of the leases that were refused, from 1
 local refused = {}
 for place = 1, (#KEYS - 1) / 2 do
   local key, lane = KEYS[2 * place], KEYS[2 * place + 1]

@@ -1,4 +1,5 @@
--- A place among the machines that pull one image: held until it runs out, is renewed by taking it again, and is given back by removing the member.
+-- Takes or renews a place among the machines that pull one image. The
+-- place is held until it runs out; removing the member gives it back.
 -- KEYS: 1 places of the image (sorted set: machine, by when it runs out)
 -- ARGV: machine, most places, milliseconds a place is held
 -- Answer: 1 when the machine has a place, else 0

@@ -1,7 +1,10 @@
--- Writes the leases of attempts that are about to be sent: over whatever stood there, or only where no other attempt's stands. Each is listed by its machine, too.
+-- Writes the leases of attempts that are about to be sent: over any lease, or
+-- only where no other attempt's stands. Each is also listed by its machine.
 -- KEYS: 1 leases by machine (sorted set of machine:task, all with score 0), then the leases (strings)
--- ARGV: 1 seconds they live (o), 2 the same (n), 3 one letter for each lease (o: over everything, n: only where none stands), 4 what a runner that is not ours may have left there and does not count, then for each lease key its lease, and after these for each its machine:task
--- Answer: places of those that another attempt holds, from 1
+-- ARGV: 1 seconds they live (o), 2 the same (n), 3 one letter for each lease (o: over
+-- everything, n: only where none stands), 4 text of an external runner's announcement, which
+-- does not count, then for each lease key its lease, and after these for each its machine:task
+-- Answer: places of the leases that another attempt's lease refused, from 1
 local refused = {}
 for place = 1, #KEYS - 1 do
   local key, lease = KEYS[place + 1], ARGV[place + 4]
