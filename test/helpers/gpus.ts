@@ -1,6 +1,6 @@
 /**
- * GPUs for tests, where there are none: a stand-in for NVIDIA's tool, and the hook through which an engine passes devices. Everything between the two edges is
- * the real thing.
+ * GPUs for tests on machines that have none: a stand-in for NVIDIA's tool, and the hook through which an engine passes
+ * devices. Everything between the two edges is the real thing.
  */
 import { appendFileSync, chmodSync, renameSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -10,7 +10,7 @@ import type { HostOptions, SimulatedHost } from './hosts/host.ts';
 const STAND_IN = resolve(import.meta.dirname, 'nvidia-smi.mjs');
 const HOOK = resolve(import.meta.dirname, 'gpu-hook.mjs');
 
-/** One GPU as the tool shows it, keyed by the tool's own fields. */
+/** A GPU as the tool shows it, keyed by the tool's own fields. */
 export type FakeGpu = Readonly<Record<string, unknown>> & { readonly uuid: string };
 
 export interface FakeDriver {
@@ -24,8 +24,9 @@ export interface FakeDriver {
 }
 
 /**
- * The stand-in for `journalctl`, in a directory for the PATH: entries of the file beside it, after the cursor it is given, then those that are added; of those that are there with `--follow` the last ten
- * alone, unless it is told otherwise. Its arguments are a line each of `calls`. A cursor that begins with `bad` it refuses.
+ * The stand-in for `journalctl`, in a directory for the PATH. Prints the entries of the file beside it that follow the
+ * given cursor, then those added later. With `--follow` it prints only the last ten of the present entries, unless an
+ * option says otherwise. Each call's arguments are one line of `calls`. A cursor that begins with `bad` is refused.
  */
 export class FakeJournal {
   readonly directory: string;
@@ -88,7 +89,7 @@ export function aGpu(index: number, facts: Readonly<Record<string, unknown>> = {
 
 /** A driver whose answers a test changes. */
 export class FakeNvidia {
-  /** What LONGSHORE_NVIDIA_SMI is set to. */
+  /** Value of LONGSHORE_NVIDIA_SMI. */
   readonly tool: string;
   /** Read as /dev/kmsg is. */
   readonly kernelLog: string;
@@ -120,7 +121,10 @@ export class FakeNvidia {
     renameSync(`${this.#world}.new`, this.#world);
   }
 
-  /** The driver writes an error of that device to the kernel's log. @param within - what it adds to the address: ` GPU-I:07` of a MIG slice */
+  /**
+   * The driver writes an error of that device to the kernel's log. @param within - suffix of the device's address: `
+   * GPU-I:07` of a MIG slice
+   */
   xid(index: number, xid: number, text = 'pid=1234, name=python3', within = ''): void {
     const id = this.now.gpus[index]?.['pci.bus_id'];
     const bus = typeof id === 'string' ? id.toLowerCase().slice(4, -2) : '';
@@ -130,19 +134,25 @@ export class FakeNvidia {
   /** A line of the kernel's log. */
   line(text: string): void {
     this.#sequence += 1;
-    // Long after whatever this host's uptime is.
+    // The time stamp lies far beyond any uptime of this host.
     appendFileSync(this.kernelLog, `4,${this.#sequence},${10 ** 17},-;${text}\n`);
   }
 }
 
-/** A host whose engine passes GPUs to containers: it has the driver because it finds the hook on its path when it starts. */
+/**
+ * A host whose engine passes GPUs to containers: the engine has the driver because it finds the hook on its path when
+ * it starts.
+ */
 export const gpuHost = (): HostOptions => ({
   programs: {
     'nvidia-container-runtime-hook': `#!/bin/sh\nexec '${process.execPath}' '${HOOK}' '${fakeCuda()}' "\${0%/*}/cuda.json"\n`,
   },
 });
 
-/** How CUDA programs do on devices of that host from now on, by UUID: see fake-cuda.c, or `refused` by the toolkit; those not named work. */
+/**
+ * Sets the outcome of CUDA programs on that host's devices from now on, by UUID: see fake-cuda.c, or `refused` by the
+ * toolkit. Devices not named work.
+ */
 export function cudaDoes(host: SimulatedHost, does: Readonly<Record<string, string>>): void {
   const path = join(host.directory, 'bin', 'cuda.json');
   writeFileSync(`${path}.new`, JSON.stringify(does));

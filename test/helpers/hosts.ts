@@ -1,6 +1,7 @@
 /**
- * An installation on several simulated hosts: one scheduler as a process of its own, and on each host the agent of a release built for it, joined over TLS as a person joins it (CreateMachine, its token, its address), with the host's own engine. `test` gives
- * three of them to a test file; what a test breaks it mends.
+ * An installation on several simulated hosts: one scheduler as a process of its own, and on each host an agent of a
+ * release built for it, with the host's own engine. Agents join over TLS as a person joins them (CreateMachine, its
+ * token, its address). `test` gives three hosts to a test file; each test repairs what it breaks.
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -54,11 +55,11 @@ export interface Member {
 
 export interface HostsOptions {
   readonly count?: number;
-  /** What each host is, by its place. */
+  /** Options of each host, by its place. */
   readonly host?: (at: number) => HostOptions;
-  /** Of both daemons. */
+  /** Settings of both daemons. */
   readonly settings?: NodeJS.ProcessEnv;
-  /** Of the agent on that host. */
+  /** Settings of the agent on that host. */
   readonly agentSettings?: (host: SimulatedHost) => NodeJS.ProcessEnv;
 }
 
@@ -190,7 +191,7 @@ export class HostsPlatform extends Platform {
     return (await this.gateway<{ containers: readonly ContainerView[] }>('/containers')).containers;
   }
 
-  /** What Longshore says about a task or a container. */
+  /** Longshore's explanation of a task or a container. */
   async explain(id: string): Promise<Explanation> {
     return jsonOf<Explanation>(await this.call(`/api/v1/explain/${this.workspaceId}/${id}`));
   }
@@ -222,7 +223,8 @@ export class HostsPlatform extends Platform {
       const [one] = await member.host.containers([`io.longshore.deployment=${deployment.deploymentId}`]);
       return one?.Labels['io.longshore.container'] ?? '';
     };
-    // A host that is ready before the others may do all of a round by itself: then nothing is left that would need them.
+    // A host that is ready before the others may do all of a round by itself. Then no task is left to start a container
+    // on the others, so another round follows.
     const deadlineMs = Date.now() + ON_EACH_MS;
     for (let round = 0; ; round += 1) {
       const tasks = Array.from({ length: count * slots }, (_value, at) =>
@@ -244,7 +246,9 @@ export class HostsPlatform extends Platform {
     return taskId;
   }
 
-  /** How often the handler of counted.py began with each key, over all containers of the deployment that are running. */
+  /**
+   * Number of times that the handler of counted.py began with each key, over all running containers of the deployment.
+   */
   async runs(deployment: Deployment): Promise<ReadonlyMap<string, number>> {
     const counts = new Map<string, number>();
     const running = (await this.containers(deployment)).filter(({ State }) => State === 'running');
@@ -256,7 +260,9 @@ export class HostsPlatform extends Platform {
     return counts;
   }
 
-  /** What a series of the scheduler's page has; 0 where it has none. @param labels - those that must be there */
+  /**
+   * Sum of a metric's series on the scheduler's page; 0 when there are none. @param labels - labels that must be there
+   */
   async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number> {
     const page = (await this.call('/metrics', { token: '' })).text;
     const wanted = Object.entries(labels).map(([label, value]) => `${label}="${value}"`);
@@ -276,7 +282,10 @@ export class HostsPlatform extends Platform {
     return deployment;
   }
 
-  /** After a test, however it ended: cables in, drains taken back, engines and agents running, its deployments stopped and their containers gone. */
+  /**
+   * Repairs the hosts after a test, however it ended: cables in, drains taken back, engines and agents running, its
+   * deployments stopped and their containers gone.
+   */
   async mend(): Promise<void> {
     for (const { host, agent } of this.members) {
       host.thawEngine();
@@ -294,7 +303,7 @@ export class HostsPlatform extends Platform {
 
   override async stop(): Promise<void> {
     try {
-      // What they leave goes with their engines.
+      // The agents' containers go with their engines.
       await Promise.all(this.members.splice(0).map(({ agent }) => agent.stop()));
       await super.stop();
     } finally {
@@ -303,7 +312,7 @@ export class HostsPlatform extends Platform {
   }
 }
 
-/** What the agent on that host joined as. */
+/** The machine's id after the join of the agent on that host; undefined before. */
 export function machineIdOn(host: SimulatedHost): string | undefined {
   const path = join(host.directory, 'data', 'agent', 'machine.json');
   if (!existsSync(path)) return undefined;
@@ -316,13 +325,16 @@ const RELEASES: string = join(ROOT, 'scripts', 'build', 'release.mjs');
 /** The release whose agent the hosts run. */
 const releaseIn = (directory: string): string => join(directory, 'release');
 
-/** Settings under which what takes minutes takes seconds, and a host holds one container of `onEach`. A machine is lost later than an agent may take to be back (15 s), as it is where 90 s are. */
+/**
+ * Settings that shorten minutes to seconds; a host holds one container of `onEach`. The time until a machine is lost
+ * exceeds the time that an agent may take to be back (15 s), as the default of 90 s does.
+ */
 const QUICK: HostsOptions = {
   settings: { LONGSHORE_MACHINE_LOST_SECONDS: '30', LONGSHORE_RESTART_GRACE_SECONDS: '0' },
   agentSettings: () => ({ LONGSHORE_AGENT_CPU: '1', LONGSHORE_AGENT_MEMORY: '2048' }),
 };
 
-/** Hosts with an installation on them, started. Its `stop` takes all of it away. */
+/** Starts hosts with an installation on them; `stop` removes all of it. */
 export async function aHostsPlatform(options: HostsOptions = {}): Promise<HostsPlatform> {
   if (whyNoHosts !== undefined) throw new Error(whyNoHosts);
   const engine = await docker();

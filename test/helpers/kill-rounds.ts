@@ -5,7 +5,7 @@ import { killRounds } from '../../bench/chaos/rounds.ts';
 import type { ChaosOptions } from '../../bench/chaos/options.ts';
 import { openWorkplace } from '../../bench/workplace.ts';
 
-/** What a dead process had fetched and not sent comes back late. */
+/** Tasks that a dead process had fetched and not sent come back late. */
 const SETTLE_MS = 200_000;
 export const KILL_TEST_MS = 330_000;
 

@@ -1,15 +1,15 @@
-/** What this process holds, measured so that growth can be told from garbage. */
+/** Memory of this process, measured so that growth can be told from garbage. */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 export interface Held {
   /** After how many requests. */
   readonly sent: number;
-  /** Of the main thread, after a full collection. */
+  /** Heap of the main thread, after a full collection. */
   readonly heapBytes: number;
   /** Buffers and the like beside the heap. */
   readonly outsideBytes: number;
-  /** Of the whole process: worker threads, and what the allocator keeps, too. */
+  /** Memory of the whole process, including worker threads and the allocator's reserves. */
   readonly rssBytes: number;
 }
 

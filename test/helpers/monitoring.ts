@@ -1,4 +1,4 @@
-/** What `deploy/` asks of the metrics, and what docs/metrics.md says there is. */
+/** Metrics that `deploy/` queries, and metrics that docs/metrics.md describes. */
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 
@@ -81,7 +81,10 @@ const SCRAPED = ['job', 'instance'];
 const scrapedOf = (name: string): readonly string[] =>
   name.startsWith('longshore_agent_') ? [...SCRAPED, 'pool'] : SCRAPED;
 
-/** What a query asks for that does not exist: a metric, or a label of one; also labels it groups by that none of its metrics has. */
+/**
+ * Unknown names in a query: a metric, or a label of a metric; also labels that it groups by and none of its metrics
+ * has.
+ */
 export function unknownIn(expr: string, known: ReadonlyMap<string, readonly string[]>): readonly string[] {
   const unknown: string[] = [];
   const some = new Set(SCRAPED);

@@ -1,6 +1,6 @@
 /**
- * A whole installation for a test file: a scheduler with its embedded stores and an agent, each a process of its own as a
- * person starts it, on ports the kernel picks and in a directory of its own. Apps get in by plain HTTP. `stop()` ends
+ * A whole installation for a test file: a scheduler with its embedded stores and an agent, each a process of its own as
+ * a person starts it, on ports the kernel picks and in a directory of its own. Apps get in by plain HTTP. `stop()` ends
  * everything and throws when a process, container, volume or network stayed behind (it is removed too).
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
@@ -31,7 +31,7 @@ const STOP_MS = 25_000;
 /** No call of a story takes longer; one that does names itself instead of its test's time limit. */
 const CALL_MS = 60_000;
 
-/** What a daemon says over IPC. */
+/** A message of a daemon over IPC. */
 type Message = Readonly<Record<string, unknown>> & { readonly kind: string };
 
 /** Our own environment without what would change a daemon's settings. */
@@ -157,7 +157,7 @@ export class Daemon {
   }
 }
 
-/** What a call was answered with, as it came. */
+/** Answer to a call, unchanged. */
 export interface Answer {
   readonly status: number;
   readonly text: string;
@@ -414,7 +414,7 @@ export class Platform {
     return this.engine.client.listContainers({ all: true, filters: { label } });
   }
 
-  /** What a scheduled container is called in Longshore. */
+  /** Longshore's ids of the deployment's containers. */
   async containerIds(deployment: Deployment): Promise<readonly string[]> {
     const found = await this.containers(deployment);
     return found.map((one) => one.Labels['io.longshore.container'] ?? one.Id).toSorted();
@@ -500,7 +500,7 @@ export function processesNaming(directory: string): readonly { readonly pid: num
       const text = command + readFileSync(`/proc/${entry}/environ`, 'utf8');
       if (text.includes(directory)) found.push({ pid: Number(entry), command });
     } catch {
-      // It ended meanwhile, or waits to be reaped.
+      // The process ended meanwhile, or waits to be reaped.
     }
   }
   return found;
@@ -523,7 +523,10 @@ function isMessage(value: unknown): value is Message {
   return typeof value === 'object' && value !== null && 'kind' in value && typeof value.kind === 'string';
 }
 
-/** `test` with a running installation, one for the file. When the file failed, the ends of the daemons' logs are worth reading: they are on stderr. */
+/**
+ * `test` with a running installation, one for the file. When a test of the file failed, the ends of the daemons' logs
+ * go to stderr.
+ */
 export const test = base.extend('platform', { scope: 'file' }, async ({}, { onCleanup }): Promise<Platform> => {
   const platform = new Platform(await docker());
   onCleanup(() => platform.stop());

@@ -15,9 +15,9 @@ import {
 
 /** A real server with one empty database. */
 export interface PrivatePostgres {
-  /** Of the empty database that comes with it: what DATABASE_URL says. */
+  /** DATABASE_URL of the empty database that comes with the server. */
   readonly url: string;
-  /** One more empty database; returns its URL. */
+  /** Makes another empty database; returns its URL. */
   readonly createDatabase: (name: string) => Promise<string>;
   /** An immediate stop, as a power cut would be; `restart()` recovers. */
   readonly crash: () => Promise<void>;

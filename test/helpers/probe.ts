@@ -1,4 +1,7 @@
-/** What a program in a container can see and reach, looked at from inside: by Python that runs there. Used on our containers and on bare ones, so that a probe proves itself. */
+/**
+ * Resources that a program in a container can see and reach, as a Python program there finds them. Tests run it in our
+ * containers and in bare ones, so that a probe proves itself.
+ */
 
 /** Facts as the probe prints them. */
 export interface Probed {
@@ -16,7 +19,10 @@ export interface Probed {
   readonly coreLimit: number;
   /** `raised`, or the name of the error. */
   readonly coreRaised: string;
-  /** Whether a process that ends with a segmentation fault dumps its memory, and the files that it leaves where it ran. */
+  /**
+   * Whether a process that ends with a segmentation fault dumps its memory, and the files that it leaves in its
+   * directory.
+   */
   readonly coreDumped: boolean;
   readonly coreFiles: readonly string[];
   readonly devices: readonly string[];

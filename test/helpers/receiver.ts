@@ -17,7 +17,7 @@ export type Reply = number | 'never' | 'endless' | { readonly status: number; re
 
 export class Receiver {
   readonly requests: Received[] = [];
-  /** Of each path, in turn; the last one stays. */
+  /** Replies by path, used in turn; the last one stays. */
   readonly replies = new Map<string, Reply[]>();
   readonly #server: Server;
 

@@ -10,7 +10,7 @@ export type ClientOptions = Omit<RedisOptions, 'replyMapping'>;
 /** A real server; `stop()` fails when a client was left connected. */
 export interface PrivateRedis {
   readonly socketPath: string;
-  /** What REDIS_URL says for it. */
+  /** REDIS_URL of this server. */
   readonly url: string;
   readonly directory: string;
   /** A client of this server; closed by `stop()` when the test did not. */

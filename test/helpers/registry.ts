@@ -1,6 +1,7 @@
 /**
- * Image registries for tests. `FakeRegistry` serves small images that it makes up, over the real protocol, and breaks it where a test says so; it counts what is asked of it. `realRegistry` is the packaged
- * docker-registry with a log of its requests.
+ * Image registries for tests. `FakeRegistry` serves small images that it makes up, over the real protocol, breaks the
+ * protocol where a test says so, and counts requests. `realRegistry` is the packaged docker-registry with a log of its
+ * requests.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -22,7 +23,7 @@ interface Blob {
   readonly bytes: Buffer;
 }
 
-/** What the registry does instead of answering as it should; returns false to answer as it should. */
+/** A fault that the registry shows instead of a proper answer; returns false for a proper answer. */
 export type Fault = (request: {
   readonly kind: 'manifest' | 'blob' | 'ping';
   readonly url: string;
@@ -141,7 +142,7 @@ function tarOf(name: string, bytes: Buffer): Buffer {
 
 export const REGISTRY_USER = 'farm';
 export const REGISTRY_PASSWORD = 's3cret-of-the-farm';
-/** Of that password, by bcrypt. */
+/** bcrypt hash of REGISTRY_PASSWORD. */
 const HTPASSWD = `${REGISTRY_USER}:$2b$04$oajxPEFi0VKe.az.pzE10.SsNXhZ8EAJfXRTSNtPK1pRmI2DUJS5W\n`;
 
 export interface RealRegistry {
@@ -177,7 +178,7 @@ export async function realRegistry(
   const file = join(directory.path, 'registry.yml');
   // JSON is YAML.
   writeFileSync(file, JSON.stringify(settings));
-  // In a file, so that whoever counts counts all of it.
+  // The log is a file, so that a count covers all of it.
   const logPath = join(directory.path, 'log');
   const child = await startProgram('sh', ['-c', 'exec "$0" serve "$1" >"$2" 2>&1', program, file, logPath]);
   const output = (): string => readFileSync(logPath, 'utf8');

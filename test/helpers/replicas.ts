@@ -1,6 +1,7 @@
 /**
- * Several scheduler processes on one Postgres and one Redis, as they stand behind a load balancer, with simulated agents that know all of them. Each process is the real one, on ports that the kernel
- * picks; they share a data directory (the key file and the objects).
+ * Several scheduler processes on one Postgres and one Redis, as behind a load balancer, with simulated agents that know
+ * all of them. Each process is the real one, on ports that the kernel picks; they share a data directory (the key file
+ * and the objects).
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,11 +17,11 @@ import type { SimulatedAgentOptions } from './simulated-agent.ts';
 
 const CALL_MS = 60_000;
 
-/** One scheduler process. */
+/** A scheduler process. */
 export interface Replica {
   readonly name: string;
   readonly daemon: Daemon;
-  /** Its name among the replicas; new at every start. */
+  /** Instance id of this replica; new at every start. */
   instance: string;
   url: string;
   agentAddress: string;
@@ -73,7 +74,7 @@ export class ReplicaSet {
     });
   }
 
-  /** One more process, ready. */
+  /** Starts another process and waits until it is ready. */
   async add(): Promise<Replica> {
     const name = `replica-${this.replicas.length}`;
     const daemon = new Daemon('scheduler', join(this.directory, `${name}.log`), this.#env);
@@ -184,7 +185,7 @@ export class ReplicaSet {
   }
 }
 
-/** What the last start said of itself. */
+/** Instance id that the last start logged. */
 function nameIn(log: string): string | undefined {
   const line = log.split('\n').findLast((one) => one.includes('"scheduler ready"'));
   return line === undefined ? undefined : (JSON.parse(line) as { instance: string }).instance;

@@ -1,6 +1,8 @@
 /**
- * Runs schemathesis against a scheduler, all its phases but the stateful one, and judges what was answered. Its own verdict counts every status from 500 on; here each recorded answer is looked at as the
- * other fuzzing looks at it: a failure is expected or a fault, and what is described must be answered as described. It runs in a directory of its own, since it leaves files where it runs.
+ * Runs schemathesis against a scheduler, all its phases but the stateful one, and judges the answers. The tool's own
+ * verdict counts every status from 500 on. This verdict treats each recorded answer as the other fuzzing does: a
+ * failure is expected or a fault, and each answer must match its description. The tool runs in a directory of its own,
+ * because it leaves files there.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -33,9 +35,9 @@ export interface SchemathesisOptions {
   readonly token: string;
   readonly seed: number;
   readonly examples: number;
-  /** What `{ws}` is in every path: with another one nothing behind it would be reached. */
+  /** Value of `{ws}` in every path: with another one nothing behind it would be reached. */
   readonly workspaceId: string;
-  /** What other parts of a path may be, beside what the tool thinks of. */
+  /** Values for other parts of a path, beside the tool's own. */
   readonly known: Readonly<Record<string, readonly string[]>>;
 }
 
@@ -70,7 +72,7 @@ export async function runSchemathesis(program: string, options: SchemathesisOpti
   }
 }
 
-/** It finds the file in the directory that it runs in. */
+/** Text of the settings file, which the tool finds in its working directory. */
 function settings({ workspaceId, known }: SchemathesisOptions): string {
   const names = Object.keys(known);
   const bound = names.map((name) => `"path.${name}" = { dictionary = "${name}", probability = 0.7 }`);

@@ -1,7 +1,9 @@
 /**
- * An agent without a machine: it speaks the real protocol of the link over gRPC (joins with a token, verifies the CA, redials, acknowledges, keeps results until they are acknowledged) and its
- * containers are entries of a map that "run" tasks by a function. Many fit in one process; tests use it where the machine is not the subject (benchmarks have one that does less and costs less: bench/simulated/agent.ts). It knows several schedulers and dials
- * another one when its link ends, as behind a load balancer.
+ * An agent without a machine. It speaks the real protocol of the link over gRPC: joins with a token, verifies the CA,
+ * redials, acknowledges, keeps results until they are acknowledged. Containers are entries of a map that "run" tasks by
+ * a function. Many agents fit in one process; tests use them where the machine is not the subject. Benchmarks have one
+ * that does less and costs less: bench/simulated/agent.ts. The agent knows several schedulers and dials another one
+ * when its link ends, as behind a load balancer.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
@@ -25,7 +27,7 @@ import type {
   TaskToAgent__Output,
 } from '#shared/protocol/generated/messages.ts';
 
-/** What a simulated handler is given. */
+/** Input of a simulated handler. */
 export interface SimulatedTask {
   readonly taskId: string;
   readonly input: string;
@@ -78,7 +80,10 @@ export interface Creation {
 
 const STARTED_AFTER_MS = 50;
 
-/** Yields as many items as the input's `items` says, sleeps as long as its `sleepMs` does, and, unless it yielded, gives the input back with where it ran. */
+/**
+ * Yields as many items as the input's `items` says, sleeps as long as its `sleepMs` says. Unless it yielded, it returns
+ * the input together with the place where it ran.
+ */
 export const echo: SimulatedHandler = async ({ input, containerId, machineId, signal, item }) => {
   const {
     sleepMs = 0,
@@ -136,7 +141,7 @@ export class SimulatedAgent {
     return [...this.#containers].filter(([, { phase }]) => phase === 'running').map(([id]) => id);
   }
 
-  /** Containers that are there in whatever phase, by id. */
+  /** Ids of the containers that are there, in any phase. */
   get present(): readonly string[] {
     return [...this.#containers].filter(([, { phase }]) => phase !== 'removed').map(([id]) => id);
   }
@@ -204,7 +209,7 @@ export class SimulatedAgent {
     }
   }
 
-  /** One link, from dialling to its end. */
+  /** A link, from dialling to its end. */
   #session(address: string, onLinked: () => void): Promise<void> {
     const client = openChannel(address, this.#caPem);
     this.#client = client;
@@ -272,7 +277,7 @@ export class SimulatedAgent {
     this.#control?.write({ heartbeat: { sentAtMs: Date.now(), liveAttempts, conditions: [], diskFreeBytes: 400e9 } });
   }
 
-  /** As the agent of a container does when something is sent to its socket, whatever it is. */
+  /** Makes any call of a container, as the agent does for a request on the container's socket. */
   async call(
     containerId: string,
     line: string,
@@ -299,7 +304,7 @@ export class SimulatedAgent {
     return { status, text: Buffer.concat(parts).toString() };
   }
 
-  // ---- containers -----------------------------------------------------------------------------------------------------------------
+  // ---- containers ---------------------------------------------------------------------------------------------------
 
   #observed(id: string): ObservedContainer | undefined {
     const container = this.#containers.get(id);
@@ -364,7 +369,7 @@ export class SimulatedAgent {
     });
   }
 
-  /** Its process ends by itself. */
+  /** The container's process ends by itself. */
   exit(id: string): void {
     this.#end(id);
   }
@@ -380,7 +385,7 @@ export class SimulatedAgent {
     this.#report(id);
   }
 
-  // ---- tasks ----------------------------------------------------------------------------------------------------------------------
+  // ---- tasks --------------------------------------------------------------------------------------------------------
 
   #openTasks(client: AgentLinkClient, sessionId: string, end: () => void, onLinked: () => void): void {
     const tasks = client.tasks(bearer(this.#credential, sessionId));
@@ -468,7 +473,7 @@ export class SimulatedAgent {
     this.#send(attempt.result);
   }
 
-  /** What one turn of the loop has to say travels together. */
+  /** Batches all messages of one turn of the event loop. */
   #send(message: TaskFromAgent): void {
     this.#batch.push(message);
     if (this.#batch.length > 1) return;

@@ -1,6 +1,7 @@
 /**
- * A host that runs systemd, in a container: the engine is this machine's, and the agent's data directory has the same path in both, because the engine mounts from
- * it. It shares the network, so that loopback is where the scheduler listens.
+ * A host that runs systemd, in a container. The engine is this machine's, and the agent's data directory has the same
+ * path in both, because the engine mounts from it. The host shares the network, so that the scheduler is on its
+ * loopback.
  */
 import { randomBytes } from 'node:crypto';
 import { PassThrough } from 'node:stream';
@@ -63,12 +64,12 @@ export class SystemdHost {
     return output;
   }
 
-  /** Its output, whatever becomes of it. */
+  /** Output of a command, with any exit code. */
   async try(command: string): Promise<string> {
     return (await this.#exec(command, 60_000)).output;
   }
 
-  /** One property of a unit. */
+  /** A property of a unit. */
   async property(unit: string, name: string): Promise<string> {
     return (await this.sh(`systemctl show -p ${name} --value ${unit}`)).trim();
   }

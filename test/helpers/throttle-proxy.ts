@@ -1,4 +1,7 @@
-/** A slow cable in front of a server: all connections through it share so many bytes a second each way, and no more is held than their sockets hold. */
+/**
+ * A slow cable in front of a server: all connections through it share a number of bytes a second each way. The proxy
+ * buffers no more than the connections' sockets hold.
+ */
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
@@ -38,7 +41,7 @@ export async function throttleProxy(target: string, bytesPerSecond: number): Pro
   };
 }
 
-/** One direction: who comes first goes first, a socket's buffer at a time. */
+/** A direction: first come, first served, a socket's buffer at a time. */
 class Lane {
   bytes = 0;
   readonly #bytesPerMs: number;

@@ -1,6 +1,7 @@
 /**
- * GPUs by the Container Device Interface of a real engine, without a GPU: a specification as NVIDIA's toolkit writes it names /dev/fuse as the devices, because a container may not open that one unless its runtime allows
- * it. An engine from before 28.2 has no CDI by itself: there the hook's stand-in passes the same devices.
+ * GPUs by the Container Device Interface of a real engine, without a GPU. A specification as NVIDIA's toolkit writes it
+ * names /dev/fuse as the devices, because a container may not open that device unless its runtime allows it. An engine
+ * from before 28.2 has no CDI by itself: there the hook's stand-in passes the same devices.
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -17,7 +18,7 @@ import { SimulatedNetwork, whyNoHosts } from '../helpers/hosts/network.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
 import { docker, findProgram, runProgram, tempDirectory, test as base } from '../helpers/services.ts';
 
-/** What the container sees of a device; opened for reading, which its runtime must allow. */
+/** Prints the container's view of a device; the device is opened for reading, which the runtime must allow. */
 const SEEN = `
 import os, stat, subprocess
 def look(path):
@@ -84,11 +85,11 @@ const hostTest = base.extend('cdi', { scope: 'file' }, async ({}, { onCleanup })
         devices: devices.map((index) => ({
           name: gpuUuid(index),
           containerEdits: {
-            // As the driver's devices are: whoever is in the container may open them.
+            // As for the driver's devices, any user in the container may open them.
             deviceNodes: [{ path: `/dev/nvidia${index}`, hostPath: '/dev/fuse', fileMode: 0o666 }],
             mounts: [
               mount(tool(index), '/usr/bin/nvidia-smi'),
-              // What the agent's probe asks for.
+              // The agent's probe needs this library.
               mount(fakeCuda(), '/usr/lib64/libcuda.so.1'),
             ],
           },

@@ -25,7 +25,7 @@ async function running(docker: TestDocker, containerId: string): Promise<number>
   return found.filter(({ Labels }) => Object.values(Labels).includes(containerId)).length;
 }
 
-/** One exclusive container and one that is not, both ready. */
+/** Starts an exclusive container and an ordinary one, and waits until both are ready. */
 async function both(
   world: AgentWorld,
   stopAfterDisconnectMs: number,

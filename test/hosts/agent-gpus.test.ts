@@ -1,6 +1,7 @@
 /**
- * GPUs on a real engine, without one: the tool and the hook through which the engine passes devices are stand-ins (test/helpers/gpus.ts), everything between them is the real thing. The tests that have
- * rows of the failure table as their names are those rows'.
+ * GPUs on a real engine, without a GPU. The tool and the hook through which the engine passes devices are stand-ins
+ * (test/helpers/gpus.ts); everything between them is the real thing. Tests named after rows of the failure table prove
+ * those rows.
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -296,7 +297,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     gpus.nvidia.is({ gpus: [aGpu(0), aGpu(1)] });
     await gpus.deviceIs(0, 'healthy');
 
-    // What the driver lists no more fails its container, too, and leaves one series of itself.
+    // A device that the driver lists no more fails its container, too, and leaves one series of itself.
     gpus.nvidia.is({ gpus: [aGpu(0)] });
     await gpus.deviceIs(1, 'lost');
     expect(await scheduler.phase(good.containerId, 'removed')).toMatchObject({ reason: 'gpu_fault' });
@@ -321,7 +322,8 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     const assignment = await gpus.deploy([G0]);
     scheduler.desire([assignment]);
     await scheduler.phase(assignment.containerId, 'running');
-    // Its process is gone and the driver has not let go of it; and one of somebody else's, who is nobody of ours.
+    // The first process is gone, and the driver has not let go of it. The second belongs to somebody else, not to a
+    // container of ours.
     gpus.nvidia.is({
       processes: [
         { gpu_uuid: G0, pid: 4_194_000 },

@@ -1,4 +1,5 @@
-// Attacks on a machine's disk: a container that writes and writes, into its code or its root. It ends by name; its neighbours notice nothing.
+// Attacks on a machine's disk: a container that writes and writes, into its code or its root. The container ends with a
+// reason by name; its neighbours notice nothing.
 import { describe, expect } from 'vitest';
 import { jsonOf } from '../helpers/platform.ts';
 import { testOnHosts, whyNoHosts } from '../helpers/hosts.ts';
@@ -61,7 +62,7 @@ describe.skipIf(whyNoHosts !== undefined)('a container that fills the disk', () 
       expect(wrote).toBeLessThan(3 * LIMIT_MIB);
       // The neighbour is the same container as before.
       expect(jsonOf(await fleet.invoke(neighbour, { key: 'last', seconds: 0 }))).toMatchObject({ container: beside });
-      // What it wrote is gone with it.
+      // The container's files are gone with it.
       await waitFor(
         async () =>
           (await fleet.members[0]?.host.containers([`io.longshore.container=${container.containerId}`]))?.length === 0,

@@ -1,5 +1,5 @@
-// The audit of the machine in the kill rounds, on an engine that passes GPUs: what is planted there is found, and a machine that is as it should be is let be.
-// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+// The audit of the machine in the kill rounds, on an engine that passes GPUs: planted faults are found, and a machine
+// without faults has no findings.
 /* oxlint-disable no-empty-pattern */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ const MACHINE = 'aaaaaaaa';
 interface World {
   readonly host: SimulatedHost;
   readonly image: string;
-  /** What the agent would have on disk. */
+  /** Writes the agent's journal with these leases. */
   leased(...leases: readonly { readonly containerId: string; readonly gpuUuids: readonly string[] }[]): void;
   /** A container as the agent would have started it. */
   run(containerId: string, gpuUuids: readonly string[]): Promise<string>;
@@ -86,7 +86,7 @@ describe.skipIf(whyNoHosts !== undefined)('the audit of a machine', () => {
     await watch.look();
     expect(watch.findings).toEqual([]);
 
-    // The engine has it so, whatever the journal says.
+    // The engine counts here, not the journal.
     await world.run('three', [first]);
     world.leased(
       { containerId: 'one', gpuUuids: [first] },

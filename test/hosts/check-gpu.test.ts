@@ -1,6 +1,7 @@
 /**
- * `longshore agent check-gpu`, the acceptance test of a GPU host, on a real engine: the driver's tool, the hook and systemd are stand-ins (test/helpers/gpus.ts), everything between them is the real thing. A line of the
- * report is a test here or in test/unit/agent/gpu-check.test.ts.
+ * `longshore agent check-gpu`, the acceptance test of a GPU host, on a real engine. The driver's tool, the hook and
+ * systemd are stand-ins (test/helpers/gpus.ts); everything between them is the real thing. Each line of the report has
+ * a test here or in test/unit/agent/gpu-check.test.ts.
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -124,7 +125,7 @@ const test = hostTest.extend('world', async ({ machine }, { onCleanup }): Promis
   };
 });
 
-/** What systemd is here: it takes the device from every container that has one, as a reload does with the hook's. */
+/** The stand-in for systemctl: takes the device from every container that has one, as a reload does with the hook's. */
 const takesDevices = (host: SimulatedHost): string =>
   `[ "$1" = daemon-reload ] || exit 0
 for id in $(docker -H unix://${host.socket} ps -q); do
@@ -285,7 +286,7 @@ describe.skipIf(whyNoHosts !== undefined)('the acceptance test of a GPU host', (
     expect(of('daemon-reload')).toMatchObject([
       { level: 'failed', found: expect.stringMatching(/^refused: container somebodys/) as string },
     ]);
-    // It was not reloaded.
+    // systemd was not reloaded.
     const exec = await theirs.exec({ Cmd: ['nvidia-smi', '-L'], AttachStdout: true });
     await exec.start({});
     const state = await waitFor(async () => {

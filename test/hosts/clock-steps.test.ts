@@ -1,6 +1,7 @@
-// No step of a clock, and no stop of a daemon, ends work that runs. Each daemon has a wall clock of its own (libfaketime, never the machine's), which steps while it runs.
-// Redis does not start under libfaketime (its allocator asks for the time): a step of its clock is played by what it does there, keys that lapse.
-// Begins when the scheduler is two minutes old: before that it takes nothing for lost anyway.
+// No step of a clock, and no stop of a daemon, ends work that runs. Each daemon has a wall clock of its own
+// (libfaketime, never the machine's), which steps while it runs. Redis does not start under libfaketime, because its
+// allocator asks for the time. A step of its clock is played by the effect there: keys that lapse. Tests begin when the
+// scheduler is two minutes old: before that it counts nothing as lost anyway.
 /* oxlint-disable no-empty-pattern */
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +16,7 @@ import { docker, test as base, waitFor } from '../helpers/services.ts';
 const YOUNG_MS = 125_000;
 /** Longer than a round of everything that judges work: the reaper's 5 s, the sweeps' 15 s, and claims' 15 s. */
 const WATCHED_MS = 22_000;
-/** Of one test; the longest stands by for three steps. */
+/** Time limit of one test; the longest waits through three steps. */
 const TEST_MS = 400_000;
 const KINDS = ['endpoint', 'taskqueue', 'function'] as const;
 type Kind = (typeof KINDS)[number];
@@ -95,7 +96,7 @@ class SteppedPlatform extends Platform {
     await waitFor(() => performance.now() - this.#startedAtMs > YOUNG_MS, 'the scheduler is grown up', YOUNG_MS);
   }
 
-  /** One held task of each kind, in hand of its container. */
+  /** Starts one held task of each kind, each in the hands of its container. */
   async held(key: string): Promise<{ readonly call: Promise<Answer>; readonly ids: readonly string[] }> {
     const input = { key, seconds: 0, held: true };
     const call = fetch(this.app('endpoint').url, {
@@ -122,7 +123,7 @@ class SteppedPlatform extends Platform {
     for (const kind of KINDS) expect(await this.#in(kind, `cat /tmp/ran-${key}`), `${key} ${kind}`).toBe('ran');
   }
 
-  /** What containers are there, by their names in Docker. */
+  /** The containers that are there, by Docker's id and state. */
   async names(): Promise<readonly string[]> {
     return (await this.containers()).map(({ Id, State }) => `${Id} ${State}`).toSorted();
   }

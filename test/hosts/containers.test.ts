@@ -49,14 +49,14 @@ describe.skipIf(whyNoHosts !== undefined)('on a simulated host', () => {
     const { container_id: container } = await fleet.taskIs(id, 'RUNNING', 60_000);
     onTestFinished(() => fleet.scheduler.thaw());
     fleet.scheduler.freeze();
-    // It comes to its end while nobody takes a line of it.
+    // The task ends while the scheduler takes none of its lines.
     await fleet.exec(
       container,
       'touch /tmp/go-flood; for i in $(seq 400); do test -e /tmp/flooded && exit 0; sleep 0.05; done; exit 1',
     );
     fleet.scheduler.thaw();
     const task = await fleet.taskIs(id, 'COMPLETE', 60_000);
-    // It printed as fast as it could: nobody held it back.
+    // The task printed as fast as it could: nothing held it back.
     expect((task.result as { seconds: number }).seconds).toBeLessThan(10);
     await fleet.logSays(`container_id=${container}`, 'lines dropped]');
     const again = await fleet.put(queue, { lines: 1, held: false });

@@ -45,7 +45,7 @@ async function aMachine(platform: Platform, name: string): Promise<{ readonly ag
   return { agent, id: made.machine.id };
 }
 
-/** Calls in a row until it is told to stop; what was answered otherwise than 200, and by which containers it was served. */
+/** Calls in a row until `going` is false; collects the answers other than 200, and the containers that served. */
 function aClient(platform: Platform, deployment: Deployment, number: number, going: () => boolean) {
   const served = { calls: 0, wrong: [] as string[], containers: new Set<string>() };
   const done = (async () => {
@@ -125,7 +125,7 @@ describe('a drain', () => {
     expect(after).toHaveLength(2);
     const servedBy = new Set(clients.flatMap((client) => [...client.served.containers]));
     for (const container of [...before, ...after]) expect(servedBy).toContain(container);
-    // It keeps two containers wherever they may run: the second machine could not be emptied.
+    // The deployment keeps two containers wherever they may run, so the second machine could not be emptied.
     await platform.call(`/api/v1/gateway/deployments/${deployment.deploymentId}`, { method: 'DELETE' });
   });
 
@@ -134,7 +134,8 @@ describe('a drain', () => {
     const { agent, id } = second;
     stopSecond = () => agent.stop({ kind: 'stop', containers: 'stop' });
     await platform.gateway(`/workers/${platform.machineId()}/cordon`, {});
-    // Nowhere to go: the other machine is drained. What serves drains without a replacement, and its task runs on.
+    // Nothing can move: the other machine is drained. The serving container drains without a replacement, and its task
+    // runs on.
     const deployment = await platform.deploy({
       app: 'counted.py',
       handler: 'handler',

@@ -1,4 +1,5 @@
-// An engine that starts no container: a runc that fails, until it is mended. It is a fault of its machine, never of what was to start there.
+// An engine that starts no container: a runc that fails, until it is repaired. The fault is the machine's, never that
+// of the containers to start.
 import { spawn } from 'node:child_process';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -50,7 +51,7 @@ describe.skipIf(whyNoHosts !== undefined)('an engine that starts nothing', () =>
       );
       const words = machines.find(({ id }) => id === broken.machineId())?.conditionWords;
       expect(words).toEqual({ EngineCannotStart: expect.stringContaining(WORDS) as string });
-      // One of them has a place, the other waits for one, and says in the words of the engine why.
+      // The first container has a place. The second waits for one, and says why in the words of the engine.
       const waiting = await waitFor(
         async () => (await fleet.containerViews()).find(({ status }) => status === 'PENDING'),
         'the second has no place',

@@ -1,4 +1,5 @@
-// Rows of the failure table on three simulated hosts, each a network namespace with a Docker Engine and an agent of its own: agents killed under load, a host that loses its power, a cable that is out for a while and for good.
+// Rows of the failure table on three simulated hosts, each a network namespace with a Docker Engine and an agent of its
+// own. The rows: agents killed under load, a host that loses its power, a cable that is out for a while and for good.
 import { describe, expect } from 'vitest';
 import { testOnHosts, whyNoHosts } from '../helpers/hosts.ts';
 import type { HostsPlatform, Member } from '../helpers/hosts.ts';
@@ -76,7 +77,7 @@ describe.skipIf(whyNoHosts !== undefined)('on simulated hosts', () => {
       const { member, taskId, key, container } = of(fleet.members[0]);
       await member.host.cut();
       await waitFor(async () => (await fleet.inHealth('SUSPECT')) === 1, 'it is SUSPECT', 5000);
-      // It ends while nobody hears of it; the engine is reached from here, whatever the cable.
+      // The task ends while the machine is cut off; the test reaches the engine without the cable.
       await letGo(fleet, container, key);
       const others = fleet.members.slice(1).map(of);
       const more = await fleet.put(deployment, { key: 'more', seconds: 0 });
@@ -106,7 +107,7 @@ describe.skipIf(whyNoHosts !== undefined)('on simulated hosts', () => {
       await member.host.cut();
       await waitFor(async () => (await fleet.inHealth('LOST')) === 1, 'it is LOST', 120_000);
       expect((await fleet.containerSection(container)).machine_health).toBe('LOST');
-      // Its task is anybody's again: it runs on another host when one of the two there is done.
+      // The task may run on any host again: it runs on another one when one of the two there is done.
       await letGo(fleet, others[0]?.container ?? '', others[0]?.key ?? '');
       await waitFor(
         async () => (await fleet.task(taskId)).container_id === others[0]?.container,

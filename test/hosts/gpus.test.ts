@@ -1,6 +1,7 @@
 /**
- * GPUs from the app file to the handler: the CLI deploys what a Python file asks for, a real scheduler places it, agents on two simulated hosts lease the devices and pass them through their engines.
- * Stand-ins are NVIDIA's tool, its hook and the kernel's log (test/helpers/gpus.ts).
+ * GPUs from the app file to the handler. The CLI deploys a Python file's GPU request, a real scheduler places it, and
+ * agents on two simulated hosts lease the devices and pass them through their engines. Stand-ins are NVIDIA's tool, its
+ * hook and the kernel's log (test/helpers/gpus.ts).
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -134,7 +135,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs, from the app file to the handle
     writeFileSync(app, APP);
     const deployed = async (name: string): Promise<string> => {
       const said = await longshore('deploy', `${app}:${name}`, '--json');
-      // What it does is told before, on the other stream.
+      // Progress lines come first, on the other stream.
       return (JSON.parse(said.slice(said.indexOf('{'))) as { url: string }).url;
     };
     const call = async (url: string): Promise<readonly string[]> => {
@@ -195,7 +196,7 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs, from the app file to the handle
       expect(answer.status, answer.text).toBe(status);
     }
 
-    // Its device falls off the bus: another container, on another device, without a call.
+    // The device falls off the bus: another container starts, on another device, without a call.
     const at = drivers.findIndex((driver) => driver.now.gpus.some((gpu) => gpu.uuid === first));
     drivers[at]?.xid(
       drivers[at].now.gpus.findIndex((gpu) => gpu.uuid === first),

@@ -1,4 +1,5 @@
-// An image from a registry that asks for a password: what it means is found when it is deployed, and nothing of the password is found anywhere.
+// An image from a registry that asks for a password. Its reference is resolved when it is deployed, and the password is
+// found nowhere.
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
@@ -63,7 +64,7 @@ function filesBelow(path: string): readonly string[] {
   });
 }
 
-/** What small files below it say; read anew when one was renamed meanwhile, as an agent's journal is. */
+/** Contents of the small files below a path; read again when a file was renamed meanwhile, as an agent's journal is. */
 const textsBelow = (path: string): Promise<readonly string[]> =>
   waitFor(() => {
     try {

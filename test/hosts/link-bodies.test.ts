@@ -21,7 +21,7 @@ const ARCHIVE_BYTES = 40_000_000;
 const PING_MS = 20;
 const SLOW_SECONDS = 0.05;
 const MOST_SLOW = 0.01;
-/** Whatever else the machine does; on one connection nearly all are slow. */
+/** Bound under any other load on the machine; on one connection nearly all pings are slow. */
 const MOST_SLOW_AT_ALL = 0.3;
 /** Other work on this machine holds up pings, too: so often it is tried. */
 const TRIES = 4;

@@ -1,4 +1,5 @@
-// Rows of the failure table about the link: messages that are lost, messages that come twice, and those of another clock, between a real agent on a simulated host and a real scheduler.
+// Rows of the failure table about the link, between a real agent on a simulated host and a real scheduler. The rows:
+// messages that are lost, messages that come twice, and messages of another clock.
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished } from 'vitest';
@@ -22,7 +23,7 @@ const test = testOnHosts({
     relay.stop();
     sockets.remove();
   });
-  // It joined before the relay was there: from the next session on it goes by it.
+  // The agents joined before the relay was there; their next sessions go through it.
   for (const { agent } of fleet.members) {
     await agent.stop();
     await agent.start();
@@ -131,7 +132,7 @@ describe.skipIf(whyNoHosts !== undefined)('Clock skew', () => {
     expect(await member.host.hasCondition('ClockSkew')).toBe(false);
     relay.skewMs = 40_000;
     await waitFor(() => member.host.hasCondition('ClockSkew'), 'the agent says ClockSkew', 30_000);
-    // What is there serves on: nothing here is timed by that clock.
+    // The present container serves on: nothing here is timed by that clock.
     await fleet.taskIs(await fleet.put(deployment, { key: 'skewed', seconds: 1 }), 'COMPLETE', 30_000);
     expect(await fleet.inHealth('READY')).toBe(1);
     const other = await queueOf(fleet, 'not-placed');

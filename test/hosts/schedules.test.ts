@@ -1,5 +1,6 @@
-// A schedule of one tick a second on two schedulers, of which one is killed with −9 and started again every ten seconds, the one that leads among them: each second has its task, and no task comes twice. Not part of `npm test`: it
-// takes two minutes, and what a process had in hand when it died comes back up to two more minutes later.
+// A schedule of one tick a second on two schedulers. Every ten seconds one of them is killed with −9 and started again,
+// the leader among them. Each second has its task, and no task comes twice. Not part of `npm test`: it takes two
+// minutes, and the tasks of a dead process come back up to two more minutes later.
 import { expect } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { tickTaskId } from '#shared/domain/ids.ts';
@@ -11,7 +12,10 @@ import { test as base, waitFor } from '../helpers/services.ts';
 
 const ROUNDS = 12;
 const ROUND_MS = 10_000;
-/** Rows without a job are queued again after a minute, attempts that nobody names end after one, and locks after two. */
+/**
+ * Rows without a job are queued again after a minute, attempts that no process names end after one, and locks after
+ * two.
+ */
 const SETTLE_MS = 240_000;
 
 interface Played {
@@ -60,7 +64,7 @@ test(
     const { fromMs } = await read();
     let leaders = 0;
     for (let round = 1; round <= ROUNDS; round += 1) {
-      // Whoever leads dies in every other round, the other one in those between.
+      // The leader dies in every other round, the other one in those between.
       const leader = await set.leader();
       const victim = round % 2 === 1 ? (leader ?? first) : leader === first ? second : first;
       if (victim === leader) leaders += 1;

@@ -1,4 +1,5 @@
-// The agent as a service of a host that runs systemd: installed by the line that `longshore machine create` prints, from a release that the scheduler gives out.
+// The agent as a service of a host that runs systemd. The line that `longshore machine create` prints installs it, from
+// a release that the scheduler gives out.
 import { cpSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
@@ -51,7 +52,7 @@ const runningSince = (): Promise<string> => host.property(AGENT, 'MainPID');
 const connected = (): Promise<boolean> =>
   waitFor(async () => (await status()).startsWith('connected as '), 'the agent is connected', 60_000);
 
-/** What its agent made: all of it, or the containers of tasks alone. */
+/** Containers that the host's agent made: all of them, or those of tasks alone. */
 async function containers(which: 'all' | 'of tasks' = 'of tasks'): Promise<readonly string[]> {
   const label = [`io.longshore.machine=${machineId}`, ...(which === 'all' ? [] : ['io.longshore.container'])];
   const found = await platform.engine.client.listContainers({ all: true, filters: { label } });
@@ -79,7 +80,7 @@ beforeAll(async () => {
   platform = new Platform(engine, { LONGSHORE_RELEASES_DIR: releases });
   const starting = seedDatabase(platform.dataDir).then(() => platform.startScheduler());
   await Promise.all([writeRelease(built).then(() => giveOut('9.0.1')), host.start(), starting]);
-  // One whole release was packed; of the others the Node, most of their bytes, stays where it is.
+  // The first release was packed whole; the others leave out Node, which is most of a release's bytes.
   writeFileSync(join(built, 'bin', 'node.new'), `#!/bin/sh\nexec '${NODE}' "$@"\n`, { mode: 0o755 });
   renameSync(join(built, 'bin', 'node.new'), join(built, 'bin', 'node'));
   const first = await platform.scheduler.request('ensureFirstWorkspace');

@@ -1,4 +1,4 @@
-// What lasts in the engine holds up nothing else there.
+// A long call in the engine holds up no other call there.
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
 import { DockerRuntime } from '../../agent/containers/docker.ts';

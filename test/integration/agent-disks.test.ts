@@ -1,4 +1,5 @@
-// What a container wrote, counted on a real disk by real programs; who ends for it is in test/hosts/attacks-disk.test.ts.
+// Bytes that a container wrote, counted on a real disk by real programs. test/hosts/attacks-disk.test.ts shows which
+// container ends for it.
 import { execFileSync } from 'node:child_process';
 import { chmod, mkdir, mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

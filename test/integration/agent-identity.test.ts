@@ -1,4 +1,5 @@
-// Who a machine is to its scheduler, as the agent keeps it: renewal, the way back by its key, and the one word that ends it. The scheduler is its own end of the protocol, the engine is real.
+// A machine's identity to its scheduler, as the agent keeps it: renewal, recovery by its key, and the one word that
+// ends it. The scheduler is the protocol's other end alone; the engine is real.
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createServer } from 'node:tls';
@@ -159,7 +160,7 @@ describe('a credential', () => {
     const label = `io.longshore.container=${containerId}`;
     expect(await docker.client.listContainers({ filters: { label: [label] } })).toHaveLength(1);
     expect((await identityOf(world)).machineId).toBe(scheduler.machineId);
-    // It waits a minute now; nothing of that kept it from stopping when told to.
+    // The agent waits a minute now; that did not keep it from stopping when told to.
     await world.agent.stop();
     expect(await docker.client.listContainers({ filters: { label: [label] } })).toHaveLength(1);
     Object.assign(scheduler, { refuseCredentials: false });

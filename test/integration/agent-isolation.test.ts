@@ -1,5 +1,5 @@
-// What a workload sees from inside its container. Each probe is made twice: in a container of the agent, and in a bare one of the same image without the measure,
-// where it must show the opposite.
+// A workload's view from inside its container. Each probe is made twice: in a container of the agent, and in a bare one
+// of the same image without the measure, where it must show the opposite.
 import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -17,7 +17,9 @@ import { LISTENING_APP, PROBE_APP, probeProgram } from '../helpers/probe.ts';
 import type { TestDocker } from '../helpers/services.ts';
 import { test as base } from '../helpers/services.ts';
 
-/** Addresses of this test, on the loopback of the machine: a metadata service's, and two of somebody's service elsewhere. */
+/**
+ * Addresses of this test, on the loopback of the machine: one of a metadata service, and two of a service elsewhere.
+ */
 const OCTET = randomInt(1, 255);
 const METADATA = `169.254.${OCTET}.7`;
 const [NEAR, FAR] = [`198.18.${OCTET}.1`, `198.18.${OCTET}.2`];
@@ -307,7 +309,7 @@ test('a workload cannot undo its filter, and what holds it has no right left eit
   expect(join('/', facts.Config.User)).toBe('/');
 });
 
-/** What `ip link set eth0 down` asks of the kernel. */
+/** Makes the kernel call of `ip link set eth0 down`. */
 const FLUSH = `
 import errno, fcntl, socket, struct
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:

@@ -146,7 +146,7 @@ describe('an agent that takes containers up while the engine says nothing of the
       scheduler.run('two', containerId, '{"word":"two"}');
       expect(JSON.parse((await scheduler.resultOf('two')).whole.toString())).toBe('two');
       await until('the engine to be asked', () => gate.met > 0);
-      // What is started now is heard at once.
+      // Output of a container that starts now is read at once.
       scheduler.secrets = {};
       const other = await started(world, SOURCE);
       scheduler.run('three', other, '{"word":"three"}');

@@ -161,7 +161,7 @@ test('a volume is an ordinary directory: append, write in the middle, rename, li
   ];
   for (const [expression, value] of steps)
     expect([expression, await volumes.evaluate(one, expression)]).toEqual([expression, value]);
-  // What one has locked the other cannot lock, until its container is gone.
+  // A lock of one container keeps the other out, until the first is gone.
   expect(await volumes.evaluate(other, 'lock("/d/lock")')).toBe('EAGAIN');
   await volumes.stop(one);
   expect(await volumes.evaluate(other, 'lock("/d/lock")')).toBe('held');
@@ -250,7 +250,7 @@ test('an image with a user of its own writes a volume, which stays closed to oth
   expect(await mode(volumes.directory('v1'))).toBe(0o777);
   expect(await mode(join(volumes.world.dataDir, 'volumes'))).toBe(0o700);
   expect(await mode(join(volumes.world.dataDir, 'volumes', 'ws-1'))).toBe(0o700);
-  // What the container's user owns can only be removed by root here; a test machine may not be.
+  // Files of the container's user can only be removed by root here, and the tests may run as another user.
   await rm(volumes.directory('v1'), { recursive: true, force: true }).catch(() => undefined);
 });
 
@@ -342,7 +342,7 @@ test('Volume hang: the child is killed, the machine says so at once, other conta
       reason: 'mount_error',
       message: 'cannot mount shared volume v1: no answer within 5 s',
     });
-    // Before the container's end: whoever places it anew knows.
+    // The condition comes before the container's end, so that the scheduler knows it when it places the container anew.
     const at = (found: (message: (typeof scheduler.heard)[number]) => boolean): number =>
       scheduler.heard.findIndex(found);
     const said = at((message) => message.heartbeat?.conditions.includes('SharedVolumesDown') === true);

@@ -695,7 +695,7 @@ test('an image that a stub names is never let write the runner, which everybodyâ
     const assignment = await deploy(HELLO, { image: `${repo}:1` });
     world.scheduler.desire([assignment]);
     await world.scheduler.phase(assignment.containerId, 'running');
-    // It ends what it has begun there.
+    // The agent finishes there what it has begun.
     await world.agent.stop();
     expect(await marks()).toEqual(['longshore-python:3.11']);
     await world.restart();

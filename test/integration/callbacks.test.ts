@@ -1,5 +1,5 @@
-// Callbacks of tasks through a whole scheduler: what is told of every end, to whom, signed by whom, and that nothing is lost when the scheduler goes between the end and the telling.
-// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+// Callbacks of tasks through a whole scheduler: the message for every end, its receiver and its signature. Nothing is
+// lost when the scheduler dies between the end and the message.
 /* oxlint-disable no-empty-pattern */
 import { createHmac } from 'node:crypto';
 import { expect } from 'vitest';
@@ -15,7 +15,7 @@ interface World {
   readonly set: ReplicaSet;
   readonly at: Replica;
   readonly receiver: Receiver;
-  /** Of the workspace. */
+  /** Key of the workspace. */
   readonly signingKey: string;
 }
 

@@ -1,5 +1,5 @@
-// The verbs of the command line against a real scheduler and a real agent: what people type, and what they are told. Names, not ids, wherever
-// people have names.
+// The verbs of the command line against a real scheduler and a real agent: the commands that people type, and the
+// answers they get. Names, not ids, wherever people have names.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -539,7 +539,7 @@ test('a workspace is made with a token of its own, which sees nothing of another
     code: 1,
     stderr: expect.stringContaining('admin token') as string,
   });
-  // Of pools, too: those of the workspace, and no word of the shared one.
+  // The same holds for pools: the token sees those of its workspace, and no word of the shared one.
   expect(await line.json(['pool', 'create', 'cove'], made.token)).toMatchObject({ pool: 'cove', done: 'created' });
   expect(await line.json(['pool', 'create', 'cove'], made.token)).toMatchObject({ pool: 'cove', done: 'unchanged' });
   expect(await line.run(['pool', 'show', 'default'], made.token)).toMatchObject({

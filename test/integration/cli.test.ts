@@ -305,7 +305,7 @@ describe('invoke', () => {
       `the connection to ${url} was lost while the call ran; it may still complete: \`longshore task list --deployment sum/v2\``,
     );
     expect(ended.stderr).not.toContain('is the scheduler');
-    // What only asks has nothing that may complete.
+    // A command that only reads has nothing that may complete.
     expect((await run(['task', 'list'])).stderr).toMatch(/lost before it had answered \((UND_ERR_SOCKET|ECONNRESET)\)/);
   });
 

@@ -1,4 +1,5 @@
-// What a container may do with its credential, when that dies, and what comes through its machine's link: a real scheduler, and agents that speak the real protocol without a machine.
+// The rights of a container's credential, the end of that credential, and the calls that come through its machine's
+// link. A real scheduler, and agents that speak the real protocol without a machine.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import { aContained } from './contained.ts';
@@ -12,7 +13,7 @@ const NO_ACCESS = 'Unauthorized Access';
 
 let platform: Platform;
 let own: Contained;
-/** Of the same workspace, on another machine. */
+/** A container of the same workspace, on another machine. */
 let neighbour: Contained;
 const kit = kitOf(() => platform);
 

@@ -1,4 +1,7 @@
-/** One target's queue and machine on a real database, and the leader's loops that look after them; the queue and the machine are played by the test. */
+/**
+ * The queue and machine of one target on a real database, and the leader's loops that look after them; the test plays
+ * the queue and the machine.
+ */
 /* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
@@ -207,7 +210,7 @@ export class World {
     return waitFor(() => this.entries('ASSIGNED')[0], 'a container is placed');
   }
 
-  /** It starts, and runs: as the links say it to dispatch. */
+  /** The container starts and runs: dispatch hears of it as it does from the links. */
   async runs(entry: BookEntry): Promise<void> {
     await this.book.transition(entry.row.id, 'ack');
     await this.book.transition(entry.row.id, 'ready', { change: { startedAtMs: this.clock.nowMs() } });

@@ -1,5 +1,5 @@
-// Messages to addresses that people named, with a real queue, a real database and real receivers: what is tried again, what is not, and what is left of a process that died.
-// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+// Messages to addresses that people named, with a real queue, a real database and real receivers: retries, final
+// failures, and the recovery of a dead process's deliveries.
 /* oxlint-disable no-empty-pattern */
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
@@ -35,7 +35,7 @@ interface World {
   readonly db: Db;
   readonly redis: PrivateRedis;
   readonly receiver: Receiver;
-  /** One scheduler process, as far as deliveries go; `allow`: what the operator named. */
+  /** A scheduler process, as far as deliveries go; `allow`: the addresses that the operator allows. */
   process(options?: {
     readonly allow?: string;
     readonly prepare?: (row: DeliveryRow) => Promise<Prepared>;
@@ -226,7 +226,7 @@ test('an address that is not permitted is not even dialled, under whatever name'
 test('what a process that was killed had begun, and what Redis lost, is found by the sweep', async ({ world }) => {
   const { db, receiver, redis } = world;
   const [begun, unheard] = [await world.row(receiver.url('/begun')), await world.row(receiver.url('/unheard'))];
-  // Its process died in the middle of the first try: its claim runs out, no job is left.
+  // The process died in the middle of the first try: its claim runs out, no job is left.
   await claimDelivery(db, begun.id, 0, -5_000);
   await db.query("update deliveries set due_at = now() - interval '5 seconds' where id = $1", [unheard.id]);
   await redis.connect().flushall();
@@ -285,7 +285,7 @@ test('one workspace with slow receivers does not hold up the others, and what is
   const client = redis.connect();
   await waitFor(async () => (await client.keys('ls:deliveries:*-0')).length === 0, 'no job is left');
   expect(held).toHaveLength(8);
-  // Without a sweep: whoever leaves brings the next.
+  // No sweep is needed: each delivery that leaves brings the next.
   letGo();
   for (const row of many) expect(await world.over(row)).toMatchObject({ state: 'delivered', attempts: 1 });
   expect(receiver.at('/slow')).toHaveLength(40);

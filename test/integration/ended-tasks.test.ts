@@ -23,7 +23,7 @@ test.each(KINDS)('queues of tasks that ended within the hour are found page by p
         rank: status === 'COMPLETE' ? 3 : 2,
       });
     const ended = ['a', 'b', 'a', 'a', 'c', 'b'].map((name) => record(`tq-${name}`, 'COMPLETE'));
-    // One statement: all of them have one time, so that a page ends within it.
+    // One statement writes all of them, so that they share one time and a page ends within it.
     await upsertTaskRecords(db, [...ended, record('tq-open', 'RUNNING'), record('tq-old', 'COMPLETE')]);
     await db.query("update tasks set ended_at = now() - interval '2 hours' where queue = 'tq-old'");
     const seen: QueueName[] = [];
@@ -38,7 +38,7 @@ test.each(KINDS)('queues of tasks that ended within the hour are found page by p
     expect([...new Set(seen)].toSorted()).toEqual(['tq-a', 'tq-b', 'tq-c']);
     expect(pages).toBe(4);
     if (kind === 'postgres') {
-      // A handful of rows is scanned and sorted whatever the indexes; a long history must not be.
+      // The planner scans and sorts a handful of rows despite any index; a long history must not be scanned.
       const text = await db.transaction(async (tx) => {
         for (const kind of ['seqscan', 'bitmapscan']) await tx.query(`set local enable_${kind} = off`);
         const plan = await tx.query<Record<string, string>>(`explain ${ENDED_PAGE_SQL}`, ['-infinity', '', 2_000]);

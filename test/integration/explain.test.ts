@@ -1,4 +1,5 @@
-// Why tasks, containers and deployments are as they are, asked of real schedulers: of the leader, and of one that follows. There is no machine, so what is asked for stays without a place.
+// Explanations of tasks, containers and deployments by real schedulers: the leader, and a follower. There is no
+// machine, so the wanted containers stay without a place.
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { request } from 'undici';
@@ -122,7 +123,7 @@ describe('a deployment', () => {
     };
     const warning = async () => String((await send(0, `POST ${gateway}/stubs`, own.token, stub)).json['warnMsg']);
     const admit = { poolName: 'quarry' };
-    // That somebody else has a pool of this name is nobody's business.
+    // The other workspace's pool of this name must not show.
     expect((await send(0, `POST ${gateway}/machines`, other.token, admit)).json['ok']).toBe(true);
     await deploy('mining', { pool });
     const none = await explain('mining');

@@ -36,7 +36,7 @@ describe('Redis down', () => {
     for (const taskId of [running, waiting])
       expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
     expect(container.inFlight).toBe(0);
-    // What was refused left nothing behind, or leaves it when the repair has looked.
+    // Refused tasks left nothing behind, or the repair removes it.
     await waitFor(
       async () => {
         const { waiting: left, active } = await one.queues.depth(target.queue);

@@ -72,7 +72,7 @@ describe('new containers', () => {
     expect(world.moves).toEqual(['new ASSIGNED', 'new ASSIGNED', 'new ASSIGNED']);
     expect(statements.filter((sql) => sql.includes('containers'))).toHaveLength(1);
     expect(await held(world)).toBe(3);
-    // What Redis counts is what the rows say.
+    // The counts in Redis match the rows.
     await world.accounting.recount();
     expect(await world.drift()).toEqual([]);
   });
@@ -243,7 +243,7 @@ describe('the replacement of containers', () => {
   });
 });
 
-/** What looks after the health of its machines, a while after the start. */
+/** The health watch of the world's machines, a while after the start. */
 function healthOf({ machines, book, slots, clock, guardMetric }: World): MachineHealth {
   const tasks = { machineLost: () => Promise.resolve() } as unknown as Tasks;
   const health = new MachineHealth({

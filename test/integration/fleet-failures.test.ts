@@ -1,4 +1,5 @@
-// Rows of the failure table that are the scheduler's: machines that boot, go silent alone or together, and messages that are lost or come twice. Real link, database and Redis.
+// Rows of the failure table that concern the scheduler: machines that boot, go silent alone or together, and messages
+// that are lost or come twice. Real link, database and Redis.
 import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -253,7 +254,7 @@ describe('DeleteMachine', () => {
     fleet.machines.setRow(machine, { intent: 'active' });
     fleet.clock.aheadMs += 31 * 60_000;
     await workers.drain(admin, agent.machineId);
-    // Its moves come one after another: whatever the drain asked for has been done.
+    // The book makes its moves one after another, so the drain's moves are done once this call returns.
     expect(await fleet.book.transition(entry.row.id, 'drain')).toBe('already');
     expect(entry.row.state).toBe('DRAINING');
   });

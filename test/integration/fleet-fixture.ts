@@ -63,7 +63,7 @@ export interface Fleet {
   readonly book: ContainerBook;
   readonly links: Links;
   readonly images: ImageOrders;
-  /** What the scheduler knows of every registry. */
+  /** The scheduler's credentials, given for every registry. */
   registryAuth: RegistryAuth | undefined;
   readonly health: MachineHealth;
   readonly guardMetric: FleetMetrics['guard'];
@@ -216,7 +216,7 @@ export const test = base
     const made: Agent[] = [];
     onCleanup(() => made.forEach((agent) => agent.close()));
     return {
-      /** A machine that has joined; its agent is not connected yet. @param channel - how it dials, where that is not as ever */
+      /** Joins a machine; its agent is not connected yet. @param channel - other channel options than the default */
       joined: async (
         owner: { readonly workspaceId: WorkspaceId | null } = { workspaceId: null },
         channel: Partial<AgentChannel> = {},
@@ -237,7 +237,7 @@ export const test = base
 
 export const secretOf = (joinToken: string): string => joinToken.split('.')[2] ?? '';
 
-/** One stream with all it has heard. */
+/** A stream with all messages that it has received. */
 export class Heard<Up, Down> {
   readonly stream: ClientDuplexStream<Up, Down>;
   readonly messages: Down[] = [];
@@ -246,7 +246,7 @@ export class Heard<Up, Down> {
 
   constructor(stream: ClientDuplexStream<Up, Down>) {
     this.stream = stream;
-    // What travelled together is looked at one by one.
+    // Messages of a batch are recorded one by one.
     stream.on('data', (message: Down & { batch?: { messages: Down[] } | null }) =>
       this.messages.push(...(message.batch?.messages ?? [message])),
     );

@@ -1,4 +1,5 @@
-// Who may speak for a machine: credentials and their successors, the way back by a machine's key, what a deleted machine is told, and what a copied identity looks like.
+// The right to speak for a machine: credentials and their successors, recovery by a machine's key, the answer to a
+// deleted machine, and the signs of a copied identity.
 import { randomUUID } from 'node:crypto';
 import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
@@ -146,7 +147,8 @@ describe('Stolen credential', () => {
     const taken = await thief.connect([], 'thief');
     await first.over();
     expect(first.messages.some((message) => message.superseded)).toBe(true);
-    // One agent that takes another's place is a restart; one that comes back after that is a second one.
+    // An agent that takes another's place counts as a restart. When the first one comes back after that, two agents
+    // hold the identity.
     expect(await contested()).toBe(0);
     const back = await owner.connect([], 'owner');
     await taken.over();

@@ -1,7 +1,8 @@
 /**
- * Everything that docs/openapi.json describes, called with requests that are made up from it, on a real scheduler with embedded stores: whatever is sent is answered in time, as the description says, with
- * a status that is no fault of ours, and leaves nothing behind in memory. `npm run fuzz -- --requests 40000` sends more of them; the seed of a run that failed is printed and can be given again. There is
- * no machine: what would run waits.
+ * Calls everything that docs/openapi.json describes, with requests generated from it, on a real scheduler with embedded
+ * stores. Every request is answered in time, as the description says, with a status that is no fault of ours, and
+ * leaves nothing behind in memory. `npm run fuzz -- --requests 40000` sends more requests; the seed of a failed run is
+ * printed and can be given again. There is no machine, so tasks and containers wait.
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -26,8 +27,10 @@ const DEADLINE_MS = 20_000;
 const WAITS = /^(?:\w+) \/endpoint\/(?!.*\/warmup$)/;
 const HANGS_UP_MS = 300;
 /**
- * From so many requests on, memory is judged: after a collection each time, since without one the heap holds 200 MiB of garbage more before it is collected; and over the later half, when caches are as full
- * as these requests make them. What still grows, 1 to 3 MiB: heap snapshots of both ends show code that was compiled meanwhile, and what was made and is there: tasks that wait, deployments with their queues.
+ * Number of requests from which memory is judged. Each reading follows a collection, because otherwise the heap holds
+ * 200 MiB of garbage more. Judged is the later half, when caches are as full as these requests make them. A growth of 1
+ * to 3 MiB remains. Heap snapshots of both ends show code compiled meanwhile, and objects that exist: waiting tasks,
+ * and deployments with their queues.
  */
 const JUDGED_FROM = 20_000;
 const MOST_HEAP_GROWTH_BYTES = 8 * 1024 * 1024;
@@ -54,7 +57,10 @@ afterAll(async () => {
   await platform.stop();
 });
 
-/** What is called by its name; a run may have stopped or deleted it. Schedules tick once a year. */
+/**
+ * Deploys again the deployments that requests call by name; a run may have stopped or deleted them. Schedules tick once
+ * a year.
+ */
 async function deployAgain(token = platform.own.token): Promise<void> {
   await platform.deploy('hello', {}, token);
   for (const kind of ['taskqueue', 'function', 'schedule']) {
@@ -62,7 +68,7 @@ async function deployAgain(token = platform.own.token): Promise<void> {
   }
 }
 
-/** What was made up may have set the limits of workspaces so that nothing more can be made in them. */
+/** Resets the limits of workspaces: generated requests may have set them so that nothing more can be made there. */
 async function limitsAsBefore(): Promise<void> {
   for (const { workspaceId } of [platform.own, platform.admin]) {
     const line = `/api/v1/workspace/${workspaceId}/limits`;
@@ -119,7 +125,7 @@ test(
     const arbitrary = requestArbitrary(routes, platform.own.workspaceId);
     const counts = new Map<string, number>();
     const count = (what: string): void => void counts.set(what, (counts.get(what) ?? 0) + 1);
-    /** One for each route and fault. */
+    /** A fault for each route and kind. */
     const faults = new Map<string, string>();
     const seen = new Set<string>();
 
@@ -173,7 +179,7 @@ test(
     );
     expect([...faults.values()].join('\n')).toBe('');
     expect(unhandled).toEqual([]);
-    // It is well afterwards.
+    // The scheduler is healthy afterwards.
     expect((await platform.call('GET /api/v1/health')).status).toBe(200);
     if (REQUESTS >= JUDGED_FROM) judgeMemory(samples);
   },
@@ -207,7 +213,10 @@ test('a name that no database can hold is nobody’s', async () => {
   }
 });
 
-/** The published tool, with the same file: its own way of reading it, shapes that ours does not think of. Only with `npm run fuzz -- --schemathesis`. */
+/**
+ * The published tool, with the same file: the tool reads it in its own way, and thinks of shapes that ours does not.
+ * Runs only with `npm run fuzz -- --schemathesis`.
+ */
 const SCHEMATHESIS = process.env['LS_FUZZ_SCHEMATHESIS'];
 if (SCHEMATHESIS !== undefined)
   test('schemathesis finds no fault of ours either', { timeout: 3_600_000 }, async () => {

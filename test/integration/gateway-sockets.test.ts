@@ -1,4 +1,5 @@
-// The sockets that containers call the platform through, with a real link behind them and no container in front: what passes, how much, and what is said when nothing can.
+// The sockets that containers call the platform through, with a real link behind them and no container in front: the
+// calls that pass, their bounds, and the answers when none can pass.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import type { Socket } from 'node:net';
@@ -204,7 +205,7 @@ test('a body that stands still is answered 408, and one that waits for the platf
   await until('the call to be cancelled', () =>
     scheduler.calls.some(({ head, cancelled }) => head.containerId === 'a' && cancelled),
   );
-  // It began before the other one stalled, and its answer is not due.
+  // The call of `b` began before the other one stalled, and its answer is not due.
   expect(isOver).toBe(false);
   sockets.end('b');
   await expect(waits).rejects.toThrow();

@@ -1,6 +1,7 @@
 /**
- * Every operation of the gateway: how it is called, what it answers with (exactly these fields, no others), and each way in which it may fail. The walk (gateway-walk.ts) takes each of them through
- * every caller and every spelling. Field lists are written out here and not read off our schemas.
+ * Every operation of the gateway: its call, its answer (exactly these fields, no others), and each way in which it may
+ * fail. The walk (gateway-walk.ts) takes each operation through every caller and every spelling. Field lists are
+ * written out here and not read off our schemas.
  */
 import { expect } from 'vitest';
 import { NOBODY } from './verbs-fixture.ts';
@@ -20,11 +21,11 @@ export interface Failure {
 export interface GatewayVerb extends Verb {
   /** The fields of its answer. */
   readonly fields: string;
-  /** Of the records in its answer, by field. */
+  /** Fields of the records in the answer, by the answer's field. */
   readonly records?: Readonly<Record<string, string>>;
-  /** What a restricted token is told; absent: it may call. */
+  /** The answer to a restricted token; absent: the token may call. */
   readonly restricted?: Json;
-  /** What a container's credential is told; absent: as a restricted token, or that it may not. */
+  /** The answer to a container's credential; absent: that of a restricted token, or a refusal. */
   readonly container?: Json;
   /** Fields of the body that are int64. */
   readonly int64?: readonly string[];
@@ -63,7 +64,7 @@ const NO_DEPLOYMENT = refusedWith('Deployment not found');
 const UNSCALED = 'This type of deployment cannot be scaled directly.';
 const STUB = { stubType: 'endpoint/deployment', name: 'n', handler: 'app:handler', cpu: '100', memory: 64 };
 
-/** What published clients call of pods and sandboxes, and the fields that they read. */
+/** Calls of pods and sandboxes that published clients make, and the fields that they read. */
 export const POD_ROUTES: readonly (readonly [string, string])[] = [
   ['POST /pods', 'containerId stubId'],
   ['POST /pods/{id}/connect', 'stubId'],
@@ -191,7 +192,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
       fields: 'ok errMsg',
       restricted: UNAUTHORIZED,
       ok: done,
-      // What never was is as gone as what was; another workspace's stays where it is.
+      // A token that never existed counts as gone, too; another workspace's token stays.
       unknown: done,
       noId: refusedWith('Unable to delete token.'),
       done: async (id) => (await kit.tokenIs(id)) === undefined,
@@ -271,7 +272,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
   const stubs: readonly GatewayVerb[] = [
     {
       name: 'GetOrCreateStub',
-      // Of another app; what it may: container-calls.test.ts.
+      // The app is another one. container-calls.test.ts covers the calls that the credential may make.
       container: { ok: false, stubId: '', errMsg: 'Unauthorized Access' },
       line: () => 'POST /stubs',
       body: (id) => ({
@@ -803,7 +804,7 @@ export function gatewayVerbs(platform: () => Platform, kit: Kit): readonly Gatew
   return [...images, ...identity, ...objects, ...stubs, ...deployments, ...tasks, ...fleet];
 }
 
-/** Whatever the answer is about is as the interface has it: these fields and no others. */
+/** Checks that every record of the answer has these fields and no others, as the interface lists them. */
 export function hasFields(json: Json, verb: Pick<GatewayVerb, 'fields' | 'records'>): void {
   expect(Object.keys(json).toSorted()).toEqual(verb.fields.split(' ').toSorted());
   for (const [field, names] of Object.entries(verb.records ?? {})) {

@@ -1,6 +1,6 @@
 /**
- * Walks every operation of the gateway through everything that may be sent to it, on a real scheduler with real stores of either kind and no machine. Each file that calls it is the whole suite on one
- * kind of stores.
+ * Walks every operation of the gateway through everything that may be sent to it, on a real scheduler with real stores
+ * of either kind and no machine. Each calling file is the whole suite on one kind of stores.
  */
 import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -56,7 +56,7 @@ function lineInSnakeCase(line: string): string {
   return query === undefined ? path : `${path}?${query.replace(/[A-Za-z]+(?==)/g, snake)}`;
 }
 
-/** What callers are told who may not, in the field that the answer has for it. */
+/** The answer to callers without the right, in the field that the answer has for errors. */
 function refusalIn(fields: string): Json {
   const name = ['errMsg', 'errorMsg', 'error'].find((field) => fields.split(' ').includes(field));
   return name === undefined ? { ok: false } : { ok: false, [name]: 'Unauthorized Access' };
@@ -82,7 +82,7 @@ export function walkGateway(stores: StoreKind): void {
     });
 
   let contained: Promise<Contained> | undefined;
-  /** Of a container of the own workspace, which lives as long as the walk. */
+  /** Credential of a container of the own workspace, which lives as long as the walk. */
   const containerToken = async (): Promise<string> => (await (contained ??= aContained(platform))).token;
   let byContainers = 0;
 
@@ -96,7 +96,7 @@ export function walkGateway(stores: StoreKind): void {
 
   describe.each(verbs)('$name', (verb) => {
     const made = async (): Promise<string> => (await verb.make?.()) ?? NOBODY;
-    // What nobody carries out can be tried on one.
+    // Refused calls change nothing, so all of them can share one object.
     let one: Promise<string> | undefined;
     const untouched = (): Promise<string> => (one ??= made());
     const ask = (line: string, body: unknown, sent: Sent): Promise<Answer> => platform.gateway(line, body, sent);
@@ -184,7 +184,8 @@ export function walkGateway(stores: StoreKind): void {
           const answer = await broken(platform.own.token);
           meets(answer, UNREADABLE);
           isRpcStatus(answer, 400);
-          // A body is read for a known caller alone; a query is read for everybody, and so is the body that asks for the first workspace.
+          // A body is read for a known caller alone. A query is read for every caller, and so is the body that asks for
+          // the first workspace.
           const stranger = await broken('');
           const isRead = line?.startsWith('GET ') === true || refused !== undefined;
           meets(stranger, isRead ? UNREADABLE : NO_TOKEN);
@@ -309,7 +310,7 @@ export function walkGateway(stores: StoreKind): void {
       await of({ version: '2' }, [second.id]);
       await of({ active: 'yes' }, [second.id]);
       await of({ active: 'F', version: '1' }, [first.id]);
-      // What nobody knows, and values that cannot be read, are no filters.
+      // Unknown names, and values that cannot be read, are no filters.
       await of({ colour: 'red', version: 'two', active: 'perhaps' }, [second.id, first.id]);
     });
 

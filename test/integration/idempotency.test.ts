@@ -1,4 +1,5 @@
-// Calls with an Idempotency-Key, on real Redis and a real database: one task for each key, whoever calls where and whatever dies in between.
+// Calls with an Idempotency-Key, on real Redis and a real database: one task for each key, from any caller at any
+// replica, and despite any death in between.
 import { describe, expect } from 'vitest';
 import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, TaskId } from '#shared/domain/ids.ts';
@@ -45,7 +46,7 @@ const taken = async (submission: Promise<Submission>): Promise<Accepted> => {
 };
 const rows = async (db: Db): Promise<readonly { task_id: string; is_accepted: boolean }[]> =>
   (await db.query<{ task_id: string; is_accepted: boolean }>('select task_id, is_accepted from idempotency_keys')).rows;
-/** Its process died between the claim and whatever comes next, half a minute ago. */
+/** A claim whose process died before its next step, half a minute ago. */
 const aDeadClaim = async (db: Db, target: Target, taskId: TaskId, isAccepted = false): Promise<void> => {
   const { workspaceId, stubId, deploymentId } = target;
   const place = { workspaceId, scope: `stub/${stubId}`, key: 'k-1', fingerprint: 'same' };

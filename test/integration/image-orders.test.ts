@@ -1,4 +1,7 @@
-/** Images across the fleet, over the real link and a real Redis: places among those who pull, and who is given credentials. */
+/**
+ * Images across the fleet, over the real link and a real Redis: places among the machines that pull, and the machines
+ * that get credentials.
+ */
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -65,7 +68,7 @@ test('a workspace’s own credentials go with its own containers alone, for the 
   expect(await asks(own, others)).toBeUndefined();
   // An agent from before says no workspace: it cannot keep images of workspaces apart.
   expect(await asks(shared, { workspaceId: '' })).toBeUndefined();
-  // What the operator shares is for those without credentials of their own, on the operator's machines.
+  // The operator's credentials are for workspaces without credentials of their own, on the operator's machines.
   fleet.registryAuth = { serverAddress: 'registry.test', username: 'all', password: 'p', identityToken: '' };
   expect([await asks(shared, mine), await asks(shared, others), await asks(own, others)]).toEqual([
     'me',
@@ -178,7 +181,7 @@ test('whoever deploys an image that nobody could be asked about is told so; one 
     kind: 'resolved',
     warning: expect.stringMatching(new RegExp(`registry.test/app:1 .*${agent.machineId}.*i/o timeout`)) as string,
   });
-  // What it is called by makes no difference: one that names its bytes is asked about as well.
+  // The reference makes no difference: one with a digest is asked about as well.
   says.failure = 'unauthorized';
   expect(await resolve(pinned)).toEqual({ kind: 'refused', text: 'i/o timeout (busy)' });
 });

@@ -1,4 +1,7 @@
-/** The image pull corpus: a real engine against registries, real and broken. Engines of their own, because the shared one repeats each broken download for a minute. */
+/**
+ * The image pull corpus: a real engine against registries, real and broken. Engines of their own, because the shared
+ * one repeats each broken download for a minute.
+ */
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect } from 'vitest';
@@ -106,7 +109,7 @@ const changed = (bytes: Buffer): Buffer => {
   return copy;
 };
 
-/** What the registry does, what it is called, and how often it is tried. */
+/** Name, fault of the registry, class of the failure, and number of tries. */
 const CORPUS: readonly (readonly [string, Fault, string, number])[] = [
   ['no such tag', status(404, { errors: [{ code: 'MANIFEST_UNKNOWN', message: 'manifest unknown' }] }), 'not_found', 1],
   ['no right to it', status(401, { errors: [{ code: 'UNAUTHORIZED', message: 'no' }] }), 'unauthorized', 1],
@@ -189,7 +192,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
     test('what passes is tried again, and then it is here, once', async () => {
       const { reference, digest } = registry.add('passing');
       const { images: own, results } = images();
-      // One try may ask more than once.
+      // A single try may ask more than once.
       registry.fault = (request) => request.kind === 'manifest' && results.length < 2 && status(503)(request);
       const texts: string[] = [];
       const pinned = pinnedTo(reference, digest);

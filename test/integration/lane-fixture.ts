@@ -70,7 +70,7 @@ export function kill(one: Process): void {
   one.client.disconnect();
 }
 
-/** What a caller of `other`'s waits for at `one` is answered there. */
+/** Delivers the results that come in at `other` to the callers that wait at `one`. */
 export function answersOf(other: Process, one: Process): void {
   other.replies.connect({
     finished: (_replica, taskId, finished) => void one.replies.settle(taskId, finished),

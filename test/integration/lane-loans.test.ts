@@ -1,5 +1,5 @@
-// Tasks that one replica lends to another, on real Redis: accepted where no container is linked, served where one is, without a job; and what becomes of them when either replica has no room, is slow, stands
-// still or dies at each step of the way. What runs, runs once.
+// Tasks that one replica lends to another, on real Redis: accepted where no container is linked, served where one is,
+// without a job. Either replica has no room, is slow, stands still or dies at each step of the way. No task runs twice.
 import { describe, expect } from 'vitest';
 import type { ContainerId, InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
@@ -41,7 +41,7 @@ const test = base
     };
   });
 
-/** What its agent says when it dials another replica. */
+/** The agent's report when it dials another replica. */
 const reportOf = (...orders: readonly { taskId: TaskId; token: string; containerId: ContainerId }[]) => ({
   agentInstance: 'agent-1',
   running: orders.map(({ taskId, token, containerId }) => ({ taskId, token: token as never, containerId })),

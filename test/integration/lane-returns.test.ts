@@ -1,4 +1,5 @@
-// Lent tasks on their way back, while several have a hand in them: a replica that took their machine over, the sweep of their lender, a borrower that stood still, a Redis that lost its data. What runs, runs once.
+// Lent tasks on their way back, while several parties act on them: a replica that took their machine over, the sweep of
+// their lender, a borrower that stood still, a Redis that lost its data. No task runs twice.
 import { expect } from 'vitest';
 import type { ContainerId, InstanceId } from '#shared/domain/ids.ts';
 import { newInstanceId } from '#shared/domain/ids.ts';
@@ -31,7 +32,7 @@ const isIdle = (container: { inFlight: number }) => waitFor(() => container.inFl
 const isForgotten = (one: Process, { taskId }: Accepted) =>
   waitFor(() => !one.queues.has(taskId), 'the loan is forgotten');
 
-/** Its entry is as old as one that the sweep looks at. */
+/** Makes the task's entry as old as those that the sweep looks at. */
 async function age(one: Process, { queue }: Target, { taskId }: Accepted): Promise<void> {
   const entry = JSON.parse((await one.client.hget(one.keys.lane(queue), taskId)) ?? '{}') as object;
   const older = JSON.stringify({ ...entry, createdAtMs: Date.now() - 60_000 });
@@ -51,7 +52,7 @@ test('one that its lender has taken back is not given back once more by a replic
   await waitFor(() => link.runs === 1, 'it is sent');
   kill(near);
   await isForgotten(far, task);
-  // Whoever has the machine now has dropped the lease of what never reached it, and stands still.
+  // The machine's new replica has dropped the lease of the task that never reached it, and stands still.
   const still = Promise.withResolvers<void>();
   let isStill = false;
   let isBack = false;
@@ -153,7 +154,7 @@ test('a borrower that stood still gets it as a job while it still has it as a lo
   const task = await submitted(far, target, input);
   await waitFor(() => near.queues.has(task.taskId), 'it is borrowed');
   await waitFor(async () => (await jobs(far, target.queue)) === 1, 'it is a job');
-  // Its input is read twice: for the loan first, which takes longer.
+  // The input is read twice; the first read is for the loan, and is the slow one.
   const slow = Promise.withResolvers<void>();
   let reads = 0;
   near.bytes.getBytes = async (id) => {

@@ -1,5 +1,7 @@
-// Random interleavings of what three replicas do to the synchronous tasks of one deployment, on real Redis: accepted anywhere, served at one or two of them, lent, borrowed, refused, taken back, cancelled at
-// any replica, with replicas that stand still and are taken for dead, and containers that come and go. Whatever the order: no task runs twice, every caller is answered once, and nothing is left.
+// Random interleavings of the steps of three replicas on the synchronous tasks of one deployment, on real Redis. Tasks
+// are accepted anywhere, served at one or two replicas, lent, borrowed, refused, taken back, and cancelled at any
+// replica. Replicas stand still and are declared dead, and containers come and go. In any order: no task runs twice,
+// every caller is answered once, and nothing is left.
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { expect } from 'vitest';
@@ -18,11 +20,11 @@ const SEEDS = 30;
 const SILENT_MS = 20;
 
 interface Replica extends Process {
-  /** Its fetches wait while there is one: it stands still between hearing of a task and sending it. */
+  /** While set, the replica's fetches wait: it stands still between hearing of a task and sending it. */
   gate: PromiseWithResolvers<void> | undefined;
 }
 
-/** What the replicas believe of each other in the story that is told just now. */
+/** The current story, which decides what the replicas believe of each other. */
 let story: Story | undefined;
 
 const test = base.extend('replicas', async ({ start }): Promise<readonly Replica[]> => {
@@ -75,13 +77,13 @@ class Story {
     return [...this.#containers.keys()].every((one) => one.instance === instance);
   }
 
-  // ---- steps ----------------------------------------------------------------------------------------------------------------------
+  // ---- steps --------------------------------------------------------------------------------------------------------
 
   submit(at: number): void {
     const one = this.#replica(at);
     const submitting = async (): Promise<void> => {
       const submission = await one.tasks.submit(this.target, { input: '{}' });
-      // On a machine that is very busy: whatever becomes of it, nobody was promised anything.
+      // A very busy machine may refuse a submission, which promises nothing to its caller.
       if (submission.kind === 'unavailable') return;
       if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
       this.#tasks.push(submission);
@@ -109,7 +111,7 @@ class Story {
     for (const other of this.#replicas) other.queues.look(this.target.queue);
   }
 
-  /** It takes no more tasks. */
+  /** The replica's container takes no more tasks. */
   leave(at: number): void {
     const one = this.#replica(at);
     const container = this.#containers.get(one);
@@ -170,7 +172,7 @@ class Story {
     await sleep(2 * SILENT_MS);
   }
 
-  // ---- the end --------------------------------------------------------------------------------------------------------------------
+  // ---- the end ------------------------------------------------------------------------------------------------------
 
   async settle(): Promise<void> {
     for (const at of this.#replicas.keys()) this.goOn(at);
@@ -246,7 +248,7 @@ test(
         await told.settle();
         for (const what of told.seen) seen.add(what);
       }),
-      // What stands in the way of one story would take the next ones longer than anybody waits.
+      // No shrinking after a failure: its cause would make each further story too slow to wait for.
       { numRuns: SEEDS, unbiased: true, endOnFailure: true },
     );
     expect([...seen].toSorted()).toEqual(

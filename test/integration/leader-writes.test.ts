@@ -19,7 +19,7 @@ import { aDb, KINDS, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 import { aTarget } from './tasks-fixture.ts';
 
-/** One replica's books: its own, and the one it decides with under that number. */
+/** Books of one replica: its own, and the one that it decides with under that fencing number. */
 function aReplica({ db }: OpenedDb, fence: () => number | undefined) {
   const book = new ContainerBook({ db, log: silent, clock: systemClock });
   return { book, leading: new LeaderBook(book, fence) };
@@ -32,7 +32,7 @@ function aMachines({ db }: OpenedDb): Machines {
   return new Machines({ db, log: silent, clock: systemClock, metrics, caFingerprint: 'f' });
 }
 
-/** One that is linked here and READY. */
+/** A machine that is linked here and READY. */
 async function aMachine(opened: OpenedDb) {
   const machines = aMachines(opened);
   const { machineId: id, joinToken } = await machines.create({ workspaceId: null }, 'default');

@@ -1,4 +1,5 @@
-// One simulated host: a network namespace with a cable, an engine of its own, a boot id of its own, and what can happen to each of them.
+// A simulated host: a network namespace with a cable, an engine of its own, a boot id of its own, and the failures that
+// each of them can have.
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -16,7 +17,7 @@ const ENGINE_UP_MS = 30_000;
 const BOOT_ID = '/proc/sys/kernel/random/boot_id';
 
 export interface HostNames {
-  /** Of its namespace, and of the parent of its control groups. */
+  /** Name of the network namespace, and of the parent of the host's control groups. */
   readonly name: string;
   readonly directory: string;
   readonly address: string;
@@ -35,7 +36,10 @@ export interface HostOptions {
   readonly engineEnv?: Readonly<Record<string, string>>;
   /** Shell scripts that come before all other programs, by name. */
   readonly programs?: Readonly<Record<string, string>>;
-  /** containerd is a service beside the engine with a root of its own, as the packages of Docker have it; else the engine starts it. */
+  /**
+   * containerd is a service beside the engine with a root of its own, as Docker's packages set it up; else the engine
+   * starts it.
+   */
   readonly ownContainerd?: boolean;
 }
 
@@ -87,7 +91,10 @@ export class SimulatedHost {
     await this.startEngine();
   }
 
-  /** What runs the rest of a command line on this host: in its network, with its boot id, its own programs before all others. */
+  /**
+   * Command prefix that runs its arguments on this host: in its network, with its boot id, its own programs before all
+   * others.
+   */
   get enter(): readonly string[] {
     const { name, directory } = this.#names;
     const script = `mount --bind "$0/boot_id" ${BOOT_ID} && PATH="$0/bin:$PATH" exec "$@"`;
@@ -129,7 +136,7 @@ export class SimulatedHost {
     return this.#engine?.isRunning() === true;
   }
 
-  // ---- the engine ------------------------------------------------------------------------------------------------------------------
+  // ---- the engine ---------------------------------------------------------------------------------------------------
 
   async startEngine(): Promise<void> {
     const { name, directory } = this.#names;
@@ -194,7 +201,7 @@ export class SimulatedHost {
     for (const pid of this.#processes('containerd --config')) kill(pid, 'SIGKILL');
   }
 
-  /** It takes connections and answers nothing. */
+  /** Makes the engine accept connections and answer nothing. */
   freezeEngine(): void {
     if (this.engineRuns) process.kill(this.#engine?.pid ?? 0, 'SIGSTOP');
   }
@@ -203,10 +210,13 @@ export class SimulatedHost {
     if (this.engineRuns) process.kill(this.#engine?.pid ?? 0, 'SIGCONT');
   }
 
-  /** A container's processes take no signal any more, not even KILL, and the engine does not know why. @returns what undoes it */
+  /**
+   * A container's processes take no signal any more, not even KILL, and the engine does not know why.
+   * @returns function that undoes the freeze
+   */
   freezeProcesses(dockerId: string): () => void {
     const group = join('/sys/fs/cgroup/freezer', this.name, dockerId);
-    // A group of their own below the container's: that one is thawed by who sends KILL.
+    // The processes move to a group below the container's, because sending KILL thaws the container's own group.
     const held = join(group, 'held');
     mkdirSync(held);
     for (const pid of readFileSync(join(group, 'cgroup.procs'), 'utf8').split('\n').filter(Boolean))
@@ -218,7 +228,7 @@ export class SimulatedHost {
     };
   }
 
-  // ---- the machine -----------------------------------------------------------------------------------------------------------------
+  // ---- the machine --------------------------------------------------------------------------------------------------
 
   /** The cable out: nothing gets through, nothing is told. */
   async cut(): Promise<void> {
@@ -229,7 +239,10 @@ export class SimulatedHost {
     await ip('link', 'set', this.cable, 'up');
   }
 
-  /** The power goes: engine and containers at once (the agent is its owner's). What is on disk stays, and the next boot has another id. */
+  /**
+   * The power fails: engine and containers end at once (the agent belongs to the caller that started it). Files on disk
+   * stay, and the next boot has another id.
+   */
   async powerCut(): Promise<void> {
     await this.#engine?.end('SIGKILL');
     const isGone = (): boolean => {

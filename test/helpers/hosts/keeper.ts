@@ -1,13 +1,15 @@
 /**
- * Takes simulated hosts away again when the pipe at its standard input ends: because their test is done, or because it was interrupted or killed. A process of its own, so that nothing that ends a
- * test can end it too. The first line says what to take away; everything is found by name, none of it is needed to be whole. Says on its standard output what it could not remove.
+ * Removes simulated hosts when the pipe at its standard input ends, because their test is done, was interrupted or was
+ * killed. The keeper is a process of its own, so that a test's end cannot end it too. The first line names the hosts to
+ * remove; everything is found by name, and nothing needs to be intact. The keeper prints what it could not remove on
+ * its standard output.
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync, rmSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
-/** What one set of hosts is called. */
+/** Names of one set of hosts. */
 export interface HostsNames {
   /** Everything on disk. */
   readonly directory: string;
@@ -63,7 +65,10 @@ async function takeAway(names: HostsNames): Promise<readonly string[]> {
   ];
 }
 
-/** KILL to whatever is of these hosts: engines, shims, agents, containers, frozen ones too. @returns how many there were */
+/**
+ * Sends KILL to all processes of these hosts: engines, shims, agents, containers, frozen ones too. @returns their
+ * number
+ */
 function endProcesses(names: HostsNames): number {
   for (const parent of cgroupsOf(names).filter((path) => path.startsWith(join(CGROUPS, 'freezer'))))
     for (const path of treeOf(parent)) tryTo(() => writeFileSync(join(path, 'freezer.state'), 'THAWED'));
@@ -144,7 +149,7 @@ function run(program: string, ...args: readonly string[]): void {
   tryTo(() => execFileSync(program, args, { stdio: 'ignore', timeout: 10_000 }));
 }
 
-/** What was gone before is as good as removed; what stays is said at the end. */
+/** Ignores failures, because some things are gone already; the end of the program reports those that stay. */
 function tryTo(work: () => void): void {
   try {
     work();

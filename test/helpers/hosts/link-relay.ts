@@ -1,6 +1,7 @@
 /**
- * Stands between an agent and its scheduler, on their unix sockets, and passes on every message of the link as it came, except for what a test tells it to lose, to say twice, or to say of another clock. The connections themselves stay whole:
- * what is lost here is what a process forgets between two steps.
+ * A relay between an agent and its scheduler, on their unix sockets. The relay passes on every message of the link
+ * unchanged, except those that a test tells it to lose, to repeat, or to date by another clock. The connections
+ * themselves stay up: a lost message is one that a process forgets between two steps.
  */
 import { chmodSync } from 'node:fs';
 import { Server, ServerCredentials, credentials } from '@grpc/grpc-js';
@@ -27,7 +28,7 @@ interface Loose {
 }
 
 export class LinkRelay {
-  /** What happens to the messages of the control and the task stream. */
+  /** Decides about each message of the control and the task stream. */
   fate: Fate = () => 'pass';
   /** Added to what the scheduler says of its clock. */
   skewMs = 0;
@@ -105,7 +106,7 @@ export class LinkRelay {
   }
 }
 
-/** Of a batch, the kinds in it. */
+/** Kind of a message; for a batch, the kinds in it. */
 function kindOf(message: Message): string {
   const kind = typeof message['message'] === 'string' ? message['message'] : '';
   if (kind !== 'batch') return kind;

@@ -134,7 +134,7 @@ test('removals come before additions', () => {
   expect(kinds(actions)).toEqual(['stop', 'accept']);
 });
 
-// ---- a model that carries plans out ------------------------------------------------------------------------------------------------
+// ---- a model that carries plans out ---------------------------------------------------------------------------------
 
 const ids = ['p', 'q', 'r'];
 const anId = fc.constantFrom(...ids);

@@ -7,7 +7,7 @@ import { containerEnded } from './task-steps.ts';
 import type { Body, Decision, Engine, Machine, Observed, Row, World } from './world.ts';
 import { machineOf, must, nextId, pick, send, tell } from './world.ts';
 
-// ---- the store --------------------------------------------------------------------------------------------------------------------
+// ---- the store ------------------------------------------------------------------------------------------------------
 
 /** Compare-and-set of one row, as the book does it. */
 export function transition(world: World, row: Row, event: ContainerEvent, epoch: number): boolean {
@@ -33,7 +33,7 @@ export function transition(world: World, row: Row, event: ContainerEvent, epoch:
   return true;
 }
 
-// ---- the leader -------------------------------------------------------------------------------------------------------------------
+// ---- the leader -----------------------------------------------------------------------------------------------------
 
 export function scaleQueue(world: World, at: number, sampled: boolean): void {
   const queue = must(pick(world.queues, at));
@@ -151,7 +151,7 @@ export function takeBack(world: World, at: number): void {
   if (row !== undefined) transition(world, row, 'revoke', row.epoch);
 }
 
-// ---- the link: what the scheduler sends and hears ----------------------------------------------------------------------------------
+// ---- the link: what the scheduler sends and hears -------------------------------------------------------------------
 
 export function sendDesired(world: World, at: number): void {
   const machine = must(pick(world.machines, at));
@@ -204,7 +204,7 @@ export function hearStatus(world: World, machine: Machine, full: boolean, observ
   }
 }
 
-// ---- agents -----------------------------------------------------------------------------------------------------------------------
+// ---- agents ---------------------------------------------------------------------------------------------------------
 
 /** Everything of ours on a machine, as a whole report says it. */
 export function reportOf(machine: Machine): readonly Observed[] {

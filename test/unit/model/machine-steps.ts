@@ -7,7 +7,7 @@ import { machineOf, must, pick, send, tell } from './world.ts';
 
 const UNKNOWN_FOR_MS = 24 * 3600_000;
 
-// ---- messages ---------------------------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
 /** The oldest message of one direction of one session arrives; `twice`: and stays on its way. */
 export function deliver(world: World, at: number, twice: boolean): void {
@@ -71,7 +71,7 @@ export function sendReport(world: World, at: number): void {
   send(world, machine, 'scheduler', { kind: 'status', full: true, observed: reportOf(machine) });
 }
 
-// ---- links ------------------------------------------------------------------------------------------------------------------------
+// ---- links ----------------------------------------------------------------------------------------------------------
 
 /** The stream ends, and with it everything on its way. */
 export function cut(world: World, at: number): void {
@@ -141,7 +141,7 @@ export function setCondition(world: World, at: number): void {
   machine.conditions = machine.conditions.length > 0 ? [] : ['DockerDown'];
 }
 
-// ---- deaths -----------------------------------------------------------------------------------------------------------------------
+// ---- deaths ---------------------------------------------------------------------------------------------------------
 
 /** The agent dies: its journal, the containers and what runs in them stay; unacknowledged results are repeated by the runner processes. */
 export function killAgent(world: World, at: number): void {

@@ -26,7 +26,7 @@ import { aRequest } from '../placement/made.ts';
 import type { Job, Machine, Observed, Queue, RecordOf, Row, Task, World } from './world.ts';
 import { holdsResources, queueOf } from './world.ts';
 
-// ---- placement --------------------------------------------------------------------------------------------------------------------
+// ---- placement ------------------------------------------------------------------------------------------------------
 
 export interface Free {
   readonly cpu: number;
@@ -101,7 +101,7 @@ export function fits(world: World, row: Row, machine: Machine, gpus: readonly st
   return reason === undefined && gpus.every((uuid) => !leased.has(uuid));
 }
 
-// ---- containers -------------------------------------------------------------------------------------------------------------------
+// ---- containers -----------------------------------------------------------------------------------------------------
 
 export const move = (row: Row, event: ContainerEvent): Transition => containerTransition(row.state, event);
 
@@ -131,7 +131,7 @@ export function agentPlan(machine: Machine, nowMs: number): readonly Action[] {
   );
 }
 
-// ---- machines ---------------------------------------------------------------------------------------------------------------------
+// ---- machines -------------------------------------------------------------------------------------------------------
 
 const inService = (world: World): readonly Machine[] =>
   world.machines.filter((machine) => machine.intent === 'active' && machine.health !== 'LOST');
@@ -155,7 +155,7 @@ export const isOverdue = (world: World, machine: Machine): boolean =>
   world.nowMs - machine.suspectSinceMs >= lostAfterMs(null, 90_000) &&
   !(machine.intent === 'active' && world.guards.has(1));
 
-// ---- scaling ----------------------------------------------------------------------------------------------------------------------
+// ---- scaling --------------------------------------------------------------------------------------------------------
 
 export function scaleInput(world: World, queue: Queue, sampled: boolean): ScaleInput {
   const tasks = [...world.tasks.values()].filter((task) => task.queue === queue.name && task.job !== undefined);
@@ -186,7 +186,7 @@ export function scaleInput(world: World, queue: Queue, sampled: boolean): ScaleI
 
 export const scale = (input: ScaleInput, nowMs: number): ScaleDecision => decideScale(input, nowMs);
 
-// ---- tasks ------------------------------------------------------------------------------------------------------------------------
+// ---- tasks ----------------------------------------------------------------------------------------------------------
 
 export function inFlight(world: World, containerId: string): number {
   let count = 0;

@@ -7,7 +7,7 @@ import { check, choose, endsEntry, entersLane, inFlight, mayBecome, rankOf, verd
 import type { Attempt, Job, Machine, Outcome, Queue, Result, Row, Task, World } from './world.ts';
 import { LOCK_MS, machineOf, must, nextId, pick, send, tell } from './world.ts';
 
-// ---- records ----------------------------------------------------------------------------------------------------------------------
+// ---- records --------------------------------------------------------------------------------------------------------
 
 /** Whole records; the newer one wins, whoever comes first. */
 function record(task: Task, status: TaskStatus, attempt: number, rank = rankOf(status)): void {
@@ -22,7 +22,7 @@ function record(task: Task, status: TaskStatus, attempt: number, rank = rankOf(s
   if (isTerminalTask(status)) task.lease = null;
 }
 
-// ---- queues -----------------------------------------------------------------------------------------------------------------------
+// ---- queues ---------------------------------------------------------------------------------------------------------
 
 export function enqueue(world: World, at: number): void {
   const queue = must(pick(world.queues, at));
@@ -144,7 +144,7 @@ export function tend(world: World): void {
   }
 }
 
-// ---- ends -------------------------------------------------------------------------------------------------------------------------
+// ---- ends -----------------------------------------------------------------------------------------------------------
 
 /** The attempt's end, as somebody says it: fenced by its lock, then the record. */
 function end(world: World, task: Task, attempt: Attempt, outcome: AttemptOutcome, stopping: boolean): void {
@@ -310,7 +310,7 @@ export function cancel(world: World, at: number): void {
   record(task, 'CANCELLED', typeof job?.lock === 'string' && status !== 'RUNNING' ? last + 1 : last);
 }
 
-// ---- agents -----------------------------------------------------------------------------------------------------------------------
+// ---- agents ---------------------------------------------------------------------------------------------------------
 
 /** A run order arrives: a runner process takes it, or the agent says that none did. */
 export function takeOrder(world: World, machine: Machine, taskId: string, token: string, containerId: string): void {
