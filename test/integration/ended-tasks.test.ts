@@ -23,7 +23,7 @@ test.each(KINDS)('queues of tasks that ended within the hour are found page by p
         rank: status === 'COMPLETE' ? 3 : 2,
       });
     const ended = ['a', 'b', 'a', 'a', 'c', 'b'].map((name) => record(`tq-${name}`, 'COMPLETE'));
-    // One statement writes all of them, so that they share one time and a page ends within it.
+    // A single statement writes all of them, so that they share one time and a page ends within it.
     await upsertTaskRecords(db, [...ended, record('tq-open', 'RUNNING'), record('tq-old', 'COMPLETE')]);
     await db.query("update tasks set ended_at = now() - interval '2 hours' where queue = 'tq-old'");
     const seen: QueueName[] = [];

@@ -240,22 +240,22 @@ describe.each(KINDS)('on %s', (kind) => {
     await leading.transition(row.id, 'assign', { change: { ...place.change, machineId: id } });
     await book.transition(row.id, 'ack', { epoch: 1 });
     const second = await lead();
-    // Its own lease has not run out by its clock.
+    // By its own clock, the old leader's lease has not run out.
     expect(await workers.drain({ workspaceId: null }, id)).toBe(true);
     await waitFor(() => book.refusedLeaderWrites > 0, 'its stop of the container is refused');
     expect((await containerById(opened.db, row.id))?.state).toBe('STARTING');
     leader.fence = undefined;
     await book.transition(row.id, 'fail', { change: { reason: 'user_error' } });
-    // Empty now: what it makes of the machine is refused, too.
+    // The machine is empty now: the old leader's write about the machine is refused, too.
     const intents: string[] = [];
     machines.onChange(({ row: { intent } }) => void intents.push(intent));
     leader.fence = first;
     workers.start();
-    // It is looked at every second.
+    // Draining machines are looked at every second.
     await new Promise((resolve) => setTimeout(resolve, 1_200));
     expect((await machineById(opened.db, id))?.intent).toBe('draining');
     expect(intents).not.toContain('drained');
-    // As a leader of today it is done.
+    // The leader of today completes the drain.
     leader.fence = second;
     await waitFor(async () => (await machineById(opened.db, id))?.intent === 'drained', 'it is drained');
     // Uncordoned through another replica a moment ago.

@@ -56,7 +56,7 @@ test('a change counts on every replica when it was answered, also for who was aw
     fails = true;
     clock.aheadMs = 120_000;
     expect((await there.limits.of(workspace.id)).stub.max_replicas).toBe(3);
-    // What a workspace uses is counted beside the platform's own statements.
+    // Usage is counted over `db.reads`, beside the platform's own statements.
     expect(await there.limits.counts(workspace.id)).toMatchObject({ stubs: 0, queueBytes: 0 });
     fails = false;
     await redis.crash();

@@ -1,4 +1,4 @@
-// What is deleted of uploaded archives and kept bodies because nothing refers to it, and what never is.
+// The collector deletes uploaded archives and kept bodies that nothing refers to, and never any other object.
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
@@ -33,7 +33,7 @@ describe.each(KINDS)('on %s', (kind) => {
   });
   afterAll(() => opened.stop());
 
-  /** One that looks at the world so much later. */
+  /** A collector whose clock is that much later. */
   const collector = (laterMs: number, most: { readonly mostRemoved?: number; readonly mostLookedAt?: number } = {}) =>
     new ObjectCollector({
       db: opened.db,
@@ -85,7 +85,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const kept = (await Array.fromAsync(objects.keptBytes())).map(({ key }) => key);
     expect(kept).not.toContain(unused);
     expect(kept).toEqual(expect.arrayContaining([used, young]));
-    // Its hash is as new again.
+    // The deleted archive's hash counts as new again.
     expect(await objects.head(owner, 'unused')).toBeUndefined();
     expect((await objects.create(owner, { hash: 'unused', size: 3, overwrite: false })).uploadPath).not.toBeNull();
   });

@@ -1,4 +1,5 @@
-// Placement on the leader with a real database and a real Redis: what is reserved, what a crash leaves, what waits and why. The machine is played by the test.
+// Placement on the leader with a real database and a real Redis: reservations, recovery after a crash, and containers
+// that wait with a reason. The machine is played by the test.
 import { randomUUID } from 'node:crypto';
 import { describe, expect } from 'vitest';
 import { tellGivenUp } from '#scheduler/compose/placement.ts';
@@ -255,7 +256,7 @@ describe('an image that a machine cannot get', () => {
         await machines.reported(id, 's3');
         machines.ready(id, 's3');
       };
-      // What is said to be on a machine draws containers there, also when it is broken.
+      // An image in a machine's report draws containers there, also when the image is broken.
       await says(link.machineId, ['registry.test/app:1', 'registry.test/other:1']);
       await says(machineId, []);
       world.placer.start();
@@ -370,7 +371,7 @@ describe('Scheduler crash mid-step', () => {
     await world.redis.flushall();
     const row = await containerById(db, first.row.id);
     expect(row?.gpuUuids).toEqual(first.row.gpuUuids);
-    // Its memory is gone; the machine reports again, and what Redis had is lost.
+    // The leader's memory is gone, and Redis is empty; the machine reports again.
     await withGpus(world, 2, 's3');
     expect(await devices(world)).toEqual({ [first.row.gpuUuids[0] ?? '']: ownerOf(first) });
     world.placer.start();

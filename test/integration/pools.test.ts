@@ -1,5 +1,5 @@
-// Settings of pools through the placement that heeds them, with a real database and a real Redis; the machine is played by the test. Over HTTP: gateway-verbs.ts; between processes, and by signal:
-// replicas.test.ts.
+// Settings of pools through the placement that heeds them, with a real database and a real Redis; the machine is played
+// by the test. Over HTTP: gateway-verbs.ts; between processes, and by signal: replicas.test.ts.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
@@ -70,7 +70,7 @@ test('a higher over-commit lets what waits go at once; a lower one leaves what r
   await isRejected(third, 'cpu');
   await world.book.transition(second.row.id, 'abandon');
   await isAssigned(third);
-  // What was said changes the counts; nothing drifted.
+  // The changed settings change the counts; nothing drifted.
   await world.accounting.recount();
   expect(await world.drift()).toEqual([]);
 });
@@ -166,7 +166,8 @@ test('what a file declares is written where it differs, by whichever scheduler, 
     writeFileSync(path, '{"pools": {"default": {}, "named": {"priority": "high"}}}');
     await pools.readAgain(path);
     expect(cores()).toBe(9000);
-    // What has left the file stays as it is, and is for operations again; what it says no more has its default.
+    // A pool that has left the file keeps its settings, and operations may change it again. A setting that the file no
+    // longer names gets its default.
     await declare(pools, '{"pools": {"default": {}}}');
     expect(cores()).toBe(3600);
     expect(await pool('named')).toMatchObject({ declaredIn: null, settings: { priority: 5 } });

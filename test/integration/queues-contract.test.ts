@@ -1,4 +1,4 @@
-// What we rely on in BullMQ, through our own interface: an upgrade that changes any of it fails here.
+// The behaviour of BullMQ that we rely on, through our own interface: an upgrade that changes any of it fails here.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -364,7 +364,7 @@ describe('what it costs', () => {
     const names = Array.from({ length: 1000 }, aQueue);
     await Promise.all(names.map((name) => queues.open(name)));
     await Promise.all(names.map((name) => queues.fetch(name, aLock())));
-    // Those that other tests closed may leave meanwhile; one more would be ours.
+    // Connections that other tests closed may go away meanwhile; any additional one would be ours.
     const after = Number(/connected_clients:(\d+)/.exec(await world.eye.info('clients'))?.[1]);
     expect(after).toBeLessThanOrEqual(before);
   });

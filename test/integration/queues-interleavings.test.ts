@@ -1,5 +1,7 @@
-// Random interleavings of everything that replicas do to one task queue, on real Redis, with locks left by the dead, stall scans, repeated results, and all data lost and rebuilt. Whatever the order:
-// every task ends exactly once, at most one result of it is accepted, its attempts stay within what it may have, and a synchronous one is handed out once.
+// Random interleavings of everything that replicas do to one task queue, on real Redis. They include locks left by dead
+// processes, stall scans, repeated results, and the loss and rebuild of all data. In any order: every task ends exactly
+// once, at most one of its results is accepted, its attempts stay within their bound, and a synchronous task is handed
+// out once.
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -60,7 +62,7 @@ interface Attempt {
   readonly retriesUsed: number;
 }
 
-/** One story on a queue of its own. */
+/** A story on a queue of its own. */
 class Story {
   readonly server: Server;
   readonly queue: QueueName = queueNameOf(null, newId<StubId>());
@@ -178,7 +180,9 @@ class Story {
     } else if ((await queues.fail(this.queue, taskId, lock, 'handler_error')).kind === 'done') this.end(task, 'ERROR');
   }
 
-  /** It reached no runner: first in the queue again, as if it had not been fetched. */
+  /**
+   * Gives back an attempt that reached no runner: the task is first in the queue again, as if it had not been fetched.
+   */
   async giveBack(at: number): Promise<void> {
     const attempt = this.pick(this.attempts, at);
     if (attempt === undefined) return;
@@ -231,7 +235,9 @@ class Story {
     await this.replica(at).queues.scanStalled(this.queue);
   }
 
-  /** Redis comes back empty: promised tasks are queued again from their rows, synchronous ones have lost their callers. */
+  /**
+   * Redis comes back empty. Promised tasks are queued again from their rows; synchronous ones have lost their callers.
+   */
   async loseData(): Promise<void> {
     await this.server.client.flushall();
     const { queues } = this.replica(0);

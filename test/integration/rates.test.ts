@@ -1,4 +1,7 @@
-/** What a workspace, or an address, may have or send, and what happens to who asks for more. Who sends too much too fast is told to wait, on every surface in its own shape, and nobody else is. */
+/**
+ * Rate limits of a workspace and of an address. A caller that exceeds its rate is told to wait, on every surface in
+ * that surface's shape; no other caller is.
+ */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { request } from 'undici';
 import { REFUSALS_PER_MINUTE } from '../../scheduler/identity/refusals.ts';

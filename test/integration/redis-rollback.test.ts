@@ -1,5 +1,6 @@
-// Redis that comes back a moment older, under two replicas: a server that crashed, or a failover to a replica that lagged. What ran since then is unknown to it, what ended is there again, what came is gone.
-// No synchronous task runs twice, every caller is answered, nothing stays in a lane or a queue.
+// Redis that comes back a moment older, under two replicas: a server that crashed, or a failover to a replica that
+// lagged. Runs begun since then are unknown to Redis, ended tasks are there again, and new ones are gone. No
+// synchronous task runs twice, every caller is answered, and nothing stays in a local queue or a queue.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { InstanceId } from '#shared/domain/ids.ts';
@@ -108,7 +109,7 @@ describe('a synchronous job', () => {
 });
 
 describe('a clock of Redis that is set ten minutes forward', () => {
-  /** What it does there: keys that live for less are gone. */
+  /** Imitates the effect of such a clock on Redis: keys that would live for less are gone. */
   async function setForward(...all: readonly Process[]): Promise<void> {
     const AHEAD_S = 600;
     const [first] = all;

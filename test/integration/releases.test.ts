@@ -1,4 +1,4 @@
-// What `npm run build` makes, and how a scheduler gives it out.
+// The output of `npm run build`, and how a scheduler gives it out.
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -54,7 +54,7 @@ describe('a release', () => {
   test('runs by its own Node, without the checkout', async () => {
     const env = { PATH: '/usr/bin:/bin', HOME: work.path };
     expect(await runProgram(join(first, 'bin', 'longshore'), ['--help'], { env })).toContain('Usage: longshore');
-    // What the agent needs before it looks for a Docker Engine: its settings, and a state directory.
+    // Before it looks for a Docker Engine, the agent needs only its settings and a state directory.
     const agent = [join(first, 'lib', 'agent.mjs')];
     const settings = { LONGSHORE_DATA_DIR: join(work.path, 'data'), DOCKER_HOST: `unix://${work.path}/none.sock` };
     await expect(runProgram(join(first, 'bin', 'node'), agent, { env: { ...env, ...settings } })).rejects.toThrow(

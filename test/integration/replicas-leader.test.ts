@@ -19,7 +19,7 @@ const test = base.extend('set', { scope: 'file' }, async ({ postgres, redis }, {
   return set;
 });
 
-/** What one caller was answered; undefined: its connection broke with the process it called. */
+/** The answer to one call; undefined: the connection broke with the process that was called. */
 interface Called {
   readonly at: Replica;
   readonly answer: Answer | undefined;
@@ -64,7 +64,7 @@ test(
     const next = await waitFor(async () => (await set.leader()) ?? false, 'another replica leads', 15_000);
     expect(performance.now() - killedAtMs).toBeLessThan(15_000);
     expect(next).not.toBe(leader);
-    // It decides: what nobody wanted before gets a container.
+    // The new leader decides: a deployment without containers gets one.
     const fresh = await set.deploy(helper, 'fresh');
     expect((await set.call(helper, fresh.path, { body: {} })).status).toBe(200);
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, LOAD_MS - (performance.now() - killedAtMs))));
@@ -88,7 +88,7 @@ test(
     for (const one of [app, queue]) {
       const present = (): string[] =>
         set.agents.flatMap((agent) => agent.present).filter((id) => id.includes(one.stubId));
-      // One that leaves is not counted among those that live, and is there until its own replica saw it idle.
+      // A draining container does not count as live, and stays until its own replica has seen it idle.
       await waitFor(() => present().length <= autoscaler.maxContainers, 'no more containers than the bound', 10_000);
     }
     await waitFor(
@@ -125,7 +125,10 @@ test(
 const idOf = (answer: Answer | undefined): string | undefined =>
   answer === undefined ? undefined : jsonOf<{ task_id?: string }>(answer).task_id;
 
-/** Every accepted asynchronous task is COMPLETE; those whose putter's connection broke are known to nobody and end all the same. */
+/**
+ * Every accepted asynchronous task is COMPLETE. Tasks whose putter's connection broke are known to no caller, and end
+ * all the same.
+ */
 async function everyTaskEnded(
   set: ReplicaSet,
   at: Replica,

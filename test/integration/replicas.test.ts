@@ -1,5 +1,5 @@
-// Several scheduler processes on one Postgres and one Redis: answers, decisions, caches and what a dead one leaves, with agents that speak the real protocol.
-// vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
+// Several scheduler processes on one Postgres and one Redis: answers, decisions, caches and recovery after a death,
+// with agents that speak the real protocol.
 /* oxlint-disable no-empty-pattern */
 import { writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -152,7 +152,10 @@ test('a container’s credential is good at every replica, and at none as soon a
   }
 });
 
-/** Redis commands that carry one of these texts, or go to a replica's own channel, while `work` runs. By a plain connection: a client takes a command that is seen together with the answer to MONITOR for another answer. */
+/**
+ * Redis commands that carry one of these texts, or go to a replica's own channel, while `work` runs. Read over a plain
+ * connection: when a command arrives together with the answer to MONITOR, a client takes it for another answer.
+ */
 async function commandsDuring(set: ReplicaSet, about: readonly string[], work: () => Promise<void>): Promise<string[]> {
   const socket = connect(set.redis.options.path ?? '');
   const seen: string[] = [];
@@ -161,7 +164,7 @@ async function commandsDuring(set: ReplicaSet, about: readonly string[], work: (
   createInterface({ input: socket }).on('line', (line) => {
     if (line === '+OK') return resolve();
     const [, source = '', command = ''] = /^\+[\d.]+ \[\d+ ([^\]]*)\] (.*)$/.exec(line) ?? [];
-    // What a script does inside is part of its one command.
+    // Commands inside a script count as part of the script.
     if (source === 'lua') return;
     const text = [...command.matchAll(/"((?:[^"\\]|\\.)*)"/g)].map(([, one = '']) => one).join(' ');
     if (about.some((one) => text.includes(one)) || /^publish ls:(replies|links|loans):/i.test(text)) seen.push(text);
@@ -216,7 +219,8 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
   // On a busy machine a call or two take so long that they are written twice.
   for (const seen of [local, crossing]) expect(records(seen)).toBeLessThanOrEqual(calls + 5);
   expect(told(local)).toBe(0);
-  // Through the queue a call has three scripts of BullMQ and the reading of its depth besides, and its answer crosses, too.
+  // Through the queue, a call also runs three scripts of BullMQ and reads its depth, and its answer crosses replicas,
+  // too.
   if (localQueue === 'off') {
     expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(9.5);
     expect(crossing.length / calls, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(11.5);
@@ -249,7 +253,7 @@ test('a task stopped at one replica ends at the other, where its handler runs an
   );
   await set.gateway(far, '/tasks/stop', { taskIds: [taskId] });
   expect((await call).status).toBe(503);
-  // Its slot is free at once: nothing waits for the thirty seconds.
+  // The slot is free at once: nothing waits for the thirty seconds.
   const next = await set.call(far, app.path, { body: { n: 2 } });
   expect(jsonOf(next)).toMatchObject({ n: 2 });
 });
@@ -392,7 +396,7 @@ test('settings of a pool, changed at one replica or by a file that one of them i
     return workers.map((worker) => [Number(worker.totalCpu), worker.priority]);
   };
   const [[before = 0] = []] = await offered(near);
-  // Of the pool of `longshore up`.
+  // The pool of `longshore up` offers each core 8 times.
   const cores = before / 8;
   const areOffered = (times: number, priority: number) =>
     waitFor(async () => {

@@ -1,4 +1,5 @@
-// What machines have left, counted in a real Redis: racers, owners, what is in flight, and counts that are set right.
+// Free capacity of machines, counted in a real Redis: racing reservations, owners, reservations in flight, and
+// corrected counts.
 /* oxlint-disable no-empty-pattern */
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
@@ -204,7 +205,8 @@ describe('Scheduler crash mid-step', () => {
     const elsewhere = { ...there, machineId: other, assignmentId: randomUUID(), epoch: 2 };
     expect(await reservations.reserve(elsewhere, FENCE)).toBe('reserved');
     await reservations.confirm(elsewhere);
-    // Its counts come late, or twice: what is placed elsewhere by now is not touched.
+    // The machine's counts are forgotten late, or twice: a container that is placed elsewhere by now keeps its
+    // reservation.
     await reservations.forget(MACHINE);
     expect(await redis.connect().hgetall(keys.assignments)).toEqual({ [there.containerId]: elsewhere.assignmentId });
     expect(await reservations.overdue()).toEqual([]);

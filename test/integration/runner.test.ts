@@ -1,4 +1,5 @@
-// The real runner (the host's python3, no Docker) against a fake agent: every frame kind, and what a handler can do to it.
+// The real runner (the host's python3, no Docker) against a fake agent: every frame kind, and the effects that a
+// handler can have on it.
 import { access, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test as base, describe, expect } from 'vitest';
@@ -178,7 +179,8 @@ def handler(context):
     const agent = await start({ files, onStart: 'app:load', env: { WORKERS: '4' } });
     const ready = await agent.ready();
     expect(ready.header).toMatchObject({ mode: 'fork', slots: 4 });
-    // One of the first process, four of those that serve (which come on connections of their own, so in any order).
+    // The first process sends one hello, and the four serving ones send one each, on connections of their own and so in
+    // any order.
     await agent.until('five hellos', () => agent.of('hello').length === 5);
     const ask = async (slot: RunnerConnection): Promise<[string, number]> =>
       parsed((await agent.call({}, { on: slot })).body) as [string, number];

@@ -1,4 +1,5 @@
-// The scaling loop on a real database: containers asked for and let go, starts that fail, samples that are no good, schedulers that start again. Queues and machines are played by the test.
+// The scaling loop on a real database: containers asked for and let go, starts that fail, samples that are no good,
+// schedulers that start again. Queues and machines are played by the test.
 import { describe, expect } from 'vitest';
 import { waitFor } from '../helpers/services.ts';
 import { ContainerStops } from '#scheduler/containers/actions.ts';
@@ -34,7 +35,7 @@ describe('scaling', () => {
     world.waiting = 0;
     world.targetChanged?.();
     await waitFor(() => entry.row.state !== 'RUNNING', 'its container leaves');
-    // Stopped by a person it wants nothing, whatever waits.
+    // A deployment that a person stopped wants no containers, even with waiting tasks.
     world.target = { ...world.target, supersededBy: null };
     world.waiting = 1;
     expect((await world.autoscaler.explain(world.target.queue)).decision).toMatchObject({ wanted: 0 });
@@ -68,7 +69,7 @@ describe('scaling', () => {
     }
     await world.decided('hold', 'cooling_down');
     expect(world.startFailures).toEqual(['last lines', 'last lines', 'last lines']);
-    // What took the place of the first two and had not started yet may go on; it is given up here.
+    // The replacements of the first two containers have not started, and may go on; the test gives them up here.
     for (const entry of world.entries()) await world.book.transition(entry.row.id, 'abandon');
     const made = world.moves.filter((move) => move.startsWith('new ')).length;
     world.autoscaler.sweep();

@@ -1,4 +1,5 @@
-// Schedules on a real database and a real Redis, with a clock that the test sets: what is missed, doubled, stopped, lost half-way; and alarms, which are only hints.
+// Schedules on a real database and a real Redis, with a clock that the test sets: ticks that are missed, doubled,
+// stopped, or lost half-way; and alarms, which are only hints.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { newId, queueNameOf, tickTaskId } from '#shared/domain/ids.ts';
@@ -135,11 +136,11 @@ describe('the ticks of a schedule', () => {
     expect(await here.at(T0 + 3_500)).toEqual({ nextMs: T0 + 4_000 });
     expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 3));
     await Promise.all([here.at(T0 + 8_000), there.at(T0 + 8_000), here.at(T0 + 8_000), there.at(T0 + 8_000)]);
-    // Whoever lost the race looks again.
+    // The loser of the race looks again.
     await there.at(T0 + 8_100);
     expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 8));
     expect(totalOf(await one.queues.depth(made.target.queue))).toBe(8);
-    // One whose clock is behind makes nothing anew.
+    // A ticker whose clock is behind makes nothing anew.
     expect(await there.at(T0 + 2_000)).toEqual({ nextMs: T0 + 9_000 });
     expect(await made.taskIds()).toHaveLength(8);
   });
@@ -293,7 +294,7 @@ describe('a schedule that is', () => {
     expect(await made.taskIds()).toEqual([]);
     const supersededBy = async () => (await targetOfDeployment(one.db, made.id))?.deployment?.supersededBy;
     expect(await supersededBy()).toBe(2);
-    // Whoever stops it means what it has left, too.
+    // An explicit stop also ends the work that the version has left.
     await setDeploymentActive(one.db, workspaceId, made.id, false);
     expect(await supersededBy()).toBeNull();
   });
@@ -354,7 +355,7 @@ describe('alarms', () => {
       await one.setAll([every('a')]);
       heard.length = 0;
       await waitFor(() => heard.includes('a'), 'it is heard again');
-      // Whoever took one out died before the next one was set.
+      // The process that took an alarm out died before it set the next one.
       for (const key of await client.keys('ls:schedules:repeat:a:*')) await client.del(key);
       await client.del('ls:schedules:delayed');
       await client.zadd('ls:schedules:repeat', Date.now() - 3_600_000, 'a');

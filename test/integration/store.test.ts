@@ -519,7 +519,8 @@ describe.each(KINDS)('on %s', (kind) => {
         [d, expect.objectContaining({ state: 'STOPPED', reason: 'user_stop', endedAtMs: 1_000, epoch: 0 })],
       ]),
     );
-    // Each names what it read, so of two that move the same ones in opposite orders every container is moved by exactly one.
+    // Each call names the state that it read. So of two that move the same containers in opposite orders, exactly one
+    // moves each container.
     const rest = ids.slice(4);
     const all = (order: readonly ContainerId[], reason: string) =>
       moveContainers(
@@ -742,7 +743,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const rest = await ask({ afterSeq: from.nextSeq ?? 0 });
     expect(rest.lines).toEqual([]);
     expect((await ask({ afterSeq: rest.nextSeq ?? 0 })).nextSeq).toBeUndefined();
-    // That there are lines of another workspace's container is not told, however many there are.
+    // The answer gives no hint of another workspace's lines, however many there are.
     const stranger = await reader.read(newId<WorkspaceId>(), { limit: 2, page: 0, containerId: 'c' });
     expect(stranger).toEqual({ lines: [], isFull: false, nextSeq: undefined });
     // A window in the past that lies before everything ends at once.

@@ -1,4 +1,7 @@
-/** A database or a Redis that is away is a passing state of ours, and said so in the shape of each surface: 503 on REST and invoke, RPC code 14 on the gateway; never a refusal, never a 500. */
+/**
+ * A missing database or Redis is a passing state of ours, and each surface says so in its own shape: 503 on REST and
+ * invoke, RPC code 14 on the gateway. The answer is never a refusal, and never a 500.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
@@ -70,7 +73,7 @@ test('without its Redis', async () => {
   await redis?.crash();
   await waitFor(async () => (await platform.call('GET /api/v1/health')).status === 503, 'it notices');
   expect((await platform.call('POST /taskqueue/known', {})).status).toBe(503);
-  // What needs the database alone goes on.
+  // Calls that need the database alone go on.
   expect((await platform.gateway('GET /deployments')).json['ok']).toBe(true);
   expect((await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}/${deployment}`)).status).toBe(200);
   await redis?.restart();

@@ -1,4 +1,4 @@
-// What the gauges of open tasks are counted from, on both kinds of database.
+// The counts behind the gauges of open tasks, on both kinds of database.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { DeploymentId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';

@@ -1,4 +1,5 @@
-// What BullMQ leaves to us, each owner on real Redis and a real database, with the wake-up, timer or data it stands in for taken away.
+// The duties that BullMQ leaves to us. Each owner runs on real Redis and a real database, without the wake-up, timer or
+// data that it stands in for.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
@@ -209,7 +210,7 @@ describe('Redis data lost', () => {
     rebuild.stop();
     expect(await one.client.scard(one.keys.instances)).toBe(1);
     await presence.stop();
-    // Its settings stand before the next add, and whoever asks finds out who runs what.
+    // The queue's settings stand before the next add, and the running attempt's lease and record are known again.
     expect(await one.client.hget(`${one.keys.prefix}:${target.queue}:meta`, 'opts.maxLenEvents')).toBe('0');
     expect(await one.leases.read(running)).toMatchObject({ attempt: 1, containerId: order.containerId });
     expect((await one.records.read(running))?.status).toBe('RUNNING');

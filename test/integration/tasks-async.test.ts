@@ -1,4 +1,5 @@
-// Asynchronous tasks on real Redis and a real database: promised, retried, lost and run again, expired; and what runners that are not ours and people do to tasks.
+// Asynchronous tasks on real Redis and a real database: promised, retried, lost and run again, expired. Also the
+// effects of people, and of runners that are not ours, on tasks.
 /* oxlint-disable no-empty-pattern */
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
@@ -140,7 +141,7 @@ describe('retries of a handler that asks for them', () => {
     expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({
       attempt: 2,
       result: '{"done":true}',
-      // What became of the attempt before stays known, for whoever asks why it took so long.
+      // The outcome of the earlier attempt stays known, to explain why the task took so long.
       past: [{ attempt: 1, containerId: again.containerId, machineId: link.machineId, outcome: 'handler_error' }],
     });
   });
@@ -214,7 +215,7 @@ describe('retries of a handler that asks for them', () => {
 });
 
 describe('a container that is lost', () => {
-  /** It was told to stop, and cut its attempt off. */
+  /** Loses a container that was told to stop and cut its attempt off. */
   async function lose(one: Process, containerId: ContainerId): Promise<void> {
     one.slots.leave(containerId);
     one.slots.remove(containerId);

@@ -126,7 +126,7 @@ export class PlayedLink implements TaskLink {
   readonly agentInstance: string;
   readonly orders: RunOrder[] = [];
   readonly cancelled: string[] = [];
-  /** What `run` does: take it, have no room for it, or send it into the void. */
+  /** Effect of `run`: takes the order, has no room for it, or loses it. */
   mode: 'take' | 'full' | 'lose' = 'take';
   runs = 0;
   onRun: ((order: RunOrder) => void) | undefined;
@@ -172,7 +172,7 @@ export interface Process {
 
 let containers = 0;
 
-/** One scheduler process as far as tasks go. */
+/** A scheduler process as far as tasks go. */
 export async function aProcess(
   redis: PrivateRedis,
   options: {
@@ -196,14 +196,17 @@ export async function aProcess(
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
     readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
     readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
-    /** Of which containers a drain is past its deadline. */
+    /** Whether a drain of that container is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
     /** Takes the place of what is given here. */
     readonly more?: Partial<TaskServiceParts>;
-    /** It looks whether Redis has come back older, and rebuilds; it is one of those whom the others wait for. */
+    /**
+     * The process checks whether Redis has come back older, and rebuilds; the other processes wait for it in the roll
+     * call.
+     */
     readonly looksAtData?: boolean;
-    /** It stands still before it writes again what it has. */
+    /** The process stands still before it writes its data again. */
     readonly beforeRebuild?: () => Promise<void>;
   } = {},
 ): Promise<Process> {

@@ -1,4 +1,5 @@
-// What may become of a task and what may not, on real Redis and a real database: late results, poisoned tasks, budgets that outlive the queue, refused changes.
+// Allowed and forbidden changes of a task, on real Redis and a real database: late results, poisoned tasks, budgets
+// that outlive the queue, refused changes.
 import { describe, expect } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
@@ -12,7 +13,7 @@ import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
 import { aQueueTarget, age, callerOf, drained, put, reaches, sent, test } from './tasks-world.ts';
 
-/** It is gone, and nobody had told it to stop. */
+/** Loses a container that nobody had told to stop. */
 async function die(one: Process, containerId: ContainerId): Promise<void> {
   one.slots.remove(containerId);
   await one.tasks.containerGone(containerId);

@@ -1,4 +1,5 @@
-// The life of a task on real Redis: accepted, sent, ended, answered once, whatever happens to agents, callers, other replicas and Redis itself.
+// The life of a task on real Redis: accepted, sent, ended, answered once, despite failures of agents, callers, other
+// replicas and Redis itself.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
@@ -372,7 +373,8 @@ describe('the bound on pending tasks', () => {
     const target = aTarget({ maxPendingTasks: 20 });
     const link = new PlayedLink();
     one.container(target.queue, link, 5);
-    // Counted as over once its end is on its way to the queue: its caller hears of it later than the next one of his place.
+    // A task counts as over once its end is on its way to the queue: its caller hears of the end later than the next
+    // caller gets the place.
     let open = 0;
     let most = 0;
     link.onRun = (order) =>
@@ -588,7 +590,8 @@ describe('another scheduler process on the same Redis', () => {
       (await after.tasks.machineReported('m-2' as typeof MACHINE, { agentInstance: 'agent-1', running: [report] }))
         .refused,
     ).toEqual([report]);
-    // The agent named everything it has, and this attempt is not among it: the order never came, so nobody's word ended it.
+    // The agent named all of its attempts, and this one is not among them. The order never arrived, so no report ended
+    // the attempt.
     await waitFor(async () => (await statusOf(after, task.taskId)) === 'PENDING', 'it is back in its queue');
     expect(await after.records.read(task.taskId)).toMatchObject({ failureReason: 'not_received' });
     expect(after.tasks.attempts.size).toBe(0);
@@ -658,7 +661,7 @@ describe('another scheduler process on the same Redis', () => {
       const link = new PlayedLink();
       const container = one.container(target.queue, link);
       await waitFor(() => container.inFlight === 0, 'the queue is known to be empty');
-      // Its lock ran out, and another process fetched and sent it.
+      // The task's lock ran out, and another process fetched and sent the task.
       const theirs = JSON.stringify({ lock: lockTokenOf(newInstanceId(), newAttemptToken()) });
       await one.client.set(`ls:lease:${taskId}`, theirs);
       await one.client.set(`ls:${target.queue}:${taskId}:lock`, 'theirs');

@@ -1,4 +1,5 @@
-// What one turn of the event loop has for Redis leaves together, and nothing changes by that: bounds are exact, leases stand before what follows them, late records are refused one by one.
+// The Redis commands of one turn of the event loop leave together, without a change of behaviour: bounds are exact,
+// leases stand before the steps that follow them, late records are refused one by one.
 import { execFileSync } from 'node:child_process';
 import { EventEmitter } from 'node:events';
 import { expect } from 'vitest';
@@ -262,7 +263,7 @@ test('the lease of a task is at Redis before its run order is given to the agent
     execFileSync('redis-cli', ['-s', redis.socketPath, 'exists', keys.lease(lease.job.taskId)], { encoding: 'utf8' });
   const turns: readonly ((lease: Lease, stream: TaskStream) => void)[] = [
     () => undefined,
-    // Its flush is due before the lease is written.
+    // The stream's flush is due before the lease is written.
     (_lease, stream) => stream.cancel(newId<TaskId>(), newAttemptToken(), 'cancelled'),
     // The socket is held back already.
     () => void client.ping(),

@@ -164,7 +164,7 @@ describe('what is not taken back', () => {
     const after = await start({ graces: { ...GRACES, restartedAgentMs: 400 } });
     const link = new PlayedLink(MACHINE, 'agent-2');
     after.container(target.queue, link, 2);
-    // One in hand of this process, and one of a process that died.
+    // The first task is in the hands of this process, the second belongs to a process that died.
     const own = await put(after, target);
     await sent(link);
     const [theirs, ours] = [far.orders[0] as RunOrder, link.orders[0] as RunOrder];

@@ -1,4 +1,7 @@
-/** A scheduler on real stores with three callers: the administrator, a workspace, another workspace; and the calls that the tests of verbs are made of. */
+/**
+ * A scheduler on real stores with three callers (the administrator, a workspace, another workspace), and the calls for
+ * tests of verbs.
+ */
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { request } from 'undici';
@@ -37,7 +40,7 @@ export interface Platform {
   readonly admin: Person;
   readonly own: Person;
   readonly other: Person;
-  /** Of the own workspace, switched off. */
+  /** Token of the own workspace, switched off. */
   readonly revoked: string;
   readonly restricted: string;
   readonly address: string;

@@ -1,9 +1,9 @@
-/** What tables of verbs are made of: how a verb is called and answered, and makers of the things that verbs are about. */
+/** Parts for tables of verbs: the call and the answer of a verb, and makers of the objects that verbs are about. */
 import { expect } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import type { Answer, Json, Platform } from './verbs-fixture.ts';
 
-/** What an answer must hold: part of its JSON, or its status and text. */
+/** Required content of an answer: part of its JSON, or its status and text. */
 export type Expected = Json | { readonly status: number; readonly text?: string };
 
 export interface Verb {
@@ -26,7 +26,7 @@ export interface Verb {
   readonly malformed?: { readonly line?: string; readonly body?: string; readonly answer?: Expected } | null;
   /** The caller who must be the administrator. */
   readonly byAdmin?: boolean;
-  /** True once the verb was carried out, false before, whoever else tried. */
+  /** True once the verb was carried out, false before, even after refused calls. */
   readonly done?: (id: string) => Promise<boolean>;
 }
 

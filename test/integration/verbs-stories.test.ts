@@ -1,4 +1,4 @@
-// What verbs do to each other and to calls under way, on a real scheduler with real stores and no machine.
+// Effects of verbs on each other and on calls under way, on a real scheduler with real stores and no machine.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
@@ -86,7 +86,7 @@ describe('a deployment that is made anew', () => {
     expect((await platform.gateway(`DELETE /deployments/${first.id}`)).json['ok']).toBe(true);
     expect(await answerOf('POST /taskqueue/again')).toEqual(UNKNOWN);
     expect(await answerOf('POST /taskqueue/again/v1')).toEqual(UNKNOWN);
-    // What was queued is cancelled.
+    // The queued task is cancelled.
     const [task] = (await platform.gateway(`GET /tasks?filters=id=${String(json['task_id'])}`)).json['tasks'] as Json[];
     expect(task?.['status']).toBe('CANCELLED');
     const second = await platform.deploy('again', said);
@@ -222,7 +222,7 @@ describe('a schedule', () => {
     const { deployments } = (await platform.gateway('GET /deployments?limit=1000')).json as { deployments: Json[] };
     const active = (made: { readonly id: string }) => deployments.find((row) => row['id'] === made.id)?.['active'];
     expect([active(first), active(other), active(second)]).toEqual([false, true, true]);
-    // Whoever starts the old one wants both.
+    // After an explicit start of the old version, both run.
     await platform.gateway(`POST /deployments/${first.id}/start`);
     expect((await answerOf('POST /schedule/nightly/v1'))[0]).toBe(200);
     expect((await answerOf('POST /schedule/nightly/v2'))[0]).toBe(200);

@@ -1,5 +1,6 @@
-// Every verb of the REST API and of invoking, on a real scheduler with real stores, in every way that it can be called: as it should be, with an id of nobody's, with another workspace's, with
-// no token, a bad one, one that was switched off, and with a body that cannot be read. There is no machine: containers stay PENDING.
+// Every verb of the REST API and of invoking, on a real scheduler with real stores, in every way that it can be called.
+// Calls come as documented, with an unknown id, with another workspace's, with no token, a bad one or a revoked one,
+// and with an unreadable body. There is no machine: containers stay PENDING.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { notBuiltRoutes } from '#scheduler/http/rest/not-built.ts';
 import { documentedRoutes, faultOf, routeAt } from '../helpers/documented.ts';
@@ -36,7 +37,7 @@ const tokenLimit = async (): Promise<unknown> => {
 const asAdmin = () => ({ token: platform.admin.token });
 const signingKeys = async (): Promise<Json[]> =>
   (await platform.call('GET /api/v1/signing-key', undefined, asAdmin())).json['data'] as Json[];
-/** One that signs no more, and has signed nothing. */
+/** Makes a key that signs no more, and has signed nothing. */
 const aSigningKey = async (): Promise<string> => {
   const { json } = await platform.call('POST /api/v1/signing-key', undefined, asAdmin());
   await platform.call('POST /api/v1/signing-key', undefined, asAdmin());
@@ -397,7 +398,7 @@ test.each([
   const { token } = platform.own;
   const answer = await platform.call(rest('POST /api/v1/secret/{ws}'), body, { token, headers });
   expect([answer.status, answer.json['code']]).toEqual([status, status === 201 ? undefined : 'unsupported_media_type']);
-  // A body on GET means nothing, whatever it is said to be, and so does a type without a body.
+  // A body on GET means nothing, with any content type, and so does a type without a body.
   expect((await platform.call(rest('GET /api/v1/secret/{ws}'), body, { token, headers })).status).toBe(200);
 });
 

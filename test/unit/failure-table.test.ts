@@ -1,11 +1,12 @@
-// Every fault that the platform has to bear has tests that bear its name, so that nobody has to look for them, and none goes away unnoticed.
+// Every fault that the platform has to bear has tests that bear its name. So nobody has to search for them, and none
+// goes away unnoticed.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { expect, test } from 'vitest';
 
 const TESTS = resolve(import.meta.dirname, '..');
 
-/** What the scheduler does about it, anywhere among the tests. */
+/** Rows about the scheduler; their tests may be in any file. */
 const OF_THE_SCHEDULER = [
   'Partition < 90 s',
   'Partition > 90 s',
@@ -24,7 +25,10 @@ const OF_THE_SCHEDULER = [
   'Late EndTask / cancel race',
 ];
 
-/** What a host, its engine and its agent do, with the file where it is played: on simulated hosts where it is about the host, its network or its engine. */
+/**
+ * Rows about a host, its engine and its agent, with the file of their tests. Rows about the host, its network or its
+ * engine run on simulated hosts.
+ */
 const OF_A_HOST: Readonly<Record<string, string>> = {
   'Agent crash or upgrade': 'hosts/fleet.test.ts',
   'Machine reboot': 'hosts/fleet.test.ts',

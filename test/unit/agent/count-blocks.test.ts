@@ -1,4 +1,5 @@
-// Counts of several folders by one child. The program that walks is a stand-in for folders that are slow, or on a disk that does not answer; else it is the real one.
+// Counts of several folders by one child. The walking program is a stand-in for folders that are slow, or on a disk
+// that does not answer; else it is the real one.
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test as base } from 'vitest';
@@ -68,7 +69,7 @@ test('a container over its limit is told of while another waits for the engine',
   const over: string[] = [];
   let freeBytes = 1e9;
   const disks = new ContainerDisks({
-    // Of the first one the engine says no folder, and does not say how much it wrote.
+    // The engine gives no folder for the first container, and never answers how much it wrote.
     runtime: { rootPath: (dockerId) => Promise.resolve(roots[dockerId]), writtenBytes: never },
     running: () => [1, 2, 3].map((n) => ({ containerId: `c${n}`, dockerId: `d${n}`, shortId: `s${n}` })),
     viewOf: () => view,

@@ -1,4 +1,5 @@
-// The engine is a stand-in here, at the port to it; the real one that starts nothing is in test/hosts/engine-starts.test.ts.
+// The engine is a stand-in here, at the port to it. test/hosts/engine-starts.test.ts has a real engine that starts
+// nothing.
 import { expect, test as base } from 'vitest';
 import { AppError } from '#shared/errors.ts';
 import { createLog } from '#shared/log.ts';
@@ -13,7 +14,7 @@ const refused = (): EngineError => new EngineError('refused', WORDS);
 interface World {
   readonly trials: EngineTrials;
   readonly conditions: Conditions;
-  /** What becomes of a trial. */
+  /** Exit code of a trial, or its error. */
   engine: () => Promise<number>;
   readonly results: string[];
 }

@@ -1,4 +1,4 @@
-// What the acceptance test of a GPU host judges without asking anybody.
+// The judgements of a GPU host's acceptance test that need no host.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';

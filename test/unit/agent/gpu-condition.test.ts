@@ -1,4 +1,5 @@
-// What a check of a GPU host finds: the tool's words of each condition, through the stand-in, to the finding and its remedy.
+// The findings of a GPU host's check: from the tool's words of each condition, through the stand-in, to the finding and
+// its remedy.
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -30,7 +31,7 @@ const WELL = {
 const NO_SWITCH: Fabric = { switches: 0, managerRuns: false };
 const HGX: Fabric = { switches: 4, managerRuns: true };
 
-/** Of a host whose second GPU differs from a well one. */
+/** Findings on a host whose second GPU differs from a healthy one. */
 async function found(
   directory: string,
   facts: Readonly<Record<string, unknown>>,

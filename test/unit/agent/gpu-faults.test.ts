@@ -1,4 +1,5 @@
-// Lines of the kernel's log, and answers of the tool, against containers that have devices: who fails, who goes on, what is offered afterwards. The tool and the log are stand-ins at their outermost edge.
+// Lines of the kernel's log, and answers of the tool, against containers that have devices: the containers that fail,
+// those that go on, and the devices offered afterwards. The tool and the log are stand-ins at their outermost edge.
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -114,7 +115,7 @@ const has = (containerId: string, ...gpuUuids: string[]): Holder => ({
   gpuUuids,
   deploymentId: `d-${containerId}`,
 });
-/** One device as the tool lists it. */
+/** A device as the tool lists it. */
 const ROW = ((): GpuRow => {
   const gpu: Readonly<Record<string, unknown>> = { index: 0, ...aGpu(0) };
   const stdout = GPU_FIELDS.map((field) => `${(gpu[field] ?? '[N/A]') as string | number}`).join(', ');
@@ -143,7 +144,7 @@ describe('an error of a MIG slice', () => {
     await vi.waitFor(() => expect(world.faults).toHaveLength(1), soon);
     expect(world.faults[0]).toMatch(/^c9: GPU MIG-\S+9: Xid 94/);
     expect(world.notes.map((note) => note.slice(0, 2))).toEqual(['c9']);
-    // Its container gone, it is probed.
+    // The slice's container is gone, so the slice is probed.
     expect(states(gpus)).toEqual(['healthy', 'unprobed']);
     const page = await world.metrics.registry.metrics();
     expect(page).toContain(`gpu_faults_total{gpu_uuid="${S9}",effect="container"} 1`);
@@ -248,7 +249,7 @@ test('errors that came while no agent ran wait until the books have been read', 
   await world.stop();
   world.nvidia.xid(0, 94);
   const gpus = await world.open();
-  // Time enough for whoever reads it already.
+  // A reader that runs already would have read the line in this time.
   for (let reads = 0; reads < 50; reads += 1) await readFile(world.nvidia.kernelLog);
   world.holders.push(has('c0', aGpu(0).uuid));
   gpus.rebuild();

@@ -1,4 +1,4 @@
-// What drivers print, of every kind that has been published, and what is made of it.
+// Published output of drivers, of every kind, and the values parsed from it.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
@@ -14,7 +14,7 @@ import {
 } from '../../../agent/devices/parse.ts';
 
 const said = (stdout: string, exitCode = 0, stderr = ''): ToolOutput => ({ exitCode, stdout, stderr });
-/** Those of rows below; what comes after tells of the fabric and of clocks. */
+/** Fields of the rows below; the later fields report the fabric and clocks. */
 const FIELDS = GPU_FIELDS.slice(0, GPU_FIELDS.indexOf('gpu_recovery_action') + 1);
 const read = (stdout: string, exitCode = 0, stderr = ''): Listing =>
   parseListing(FIELDS, said(stdout, exitCode, stderr));
@@ -178,7 +178,8 @@ GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-12121212-3434-5656-7878-909090909090)
       instance: 2,
     },
   ]);
-  // The other listing tells which GPU instance of the kernel's log each of them is; a device's UUID comes after its slices there.
+  // The other listing tells which GPU instance of the kernel's log each slice is; a device's UUID comes after its
+  // slices there.
   const xml = `<nvidia_smi_log>
   <gpu id="00000000:1B:00.0"><mig_devices>None</mig_devices><uuid>GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01</uuid></gpu>
   <gpu id="00000000:43:00.0">

@@ -1,4 +1,4 @@
-// The file of devices: a burst of changes is one write, and whoever waits for it waits for all of them.
+// The file of devices: a burst of changes is one write, and a caller that waits for the file waits for all of them.
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,7 +20,7 @@ test('a burst of changes is written once or twice, and the last of them is in th
     await setImmediate();
   }
   await file.written();
-  // One at once, one that was waited for; a slow machine may need another second.
+  // The first write starts at once, and the second follows it; a slow machine may need a few more.
   expect(writes).toBeLessThan(5);
   expect(JSON.parse(await readFile(join(stateDir, 'gpus.json'), 'utf8'))).toMatchObject({ sequence: 200 });
   expect(await file.read()).toMatchObject({ sequence: 200 });

@@ -13,7 +13,7 @@ test('the heap may grow while many tasks pass, and is kept small again when few 
     growth.look();
     return said.splice(0);
   };
-  // What was taken before counts for nothing.
+  // Tasks before the first look do not count.
   expect(after(0)).toEqual([]);
   expect(after(499)).toEqual([]);
   expect(after(500)).toEqual(['--no-optimize-for-size']);

@@ -78,7 +78,7 @@ test('a journal cut at any byte, or with any byte changed, is read whole or set 
     if (aside === undefined) return [...journal.all()];
     expect([...journal.all()]).toEqual([]);
     expect(await readFile(aside)).toEqual(bytes);
-    // It can be written again at once; a write waits for the disk, so not each time.
+    // The journal can be written again at once. A write waits for the disk, so the test writes only now and then.
     if (setAside++ % 50 === 0) await journal.put(anEntry('c-4'));
     return 'aside';
   };
@@ -109,7 +109,7 @@ test('what the journal lost is taken from the containers themselves, with what t
   const entry = anEntry('c-1');
   expect(lostEntries([container(entry)], () => undefined)).toEqual([entry]);
   expect(lostEntries([container(entry)], () => entry)).toEqual([]);
-  // It was made and never started: to be made anew.
+  // The container was made and never started, so it has to be made anew.
   expect(lostEntries([container(entry, { state: 'created' })], () => undefined)).toMatchObject([{ stage: 'creating' }]);
 });
 

@@ -1,4 +1,4 @@
-// What an agent has loaded before it does anything: a machine pays for it for as long as it runs.
+// The modules that an agent has loaded before it does anything: a machine pays for them for as long as it runs.
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';

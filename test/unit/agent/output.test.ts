@@ -1,4 +1,4 @@
-// What a living container prints is followed for as long as it lives, however often the engine's stream of it breaks.
+// The output of a living container is followed for as long as it lives, however often the engine's stream of it breaks.
 import { describe, expect, test } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { ContainerOutput } from '#agent/reconcile/output.ts';

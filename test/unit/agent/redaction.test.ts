@@ -36,7 +36,7 @@ test('lines of the engine come without their times, and only those after the pos
   const got: string[] = [];
   const log = new LogDemultiplexer((stream, line, position) => got.push(`${stream} ${line} ${position}`), at(2));
   log.push(Buffer.concat([frame(at(1), 'old\n'), frame(at(2), 'last one told\n'), frame(at(3), 'new\n', 2)]));
-  // One long line in two messages.
+  // A long line in two messages.
   log.push(Buffer.concat([frame(at(4), 'first half, '), frame(at(5), 'second half\n')]));
   log.end();
   expect(got).toEqual([`stderr new ${at(3)}`, `stdout first half, second half ${at(5)}`]);

@@ -1,4 +1,4 @@
-// What the agent says of its machine: the kernel's files of both layouts, the clock, and who may read the page.
+// The agent's report on its machine: the kernel's files of both layouts, the clock, and the right to read the page.
 import { describe, expect, test } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { cgroupFiles, cgroupNumbers, networkBytes } from '#agent/telemetry/cgroup.ts';

@@ -119,12 +119,12 @@ test('the page has every operation, fields of records inside, and a call to try;
     }
   }
   expect(page).toContain('<td><code>volumes[].mountPath</code></td><td>string</td>');
-  // Of a record that is described as all of its parts.
+  // A record is listed as a whole and by its parts.
   expect(page).toContain('<td><code>settings</code></td><td>record</td><td>settings to change, by name;');
   expect(page).toContain('<td><code>settings.cpuOvercommit</code></td><td>number or null</td><td>the cores of each');
   expect(page).toContain('curl -X POST https://gpu.example.org/&lt;base&gt;/api/v1/gateway/deployments/ID/scale');
   expect(page).not.toContain('<base>');
-  // Of a list, of a record that is described elsewhere, of what is refused.
+  // Further rows: a list, a record that is described elsewhere, and a refusal.
   expect(page).toContain('<td><code>[].container_id</code></td><td>string</td>');
   expect(page).toContain('<td><code>data[].stub.config_version</code></td><td>integer</td>');
   expect(page).toContain('<td>409</td><td colspan="2" class="text">secret_exists</td>');

@@ -1,4 +1,5 @@
-// The audit of the kill rounds finds what is planted: a loss, a double run, a wrong result, a second final state; and it is silent where all is well.
+// The audit of the kill rounds finds planted faults (a loss, a double run, a wrong result, a second final state), and
+// is silent where all is well.
 import { describe, expect, test } from 'vitest';
 import { audit, repeatedRuns, resultOf } from '../../../bench/chaos/audit.ts';
 import type { Books, Fault, Kept, Run, Sent } from '../../../bench/chaos/audit.ts';
@@ -205,7 +206,7 @@ describe('the audit of a machine whose agent is killed', () => {
 
   test('finds a device that two living containers have', () => {
     const other = one('b', { gpus: ['GPU-2', 'GPU-1'] });
-    // Whatever the journal says.
+    // The journal is empty: the engine's list alone decides.
     expect(contradictions(looked([a, other], []))).toEqual(['device_twice: GPU-1 is with c-a and c-b']);
   });
 

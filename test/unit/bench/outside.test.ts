@@ -15,7 +15,7 @@ const aProcess = (pid: number, parentPid: number, own: number, rest: Partial<Pro
 });
 const init = (reaped: number): ProcessTicks => aProcess(1, 0, 0, { name: 'init', reaped });
 const root = aProcess(ROOT, 1, 0);
-/** Of 1000 ticks that passed, so many were busy. */
+/** Share of others when so many of 1000 ticks were busy. */
 const share = (
   busy: number,
   before: readonly ProcessTicks[],

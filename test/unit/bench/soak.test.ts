@@ -1,4 +1,4 @@
-// What the soak lets grow, and which answers and final states it accepts.
+// The growth that the soak allows, and the answers and final states that it accepts.
 import { describe, expect, test } from 'vitest';
 import { growthRows } from '../../../bench/soak/growth.ts';
 import type { Sample } from '../../../bench/soak/growth.ts';

@@ -44,7 +44,7 @@ describe('the screen', () => {
     expect(screenLine('scheduler', '{"level":40,"msg":"declared no more","pools":["gpu","build"]}')).toBe(
       'scheduler: warning: declared no more (pools gpu build)',
     );
-    // What answers an operator, who sent a signal, is no warning.
+    // The answer to an operator's signal is no warning.
     expect(screenLine('scheduler', '{"level":30,"msg":"read again","pools":["gpu"],"onScreen":true}')).toBe(
       'scheduler: read again (pools gpu)',
     );

@@ -631,7 +631,7 @@ describe('a task', () => {
       ],
       task: { attempts: [] },
     });
-    // Of before such a record named its container.
+    // Older records do not name their container.
     const unnamed = explained({ container: undefined }, { ...failed, result });
     expect(unnamed.details).toEqual(['its container did not start: RuntimeError: the model is not there']);
     expect(unnamed.next_steps[0]).toBe('`longshore logs hello` shows what its containers wrote');

@@ -1,4 +1,4 @@
-// What Prometheus is told of the fleet, how machines' pages come, and how often machines are asked.
+// The fleet's targets for Prometheus, the transport of machines' pages, and the pace at which machines are asked.
 import { describe, expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';

@@ -1,4 +1,4 @@
-// What may be said of a pool, by operation and by file, and what a machine in it offers then.
+// The settings of a pool, by operation and by file, and the capacity that a machine offers with them.
 import type { Command } from 'commander';
 import { describe, expect, test } from 'vitest';
 import { POOL_DEFAULTS, POOL_SETTINGS } from '#shared/api/pools.ts';

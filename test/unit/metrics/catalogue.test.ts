@@ -1,4 +1,5 @@
-// The names, labels and buckets of the scheduler's metrics are a promise to dashboards and alert rules: they are held here, word by word, against what the parts register.
+// The names, labels and buckets of the scheduler's metrics are a promise to dashboards and alert rules. This test
+// compares them, word by word, with the metrics that the parts register.
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { Redis } from 'ioredis';
@@ -44,7 +45,10 @@ function bucketsNamed(bounds: readonly number[]): string {
 const registered = (registry: Registry): readonly Registered[] =>
   registry.getMetricsAsArray().map((metric) => metric as unknown as Registered);
 
-/** Everything the scheduler registers, but the drainer's and the records' own four (test/e2e/metrics.test.ts sees those). */
+/**
+ * Everything that the scheduler registers, but the drainer's and the records' own four (test/e2e/metrics.test.ts covers
+ * those).
+ */
 function schedulerRegistry(): Registry {
   const registry = new Registry();
   new TaskMetrics(registry);
@@ -205,7 +209,7 @@ test('counters whose increase an alert watches are at 0 before anything is count
   );
   expect(watched.length).toBeGreaterThan(10);
   for (const { alert, name, selector } of watched) {
-    // One without labels begins at 0 by itself.
+    // A metric without labels begins at 0 by itself.
     if ((labels.get(name) ?? []).length === 0) continue;
     const series = page.split('\n').filter((line) => line.startsWith(`${name}{`));
     expect(series, `${alert}: ${name}`).not.toEqual([]);

@@ -1,4 +1,4 @@
-// What the page says of this moment, with machines and containers played by the test.
+// The gauges of this moment, with machines and containers played by the test.
 import { describe, expect, test } from 'vitest';
 import { Counter, Gauge, Histogram, LabelValues, Registry, bounded } from '#shared/metrics.ts';
 import { registerScaleGauges } from '#scheduler/autoscaler/metrics.ts';
@@ -141,7 +141,7 @@ describe('the fleet at this moment', () => {
       '{pool="default",gpu_model="A10G",state="free"} 1',
       '{pool="default",gpu_model="T4",state="unavailable"} 1',
     ]);
-    // One that fails is neither free nor, once its container is gone, anybody's.
+    // A failing GPU is not free, and once its container is gone, it is not allocated either.
     const failing = aMachine({ id: 'a', gpus: ['A10G', 'A10G'] });
     fleet.change({
       ...failing,
@@ -199,7 +199,7 @@ describe('the fleet at this moment', () => {
     fleet.state.nowMs = 45_000;
     for (const [id, intent] of Object.entries(ends)) fleet.change(aMachine({ id, intent }));
     fleet.forget(aMachine({ id: 'x', intent: 'draining' }));
-    // What happens to them afterwards is no end of a drain.
+    // Later events on these machines are no end of a drain.
     fleet.state.nowMs = 60_000;
     fleet.change(aMachine({ id: 'd', intent: 'drained', health: 'SUSPECT' }));
     fleet.change(aMachine({ id: 'u' }));

@@ -1,4 +1,5 @@
-// Steps of containers: wanted, placed, acknowledged, created, ready, stopped, gone; the leader that decides, the store that checks again, the agents that carry out their plans.
+// Steps of containers: wanted, placed, acknowledged, created, ready, stopped, gone. The leader decides, the store
+// checks again, and the agents carry out their plans.
 import type { ContainerEvent } from '#scheduler/containers/state.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Action } from '../../../agent/reconcile/plan.ts';
@@ -125,7 +126,7 @@ function leave(world: World, decision: Extract<Decision, { kind: 'leave' }>, row
   transition(world, row, row.state === 'PENDING' || row.state === 'ASSIGNED' ? 'abandon' : 'stop', row.epoch);
 }
 
-/** Somebody wants it gone, whatever it does. */
+/** Stops a container on demand, in any state. */
 export function stopContainer(world: World, at: number, drain: boolean): void {
   const row = pick(
     [...world.rows.values()].filter((one) => !isTerminalContainer(one.state) && one.state !== 'STOPPING'),
@@ -298,7 +299,9 @@ function carryOut(world: World, machine: Machine, action: Action): void {
   }
 }
 
-/** Validates, writes the lease down, says yes; a device that another lease has is refused whatever the scheduler says. */
+/**
+ * Validates, writes the lease down, accepts. A device that another lease has is refused, despite the scheduler's order.
+ */
 function accept(world: World, machine: Machine, action: Extract<Action, { kind: 'accept' }>): void {
   const gpus = wantedGpus(machine, action.containerId, action.epoch);
   if (gpus === undefined) return;
@@ -362,7 +365,7 @@ export function crash(world: World, at: number, exitCode: number): void {
   );
 }
 
-/** What ran in it was cut off, and its agent says so. */
+/** The attempts in the container are cut off, and its agent reports so. */
 export function exit(world: World, machine: Machine, container: Engine, exitCode: number, reason: string): void {
   container.state = 'exited';
   container.exitCode = exitCode;

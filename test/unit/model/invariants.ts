@@ -1,10 +1,10 @@
-// What must be true of the world after every step, whatever happened. Numbers are those of ARCHITECTURE's invariants.
+// The invariants of the world, checked after every step. Numbers are those of ARCHITECTURE's invariants.
 import { isTerminalContainer, isTerminalTask } from '#shared/domain/status.ts';
 import { freeOf, jobOf } from './rules.ts';
 import type { Machine, Row, World } from './world.ts';
 import { holdsResources, machineOf, must, queueOf } from './world.ts';
 
-/** What the last step may not have changed. */
+/** Facts that the last step may not have changed. */
 export interface Before {
   readonly terminal: ReadonlyMap<string, string>;
   readonly epochs: ReadonlyMap<string, number>;
@@ -52,7 +52,7 @@ function verifyMachine(world: World, machine: Machine): void {
       holders.set(uuid, row.id);
     }
   }
-  // The host's own truth: what is in the engine, whoever believes what.
+  // The host's own truth: the containers of the engine, regardless of any book or journal.
   const users = new Map<string, string>();
   for (const container of machine.engine) {
     for (const uuid of container.gpus) {
@@ -86,7 +86,7 @@ function verifyRow(world: World, row: Row, before: Before): void {
 function verifyTask(world: World, id: string): void {
   const task = must(world.tasks.get(id));
   const over = isTerminalTask(task.record.status);
-  // Nothing is lost: what has not ended is in its queue. What has ended may still lie there, to be taken out at its fetch.
+  // Nothing is lost: an open task is in its queue. An ended task may still lie there, to be taken out at its fetch.
   if (!over && task.job === undefined) fail('I10', `${id} is ${task.record.status}, and in no queue`);
   const ends = task.history.filter((status) => isTerminalTask(status));
   if (ends.length > 2 || (ends.length === 2 && ends[1] !== 'COMPLETE'))

@@ -1,4 +1,5 @@
-// Steps of machines, links and processes: messages arrive, arrive twice or never; links break and come back; agents, hosts, schedulers and leaders die.
+// Steps of machines, links and processes: messages arrive, arrive twice or never; links break and come back; agents,
+// hosts, schedulers and leaders die.
 import { hearAck, hearRefuse, hearStatus, reportOf, transition } from './container-steps.ts';
 import { guard, isOverdue } from './rules.ts';
 import { hearLive, hearNotRun, hearResult, loseAttemptsOf, takeCancel, takeOrder } from './task-steps.ts';
@@ -18,7 +19,7 @@ export function deliver(world: World, at: number, twice: boolean): void {
   }
   const message = pick([...lines.values()], at);
   if (message === undefined) return;
-  // Whoever sends says acks, reports and results again; a run order goes out once, over a stream that repeats nothing.
+  // Senders repeat acks, reports and results; a run order goes out once, over a stream that repeats nothing.
   if (!twice || message.body.kind === 'run') world.messages.splice(world.messages.indexOf(message), 1);
   const machine = machineOf(world, message.machine);
   // A session that has ended says nothing about the machine of now.
@@ -143,7 +144,10 @@ export function setCondition(world: World, at: number): void {
 
 // ---- deaths ---------------------------------------------------------------------------------------------------------
 
-/** The agent dies: its journal, the containers and what runs in them stay; unacknowledged results are repeated by the runner processes. */
+/**
+ * The agent dies: its journal, the containers and their attempts stay; the runner processes repeat unacknowledged
+ * results.
+ */
 export function killAgent(world: World, at: number): void {
   const machine = must(pick(world.machines, at));
   tell(world, 'agent killed', machine.id);

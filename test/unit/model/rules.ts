@@ -1,4 +1,5 @@
-// Where the model asks the product: every decision of the stories comes from one of these functions, in the shape that the product takes them.
+// The product's functions that the model asks: every decision of the stories comes from one of these functions, in the
+// shape that the product takes them.
 import type { ContainerId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
 import type { ScaleDecision, ScaleInput } from '#scheduler/autoscaler/decide.ts';
@@ -34,7 +35,7 @@ export interface Free {
   readonly leased: ReadonlySet<string>;
 }
 
-/** What is left of a machine, by the rows. */
+/** Free resources of a machine, by the rows. */
 export function freeOf(world: World, machine: Machine): Free {
   let { cpu, memory } = machine;
   const leased = new Set<string>();
@@ -253,7 +254,7 @@ export const endsEntry = (world: World, job: Job): boolean =>
     isLeader: true,
   }) === 'end';
 
-/** What lies in Redis for a task: the entry as it is stored, for the search after secrets. */
+/** Redis data of a task: the entry as it is stored, for the search after secrets. */
 export function jobOf(task: Task, job: Job): TaskJob {
   return {
     v: 1,
@@ -276,7 +277,7 @@ export function jobOf(task: Task, job: Job): TaskJob {
 
 export const rankOf = (status: TaskStatus): number => RANK[status];
 
-/** Does the newer record win? What the append script and the row's update do. */
+/** Whether the newer record wins, by the rule of the append script and the row's update. */
 export const wins = (told: RecordOf, known: RecordOf): boolean => mayReplace(told, known);
 
 /** May a task go from one status to the other, in as many listed moves as it takes? */

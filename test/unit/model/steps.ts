@@ -61,7 +61,7 @@ export interface Step {
 
 const NAMES = Object.entries(STEPS).flatMap(([name, { weight }]) => Array<string>(weight).fill(name));
 
-/** What goes on when nothing goes wrong, drawn as a whole: single steps alone would seldom get a container to serve. */
+/** Sequences without a fault, drawn as a whole: single steps alone would seldom get a container to serve. */
 const ERRANDS: readonly (readonly string[])[] = [
   ['connect', 'enqueue', 'scale', 'decidePlace', 'write', 'sendDesired'],
   ['sendDesired', 'deliver', 'act', 'deliver', 'deliver', 'act', 'deliver', 'ready', 'deliver', 'deliver'],
@@ -69,7 +69,7 @@ const ERRANDS: readonly (readonly string[])[] = [
   ['dispatch', 'deliver', 'deliver', 'finish', 'deliver'],
 ];
 
-/** What goes wrong in a row, so that what follows is seen often enough. */
+/** Sequences of faults, drawn as a whole so that their consequences occur often enough. */
 const MISHAPS: readonly (readonly string[])[] = [
   ['dispatch', 'deliver', 'cancel', 'finish', 'deliver', 'deliver', 'deliver'],
   ['connect', 'enqueue', 'dispatch', 'deliver', 'deliver', 'finish', 'cancel', 'deliver', 'deliver', 'deliver'],

@@ -1,5 +1,6 @@
-// Steps of tasks: queued, fetched for a free slot, sent, run, ended, cancelled, lost. The queue is a table with BullMQ's rules (a lock token holds an entry; every call on a held one names it); the
-// process in front of it remembers attempts, and forgets them when it dies.
+// Steps of tasks: queued, fetched for a free slot, sent, run, ended, cancelled, lost. The queue is a table with
+// BullMQ's rules (a lock token holds an entry; every call on a held one names it). The process in front of it remembers
+// attempts, and forgets them when it dies.
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
@@ -9,7 +10,7 @@ import { LOCK_MS, machineOf, must, nextId, pick, send, tell } from './world.ts';
 
 // ---- records --------------------------------------------------------------------------------------------------------
 
-/** Whole records; the newer one wins, whoever comes first. */
+/** Records are whole; the newer one wins, in any order of arrival. */
 function record(task: Task, status: TaskStatus, attempt: number, rank = rankOf(status)): void {
   const next = { status, attempt, rank };
   if (!wins(next, task.record)) return;
@@ -56,7 +57,7 @@ export function enqueue(world: World, at: number): void {
   tell(world, inLane ? 'let in' : 'enqueued', `${id} in ${queue.name}`);
 }
 
-/** What BullMQ answers to a call that names the lock. */
+/** BullMQ's answer to a call that names the lock. */
 const fence = (job: Job | undefined, lock: string): 'done' | 'gone' | 'expired' | 'superseded' => {
   if (job === undefined) return 'gone';
   if (job.lock === null) return 'expired';
@@ -118,7 +119,7 @@ function mayTake(world: World, row: Row, machine: Machine, queue: Queue): void {
   if (inFlight(world, row.id) >= queue.slots) throw fault('beyond its slots');
 }
 
-/** What a process that died left in its lane, and did not send: its caller is gone with it. */
+/** Ends the unsent tasks that a dead process left in its local queue: their callers are gone with it. */
 export function sweepLanes(world: World): void {
   for (const task of world.tasks.values()) {
     const { job } = task;
@@ -135,10 +136,10 @@ export function tend(world: World): void {
   for (const task of world.tasks.values()) {
     const { job } = task;
     if (job?.place === 'delayed') job.place = 'waiting';
-    // What is in a lane has no lock that runs out.
+    // A task in a local queue has no lock that runs out.
     if (job?.place !== 'active' || job.lane !== null || world.nowMs < job.lockUntilMs) continue;
     const held = [...world.attempts.values()].some((attempt) => attempt.lock === job.lock);
-    // Whoever lives renews.
+    // A living holder renews its lock.
     if (held) job.lockUntilMs = world.nowMs + LOCK_MS;
     else Object.assign(job, { place: 'waiting', lock: null });
   }
@@ -151,7 +152,8 @@ function end(world: World, task: Task, attempt: Attempt, outcome: AttemptOutcome
   const { job } = task;
   const held = fence(job, attempt.lock);
   if (held === 'superseded' || job === undefined) {
-    // Ended by somebody else, or another attempt owns it: nothing changes, but a completion of the last one may be late.
+    // The task has ended already, or another attempt owns it. Nothing changes, but a completion of the last one may be
+    // late.
     if (job === undefined && outcome === 'ok') late(world, task, attempt);
     return;
   }
@@ -200,7 +202,7 @@ function accept(task: Task): void {
   if (task.accepted > 1) throw new Error(`I9: a second result of ${task.id} is accepted`);
 }
 
-/** What an agent says ended. An attempt that this process does not know is taken over by its lease. */
+/** Handles an agent's result. An attempt that this process does not know is taken over by its lease. */
 export function hearResult(world: World, machine: Machine, token: string, result: Result): void {
   const task = must(world.tasks.get(result.taskId));
   const attempt = world.attempts.get(token) ?? adopt(world, machine, task, token, result.containerId);
@@ -253,7 +255,10 @@ function giveBack(world: World, task: Task, attempt: Attempt): void {
   tell(world, 'given back', task.id);
 }
 
-/** A machine's stream came again: what it runs is taken over; what it does not know never reached it, or was lost with the agent before. */
+/**
+ * A machine's stream came again. Attempts that it runs are taken over. Any other attempt never reached the machine, or
+ * was lost with the agent before.
+ */
 export function hearLive(world: World, machine: Machine): void {
   const live = new Set<string>();
   for (const container of machine.engine) {
@@ -273,7 +278,7 @@ export function hearLive(world: World, machine: Machine): void {
   }
 }
 
-/** Its container is gone, or its machine LOST: nobody will say how they ended. */
+/** Ends attempts whose container is gone or whose machine is LOST: no report of their end will come. */
 export function loseAttemptsOf(world: World, isMeant: (attempt: Attempt) => boolean): void {
   for (const attempt of [...world.attempts.values()]) {
     if (!isMeant(attempt)) continue;

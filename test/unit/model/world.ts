@@ -1,5 +1,6 @@
-// A small installation as plain data, for stories of random steps: machines with their agents and engines, containers' rows, tasks with their queue entries, and every message on its way.
-// Nothing here decides: rules.ts asks the product's own functions, and the files of steps carry their answers out, as the daemons do.
+// A small installation as plain data, for stories of random steps: machines with their agents and engines, containers'
+// rows, tasks with their queue entries, and every message on its way. Nothing here decides: rules.ts asks the product's
+// own functions, and the files of steps carry their answers out, as the daemons do.
 import type { Guards } from '#scheduler/fleet/guard.ts';
 import type { ContainerState, TaskStatus } from '#shared/domain/status.ts';
 import type { Known, Seen, Wanted } from '../../../agent/reconcile/plan.ts';
@@ -17,7 +18,7 @@ export interface Row {
   startFailures: number;
   /** Told to leave: takes no new attempts. */
   leaving: boolean;
-  /** It came back with its lost machine. */
+  /** True once the container came back with its lost machine. */
   returned: boolean;
   idleSinceMs: number;
   readonly createdAtMs: number;
@@ -53,7 +54,7 @@ export interface Engine extends Seen {
   readonly running: Map<string, string>;
 }
 
-/** What an agent has of an attempt that ended, until the scheduler has it. */
+/** The agent's result of an ended attempt, kept until the scheduler has it. */
 export interface Result {
   readonly taskId: string;
   readonly containerId: string;
@@ -67,7 +68,7 @@ export interface Machine {
   readonly cpu: number;
   readonly memory: number;
   readonly gpus: readonly { readonly uuid: string; readonly model: string }[];
-  // What the scheduler says of it.
+  // The scheduler's view of the machine.
   health: 'RECONCILING' | 'READY' | 'SUSPECT' | 'LOST';
   intent: 'active' | 'cordoned' | 'draining';
   conditions: string[];
@@ -127,7 +128,7 @@ export interface Task {
   /** undefined: not in its queue. */
   job: Job | undefined;
   record: RecordOf;
-  /** Its caller waits at the scheduler process of that number. */
+  /** Number of the scheduler process at which the task's caller waits. */
   callerAt: number | null;
   /** Lease key: what holds it, as the next process reads it. */
   lease: {
@@ -207,14 +208,14 @@ export interface World {
   /** The scheduler process of now, new at every start; what it holds in memory goes with it. */
   process: number;
   readonly attempts: Map<string, Attempt>;
-  /** Of the leader of now, and the highest the store has seen. */
+  /** Fencing number of the current leader, and the highest that the store has seen. */
   fence: number;
   storeFence: number;
   /** The mass-disconnect guard, as the last look at the machines left it. */
   guards: Guards;
   /** All of them went silent within a minute, and not all are back: for the invariants only. */
   silentTogether: boolean;
-  /** What happened, for a person. */
+  /** Events of the story, for a person. */
   readonly story: string[];
   /** How often each thing took effect. */
   readonly done: Map<string, number>;

@@ -71,7 +71,7 @@ test.each([
   ['PENDING', 2, 'read'],
   ['ASSIGNED', 2, 'read'],
   ['STOPPING', 2, 'refused'],
-  // What is known here is of the placement before: the message about this one is on its way.
+  // The book knows the previous placement: the message about this one is on its way.
   ['UNKNOWN', 1, 'read'],
   ['STOPPING', 1, 'read'],
   ['RUNNING', 1, 'read'],

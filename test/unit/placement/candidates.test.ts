@@ -14,7 +14,7 @@ const machineOf = (list: readonly PlacementMachine[], id: MachineId): PlacementM
   if (found === undefined) throw new Error(`there is no ${id}`);
   return found;
 };
-/** What is never given up for being quick. */
+/** Criteria that sampling must never trade for speed. */
 const standing = (one: PlacementMachine, wanted: PlacementRequest) => ({
   rank: preferenceRank(one, wanted),
   own: ownPool(one, wanted),

@@ -11,7 +11,7 @@ const queue = queueNameOf('d' as DeploymentId, 's' as StubId);
 const taskId = 't' as TaskId;
 const machineId = 'm' as MachineId;
 
-/** What one replica knows of the others, which a test changes as messages would, and what it says to them. */
+/** A replica's knowledge of the others, which a test changes as messages would, and its messages to them. */
 class World {
   readonly here = newInstanceId();
   readonly near = newInstanceId();

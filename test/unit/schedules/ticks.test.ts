@@ -66,7 +66,7 @@ describe('when clocks go forward (2026-03-29 in Berlin, 02:00 is 03:00)', () => 
     // 02:15 comes at 03:15, where there is one already.
     ['15 1-3 * * *', '00:15 01:15'],
     ['0 3 * * *', '01:00'],
-    // What runs every hour runs every hour that there is.
+    // An hourly schedule runs in every hour that exists.
     ['30 * * * *', '00:30 01:30 02:30 03:30'],
     ['*/30 * * * *', '00:00 00:30 01:00 01:30 02:00 02:30 03:00 03:30'],
   ])('%s ticks at %s (UTC)', (when, expected) => {

@@ -26,7 +26,7 @@ test('a page says what its process takes, in few series, and the documents name 
     expect(series.get('process_open_fds')).toBeGreaterThan(2);
     expect(series.get('process_max_fds')).toBeGreaterThan(series.get('process_open_fds') ?? 0);
     expect(series.get('nodejs_heap_size_used_bytes')).toBeGreaterThan(1e6);
-    // It was busy for nearly all of the time since the page before.
+    // The process was busy for nearly all of the time since the page before.
     expect(series.get('nodejs_eventloop_utilization')).toBeGreaterThan(0.5);
     expect(series.get('nodejs_eventloop_lag_max_seconds')).toBeGreaterThanOrEqual(0);
     expect(series.size).toBeLessThanOrEqual(10);

@@ -6,7 +6,7 @@ import { CommitGate } from '#scheduler/tasks/commit-gate.ts';
 const log = createLog({ name: 'test', level: 'silent' });
 const away = new AppError('database_unavailable', 'the database does not answer');
 
-/** Its probes come when the test says so. */
+/** Makes a gate whose probes come when the test says so. */
 function aGate(probe: () => Promise<unknown> = () => Promise.resolve()) {
   const abort = new AbortController();
   const clock = { nowMs: 0 };

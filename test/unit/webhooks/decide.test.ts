@@ -20,7 +20,7 @@ test.each([
   [answered(500), 'server_error', again(500)],
   [answered(503), 'server_error', again(500)],
   [{ kind: 'connection_failed' }, 'connection_failed', again(500)],
-  // It may be at work on it: told twice is worse than told once.
+  // The receiver may be at work on it: a repeated message is worse than one that is told once.
   [{ kind: 'timed_out' }, 'timed_out', { kind: 'failed' }],
   [{ kind: 'blocked' }, 'blocked', { kind: 'failed' }],
 ] as const)('after %o', (outcome, word, verdict) => {
