@@ -3,16 +3,29 @@ import type { FastifyRequest } from 'fastify';
 import type { Caller } from '../identity/caller.ts';
 import type { Refusals } from '../identity/refusals.ts';
 
-/** Finds the caller of a token; null: none, unknown, switched off or used up. Answers at once when it knows, so that the invoke path waits for nothing. */
+/**
+ * Finds the caller of a token; null: none, unknown, switched off or used up. A
+ * known token is answered synchronously, so that the invoke path waits for nothing.
+ */
 export interface Authenticator {
   authenticate(token: string): Caller | null | Promise<Caller | null>;
-  /** The caller that `authenticate` would find, without using a one-use token up: asked before a body is read. Absent: `authenticate` is asked. */
+  /**
+   * The caller that `authenticate` would find, without using a one-use token
+   * up. Called before a body is read. Absent: `authenticate` is called instead.
+   */
   look?(token: string): Caller | null | Promise<Caller | null>;
-  /** Called with the sender's address for each token that was refused; absent: nobody counts. @throws AppError `rate_limited` */
+  /**
+   * Called with the sender's address for each token that was refused; absent: refusals are not counted.
+   * @throws AppError `rate_limited`
+   */
   refused?(address: string): void;
-  /** Before a secret of the operator's is compared: whoever was wrong about it too often may not go on guessing. @param secret - one of a few names @throws AppError `rate_limited` */
+  /**
+   * Called before an operator's secret is compared, and refuses a sender who guessed wrong too often.
+   * @param secret - one of a few names
+   * @throws AppError `rate_limited`
+   */
   mayGuess?(secret: string, address: string): void;
-  /** What was presented is not that secret. @throws AppError `rate_limited` */
+  /** Called after the sender presented a wrong secret. @throws AppError `rate_limited` */
   guessed?(secret: string, address: string): void;
 }
 
@@ -23,7 +36,10 @@ export const lookAt = (
 ): Caller | null | Promise<Caller | null> =>
   authenticator.look === undefined ? authenticator.authenticate(token) : authenticator.look(token);
 
-/** The callers of tokens, and a bound on how many from one address are refused before it is told to wait; `refusals` undefined: no bound. */
+/**
+ * Finds the callers of tokens, and bounds the refusals of an address
+ * before it is told to wait; `refusals` undefined: no bound.
+ */
 export function boundedAuthenticator(
   tokens: Pick<Authenticator, 'authenticate' | 'look'>,
   refusals: Pick<Refusals, 'refused' | 'mayGuess' | 'guessed'> | undefined,
@@ -40,7 +56,10 @@ export function boundedAuthenticator(
   };
 }
 
-/** The token of `Authorization: Bearer …` (a bare one passes), else of `?auth_token=` where the surface takes that; null: none. */
+/**
+ * The token of `Authorization: Bearer …` (also without `Bearer`),
+ * else of `?auth_token=` where the surface takes that; null: none.
+ */
 export function tokenOf(authorization: string | undefined, query?: Readonly<Record<string, unknown>>): string | null {
   if (authorization !== undefined && authorization !== '') {
     const bearer = authorization.length > 7 && authorization.slice(0, 7).toLowerCase() === 'bearer ';
@@ -51,7 +70,8 @@ export function tokenOf(authorization: string | undefined, query?: Readonly<Reco
   return typeof fallback === 'string' && fallback !== '' ? fallback : null;
 }
 
-// Any of these says that a proxy stands between, or that a web page sent the request (a page may reach loopback under a name of its own).
+// Headers that show a proxy in between, or a request from a web
+// page (a page may reach loopback under a name of its own).
 const IN_BETWEEN = [
   'forwarded',
   'via',

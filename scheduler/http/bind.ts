@@ -1,7 +1,8 @@
-// Puts operations on HTTP under `/api/v1/gateway`, all of them in the same way: reads path, query and body by the operation's schema, finds the caller,
-// checks the scope, writes the whole answer. Called once by surfaces.ts. Must stay true: a body is read only for a good token; a request that cannot be read
-// uses no one-use token up; an answer holds every field of its schema; a handler's exception reaches the outside as an RPC status without its text, unless it is one
-// of our own sentences.
+// Puts operations on HTTP under `/api/v1/gateway`, all of them in the same way: reads path, query and body by the
+// operation's schema, finds the caller, checks the scope, writes the whole answer. Called once by surfaces.ts.
+// Invariant: a body is read only for a good token. A request that cannot be read uses no
+// one-use token up. An answer holds every field of its schema. A handler's exception
+// reaches the outside as an RPC status, and its text only if the exception is an AppError.
 import { TextDecoder } from 'node:util';
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
 import { AppError } from '#shared/errors.ts';
@@ -133,7 +134,7 @@ async function run(
       () => new RpcError(4, `${operation.name} took longer than ${deadlineMs} ms`),
     );
   } catch (error) {
-    // What a service refuses by throwing is still a refusal that the client shall be able to read: 200 with ok false.
+    // An AppError with a status of 4xx is a refusal that the client must be able to read: 200 with ok false.
     if (error instanceof AppError) {
       const problem = problemOf(error);
       if (problem.status >= 400 && problem.status < 500) return refuse(problem.message);

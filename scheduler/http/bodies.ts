@@ -1,6 +1,8 @@
-// Reads request bodies into memory: only of requests that a surface has admitted, within a byte budget, and no slower than a minimum rate. server.ts makes it the parser of every content type.
-// Must stay true: no byte of a body is read before its sender is known (`admission` is set in onRequest); what is held is counted from the first chunk on, but for a small body that is whole with it; an unfinished body is
-// given up when it exceeds its limit, its budget or its time. Uploads do not come here: they stream.
+// Reads request bodies into memory: only of requests that a surface has admitted, within a byte budget, and no slower
+// than a minimum rate. server.ts makes it the parser of every content type.
+// Invariant: no byte of a body is read before its sender is known (`admission` is set in onRequest). Held bytes are
+// counted from the first chunk on, except a small body that arrives whole in it. An unfinished body is given up when it
+// exceeds its limit, its budget or its time. Uploads do not come here: they stream.
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
@@ -140,7 +142,10 @@ export class Bodies {
     payload.resume();
   };
 
-  /** The body has been handed on (a task has it, or it was refused): its bytes count no longer. May be called at any time. */
+  /**
+   * Stops counting the body's bytes, once the body has been handed on
+   * (a task has it, or it was refused). May be called at any time.
+   */
   release(request: FastifyRequest): void {
     const { admission, heldBytes } = request;
     if (heldBytes === 0 || admission === null) return;

@@ -1,4 +1,5 @@
-// Bytes of request bodies that this process holds at once, in total and per payer. Pure book-keeping; bodies.ts asks before it keeps a chunk.
+// Bytes of request bodies that this process holds at once, in total and
+// per payer. Pure bookkeeping; bodies.ts asks before it keeps a chunk.
 
 export interface BudgetRules {
   /** Bytes of all payers together. */

@@ -1,5 +1,7 @@
-// The certificate of the HTTP surfaces: read from two PEM files, looked at again from time to time and at SIGHUP, given to new connections when it has changed.
-// Must stay true: files that cannot be used never replace a certificate that can; a problem is logged once, and told until it is gone.
+// The certificate of the HTTP surfaces: read from two PEM files, read again from
+// time to time and at SIGHUP, used for new connections when it has changed.
+// Invariant: unusable files never replace a usable certificate.
+// A problem is logged once, and reported until it is gone.
 import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
@@ -17,7 +19,7 @@ export interface Certificate {
   readonly cert: Buffer;
   readonly key: Buffer;
   readonly validUntilMs: number;
-  /** Of the leaf, sha256. */
+  /** Hash of the leaf certificate, sha256. */
   readonly fingerprint: string;
 }
 
@@ -96,7 +98,7 @@ export class CertificateWatch {
     clearInterval(this.#timer);
   }
 
-  /** One look at a time; never rejects. */
+  /** Looks at the files, one look at a time; never rejects. */
   look(): Promise<void> {
     this.#looking ??= this.#look().finally(() => (this.#looking = undefined));
     return this.#looking;

@@ -1,7 +1,9 @@
 /**
- * Calls of containers that come over the agent link: an agent names the container by whose socket a call came, its machine's credential says that it may, and the call goes through the HTTP surfaces as a
- * request with that container's credential. Must stay true: a machine speaks for its own containers only, each by the placement it has there; a container never uses another credential than its own; nothing
- * of a body is kept beyond what is under way.
+ * Calls of containers that come over the agent link. An agent names the container by
+ * whose socket a call came, and its machine's credential proves its right to do so. The
+ * call goes through the HTTP surfaces as a request with that container's credential.
+ * Invariant: a machine speaks for its own containers only, each by the placement it has there. A container never uses
+ * another credential than its own. Only the part of a body that is under way is in memory.
  */
 import type { EventEmitter } from 'node:events';
 import type { ClientRequest, IncomingMessage, Server } from 'node:http';
@@ -35,9 +37,14 @@ export interface ContainerCallsParts {
   readonly stalledMs?: number;
 }
 
-/** What URLs in answers begin with, where no external URL is set: nobody's name, so that it is used through the socket only. */
+/**
+ * Host in the URLs of answers where no external URL is set. The name
+ * resolves nowhere, so that such URLs are used through the socket only.
+ */
 const HOST = 'gateway.longshore.internal';
-/** Calls of one machine under way at once, and of one container; no container has more than its machine has room left. */
+/**
+ * Calls under way at once of a machine, and of a container; a container is also bound by the room left on its machine.
+ */
 const MOST_AT_ONCE = 512;
 const MOST_OF_CONTAINER = 64;
 /** For so long an agent may send nothing of a body that it has begun, and read nothing of an answer. */
@@ -87,7 +94,8 @@ export class ContainerCalls {
   }
 
   async #serve(machineId: MachineId, call: ContainerCall): Promise<CallResult> {
-    // Its answer goes on when its request has been read to the end.
+    // The call's answer continues after its request has been read
+    // to the end, so the iterator must not destroy the stream.
     const parts = call.iterator({ destroyOnReturn: false }) as AsyncIterator<GatewayRequest__Output>;
     const head = await headOf(parts);
     if (head === undefined) {
@@ -144,7 +152,11 @@ export class ContainerCalls {
     return passOn(call, parts, request, this.#parts.stalledMs ?? STALLED_MS);
   }
 
-  /** By what it says: a newer key would sign it otherwise. Whether it still counts is asked where the call is served; another token is not even looked up, which could use it up. */
+  /**
+   * Whether the presented token names this container. The token's text decides,
+   * because a newer key would sign it differently. The surface that serves the call
+   * checks its validity. Other tokens are not even looked up, which could use them up.
+   */
   async #isOwn(presented: string, { id, epoch }: ContainerRow): Promise<boolean> {
     const named = await this.#parts.tokens.containerNamedBy(presented);
     return named?.containerId === id && named.epoch === epoch;
@@ -261,7 +273,7 @@ async function headOf(parts: AsyncIterator<GatewayRequest__Output>): Promise<Gat
   return next === undefined || next.done === true ? undefined : (next.value.head ?? undefined);
 }
 
-/** Whoever reads must not take what came for the whole. */
+/** Fails the call, so that the reader does not take the partial answer for the whole. */
 function cutOff(call: ContainerCall): void {
   const details = 'the call was cut off';
   call.emit('error', { name: 'Error', code: GrpcStatus.UNAVAILABLE, details, message: details });

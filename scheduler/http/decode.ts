@@ -1,5 +1,6 @@
-// Reads JSON and query strings by a message's schema, leniently: both spellings of a name, numbers or digits in strings, null as absent, unknown
-// fields dropped; and fills in what was not sent, so that a handler sees every field. Called by the binder; compiled once per message.
+// Reads JSON and query strings by a message's schema, leniently: both spellings of a name,
+// numbers or digits in strings, null as absent, unknown fields dropped. Missing fields are filled
+// in, so that a handler sees every field. Called by the binder; compiled once per message.
 import type { TObject, TSchema } from 'typebox';
 import { Type } from 'typebox';
 import { parseFilters } from './filters.ts';
@@ -7,7 +8,7 @@ import { parseFilters } from './filters.ts';
 /** A request that cannot be read; the text names the field. */
 export class DecodeError extends Error {
   readonly field: string;
-  /** What the field must be, without what was sent instead. */
+  /** The rule for the field's value, without the value that was sent. */
   readonly rule: string;
   constructor(field: string, rule: string, got = '') {
     super(field === '' ? `${rule}${got}` : `parsing field "${field}": ${rule}${got}`);
@@ -235,7 +236,10 @@ export const queryBoolean = (text: string): boolean | undefined =>
 
 export type Query = Readonly<Record<string, string | readonly string[] | undefined>>;
 
-/** Reads query parameters into raw values by the message's schema: what the JSON decoder takes. Unknown ones are ignored, repeated scalars refused. */
+/**
+ * Compiles a reader of query parameters: raw values by the message's schema, as the
+ * JSON decoder takes them. Unknown parameters are ignored, repeated scalars refused.
+ */
 export function compileQueryReader(schema: TObject): (query: Query) => Record<string, unknown> {
   const fields = Object.entries(schema.properties as Properties).map(([name, property]) => ({
     name,

@@ -1,4 +1,5 @@
-// Writes an answer exactly as its schema lists it: every field, empty ones too, in order, int64 as digits in a string. Compiled once per message.
+// Writes an answer exactly as its schema lists it: every field, empty ones
+// too, in order, int64 as digits in a string. Compiled once per message.
 import type { TObject, TSchema } from 'typebox';
 import { Type } from 'typebox';
 import { zeroOf } from './decode.ts';

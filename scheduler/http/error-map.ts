@@ -1,4 +1,5 @@
-// Error codes to statuses, for every surface: services throw AppError with a code and know no HTTP. A code that is not listed is a failure of ours: 500.
+// Error codes to statuses, for every surface: services throw AppError with a
+// code and know no HTTP. A code that is not listed is an internal failure: 500.
 import type { FastifyReply } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 
@@ -61,7 +62,7 @@ export interface Problem {
 
 export const INTERNAL: Problem = { status: 500, code: 'internal', message: 'Internal Server Error' };
 
-/** What the outside sees of a thrown value: the sentence of an AppError that has a status, nothing of anything else. */
+/** The public form of a thrown value: the message of an AppError that has a status, and nothing of any other value. */
 export function problemOf(error: unknown): Problem {
   const status = error instanceof AppError ? HTTP_STATUS[error.code] : undefined;
   if (status !== undefined) {

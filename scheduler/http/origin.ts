@@ -1,4 +1,5 @@
-// What URLs given to a caller start with: as configured, else the name by which the caller reached us, else where we listen.
+// The origin of URLs given to a caller: as configured, else the name by
+// which the caller reached this server, else the address it listens on.
 import type { FastifyRequest } from 'fastify';
 import type { Origin } from '../operations/operation.ts';
 import { isLoopback, tokenOf } from './auth.ts';

@@ -1,6 +1,8 @@
-// Closes a connection whose request body was refused, so that a client which is still sending can read the answer. Node closes a socket with unread bytes by a reset, which
-// destroys the answer. Here the answer goes out with a half-close, and what still comes is discarded up to a bound and a deadline.
-// Must stay true: no discarded byte is kept; the number of such connections is bounded, above it they are closed at once.
+// Closes a connection whose request body was refused, so that a client which is still sending can read the answer. Node
+// closes a socket with unread bytes by a reset, which destroys the answer. Here the answer goes out with a half-close,
+// and further bytes are discarded up to a bound and a deadline.
+// Invariant: no discarded byte is kept. The number of such
+// connections is bounded; above the bound they are closed at once.
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 

@@ -1,6 +1,7 @@
-// The HTTP server: one Fastify instance with what holds for every surface (request ids, limits, raw bodies, graceful stop). surfaces.ts registers the
-// surfaces on it; main.ts starts and stops it. Must stay true: every answer carries x-request-id; bodies arrive as bytes, and each surface reads
-// them by its own rules; once stopping, answers ask the client to close, and what runs goes on until the drain is over.
+// The HTTP server: one Fastify instance with the rules of every surface (request ids, limits, raw bodies, graceful
+// stop). surfaces.ts registers the surfaces on it; main.ts starts and stops it.
+// Invariant: every answer carries x-request-id. Bodies arrive as bytes, and each surface reads them by its own rules.
+// Once stopping, answers ask the client to close, and running requests continue until the drain is over.
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, Server } from 'node:http';
 import { Socket, isIP } from 'node:net';
@@ -40,14 +41,14 @@ export interface HttpServerParts {
   readonly trustedProxies?: readonly string[];
 }
 
-/** What surfaces may know of the server they run in. */
+/** Facts about the server that surfaces may read. */
 export interface ServerState {
   readonly bodies: Pick<Bodies, 'release' | 'heldBytes'>;
   readonly isDraining: () => boolean;
   /** `http://127.0.0.1:1994` once it listens. */
   readonly listenUrl: () => string | null;
   readonly scheme: 'http' | 'https';
-  /** What the operator should know of the server, one sentence each. */
+  /** Warnings for the operator about the server, one sentence each. */
   readonly warnings: () => readonly string[];
 }
 
@@ -63,7 +64,8 @@ export interface HttpServer {
   /** False before it listens and after `stop`; while it drains, calls of containers are still served. */
   readonly isOpen: boolean;
   /**
-   * Accepts no connection any more, answers new requests 503 with Retry-After, waits up to `graceMs` for those in progress, then cuts the rest. A second call waits for the first.
+   * Stops accepting connections, answers new requests 503 with Retry-After, waits up to `graceMs` for those in
+   * progress, then cuts the rest. A second call waits for the first.
    */
   stop(graceMs?: number): Promise<void>;
   /** Empty before `start`. */
@@ -132,7 +134,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   app.decorateRequest('sender', null);
   app.decorateRequest('heldBytes', 0);
   app.decorateRequest('isSlow', false);
-  // Bodies as bytes, whatever the content type says: the surfaces are lenient in what they accept and exact about bytes.
+  // Bodies stay bytes with any content type: the surfaces are lenient in what they accept and exact about bytes.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', bodies.parse);
   app.addHook('onRequest', (request, reply, done) => {

@@ -1,5 +1,5 @@
-// Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads, and what operators read. compose/surfaces.ts
-// calls createSurfaces with the services and gets a server to start and stop.
+// Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads,
+// and operators' pages. compose/surfaces.ts calls createSurfaces with the services and gets a server to start and stop.
 import type { LimitsRecord } from '#shared/api/rest/limits.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -120,9 +120,9 @@ export interface SurfaceParts {
   /** Tasks in a queue that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
   readonly containers: ContainerReads;
-  /** What containers use now. */
+  /** Current resource use of containers. */
   readonly usage: Pick<Usage, 'of'>;
-  /** What Prometheus finds and reads of the fleet. */
+  /** The fleet as Prometheus finds and reads it. */
   readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
   readonly containerActions: ContainerActions;
   readonly deploymentEffects: DeploymentEffects;
@@ -135,7 +135,7 @@ export interface SurfaceParts {
   readonly releases: Pick<Releases, 'installer' | 'open'>;
   readonly logs: LogReads;
   readonly explains: Explains;
-  /** What readiness asks: `database`, `redis`. */
+  /** Checks of readiness: `database`, `redis`. */
   readonly checks: HealthChecks;
 }
 

@@ -1,4 +1,5 @@
-// Requests that come by another way than a socket of this host, handed to the same HTTP server: they pass every surface as any other request does, and are on no host's loopback.
+// Requests that come by another way than a socket of this host, handed to the same HTTP server: they pass every surface
+// as any other request does, and never count as loopback.
 import type { Server } from 'node:http';
 import { request } from 'node:http';
 import type { ClientRequest, OutgoingHttpHeaders } from 'node:http';
@@ -12,10 +13,10 @@ export interface RequestWithin {
   readonly headers: OutgoingHttpHeaders;
 }
 
-/** A request on a connection of its own, in memory; whoever made it writes the body and ends it. */
+/** A request on a connection of its own, in memory; the caller writes the body and ends it. */
 export function requestWithin(server: Server, { method, path, headers }: RequestWithin): ClientRequest {
   const [ours, theirs] = duplexPair();
-  // Whichever side is cut off, the other one learns of it: a pair tells only of a good end by itself.
+  // A pair passes on a regular end only, so destroying one side must destroy the other.
   for (const [one, other] of [
     [ours, theirs],
     [theirs, ours],
@@ -25,7 +26,8 @@ export function requestWithin(server: Server, { method, path, headers }: Request
       if (!one.writableFinished) other.destroy();
     });
   }
-  // A server of HTTPS would wait for a handshake on a new connection; after the handshake it takes one up by another event.
+  // An HTTPS server would wait for a handshake on a new connection;
+  // after the handshake it takes the connection up by another event.
   server.emit(server instanceof TlsServer ? 'secureConnection' : 'connection', theirs);
   return request({ method, path, headers: { ...headers }, createConnection: () => ours });
 }

@@ -1,4 +1,5 @@
-// openapi.json as a page that people read: every operation with its fields, what it answers, and a call to try. Pure text out of the document; no script, nothing from elsewhere.
+// openapi.json as a page that people read: every operation with its fields, its answer, and a call to try. Pure text
+// made from the document; no script, and nothing loaded from elsewhere.
 
 interface Schema {
   readonly type?: string;
@@ -15,7 +16,7 @@ interface Schema {
   readonly $ref?: string;
 }
 
-/** What routes refer to by its name. */
+/** Parts of the document that routes refer to by name. */
 interface Components {
   readonly schemas: Readonly<Record<string, Schema>>;
   readonly responses: Readonly<Record<string, Content>>;
@@ -62,9 +63,10 @@ interface Info {
 type Groups = ReturnType<typeof groupsOf>;
 
 /**
- * Half a megabyte that anybody may ask for, without a token: what is referred to is put in its place once, and the page of the last base URL is kept.
+ * Makes the page, half a megabyte that anybody may ask for without a token. For that
+ * reason references are resolved once, and the page of the last base URL is kept.
  * @param document - as openApiDocument makes it
- * @returns the page; `baseUrl`: of the installation, for the calls to try
+ * @returns a function that makes the page; its `baseUrl` is the installation's, for the calls to try
  */
 export function apiPages(document: Readonly<Record<string, unknown>>): (baseUrl: string) => string {
   const paths = document['paths'] as Readonly<Record<string, Readonly<Record<string, Described>>>>;
@@ -170,7 +172,7 @@ function rowsOf(schema: Schema | undefined, prefix = ''): readonly string[] {
 const answerRows = (schema: Schema | undefined): readonly string[] =>
   schema?.type === 'array' ? rowsOf(schema.items, '[].') : rowsOf(schema === undefined ? schema : present(schema));
 
-/** What it is when it is not null, with the fields of all its parts. */
+/** The schema of a value that is not null, with the fields of all its parts. */
 const present = (schema: Schema): Schema => together(schema.anyOf?.find(({ type }) => type !== 'null') ?? schema);
 
 function together(schema: Schema): Schema {

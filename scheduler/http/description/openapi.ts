@@ -1,4 +1,5 @@
-// The description of everything people call, generated from the schemas that bind it. Committed as docs/openapi.json; a test fails when that is behind.
+// The description of every route that people call, generated from the schemas that bind it. Committed as
+// docs/openapi.json; a test fails when that file is out of date.
 import type { TObject, TSchema } from 'typebox';
 import { AppRecord, AppWithLatest } from '#shared/api/rest/apps.ts';
 import { ContainerRecord } from '#shared/api/rest/containers.ts';
@@ -128,7 +129,7 @@ function describeOperation(operation: Operation): Described {
   };
 }
 
-/** What any route may be refused with; the handlers' own codes are said by the routes. */
+/** Refusals that any route may give; the routes list their handlers' own codes. */
 function errorsOf(route: RestRoute): readonly string[] {
   const parameters = Object.keys(route.query?.properties ?? {});
   return [
@@ -194,7 +195,7 @@ function describePlain(route: PlainRoute, path: string): Described {
 const contentOf = (contents: readonly Content[]) =>
   Object.fromEntries(contents.map(({ type, schema }) => [type, { schema: plain(schema) }]));
 
-/** Codes by their status; what each means, and what to do, stands in docs/errors.md. */
+/** Codes by their status; docs/errors.md says what each means and how to cure it. */
 function problemsOf(codes: readonly string[]): Described {
   const byStatus = new Map<number, readonly string[]>();
   for (const code of new Set(codes)) {

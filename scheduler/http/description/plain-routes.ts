@@ -1,4 +1,5 @@
-// Routes that are neither operations of the gateway nor of the workspace REST API, as openapi.json describes them: invoking, uploads, and what operators read.
+// Routes that are neither operations of the gateway nor of the workspace REST
+// API, as openapi.json describes them: invoking, uploads, and operators' pages.
 import { Type } from 'typebox';
 import type { TSchema } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
@@ -36,7 +37,7 @@ const json = (schema: TSchema): Content => ({ type: 'application/json', schema }
 const text = (type: string): Content => ({ type, schema: Type.String() });
 const bytes = (type: string): Content => ({ type, schema: Type.String({ format: 'binary' }) });
 
-/** Whatever keywords the handler takes; `args` are positional ones, `kwargs` all the keywords there are. */
+/** Keywords of any handler; `args` are positional ones, and `kwargs`, when given, replaces all other keywords. */
 export const INPUTS = Type.Object(
   {
     args: Type.Optional(Type.Array(Anything(), { description: 'positional arguments' })),
@@ -58,7 +59,7 @@ const CALLED: Refusals = {
   429: 'as many tasks are pending as may be, the workspace calls more often than it may or has as many idempotency keys as it may, or too many bad tokens came from this address',
   503: 'nothing can serve it: no machine has that GPU, the database or the queues are away, the scheduler is stopping, or too many bodies are under way',
 };
-/** Of who waits for the handler's answer. */
+/** Refusals of a call whose caller waits for the handler's answer. */
 const WAITED: Refusals = {
   ...CALLED,
   500: 'the handler raised, its process exited, or no container of it starts: the error says which',
@@ -82,7 +83,7 @@ const ANSWERED: readonly Content[] = [
 
 interface Kind {
   readonly kind: string;
-  /** What invoking one does, up to what of. */
+  /** The verb of the summary; the deployment's name follows it. */
   readonly does: string;
   /** Said of its first form, too. */
   readonly more?: string;
@@ -111,7 +112,7 @@ const KINDS: readonly Kind[] = [
   })),
 ];
 
-/** Of every form of invoking. */
+/** Headers of every form of invoking. */
 const CALL_HEADERS = {
   'Idempotency-Key':
     'The same key within 24 hours gives the same task, and a synchronous caller its answer, also while it runs; an answer of an earlier call has Idempotency-Replayed: true. 1 to 255 visible ASCII characters, plain or as a quoted string; choose a random one.',

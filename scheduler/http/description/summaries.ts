@@ -1,4 +1,5 @@
-// What each gateway operation is for, in one line: for openapi.json and the page made of it. A test fails when one is missing, or is of no operation.
+// The purpose of each gateway operation, in one line: for openapi.json and the
+// page made of it. A test fails when a line is missing, or names no operation.
 
 const NOT_YET = 'Not available yet: answers ok false';
 

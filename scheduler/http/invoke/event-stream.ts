@@ -1,5 +1,7 @@
-// The answer to a caller whose handler may turn out to be a generator: its events go out as they come, and what is missing of them when it ends. An answer that never began to stream is
-// sent as any other. Must stay true: what went out is a beginning of the result, to the byte. Source: interface, invoking deployments (generator handler); decision 0053.
+// The answer to a caller whose handler may turn out to be a generator: its events go out as they come, and the missing
+// rest when it ends. An answer that never began to stream is sent as any other.
+// Invariant: the bytes sent so far are a prefix of the result. Source:
+// interface, invoking deployments (generator handler); decision 0053.
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { TaskId } from '#shared/domain/ids.ts';
@@ -7,7 +9,7 @@ import type { Finished } from '../../tasks/task-service.ts';
 
 /** A caller who is so far behind gets the rest at the end: the result is kept until then anyway, once. */
 const MOST_BEHIND_BYTES = 1024 * 1024;
-/** One who takes nothing of a finished answer for so long is gone. */
+/** A caller who reads nothing of a finished answer for so long counts as gone. */
 const UNREAD_MS = 60_000;
 
 export class EventStream {
@@ -48,7 +50,7 @@ export class EventStream {
     cutWhenUnread(raw);
   }
 
-  /** Its end is not known. */
+  /** Cuts the connection: the end of the answer is not known. */
   cut(): void {
     this.#reply.raw.destroy();
   }

@@ -1,5 +1,6 @@
-// The host form of invoke URLs: `hello-1a2b3c4-v3.example.org/` means what `/endpoint/hello/v3` means. Before routing, a request whose first host label has the
-// shape of one is given a path of its own, which invoke.ts serves; every other host is routed as usual. Pure. Source: decision 0008.
+// The host form of invoke URLs: `hello-1a2b3c4-v3.example.org/` means the same as `/endpoint/hello/v3`. Before routing,
+// a request whose first host label has the shape of one is given a path of its own, which invoke.ts serves. Every other
+// host is routed as usual. Pure. Source: decision 0008.
 import { isUuid } from '#shared/domain/ids.ts';
 
 export type HostLabel =
@@ -12,7 +13,7 @@ export const HOST_BASE = '/~host';
 
 const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-(?:[0-9a-f]{7}|[0-9a-f]{16}))(?:-v([0-9]{1,9})|-(latest))?$/;
 
-/** What a host label names by its shape; undefined: nothing of ours. */
+/** Reads a host label by its shape; undefined: not a label of this platform. */
 export function readHostLabel(label: string): HostLabel | undefined {
   if (isUuid(label)) return { kind: 'stub', stubId: label.toLowerCase() };
   const [, subdomain, digits] = DEPLOYMENT.exec(label.toLowerCase()) ?? [];
@@ -21,16 +22,17 @@ export function readHostLabel(label: string): HostLabel | undefined {
 }
 
 /**
- * @param domains - below which every label is looked at. Elsewhere only labels that say their version or are a stub's id are: a machine may happen to
- * be called like a deployment, hardly like a version of one.
- * @returns the URL to route by
+ * Makes the rewriter of hosts to paths.
+ * @param domains - below them every label counts. Elsewhere only labels with a version or a stub's id count: a machine
+ * may happen to be called like a deployment, hardly like a version of one
+ * @returns a function that gives the URL to route by
  */
 export function hostRewriter(domains: readonly string[]): (host: string | undefined, url: string) => string {
   const known = new Set(domains.map((domain) => domain.toLowerCase().replace(/:[0-9]+$/, '')));
   return (host, url) => {
     const label = host === undefined ? undefined : labelOf(host.toLowerCase(), known);
     if (label !== undefined && url.startsWith('/')) return `${HOST_BASE}/${label}${url}`;
-    // Its paths are reached by the host alone.
+    // Paths of host labels are reached by the host alone.
     return url.startsWith(HOST_BASE) ? '/~' : url;
   };
 }

@@ -1,4 +1,5 @@
-// The Idempotency-Key of an invocation: its syntax, and what makes two calls the same one. Pure. Source: IETF draft-ietf-httpapi-idempotency-key-header; decision 0088.
+// The Idempotency-Key of an invocation: its syntax, and the rule by which two calls are the same one. Pure. Source:
+// IETF draft-ietf-httpapi-idempotency-key-header; decision 0088.
 import { createHash } from 'node:crypto';
 import type { Target } from '../../deployments/stub-config.ts';
 import type { Caller } from '../../identity/caller.ts';

@@ -1,6 +1,7 @@
-// The hot path: an invoke URL to a task and back. Finds caller and target in memory before the body is read, checks that the body is a JSON object, hands its text to the task
-// service, and sends the answer's bytes as they are. Must stay true: nothing here reads SQL when token and target are known, validates a schema,
-// writes a body anew, or awaits what is already there.
+// The hot path: an invoke URL to a task and back. It finds caller and target in memory before the body is read, checks
+// that the body is a JSON object, hands its text to the task service, and sends the answer's bytes as they are.
+// Invariant: when token and target are known, nothing here reads SQL, validates
+// a schema, writes a body anew, or awaits a value that is already there.
 import { isUtf8 } from 'node:buffer';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { isEventStream } from '#shared/domain/event-stream.ts';
@@ -40,7 +41,7 @@ export interface InvokeParts {
 type Method = 'GET' | 'POST';
 interface InvokedKind {
   readonly methods: readonly Method[];
-  /** It may be called without a token, where its stub says so. */
+  /** Whether calls without a token are possible, where the stub allows them. */
   readonly mayBePublic: boolean;
   /** A container of it can be asked for without a task. */
   readonly warmsUp: boolean;
@@ -108,7 +109,7 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
     const find = byStub(parts, kind, publicOnly);
     add(`/${kind}/public/:stubId`, invoked.methods, find, invokeHandler(find, parts));
   }
-  // What a host takes is known once its deployment is.
+  // The kind of a host's deployment is known once the deployment is, so both methods are bound.
   addBoth(`${HOST_BASE}/:label`, { methods: ['GET', 'POST'], warmsUp: true }, byHost(parts));
   scope.all(`${HOST_BASE}/:label/*`, (_request, reply) => sendRefusal(reply, NOT_FOUND));
 }
@@ -254,13 +255,14 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     }
     const callbackUrl = query?.['callback_url']?.[0] ?? given.callbackUrl;
     if (callbackUrl === undefined || callbackUrl === null) return submit(target, call, reply, fail);
-    // What is signed in a workspace's name and sent where somebody says is for that workspace to ask for.
+    // A callback is signed in the workspace's name and sent to a
+    // given address: only the workspace itself may ask for it.
     if (caller?.workspaceId !== target.workspaceId) return sendRefusal(reply, CALLBACK_OF_NOBODY);
     const problem = typeof callbackUrl === 'string' ? parts.callbackProblem(callbackUrl) : 'must be a text';
     if (problem !== undefined) return sendRefusal(reply, new Refusal(400, 'error', `callback_url ${problem}`));
     const told = (): void => submit(target, { ...call, callbackUrl: callbackUrl as string }, reply, fail);
     if (putBy === undefined) return told();
-    // What a container may not reach is not reached for it either.
+    // An address that a container may not reach must not be reached on its behalf either.
     const judge = (own: Target | undefined): void =>
       own === undefined || hasLimitedNetwork(own.config) ? sendRefusal(reply, CALLBACK_OUTSIDE) : told();
     const own = parts.targets.byStub(putBy);
@@ -352,7 +354,7 @@ function answer(
   events: EventStream,
   fail: (error: unknown) => void,
 ): void {
-  // Its add seemed to fail, and a container had it all the same.
+  // The add to the queue seemed to fail, yet a container got the task and its events went out.
   if (submission.kind !== 'accepted' && events.hasBegun) return events.cut();
   switch (submission.kind) {
     case 'accepted': {
@@ -435,7 +437,7 @@ function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
 export interface Input {
   /** As it came. */
   readonly text: string;
-  /** The input of that name, whatever it is: where the task's end is to be told. */
+  /** The input of that name, of any type: the address that is told of the task's end. */
   readonly callbackUrl?: unknown;
 }
 const NO_INPUT: Input = { text: '' };
@@ -453,7 +455,7 @@ export function inputOf(body: unknown): Input | null | Promise<Input | null> {
   if (first === '') return NO_INPUT;
   if (first !== '{') return null;
   try {
-    // For the look only: the text goes on as it came. What begins with a brace and parses is an object.
+    // Parsed for this look only: the text goes on as it came. A text that begins with a brace and parses is an object.
     const given = JSON.parse(text) as { readonly kwargs?: unknown; readonly callback_url?: unknown };
     const { kwargs } = given;
     // An object of that name alone gives the keywords.

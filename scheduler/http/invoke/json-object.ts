@@ -1,8 +1,13 @@
-// Checks a large body to be a JSON object without building it, in slices between which the event loop turns: `JSON.parse` of 16 MiB would hold up every other request. Pure but for the turns.
-// Must stay true: a text is accepted exactly where `JSON.parse` accepts it and gives an object (a property test compares them). The bytes are valid UTF-8: the caller has looked.
+// Checks a large body to be a JSON object without building it, in slices between which the event loop turns:
+// `JSON.parse` of 16 MiB would delay every other request. Pure but for the turns.
+// Invariant: a text is accepted exactly where `JSON.parse` accepts it and gives an object (a property test compares
+// them). The bytes are valid UTF-8: the caller has checked them.
 import { setImmediate as turn } from 'node:timers/promises';
 
-/** What may come next. The numbers are those of a switch that runs once for each byte. */
+/**
+ * States of the scan, named after the token that may come next.
+ * They are numbers for a switch that runs once for each byte.
+ */
 const START = 0;
 const FIRST_KEY = 1;
 const KEY = 2;
@@ -47,7 +52,7 @@ const SLICE_BYTES = 64 * 1024;
 /** empty: white space alone. */
 type Verdict = 'more' | 'whole' | 'empty' | 'broken';
 
-/** One look over a text; `step` goes on where the last one ended. */
+/** A single scan of a text; `step` continues where the last step ended. */
 export class ObjectScan {
   readonly #bytes: Uint8Array;
   #at = 0;
@@ -73,7 +78,10 @@ export class ObjectScan {
     this.#bytes = bytes;
   }
 
-  /** `kwargs.callback_url` where `kwargs` is an object, else `callback_url`; undefined: absent. A value that is too long to be one is false. */
+  /**
+   * `kwargs.callback_url` where `kwargs` is an object, else `callback_url`;
+   * undefined: absent. false: the value is too long for an address.
+   */
   get callbackUrl(): unknown {
     const range = this.#kwargsIsObject ? this.#innerValue : this.#outerValue;
     if (range === undefined) return undefined;

@@ -1,5 +1,6 @@
-// What Prometheus asks for to find the fleet: `GET /api/v1/discovery/prometheus` lists every page there is (http_sd), `/metrics/machines/{id}` is a machine's, fetched through its agent's link.
-// Read by the same as `/metrics`: this host itself, an administrator, whoever has LONGSHORE_METRICS_TOKEN.
+// Pages by which Prometheus finds the fleet: `GET /api/v1/discovery/prometheus` lists every page there is (http_sd).
+// `/metrics/machines/{id}` is a machine's page, fetched through its agent's link. Access is as for `/metrics`: this
+// host itself, an administrator, or a caller with LONGSHORE_METRICS_TOKEN.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import type { Machine } from '../../fleet/machine.ts';
@@ -14,11 +15,11 @@ export interface DiscoveryParts extends Omit<MetricsPageParts, 'registry'> {
   readonly replicas: () => readonly string[];
   /** Where the one that asks reached us. */
   readonly baseUrlOf: (request: FastifyRequest) => string;
-  /** Of the schedulers' own addresses. */
+  /** Scheme of the schedulers' own addresses. */
   readonly scheme: 'http' | 'https';
 }
 
-/** One entry of Prometheus' http_sd format. */
+/** An entry of Prometheus' http_sd format. */
 interface TargetGroup {
   readonly targets: readonly string[];
   readonly labels: Readonly<Record<string, string>>;
@@ -40,7 +41,10 @@ export function registerDiscovery(app: FastifyInstance, parts: DiscoveryParts): 
   });
 }
 
-/** The pages of the schedulers and of every machine that has joined, under the names that rules and dashboard ask for. Pure. */
+/**
+ * The pages of the schedulers and of every machine that has joined,
+ * under the names that the rules and the dashboard use. Pure.
+ */
 export function targetsOf(
   baseUrl: string,
   replicas: readonly string[],

@@ -1,4 +1,5 @@
-// `/install/agent` (the script) and `/install/releases/{file}` (the archives): what a machine installs its agent from. Open to everybody, since no secret is in them.
+// `/install/agent` (the script) and `/install/releases/{file}` (the archives), from
+// which a machine installs its agent. Open to everybody, since no secret is in them.
 import type { FastifyInstance } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import type { Releases } from '../../ops/releases.ts';

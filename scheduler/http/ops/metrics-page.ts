@@ -1,4 +1,5 @@
-// `/metrics` for Prometheus: this host itself (where no proxy may stand in front), an administrator, or whoever has LONGSHORE_METRICS_TOKEN.
+// `/metrics` for Prometheus: open to this host itself (where no proxy may
+// stand in front), an administrator, or a caller with LONGSHORE_METRICS_TOKEN.
 import { timingSafeEqual } from 'node:crypto';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
@@ -43,8 +44,8 @@ export async function mayReadMetrics(
   return false;
 }
 
-/** What wrong tokens here are counted as guesses at. */
+/** The secret that wrong tokens here count as guesses of. */
 const GUESSED = 'LONGSHORE_METRICS_TOKEN';
 
-/** In the same time whatever differs. */
+/** Compares in constant time. */
 const isSame = (a: string, b: string): boolean => timingSafeEqual(Buffer.from(sha256Hex(a)), Buffer.from(sha256Hex(b)));

@@ -1,5 +1,5 @@
-// The signed address that CreateObject gives out: the bytes go straight from the socket to the object store, whatever their content type; the signature is
-// the credential.
+// The signed address that CreateObject gives out: the bytes go straight from the
+// socket to the object store, with any content type. The signature is the credential.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Readable } from 'node:stream';
 import type { ObjectId } from '#shared/domain/ids.ts';
@@ -12,7 +12,7 @@ import type { Objects } from '../../objects/service.ts';
 
 export interface UploadParts {
   readonly objects: Pick<Objects, 'verifyUpload' | 'receive'>;
-  /** Of the bytes an object has now; null: none yet. */
+  /** Hash of the bytes that an object has now; null: none yet. */
   readonly sha256Of: (objectId: string) => Promise<string | null>;
   /** An object that stubs may use has other bytes than before. */
   readonly onReplaced: (objectId: ObjectId) => void;
@@ -47,7 +47,10 @@ export function registerUpload(scope: FastifyInstance, parts: UploadParts): void
 const ok = (reply: FastifyReply, body: unknown): FastifyReply =>
   reply.code(200).header('content-type', 'application/json').send(JSON.stringify(body));
 
-/** Without a body nothing was parsed: the raw request is an empty stream then. A store that stops reading leaves the connection open, for the answer. */
+/**
+ * The request's body as a stream. Without a body nothing was parsed, and the raw request is an empty stream. When the
+ * store stops reading, the connection stays open for the answer.
+ */
 const bodyOf = (request: FastifyRequest): AsyncIterable<Uint8Array> =>
   ((request.body as Readable | undefined) ?? request.raw).iterator({
     destroyOnReturn: false,

@@ -9,7 +9,10 @@ import type { Query } from './query.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
-/** The keys that tokens are signed with: list, make a newer one, end one together with all that it signed. For the administrator. */
+/**
+ * The keys that tokens are signed with: list them, make a newer one, or end
+ * a key together with all tokens that it signed. For the administrator.
+ */
 export function signingKeyRoutes(ring: Pick<KeyRing, 'list' | 'rotate' | 'retire'>): readonly RestRoute[] {
   return [
     restRoute({

@@ -13,7 +13,7 @@ import type { RestRoute } from './route.ts';
 
 export interface LimitsParts {
   readonly limits: Pick<Limits, 'of' | 'change' | 'counts'>;
-  /** What the workspace has now. */
+  /** Current usage of the workspace. */
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
@@ -21,7 +21,7 @@ export interface LimitsParts {
   readonly retention: { readonly tasksDays: number; readonly logsDays: number };
 }
 
-/** What a workspace may have and has; PUT changes what it names, and is the administrator's. */
+/** Limits and usage of a workspace. PUT changes the named limits, and is for the administrator. */
 export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
   const show = async (id: WorkspaceId, limits: WorkspaceLimits) =>
     limitsRecord(id, limits, parts.usageOf(id), await parts.limits.counts(id), parts);
@@ -58,7 +58,7 @@ export function restRate(limits: Pick<Limits, 'of'>, rates: Pick<Rates, 'take'>)
   };
 }
 
-/** What bounds the execution of a synchronous call, and a container's start; asynchronous tasks have their stub's own. */
+/** Timeouts of a synchronous call's execution and of a container's start; asynchronous tasks have their stub's own. */
 const TIMEOUTS = { endpoint_seconds: 600, task_seconds: null, container_start_seconds: 900 };
 
 const EVENTS_DAYS = 30;

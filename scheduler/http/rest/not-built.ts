@@ -1,4 +1,5 @@
-// Routes of the interface that nothing answers yet: 501 with a sentence, after the caller is known, so that clients can tell them from paths that mean nothing.
+// Routes of the interface that are not built yet: 501 with a sentence, after
+// the caller is known, so that clients can tell them from unknown paths.
 import { AppError } from '#shared/errors.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';

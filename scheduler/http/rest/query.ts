@@ -1,4 +1,5 @@
-// Reads a query by its schema (shared/api/rest/query.ts): what is not described is not seen by a handler, what cannot be read is refused by the name of the parameter.
+// Reads a query by its schema (shared/api/rest/query.ts): the handler does not
+// see undescribed parameters, and an unreadable one is refused by its name.
 import type { Static, TObject, TSchema } from 'typebox';
 import { AppError } from '#shared/errors.ts';
 import { queryBoolean } from '../decode.ts';
@@ -20,7 +21,7 @@ export function compileQuery<Schema extends TObject>(schema: Schema): (query: Qu
   return (query) => {
     const read: Record<string, unknown> = {};
     for (const [name, reader, unless] of parameters) {
-      // What is not used is not judged; 0 says nothing.
+      // A parameter that another one replaces is not used, and so not judged; a 0 there replaces nothing.
       if (unless !== undefined && Boolean(read[unless])) continue;
       const text = textOf(query, name);
       if (text !== undefined) read[name] = reader(text, name);

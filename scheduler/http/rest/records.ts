@@ -1,4 +1,5 @@
-// The records of the REST API as JSON: snake_case, with the gateway's spelling beside it where published clients read that.
+// The records of the REST API as JSON: snake_case, with the
+// gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { AppRecord } from '#shared/api/rest/apps.ts';
 import type { ContainerRecord } from '#shared/api/rest/containers.ts';
@@ -16,7 +17,7 @@ import type { StubRow } from '../../store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../store/queries/workspaces.ts';
 import type { TaskRecord } from '../../tasks/records.ts';
 
-/** @param signingKey - only for whoever may sign in the workspace's name; else null */
+/** A workspace as JSON. @param signingKey - null for callers who may not sign in the workspace's name */
 export const workspaceRecord = (row: WorkspaceRow, signingKey: string | null): WorkspaceRecord => ({
   id: row.id,
   external_id: row.id,

@@ -1,5 +1,7 @@
-// Puts the routes of the workspace REST API on HTTP, all of them in the same way: who calls, whose workspace the path names, query and body by the route's schemas, and the error shape.
-// Must stay true: a token of another workspace never learns whether something exists; a body is read only when its sender may call the route.
+// Puts the routes of the workspace REST API on HTTP, all of them in the same way: the caller, the workspace that the
+// path names, query and body by the route's schemas, and the error shape.
+// Invariant: a token of another workspace never learns whether something
+// exists. A body is read only when its sender may call the route.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
@@ -90,7 +92,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
   }
 }
 
-/** What is known of a request once it is known who may send it. */
+/** Facts about a request once its sender is known to be allowed. */
 type Checked = Omit<RestRequest, 'query' | 'body'>;
 
 declare module 'fastify' {
@@ -141,7 +143,10 @@ function decoded(decode: (sent: Readonly<Record<string, unknown>>) => unknown, s
 /** JSON, and what `curl -d` declares its JSON to be. */
 const TAKEN = /^(?:application\/(?:[a-z0-9!#$&^_.+-]+\+)?json|text\/json|application\/x-www-form-urlencoded) *(?:;|$)/i;
 
-/** A body of a declared other type is refused; without a declaration it is read as JSON. @throws AppError `unsupported_media_type` */
+/**
+ * Checks the content type: a declared type other than JSON is refused; without a declaration the body is read as JSON.
+ * @throws AppError `unsupported_media_type`
+ */
 function checkMediaType({ method, headers }: FastifyRequest): void {
   const { 'content-type': type, 'content-length': length = '0', 'transfer-encoding': encoding } = headers;
   if (type === undefined || type === '' || method === 'GET' || (length === '0' && encoding === undefined)) return;
@@ -155,7 +160,10 @@ function mayCall(caller: Caller, route: RestRoute): boolean {
   return route.scope === undefined || caller.type !== 'workspace_restricted';
 }
 
-/** JSON under any type that is taken: clients of every kind leave the type out. @throws AppError `bad_request`, `invalid_body` */
+/**
+ * Reads the body as JSON under any accepted content type: clients of every kind leave the type out.
+ * @throws AppError `bad_request`, `invalid_body`
+ */
 function bodyOf(request: FastifyRequest): Record<string, unknown> {
   // A published client sends bodies on GET; they mean nothing.
   if (request.method === 'GET') return {};

@@ -1,4 +1,5 @@
-// What a route of the workspace REST API is: its line, its messages, who may call it, what it may refuse with, and a handler. The binder (rest.ts) reads and checks by it, and openapi.json is made of it.
+// A route of the workspace REST API: its line, its messages, its permitted callers, its refusals, and a handler. The
+// binder (rest.ts) reads and checks by it, and openapi.json is made of it.
 import type { FastifyRequest } from 'fastify';
 import type { Static, TObject, TSchema, TUndefined } from 'typebox';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
@@ -25,7 +26,7 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly containers?: boolean;
   /** full: not restricted tokens · admin: the administrator. Absent: any. */
   readonly scope?: 'full' | 'admin';
-  /** Of the answer; 200 when absent. */
+  /** Status of the answer; 200 when absent. */
   readonly status?: number;
   /** Absent: its query means nothing. */
   readonly query?: Query;

@@ -28,7 +28,7 @@ export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
 /** Depths and results are in Redis. */
 const QUEUES_AWAY = 'queues_unavailable';
 
-/** One task, from the moment its id is known. */
+/** Reads a task, from the moment its id is known. */
 export function readTask(parts: TaskRouteParts): RestRoute {
   const notFound = () => new AppError('task_not_found', 'task not found');
   return restRoute({
@@ -141,7 +141,7 @@ function filterOf(query: TaskQuery): Omit<TaskFilter, 'limit'> {
   };
 }
 
-/** One request cancels at most so many. */
+/** Tasks that a request cancels at most. */
 const MAX_CANCELLED = 1_000;
 
 /** Cancels tasks by the ids of the query or the body; unknown and ended ones are passed over. */
@@ -160,7 +160,7 @@ export function cancelTasks(actions: Pick<TaskActions, 'stopTasks'>): RestRoute 
         throw new AppError('bad_request', `at most ${MAX_CANCELLED} tasks can be cancelled at a time`);
       }
       const ids = new Set(sent.filter(isUuid).map((id) => id.toLowerCase()));
-      // One by one: the first that is unknown must not keep the others.
+      // Stopped separately: an unknown id must not keep the others from being stopped.
       for (const id of ids) await actions.stopTasks({ ...caller, workspaceId }, [id]);
       return {};
     },

@@ -36,7 +36,10 @@ export function currentWorkspace(parts: {
 
 const MAX_PAGE = 1_000;
 
-/** POST makes a workspace and answers with its first token, this once; GET lists them all. Both for the administrator. */
+/**
+ * POST makes a workspace and returns its first token, this once;
+ * GET lists all workspaces. Both are for the administrator.
+ */
 export function workspaceRoutes(tenants: Pick<Tenants, 'create' | 'list'>): readonly RestRoute[] {
   return [
     restRoute({
