@@ -1,5 +1,6 @@
-// The scheduler's HTTP surfaces as the commands see them: one small client, every call with a deadline, every failure a sentence. It owns
-// the knowledge of the three error shapes (gateway `ok: false` or RPC status, REST `{message, code}`, invoke `{error}` or `{message}`).
+// Client for the scheduler's HTTP surfaces. Every call has a deadline; every failure is a sentence for the person.
+// Only this file knows the three error shapes: gateway (`ok: false` or an RPC status), REST (`{message, code}`) and
+// invoke (`{error}` or `{message}`).
 import { readFileSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { getCACertificates } from 'node:tls';
@@ -11,7 +12,7 @@ import { CliError, TokenKindError, errorCode } from './errors.ts';
 import { textField } from './json.ts';
 import type { JsonObject } from './json.ts';
 
-/** An answer as it came: nothing is thrown for its status. */
+/** An answer with any status: no status throws. */
 export interface RawAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -23,12 +24,12 @@ export interface CallOptions {
   readonly method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   readonly body?: Buffer | string | Readable;
   readonly contentType?: string;
-  /** Of a stream, whose length is not known otherwise. */
+  /** Byte length of a stream body: a stream's length is not known otherwise. */
   readonly contentLength?: number;
   readonly timeoutMs?: number;
-  /** Takes the parts of an event stream as they come; the answer's body has them all again. */
+  /** Receives the parts of an event stream as they arrive; the answer's body still holds all of them. */
   readonly onEvents?: (part: Uint8Array) => void;
-  /** No bearer: signed URLs carry their own right. */
+  /** No bearer token: a signed URL carries its own right. */
   readonly anonymous?: boolean;
 }
 
@@ -36,14 +37,17 @@ export interface CallOptions {
 const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 const CALL_TIMEOUT_MS = 30_000;
 const ASK_AGAIN_TIMEOUT_MS = 5_000;
-/** What the gateway answers a good token outside an operation's scope, all of them of the same: not for restricted ones. Source: interface, gateway 2.3. */
+/**
+ * The gateway's texts for a valid token without the operation's scope; each means
+ * that restricted tokens may not call it. Source: interface, gateway 2.3.
+ */
 const OUT_OF_SCOPE: ReadonlySet<string> = new Set([
   'Unauthorized Access',
   'Unauthorized access',
   'This action is not permitted',
 ]);
 
-/** Calls one installation with one token. `close()` ends its connections, so that the program can end. */
+/** Calls one installation with one token. `close()` ends its connections, so that the program can exit. */
 export class Client {
   readonly context: Context;
   readonly #agent: Agent;
@@ -63,7 +67,7 @@ export class Client {
     await this.#agent.destroy();
   }
 
-  /** Any path or absolute URL. @throws CliError when nothing answers in time */
+  /** Calls any path or absolute URL. @throws CliError when no answer arrives in time */
   async call(pathOrUrl: string, options: CallOptions = {}): Promise<RawAnswer> {
     const url = pathOrUrl.startsWith('/') ? `${this.context.url}${pathOrUrl}` : pathOrUrl;
     const timeoutMs = options.timeoutMs ?? CALL_TIMEOUT_MS;
@@ -89,7 +93,7 @@ export class Client {
   }
 
   /**
-   * One gateway operation (path below `/api/v1/gateway`).
+   * Calls one gateway operation (path below `/api/v1/gateway`).
    * @throws CliError with the operation's own text when it answered `ok: false` or an RPC status
    */
   async gateway(method: 'GET' | 'POST' | 'PATCH' | 'DELETE', path: string, body?: JsonObject): Promise<JsonObject> {
@@ -108,12 +112,12 @@ export class Client {
     return value;
   }
 
-  /** One workspace REST read (path below `/api/v1`). */
+  /** Reads from workspace REST (path below `/api/v1`). */
   rest(path: string, timeoutMs?: number): Promise<JsonObject> {
     return this.restCall('GET', path, undefined, timeoutMs);
   }
 
-  /** One workspace REST operation. @throws CliError with the status and the operation's own text */
+  /** Calls a workspace REST operation. @throws CliError with the status and the operation's own text */
   async restCall(
     method: 'GET' | 'POST' | 'PUT' | 'DELETE',
     path: string,
@@ -134,7 +138,10 @@ export class Client {
       : refused;
   }
 
-  /** This surface says 401 to a token that it does not know and to one that may not; every good one may ask for its workspace. */
+  /**
+   * This surface answers 401 both to an unknown token and to one without the right.
+   * Every valid token may read its own workspace, which tells the two apart.
+   */
   async #isTokenGood(): Promise<boolean> {
     const answer = await this.call('/api/v1/workspace/current', { timeoutMs: ASK_AGAIN_TIMEOUT_MS }).catch(
       () => undefined,
@@ -150,7 +157,10 @@ export class Client {
   }
 }
 
-/** What this machine trusts, and the context's own file: an authority, or the server's certificate itself. */
+/**
+ * Trusted certificates: this machine's own, and the context's CA file,
+ * which may hold an authority or the server certificate itself.
+ */
 function trustOf({ url, caFile }: Context): { readonly ca?: string[]; readonly allowPartialTrustChain?: boolean } {
   if (caFile === undefined || !url.startsWith('https:')) return {};
   try {
@@ -169,7 +179,7 @@ function refusal(status: number, body: JsonObject, url: string): CliError {
   return new CliError(sentenceOf(status, body, url), { status });
 }
 
-/** The sentence for an answer that is not a success, whichever of the three shapes it has. */
+/** The sentence for an answer that is no success, in any of the three error shapes. */
 export function sentenceOf(status: number, body: JsonObject, url: string): string {
   const text = textOf(body);
   if (status === 401) {
@@ -193,14 +203,14 @@ function jsonOf(answer: RawAnswer, what: string): JsonObject {
     const value: unknown = JSON.parse(answer.body.toString('utf8'));
     if (isRecord(value)) return value;
   } catch {
-    // Said below, with what came.
+    // The sentence below quotes the text that came instead.
   }
   const start = answer.body.toString('utf8', 0, 80).replaceAll(/\s+/g, ' ');
   throw new CliError(`${what} was answered ${answer.status} with something that is not a JSON object: ${start}`);
 }
 
 /**
- * @param contextName - of the context that the URL came from
+ * @param contextName - name of the context that the URL came from
  * @internal exported for its test
  */
 export function unreachable(url: string, error: unknown, timeoutMs: number, contextName?: string): CliError {
@@ -253,10 +263,10 @@ const NOT_TRUSTED: ReadonlySet<string> = new Set([
   'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
 ]);
 
-/** What the system and the client say of a connection that there was, and is no more. */
+/** Error codes of a connection that was established and then lost, as the system and the HTTP client name them. */
 const CONNECTION_LOST: ReadonlySet<string> = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
 
-/** A call whose connection was lost: what was asked for may have been heard, and be done. */
+/** A lost connection: the scheduler may have received the call, and may have carried it out. */
 export const isConnectionLost = (error: unknown): boolean =>
   error instanceof CliError && CONNECTION_LOST.has(errorCode(error.cause));
 

@@ -1,5 +1,6 @@
-// The installations this person talks to: a small file of named contexts (0600), and the rule by which one of them, or the environment,
-// is chosen. Every command that calls a scheduler asks here; `up` writes what it made. The file is replaced in one step, never half written.
+// The person's installations: a small file of named contexts (0600), and the rule that
+// chooses one of them or the environment. Every command that calls a scheduler asks here;
+// `up` writes the context it made. The file is replaced in one step, never half written.
 import { chmod, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -61,7 +62,9 @@ export async function readContexts(path: string): Promise<ContextFile> {
   return parsed;
 }
 
-/** Writes the file beside itself, syncs, and renames it over: readers see the old or the new one. Mode 0600, directory 0700. */
+/**
+ * Writes a temporary file, syncs and renames it: readers see the old file or the new one. Mode 0600, directory 0700.
+ */
 export async function writeContexts(path: string, file: ContextFile): Promise<void> {
   const temporary = `${path}.${process.pid}.tmp`;
   try {

@@ -1,4 +1,4 @@
-/** A failure that a person can do something about: one sentence with the cure, no stack. Exit code 1; 2 means the command was used wrongly. */
+/** A failure that a person can act on: one sentence with the cure, no stack. Exit code 1; 2 means wrong usage. */
 export class CliError extends Error {
   readonly exitCode: number;
   /** The HTTP status, when it was an answer that made the failure. */

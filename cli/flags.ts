@@ -1,4 +1,4 @@
-// The flags of commands that have more than a few, as the command tree reads them and the commands get them.
+// Flags of commands that have more than a few: the command tree fills them in, the commands read them.
 import type { GlobalOptions } from './context.ts';
 
 export interface UpFlags extends GlobalOptions {
@@ -38,7 +38,7 @@ export interface DeploymentListFlags {
   readonly limit: number;
 }
 
-/** Of start, stop and delete. */
+/** Flags of `deployment start`, `stop` and `delete`. */
 export interface DeploymentVerbFlags {
   readonly allVersions?: boolean;
 }
@@ -53,7 +53,7 @@ export interface DrainFlags {
   readonly wait?: boolean;
 }
 
-/** Of toggle and delete. */
+/** Flags of `token toggle` and `delete`. */
 export interface TokenVerbFlags {
   readonly force?: boolean;
 }

@@ -1,14 +1,14 @@
-// How the tables write what people compare: ages, durations, sizes, shares.
+// Formats values that people compare in tables: ages, durations, sizes, shares.
 import type { JsonObject } from './json.ts';
 import { numberField } from './json.ts';
 
-/** How long ago an RFC 3339 time was: `12s`, `5m`, `3h`, `2d`; a dash for none. */
+/** The age of an RFC 3339 time: `12s`, `5m`, `3h`, `2d`; a dash for none. */
 export function ageOf(time: string, nowMs: number): string {
   const atMs = Date.parse(time);
   return Number.isNaN(atMs) ? '-' : spanOf(Math.max(0, nowMs - atMs));
 }
 
-/** From one time to the other, or to now while the second is missing; a dash when it did not begin. */
+/** The time from start to end, or to now while there is no end; a dash when there is no start. */
 export function durationOf(start: string, end: string, nowMs: number): string {
   const startMs = Date.parse(start);
   if (Number.isNaN(startMs)) return '-';
@@ -28,7 +28,7 @@ function spanOf(ms: number): string {
 /** Millicores as cores. */
 export const coresOf = (millicores: number): string => `${Math.round(millicores / 10) / 100}`;
 
-/** MiB, in GiB from one on. */
+/** MiB, written as GiB from 1 GiB on. */
 export function memoryOf(mib: number): string {
   return mib < 1024 ? `${mib} MiB` : `${Math.round((mib / 1024) * 10) / 10} GiB`;
 }
@@ -36,7 +36,7 @@ export function memoryOf(mib: number): string {
 /** `2 H100`, or a dash for none. */
 export const gpusOf = (count: number, model: string): string => (count > 0 ? `${count} ${model}`.trim() : '-');
 
-/** `63 %, 40 of 160 GiB, 700 W`: what the driver tells of a container's GPUs; a dash for nothing. */
+/** `63 %, 40 of 160 GiB, 700 W`: the driver's figures for a container's GPUs; a dash for none. */
 export function gpuUseOf(use: JsonObject): string {
   const gib = (name: string): number => Math.round((numberField(use, name) / 1024 ** 3) * 10) / 10;
   const has = (name: string): boolean => use[name] !== null && use[name] !== undefined;

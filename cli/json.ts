@@ -1,17 +1,17 @@
-// Reading fields of answers whose shape another program decides: a field of the wrong type is as good as none.
+// Reads fields of answers whose shape another program decides: a field of the wrong type counts as absent.
 
 import { isRecord } from '#shared/json.ts';
 
-/** An answer's fields are checked by whoever reads them. */
+/** An answer whose fields are unchecked: the readers below check each one. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** A string field, or the empty string: the commands print what there is. */
+/** A string field, or the empty string. */
 export function textField(value: JsonObject, name: string): string {
   const field = value[name];
   return typeof field === 'string' ? field : '';
 }
 
-/** A number field, also when it came as decimal text. */
+/** A number field, also from decimal text. */
 export function numberField(value: JsonObject, name: string): number {
   const field = value[name];
   if (typeof field === 'number') return field;

@@ -1,5 +1,5 @@
-// The `longshore` program: reads the command line, runs one command, turns what went wrong into a sentence and an exit code (1; 2 for a
-// command line that makes no sense). Run by bin/longshore.mjs and, for its children, by `longshore up`.
+// The `longshore` program: reads the command line, runs one command, and turns a failure into a sentence and
+// an exit code (1; 2 for wrong usage). bin/longshore.mjs runs it, and `longshore up` for its children.
 import { existsSync } from 'node:fs';
 import { enableCompileCache, flushCompileCache } from 'node:module';
 import { fileURLToPath } from 'node:url';
@@ -7,7 +7,8 @@ import { fileURLToPath } from 'node:url';
 /** A daemon that is killed writes nothing at its end. */
 const FLUSH_AFTER_MS = 5_000;
 
-// In a checkout, where each of many files would be compiled at every start (a release is a few). Beside the packages: whoever may write there may change the program itself.
+// A compile cache, for checkouts: each of their many files would be compiled at every start (a release has few
+// files). The cache lies beside the packages, because anybody who can write there can change the program itself.
 const modules = fileURLToPath(new URL('../node_modules', import.meta.url));
 if (import.meta.url.endsWith('.ts') && existsSync(modules)) {
   enableCompileCache(`${modules}/.cache/longshore`);

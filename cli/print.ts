@@ -1,10 +1,10 @@
-// The only place that writes to the terminal. What a command was asked for goes to stdout; progress, hints and errors go to stderr, so that
-// a pipe sees the result alone.
+// The only file that writes to the terminal. Results go to stdout; progress,
+// hints and errors go to stderr, so that a pipe sees the result alone.
 import { errorCode } from './errors.ts';
 
 /**
- * Whoever reads us may stop reading (`longshore … | head`): that ends the program, quietly and well, since the reader has what it wanted.
- * @returns a call by which a command goes on without its reader (`up` has children to stop)
+ * Exits quietly, with success, when the reader of stdout closes it (`longshore … | head`): the reader has its answer.
+ * @returns a function that lets a command continue without its reader (`up` has children to stop)
  */
 export function endWithReader(): () => void {
   let keep = false;
@@ -12,7 +12,7 @@ export function endWithReader(): () => void {
     if (errorCode(error) !== 'EPIPE') note(`longshore: cannot write the output (${error.message})`);
     if (!keep) process.exit(errorCode(error) === 'EPIPE' ? 0 : 1);
   });
-  // There is nobody left to tell.
+  // Nobody is left to tell.
   process.stderr.on('error', () => {});
   return () => {
     keep = true;
@@ -24,13 +24,13 @@ export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Result bytes exactly as they came; a line end is added on a terminal only, where the prompt would otherwise follow the text. */
+/** Prints result bytes unchanged. On a terminal a line end is added, so that the prompt does not follow the text. */
 export function printBytes(bytes: Uint8Array): void {
   process.stdout.write(bytes);
   if (process.stdout.isTTY && bytes.at(-1) !== 0x0a) process.stdout.write('\n');
 }
 
-/** One JSON document. */
+/** Prints a value as a JSON document. */
 export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 }
@@ -45,7 +45,7 @@ export function printError(sentence: string): void {
   note(`longshore: ${sentence}`);
 }
 
-/** Columns padded to their widest cell; the last one is left ragged. An empty list is `(none)`, without headings. */
+/** Pads columns to their widest cell, except the last one. An empty list is `(none)`, without headings. */
 export function formatTable(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   if (rows.length === 0) return '(none)';
   const widths = headings.map((heading, column) =>

@@ -5,10 +5,10 @@ import { fileURLToPath } from 'node:url';
 /** The folder that holds bin/, cli/ and the rest. */
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..');
 
-/** What Node runs for `longshore`. */
+/** The main module, which Node runs for `longshore`. */
 export const PROGRAM = fileURLToPath(new URL('./main.ts', import.meta.url));
 
-/** How the person can type our name in a hint: alone when it is on their path, else from where they are. */
+/** The command as the person can type it in a hint: `longshore` when that is on their path, else a path from here. */
 export function programName(env: Readonly<Record<string, string | undefined>>): string {
   const isOnPath = (env['PATH'] ?? '')
     .split(delimiter)

@@ -2,7 +2,7 @@
 import { InvalidArgumentError } from 'commander';
 import type { Command } from 'commander';
 
-/** A command below another; after a mistake it points at its own help. */
+/** Adds a subcommand; a usage mistake points at its own help. */
 export function command(parent: Command, name: string, description: string): Command {
   const made = parent.command(name).description(description);
   return made.showHelpAfterError(`(${pathOf(made)} --help shows what there is)`);
@@ -16,14 +16,14 @@ export function wholeNumber(text: string): number {
   return Number(text);
 }
 
-/** Of a list: from 1 to what lists answer at most. */
+/** Parses `--limit` of a list: from 1 to the most that the scheduler returns. */
 export function listLimit(text: string): number {
   const limit = wholeNumber(text);
   if (limit < 1 || limit > 1000) throw new InvalidArgumentError('must be a whole number from 1 to 1000.');
   return limit;
 }
 
-/** A number of a range, or the word `default`. */
+/** Parses a number in a range, or the word `default`. */
 export const numberOrDefault =
   (from: number, to: number, kind: 'number' | 'whole number' = 'number') =>
   (text: string): number | 'default' => {
@@ -42,7 +42,7 @@ export function yesNoOrDefault(text: string): boolean | 'default' {
   return said;
 }
 
-/** `yes`, `no` and their like. */
+/** Parses `yes`, `no` and the like. */
 export function yesOrNo(text: string): boolean {
   const said = yesOrNoIn(text);
   if (said === undefined) throw new InvalidArgumentError('must be yes or no.');

@@ -1,5 +1,5 @@
-// The command tree: names, flags and help live here; what a command does is a module of its own, loaded when it runs, so that `longshore
-// --help` and short commands start fast. Every command takes --json where it has a result.
+// The command tree: names, flags and help. Each command's module is loaded when it runs, so that
+// `longshore --help` and short commands start fast. Every command with a result takes --json.
 import { Command, CommanderError, InvalidArgumentError } from 'commander';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { GlobalOptions } from './context.ts';
@@ -9,10 +9,10 @@ import { endWithReader, note, print, printError } from './print.ts';
 import { command, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
 
-/** What must stop its own way, whether anybody reads its output or not. */
+/** Commands that shut down in their own way, whether or not anybody reads their output. */
 const DAEMONS = new Set(['up', 'scheduler', 'agent']);
 
-/** Also as the value of a flag. */
+/** A join token as an argument, or as the value of a flag. */
 const JOIN_TOKEN = /(^|=)lsj1\./;
 
 /** Runs one command line; resolves with the exit code. */
@@ -46,7 +46,7 @@ export async function runProgram(argv: readonly string[]): Promise<number> {
   }
 }
 
-/** Builds the tree; commands that end with a code of their own report it through `setExitCode`. */
+/** Builds the tree; commands with an exit code of their own report it through `setExitCode`. */
 export function buildProgram(setExitCode: (code: number) => void): Command {
   const program = new Command('longshore')
     .description('Serverless functions and models on machines you own.')

@@ -1,4 +1,5 @@
-// The part of the command tree about credentials of image registries. Names, flags and help; each command's module is loaded when it runs.
+// The command tree's part for image registry credentials: names,
+// flags and help. Each command's module is loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { RegistrySetFlags } from './flags.ts';

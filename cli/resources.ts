@@ -1,5 +1,5 @@
-// The part of the command tree about things a scheduler keeps: tasks, deployments, containers, machines, workers, pools, workspaces, tokens, secrets.
-// Names, flags and help; each command's module is loaded when it runs.
+// The command tree's part for things a scheduler keeps: tasks, deployments, containers, machines, workers, pools,
+// workspaces, tokens, secrets. Names, flags and help are here; each command's module is loaded when it runs.
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type {

@@ -1,4 +1,4 @@
-// `longshore container`: what runs now.
+// `longshore container`: running containers.
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import { ageOf, gpuUseOf } from '../format.ts';
@@ -8,7 +8,7 @@ import { deploymentsOf, shown } from './deployment-reference.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-/** The last part of an id, which `longshore logs` prints too, is as good as all of it while it is the only one. */
+/** The end of a container id, which `longshore logs` prints too; valid while only one id ends so. */
 export const SHORT = /^[0-9a-f]{4,8}$/i;
 
 export async function runContainerList(invocation: Invocation): Promise<void> {
@@ -47,14 +47,14 @@ async function deploymentNames(client: Client): Promise<ReadonlyMap<string, stri
   return new Map(deploymentsOf(answer).map((deployment) => [deployment.id, shown(deployment)]));
 }
 
-/** The container that runs and whose id ends so. @throws CliError when there is none, or several */
+/** The running container whose id ends so. @throws CliError when there is none, or several */
 export async function fullId(client: Client, end: string): Promise<string> {
   const found = await runningId(client, end);
   if (found !== undefined) return found;
   throw new CliError(`no container's id ends in ${end}: \`longshore container list\` shows them`);
 }
 
-/** The same; undefined: none that runs. @throws CliError when there are several */
+/** As `fullId`, with undefined when no running container matches. @throws CliError when there are several */
 export async function runningId(client: Client, end: string): Promise<string | undefined> {
   const ids = (await containersOf(client)).map((container) => textField(container, 'containerId'));
   const found = ids.filter((id) => id.endsWith(end.toLowerCase()));

@@ -1,4 +1,4 @@
-// `longshore context`: which installation commands talk to.
+// `longshore context`: the installation that commands talk to.
 import { Client } from '../client.ts';
 import { chooseContext, contextFilePath, deleteContext, readContexts, resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
@@ -6,7 +6,7 @@ import { note, print, printJson, printTable } from '../print.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-/** Prints what commands would use; the workspace of a token that came from the environment is asked for. */
+/** Prints the context that commands use; the workspace of a token from the environment is asked for. */
 export async function runContextShow(options: GlobalOptions, env: Env): Promise<void> {
   const context = await resolveContext(options, env);
   const client = new Client(context);
@@ -45,7 +45,7 @@ export async function runContextUse(name: string, options: GlobalOptions, env: E
   print(`commands now use the context ${name}`);
 }
 
-/** The token in it is gone from here; the installation is not touched. */
+/** Deletes the context and the token in it; the installation stays as it is. */
 export async function runContextDelete(name: string, options: GlobalOptions, env: Env): Promise<void> {
   const wasCurrent = await deleteContext(name, env);
   if (options.json === true) printJson({ context: name, done: 'deleted' });

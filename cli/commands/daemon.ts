@@ -1,10 +1,10 @@
-// What both daemons' commands have in common: a daemon started by `longshore up` must not outlive it, however `up` ended.
+// Code shared by both daemons' commands. A daemon that `longshore up` started never outlives it, however `up` ended.
 import { AppError } from '#shared/errors.ts';
 
-/** So long may a clean stop take once the supervisor is gone; then the process ends itself. */
+/** Time for a clean stop once the supervisor is gone; then the process ends itself. */
 const ORPHAN_STOP_MS = 10_000;
 
-/** So long may what a stopped daemon left behind (an image pull between two tries) keep its process. */
+/** Time that leftovers of a stopped daemon, such as an image pull between two tries, may keep its process alive. */
 const LEFTOVERS_MS = 1000;
 
 /** Asks the daemon to stop (as SIGTERM does) when the IPC channel to its supervisor closes. Without a channel this does nothing. */
@@ -17,8 +17,8 @@ function stopWithSupervisor(): void {
 }
 
 /**
- * Runs a daemon under a supervisor that may be there: a start that fails is told to it as a sentence, and the channel is closed at the end,
- * so that the process can end.
+ * Runs a daemon, under a supervisor if there is one. The supervisor gets a failed start
+ * as a sentence. The channel is closed at the end, so that the process can exit.
  */
 export async function underSupervisor(run: () => Promise<number>): Promise<number> {
   stopWithSupervisor();

@@ -40,6 +40,6 @@ export async function runDeploy(
   }
 }
 
-/** With a gap for each input that a call must give: Python's names have no quotes. */
+/** Example JSON with a gap for each required input; Python names need no escaping. */
 export const exampleInput = (required: readonly string[]): string =>
   `{${required.map((name) => `"${name}": …`).join(', ')}}`;

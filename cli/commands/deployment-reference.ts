@@ -1,5 +1,5 @@
-// Which deployment a person means: an id, a name (its latest version), or a name with a version (`hello/v3`), with its kind in front where
-// the same name is an endpoint and a task queue (`taskqueue/hello`).
+// Resolves the deployment that a person names: an id, a name (its latest version), or a name with a version
+// (`hello/v3`). The kind stands in front where an endpoint and a task queue share a name (`taskqueue/hello`).
 import { kindOf } from '#shared/domain/status.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
@@ -15,7 +15,7 @@ export interface DeploymentFacts {
   readonly stubId: string;
 }
 
-/** A reference as it was typed. */
+/** A reference, parsed from the person's text. */
 export type DeploymentReference =
   | { readonly id: string }
   | { readonly name: string; readonly kind: string | undefined; readonly version: number | undefined };
@@ -23,10 +23,10 @@ export type DeploymentReference =
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const KINDS = ['endpoint', 'asgi', 'taskqueue', 'function', 'schedule', 'pod', 'bot'];
 const HINT = '`longshore deployment list` shows them';
-/** What a list answers at most. */
+/** The most items that the scheduler returns for one list. */
 const LIST_LIMIT = 1000;
 
-/** @throws CliError when it has none of the forms */
+/** @throws CliError when the text has none of the forms */
 export function parseReference(text: string): DeploymentReference {
   if (UUID.test(text)) return { id: text };
   const parts = text.split('/');
@@ -48,8 +48,8 @@ export function deploymentsOf(answer: JsonObject): readonly DeploymentFacts[] {
 }
 
 /**
- * Every deployment that the reference can mean, the highest version first: all versions of a name, or just the one.
- * @throws CliError when there is none
+ * Every deployment that the reference can mean, the highest version first: all versions of a name, or one.
+ * @throws CliError when no deployment matches
  */
 export async function deploymentsNamed(client: Client, text: string): Promise<readonly DeploymentFacts[]> {
   const reference = parseReference(text);
@@ -69,7 +69,10 @@ export async function deploymentsNamed(client: Client, text: string): Promise<re
   return found.toSorted((a, b) => b.version - a.version);
 }
 
-/** The one deployment that is meant; a name means its latest version. @throws CliError when there is none, or several kinds have the name */
+/**
+ * The one deployment that the reference means; a name means its latest version.
+ * @throws CliError when none matches, or when several kinds share the name
+ */
 export async function oneDeployment(client: Client, text: string): Promise<DeploymentFacts> {
   const found = await deploymentsNamed(client, text);
   const [latest] = found;
@@ -78,7 +81,7 @@ export async function oneDeployment(client: Client, text: string): Promise<Deplo
   return latest;
 }
 
-/** All versions of the one name that is meant. @throws CliError as `oneDeployment` */
+/** All versions of the name that the reference means. @throws CliError as `oneDeployment` */
 export async function allVersions(client: Client, text: string): Promise<readonly DeploymentFacts[]> {
   const reference = parseReference(text);
   if ('id' in reference || reference.version !== undefined) {

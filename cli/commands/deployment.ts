@@ -1,4 +1,4 @@
-// `longshore deployment`: versions of apps, and whether and how they run.
+// `longshore deployment`: versions of apps, their state and their scale.
 import type { Client } from '../client.ts';
 import type { DeploymentListFlags, DeploymentVerbFlags } from '../flags.ts';
 import { ageOf, counted } from '../format.ts';
@@ -65,7 +65,7 @@ export async function runDeploymentVerb(
   });
 }
 
-/** Always `containers` of them; 0 gives the deployment back to its queue. */
+/** Fixes the scale at `containers`; 0 returns the deployment to its autoscaler. */
 export async function runDeploymentScale(reference: string, containers: number, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const deployment = await oneDeployment(client, reference);
@@ -82,7 +82,10 @@ export async function runDeploymentScale(reference: string, containers: number, 
   });
 }
 
-/** Stopping the latest version does not stop those before it, which surprises people who think of a name. */
+/**
+ * Notes other active versions: stopping the latest one does not
+ * stop earlier ones, which surprises people who think of a name.
+ */
 async function noteOthers(client: Client, meant: readonly DeploymentFacts[], verb: 'stop' | 'delete'): Promise<void> {
   const [deployment] = meant;
   if (deployment === undefined) return;

@@ -28,14 +28,17 @@ export async function runExplain(reference: string, invocation: Invocation): Pro
   });
 }
 
-/** What has the form of an id is one; the end of a container's id, as lists show it; else a deployment's name. */
+/**
+ * Resolves a reference in this order: a text in the form of an id, the
+ * end of a container's id as lists show it, a deployment's name.
+ */
 async function idOf(client: Client, reference: string): Promise<string> {
   if (UUID.test(reference) || CONTAINER.test(reference)) return reference;
   const isShort = SHORT.test(reference);
   const running = isShort ? await runningId(client, reference) : undefined;
   if (running !== undefined) return running;
   const deployment = await oneDeployment(client, reference).catch((error: unknown) => {
-    // The scheduler knows the ends of ids of containers that are gone, too.
+    // The scheduler also finds removed containers by the end of their ids.
     if (isShort && error instanceof CliError && error.exitCode === 1) return { id: reference };
     if (!(error instanceof CliError) || !/^[0-9a-f-]{4,36}$/i.test(reference)) throw error;
     throw new CliError(`${error.message} (a task is meant by its whole id, as \`longshore task list\` shows it)`, {
@@ -77,7 +80,7 @@ function untilText(until: string | null, nowMs: number): string {
     : `, ${ageOf(new Date(2 * nowMs - untilMs).toISOString(), nowMs)} more at most`;
 }
 
-/** Times within sentences, as a clock shows them and with how long that is. */
+/** Replaces timestamps in sentences by UTC clock times with the time since or until then. */
 function withTimes(text: string, nowMs: number): string {
   return text.replaceAll(/\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)(?:\.\d+)?Z/g, (time, clock: string) => {
     const leftMs = Date.parse(time) - nowMs;

@@ -1,4 +1,4 @@
-// `longshore invoke`: one call of a deployment; the answer's bytes are printed as they came.
+// `longshore invoke`: calls a deployment once and prints the answer's bytes unchanged.
 import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { isToldByContainer } from '#shared/domain/task-failures.ts';
@@ -16,7 +16,7 @@ import { sayWhatItWaitsFor } from './waiting.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-/** Begins the event that a generator's failure is; an item's own text has no line ends. */
+/** The event with which a failed generator ends its stream; text of an item contains no line breaks. */
 const FAILED_EVENT = '\nevent: error\n';
 
 /** Prints the answer; an error status prints its text on stderr and gives exit code 1. */
@@ -42,7 +42,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     if (options.json === true) {
       printJson({ status: answer.status, taskId, ...(isReplay ? { isReplay } : {}), body: parsedOrText(answer.body) });
     } else if (isEventStream(answer.headers)) {
-      // They are printed; a generator that failed says so in the last.
+      // The items are on stdout already; a failed generator ends its stream with an error event.
       if (!answer.body.includes(FAILED_EVENT)) return 0;
       note(await taskHint(client, name, answer.status, taskId));
       return 1;
@@ -68,10 +68,13 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
   }
 }
 
-/** A hint is not worth a longer wait. */
+/** A short limit: a hint is not worth a long wait. */
 const HINT_TIMEOUT_MS = 5_000;
 
-/** One that no handler answered (503, 504) wrote nothing of use: what it waited for is worth more. */
+/**
+ * The command that explains a failed task. A 503 or 504 means that no handler
+ * answered, so its logs hold nothing useful: `explain` tells why it waited.
+ */
 async function taskHint(client: Client, name: string, status: number, taskId: string): Promise<string> {
   if (status === 503 || status === 504) return `why: longshore explain ${taskId}`;
   const own = `what it wrote: longshore logs --task ${taskId}`;
@@ -88,7 +91,10 @@ async function taskHint(client: Client, name: string, status: number, taskId: st
 const referenceOf = (name: string, flags: InvokeFlags): string =>
   flags.version === undefined ? name : `${name}/v${flags.version}`;
 
-/** What is wrong with a call that found no deployment, or one that is stopped, and what to do: says more than the answer. Empty where nothing is known. */
+/**
+ * Explains a call that matched no deployment or a stopped one, and names
+ * the cure; the answer itself says less. Empty when neither is the cause.
+ */
 async function cureOf(client: Client, name: string, flags: InvokeFlags, answer: RawAnswer): Promise<string> {
   if (answer.status !== 400 && answer.status !== 404) return '';
   try {
@@ -109,7 +115,7 @@ export function invokePath(kind: string, name: string, version?: number): string
   return version === undefined ? base : `${base}/v${version}`;
 }
 
-/** Calls a handler with JSON bytes. */
+/** Calls a handler with JSON bytes; the answer comes back unread. */
 export function invoke(
   client: Client,
   call: { readonly path: string } & Pick<CallOptions, 'body' | 'timeoutMs' | 'onEvents' | 'headers'>,
@@ -118,7 +124,7 @@ export function invoke(
   return client.call(path, { method: 'POST', ...rest });
 }
 
-/** The text of an invocation that failed, out of `{error}`, `{message}` or whatever came. */
+/** The text of a failed invocation: `{error}`, `{message}`, or the body itself. */
 export function failureText(answer: RawAnswer): string {
   const value = parsedOrText(answer.body);
   if (typeof value === 'object' && value !== null) {
@@ -130,7 +136,7 @@ export function failureText(answer: RawAnswer): string {
   return answer.body.toString('utf8');
 }
 
-/** `{…}`, `@file` or `-`: read and checked here, so that a typing mistake does not cost a task. */
+/** Reads and checks `{…}`, `@file` or `-` before the call, so that a typing mistake costs no task. */
 export async function readInput(data: string): Promise<Buffer> {
   const bytes = await readSource(data);
   let value: unknown;

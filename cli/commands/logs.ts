@@ -1,4 +1,4 @@
-// `longshore logs`: the newest lines of a deployment, container or task; with --follow what comes after them.
+// `longshore logs`: the newest lines of a deployment, container or task; `--follow` continues with new ones.
 import { sleep } from '#shared/backoff.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
@@ -59,7 +59,10 @@ async function filterOf(client: Client, name: string | undefined, flags: LogsFla
   return { object_type: 'deployment', object_id: deployment.id };
 }
 
-/** The last characters of an id, as lines show them, mean a container that runs, or else one of the newest. */
+/**
+ * Completes the last characters of a container id, as lines show
+ * them: among running containers first, then among recent ones.
+ */
 async function wholeId(client: Client, id: string): Promise<string> {
   if (!SHORT.test(id)) return id;
   const running = await runningId(client, id);
@@ -68,7 +71,10 @@ async function wholeId(client: Client, id: string): Promise<string> {
   return found !== undefined && textField(found, 'kind') === 'container' ? textField(found, 'id') : id;
 }
 
-/** No line: of one that wrote nothing, which is said with where to look next, or of one that is not there? @throws CliError for the latter */
+/**
+ * Handles an answer without lines: a task or container that wrote nothing gets advice on where to look next.
+ * @throws CliError when the task or container does not exist
+ */
 async function sayNone(client: Client, workspaceId: string, filter: Filter): Promise<void> {
   const { task_id: task, container_id: container } = filter;
   const id = task ?? container;
@@ -85,10 +91,10 @@ async function sayNone(client: Client, workspaceId: string, filter: Filter): Pro
   for (const line of noneText(what, id, found ?? {})) note(line);
 }
 
-/** @internal exported for its test. @param found - its explanation; empty: there was none */
+/** @internal exported for its test. @param found - the explanation; empty: there is none */
 export function noneText(what: 'task' | 'container', id: string, found: JsonObject): readonly string[] {
   const summary = textField(found, 'summary');
-  // What was just done is no advice.
+  // Advice to run this same command again is left out.
   const steps = textsField(found, 'next_steps').filter((step) => !step.includes(`logs --${what} ${id}`));
   const next = steps.length === 0 ? [`\`longshore explain ${id}\` says how it stands`] : steps;
   return [

@@ -1,9 +1,9 @@
-// What is said of machines below a table of them: why a condition holds, in the words of whoever found it.
+// Notes printed below a table of machines: the reason of each condition, in the words of the agent that found it.
 import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from '../json.ts';
 import { textField } from '../json.ts';
 
-/** One line for each machine and condition that has more to say than its name. */
+/** A line for each condition that has more to say than its name. */
 export const machineNotes = (machines: readonly JsonObject[]): string[] =>
   machines.flatMap((machine) => {
     const words = machine['conditionWords'];

@@ -1,4 +1,4 @@
-// `longshore machine show`: one machine, and what its host is made of.
+// `longshore machine show`: one machine and the facts of its host.
 import { CliError } from '../errors.ts';
 import { coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';

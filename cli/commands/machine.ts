@@ -10,7 +10,7 @@ import { unknownPool } from './pool-words.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-/** Admits one machine and prints, once, what joins it. */
+/** Admits one machine, and prints its join token and the command that uses it. The token is shown only here. */
 export async function runMachineCreate(pool: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const answer = await client.gateway('POST', '/machines', { poolName: pool });
@@ -44,7 +44,10 @@ export async function runMachineCreate(pool: string, invocation: Invocation): Pr
   });
 }
 
-/** What is printed holds an address that other machines do not reach. @param settings - of a scheduler that they do */
+/**
+ * Notes that the printed address is loopback, which other machines cannot reach.
+ * @param settings - the scheduler settings that make it reachable
+ */
 function noteLoopback(address: string, settings: string): void {
   if (!/^(127\.|localhost|\[::1\])/.test(address)) return;
   note('');
@@ -52,7 +55,7 @@ function noteLoopback(address: string, settings: string): void {
   note(settings);
 }
 
-/** Prints what upgrades the agent of a machine that has joined. */
+/** Prints the command that upgrades the agent of a joined machine. */
 export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const line = await installLine(client, client.context.url, '');
@@ -73,8 +76,8 @@ export async function runMachineUpgrade(invocation: Invocation): Promise<void> {
 }
 
 /**
- * The line that installs the agent: the script is checked against the hash that this command saw, the script checks the release, and the token goes
- * through a pipe, so that no list of processes shows it, and with it what proxies the shell knows.
+ * The command that installs the agent. The command checks the script against the hash that this client saw; the script
+ * checks the release. The token and the shell's proxy settings go through a pipe, so that process lists show neither.
  * @returns undefined when the scheduler has no release to give out
  */
 async function installLine(
@@ -87,19 +90,21 @@ async function installLine(
   const script = await client.call(path, { anonymous: true });
   if (script.status !== 200) return undefined;
   const base = new URL(client.context.url);
-  // What this command calls loopback, a machine reaches where it reaches the port for agents.
+  // A loopback address in this context works only here: other machines use the host that serves the agent port.
   const upstream = new URL(upstreamUrl.replace(/^grpcs?:/, 'http:'));
   if (/^(127\.|localhost$|\[::1\]$)/.test(base.hostname)) base.hostname = upstream.hostname;
   const from = base.origin;
   const digest = createHash('sha256').update(script.body).digest('hex');
   const fetched = `f=$(mktemp) && curl -fsSL '${from}${path}' -o "$f" && echo "${digest}  $f" | sha256sum -c --quiet -`;
   if (token === undefined) return `${fetched} && sudo sh "$f" install --from '${from}' </dev/null`;
-  // sudo drops the variables that name proxies, and as arguments their passwords would be in lists of processes.
+  // sudo drops the variables that name proxies; as arguments, their passwords would appear in process lists.
   const given = `{ echo '${token}'; env | grep -iE '^(https?|no)_proxy='; }`;
   return `${fetched} && ${given} | sudo sh "$f" install --from '${from}' --scheduler '${hostOf(upstreamUrl)}'`;
 }
 
-/** The line that runs the agent of a machine; the URL's scheme says whether the link is sealed, which the token settles. */
+/**
+ * The command that runs a machine's agent. The URL's scheme says whether the link uses TLS, which the token decides.
+ */
 export function agentLine(upstreamUrl: string, token: string): string {
   return `LONGSHORE_SCHEDULER_ADDRESS=${hostOf(upstreamUrl)} LONGSHORE_JOIN_TOKEN=${token} longshore agent`;
 }

@@ -1,19 +1,21 @@
-// Pools that a token does not see, and what commands say of them.
+// Errors for pools that a token cannot see.
 import { CliError } from '../errors.ts';
 
 export const WHOSE_POOLS =
   "an administrator's token sees the shared ones, a workspace's token those of its workspace alone";
 
-/** The scheduler's words for an administrator's token, and for a workspace's. */
+/** The scheduler's text for an administrator's token, and the one for a workspace's. */
 const UNKNOWN = /^(?:pool not found$|this workspace has no pool of its own named )/;
 
-/** What a name that can be none finds nothing by, either: the call that makes one says what is wrong with it. */
+/**
+ * Treats an unknown pool as absent. An invalid name counts as unknown too: the call that creates the pool reports it.
+ */
 export function noPool(error: unknown): undefined {
   if (error instanceof CliError && (UNKNOWN.test(error.message) || error.status === 404)) return;
   throw error;
 }
 
-/** The scheduler does not say whether there is one that is not the token's to see. */
+/** The scheduler does not tell whether the name belongs to a pool that the token cannot see. */
 export const unknownPool =
   (name: string) =>
   (error: unknown): never => {

@@ -16,7 +16,7 @@ type Settings = Readonly<Record<string, number | boolean | null>>;
 export async function runPoolCreate(name: string, flags: PoolFlags, invocation: Invocation): Promise<void> {
   const settings = settingsOf(flags);
   await withClient(invocation, async (client) => {
-    // One that is there already is answered as one that is made.
+    // The create call answers the same for a new pool and for an existing one with equal settings, so look first.
     const before = await client.gateway('GET', pathOf(name)).catch(noPool);
     const answer = await client.gateway('POST', '/pools', { name, settings }).catch((error: unknown) => {
       if (!(error instanceof CliError) || !error.message.startsWith('the pool is there already')) throw error;
@@ -33,7 +33,7 @@ export async function runPoolCreate(name: string, flags: PoolFlags, invocation: 
   });
 }
 
-/** What is not said stays as it is. */
+/** Changes the settings that the flags name; the others keep their values. */
 export async function runPoolSet(name: string, flags: PoolFlags, invocation: Invocation): Promise<void> {
   const settings = settingsOf(flags);
   if (Object.keys(settings).length === 0)
@@ -53,7 +53,7 @@ export async function runPoolShow(name: string, invocation: Invocation): Promise
 const settingsOf = (flags: PoolFlags): Settings =>
   Object.fromEntries(Object.entries(flags).map(([name, value]) => [name, value === 'default' ? null : value]));
 
-/** The flags by which settings are typed, each with a space before it. */
+/** The flags by which a person types these settings, each with a space before it. */
 export const flagsFor = (settings: Settings): string =>
   Object.entries(settings)
     .map(([name, value]) => {
@@ -78,7 +78,7 @@ function showPool(invocation: Invocation, answer: JsonObject): void {
     );
 }
 
-/** A setting of which nothing was said follows the machine, or the scheduler. */
+/** A setting without a value follows the machine or the scheduler. */
 export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
   const follows: Readonly<Record<string, string>> = {
     cpuWorkOnGpuMachines: `${shown(pool['effectiveCpuWorkOnGpuMachines'])} (the default: by LONGSHORE_CPU_WORK_ON_GPU_POOLS of the scheduler)`,
@@ -91,7 +91,7 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
   ]);
 }
 
-/** Those that are other than by default, and whether a file says them. */
+/** Settings that differ from their defaults, and whether a file declares the pool. */
 export function settingsInShort(pool: JsonObject): string {
   const defaults: JsonObject = POOL_DEFAULTS;
   const said = Object.entries(objectField(pool, 'settings'))
@@ -121,7 +121,7 @@ export async function runPoolDelete(name: string, invocation: Invocation): Promi
   });
 }
 
-/** Also those that were admitted and never came. */
+/** The pool's machines, including those that were admitted and never joined. */
 async function machinesIn(client: Client, pool: string): Promise<string> {
   const answer = await client.gateway('GET', `/machines?poolName=${encodeURIComponent(pool)}`);
   return listField(answer, 'machines')

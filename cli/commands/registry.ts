@@ -1,4 +1,5 @@
-// `longshore registry`: credentials with which images of the workspace are pulled, kept as secrets of a name and a shape of their own. The password is read as a secret's value is.
+// `longshore registry`: credentials for pulling the workspace's images, kept as secrets with
+// a name prefix and a shape of their own. The password is read as a secret's value is.
 import { REGISTRY_SECRET_PREFIX } from '#shared/api/rest/secrets.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';

@@ -1,16 +1,16 @@
-// What the commands that talk to a scheduler have in common: a client for as long as they run, and the two ways to show a result.
+// Code shared by commands that call a scheduler: a client for the length of the command, and the two forms of a result.
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { print, printJson, printTable } from '../print.ts';
 
-/** What every command is given beside its own arguments. */
+/** The context that every command gets beside its own arguments. */
 export interface Invocation {
   readonly options: GlobalOptions;
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** Runs with a client for the chosen installation, and closes it whatever happens. */
+/** Runs `use` with a client for the chosen installation, and closes the client on every outcome. */
 export async function withClient<T>(invocation: Invocation, use: (client: Client) => Promise<T>): Promise<T> {
   const client = new Client(await resolveContext(invocation.options, invocation.env));
   try {
@@ -20,7 +20,7 @@ export async function withClient<T>(invocation: Invocation, use: (client: Client
   }
 }
 
-/** A list: with `--json` the items as they came, else a table. */
+/** Shows a list: with `--json` the items as received, otherwise a table. */
 export function showList<T>(
   invocation: Invocation,
   items: readonly T[],
@@ -31,7 +31,7 @@ export function showList<T>(
   else printTable(headings, items.map(row));
 }
 
-/** What was done: with `--json` the value, else the sentences. */
+/** Shows the result of a change: with `--json` the value, otherwise the sentences. */
 export function showDone(invocation: Invocation, value: unknown, sentences: readonly string[]): void {
   if (invocation.options.json === true) printJson(value);
   else for (const sentence of sentences) print(sentence);

@@ -1,4 +1,5 @@
-// `longshore secret`: values that the workspace's containers get as variables. A value is read from stdin or a file, never from the command line, which other users of the host can see.
+// `longshore secret`: values that the workspace's containers get as variables. A value comes
+// from stdin or a file, never from the command line, which other users of the host can see.
 import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
@@ -26,7 +27,7 @@ export async function runSecretList(invocation: Invocation): Promise<void> {
   });
 }
 
-/** Makes it, or gives it another value. */
+/** Creates the secret, or replaces its value. */
 export async function runSecretSet(name: string, flags: SecretSetFlags, invocation: Invocation): Promise<void> {
   const value = await readValue(name, flags);
   await withClient(invocation, async (client) => {
@@ -51,7 +52,7 @@ export async function runSecretDelete(name: string, invocation: Invocation): Pro
   });
 }
 
-/** Changes it, or makes it where there is none. */
+/** Updates the secret, or creates it when there is none. */
 export async function putSecret(
   client: Client,
   name: string,
@@ -69,7 +70,7 @@ export async function putSecret(
 
 export const secretsPath = async (client: Client): Promise<string> => `/secret/${await client.workspaceId()}`;
 
-/** One line end at the end is the pipe's or the editor's, not the value's. */
+/** Strips a single line end, which a pipe or an editor adds to the value. */
 export async function readValue(name: string, flags: SecretSetFlags): Promise<string> {
   const raw = flags.file === undefined ? await fromStdin(name) : await fromFile(flags.file);
   const value = raw.replace(/\r?\n$/, '');
@@ -85,7 +86,7 @@ async function fromFile(path: string): Promise<string> {
   }
 }
 
-/** Asked for on a terminal, without showing what is typed. */
+/** Reads the value from stdin; on a terminal the typed characters are not shown. */
 async function fromStdin(name: string): Promise<string> {
   if (!process.stdin.isTTY) return text(process.stdin);
   process.stderr.write(`value of ${name} (not shown): `);

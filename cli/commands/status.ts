@@ -1,4 +1,4 @@
-// `longshore status`: is the scheduler well, what does it have. Exit code 1 when it is not ready.
+// `longshore status`: the scheduler's health and its supply. Exit code 1 when it is not ready.
 import { isRecord } from '#shared/json.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
@@ -33,7 +33,7 @@ export async function runStatus(options: GlobalOptions, env: Env): Promise<numbe
   }
 }
 
-/** A restricted token sees all but the machines. */
+/** A restricted token may read all but the machines. */
 function notForThisToken(error: unknown): null {
   if (error instanceof TokenKindError) return null;
   throw error;

@@ -55,12 +55,12 @@ export async function runTaskGet(id: string, invocation: Invocation): Promise<vo
   });
 }
 
-/** Cancels them in turn; the first one that cannot be stopped ends it, and is named. */
+/** Cancels tasks in turn; the first failure ends the command with an error that names the task. */
 export async function runTaskStop(ids: readonly string[], invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const stopped: string[] = [];
     for (const id of ids) {
-      // One call each: the operation stops at its first failure without saying at which.
+      // A call per task: the operation stops at its first failure without naming it.
       await client.gateway('POST', '/tasks/stop', { taskIds: [id] }).catch((error: unknown) => {
         const before = stopped.length === 0 ? '' : ` (${counted(stopped.length, 'task')} before it stopped)`;
         throw new CliError(`task ${id} was not stopped${before}: ${sentence(error)}`, { cause: error });

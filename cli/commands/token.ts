@@ -8,10 +8,10 @@ import { note, print, printJson } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-/** `admin`: by an administrator. */
+/** `admin`: a type that only an administrator can create. */
 const TYPES = ['workspace', 'workspace_restricted', 'admin'];
 
-/** What the list has at most. */
+/** The most items that the scheduler returns for one list. */
 const MOST_LISTED = 1000;
 
 export async function runTokenList(invocation: Invocation): Promise<void> {
@@ -36,7 +36,7 @@ export async function runTokenList(invocation: Invocation): Promise<void> {
   });
 }
 
-/** Prints the key alone on stdout, so that it can be taken by a script; what it is goes to stderr. */
+/** Prints the key alone on stdout, for scripts; the description goes to stderr. */
 export async function runTokenCreate(flags: TokenCreateFlags, invocation: Invocation): Promise<void> {
   if (!TYPES.includes(flags.type)) throw usageError(`--type ${flags.type} is not one of ${TYPES.join(', ')}`);
   await withClient(invocation, async (client) => {
@@ -66,7 +66,7 @@ export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocati
 export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     mustNotBeOwn(id, client.context.token, flags, 'delete');
-    // Of one that is not there the call says nothing else than of one that is deleted now.
+    // The call answers the same for an unknown token and for one that it deletes, so look first.
     const tokens = listField(await client.gateway('GET', '/tokens'), 'tokens');
     const isThere = tokens.some((token) => textField(token, 'tokenId') === id.toLowerCase());
     if (!isThere && tokens.length < MOST_LISTED) throw noToken(id);
@@ -75,10 +75,10 @@ export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocati
   });
 }
 
-/** The token's id, which is its JWT's; empty when it is no JWT. It is the scheduler that judges a token, this only warns. */
+/** The token's id from its JWT; empty when it is no JWT. Only the scheduler judges a token: this is for warnings. */
 export const tokenIdOf = (token: string): string => claimOf(token, 'jti');
 
-/** The token's type, such as `admin`; empty when it is no JWT. Good for what is said, not for what is done. */
+/** The token's type, such as `admin`; empty when it is no JWT. Use it for messages, never for decisions. */
 export const tokenTypeOf = (token: string): string => claimOf(token, 'typ');
 
 function claimOf(token: string, name: string): string {

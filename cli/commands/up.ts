@@ -1,7 +1,8 @@
-// `longshore up`: Redis, a scheduler and an agent as processes of their own, under one supervisor that stays in the foreground. It owns their
-// order (Redis, scheduler, agent; backwards when stopping, the containers first of all), their restarts and their logs, and knows nothing of
-// what they do. However it ends, nothing of it stays behind: a clean stop ends every child, children of a killed `up` notice the closed
-// channel, and the next start waits for them. Only Redis outlives a kill; the next start adopts it by its socket.
+// `longshore up`: Redis, a scheduler and an agent as separate processes under one foreground
+// supervisor. The supervisor owns their order (Redis, scheduler, agent), their restarts and their
+// logs, and nothing of their work. The stop order is the reverse, containers first. No process stays
+// behind: a clean stop ends every child; children of a killed `up` notice the closed channel; the next
+// start waits for them. Only Redis outlives a kill, and the next start adopts it by its socket.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
@@ -36,10 +37,10 @@ type Env = Readonly<Record<string, string | undefined>>;
 const READY_TIMEOUT_MS = 60_000;
 /** A handler that ignores TERM is killed by the agent after 10 s. Everything together stays within 20 s. */
 const STOP_CONTAINERS_MS = 13_000;
-/** Signals of one Ctrl-C may come twice (from the terminal and from npm); later ones mean impatience. */
+/** A Ctrl-C may arrive twice (from the terminal and from npm); a signal after this time means: stop at once. */
 const SAME_SIGNAL_MS = 700;
 
-/** Runs until a signal or a child that cannot be kept alive; resolves with the exit code. */
+/** Runs until a signal arrives or a child cannot be kept alive; resolves with the exit code. */
 export async function runUp(flags: UpFlags, env: Env): Promise<number> {
   const settings = upSettings(flags, env);
   const up = new Up(settings, env);
@@ -58,7 +59,7 @@ export async function runUp(flags: UpFlags, env: Env): Promise<number> {
   };
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   for (const signal of signals) process.on(signal, onSignal);
-  // A terminal that went away must not keep us from stopping the children.
+  // A closed terminal must not keep the supervisor from stopping its children.
   process.stderr.on('error', () => {});
   process.stdout.on('error', () => {});
   up.onGaveUp = (sentence) => {
@@ -83,7 +84,7 @@ export async function runUp(flags: UpFlags, env: Env): Promise<number> {
   }
 }
 
-/** From nothing to the printed answer. */
+/** Starts everything, deploys the example and prints what to do next. */
 async function tellStory(up: Up, flags: UpFlags, env: Env): Promise<void> {
   const context = await up.start();
   let example: ExampleAnswer | undefined;
@@ -93,7 +94,7 @@ async function tellStory(up: Up, flags: UpFlags, env: Env): Promise<void> {
       example = await runExample(context, wanted, env, (line) => note(`- ${line}`));
     } catch (error) {
       if (error instanceof NoMachineStarts && flags.firstRun === true) throw error;
-      // The installation is well; the example may be repaired and deployed by hand.
+      // The installation is up; the person may repair the example and deploy it by hand.
       if (!up.isStopping) printError(`the example failed: ${messageOf(error)}`);
     }
   }
@@ -119,7 +120,7 @@ function showReady(context: Context, example: ExampleAnswer | undefined, flags: 
     print('');
     print('Next:');
     if (example === undefined) {
-      // Its URL answers nothing, so what may be repaired comes first.
+      // The example failed, so its URL has no answer: the first advice is to deploy it again.
       print(`  ${program} deploy ${flags.example ?? 'examples/hello/app.py'}`);
       print(`  ${program} status`);
     } else {
@@ -134,7 +135,7 @@ function showReady(context: Context, example: ExampleAnswer | undefined, flags: 
   note('Ctrl-C stops everything.');
 }
 
-/** The processes and their order. */
+/** Owns the processes and their order. */
 class Up {
   onGaveUp: (sentence: string) => void = () => {};
   readonly #settings: UpSettings;
@@ -147,10 +148,10 @@ class Up {
   #redisLog: BoundedLogFile | undefined;
   #stopped: Promise<void> | undefined;
   #isStopping = false;
-  /** What the first start settled, for later ones: with port 0 another would be picked. */
+  /** Addresses that the first start settled, for later starts: port 0 would pick another one. */
   #settled: { httpAddress: string; agentAddress: string };
   #joinToken: string | undefined;
-  /** What was found of the image that apps run on. */
+  /** Settings for the image that apps run on, as the engine's images suggest. */
   #baseImage: Readonly<Record<string, string>> = {};
 
   constructor(settings: UpSettings, env: Env) {
@@ -196,14 +197,14 @@ class Up {
     return keepContext(this.#running(), url, made, this.#env);
   }
 
-  /** Everything that started, last first; once. */
+  /** Stops everything that started, the last one first; runs once. */
   stop(): Promise<void> {
     this.#isStopping = true;
     this.#stopped ??= this.#stopAll();
     return this.#stopped;
   }
 
-  /** At once; Redis loses at most the last second, which the next start makes good. */
+  /** Kills at once. Redis loses at most the last second, which the next start makes good. */
   kill(): void {
     this.#isStopping = true;
     this.#agent?.kill();
@@ -212,9 +213,9 @@ class Up {
   }
 
   async #stopAll(): Promise<void> {
-    // While their containers are there.
+    // The drain needs the containers, so it comes first.
     await this.#drain();
-    // The agent goes next and takes its containers along: a scheduler that saw them end would ask for new ones.
+    // The agent stops next, with its containers: a scheduler that saw them end would ask for new ones.
     await this.#agent?.stop(STOP_CONTAINERS_MS, { kind: 'stop', containers: 'stop' });
     await this.#scheduler?.stop(4_000);
     try {
@@ -228,18 +229,21 @@ class Up {
     await this.#lock?.release();
   }
 
-  /** Calls that run go on for a moment. A scheduler that does not run has none. */
+  /** Lets running calls finish for a while. A scheduler that is not running has none. */
   async #drain(): Promise<void> {
     const withinMs = Number(this.#drainSeconds()) * 1000 + 2_000;
     await this.#scheduler?.request({ kind: 'drain' }, withinMs).catch(() => undefined);
   }
 
-  /** Judged by the scheduler's schema before. A person at a terminal waits less than a service manager. */
+  /**
+   * The drain time, which the scheduler's schema has validated. A
+   * person at a terminal waits less than a service manager.
+   */
   #drainSeconds(): string {
     return this.#env['LONGSHORE_DRAIN_SECONDS'] || '10';
   }
 
-  /** Before the seconds that a scheduler takes to start. */
+  /** Asks the engine before the scheduler spends seconds on its start. */
   async #lookAtEngine(): Promise<void> {
     const image = baseImageOf(await pythonImagesHeld(this.#env['DOCKER_HOST'] || undefined), this.#env);
     if (image === undefined) return;
@@ -258,7 +262,7 @@ class Up {
     });
     const log = createLog({ name, destination: { write: (text: string) => cutter.push(text) } });
     const redis = await startEmbeddedRedis({ dataDir: this.#settings.dataDir, log });
-    // A stop that came meanwhile found nothing to stop.
+    // A stop during the start found no Redis to stop.
     if (this.#isStopping) await redis.stop();
     else this.#redis = redis;
   }
@@ -278,7 +282,7 @@ class Up {
 
   async #startAgent(mustJoin: boolean): Promise<void> {
     const { dataDir } = this.#settings;
-    // An agent whose scheduler lost its records has an identity that nobody knows: it joins again.
+    // A scheduler that lost its records knows no agent, so the agent joins again.
     if (mustJoin || !existsSync(join(dataDir, 'agent', 'machine.json'))) {
       const made = await this.#running().request({ kind: 'createLocalMachine' }, 20_000);
       this.#joinToken = textField(made, 'joinToken');
@@ -287,7 +291,7 @@ class Up {
       'agent',
       () => ({
         ...AGENT_PROCESS_ENV,
-        // A person's own machine is often fuller than a host's disk may be.
+        // A person's own machine is often fuller than a host's disk should be.
         LONGSHORE_MIN_FREE_DISK_PERCENT: '5',
         ...daemonEnv(this.#env),
         ...this.#baseImage,

@@ -1,4 +1,4 @@
-// What a call that takes long waits for, said on stderr while it does: the scheduler explains it.
+// Explains on stderr, while a long call runs, what the call waits for; the scheduler supplies the text.
 import { sleep } from '#shared/backoff.ts';
 import type { Client } from '../client.ts';
 import { listField, textField, textsField } from '../json.ts';
@@ -8,7 +8,10 @@ import { oneDeployment } from './deployment-reference.ts';
 const AFTER_MS = 5_000;
 const EVERY_MS = 5_000;
 
-/** Until the signal: a line when the call has waited for some seconds, and one for each change after that. What cannot be asked is not said. */
+/**
+ * Runs until the signal: prints a line when the call has waited some
+ * seconds, and another at each change. A failed look-up prints nothing.
+ */
 export async function sayWhatItWaitsFor(
   client: Client,
   reference: string,
@@ -27,7 +30,7 @@ export async function sayWhatItWaitsFor(
   }
 }
 
-/** The deployment's containers that are on their way say more than the deployment. */
+/** The reason from a container that is starting, if there is one: it says more than the deployment. */
 async function reason(client: Client, reference: string): Promise<string> {
   const { id } = await oneDeployment(client, reference);
   const path = `/explain/${await client.workspaceId()}`;

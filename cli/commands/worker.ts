@@ -104,7 +104,10 @@ export function progressOf(drain: JsonObject): string {
   ].join('; ');
 }
 
-/** A worker that an operator took out of service, or that has a condition, shows it: the status alone also means a machine that is away. */
+/**
+ * The status, with a cordon or a condition named beside it: the status
+ * alone does not tell a cordoned worker from an absent machine.
+ */
 function statusOf(worker: JsonObject): string {
   const status = textField(worker, 'status');
   const { drain } = worker;

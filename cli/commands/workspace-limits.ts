@@ -1,4 +1,5 @@
-// `longshore workspace limits`: what a workspace may have. Everybody sees their own, the administrator everybody's, and changes them.
+// `longshore workspace limits`: the limits of a workspace. Everybody
+// sees their own; the administrator sees and changes all.
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
@@ -43,7 +44,7 @@ export async function runWorkspaceLimits(
   });
 }
 
-/** What they are called when they are set, their values, and what is used of them where that is counted. */
+/** Rows of settable name, value and, where it is counted, usage. */
 export function rowsOf(limits: JsonObject): readonly (readonly string[])[] {
   const usage = objectField(limits, 'usage');
   const used: Readonly<Record<string, unknown>> = {
@@ -59,14 +60,14 @@ export function rowsOf(limits: JsonObject): readonly (readonly string[])[] {
       return [`${group}.${name}`, shown(limit, 'none'), shown(counted?.['used'] ?? used[`${group}.${name}`], '')];
     }),
   );
-  // It has no bound, and is counted all the same.
+  // Volume bytes have no limit and are counted all the same.
   const { volume_bytes: volumeBytes } = usage;
   return volumeBytes === undefined ? rows : [...rows, ['usage.volume_bytes', 'none', shown(volumeBytes, '')]];
 }
 
 const shown = (value: unknown, none: string): string => (typeof value === 'number' ? String(value) : none);
 
-/** undefined: nothing is said. The scheduler judges names and values. */
+/** @returns undefined when no flag changes a limit. The scheduler validates names and values. */
 export function changeOf(said: readonly string[]): Record<string, Record<string, number | null>> | undefined {
   if (said.length === 0) return undefined;
   const change: Record<string, Record<string, number | null>> = {};
@@ -88,7 +89,7 @@ export function changeOf(said: readonly string[]): Record<string, Record<string,
   return change;
 }
 
-/** By id, or by a name that only one has. */
+/** Resolves an id, or a name that only one workspace has. */
 async function idOf(client: Client, reference: string): Promise<string> {
   if (/^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(reference)) return reference;
   const answer = await client.rest('/workspace?limit=1000').catch(onlyAdmin);

@@ -9,7 +9,7 @@ import { programName } from '../program-name.ts';
 import { showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-/** Makes a workspace and prints its first token alone on stdout. */
+/** Creates a workspace and prints its first token alone on stdout. */
 export async function runWorkspaceCreate(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const made = await client.restCall('POST', '/workspace', { name }).catch(onlyAdmin);
@@ -30,7 +30,7 @@ export async function runWorkspaceList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const workspaces: JsonObject[] = [];
     let cursor = '';
-    // Pages, up to a bound that no installation needs.
+    // Pages end at a bound that no installation reaches.
     for (let page = 0; page < 100; page += 1) {
       const query = new URLSearchParams({ limit: '100', ...(cursor === '' ? {} : { cursor }) });
       const answer = await client.restCall('GET', `/workspace?${query.toString()}`).catch(onlyAdmin);
@@ -52,7 +52,7 @@ function inner(made: JsonObject): JsonObject {
   return isRecord(workspace) ? workspace : made;
 }
 
-/** What a refusal of the token means here. */
+/** Turns a refused token into a hint that only administrators may do this. */
 export function onlyAdmin(error: unknown): never {
   throw error instanceof TokenKindError ? new TokenKindError('admin', { cause: error }) : error;
 }

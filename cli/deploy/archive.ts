@@ -1,5 +1,6 @@
-// Packs an app's files into a zip whose bytes depend on names, modes and contents alone, so that an unchanged app is recognised by its hash
-// and not uploaded again. Written to a temporary file: an app may be larger than memory should hold.
+// Packs an app's files into a zip whose bytes depend on names, modes and contents
+// alone. So the hash of an unchanged app matches, and nothing is uploaded again.
+// The zip is a temporary file: an app may be larger than memory should hold.
 import { createHash } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';

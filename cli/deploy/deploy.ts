@@ -1,5 +1,5 @@
-// The ordinary way an app becomes a deployment: describe, pack, head or create the object, upload, stub, deploy. `longshore deploy` and the
-// example of `longshore up` both go through here, and so does nothing else.
+// The way an app becomes a deployment: describe, pack, check or create the object, upload, stub,
+// deploy. `longshore deploy` and the example of `longshore up` both use it, and nothing else does.
 import { createReadStream } from 'node:fs';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
@@ -106,7 +106,9 @@ async function deployHandler(
   };
 }
 
-/** Packages and commands of an image need it to be built, which no scheduler does yet: without them the app would fail at its first call. */
+/**
+ * Refuses packages and commands of an image: they need a build, and without it the app would fail at its first call.
+ */
 function refuseImageBuild(handler: HandlerDefinition): void {
   const image = handler['image'];
   if (typeof image !== 'object' || image === null) return;
@@ -125,7 +127,9 @@ function refuseImageBuild(handler: HandlerDefinition): void {
   }
 }
 
-/** A secret that is not there yet is made with one command; the scheduler's sentence, which other clients see too, names none of ours. */
+/**
+ * Adds the command that creates a missing secret: the scheduler's sentence, which all clients share, names no command.
+ */
 function withSecretCure(error: unknown): unknown {
   if (!(error instanceof CliError)) return error;
   const name = /Secret "([^"]+)" does not exist/.exec(error.message)?.[1];

@@ -1,5 +1,5 @@
-// Asks the person's own Python what a file defines: `python3 -m longshore.describe`. Their imports run there, not here; what comes back is
-// one JSON object with the fields of GetOrCreateStub.
+// Asks the person's own Python what a file defines: `python3 -m longshore.describe`. The file's imports
+// run in that Python, not here. The output is one JSON object with the fields of GetOrCreateStub.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { basename, delimiter, dirname, resolve } from 'node:path';
@@ -8,16 +8,16 @@ import { isRecord } from '#shared/json.ts';
 import { CliError, errorCode, usageError } from '../errors.ts';
 import { textField } from '../json.ts';
 
-/** Fields of GetOrCreateStub, as the Python module writes them, and what is for the person alone. */
+/** Fields of GetOrCreateStub, as the Python module writes them, and fields for the person alone. */
 export type HandlerDefinition = Readonly<Record<string, unknown>> & {
   readonly name: string;
   readonly stubType: string;
-  /** Names that a call must give; null: not known. */
+  /** Arguments that a call must give; null: not known. */
   readonly requiredInputs: readonly string[] | null;
 };
 
 export interface AppDefinition {
-  /** What is packed: the directory of the file. */
+  /** The directory to pack: the one that holds the file. */
   readonly root: string;
   readonly handler: HandlerDefinition;
   /** Names of the file's other handlers. */
@@ -117,7 +117,7 @@ async function runDescribe(argument: string, cwd: string, env: Env): Promise<Rea
     const value: unknown = JSON.parse(line);
     if (isRecord(value)) return value;
   } catch {
-    // Python itself failed; what it wrote is the best explanation.
+    // Python itself failed, and its output is the best explanation.
   }
   const last = stderr().trimEnd().split('\n').slice(-5).join('\n');
   throw new CliError(`python3 could not read ${argument} (Python 3.8 or newer is needed):\n${last}`);

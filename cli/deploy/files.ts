@@ -1,5 +1,5 @@
-// Which files of an app's directory travel: everything but what its ignore file names (gitignore syntax) and a few that never do. Only
-// looks; packing is archive.ts.
+// Chooses the files of an app's directory to pack: all but those that its ignore file names
+// (gitignore syntax) and a few that never travel. This file only looks; archive.ts packs.
 import { readFile, readdir, stat } from 'node:fs/promises';
 import type { Dirent } from 'node:fs';
 import { homedir } from 'node:os';
@@ -9,7 +9,7 @@ import type { Ignore } from 'ignore';
 import { messageOf } from '#shared/errors.ts';
 import { CliError, errorCode } from '../errors.ts';
 
-/** One file to pack. */
+/** A file to pack. */
 export interface AppFile {
   /** Relative to the app's directory, with `/`. */
   readonly path: string;
@@ -19,16 +19,16 @@ export interface AppFile {
 }
 
 export interface AppFiles {
-  /** In one order on every machine. */
+  /** Sorted in the same order on every machine. */
   readonly files: readonly AppFile[];
   readonly totalBytes: number;
-  /** What was passed over though no rule names it (a broken link, a link to a directory, a socket). */
+  /** Entries left out although no rule names them: broken links, links to directories, sockets. */
   readonly skipped: readonly string[];
 }
 
-/** The first of these that exists counts, alone. */
+/** The first file of these that exists is the only one used. */
 export const IGNORE_FILES = ['.longshoreignore', '.beamignore', '.beta9ignore'] as const;
-/** Never part of an app, whatever the ignore file says. */
+/** Names that are never part of an app, whatever the ignore file says. */
 const NEVER: ReadonlySet<string> = new Set(['.git', '__pycache__', '.venv', 'node_modules']);
 
 /** An app is code; data belongs in a volume. Both bounds keep a wrong directory (a home) from being read through. */
@@ -74,12 +74,12 @@ export async function collectFiles(
     }
   };
   await visit('');
-  // Plain code-unit order: a locale's would differ between machines, and so would the bytes of the archive.
+  // Code-unit order, because a locale's order differs between machines, and with it the archive's bytes.
   files.sort((a, b) => (a.path < b.path ? -1 : a.path > b.path ? 1 : 0));
   return { files, totalBytes, skipped };
 }
 
-/** A home holds keys and tokens: without a word on what to leave out, none of it travels. */
+/** A home directory holds keys and tokens: without an ignore file it is refused. */
 async function readRules(root: string, home: string): Promise<Ignore> {
   for (const name of IGNORE_FILES) {
     try {

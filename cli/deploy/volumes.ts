@@ -1,5 +1,5 @@
-// A stub names volumes by id; an app file names them by what people call them. A volume that does not exist yet is made here, before its first
-// container can ask for it.
+// Maps volume names in an app file to the ids that a stub needs. A missing
+// volume is created here, before the first container asks for it.
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { listField, objectField, textField } from '../json.ts';

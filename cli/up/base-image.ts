@@ -1,5 +1,6 @@
-// Which image apps run on that name none, where nobody says: what `npm start` would use is what `up` uses. Set-up leaves nothing behind but the image in the engine, so
-// that is what is looked at, by set-up's own rule (scripts/setup/base-image.mjs; a test holds the two together). Pure.
+// Chooses the default image of apps when nobody sets one: `up` uses the image that `npm start`
+// would use. Set-up leaves only the image in the engine, so the engine's tags decide, by
+// set-up's own rule (scripts/setup/base-image.mjs; a test compares the two). Pure.
 
 type Env = Readonly<Record<string, string | undefined>>;
 
@@ -10,14 +11,15 @@ export interface BaseImage {
   readonly why: string;
 }
 
-/** What apps get that name no version, by the agent's settings. */
+/** The Python of apps that name no version, by the agent's settings. */
 const DEFAULT_PYTHON = '3.11';
 const MADE_HERE = /^longshore-python:3\.(\d{1,2})$/;
 
 /**
- * The image that set-up built, where the engine has that and not the official one; where only another Python could be had, that is the default, too.
+ * The image that set-up built, when the engine holds it and not the official one.
+ * When only another Python could be had, that version becomes the default too.
  * @param held - tags that the engine holds
- * @returns undefined: as the person's LONGSHORE_BASE_IMAGE says, else the agent's default, which is pulled
+ * @returns undefined: the person's LONGSHORE_BASE_IMAGE counts, else the agent's default, which is pulled
  */
 export function baseImageOf(held: readonly string[], env: Env): BaseImage | undefined {
   if (env['LONGSHORE_BASE_IMAGE']) return undefined;

@@ -1,5 +1,5 @@
-// What would end a start, looked at before anything of it is started. It is looked at again by whoever needs it, and that counts: what changes in between is said later, not
-// never. Only what is wrong for certain ends the start here.
+// Checks for causes that would end a start, before anything is started. Each part checks
+// again later, and the later check counts. Only a certain cause ends the start here.
 import { createServer } from 'node:net';
 import { messageOf } from '#shared/errors.ts';
 import { CliError, errorCode } from '../errors.ts';
@@ -8,7 +8,7 @@ import type { UpSettings } from './settings.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-/** Any text will do for these. */
+/** Settings whose values need no check here: any text is valid. */
 const FREE: ReadonlySet<string> = new Set([
   'LONGSHORE_DATA_DIR',
   'LONGSHORE_HTTP_ADDRESS',
@@ -19,7 +19,7 @@ const FREE: ReadonlySet<string> = new Set([
 /** @throws CliError naming every wrong or unknown setting of a daemon */
 export async function judgeSettings(settings: UpSettings, env: Env): Promise<void> {
   const said = Object.entries(daemonEnv(env)).filter(([, value]) => value !== undefined && value !== '');
-  // The schemas cost 14 MiB for as long as this process lives: only where there is something to judge.
+  // The schemas cost this process 14 MiB for its whole life, so they load only when a setting needs judging.
   if (!said.some(([name]) => name === 'DOCKER_HOST' || (name.startsWith('LONGSHORE_') && !FREE.has(name)))) return;
   const [{ loadConfig }, { SETTING_NAMES }, { SchedulerSettings }, { loadAgentConfig }] = await Promise.all([
     import('#shared/config.ts'),
@@ -30,7 +30,7 @@ export async function judgeSettings(settings: UpSettings, env: Env): Promise<voi
   const given = { ...daemonEnv(env), LONGSHORE_DATA_DIR: settings.dataDir };
   try {
     loadConfig(SchedulerSettings, given, { known: SETTING_NAMES });
-    // What the agent is told of its scheduler is not the person's to say here.
+    // `up` sets the scheduler's address and the join token itself, so the person's values for them are not judged.
     loadAgentConfig({ ...given, LONGSHORE_SCHEDULER_ADDRESS: '', LONGSHORE_JOIN_TOKEN: 'none' });
   } catch (error) {
     throw new CliError(messageOf(error), { cause: error });
@@ -55,7 +55,7 @@ export async function lookAtPorts(settings: UpSettings, env: Env): Promise<void>
   }
 }
 
-/** False also where it cannot be said: whoever listens there says what is wrong. */
+/** @returns false also when the check fails for another cause: the daemon that listens there later reports it */
 async function isTaken(address: string): Promise<boolean> {
   const [, host = '', port = '0'] = /^(.*):(\d{1,5})$/.exec(address) ?? [];
   if (Number(port) === 0 || Number(port) > 65_535) return false;

@@ -1,6 +1,6 @@
-// One supervised process: spawned with an IPC channel in a process group of its own (a Ctrl-C on the terminal must reach the supervisor
-// alone, which stops its children in order), its output kept in a bounded file, started again with back-off when it dies. Its caller decides
-// the order of things; this keeps the promise that a stopped child leaves no process behind.
+// A supervised process: spawned with an IPC channel, output kept in a bounded file, restarted with back-off when it
+// dies. The child has its own process group: Ctrl-C on a terminal reaches the supervisor alone, which stops its
+// children in order. The caller decides the order; this file guarantees that a stopped child leaves no process behind.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { sleep, withDeadline } from '#shared/backoff.ts';
@@ -11,28 +11,31 @@ import { BoundedLogFile, LineCutter, screenLine } from './log-file.ts';
 import { signalGroup } from './processes.ts';
 import { decideRestart } from '#shared/restart.ts';
 
-/** What children say over IPC: objects with a `kind`; answers carry the `id` of what they answer. */
+/**
+ * A message between a child and its supervisor over IPC. Every
+ * one has a `kind`; an answer repeats the `id` of its request.
+ */
 export type IpcMessage = Readonly<Record<string, unknown>> & { readonly kind: string };
 
 export interface ChildOptions {
   readonly name: string;
   readonly command: string;
   readonly args: readonly string[];
-  /** Asked at every start, so that what the first start settled (ports) stays. */
+  /** Evaluated at every start, so that ports settled by the first start stay. */
   readonly env: () => Readonly<Record<string, string | undefined>>;
   readonly logPath: string;
   readonly readyTimeoutMs: number;
   readonly book: ChildBook;
-  /** Something for the screen. */
+  /** Receives lines for the screen. */
   readonly onNote: (line: string) => void;
-  /** It died too often; nothing will start it again. */
+  /** The child died too often, and nothing will start it again. */
   readonly onGaveUp: (sentence: string) => void;
-  /** Every `ready` but the first. */
+  /** Called at every `ready` but the first. */
   readonly onBack?: (ready: IpcMessage) => void;
 }
 
 const LAST_LINES = 15;
-/** A child that warns without end must not scroll the screen away: so many lines per window, then a hint at the file. */
+/** A child that warns endlessly must not flood the screen: this many lines per window, then a hint at the file. */
 const SCREEN_LINES = 10;
 const SCREEN_WINDOW_MS = 10_000;
 
@@ -62,7 +65,7 @@ export class SupervisedChild {
   }
 
   /**
-   * Starts it and waits for its `ready`. A first start that fails is not repeated: its cause is something for the person.
+   * Starts the child and waits for its `ready`. A failed first start is not repeated: the person must see its cause.
    * @throws CliError with the sentence the child gave, or its last lines
    */
   async start(): Promise<IpcMessage> {
@@ -83,7 +86,7 @@ export class SupervisedChild {
     }
   }
 
-  /** Asks over IPC and waits for the answer with the same id. */
+  /** Sends a request over IPC and waits for the answer with the same id. */
   async request(message: IpcMessage, timeoutMs: number): Promise<IpcMessage> {
     const child = this.#process;
     const id = String(this.#nextId++);
@@ -106,8 +109,8 @@ export class SupervisedChild {
   }
 
   /**
-   * Asks it to end, by TERM or by a message of its own, and after `graceMs` kills its whole group. Safe at any time, also while it waits to be
-   * started again.
+   * Asks the child to end, by TERM or by a message of its own, and kills its whole
+   * group after `graceMs`. Safe at any time, also while it waits for a restart.
    */
   async stop(graceMs: number, message?: IpcMessage): Promise<void> {
     this.#stopping.abort();
@@ -119,13 +122,13 @@ export class SupervisedChild {
       const timer = setTimeout(() => signalGroup(pid, 'SIGKILL'), graceMs);
       await this.#exited;
       clearTimeout(timer);
-      // Whatever it started itself goes with it.
+      // The group still holds processes that the child started itself.
       signalGroup(pid, 'SIGKILL');
     }
     this.#log.close();
   }
 
-  /** At once, for the impatient second Ctrl-C. */
+  /** Kills at once, for a second, impatient Ctrl-C. */
   kill(): void {
     this.#stopping.abort();
     const pid = this.#process?.pid;
@@ -205,7 +208,7 @@ export class SupervisedChild {
 
   async #restart(delayMs: number): Promise<void> {
     if (!(await sleep(delayMs, this.#stopping.signal))) return;
-    // A start that fails is a death, which `gone` has counted already.
+    // A failed start is a death, which `gone` has counted already.
     await this.#spawn().catch(() => undefined);
   }
 

@@ -1,6 +1,6 @@
-// The data directory as `up` holds it: made, writable, owned by one `up` at a time, and free of what an earlier one left running when it
-// was killed. The lock is a listening socket in Linux's abstract namespace: the kernel gives it to one process and takes it back when that
-// ends, however it ends.
+// The data directory of `up`: created, writable, owned by one `up` at a time, and free of processes
+// that a killed `up` left. The lock is a listening socket in Linux's abstract namespace. The kernel
+// gives it to one process and takes it back when that process ends, however it ends.
 import { createHash } from 'node:crypto';
 import {
   accessSync,
@@ -49,7 +49,10 @@ export function makeDataDir(path: string): void {
   }
 }
 
-/** Folder by folder: Node's own recursive call never ends where a parent takes no new entries and says ENOENT, as /proc does. */
+/**
+ * Creates folder by folder: Node's recursive call never returns
+ * where a parent refuses entries with ENOENT, as /proc does.
+ */
 function makeFolders(path: string): void {
   if (existsSync(path)) return;
   if (dirname(path) !== path) makeFolders(dirname(path));

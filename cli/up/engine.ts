@@ -1,5 +1,5 @@
-// What `up` asks the container engine before it starts anything: whether one answers at all, and which Python images it holds. The agent asks much more of it later, by a client
-// of its own, which would be too much for a supervisor to keep in memory.
+// Asks the container engine two questions before anything starts: whether it answers, and which Python images it
+// holds. The agent asks much more later, with a client of its own that would be too large for a supervisor's memory.
 import { Agent, request } from 'undici';
 import { connectionOptions } from '#agent/containers/docker-options.ts';
 import { engineFailure } from '#agent/preflight/engine.ts';
@@ -9,7 +9,7 @@ import { textsField } from '../json.ts';
 
 const ANSWER_MS = 10_000;
 const QUERY = `filters=${encodeURIComponent(JSON.stringify({ reference: ['python', 'longshore-python'] }))}`;
-/** Nobody is there, or nobody for this user: that will not be otherwise in a moment. */
+/** No engine, or none for this user: a retry would not help. */
 const NO_ENGINE: ReadonlySet<string> = new Set([
   'ECONNREFUSED',
   'ENOENT',
@@ -22,8 +22,9 @@ const NO_ENGINE: ReadonlySet<string> = new Set([
 
 /**
  * @param host - DOCKER_HOST, when it is set
- * @returns tags of the Python images that it holds; none where it answers late or oddly, of which the agent will say more
- * @throws CliError with the cure, where there is no engine to ask
+ * @returns tags of the Python images that the engine holds; none
+ *   when the answer is late or odd, which the agent reports
+ * @throws CliError with the cure, when no engine answers
  */
 export async function pythonImagesHeld(host: string | undefined): Promise<readonly string[]> {
   const at = connectionOptions(host);

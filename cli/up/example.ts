@@ -1,5 +1,5 @@
-// The end of `npm start`: the example becomes a deployment by the ordinary way, is called once, and its answer is shown. A second start finds
-// the deployment of the first and calls that.
+// The end of `npm start`: the example is deployed in the ordinary way and called once, and
+// its answer is shown. A second start finds the deployment of the first and calls that.
 import { repeat } from '#shared/backoff.ts';
 import { CONDITIONS } from '#shared/domain/conditions.ts';
 import { Client } from '../client.ts';

@@ -1,5 +1,5 @@
-// What a first start leaves in the person's context file: the installation's URL, workspace and admin token. The scheduler makes the token
-// once and keeps only its hash, so this file is where it lives from then on.
+// Stores a first start's result in the person's context file: the installation's URL, workspace and admin
+// token. The scheduler makes the token once and keeps only its hash, so this file holds the only copy.
 import { resolve } from 'node:path';
 import { Client } from '../client.ts';
 import { contextFilePath, readContexts, saveContext } from '../context.ts';
@@ -13,9 +13,9 @@ type Env = Readonly<Record<string, string | undefined>>;
 const IPC_TIMEOUT_MS = 20_000;
 
 /**
- * Has the scheduler make the first workspace, once. Nothing is kept yet: a start that fails later must not take the commands away from
- * the installation that they talk to.
- * @returns the context to talk to it, where the workspace was made now, so the scheduler knows no machine either
+ * Has the scheduler make the first workspace, once. Nothing is stored yet: a start that
+ * fails later must not redirect the commands away from the installation that they use now.
+ * @returns the context of a workspace made now; the scheduler then knows no machine either. undefined: it was there
  * @throws CliError when the context file cannot be read, or the scheduler does not answer
  */
 export async function makeFirstWorkspace(
@@ -28,8 +28,8 @@ export async function makeFirstWorkspace(
 }
 
 /**
- * The CA file that is kept with the context of an https URL: what this start was told to trust, else what the context had, else the
- * certificate that its own scheduler was given.
+ * The CA file to keep with the context of an https URL: the one this start was told to
+ * trust, else the context's own, else the certificate that its scheduler was given.
  */
 export function caFileOf(url: string, env: Env, stored?: Pick<Context, 'caFile'>): Pick<Context, 'caFile'> {
   const file = env['LONGSHORE_CA_BUNDLE'] || stored?.caFile || env['LONGSHORE_HTTP_TLS_CERT'];
@@ -38,7 +38,7 @@ export function caFileOf(url: string, env: Env, stored?: Pick<Context, 'caFile'>
 
 /**
  * Saves the context of an installation that is up, and makes it the current one.
- * @param made - of a workspace that was made by this start
+ * @param made - the context of a workspace that this start made
  * @throws CliError when the workspace is there but its token is not, or the file cannot be written
  */
 export async function keepContext(
@@ -52,7 +52,7 @@ export async function keepContext(
   if (made !== undefined) return keep(path, file, freeName(file), made);
   const known = await findKnown(file, url, env);
   if (known !== undefined) return keep(path, file, known.name, known.context);
-  // The file was lost, or an earlier start ended between making the token and keeping it: another one is asked for.
+  // The file was lost, or an earlier start ended between making the token and storing it: ask for another one.
   const again = await scheduler.request({ kind: 'ensureFirstWorkspace', issueToken: true }, IPC_TIMEOUT_MS);
   const issued = contextOf(again, url, env);
   if (issued !== undefined) return keep(path, file, freeName(file), issued);
@@ -68,7 +68,7 @@ function contextOf(answer: Readonly<Record<string, unknown>>, url: string, env: 
     : { url, token, workspaceId: textField(answer, 'workspaceId'), ...caFileOf(url, env) };
 }
 
-/** The stored context whose token this scheduler accepts; those for the same address are tried first. */
+/** The stored context whose token this scheduler accepts; contexts for the same address are tried first. */
 async function findKnown(
   file: ContextFile,
   url: string,
@@ -78,13 +78,13 @@ async function findKnown(
     .filter(([name, context]) => name.startsWith('local') || context.url === url)
     .toSorted(([, a], [, b]) => Number(b.url === url) - Number(a.url === url));
   for (const [name, stored] of likely) {
-    // The workspace is left open, so that it is asked for with the token.
+    // The empty workspace makes the client ask the scheduler for the token's own.
     const trust = caFileOf(url, env, stored);
     const client = new Client({ url, token: stored.token, workspaceId: '', ...trust });
     try {
       return { name, context: { url, token: stored.token, workspaceId: await client.workspaceId(), ...trust } };
     } catch {
-      // A token of another installation.
+      // The token belongs to another installation.
     } finally {
       await client.close();
     }
@@ -99,7 +99,10 @@ async function keep(path: string, file: ContextFile, name: string, context: Cont
   return context;
 }
 
-/** `local`, else `local-2` and so on: a context of another installation is not overwritten, its token exists nowhere else. */
+/**
+ * A free name: `local`, else `local-2` and so on. Another installation's
+ * context is never overwritten: its token exists nowhere else.
+ */
 function freeName(file: ContextFile): string {
   for (let n = 1; ; n++) {
     const name = n === 1 ? 'local' : `local-${n}`;

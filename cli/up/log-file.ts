@@ -1,11 +1,11 @@
-// Where a child's output goes: a file of bounded size (one older file is kept beside it), and, shortened, the screen when it is a warning
-// or worse. Writes are synchronous and small: a supervisor that dies has already written what it was told.
+// Writes a child's output to a file of bounded size, with one older file beside it; warnings and errors also go to
+// the screen, shortened. Writes are synchronous and small, so a dying supervisor has written all that it received.
 import { closeSync, fstatSync, mkdirSync, openSync, renameSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 
 const MAX_FILE_BYTES = 10 * 1024 * 1024;
 
-/** Appends to `path`; at `maxBytes` the file becomes `path.1` (replacing the one before) and a new one is begun. */
+/** Appends to `path`. At `maxBytes` the file becomes `path.1`, replacing the previous one, and a new one begins. */
 export class BoundedLogFile {
   readonly path: string;
   readonly #maxBytes: number;
@@ -20,14 +20,14 @@ export class BoundedLogFile {
     this.#size = fstatSync(this.#fd).size;
   }
 
-  /** Never throws: a full disk must not take the supervisor down with it. */
+  /** Writes, and never throws: a full disk must not stop the supervisor. */
   write(text: string | Uint8Array): void {
     const bytes = typeof text === 'string' ? Buffer.from(text) : text;
     try {
       if (this.#size > 0 && this.#size + bytes.byteLength > this.#maxBytes) this.#rotate();
       this.#size += writeSync(this.#fd, bytes);
     } catch {
-      // Nowhere is left to say it.
+      // No place is left to report it.
     }
   }
 
@@ -35,7 +35,7 @@ export class BoundedLogFile {
     try {
       closeSync(this.#fd);
     } catch {
-      // Closed already.
+      // The file is closed already.
     }
   }
 
@@ -51,7 +51,10 @@ const WARN = 40;
 const ERROR = 50;
 const LONGEST_SCREEN_LINE = 300;
 
-/** One line for the screen out of a JSON log line at `warn` or above, or one that answers an operator (`onScreen`); undefined for everything else. */
+/**
+ * The screen's line for a JSON log line at `warn` or above, or for one that answers an operator (`onScreen`).
+ * @returns undefined for every other line
+ */
 export function screenLine(name: string, line: string): string | undefined {
   if (!line.startsWith('{')) return undefined;
   let value: unknown;
@@ -74,7 +77,7 @@ export function screenLine(name: string, line: string): string | undefined {
   return text.length > LONGEST_SCREEN_LINE ? `${text.slice(0, LONGEST_SCREEN_LINE)}…` : text;
 }
 
-/** What a line is about, by the names that log lines use. */
+/** Words for the log fields that name a line's subject. */
 const ABOUT = {
   machineId: 'machine',
   containerId: 'container',
@@ -93,7 +96,7 @@ function whichOf(entry: Readonly<Record<string, unknown>>): string {
   return about.length === 0 ? '' : ` (${about.join(', ')})`;
 }
 
-/** Cuts a byte stream into lines; a line longer than `maxBytes` is passed on in pieces. */
+/** Cuts a byte stream into lines; a line longer than `maxBytes` comes in pieces. */
 export class LineCutter {
   readonly #onLine: (line: string) => void;
   readonly #maxBytes: number;

@@ -1,5 +1,5 @@
-// Facts about processes from /proc. A bare `kill(pid, 0)` is not enough: a number may belong to another process by now, and a dead one that
-// nobody has reaped yet still answers.
+// Facts about processes from /proc. A bare `kill(pid, 0)` is not enough: the number may belong
+// to another process by now, and a dead process that nobody has reaped still answers.
 import { readFileSync } from 'node:fs';
 
 /** When the process started, in the kernel's ticks since boot: with the number, a name that is never used twice. */

@@ -1,4 +1,4 @@
-// What `up` itself reads from flags and the environment, and the environments it gives its children.
+// Settings that `up` reads from flags and the environment, and the environments of its children.
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { socketPathWithin } from '#shared/socket-path.ts';
@@ -10,11 +10,11 @@ export interface UpSettings {
   readonly dataDir: string;
   readonly httpAddress: string;
   readonly agentAddress: string;
-  /** A Redis of the person's own; none is started then. */
+  /** The person's own Redis; none is started then. */
   readonly redisUrl: string | undefined;
 }
 
-/** Flags win over the environment. */
+/** Reads the settings; flags win over the environment. */
 export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort'>, env: Env): UpSettings {
   const share = env['XDG_DATA_HOME'] || join(env['HOME'] || homedir(), '.local', 'share');
   return {
@@ -29,7 +29,7 @@ export function upSettings(flags: Pick<UpFlags, 'dataDir' | 'port' | 'agentPort'
   };
 }
 
-/** Belong to the command line and to set-up; a daemon would call them unknown. */
+/** Names for the command line and set-up, which a daemon would report as unknown. */
 const NOT_FOR_DAEMONS: ReadonlySet<string> = new Set([
   'LONGSHORE_CONTEXT_FILE',
   'LONGSHORE_URL',
@@ -39,29 +39,32 @@ const NOT_FOR_DAEMONS: ReadonlySet<string> = new Set([
   'LONGSHORE_JOIN_TOKEN_FILE',
 ]);
 
-/** Everything of our own environment that a daemon may want. */
+/** Every variable of this environment that a daemon may need. */
 export function daemonEnv(env: Env): Record<string, string | undefined> {
   return Object.fromEntries(Object.entries(env).filter(([name]) => !NOT_FOR_DAEMONS.has(name)));
 }
 
-/** glibc keeps what the compiler of the embedded database's code freed unless it is told a bound: 4 MiB cost nothing and save 60 MiB, after a first start twice that (measured). */
+/**
+ * glibc keeps memory that the compiler of the embedded database's code freed, unless it has a
+ * bound. 4 MiB cost nothing and save 60 MiB, and twice that after a first start (measured).
+ */
 const MALLOC_TRIM = String(4 * 1024 * 1024);
 
-/** The same for a scheduler, whose memory is bounded where the person has not said how. */
+/** The daemon environment for a scheduler, with that bound unless the person sets one. */
 export function schedulerEnv(env: Env): Record<string, string | undefined> {
   return { MALLOC_TRIM_THRESHOLD_: MALLOC_TRIM, ...daemonEnv(env) };
 }
 
-/** Where scheduler and agent of one data directory meet; nowhere when the path is too long for a socket. */
+/** The socket between scheduler and agent of one data directory; none when the path is too long for a socket. */
 export function linkSocket(dataDir: string): { readonly LONGSHORE_LINK_SOCKET?: string } {
   const path = socketPathWithin(join(dataDir, 'link'), 'agent.sock');
   return path === undefined ? {} : { LONGSHORE_LINK_SOCKET: path };
 }
 
-/** What a client on this machine dials: an address that listens everywhere is reached on loopback. */
+/** The URL for clients on this machine: an address that listens everywhere is reached on loopback. */
 export function clientUrl(httpAddress: string, env: Env): string {
   const isSealed = Boolean(env['LONGSHORE_HTTP_TLS_CERT']);
-  // A certificate is for a name, and that of the installation is in its URL.
+  // A certificate is for a name, and the installation's URL holds that name.
   if (isSealed && env['LONGSHORE_EXTERNAL_URL']) return env['LONGSHORE_EXTERNAL_URL'].replace(/\/+$/, '');
   return `${isSealed ? 'https' : 'http'}://${httpAddress.replace(/^(0\.0\.0\.0|\[::\]|\*)?:/, '127.0.0.1:')}`;
 }

@@ -1,11 +1,12 @@
-// A step of a start, as a person at the terminal follows it.
+// Shows a step of a start to the person at the terminal.
 import { note } from '../print.ts';
 
 const STILL_EVERY_MS = 10_000;
 
 /**
- * Says what begins, every ten seconds that it goes on, and how long it took. One that fails says nothing more: the error does.
- * @param logPath - where its output is, for who waits
+ * Prints the start of a step, a line every ten seconds while the step runs,
+ * and the time it took. A failed step prints nothing more: its error does.
+ * @param logPath - the file with the step's output, for a person who waits
  */
 export async function shownStep<T>(what: string, logPath: string, work: () => Promise<T>): Promise<T> {
   const starting = `- starting ${what === 'Redis' ? what : `the ${what}`} ...`;
