@@ -1,9 +1,13 @@
-/** How an agent's process is started, so that it takes little memory at rest: by its unit, by `longshore up`, by benchmarks. None of it bounds what a busy agent may use. */
+/**
+ * Options and environment of an agent's process that keep its memory at rest small:
+ * for its unit, `longshore up` and benchmarks. None of them bounds a busy agent.
+ */
 
 /**
- * The young generation has small halves, since an agent makes few objects at a time and V8 would let them fill 16 MiB; V8 collects its heap before it asks for more; and what runs now and then is
- * interpreted, not compiled without optimisation: what runs often is optimised all the same. What two collections have not seen running (the start itself, most of all) is
- * compiled again should it run again.
+ * The semi-spaces of the young generation are small: an agent makes few objects at a time, and V8
+ * would fill 16 MiB. V8 collects its heap before it asks for more. Rarely run code is interpreted,
+ * not compiled without optimisation; frequently run code is optimised all the same. Two collections
+ * discard code that has not run, most of all the start's; a later run compiles it again.
  */
 export const AGENT_NODE_OPTIONS: readonly string[] = [
   '--max-semi-space-size=1',
@@ -13,9 +17,10 @@ export const AGENT_NODE_OPTIONS: readonly string[] = [
 ];
 
 export const AGENT_PROCESS_ENV: Readonly<Record<string, string>> = {
-  // The C library would keep a heap for every thread, each with what its busiest moment left.
+  // The C library would keep a heap per thread, each at the size of its busiest moment.
   MALLOC_ARENA_MAX: '1',
-  // It would also keep up to 6 MiB that are free at the top of that heap: twice the largest block it ever gave back, which is the program's own text.
+  // The C library would also keep up to 6 MiB free at the top of that heap:
+  // twice the largest block ever freed, which is the program's own text.
   MALLOC_TRIM_THRESHOLD_: '131072',
   // Files on slow disks must not hold up the others.
   UV_THREADPOOL_SIZE: '16',

@@ -15,7 +15,7 @@ export function backoffMs(
   return Math.max(options.floorMs ?? 0, Math.floor(random() * ceiling));
 }
 
-/** Sleeps; an abort ends the sleep early without throwing. Says whether it slept to the end. */
+/** Sleeps; an abort ends the sleep early without throwing. @returns whether the full time passed */
 export async function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
   try {
     await sleepTimer(ms, undefined, signal === undefined ? { ref: true } : { ref: true, signal });
@@ -27,7 +27,8 @@ export async function sleep(ms: number, signal?: AbortSignal): Promise<boolean> 
 }
 
 /**
- * Runs `round` again and again, each time `everyMs` after the one before has ended and so never two at once, until the signal aborts. A round that fails is told to `onFailed` and ends nothing.
+ * Runs `round` until the signal aborts, `everyMs` after the previous round ended,
+ * never two at once. A failed round goes to `onFailed` and ends nothing.
  */
 export async function repeat(
   everyMs: number,

@@ -1,4 +1,4 @@
-/** Time as a dependency: wall time for records, a monotonic one for durations and deadlines. Tests pass their own. */
+/** Time as a dependency: wall time for records, monotonic time for durations and deadlines. Tests pass their own. */
 export interface Clock {
   /** Epoch milliseconds. */
   nowMs(): number;

@@ -1,4 +1,5 @@
-// Settings: one TypeBox schema per daemon, read once from the environment and an optional file, frozen, passed down. Every mistake is reported together, by name.
+// Settings: one TypeBox schema per daemon, read once from the environment and an
+// optional file, frozen, passed down. A single error reports every mistake by name.
 import { readFileSync } from 'node:fs';
 import type { Static, TObject, TSchema } from 'typebox';
 import { Value } from 'typebox/value';

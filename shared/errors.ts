@@ -1,6 +1,6 @@
 /**
- * One error type for both daemons. `code` is lower snake_case and comes from the list in docs/errors.md; `message` is a sentence for people;
- * the cause stays in `cause` and is for the log. Surfaces map codes to statuses; services know no HTTP.
+ * The error type of both daemons. `code` is lower snake_case, from the list in docs/errors.md. `message` is
+ * a sentence for people; `cause` is for the log. Surfaces map codes to statuses; services know no HTTP.
  */
 export class AppError extends Error {
   readonly code: string;
@@ -18,12 +18,15 @@ export class AppError extends Error {
   }
 }
 
-/** The sentence of any thrown value. */
+/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** A failure that ends the program: a sentence with the cure, no stack. Printed by the command line; exit code 1 unless said otherwise. */
+/**
+ * A failure that ends the program: a sentence with the cure, no
+ * stack. The command line prints it; exit code 1 unless set.
+ */
 export class StartupError extends AppError {
   readonly exitCode: number;
   constructor(code: string, message: string, options: { readonly cause?: unknown; readonly exitCode?: number } = {}) {

@@ -1,4 +1,5 @@
-// A line in which owners take turns: so many at once in all, so many of one owner, and bounds on who waits. Pure but for its timers.
+// A line in which owners take turns, with bounds on running work in all,
+// on running work per owner, and on waiters. Pure except for its timers.
 
 export interface FairLineSettings {
   readonly atOnce: number;
@@ -6,7 +7,7 @@ export interface FairLineSettings {
   readonly mostWaiting: number;
   readonly mostWaitingOfOne: number;
   readonly waitMs: number;
-  /** Made for those who find the line full, or wait too long. */
+  /** Makes the error for a caller who finds the line full, or waits too long. */
   readonly refusal: (why: 'full' | 'late') => Error;
 }
 
@@ -18,7 +19,7 @@ interface Waiter {
 export class FairLine {
   readonly #settings: FairLineSettings;
   readonly #runningOf = new Map<string, number>();
-  /** Owners in the order of their turns; none without a waiter. */
+  /** Waiters of each owner, in the order of turns; an owner without waiters has no entry. */
   readonly #waitingOf = new Map<string, Waiter[]>();
   #running = 0;
   #waiting = 0;
@@ -31,7 +32,7 @@ export class FairLine {
     return this.#waiting;
   }
 
-  /** Runs `work` at the owner's turn. @throws what `refusal` makes */
+  /** Runs `work` at the owner's turn. @throws the error that `refusal` makes */
   async run<T>(owner: string, work: () => Promise<T>): Promise<T> {
     if (this.#hasRoom(owner)) this.#enter(owner);
     else await this.#wait(owner);
@@ -88,7 +89,7 @@ export class FairLine {
       if (waiter === undefined || !this.#hasRoom(next)) continue;
       clearTimeout(waiter.timer);
       this.#remove(next, waiter);
-      // Behind the other owners.
+      // The owner goes behind the others.
       const rest = this.#waitingOf.get(next);
       if (rest !== undefined) {
         this.#waitingOf.delete(next);

@@ -1,5 +1,5 @@
-// Reading what another program wrote.
+// Checks on JSON from another program.
 
-/** Whether it is an object with names, and neither a list nor nothing. */
+/** Whether the value is an object with names: no list, and not null. */
 export const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -8,7 +8,7 @@ export interface Part {
   stop?(): Promise<void> | void;
 }
 
-/** Starts parts one after another; a failing start stops what already ran and rethrows. */
+/** Starts parts one after another; a failed start stops the started ones and rethrows. */
 export class Lifecycle {
   readonly #parts: readonly Part[];
   readonly #log: Log;
@@ -36,7 +36,7 @@ export class Lifecycle {
     }
   }
 
-  /** Stops everything that started, last first; a part that fails or takes longer than `eachMs` is logged and passed over. */
+  /** Stops every started part, the last one first. A part that fails or exceeds `eachMs` is logged and skipped. */
   async stop(eachMs = 15_000): Promise<void> {
     this.#abort.abort();
     for (;;) {

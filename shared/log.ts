@@ -3,7 +3,10 @@ import type { DestinationStream, Logger } from 'pino';
 
 export type Log = Logger;
 
-/** JSON lines on stderr: stdout belongs to what a command prints. Constant messages, data in fields; never tokens, payloads or environment values. */
+/**
+ * Logs JSON lines on stderr: stdout belongs to a command's result. Messages are
+ * constant, data goes in fields; tokens, payloads and environment values never appear.
+ */
 export function createLog(options: {
   readonly name: string;
   readonly level?: string;

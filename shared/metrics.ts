@@ -2,15 +2,18 @@ import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 
 export { Counter, Gauge, Histogram, Registry };
 
-/** Seconds, for what takes milliseconds (5 ms to 10 s). */
+/** Buckets in seconds, for work of milliseconds (5 ms to 10 s). */
 export const FAST_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
-/** Seconds, for what takes a while (0.1 s to 1 800 s). */
+/** Buckets in seconds, for slow work (0.1 s to 1 800 s). */
 export const SLOW_BUCKETS = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800];
 
-/** What stands for every value of a label beyond its bound. */
+/** The label value that replaces every value beyond the bound. */
 export const OTHER = 'other';
 
-/** Keeps the values of a label few: the first `limit` are shown as they come, every later one as `other`. A series, once there, is never forgotten, so neither is a value. */
+/**
+ * Bounds the values of a label: the first `limit` are kept, later ones
+ * become `other`. A series never disappears, so neither does a value.
+ */
 export class LabelValues {
   readonly #limit: number;
   readonly #seen = new Set<string>();
@@ -30,7 +33,7 @@ export class LabelValues {
 type Labels = Readonly<Record<string, string | number>>;
 type Write = (first?: Labels | number, second?: number) => void;
 
-/** Has every write to the metric pass its labels through their bounds, wherever it comes from. @returns the metric */
+/** Makes every write to the metric pass its labels through their bounds. @returns the metric */
 export function bounded<M extends Counter | Gauge | Histogram>(
   metric: M,
   bounds: Readonly<Record<string, LabelValues>>,
@@ -46,7 +49,10 @@ export function bounded<M extends Counter | Gauge | Histogram>(
   return metric;
 }
 
-/** Shows the counter at 0 for these labels before anything is counted: `increase()` does not see the first event of a series that begins with it. */
+/**
+ * Shows the counter at 0 for these labels before the first event:
+ * `increase()` misses the first event of a series that begins with it.
+ */
 export function fromZero<Label extends string>(
   counter: Counter<Label>,
   all: readonly Readonly<Record<Label, string>>[],
@@ -60,7 +66,7 @@ function withinBounds(labels: Labels, bounds: Readonly<Record<string, LabelValue
   );
 }
 
-/** Counts up many things before a gauge hears of them: a write per series instead of one per thing. */
+/** Sums many things before writing a gauge: a write per series instead of one per thing. */
 export class Tally<Label extends string> {
   readonly #names: readonly Label[];
   readonly #sums = new Map<string, { readonly values: readonly string[]; sum: number }>();
@@ -69,7 +75,7 @@ export class Tally<Label extends string> {
     this.#names = names;
   }
 
-  /** @param values - in the order of the names */
+  /** @param values - label values in the order of the names */
   add(by: number, ...values: readonly string[]): void {
     const key = values.join('\n');
     const known = this.#sums.get(key);

@@ -1,15 +1,15 @@
 import { createHash } from 'node:crypto';
 import { createServer } from 'node:net';
 
-/** Held until `release`, or until the process ends, however it ends. */
+/** A lock held until `release`, or until the process ends, however it ends. */
 export interface NameLock {
   release(): Promise<void>;
 }
 
 /**
- * Takes a name for this process: a listening socket in Linux's abstract namespace, which the kernel gives to one process at a time and takes
- * back when that is gone.
- * @param scope - what the lock is about, so that the same path may be locked for different things
+ * Takes a name for this process: a listening socket in Linux's abstract namespace. The
+ * kernel gives it to one process at a time and takes it back when that process ends.
+ * @param scope - the purpose of the lock: the same path may be locked for different purposes
  * @returns undefined when another process has it
  */
 export async function takeName(scope: string, path: string): Promise<NameLock | undefined> {

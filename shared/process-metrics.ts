@@ -1,16 +1,16 @@
 /**
- * What a daemon takes as a process, under the names that Prometheus' own libraries use. Read when the page is asked for; only the delay of the event loop is watched in between, twice a second
- * (decision 0102).
+ * Process metrics of a daemon, under the names that Prometheus' own libraries use. They are read when the
+ * page is requested. Only the event loop's delay is sampled in between, twice a second (decision 0102).
  */
 import { readFile, readdir } from 'node:fs/promises';
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { Registry } from './metrics.ts';
 import { Counter, Gauge } from './metrics.ts';
 
-/** A finer look costs more than a daemon may take at rest. */
+/** Finer sampling costs more than a daemon may take at rest. */
 const RESOLUTION_MS = 500;
 
-/** @returns how to end the watch */
+/** @returns a function that ends the sampling */
 export function watchProcess(registry: Registry): () => void {
   const registers = [registry];
   let secondsBefore = 0;
@@ -44,7 +44,7 @@ export function watchProcess(registry: Registry): () => void {
     registers,
     async collect() {
       const open = await readdir('/proc/self/fd').catch(() => undefined);
-      // The look itself has one open.
+      // The look-up itself has one descriptor open.
       if (open !== undefined) this.set(Math.max(0, open.length - 1));
     },
   });

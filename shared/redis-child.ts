@@ -1,5 +1,7 @@
-// The private redis-server of an installation without REDIS_URL: a child on a unix socket with its append-only file in the data directory. Owned by whoever starts it:
-// `longshore up`, or a scheduler that was given no Redis. Must stay true: one server per directory (one that outlived a kill is adopted, never doubled) and one owner of it, and what it holds survives us.
+// The private redis-server of an installation without REDIS_URL: a child on a unix socket, with its
+// append-only file in the data directory. The owner is the program that starts it: `longshore up`,
+// or a scheduler without a Redis. Invariants: a directory has one server, which has one owner; a
+// server that outlived a kill is adopted, never doubled; its data survives the owner.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { chmod, mkdir, realpath, rm, stat } from 'node:fs/promises';
@@ -16,9 +18,9 @@ import { makeSocketDirectory, olderSocketPathIn, socketPathIn } from './socket-p
 
 export interface EmbeddedRedis {
   readonly socketPath: string;
-  /** Of the server that runs now; undefined between a death and the next start. */
+  /** The pid of the running server; undefined between a death and the next start. */
   readonly pid: number | undefined;
-  /** TERM, so that the append-only file is complete; KILL after a while. */
+  /** Sends TERM, so that the append-only file is complete, and KILL after a while. */
   stop(): Promise<void>;
 }
 
@@ -58,7 +60,7 @@ export async function startEmbeddedRedis(options: {
     );
   }
   const path = await realpath(directory);
-  // A server with a living owner is not ours to adopt, nor to stop when the rest of our start fails.
+  // A server with a living owner must not be adopted, nor stopped when the rest of this start fails.
   const lock = await takeName('redis', path);
   if (lock === undefined)
     throw new StartupError(
@@ -76,10 +78,10 @@ export async function startEmbeddedRedis(options: {
   return keeper;
 }
 
-/** A running server, ours or adopted. */
+/** A running server, started or adopted. */
 interface Server {
   readonly pid: number;
-  /** Settles when it has ended. */
+  /** Settles when the server has ended. */
   readonly ended: Promise<void>;
 }
 
@@ -110,7 +112,10 @@ class RedisKeeper implements EmbeddedRedis {
     this.#watching = this.#watch();
   }
 
-  /** A version before this one listened in /tmp itself. Its server still writes to our files: two would destroy them. */
+  /**
+   * Earlier versions listened in /tmp itself. Such a server still
+   * writes to the same files, and two servers would destroy them.
+   */
   async endOlder(socketPath: string | undefined): Promise<void> {
     const older = socketPath === undefined ? undefined : await this.#adopt(socketPath).catch(() => undefined);
     if (older !== undefined) await end(older);
@@ -124,7 +129,7 @@ class RedisKeeper implements EmbeddedRedis {
     await this.#lock.release();
   }
 
-  /** Starts it again when it dies, with growing pauses. */
+  /** Restarts the server when it dies, with growing pauses. */
   async #watch(): Promise<void> {
     const { signal } = this.#abort;
     for (let failures = 0; !signal.aborted;) {
@@ -155,7 +160,10 @@ class RedisKeeper implements EmbeddedRedis {
     return this.#spawn();
   }
 
-  /** The server that answers there, if it is this user's and the one for our directory. What it says of itself is checked: another user may have put it there. */
+  /**
+   * The server that answers there, if it runs as this user and for this directory.
+   * The server's claims about itself are verified: another user may have put it there.
+   */
   async #adopt(socketPath: string): Promise<Server | undefined> {
     const listening = await openSocket(socketPath);
     if (listening === undefined) return undefined;
@@ -185,7 +193,7 @@ class RedisKeeper implements EmbeddedRedis {
     const logFile = join(this.#directory, 'redis.log');
     const facts = await stat(logFile).catch(() => undefined);
     if (facts !== undefined && facts.size > MAX_LOG_BYTES) await rm(logFile, { force: true });
-    // In a session of its own: Ctrl-C in a terminal is for us, and we end it after our last write.
+    // A session of its own keeps a terminal's Ctrl-C away: this process ends Redis after its last write.
     const child = spawn(this.#command, this.#settings(logFile), {
       cwd: this.#directory,
       stdio: ['ignore', 'ignore', 'ignore'],
@@ -223,7 +231,7 @@ class RedisKeeper implements EmbeddedRedis {
     return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
   }
 
-  /** undefined: it ended, or did not answer in time. */
+  /** @returns undefined when the server ended, or did not answer in time */
   async #untilAnswers(
     socketPath: string,
     ended: Promise<void>,
@@ -243,7 +251,7 @@ class RedisKeeper implements EmbeddedRedis {
   }
 }
 
-/** Asks who listens; undefined while nobody does, or while it loads its file. */
+/** Asks the listening server for its facts; undefined while nobody listens, or while it loads its file. */
 async function probe(socketPath: string): Promise<{ pid: number; directory: string } | undefined> {
   const client = new Redis({
     path: socketPath,
@@ -265,7 +273,7 @@ async function probe(socketPath: string): Promise<{ pid: number; directory: stri
     if (pid === undefined || typeof path !== 'string') return undefined;
     return { pid: Number(pid), directory: path };
   } catch {
-    // Not there yet, or loading: asked again until the deadline.
+    // The socket is absent or Redis is loading: the caller asks again until the deadline.
     return undefined;
   } finally {
     client.disconnect();
@@ -312,7 +320,7 @@ function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
   } catch (error) {
-    // Already gone: what was wanted.
+    // The process is gone already, as wanted.
     if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
 }

@@ -1,10 +1,10 @@
-// What to do about a child that died. Pure: the supervisor keeps the times, this decides.
+// Decides about a child that died. Pure: the supervisor keeps the times.
 
 export type RestartDecision =
   | { readonly kind: 'restart'; readonly delayMs: number }
   | { readonly kind: 'give_up'; readonly deaths: number; readonly withinMs: number };
 
-/** So many deaths within the window mean that another start will not help. */
+/** Deaths within the window after which another start would not help. */
 export const MAX_DEATHS = 5;
 export const DEATH_WINDOW_MS = 60_000;
 const FIRST_DELAY_MS = 200;

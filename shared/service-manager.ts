@@ -1,26 +1,27 @@
 /**
- * What systemd is told of a daemon: ready, a line of status, that it lives, that it stops. Node has no datagram sockets of the unix kind, so each message is a
- * short `systemd-notify`. Without systemd nothing is said and nothing runs. Must stay true: a daemon that stands still says nothing, whatever its timers do.
+ * Messages of a daemon to systemd: ready, a status line, a sign of life, stopping. Node has no unix
+ * datagram sockets, so each message is a short `systemd-notify`. Without systemd no message is sent
+ * and no process runs. Invariant: a blocked daemon sends no sign of life, whatever its timers do.
  */
 import type { Log } from './log.ts';
 import { messageOf } from './errors.ts';
 
-/** A sign of life at least so often, and three within the limit of the unit. */
+/** The longest time between signs of life: three fit within the unit's limit. */
 const LONGEST_PING_MS = 20_000;
-/** An event loop that stood still for so long since the last sign of life gives none. */
+/** An event loop that was blocked this long since the last sign of life sends none. */
 const LAG_LIMIT_MS = 5_000;
 const LAG_LOOK_MS = 500;
 const NOTIFY_DEADLINE_MS = 10_000;
-/** A status longer than this is for the log. */
+/** A longer status belongs in the log. */
 const STATUS_CHARACTERS = 200;
 
 export interface ServiceManager {
-  /** Start-up is over. Said once; more calls change the status only. */
+  /** Reports the end of start-up, once; later calls change the status only. */
   ready(status: string): void;
   status(text: string): void;
-  /** Signs of life from now on, as long as the event loop turns and `progresses` says so. */
+  /** Sends signs of life from now on, as long as the event loop turns and `progresses` returns true. */
   watch(progresses: () => boolean): void;
-  /** Resolves when systemd knows; the signs of life end. @param withinSeconds - the unit's limit is extended to that */
+  /** Resolves when systemd knows; the signs of life end. @param withinSeconds - new stop limit of the unit */
   stopping(withinSeconds?: number): Promise<void>;
 }
 
@@ -36,7 +37,7 @@ export function takeServiceManager(env: Record<string, string | undefined>, log:
   return new Systemd(socket, isOurs ? Number(limit ?? 0) / 1000 : 0, log);
 }
 
-/** Where nobody listens. */
+/** The service manager where no systemd listens: it does nothing. */
 export const NO_SERVICE_MANAGER: ServiceManager = {
   ready: () => undefined,
   status: () => undefined,
@@ -102,7 +103,7 @@ class Systemd implements ServiceManager {
     return this.#say('STOPPING=1', ...extend, statusLine('stopping'));
   }
 
-  /** One after another: what is said last holds. */
+  /** Messages go one after another, so that the last one wins. */
   #say(...states: readonly string[]): Promise<void> {
     this.#last = this.#last.then(async () => {
       const { execa } = await import('execa');

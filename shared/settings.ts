@@ -1,6 +1,6 @@
 /**
- * The name of every setting of every program. They may stand in one environment together, so each daemon takes the others' names for known and refuses
- * what nobody knows: a misspelt setting must not be silently without effect. A test holds this list against the schemas.
+ * The names of every program's settings. Both daemons may share an environment, so each accepts the others' names and
+ * refuses unknown ones: a misspelt setting must not be ignored silently. A test compares this list with the schemas.
  */
 export const SETTING_NAMES: readonly string[] = [
   // scheduler
@@ -86,10 +86,10 @@ export const SETTING_NAMES: readonly string[] = [
   'LONGSHORE_TOKEN',
 ];
 
-/** A name further off is another, not the same misspelt. */
+/** A name with a larger distance is another name, not a misspelt one. */
 const NEAR = 2;
 
-/** The setting that a misspelt name is likely to mean; undefined when none is near. */
+/** The setting that a misspelt name probably means; undefined when none is near. */
 export function nearSetting(name: string, names: Iterable<string>): string | undefined {
   const [nearest] = [...names]
     .map((known) => ({ known, distance: editDistance(name, known) }))
@@ -98,7 +98,7 @@ export function nearSetting(name: string, names: Iterable<string>): string | und
   return nearest?.known;
 }
 
-/** How many letters must be put in, left out or changed to make one of the other (Levenshtein), row by row. */
+/** The number of letters to insert, delete or change to turn one text into the other (Levenshtein), row by row. */
 function editDistance(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, at) => at);
   for (let i = 0; i < from.length; i += 1) {

@@ -1,12 +1,14 @@
-// Who listens on a unix socket. Node gives no SO_PEERCRED, so the kernel's table of sockets is compared with the open files of the process that is said to listen.
+// Finds the listener of a unix socket. Node gives no SO_PEERCRED, so the kernel's
+// socket table is compared with the open files of the process said to listen.
 import { readFile, readdir, readlink, realpath, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 
 const SOCKETS = '/proc/net/unix';
 
 /**
- * Whether process `pid` belongs to this user and holds a socket that is bound to `path`. A pid that another process names for itself therefore proves nothing.
- * @returns undefined where the kernel has no such table (no Linux)
+ * Whether process `pid` belongs to this user and holds a socket bound to
+ * `path`. So a pid that another process names for itself proves nothing.
+ * @returns undefined without such a kernel table (no Linux)
  */
 export async function isListenerOurs(path: string, pid: number): Promise<boolean | undefined> {
   const table = await readFile(SOCKETS, 'utf8').catch(() => undefined);
@@ -20,12 +22,12 @@ export async function isListenerOurs(path: string, pid: number): Promise<boolean
       if (inode !== undefined && inodes.has(inode)) return true;
     }
   } catch {
-    // Gone, or another user's: nobody may read its files.
+    // The process is gone, or belongs to another user, whose files are unreadable.
   }
   return false;
 }
 
-/** The table has paths as they were given to bind: a directory may be named in several ways. */
+/** The inodes bound to `path`. The table holds paths as given to bind, and a directory may have several names. */
 async function inodesBoundTo(path: string, table: string): Promise<ReadonlySet<string>> {
   const [name, directory] = [basename(path), await realpath(dirname(path))];
   const found = new Set<string>();

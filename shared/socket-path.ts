@@ -6,12 +6,15 @@ import { dirname, join } from 'node:path';
 /** The kernel's bound on a unix socket's path. */
 const MAX_SOCKET_PATH_BYTES = 107;
 
-/** `<directory>/<name>`, or a short stable stand-in in this user's directory under /tmp when that is too long for a socket. */
+/**
+ * `<directory>/<name>`, or a short stable substitute in this user's
+ * directory under /tmp when the path is too long for a socket.
+ */
 export function socketPathIn(directory: string, name: string): string {
   return socketPathWithin(directory, name) ?? join(standInDirectory(), `${digestOf(directory)}-${name}`);
 }
 
-/** The stand-in of versions before this one, in /tmp itself; undefined where there was none. */
+/** The substitute path of earlier versions, in /tmp itself; undefined when they used none. */
 export function olderSocketPathIn(directory: string, name: string): string | undefined {
   if (socketPathWithin(directory, name) !== undefined) return undefined;
   return `${standInDirectory()}-${digestOf(directory)}-${name}`;
@@ -21,13 +24,14 @@ const standInDirectory = (): string => `/tmp/longshore-${process.getuid?.() ?? 0
 
 const digestOf = (directory: string): string => createHash('sha256').update(directory).digest('hex').slice(0, 16);
 
-/** Makes the directory of a stand-in. @throws Error as `makePrivateDirectory` does */
+/** Creates the directory of a substitute path. @throws Error as `makePrivateDirectory` does */
 export async function makeSocketDirectory(socketPath: string): Promise<void> {
   if (dirname(socketPath) === standInDirectory()) await makePrivateDirectory(standInDirectory());
 }
 
 /**
- * Makes a directory for this user alone. Everybody may write to /tmp, so a directory that is there is believed only when nobody else can enter it.
+ * Creates a directory for this user alone. Everybody may write to /tmp, so
+ * an existing directory is trusted only when nobody else can enter it.
  * @throws Error when somebody else made it, others may enter it, or it is a link
  */
 export async function makePrivateDirectory(directory: string): Promise<void> {
@@ -41,12 +45,12 @@ export async function makePrivateDirectory(directory: string): Promise<void> {
   throw Object.assign(new Error(text), { code: 'EACCES' });
 }
 
-/** Whether nobody but this user (and root) can put or reach anything in there. */
+/** Whether nobody but this user (and root) can write to or enter the directory. */
 export function isPrivateDirectory(found: Stats): boolean {
   return found.isDirectory() && found.uid === process.getuid?.() && (found.mode & 0o077) === 0;
 }
 
-/** `<directory>/<name>`, or undefined where that is too long for a socket. */
+/** `<directory>/<name>`, or undefined when that is too long for a socket. */
 export function socketPathWithin(directory: string, name: string): string | undefined {
   const path = join(directory, name);
   return Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES ? path : undefined;

@@ -2,7 +2,10 @@ import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Flag, Float, Int64, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
-/** Use of all its GPUs together, looked at every 30 s: their mean utilization, and sums of the others; null where the driver does not tell it of each of them, as of MIG slices. */
+/**
+ * Use of all GPUs of a container, sampled every 30 s: mean utilization, and sums of the other
+ * values. A value is null when the driver does not report it for each GPU, as with MIG slices.
+ */
 export const ContainerGpuUsage = Type.Object({
   devices: Uint32(),
   utilizationPct: nullable(Float()),

@@ -1,4 +1,5 @@
-// Why something is as it is: what `GET /api/v1/explain/{ws}/{id}` answers for a task, a container or a deployment. Sentences are for people; the sections have the numbers they come from.
+// Explanations of a task, a container or a deployment: the answer of `GET /api/v1/explain/{ws}/{id}`.
+// Sentences are for people; the sections hold the numbers behind them.
 import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
 
@@ -7,10 +8,10 @@ const Count = (description?: string) =>
   Type.Integer({ minimum: 0, ...(description === undefined ? {} : { description }) });
 const orNull = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
 const Time = () => orNull(Type.String({ format: 'date-time' }));
-/** How many machines, by reason. */
+/** Numbers of machines by rejection reason. */
 const Rejections = () => Type.Record(Type.String(), Count());
 
-/** One decision of the scaling loop; repetitions are one entry. */
+/** A decision of the scaling loop; repetitions share an entry. */
 export const ExplainedDecision = Type.Object({
   at: Time(),
   until: Time(),
@@ -55,7 +56,7 @@ export const ExplainedBreaker = Type.Object({
 });
 export type ExplainedBreaker = Static<typeof ExplainedBreaker>;
 
-/** What the leader's scaling loop knows of one queue. */
+/** The state that the leader's scaling loop has of a queue. */
 export const ExplainedScaling = Type.Object({
   state: Text('STOPPED, IDLE, SCALING, HEALTHY, DEGRADED, STOPPING, DELETING or DELETED'),
   state_since: Time(),

@@ -1,5 +1,5 @@
-// The field kinds that messages of every surface are built of. A schema describes the wire (that is what openapi.json shows); the static type is what
-// handlers work with. What a binder does with each kind: scheduler/http/decode.ts and encode.ts.
+// Field kinds from which messages of every surface are built. A schema describes the wire, as openapi.json shows it;
+// the static type is the one handlers use. The conversions of each kind are in scheduler/http/decode.ts and encode.ts.
 import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
 
@@ -14,13 +14,13 @@ export const Int32 = (options: Record<string, unknown> = {}) =>
   Type.Integer({ minimum: -2_147_483_648, maximum: 2_147_483_647, ...options });
 
 /**
- * A decimal string on the wire, accepted as a string or a number; a number in code (values beyond 2^53 lose their last digits, which no field of
- * ours reaches).
+ * A decimal string on the wire, accepted as a string or a number; a number in code.
+ * Values beyond 2^53 lose their last digits, and no field here reaches them.
  */
 export const Int64 = (options: Record<string, unknown> = {}) =>
   Type.Unsafe<number>({ type: 'string', format: 'int64', pattern: '^-?[0-9]+$', ...options });
 
-/** How many a list may have: an int64 as plain digits in the query; 0 is as many as there are. */
+/** The most items of a list: an int64 as plain digits in the query; 0 means all. */
 export const ListLimit = () => Type.Unsafe<number>({ type: 'integer', format: 'int64', minimum: 0 });
 
 /** Standard base64 out; standard or URL-safe in. */
@@ -30,23 +30,23 @@ export const Bytes = (options: Record<string, unknown> = {}) =>
 /** RFC 3339 UTC, or null. */
 export const Timestamp = () => nullable(Type.String({ format: 'date-time' }));
 
-/** Key to accepted values; the three spellings of a query string that mean it are in scheduler/http/filters.ts. */
+/** A key with its accepted values; scheduler/http/filters.ts has the three spellings of it in a query string. */
 export const Filters = (options: Record<string, unknown> = {}) =>
   Type.Unsafe<Readonly<Record<string, readonly string[]>>>({ type: 'string', format: 'filters', ...options });
 
 export const nullable = <T extends TSchema>(schema: T) =>
   Type.Unsafe<Static<T> | null>(Type.Union([schema, Type.Null()]));
 
-/** Free JSON, kept as it came. */
+/** Free JSON, passed on unchanged. */
 export const Anything = (options: Record<string, unknown> = {}) => Type.Unknown(options);
 
-/** Epoch milliseconds as a Timestamp field wants them. */
+/** Converts epoch milliseconds to a Timestamp field. */
 export function timestampOf(ms: number): string;
 export function timestampOf(ms: number | null | undefined): string | null;
 export function timestampOf(ms: number | null | undefined): string | null {
   return ms === null || ms === undefined ? null : new Date(ms).toISOString();
 }
 
-/** What most verbs answer: whether it was done, and why not. */
+/** The answer of most verbs: success, and the error text otherwise. */
 export const Done = Type.Object({ ok: Flag(), errMsg: Text() });
 export type Done = Static<typeof Done>;

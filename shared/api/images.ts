@@ -1,4 +1,4 @@
-// Definitions of images. The interface document has no word for them; the names are those that published clients send and read.
+// Image definitions. The interface document does not describe them; field names follow published clients.
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Anything, Flag, Text } from './fields.ts';
@@ -32,7 +32,7 @@ export type VerifyImageBuildResponse = Static<typeof VerifyImageBuildResponse>;
 export const BuildImageRequest = Type.Object({ ...definition, existingImageCreds: Anything() });
 export type BuildImageRequest = Static<typeof BuildImageRequest>;
 
-/** One line of a build's answer. */
+/** A message in a build's answer stream. */
 export const BuildImageResponse = Type.Object({
   result: Type.Object({
     imageId: Text(),

@@ -1,4 +1,5 @@
-// Pods and sandboxes: what their routes answer. The interface document has no word for them; fields are those that published clients read.
+// Answers of pod and sandbox routes. The interface document does
+// not describe them; field names follow published clients.
 import { Type } from 'typebox';
 import { Anything, Flag, Int32, Text, Uint32 } from './fields.ts';
 

@@ -1,4 +1,5 @@
-// Pools: what an operator says of one, and how it is told and shown. The settings have this one home: requests, the pools file, rows, placement and the command line go by it.
+// Pools: an operator's settings, and how they are stored and shown. Requests, the
+// pools file, rows, placement and the command line all read the settings from here.
 import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
 import { Filters, Flag, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
@@ -80,7 +81,10 @@ const SAID = Object.fromEntries(
   ]),
 );
 
-/** As it was sent: names and values are judged by readPoolSettings, which, unlike the decoder, refuses what is no setting and knows null from absent. */
+/**
+ * Settings as sent. readPoolSettings judges names and values: unlike the
+ * decoder, it refuses unknown settings and tells null from absent.
+ */
 const SaidPoolSettings = () =>
   Type.Unsafe<unknown>({
     description: 'settings to change, by name; null: the default again; a name that is no setting is refused',

@@ -31,7 +31,7 @@ export type ListTasksResponse = Static<typeof ListTasksResponse>;
 export const StartTaskRequest = Type.Object({ taskId: Text(), containerId: Text() });
 export type StartTaskRequest = Static<typeof StartTaskRequest>;
 
-/** Starting and ending have no field for a text. */
+/** The answer of StartTask and EndTask, which has no field for a text. */
 export const TaskVerbResponse = Type.Object({ ok: Flag() });
 export type TaskVerbResponse = Static<typeof TaskVerbResponse>;
 

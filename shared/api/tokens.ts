@@ -26,7 +26,7 @@ export const CreateTokenRequest = Type.Object({
 });
 export type CreateTokenRequest = Static<typeof CreateTokenRequest>;
 
-/** ToggleToken, DeleteToken. */
+/** The request of ToggleToken and DeleteToken. */
 export const OneTokenRequest = Type.Object({ tokenId: Text() });
 export type OneTokenRequest = Static<typeof OneTokenRequest>;
 

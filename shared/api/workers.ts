@@ -56,6 +56,6 @@ export const DrainWorkerRequest = Type.Object({
   deadlineSeconds: nullable(Uint32({ description: 'what runs then is handed back and stopped; 1800 when not given' })),
 });
 
-/** CordonWorker, UncordonWorker. */
+/** The request of CordonWorker and UncordonWorker. */
 export const OneWorkerRequest = Type.Object({ workerId: Text() });
 export type OneWorkerRequest = Static<typeof OneWorkerRequest>;

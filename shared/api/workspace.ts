@@ -5,7 +5,7 @@ import { Flag, Text, Uint32 } from './fields.ts';
 export const ExportWorkspaceConfigRequest = Type.Object({});
 export type ExportWorkspaceConfigRequest = Static<typeof ExportWorkspaceConfigRequest>;
 
-/** The only answer without `ok`. */
+/** The answer of ExportWorkspaceConfig, the only one without `ok`. */
 export const ExportWorkspaceConfigResponse = Type.Object({
   gatewayHttpHost: Text(),
   gatewayHttpPort: Uint32(),

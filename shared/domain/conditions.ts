@@ -1,11 +1,11 @@
-// What can be wrong with a machine, as its agent says it: data only. Health and intent are other facts.
+// Conditions that an agent reports of its machine: data only. Health and intent are other facts.
 
 interface Condition {
-  /** Nothing new is placed there while it holds. */
+  /** No container is placed on a machine with this condition. */
   readonly blocks: boolean;
-  /** Follows "2 machines: ". */
+  /** The text that follows "2 machines: ". */
   readonly says: string;
-  /** What an operator does about it. */
+  /** The operator's next step. */
   readonly step: string;
 }
 
@@ -90,12 +90,12 @@ export const CONDITIONS = {
   },
 } as const satisfies Record<string, Condition>;
 
-/** Why a container did not start on a machine whose engine starts none: no fault of its own. */
+/** The reason of a failed start on a machine whose engine starts no container: not the container's fault. */
 export const ENGINE_CANNOT_START = 'engine_cannot_start';
 
 export type ConditionName = keyof typeof CONDITIONS;
 export const CONDITION_NAMES = Object.keys(CONDITIONS) as readonly ConditionName[];
 
-/** A name that a newer agent says is shown, and blocks nothing. */
+/** An unknown name from a newer agent is shown, and blocks nothing. */
 export const conditionOf = (name: string): Condition | undefined =>
   Object.hasOwn(CONDITIONS, name) ? CONDITIONS[name as ConditionName] : undefined;

@@ -1,5 +1,5 @@
-// What a container may call of the platform through its socket: method and path, before anybody asks whose container it is. The agent lets nothing else pass, and the scheduler looks again; what its
-// credential may do with a call that passes is the surfaces' to say.
+// Calls that any container may make through its socket, by method and path. The agent lets no other call pass, and the
+// scheduler checks again. The surfaces decide which of these calls a container's credential may make.
 
 const NAME = '[^/]+';
 const TASK_KINDS = 'endpoint|taskqueue|function|schedule';
@@ -20,17 +20,17 @@ const CALLS: readonly (readonly [methods: readonly string[], path: RegExp])[] = 
 
 /** @param path - without its query. Pure. */
 export function isContainerCall(method: string, path: string): boolean {
-  // Servers take a slash at the end for nothing; what climbs is nobody's path.
+  // A trailing slash is ignored, as servers do; a path that climbs is refused.
   const plain = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
   if (plain.split('/').some((part) => part === '.' || part === '..')) return false;
   return CALLS.some(([methods, pattern]) => methods.includes(method) && pattern.test(plain));
 }
 
-/** An answer of either daemon's own, with its text in the field that each kind of client reads. */
+/** An error body that either daemon writes itself, with its text in the field that each kind of client reads. */
 export const refusalBody = (code: string, message: string): string =>
   JSON.stringify({ ok: false, errMsg: message, errorMsg: message, message, code });
 
-/** Of one connection, or of whoever stands between: never passed on. */
+/** Headers that belong to one connection or to a proxy: never passed on. */
 const NOT_PASSED_ON: ReadonlySet<string> = new Set([
   'connection',
   'expect',
@@ -54,7 +54,9 @@ export interface HttpHeader {
   readonly value: string;
 }
 
-/** The headers of a request or an answer that go with it. Pure. @param raw - names and values by turns, as Node has them */
+/**
+ * The headers to pass on with a request or an answer. Pure. @param raw - alternating names and values, as Node has them
+ */
 export function headersToPass(raw: readonly string[]): HttpHeader[] {
   const passed: HttpHeader[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {

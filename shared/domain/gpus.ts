@@ -32,7 +32,7 @@ export const GPU_MODELS = [
 ] as const;
 export const ANY_GPU = 'any';
 
-/** How a device is: only a healthy one is leased to anybody. `unprobed`: no program has shown yet that it works. */
+/** States of a device: only a healthy one is leased. `unprobed`: no program has shown yet that it works. */
 export const GPU_STATES = ['healthy', 'unprobed', 'suspect', 'unhealthy', 'lost', 'quarantined'] as const;
 export type GpuState = (typeof GPU_STATES)[number];
 
@@ -40,10 +40,13 @@ const BY_LOWER: ReadonlyMap<string, string> = new Map(
   [...GPU_MODELS, ANY_GPU].map((name) => [name.toLowerCase(), name]),
 );
 
-/** The interface's spelling of a model's name; undefined: it knows none such. */
+/** The interface's spelling of a model's name; undefined for unknown models. */
 export const knownGpu = (name: string): string | undefined => BY_LOWER.get(name.toLowerCase());
 
-/** From the driver's names to the interface's: the first that fits. A profile of a virtual GPU (`A10-24Q`) is no whole device. */
+/**
+ * Maps the driver's names to the interface's; the first match
+ * counts. A virtual GPU profile (`A10-24Q`) is no whole device.
+ */
 const NAMES: readonly (readonly [RegExp, string])[] = [
   [/^GH200\b/, 'GH200'],
   [/^(B300|B200|H200|H100)\b/, '$1'],
@@ -57,9 +60,10 @@ const NAMES: readonly (readonly [RegExp, string])[] = [
 ];
 
 /**
- * The model of a device as people ask for it: `H100` of `NVIDIA H100 80GB HBM3`, `A100-80` of `NVIDIA A100-SXM4-80GB`. A name that the interface does not know is shortened, without spaces.
- * What it gives, it leaves as it is.
- * @param memoryMib - tells sizes apart where the name does not
+ * The model of a device in the interface's spelling: `H100` for `NVIDIA H100 80GB HBM3`,
+ * `A100-80` for `NVIDIA A100-SXM4-80GB`. An unknown name is shortened, without spaces.
+ * A result passed in again stays the same.
+ * @param memoryMib - separates sizes where the name does not
  */
 export function gpuModelOf(name: string, memoryMib = 0): string {
   const plain = name
@@ -82,7 +86,8 @@ export function gpuModelOf(name: string, memoryMib = 0): string {
 }
 
 /**
- * Does a device of that model serve who asks for one of these? `any` is every model; a name without its size is every size (`A100` is an `A100-80`, too).
+ * Whether a device of that model satisfies a request for one of these. `any` matches every
+ * model; a name without its size matches every size (`A100` matches an `A100-80`).
  */
 export function gpuMatches(model: string, wanted: readonly string[]): boolean {
   const have = model.toLowerCase();

@@ -10,7 +10,7 @@ export type AppId = Id<'AppId'>;
 export type DeploymentId = Id<'DeploymentId'>;
 export type TaskId = Id<'TaskId'>;
 export type ObjectId = Id<'ObjectId'>;
-/** Of one message to an address that somebody named. */
+/** The id of a message to a webhook address. */
 export type DeliveryId = Id<'DeliveryId'>;
 export type TokenId = Id<'TokenId'>;
 /** `{kind}-{stubId}-{8 hex}` */
@@ -23,11 +23,14 @@ export type QueueName = Id<'QueueName'>;
 export type AttemptToken = Id<'AttemptToken'>;
 /** `{instance}.{sha256(attempt token)}`: BullMQ's lock token. */
 export type LockToken = Id<'LockToken'>;
-/** One scheduler process's name, new at every start: 16 hex characters. */
+/** The name of a scheduler process, new at every start: 16 hex characters. */
 export type InstanceId = Id<'InstanceId'>;
 
 export const newId = <T extends Id<string>>(): T => randomUUID() as string as T;
-/** The task of one tick of a schedule (epoch milliseconds), the same whoever asks and however often: a UUID v5 whose namespace is the deployment. */
+/**
+ * The id of a schedule tick's task (epoch milliseconds), the same for
+ * every caller: a UUID v5 with the deployment as its namespace.
+ */
 export const tickTaskId = (deploymentId: DeploymentId, tickMs: number): TaskId => {
   const bytes = createHash('sha1')
     .update(Buffer.from(deploymentId.replaceAll('-', ''), 'hex'))
@@ -40,7 +43,7 @@ export const tickTaskId = (deploymentId: DeploymentId, tickMs: number): TaskId =
 export const newContainerId = (kind: string, stubId: StubId): ContainerId =>
   `${kind}-${stubId}-${randomBytes(4).toString('hex')}` as ContainerId;
 const TOKEN_BYTES = 32;
-/** Random bytes for the next tokens: a call to the system for each of them is most of what it costs. Bytes that were used are overwritten. */
+/** Random bytes for the next tokens: a system call per token would be most of its cost. Used bytes are overwritten. */
 const tokenPool = Buffer.alloc(TOKEN_BYTES * 128);
 let tokenPoolAt = tokenPool.length;
 export const newAttemptToken = (): AttemptToken => {

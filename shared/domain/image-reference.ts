@@ -2,7 +2,10 @@
 
 export const DEFAULT_REGISTRY = 'docker.io';
 
-/** The registry a reference names; `docker.io` when it names none. An uppercase first part is a host, because no repository of Docker Hub has uppercase letters. */
+/**
+ * The registry in a reference; `docker.io` when there is none. An uppercase first
+ * part is a host, because no Docker Hub repository has uppercase letters.
+ */
 export function registryOf(reference: string): string {
   const slash = reference.indexOf('/');
   const first = slash === -1 ? '' : reference.slice(0, slash);
@@ -21,17 +24,17 @@ export function pathOf(reference: string): string {
   return registry === DEFAULT_REGISTRY && !path.includes('/') ? `library/${path}` : path;
 }
 
-/** Without tag and digest. */
+/** The reference without tag and digest. */
 export const repositoryOf = (reference: string): string => reference.replace(/@.*$/, '').replace(/:[^/:]*$/, '');
 
-/** The digest in it, `sha256:…`; empty: it names a tag. */
+/** The digest in a reference, `sha256:…`; empty: the reference names a tag. */
 export const digestOf = (reference: string): string => /@(.+)$/.exec(reference)?.[1] ?? '';
 
-/** The very bytes that the reference meant when the digest was found; the reference itself without one. */
+/** The reference pinned to the digest that was found for it; without a digest, the reference itself. */
 export const pinnedTo = (reference: string, digest: string): string =>
   digest === '' || digestOf(reference) !== '' ? reference : `${repositoryOf(reference)}@${digest}`;
 
-/** With the tag that Docker takes when there is none. */
+/** The reference with the tag that Docker assumes when there is none. */
 export const withTag = (reference: string): string =>
   /(@|:[^/]*$)/.test(reference) ? reference : `${reference}:latest`;
 

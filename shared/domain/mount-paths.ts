@@ -1,9 +1,10 @@
 /**
- * Where a volume is seen in a container. The scheduler answers a stub's author with these rules, and the agent holds to them whatever a scheduler says. Pure.
+ * Mount paths of volumes in a container. The scheduler reports violations of these
+ * rules to a stub's author; the agent enforces them against any scheduler. Pure.
  * Source: the volume rules of the interface (`mountPath` is relative to the working directory, or absolute).
  */
 
-/** The places of one volume in the file system of its container, the first one being `/volumes/…`. */
+/** The mount places of one volume in its container's file system; the first one is `/volumes/…`. */
 export interface MountPlaces {
   readonly targets: readonly string[];
 }
@@ -12,14 +13,15 @@ export type MountPathCheck = MountPlaces | { readonly problem: string };
 const VOLUMES = '/volumes';
 const CODE = '/mnt/code';
 const MAX_LENGTH = 512;
-/** Of the system, of the container's own facilities, and the folder that the runner lies in. */
+/** Paths of the system, of the container's own facilities, and of the runner. */
 const RESERVED = /^\/(proc|sys|dev|run|etc|bin|sbin|usr|lib[^/]*|opt\/longshore)(\/|$)/;
-/** Folders that hold a mount of ours themselves. */
+/** Folders that hold mounts of the platform. */
 const WHOLE = new Set(['/', VOLUMES, '/mnt', CODE]);
 
 /**
- * One mount path: relative ones are seen below `/volumes` and below the working directory `/mnt/code`, absolute ones at that path and below `/volumes`.
- * @returns its places, or a problem that begins with the path
+ * Checks one mount path. A relative path is mounted below `/volumes` and below the working
+ * directory `/mnt/code`; an absolute path is mounted there and below `/volumes`.
+ * @returns the places, or a problem that begins with the path
  */
 export function mountPlaces(mountPath: string): MountPathCheck {
   const shown = JSON.stringify(mountPath);
@@ -38,7 +40,9 @@ export function mountPlaces(mountPath: string): MountPathCheck {
   return { targets: [`${VOLUMES}${absolute}`, absolute] };
 }
 
-/** Whether all of these can be in one container: each path by itself, and no place taken twice. @returns the first problem */
+/**
+ * Whether all paths fit in one container: each path is valid, and no place is taken twice. @returns the first problem
+ */
 export function mountPathsProblem(mountPaths: readonly string[]): string | undefined {
   const taken = new Map<string, string>();
   for (const mountPath of mountPaths) {

@@ -1,5 +1,5 @@
-// The one parser, on the TypeScript side, for the cpu and memory that people write; python/longshore/quantities.py is the other. Both are tested on
-// test/fixtures/quantities.json.
+// The TypeScript parser for cpu and memory as people write them; python/longshore/quantities.py
+// is the Python one. Both are tested on test/fixtures/quantities.json.
 
 const TEXT = /^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)\s*$/i;
 const MEMORY_MIB: ReadonlyMap<string, number> = new Map([
@@ -14,7 +14,7 @@ const MEMORY_MIB: ReadonlyMap<string, number> = new Map([
   ['gib', 1024],
 ]);
 
-/** `2`, `0.5`, `'2'`: cores; `'500m'`: thousandths of one. @throws RangeError naming what is wrong */
+/** Cores as `2`, `0.5` or `'2'`; thousandths of a core as `'500m'`. @throws RangeError that names the mistake */
 export function cpuMillicores(value: unknown): number {
   const { amount, unit } = split(value, 'cpu', "a number of cores (0.5, 2) or millicores as text ('500m')");
   if (unit !== '' && unit !== 'm') {
@@ -23,7 +23,10 @@ export function cpuMillicores(value: unknown): number {
   return wholeAbove0('cpu', value, amount * (unit === 'm' ? 1 : 1000));
 }
 
-/** A number is MiB; text may have a unit: m, mb, mi, mib (×1), g, gb (×1000), gi, gib (×1024). @throws RangeError naming what is wrong */
+/**
+ * A number is MiB; text may have a unit: m, mb, mi, mib (×1), g, gb (×1000), gi, gib (×1024).
+ * @throws RangeError that names the mistake
+ */
 export function memoryMib(value: unknown): number {
   const { amount, unit } = split(value, 'memory', "a number of MiB (512) or text with a unit ('512mi', '2gi')");
   const factor = MEMORY_MIB.get(unit);
@@ -42,7 +45,7 @@ function split(value: unknown, name: string, wanted: string): { readonly amount:
 }
 
 function wholeAbove0(name: string, value: unknown, amount: number): number {
-  // Whole units, never fewer than asked for; the rounding before takes out what binary fractions add (1.1 × 1000).
+  // Rounds up to whole units, never below the request; toFixed first removes errors of binary fractions (1.1 × 1000).
   const whole = Math.ceil(Number(amount.toFixed(6)));
   if (whole <= 0) throw new RangeError(`${name}: must be greater than 0, not ${shown(value)}`);
   if (!Number.isSafeInteger(whole)) throw new RangeError(`${name}: ${shown(value)} is too large`);

@@ -15,7 +15,7 @@ export const FINAL_TASK_STATUSES = ['COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT',
 const TERMINAL: ReadonlySet<string> = new Set(FINAL_TASK_STATUSES);
 export const isTerminalTask = (status: TaskStatus): boolean => TERMINAL.has(status);
 
-/** Internal container states; their moves: scheduler/containers/state.ts. */
+/** Internal container states; scheduler/containers/state.ts has their transitions. */
 export const CONTAINER_STATES = [
   'PENDING',
   'ASSIGNED',
@@ -32,7 +32,7 @@ export type ContainerState = (typeof CONTAINER_STATES)[number];
 export const isTerminalContainer = (state: ContainerState): boolean =>
   state === 'STOPPED' || state === 'FAILED' || state === 'LOST';
 
-/** Where an agent has a container: what its reports and its page say. */
+/** Phases of a container on an agent, as its reports and its page show them. */
 export const CONTAINER_PHASES = [
   'accepted',
   'pulling',

@@ -1,7 +1,9 @@
-// Where the cause of a task's failure is to be read.
+// Tells which log explains a task's failure.
 
-/** Its container could not start, or ended under it: the lines that say why are the container's, not the task's own. */
+/**
+ * Failures in which the container could not start or ended early: the container's log has the cause, not the task's.
+ */
 const TOLD_BY_CONTAINER: ReadonlySet<string> = new Set(['start_failed', 'process_exited', 'poison_task']);
 
-/** @param failureReason - of a task's record */
+/** @param failureReason - the reason in a task's record */
 export const isToldByContainer = (failureReason: string): boolean => TOLD_BY_CONTAINER.has(failureReason);

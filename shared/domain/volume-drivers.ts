@@ -1,6 +1,9 @@
 import type { ConditionName } from './conditions.ts';
 
-/** How a volume's files are kept: on one machine, below a path that every machine of the pool mounts, or on an NFS server that the engine mounts. */
+/**
+ * Storage of a volume's files: on one machine, below a path that every
+ * machine of the pool mounts, or on an NFS server that the engine mounts.
+ */
 export const VOLUME_DRIVERS = ['local', 'shared', 'nfs'] as const;
 export type VolumeDriverName = (typeof VOLUME_DRIVERS)[number];
 
@@ -13,5 +16,5 @@ const DOWN = {
   nfs: 'NfsVolumesDown',
 } as const satisfies Record<VolumeDriverName, ConditionName>;
 
-/** The condition of a machine on which that driver's files do not answer: containers that mount such a volume are placed elsewhere. */
+/** The condition of a machine where this driver's files do not answer: containers with such a volume go elsewhere. */
 export const volumesDownCondition = (driver: VolumeDriverName): ConditionName => DOWN[driver];

@@ -1,18 +1,18 @@
-// The agent link's wire: loads agent.proto once and gives both ends the service definition and its types.
+// Loads agent.proto once and gives both ends of the agent link its service definition and types.
 import { fileURLToPath } from 'node:url';
 import { loadPackageDefinition } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
 import type { ProtoGrpcType } from './generated/agent.ts';
 
-/** What both sides speak; the lower one of the two is used. */
+/** The protocol version of this build; two sides use the lower of theirs. */
 export const PROTOCOL_VERSION = 1;
-/** No message above this many bytes: larger bodies travel in parts. */
+/** The largest message in bytes: larger bodies travel in parts. */
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
-/** Parts of inputs, results and archives. */
+/** Size of the parts of inputs, results and archives. */
 export const PART_BYTES = 512 * 1024;
-/** What a part that is kept costs in memory beside its bytes: a million words of a generator are more than their letters. */
+/** Memory cost of a stored part beside its bytes: a generator's million short items cost more than their text. */
 export const PART_COST_BYTES = 256;
-/** The name in the scheduler's certificate, whatever address an agent dials. */
+/** The name in the scheduler's certificate, for any address that an agent dials. */
 export const SERVER_NAME = 'longshore-scheduler';
 
 /** Loads the proto; called by each end's composition root. */

@@ -7,14 +7,17 @@ const MANY = 1_000_000_000;
 /** A pebibyte. */
 const MANY_BYTES = 1024 ** 5;
 
-/** One limit as it may be sent: its bounds are those of the number. A count may come as it is shown, with what is used beside it. */
+/**
+ * A limit in a request: a number within bounds, null, or the
+ * object that an answer shows, with the usage beside the limit.
+ */
 const Settable = (minimum: number, maximum: number) => {
   const value = Type.Integer({ minimum, maximum, description: `from ${minimum} to ${maximum}` });
   const sent = Type.Union([value, Type.Null({ description: 'the default' }), Type.Object({ limit: nullable(value) })]);
   return Type.Optional(Type.Unsafe<number | null>(sent));
 };
 
-/** What an administrator may set; what is not named stays, and what was shown may be sent back. */
+/** Limits that an administrator may set. Absent ones stay; an answer's own shape may be sent back. */
 export const ChangeLimits = Type.Object({
   concurrency: Type.Optional(
     Type.Object(
@@ -78,7 +81,7 @@ export const ChangeLimits = Type.Object({
 
 const orNoBound = () => nullable(Count('null: no bound'));
 
-/** What there is of a thing, and how many there may be. */
+/** Usage and limit of a counted thing. */
 const Counted = Type.Object({ used: Count(), limit: orNoBound() });
 
 export const WorkspaceUsage = Type.Object({
@@ -87,7 +90,7 @@ export const WorkspaceUsage = Type.Object({
   memory_mib: Count(),
   containers: Count(),
 });
-/** Of containers that have a machine. */
+/** Usage by containers that have a machine. */
 export type WorkspaceUsage = Static<typeof WorkspaceUsage>;
 
 export const LimitsRecord = Type.Object({

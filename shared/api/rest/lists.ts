@@ -1,4 +1,4 @@
-// What lists and records of the REST API are built of.
+// Building blocks of the REST API's lists and records.
 import { Type } from 'typebox';
 import type { TSchema } from 'typebox';
 

@@ -1,5 +1,5 @@
-// Parameters of the REST API's queries, by what they are read as: the schema is what openapi.json shows, the static type is what a handler gets. Absent and empty: not there.
-// Read by scheduler/http/rest/query.ts.
+// Query parameters of the REST API, by type: openapi.json shows the schema, a handler gets
+// the static type. Empty counts as absent. scheduler/http/rest/query.ts reads them.
 import { Type } from 'typebox';
 
 const MOST_DIGITS = 999_999_999_999_999;

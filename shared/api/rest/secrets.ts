@@ -13,16 +13,19 @@ export type SecretRecord = Static<typeof SecretRecord>;
 
 export const SecretList = listOf(SecretRecord);
 
-/** One variable of a process may have 128 KiB on Linux; all of a stub's secrets travel in one message of at most 1 MiB. */
+/** Linux allows a process variable 128 KiB; all secrets of a stub travel in one message of at most 1 MiB. */
 export const MAX_SECRET_BYTES = 32 * 1024;
 export const SECRET_NAME = '^[A-Za-z_][A-Za-z0-9_]{0,127}$';
 
 const value = () => Type.String({ minLength: 1, description: `at most ${MAX_SECRET_BYTES} bytes; never comes back` });
 
-/** Secrets of such names are credentials of registries: images of the workspace are pulled with them, and no container gets them. */
+/**
+ * Prefix of secrets that hold registry credentials: the workspace's
+ * images are pulled with them, and no container gets them.
+ */
 export const REGISTRY_SECRET_PREFIX = 'LONGSHORE_REGISTRY_';
 
-/** What the value of such a secret is, as JSON. */
+/** The JSON value of a registry secret. */
 export const RegistrySecret = Type.Object(
   {
     registry: Type.String({ minLength: 1, maxLength: 255 }),

@@ -6,7 +6,7 @@ import { PAGE_OR_OFFSET, QueryFlag, QueryInteger, QueryList, QueryText, QueryTim
 import { StubRecord } from './stubs.ts';
 import { WorkspaceRecord } from './workspaces.ts';
 
-/** In both spellings: published clients read the second. */
+/** A task record, with fields in both spellings: published clients read the second. */
 export const RestTask = Type.Object({
   id: Id(),
   external_id: Id(),
@@ -66,11 +66,11 @@ export const RestTaskList = listOf(RestTask);
 
 export const CancelQuery = Type.Object({ task_ids: QueryList() });
 
-/** Ids of the query and of both names count together; at least one is needed, and 1000 are the most. */
+/** Ids in the query and under both names count together: at least 1, at most 1000. */
 export const CancelTasks = Type.Object({ ids: Type.Array(Type.String()), task_ids: Type.Array(Type.String()) });
 
-/** Ids that are unknown or over are passed over: nothing is said of each. */
+/** Unknown and finished ids are skipped, so the answer names none. */
 export const Cancelled = Type.Object({});
 
-/** What invoking an asynchronous kind answers. */
+/** The answer to invoking an asynchronous kind. */
 export const TaskAccepted = Type.Object({ task_id: Id() });
