@@ -1,4 +1,4 @@
-/** One entry, between the one used before it and the one used after it. */
+/** An entry, linked between the one used before it and the one used after it. */
 interface Entry<K, V> {
   readonly key: K;
   value: V;
@@ -6,7 +6,9 @@ interface Entry<K, V> {
   newer: Entry<K, V> | undefined;
 }
 
-/** A map of at most `limit` entries; the one used longest ago leaves first. A read moves pointers and allocates nothing. */
+/**
+ * A map of at most `limit` entries; the one used longest ago leaves first. A read moves pointers and allocates nothing.
+ */
 export class BoundedMap<K, V> {
   readonly #limit: number;
   readonly #entries = new Map<K, Entry<K, V>>();

@@ -1,4 +1,5 @@
-// What a container may have a stub made of with its own credential: one of its own app, and with nothing that its own stub has not. Pure. Source: interface, gateway 2.2; decision 0058.
+// Stubs that a container may have made with its own credential: only in its own app, and with nothing that its own stub
+// lacks. Pure. Source: interface, gateway 2.2; decision 0058.
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import type { StubConfig } from './stub-config.ts';
 
@@ -14,7 +15,10 @@ export type Limited =
 
 const refused = (why: string): Limited => ({ kind: 'refused', why });
 
-/** What is not said is as in its own stub, where anything else would be more. */
+/**
+ * Limits a request to the container's own stub. An absent field
+ * takes the own stub's value wherever its default would allow more.
+ */
 export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Limited {
   const { config } = own;
   if (request.appName !== '' && request.appName !== own.appName)

@@ -1,5 +1,6 @@
-// Deployments: numbered versions of a name, each with a URL. Called by the deployment operations and the REST surface. Must stay true: a version number
-// is given once; every change is told to targets.ts before the caller is answered, so that the next call sees it.
+// Deployments: numbered versions of a name, each with a URL. Called by the deployment operations and the REST surface.
+// Invariant: a version number is given once. Every change is announced to
+// targets.ts before the caller is answered, so that the next call sees it.
 import { isUuid, newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
@@ -37,24 +38,28 @@ export type DeployOutcome =
       readonly kind: 'deployed';
       readonly deployment: DeploymentRow;
       readonly stub: StubRow;
-      /** What may go wrong all the same; empty: nothing is known. */
+      /** Known risks of the deployment; empty: none. */
       readonly warning: string;
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
-  /** No registry has its image, or not for us; a schedule whose times cannot be read; as many deployments as the workspace may have; a kind that nothing here runs; a host label that another name holds. */
+  /**
+   * Refused because: no registry has its image, or none gives it to us; a
+   * schedule's times cannot be read; the workspace has as many deployments as it
+   * may; no part of the platform runs that kind; another name holds the host label.
+   */
   | {
       readonly kind: 'refused';
       readonly why: 'image' | 'schedule' | 'limit' | 'kind' | 'label';
       readonly text: string;
     };
 
-/** What became of a verb on a deployment; a refusal's text is the gateway's. */
+/** Outcome of a change to a deployment; a refusal's text is the gateway's. */
 export type ChangeOutcome =
   | { readonly kind: 'changed'; readonly deployment: DeploymentRow }
   | { readonly kind: 'not_found' }
   | { readonly kind: 'refused'; readonly text: string };
 
-/** What ListDeployments and the REST list can ask for. */
+/** Filters of ListDeployments and the REST list. */
 export interface DeploymentFilter {
   readonly limit: number;
   /** Case-sensitive part of the name. */
@@ -76,7 +81,10 @@ export interface DeploymentFilter {
 }
 
 const MAX_NAME = 255;
-/** Kinds that are invoked; a stub of any kind may be made, because clients make one before they ask for what is refused. */
+/**
+ * Kinds that can be invoked. A stub of any kind may be made,
+ * because clients make one before they ask for a refused operation.
+ */
 const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'taskqueue', 'function', 'schedule']);
 /** Kinds whose number of containers a person may set. */
 const SCALABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'pod']);
@@ -120,7 +128,7 @@ export class Deployments {
       return { kind: 'refused', why: 'limit', text };
     }
     if (kindOf(stub.type) === 'schedule') {
-      // Looked at when the stub was made; by whoever made it then.
+      // The schedule was checked when the stub was made, perhaps by another version of this code.
       const when = readWhen({ ...storedConfig(stub.config).schedule });
       if (typeof when === 'string') return { kind: 'refused', why: 'schedule', text: when };
     }
@@ -148,7 +156,10 @@ export class Deployments {
     return { kind: 'deployed', deployment, stub, warning: image.warning };
   }
 
-  /** A new version in place of those before it, of which no tick is both's. Theirs that run or wait are left to end (decision 0063). */
+  /**
+   * Makes a new version in place of those before it, so that no tick belongs to both.
+   * Tasks of the earlier versions that run or wait are left to end (decision 0063).
+   */
   async #replace(made: NewDeployment): Promise<DeploymentRow> {
     const { db, targets } = this.#parts;
     const { deployment, stopped } = await db.transaction(async (tx) => {
@@ -177,13 +188,16 @@ export class Deployments {
   /** Invocable again; what `minContainers` asks for starts. Other versions are left alone. */
   async start(caller: Pick<Caller, 'workspaceId'>, deploymentId: string): Promise<ChangeOutcome> {
     const row = await this.#activate(caller.workspaceId, deploymentId, true, (started) =>
-      // Whoever starts it says that it is worth another try: starts that failed before do not count any more.
+      // An operator who starts it wants another try: starts that failed before do not count any more.
       deleteBreaker(this.#parts.db, queueNameOf(started.id, started.stubId)),
     );
     return row === undefined ? NOT_FOUND : { kind: 'changed', deployment: row };
   }
 
-  /** Exactly `containers` from here on; 0: what runs stops, and the queue decides again. The bounds end with this version. */
+  /**
+   * Exactly `containers` from here on; 0: running containers stop,
+   * and the queue decides again. The bounds end with this version.
+   */
   async scale(caller: Caller, deploymentId: string, containers: number): Promise<ChangeOutcome> {
     const { db, targets, effects, limitsOf } = this.#parts;
     const row = await this.find(caller, deploymentId);
@@ -206,7 +220,7 @@ export class Deployments {
     const { db, targets, effects } = this.#parts;
     const row = await this.#activate(caller.workspaceId, deploymentId, false);
     if (row === undefined) return NOT_FOUND;
-    // Before the row goes: whoever asks again after a failure here still finds it.
+    // Effects come before the row's deletion: a caller who tries again after a failure here still finds the row.
     await effects.deleted(queueNameOf(row.id, row.stubId), row.stubId);
     const deleted = await deleteDeployment(db, caller.workspaceId, row.id);
     await targets.changed(row.id);
@@ -232,7 +246,7 @@ export class Deployments {
     return row;
   }
 
-  /** What the deployment may grow to when nobody says a number. */
+  /** Upper bound of the deployment's containers when the caller names none. */
   async #mostContainers(caller: Caller, row: DeploymentRow): Promise<number> {
     if (row.scaleMax !== null) return Math.max(1, row.scaleMax);
     const stub = await this.#parts.stubs.find(caller, row.stubId);

@@ -1,5 +1,6 @@
-// What belongs to an id, for answers that show more than the record asked for: workspaces, stubs, deployments, objects. Reads only; callers have checked
-// that the id may be seen. A stub never changes, and a workspace keeps its name, so these are kept, bounded.
+// Records behind ids, for answers that show more than the record asked for: workspaces,
+// stubs, deployments, objects. Reads only; callers have checked that the id may be seen.
+// A stub never changes, and a workspace keeps its name, so these are cached, bounded.
 import { isUuid } from '#shared/domain/ids.ts';
 import type { AppId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../store/db.ts';
@@ -85,7 +86,7 @@ export class Directory {
     return new Map(rows.map((row) => [row.appId, row]));
   }
 
-  /** Those of the ids that are known and not deleted. */
+  /** The deployments among these ids that are known and not deleted. */
   async deployments(ids: readonly string[]): Promise<ReadonlyMap<string, DeploymentRow>> {
     const distinct = [...new Set(ids)];
     const out = new Map<string, DeploymentRow>();
@@ -96,7 +97,7 @@ export class Directory {
     return out;
   }
 
-  /** Of the bytes an object has now; null: none yet, or no such object. */
+  /** Hash of the bytes that an object has now; null: none yet, or no such object. */
   async sha256OfObject(id: string): Promise<string | null> {
     return (await objectById(this.#db, id))?.sha256 ?? null;
   }

@@ -1,4 +1,5 @@
-// What the machines that a workspace may use offer of the GPUs that a stub asks for. Pure: said when a stub is made; placement decides by itself.
+// Supply of the GPUs that a stub asks for, on the machines that its workspace may
+// use. Pure. The result is a hint when a stub is made; placement decides on its own.
 import { ANY_GPU, gpuMatches } from '#shared/domain/gpus.ts';
 import { isPoolNamed } from '../placement/filter.ts';
 

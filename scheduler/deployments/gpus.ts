@@ -1,6 +1,9 @@
 import { knownGpu } from '#shared/domain/gpus.ts';
 
-/** Reads `A10G, t4` in order of preference; names nobody knows come back in `unknown` too. Empty and NO_GPU mean none. */
+/**
+ * Reads `A10G, t4` in order of preference; names that are not
+ * known come back in `unknown` too. Empty and NO_GPU mean none.
+ */
 export function parseGpus(text: string): { readonly gpus: readonly string[]; readonly unknown: readonly string[] } {
   const gpus: string[] = [];
   const unknown: string[] = [];

@@ -1,4 +1,6 @@
-// Host labels of deployments: who has which. Must stay true: a label is one name's of one workspace for ever, and nobody without the installation's key can tell the label that a name will get.
+// Host labels of deployments and their holders.
+// Invariant: a label belongs to one name of one workspace for ever. Without
+// the installation's key nobody can tell the label that a name will get.
 import type { Queryable } from '../store/db.ts';
 import { claimLabel, labelOfName } from '../store/queries/host-labels.ts';
 import type { LabelHolder } from '../store/queries/host-labels.ts';

@@ -1,5 +1,5 @@
-// From what GetOrCreateStub was sent to the configuration that everything else works with: defaults, bounds and refusals per kind. Pure; the only place
-// that knows them.
+// Turns a GetOrCreateStub request into the configuration that everything else works
+// with: defaults, bounds and refusals per kind. Pure; the only place that knows them.
 import { isIP } from 'node:net';
 import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
@@ -45,7 +45,7 @@ export const PYTHON_VERSIONS: readonly string[] = [
   ...PYTHON_MINORS.filter((minor) => minor <= 12).map((minor) => `micromamba3.${minor}`),
 ];
 
-/** What a workspace may ask for; the defaults hold where its limits say nothing. */
+/** Bounds of a workspace's stubs; the defaults apply where its limits do not set them. */
 export interface StubLimits {
   readonly maxCpuMillicores: number;
   readonly maxMemoryMib: number;
@@ -57,11 +57,11 @@ export interface StubLimits {
   readonly maxTtlSeconds: number;
   /** null: no limit. */
   readonly maxPendingTasks: number | null;
-  /** Of stubs that ask for none. */
+  /** Default of stubs that do not set it. */
   readonly maxPendingTasksDefault: number;
-  /** Of the workspace, deleted ones not counted; null: no limit. */
+  /** Deployments of the workspace, deleted ones not counted; null: no limit. */
   readonly maxDeployments: number | null;
-  /** Of the workspace. */
+  /** Stubs of the workspace. */
   readonly maxStubs: number;
 }
 const MAX_TTL_S = 86_400;
@@ -356,7 +356,7 @@ function normaliseAutoscaler(
   return {
     type: 'queue_depth',
     minContainers,
-    // Whoever asks for more always running than at most gets what always runs.
+    // A minimum above the maximum raises the maximum.
     maxContainers: Math.min(Math.max(max, minContainers), limits.maxContainers),
     tasksPerContainer: Math.max(1, asked.tasksPerContainer),
     // Left out where it says nothing: stubs that were made before it existed stay the same stubs.
@@ -395,7 +395,10 @@ const KEPT = [
   'persistentRoot',
 ] as const satisfies readonly (keyof GetOrCreateStubRequest)[];
 
-/** What was sent and has no field of its own yet; empty values are left out, so that sending and not sending them is one configuration. */
+/**
+ * Fields of the request that have no place of their own yet. Empty values are
+ * left out, so that sending and not sending them gives the same configuration.
+ */
 function keptFields(
   request: GetOrCreateStubRequest,
   extra: Readonly<Record<string, unknown>>,

@@ -1,4 +1,4 @@
-// States of a deployment: what is shown of it, computed from what is true, and the moves between them that there are.
+// States of a deployment, computed from its facts, and the moves that are possible between them.
 export type DeploymentState =
   | 'STOPPED'
   | 'IDLE'
@@ -9,7 +9,7 @@ export type DeploymentState =
   | 'DELETING'
   | 'DELETED';
 
-/** `active` is true in IDLE, SCALING, HEALTHY and DEGRADED. What is deleted never comes back. */
+/** `active` is true in IDLE, SCALING, HEALTHY and DEGRADED. A deleted deployment never comes back. */
 export const DEPLOYMENT_TRANSITIONS = {
   STOPPED: ['IDLE', 'SCALING', 'DELETING'],
   IDLE: ['SCALING', 'STOPPING', 'DELETING'],
@@ -35,19 +35,20 @@ export interface DeploymentFacts {
   readonly cooling: boolean;
 }
 
-/** What the facts say, wherever it came from. */
+/** The state that follows from the facts alone, from any earlier state. */
 export function deploymentStateOf(facts: DeploymentFacts): DeploymentState {
   if (facts.deleted) return facts.present === 0 ? 'DELETED' : 'DELETING';
   if (!facts.active) return facts.present === 0 ? 'STOPPED' : 'STOPPING';
   if (facts.cooling) return 'DEGRADED';
-  // What is ready and not wanted is kept warm, or about to go: nothing is on its way.
+  // Ready containers that are not wanted are kept warm, or about to go: nothing is starting.
   if (facts.desired === 0) return facts.ready === facts.live ? 'IDLE' : 'SCALING';
   return facts.live === facts.desired && facts.ready === facts.live ? 'HEALTHY' : 'SCALING';
 }
 
 /**
- * The states from one to what the facts say, by listed moves only: a deployment that was seen HEALTHY and is found without work and containers has been SCALING in between.
- * Empty: it is there. undefined: there is no such way (nothing leaves DELETED).
+ * The listed moves from a state to the one that follows from the facts. A deployment
+ * seen HEALTHY and found without work and containers has been SCALING in between.
+ * Empty: the deployment is in that state already. undefined: there is no such way (nothing leaves DELETED).
  */
 export function deploymentSteps(from: DeploymentState, facts: DeploymentFacts): readonly DeploymentState[] | undefined {
   const to = deploymentStateOf(facts);

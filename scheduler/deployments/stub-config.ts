@@ -60,16 +60,22 @@ export interface StubConfig {
   readonly callbackUrl: string;
   /** `{"error": …}` answers carry the traceback too. */
   readonly tracebacks: boolean;
-  /** Its containers stop when their machine has not heard from the scheduler for so long, and only then others replace them. Absent: they run on, and are replaced when the machine is lost. */
+  /**
+   * Seconds without contact to the scheduler after which a machine stops these containers; only then others replace
+   * them. Absent: they run on, and are replaced when the machine is lost.
+   */
   readonly stopAfterDisconnectSeconds?: number;
   readonly autoscaler: AutoscalerConfig;
   /** When a schedule runs. Absent: another kind. */
   readonly schedule?: When;
-  /** What the request said beyond the above, kept as it came. */
+  /** Fields of the request beyond the above, kept as they came. */
   readonly extra: Readonly<Record<string, unknown>>;
 }
 
-/** Everything the hot path and the scaling loop need to know of what is invoked; cached, and replaced when its rows change. */
+/**
+ * Everything the hot path and the scaling loop need to know of
+ * an invoked target; cached, and replaced when its rows change.
+ */
 export interface Target {
   readonly workspaceId: WorkspaceId;
   readonly stubId: StubId;
@@ -86,7 +92,7 @@ export interface Target {
   readonly queue: QueueName;
   readonly code: { readonly objectId: ObjectId; readonly sha256: string; readonly sizeBytes: number } | null;
   readonly config: StubConfig;
-  /** What the image meant when it was deployed; empty: not known, or an image of machines alone. */
+  /** Digest that the image's name meant at deployment; empty: not known, or an image of machines alone. */
   readonly imageDigest: string;
   /** ScaleDeployment's bounds; they replace the stub's. */
   readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;

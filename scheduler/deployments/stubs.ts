@@ -1,5 +1,5 @@
-// Stubs: immutable recipes, made once per distinct request. Called by the stub operations. Must stay true: the same request gives the same stub (unless
-// forced), and a stub never changes after it was made.
+// Stubs: immutable recipes, made once per distinct request. Called by the stub operations.
+// Invariant: the same request gives the same stub (unless forced), and a stub never changes after it was made.
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
 import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -32,7 +32,7 @@ export type StubOutcome =
       readonly stub: StubRow;
       readonly warnMsg: string;
       readonly unsupportedGpus: readonly string[];
-      /** What there is of the GPUs that it asks for; absent: it asks for none. */
+      /** Supply of the GPUs that it asks for; absent: it asks for none. */
       readonly supply?: GpuSupply;
     }
   | { readonly kind: 'refused'; readonly errMsg: string; readonly warnMsg?: string };
@@ -199,7 +199,7 @@ export class Stubs {
   }
 }
 
-/** What lacks in its pool says more. */
+/** Warning text of a doubt; a lack in the stub's own pool says more than the general sentence. */
 const doubtText = (doubt: ServingDoubt | undefined): string =>
   doubt === undefined
     ? ''

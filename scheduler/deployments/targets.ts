@@ -1,6 +1,8 @@
-// What can be invoked, kept ready: the invoke path and the scaling loop ask here and read no SQL. Filled from the database on first use, replaced the
-// moment a deployment changes (here at once, on other replicas by message), dropped whole when messages may have been missed. Must stay true: an
-// entry that was read before a change is never kept after it; a name that means nothing is not remembered as such; the number of entries is bounded.
+// Targets of invocations, kept in memory: the invoke path and the scaling loop ask here and read no SQL. Entries are
+// read from the database on first use, and replaced the moment a deployment changes (here at once, on other replicas by
+// message). All are dropped when messages may have been missed.
+// Invariant: an entry that was read before a change is never kept after it. An
+// unknown name is not remembered as unknown. The number of entries is bounded.
 import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
@@ -79,7 +81,7 @@ export class Targets {
     );
   }
 
-  /** What a host label means, of any workspace: callers compare it. @param version - null: the newest */
+  /** The target of a host label, of any workspace: callers compare it. @param version - null: the newest */
   bySubdomain(subdomain: string, version: number | null): Target | Promise<Target | undefined> {
     // Beside the names: what is forgotten there when something changes is the same.
     const key = `\n\n${version ?? ''}\n${subdomain}`;
@@ -97,7 +99,7 @@ export class Targets {
     );
   }
 
-  /** Of any workspace: callers compare it. */
+  /** The target of a deployment, of any workspace: callers compare it. */
   byDeployment(deploymentId: string): Target | Promise<Target | undefined> {
     const queue = queueNameOf(deploymentId as DeploymentId, '' as StubId);
     return (
@@ -153,7 +155,7 @@ export class Targets {
   async refresh(deploymentId: DeploymentId): Promise<Target | undefined> {
     this.#forget(deploymentId);
     const row = await rows.targetOfDeployment(this.#parts.db, deploymentId);
-    // Whatever was read while this was under way is older than it.
+    // Entries that were read during this query may be older than its row.
     this.#forget(deploymentId);
     const target = row === undefined ? undefined : targetOf(row);
     if (target !== undefined) this.#byQueue.set(target.queue, target);
@@ -196,7 +198,8 @@ export class Targets {
 
   #inBackground(work: Promise<unknown>): void {
     work.catch((error: unknown) => {
-      // What was forgotten is read again on use; only the scaling loop may work with an old entry until the next change.
+      // Forgotten entries are read again on use; only the scaling
+      // loop may work with an old entry until the next change.
       this.#parts.log.warn({ err: error }, 'deployments could not be read again');
     });
   }
@@ -209,7 +212,8 @@ export class Targets {
   #forget(deploymentId: DeploymentId): void {
     this.#generation++;
     this.#byQueue.delete(queueNameOf(deploymentId, '' as StubId));
-    // What "newest" means may have moved for any name or stub; a name with a version always means the same deployment.
+    // "Newest" may mean another version now for any name or stub;
+    // a name with a version always means the same deployment.
     this.#byStub.clear();
     for (const [key, target] of this.#byName) {
       if (target.deploymentId === deploymentId || isLatestKey(key)) this.#byName.delete(key);

@@ -1,4 +1,5 @@
-// Where things are invoked: the two forms of every URL, and the host label of a deployment. Pure. Source: decisions 0008, 0092 (the label).
+// Invoke URLs: the two forms of each, and the host label of a
+// deployment. Pure. Source: decisions 0008, 0092 (the label).
 import { createHmac } from 'node:crypto';
 import { kindOf } from '#shared/domain/status.ts';
 
@@ -7,13 +8,13 @@ export interface UrlSettings {
   readonly invokeDomain: string | null;
 }
 
-/** What URLs are built of, besides the base. */
+/** Parts of a URL, besides the base. */
 export interface UrlTarget {
   readonly stubId: string;
   readonly stubType: string;
   /** Callers need no token. */
   readonly public: boolean;
-  /** Of a pod: its port, or the place for one where it has none or several; absent: no pod. */
+  /** Port of a pod, or a placeholder where it has none or several; absent: not a pod. */
   readonly port?: string;
   /** null: the stub itself. */
   readonly deployment: { readonly name: string; readonly version: number; readonly subdomain: string } | null;
@@ -32,7 +33,10 @@ export function sanitiseName(name: string): string {
     .toLowerCase();
 }
 
-/** `hello-1a2b3c4d5e6f7081`: 64 bits that only the installation's key tells. Labels of versions before this one have 28 bits, and stay. */
+/**
+ * `hello-1a2b3c4d5e6f7081`: 64 bits that only the installation's
+ * key tells. Labels of earlier releases have 28 bits, and stay.
+ */
 export function subdomainOf(
   key: Uint8Array,
   of: { readonly workspaceId: string; readonly name: string; readonly stubType: string },
@@ -42,7 +46,7 @@ export function subdomainOf(
   return `${sanitiseName(of.name)}-${digest}`;
 }
 
-/** What clients put a port in the place of. */
+/** Placeholder that clients replace by a port. */
 const PORT_PLACE = '<PORT>';
 
 /** For kinds whose URLs end in a port. */

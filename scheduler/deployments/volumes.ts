@@ -1,5 +1,5 @@
-// Volumes: named directories of a workspace that outlive containers, and the rules for where a stub may mount them. Called by the volume operation and by
-// stubs.ts. The path rules are pure; the agent checks them again.
+// Volumes: named directories of a workspace that outlive containers, and the rules for where a stub may mount them.
+// Called by the volume operation and by stubs.ts. The path rules are pure; the agent checks them again.
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import { VOLUME_DRIVERS, isVolumeDriver } from '#shared/domain/volume-drivers.ts';
 import { isUuid } from '#shared/domain/ids.ts';
@@ -10,9 +10,9 @@ import type { Queryable } from '../store/db.ts';
 import { getOrCreateVolume, volumesByIds } from '../store/queries/volumes.ts';
 import type { VolumeRow } from '../store/queries/volumes.ts';
 
-/** One path segment, as it becomes a directory's name. */
+/** A single path segment, since it becomes a directory's name. */
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
-/** Of one workspace whose limits say nothing. */
+/** Volumes of a workspace whose limits do not set the number. */
 const MAX_VOLUMES = 1_000;
 
 export type VolumeOutcome =
@@ -40,7 +40,7 @@ export class Volumes {
 
   /**
    * The workspace's volume of that name, made when there is none.
-   * @param driver - empty: whatever it has, or the installation's
+   * @param driver - empty: the volume's own, or the installation's for a new one
    */
   async getOrCreate(caller: Pick<Caller, 'workspaceId'>, name: string, driver = ''): Promise<VolumeOutcome> {
     if (!NAME.test(name)) {
@@ -69,7 +69,10 @@ export class Volumes {
     return { kind: 'volume', volume };
   }
 
-  /** One of those ids by its name; refused: none of them has it. For a container: it has what its stub mounts. */
+  /**
+   * The volume of that name among these ids; refused: none of them has it. Serves
+   * calls of a container, which has only the volumes that its stub mounts.
+   */
   async among(caller: Pick<Caller, 'workspaceId'>, ids: readonly string[], name: string): Promise<VolumeOutcome> {
     const rows = await volumesByIds(this.#db, caller.workspaceId, ids);
     const volume = rows.find((row) => row.name === name);

@@ -1,4 +1,5 @@
-// The first workspace of an installation, exactly once whoever asks: Authorize on a fresh installation, and `longshore up` over the child's IPC channel.
+// The first workspace of an installation, made exactly once for either caller:
+// Authorize on a fresh installation, or `longshore up` over the child's IPC channel.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Sealer } from '../secrets/seal.ts';
@@ -13,7 +14,7 @@ export type FirstWorkspace =
   /** `token`: of type admin, in clear, this once. */
   { readonly kind: 'created'; readonly workspaceId: WorkspaceId; readonly token: string } | { readonly kind: 'exists' };
 
-/** One row decides: of any number of callers at any number of replicas one gets `created`. All or nothing. */
+/** A single row decides: among any number of callers at any number of replicas, one gets `created`. All or nothing. */
 export async function ensureFirstWorkspace(
   db: Db,
   sealer: Sealer,
@@ -33,8 +34,8 @@ export async function ensureFirstWorkspace(
 }
 
 /**
- * The first workspace for whoever owns the data directory.
- * @param issueAnother - a token token of type admin where the workspace is there already
+ * The first workspace, for the owner of the data directory.
+ * @param issueAnother - a token of type admin where the workspace is there already
  * @returns `token`: in clear, this once
  * @throws AppError `workspace_not_found` where there are workspaces, but none of an admin
  */

@@ -1,4 +1,5 @@
-// The installation's private CA and the certificate of the agent port. Agents know the CA by its fingerprint (in the join token), so nothing here needs a public authority.
+// The installation's private CA and the certificate of the agent port. Agents know the CA by its fingerprint (in the
+// join token), so nothing here needs a public authority.
 import 'reflect-metadata';
 import { createHash, randomBytes } from 'node:crypto';
 import {

@@ -1,5 +1,6 @@
-// What makes an installation itself: the key its tokens are signed with and its private CA. Rows of the database, sealed, made once under a unique row, so that every replica
-// has the same. Opened by compose/identity.ts right after the migration; everything else in identity/ takes it as an argument.
+// The installation's identity: the key its tokens are signed with, and its private CA. Both are rows of the database,
+// sealed, made once under a unique row, so that every replica has the same. compose/identity.ts opens it right after
+// the migration; everything else in identity/ takes it as an argument.
 import { createPrivateKey, createPublicKey, generateKeyPairSync, hkdfSync } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
@@ -12,23 +13,29 @@ import type { ServerCertificate } from './certificates.ts';
 import { KeyRing } from './key-ring.ts';
 
 export interface Installation {
-  /** Ed25519, the first key: what agents know the installation by, so it signs revocations for ever, and tokens until there is a newer one. */
+  /**
+   * Ed25519, the first key: agents know the installation by it. The key
+   * signs revocations for ever, and tokens until there is a newer one.
+   */
   readonly signingKey: KeyObject;
   readonly publicKey: KeyObject;
-  /** What tokens and machine credentials are signed with and believed by. */
+  /** Keys that sign and verify tokens and machine credentials. */
   readonly ring: KeyRing;
   readonly caCertPem: string;
   /** sha256 of the CA's DER, hex: the middle part of a join token. */
   readonly caFingerprint: string;
   /** For the agent port; new at every start. */
   readonly server: ServerCertificate;
-  /** 32 bytes for one purpose (`object-upload`) from every key in use, the same in every replica: the first signs, all are believed. */
+  /**
+   * Derives 32 bytes for one purpose (`object-upload`) from every key
+   * in use, the same in every replica: the first signs, all verify.
+   */
   deriveKeys(purpose: string): readonly [Uint8Array, ...Uint8Array[]];
   /** 32 bytes for host labels, from the first key: a change of the signing key changes no label. */
   readonly labelKey: Uint8Array;
 }
 
-/** What sealed values are, for the seal. */
+/** Contexts under which these values are sealed. */
 export const SIGNING_KEY = 'installation.signing_key';
 export const CA_KEY = 'installation.ca_key';
 

@@ -1,6 +1,7 @@
-// Changes that caches must hear of, told to every replica by one Redis channel. A cache registers a handler for its kind; after a reconnect everything cached is dropped,
-// because messages may have been missed. While the subscription is down, `isLive` is false and caches must not trust what they hold for long. Whoever changes something may wait until every
-// replica that listens has said that it heard: the very next request there sees the change.
+// Changes that caches must learn of, published to every replica on one Redis channel. A cache registers a handler for
+// its kind. After a reconnect every cache is emptied, because messages may have been missed. While the subscription is
+// down, `isLive` is false and caches must not trust their entries for long.
+// A writer may wait until every listening replica has acknowledged the change: the very next request there sees it.
 import { randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { backoffMs, sleep } from '#shared/backoff.ts';
@@ -14,7 +15,10 @@ export interface Invalidation {
    * @returns resolves when every replica that listens has heard, after a second in any case
    */
   publish(kind: InvalidationKind, id: string): Promise<void>;
-  /** `id`: token: sha256 hex of the token; deployment: deployment or stub id; workspace: workspace id; signing_key: the id of one that was retired, else what was done; container: the id of one that ends. */
+  /**
+   * Registers a handler. `id`: token: sha256 hex of the token; deployment: deployment or stub id; workspace: workspace
+   * id; signing_key: the id of a retired key, else the name of the action; container: the id of one that ends.
+   */
   on(kind: InvalidationKind, handler: (id: string) => void): void;
   /** Everything cached may be stale. */
   onReset(handler: () => void): void;
@@ -30,19 +34,19 @@ const HEARD_WITHIN_MS = 1_000;
 const MAX_UNSENT = 1_000;
 const RESET = 'reset';
 
-/** @param subscriber - a connection for this alone; closed by whoever made it */
+/** Makes the channel's two ends. @param subscriber - a connection for this alone; its maker closes it */
 export function createInvalidation(options: {
   readonly publisher: Redis;
   readonly subscriber: Redis;
   readonly log: Log;
-  /** Of this installation; {@link INVALIDATION_CHANNEL} when absent. */
+  /** Channel of this installation; {@link INVALIDATION_CHANNEL} when absent. */
   readonly channel?: string;
 }): Invalidation {
   const { publisher, subscriber, log, channel = INVALIDATION_CHANNEL } = options;
   return new RedisInvalidation(publisher, subscriber, log, channel);
 }
 
-/** What travels. `from`: the channel on which the sender wants to hear that `n` was heard. */
+/** A message on the channel. `from`: the channel on which the sender expects the acknowledgement of `n`. */
 interface Message {
   readonly kind?: unknown;
   readonly id?: unknown;
@@ -137,7 +141,8 @@ class RedisInvalidation implements Invalidation {
     this.#subscriber.on('message', this.#onMessage);
     this.#subscriber.on('close', this.#onClose);
     await this.#subscribe();
-    // From here on: a connection that is only being made says `ready` before it answers, and would be subscribed, and everything dropped, once more after this.
+    // Registered only now: a connection under way says `ready` before it answers,
+    // and would be subscribed, and everything dropped, once more after this.
     this.#subscriber.on('ready', this.#onReady);
   }
 

@@ -1,4 +1,5 @@
-// The installation's signed texts: API tokens, container tokens, machine credentials. A signature says only that we wrote it; whether it still counts is asked elsewhere.
+// The installation's signed texts: API tokens, container tokens, machine credentials. A signature proves only that the
+// installation wrote the text; its validity is checked elsewhere.
 import type { KeyObject } from 'node:crypto';
 import { decodeProtectedHeader, errors, SignJWT, jwtVerify } from 'jose';
 import type { JWTPayload } from 'jose';
@@ -34,11 +35,13 @@ export function signClaims(
   return jwt.sign(signer.key);
 }
 
-/** What texts are signed with now. */
+/** The key that new texts are signed with. */
 export const signerOf = (keys: SigningKeys): KeyRing['newest'] =>
   keys.ring?.newest ?? { id: null, key: keys.signingKey };
 
-/** The key that a text says it was signed with: `null` when it names none; undefined: it is no signed text. */
+/**
+ * The id of the key that a text claims to be signed with: `null` when it names none; undefined: the text is not signed.
+ */
 export function keyIdOf(text: string): string | null | undefined {
   try {
     return decodeProtectedHeader(text).kid ?? null;

@@ -1,5 +1,7 @@
-// The keys that tokens are signed with: the newest signs, every one that is not retired is believed. Owns their rows and this replica's copy; asked at each token that no cache knows. Must stay
-// true: a retired key counts nowhere from the moment its retirement is answered, and a key that another replica made is found by its name.
+// The keys that tokens are signed with: the newest signs, and every key that is not retired verifies. Owns their rows
+// and this replica's copy; asked at each token that no cache knows.
+// Invariant: a retired key is valid nowhere from the moment its retirement
+// is answered. A key that another replica made is found by its name.
 import { createPrivateKey, createPublicKey, generateKeyPairSync, hkdfSync, randomBytes } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
 import { systemClock } from '#shared/clock.ts';
@@ -11,9 +13,9 @@ import { insertSigningKey, retireSigningKey, signingKeys } from '../store/querie
 import type { SigningKeyRow } from '../store/queries/signing-keys.ts';
 import type { Invalidation } from './invalidation.ts';
 
-/** What the installation's first key is called by people; tokens do not name it. */
+/** Public name of the installation's first key; tokens do not name it. */
 export const FIRST_KEY = 'first';
-/** What keys are sealed as, but for the first, which is the installation's own. */
+/** Context under which keys are sealed, except the first, which is the installation's own. */
 export const SIGNING_KEYS_CONTEXT = 'signing_keys.private_key';
 /** Names that nobody knows make us look once in so long; so does a silent Redis. */
 const LOOK_AGAIN_MS = 1_000;
@@ -61,7 +63,11 @@ export class KeyRing {
     this.#readAtMs = options.clock.monotonicMs();
   }
 
-  /** @param firstContext - what the installation's first key is sealed as; @throws AppError `sealed_value_unreadable` */
+  /**
+   * Opens the ring.
+   * @param firstContext - the context under which the installation's first key is sealed;
+   * @throws AppError `sealed_value_unreadable`
+   */
   static async open(
     db: Queryable,
     sealer: Sealer,
@@ -77,7 +83,7 @@ export class KeyRing {
     invalidation.onReset(() => this.#lookAgain());
   }
 
-  /** What new texts are signed with. */
+  /** The key that new texts are signed with. */
   get newest(): { readonly id: string | null; readonly key: KeyObject } {
     const { id, privateKey } = this.#newest();
     return { id, key: privateKey };
@@ -87,7 +93,7 @@ export class KeyRing {
   publicKeyOf(id: string | null): KeyObject | undefined | Promise<KeyObject | undefined> {
     const known = this.#keys.find((key) => key.id === id)?.publicKey;
     const ageMs = this.#clock.monotonicMs() - this.#readAtMs;
-    // While messages arrive, what is known is true; what is not known may be somebody's new key.
+    // While messages arrive, a known key is valid; an unknown name may be another replica's new key.
     const isSure = known !== undefined && ageMs !== Infinity && (this.#invalidation?.isLive ?? true);
     if (isSure || ageMs < LOOK_AGAIN_MS) return known;
     return this.#read().then(() => this.#keys.find((key) => key.id === id)?.publicKey);
@@ -126,7 +132,7 @@ export class KeyRing {
   }
 
   /**
-   * Whatever was signed with it counts no more, on any replica.
+   * Retires a key: texts that it signed are invalid from now on, on every replica.
    * @throws AppError `signing_key_not_found`, `signing_key_in_use`: the newest one signs
    */
   async retire(id: string): Promise<SigningKeyInfo> {
@@ -176,7 +182,7 @@ export class KeyRing {
     return newest;
   }
 
-  /** One at a time. */
+  /** Reads the keys, one read at a time. */
   #read(): Promise<void> {
     this.#reading ??= this.#readNow().finally(() => {
       this.#reading = undefined;

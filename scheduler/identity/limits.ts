@@ -1,4 +1,5 @@
-// What a workspace may have: the shape in which it is kept and shown, what holds where nothing was said, and what an administrator may say. Pure. Source: interface, REST 12.
+// Limits of a workspace: their stored and shown shape, their defaults, and the
+// changes that an administrator may make. Pure. Source: interface, REST 12.
 import { ChangeLimits } from '#shared/api/rest/limits.ts';
 import { AppError } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
@@ -12,7 +13,7 @@ export interface WorkspaceLimits {
     readonly memory_mib_limit: number | null;
     readonly container_limit: number | null;
   };
-  /** Of one stub; `max_replicas`: containers of one deployment. */
+  /** Limits of one stub; `max_replicas`: containers of one deployment. */
   readonly stub: {
     readonly cpu_millicores: number;
     readonly memory_mib: number;
@@ -20,9 +21,9 @@ export interface WorkspaceLimits {
     readonly max_gpu_count: number;
   };
   readonly tasks: {
-    /** Of a deployment that asks for none. */
+    /** Default of a deployment that does not set it. */
     readonly max_pending_tasks_default: number;
-    /** Of any one deployment, whatever it asks for. */
+    /** Upper bound for every deployment, also where the deployment asks for more. */
     readonly max_pending_tasks: number | null;
     readonly max_retries: number;
     readonly max_ttl_seconds: number;
@@ -79,7 +80,7 @@ interface Bound {
   readonly max: number;
 }
 
-/** What may be set, and within what: as the message says it. */
+/** Settable limits and their bounds, as the message's schema has them. */
 const BOUNDS: Readonly<Record<keyof WorkspaceLimits, Readonly<Record<string, Bound>>>> = {
   concurrency: boundsOf(ChangeLimits.properties.concurrency),
   stub: boundsOf(ChangeLimits.properties.stub),
@@ -114,7 +115,7 @@ export type StoredLimits = Readonly<Record<string, Readonly<Record<string, numbe
 /** null: the default again. */
 export type LimitsChange = Readonly<Record<string, Readonly<Record<string, number | null>>>>;
 
-/** What holds. @param stored - as the row has it; what cannot be read counts as not said */
+/** Limits in effect. @param stored - as the row has it; an unreadable value counts as not set */
 export function limitsOf(stored: unknown, defaults: WorkspaceLimits = DEFAULT_WORKSPACE_LIMITS): WorkspaceLimits {
   const groups = Object.entries(defaults).map(([group, names]) => {
     const said = isRecord(stored) && isRecord(stored[group]) ? stored[group] : {};
@@ -127,7 +128,7 @@ export function limitsOf(stored: unknown, defaults: WorkspaceLimits = DEFAULT_WO
   return Object.fromEntries(groups) as unknown as WorkspaceLimits;
 }
 
-/** What an administrator sent. @throws AppError `invalid_body`, naming the field */
+/** Reads an administrator's change. @throws AppError `invalid_body`, naming the field */
 export function readChange(body: Readonly<Record<string, unknown>>): LimitsChange {
   const change: Record<string, Record<string, number | null>> = {};
   for (const [group, sent] of Object.entries(body)) {

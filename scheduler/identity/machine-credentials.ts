@@ -1,4 +1,5 @@
-// What an agent shows after it has joined: a text signed for an hour, renewed at half life. Whether its version still counts is a row's business (machines.credentialVersion).
+// Credentials of agents that have joined: a text signed for an hour, renewed at half
+// life. The machine's row says which versions are valid (machines.credentialVersion).
 import { randomUUID } from 'node:crypto';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { signClaims, verifiedClaims } from './jwt.ts';
@@ -47,7 +48,7 @@ export async function verifyMachineCredential(
   return { machineId: sub as MachineId, version: ver, expiresAtMs: exp * 1000 };
 }
 
-/** What the links need of the installation's key. */
+/** Operations of the installation's key that the links need. */
 export function machineSigner(keys: SigningKeys): MachineSigner {
   return {
     verify: (text) => verifyMachineCredential(keys, text),

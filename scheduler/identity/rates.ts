@@ -1,4 +1,5 @@
-// How many requests a workspace sends in a minute, counted in Redis so that all replicas count together. Must stay true: a Redis that does not answer holds nobody up, and refuses nobody.
+// Number of requests that a workspace sends in a minute, counted in Redis so that all replicas count together.
+// Invariant: a Redis that does not answer delays and refuses no request.
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';

@@ -1,6 +1,8 @@
-// Refused tokens, counted by where they come from: an address that presents too many is told to wait. Owns the counts of this process; asked by every surface when it has refused a token. What is presented
-// where a secret is compared that an operator chose is a guess at that secret, and has a count of its own. Must stay true: a good token, or secret, is never refused for bad tokens that others behind its address
-// presented elsewhere; memory is bounded.
+// Refused tokens, counted by sender address: an address that presents too many is told to wait.
+// Owns the counts of this process; every surface calls it when it has refused a token. A wrong
+// value for a secret that an operator chose is a guess at that secret, and counted separately.
+// Invariant: a good token or secret is never refused for bad tokens that
+// others behind its address presented elsewhere. Memory is bounded.
 import { isIP } from 'node:net';
 import { AppError } from '#shared/errors.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -28,18 +30,25 @@ export class Refusals {
     this.#onThrottled = onThrottled;
   }
 
-  /** A token from there was refused. @throws AppError `rate_limited` (`details.retryAfterSeconds`) when too many were */
+  /**
+   * Counts a refused token from this address.
+   * @throws AppError `rate_limited` (`details.retryAfterSeconds`) when too many were refused
+   */
   refused(address: string): void {
     this.#spend(this.#tokens, sourceOf(address));
   }
 
-  /** Before that secret is compared with what came from there. @param secret - one of a few names @throws AppError `rate_limited` when too many were wrong */
+  /**
+   * Called before the secret is compared with a value from this address.
+   * @param secret - one of a few names
+   * @throws AppError `rate_limited` when too many values were wrong
+   */
   mayGuess(secret: string, address: string): void {
     const left = this.#leftOf(this.#guesses, guessAt(secret, address));
     if (left < 1) throw this.#throttled(left);
   }
 
-  /** It was another. @throws AppError `rate_limited` */
+  /** Counts a wrong guess. @throws AppError `rate_limited` */
   guessed(secret: string, address: string): void {
     this.#spend(this.#guesses, guessAt(secret, address));
   }
@@ -71,7 +80,10 @@ export class Refusals {
 
 const guessAt = (secret: string, address: string): string => `${secret} ${sourceOf(address)}`;
 
-/** Whom refusals are counted for: an IPv4 address, or the /64 of an IPv6 one, which is what one customer of a provider has. */
+/**
+ * The source that refusals are counted for: an IPv4 address, or the /64
+ * of an IPv6 one, which is a provider's usual allotment to one customer.
+ */
 export function sourceOf(address: string): string {
   const mapped = /^::ffff:([0-9.]+)$/i.exec(address)?.[1];
   if (mapped !== undefined && isIP(mapped) === 4) return mapped;
@@ -79,7 +91,8 @@ export function sourceOf(address: string): string {
   const [head = '', tail] = (address.split('%', 1)[0] ?? '').split('::');
   const before = head === '' ? [] : head.split(':');
   const after = tail === undefined || tail === '' ? [] : tail.split(':');
-  // An embedded IPv4 address stands for two groups; it is never among the first four, but counts for how many are left out.
+  // An embedded IPv4 address stands for two groups. The address is never
+  // among the first four groups, but counts for the number of omitted ones.
   const width = (groups: readonly string[]): number =>
     groups.reduce((sum, one) => sum + (one.includes('.') ? 2 : 1), 0);
   const zeros = tail === undefined ? 0 : 8 - width(before) - width(after);

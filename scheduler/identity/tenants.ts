@@ -12,7 +12,7 @@ import { createWorkspace } from './workspaces.ts';
 
 export interface NewTenant {
   readonly workspace: WorkspaceRow;
-  /** Its workspace_primary token in clear; this once. */
+  /** The workspace's workspace_primary token in clear; this once. */
   readonly token: string;
 }
 

@@ -1,5 +1,6 @@
-// Callers by the sha256 of their token: what makes authentication cost microseconds. Holds no token. Bounded; what it says is as true as the invalidation messages are
-// complete, so entries are short-lived while those cannot arrive.
+// Callers by the sha256 of their token, so that authentication costs microseconds.
+// The cache holds no token, and is bounded. An entry is only as reliable as the
+// invalidation messages, so entries are short-lived while those cannot arrive.
 import type { Caller } from './caller.ts';
 
 /** A caller, null for a token known to be worth nothing, undefined for "ask the database". */

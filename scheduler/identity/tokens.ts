@@ -1,5 +1,7 @@
-// Who a bearer is. Owns the tokens (signed texts whose sha256 is a row) and the cache in front of them; called by every surface. Must stay true: a signature alone is never
-// enough, a token switched off stops working everywhere at once, and a token seen before costs one hash and one map look-up.
+// The callers behind bearer tokens. Owns the tokens (signed texts whose
+// sha256 is a row) and the cache in front of them; called by every surface.
+// Invariant: a signature alone is never enough. A token switched off stops working
+// everywhere at once. A token seen before costs one hash and one map look-up.
 import { createHash, hash } from 'node:crypto';
 import { newId } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, StubId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -27,7 +29,7 @@ export interface IssuedToken {
 
 export interface ContainerTokenFor {
   readonly containerId: ContainerId;
-  /** Of its placement: what an earlier one was given is worth nothing in a later one. */
+  /** Epoch of the container's placement: the token of an earlier placement is invalid in a later one. */
   readonly epoch: number;
   readonly stubId: StubId;
   readonly deploymentId: DeploymentId | null;
@@ -38,7 +40,10 @@ export interface ContainerTokenFor {
 
 export interface Tokens {
   issue(owner: TokenOwner, type: TokenType, options?: { readonly reusable?: boolean }): Promise<IssuedToken>;
-  /** The caller; null when the token is worth nothing. Answers at once (no promise) when it knows. A one-use token is used up by this. */
+  /**
+   * The caller; null when the token is invalid. A known token is answered
+   * synchronously (no promise). This call uses a one-use token up.
+   */
   authenticate(bearer: string): Caller | null | Promise<Caller | null>;
   /** The caller that `authenticate` would find. Uses nothing up. */
   look(bearer: string): Caller | null | Promise<Caller | null>;
@@ -49,9 +54,14 @@ export interface Tokens {
   toggle(owner: TokenOwner, id: string): Promise<TokenRow | undefined>;
   /** Removes it, everywhere at once; false: no such token in the workspace. */
   remove(owner: TokenOwner, id: string): Promise<boolean>;
-  /** Signed, no row: it counts for as long as `isContainerLive` says so. The same for the same placement, whichever replica is asked. */
+  /**
+   * Issues a signed token without a row: it is valid for as long as `isContainerLive`
+   * says so. The same placement gets the same token at every replica.
+   */
   issueContainerToken(container: ContainerTokenFor): Promise<string>;
-  /** Whose credential that text is by its signature, whether it counts or not; null: no container's. Uses nothing up. */
+  /**
+   * The container whose credential that text is by its signature, valid or not; null: no container's. Uses nothing up.
+   */
   containerNamedBy(bearer: string): Promise<NonNullable<Caller['container']> | null>;
   /** Called by the invalidation message. */
   invalidate(hashHex: string): void;
@@ -63,7 +73,10 @@ export interface TokensOptions {
   readonly installation: SigningKeys;
   /** Absent in tools without Redis: changes are then seen by this process alone. */
   readonly invalidation?: Invalidation;
-  /** Whether the token of that placement still counts; asked at every use, so it answers from memory where it can. Absent: none counts. */
+  /**
+   * Whether the token of that placement is still valid. Called at every
+   * use, so it answers from memory where it can. Absent: none is valid.
+   */
   readonly isContainerLive?: (id: ContainerId, epoch: number) => boolean | Promise<boolean>;
   readonly clock?: Clock;
 }
@@ -231,7 +244,7 @@ class CachedTokens implements Tokens {
   async #askAndSpend(key: string, bearer: string): Promise<Caller | null> {
     const found = await this.#askOnce(key, bearer);
     if (found.caller === null || found.reusable) return this.#whileLive(found);
-    // Used up by whoever gets there first, also among callers that shared the look-up; no cache ever knows it.
+    // The first caller uses the token up, also among callers that shared the look-up; no cache ever holds it.
     const isFirst = await spendToken(this.#options.db, Buffer.from(key, 'hex'));
     return isFirst ? found.caller : null;
   }

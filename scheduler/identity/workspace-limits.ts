@@ -1,5 +1,7 @@
-// The limits of workspaces, from memory: asked on the way of every call, told anew on every replica the moment an administrator changes them. Must stay true: whoever asks after a change was
-// answered sees it; a database that is away takes nothing from who was known before.
+// The limits of workspaces, from memory: read on the way of every call,
+// and updated on every replica the moment an administrator changes them.
+// Invariant: a read after a change was answered sees the change.
+// While the database is away, the limits read before stay in effect.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -54,13 +56,13 @@ export class Limits {
     });
   }
 
-  /** What a workspace may have; at once when it is known. */
+  /** Limits of a workspace; synchronous when they are known. */
   of(id: WorkspaceId): WorkspaceLimits | Promise<WorkspaceLimits> {
     const known = this.#known.get(id);
     if (known === undefined) return this.#read(id);
     const { clock, invalidation } = this.#parts;
     const maxAgeMs = (invalidation?.isLive ?? true) ? MAX_AGE_MS : MAX_AGE_WITHOUT_MESSAGES_MS;
-    // What is old still holds while it is read again, and for as long as that fails.
+    // Old limits stay in effect while they are read again, and for as long as that fails.
     if (clock.monotonicMs() - known.readAtMs >= maxAgeMs) this.#read(id).catch(() => undefined);
     return known.limits;
   }
@@ -96,12 +98,15 @@ export class Limits {
     };
   }
 
-  /** What there is of the things that `counts` and `bytes` bound. */
+  /** Current counts of the things that `counts` and `bytes` bound. */
   counts(id: WorkspaceId): Promise<WorkspaceUse> {
     return workspaceUse(this.#parts.db.reads.of(id), id, this.#parts.clock.nowMs());
   }
 
-  /** What an administrator says, on every replica when this is done. @throws AppError `workspace_not_found` */
+  /**
+   * Applies an administrator's change; it is in effect on every replica when this resolves.
+   * @throws AppError `workspace_not_found`
+   */
   async change(id: WorkspaceId, change: LimitsChange): Promise<WorkspaceLimits> {
     const row = isUuid(id)
       ? await changeWorkspaceLimits(this.#parts.db, id, (stored) => changed(stored, change))

@@ -6,7 +6,7 @@ import type { Queryable } from '../store/db.ts';
 import { insertWorkspace } from '../store/queries/workspaces.ts';
 import type { WorkspaceRow } from '../store/queries/workspaces.ts';
 
-/** What it is sealed as. */
+/** Context under which the workspace's signing key is sealed. */
 export const SIGNING_KEY = 'workspaces.signing_key';
 
 /** A workspace with a signing key of its own; `name` absent: a short random one. */
