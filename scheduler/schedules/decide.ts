@@ -1,26 +1,26 @@
-// Which ticks of a schedule become tasks now. Pure.
+// Choice of the ticks of a schedule that become tasks now. Pure.
 import type { DueTicks } from './ticks.ts';
 
-/** One look makes at most so many tasks of one schedule; what was missed before that is skipped. */
+/** Most tasks that one look makes of a schedule; older missed ticks are skipped. */
 export const MOST_AT_ONCE = 100;
 
 export type TickDecision =
   | { readonly kind: 'nothing_due' }
   | {
       readonly kind: 'tick';
-      /** A task each, oldest first. */
+      /** Ticks that become a task each, oldest first. */
       readonly ticks: readonly number[];
-      /** No tick up to here is looked at again. */
+      /** Time up to which no tick is looked at again. */
       readonly tickedToMs: number;
-      /** Skipped because so many newer ones were missed with them. */
+      /** Ticks skipped because too many newer ones were missed with them. */
       readonly tooOld: number;
-      /** Skipped because its queue has no room for them. */
+      /** Ticks skipped because the queue has no room for them. */
       readonly queueFull: number;
     };
 
 /**
- * The newest ticks that the queue has room for.
- * @param room - tasks that its queue takes; below zero it is over full
+ * Chooses the newest ticks that the queue has room for.
+ * @param room - tasks that the queue still takes; below zero the queue is over its bound
  */
 export function decideTicks(due: DueTicks, room: number): TickDecision {
   const newestMs = due.ticks.at(-1);

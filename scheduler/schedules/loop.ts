@@ -1,5 +1,8 @@
-// Who looks at schedules, and when: this replica on every alarm it hears, and the leader once a second at those whose next tick has come, whether or not an alarm did. The active ones are kept in memory with their next
-// tick, so a second in which nothing is due costs no statement; they are read again when a deployment changes and now and then. The leader also sees to it that there is an alarm for each.
+// Triggers of the looks at schedules. Every replica looks on an alarm that it receives. The leader
+// also looks once a second at schedules whose next tick has come, whether or not an alarm did.
+// Active schedules are kept in memory with their next tick, so a second in which
+// nothing is due costs no statement. They are read again when a deployment changes,
+// and now and then. The leader also makes sure that there is an alarm for each.
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '#shared/clock.ts';
 import { repeat } from '#shared/backoff.ts';
@@ -16,11 +19,11 @@ import type { Ticker } from './service.ts';
 import { Ticks } from './ticks.ts';
 
 const LOOK_EVERY_MS = 1_000;
-/** Changes that no message told of, and alarms that Redis lost. */
+/** Interval of reading all schedules again, for changes that no message told of and alarms that Redis lost. */
 const READ_EVERY_MS = 30_000;
-/** Looks at a time. */
+/** Most looks at a time. */
 const AT_A_TIME = 8;
-/** Schedules whose next tick is looked for before others get their turn: each takes up to half a millisecond. */
+/** Schedules whose next tick is computed before other work gets its turn: each takes up to half a millisecond. */
 const FOUND_AT_ONCE = 50;
 
 export interface SchedulesParts {
@@ -39,9 +42,9 @@ interface Known {
   readonly when: string;
   readonly timezone: string;
   readonly tickedToMs: number;
-  /** The first tick after that; null: none ever, or nobody can read when. */
+  /** First tick after `tickedToMs`; null: none ever, or the schedule cannot be read. */
   readonly firstMs: number | null;
-  /** When it is looked at next; null: not by itself. */
+  /** Time of the next look; null: only an alarm causes one. */
   nextMs: number | null;
 }
 
@@ -65,7 +68,7 @@ export class Schedules {
       targets.onChange(({ deploymentId, target }) => {
         if (target?.kind === 'schedule' || this.#known.has(deploymentId)) this.#isStale = true;
       }),
-      // Who leads from now on sets the alarms anew, and looks at what nobody has looked at.
+      // A new leader sets the alarms anew, and looks at schedules that nobody has looked at.
       leader.onChange(() => (this.#isStale = true)),
     ];
     this.#running = repeat(
@@ -79,12 +82,12 @@ export class Schedules {
   async stop(): Promise<void> {
     this.#abort.abort();
     for (const stop of this.#stopListening) stop();
-    // The round that runs may listen to alarms yet.
+    // The round under way may still start to listen to alarms.
     await this.#running;
     await this.#parts.alarms.close();
   }
 
-  /** One round; the loop's, and the tests'. */
+  /** Runs one round, for the loop and for tests. */
   async round(): Promise<void> {
     const { clock, leader, log } = this.#parts;
     if (this.#isStale || clock.monotonicMs() - this.#readAtMs >= READ_EVERY_MS) await this.#read();
@@ -97,12 +100,12 @@ export class Schedules {
       const failed = looked.filter((one) => one.status === 'rejected');
       if (failed.length === 0) continue;
       log.warn({ err: failed[0]?.reason, schedules: failed.length }, 'schedules could not be looked at, trying again');
-      // A store is away: the others fare no better, and each would wait for it.
+      // All looks of the batch failed, so a store is down: the others would fail as well, after a wait each.
       if (failed.length === batch.length) return;
     }
   }
 
-  /** Never rejects. */
+  /** Looks at a schedule, and logs a failure. Never rejects. */
   async look(deploymentId: DeploymentId): Promise<void> {
     try {
       await this.#look(deploymentId);
@@ -117,7 +120,7 @@ export class Schedules {
       const known = this.#known.get(deploymentId);
       if (known !== undefined) known.nextMs = nextMs;
     } catch (error) {
-      // The last of the next round: it may be the only one that fails, and holds up nobody then.
+      // The failed schedule goes to the end of the next round. If it alone fails, it then delays no other.
       const known = this.#known.get(deploymentId);
       if (known !== undefined && this.#known.delete(deploymentId)) this.#known.set(deploymentId, known);
       throw error;
@@ -142,7 +145,10 @@ export class Schedules {
     if (leader.isLeader()) await this.#setAlarms();
   }
 
-  /** What has not changed is not looked for again: a thousand schedules take some tenths of a second. */
+  /**
+   * Updates the schedules in memory. The next tick of an unchanged one is
+   * not computed again: a thousand schedules take some tenths of a second.
+   */
   async #keep(rows: readonly ScheduleRow[]): Promise<void> {
     let found = 0;
     for (const row of rows) {
@@ -157,7 +163,7 @@ export class Schedules {
     }
   }
 
-  /** Without them the looks go on, a second late at most. */
+  /** Sets the alarms. Without them the looks go on, at most a second late. */
   async #setAlarms(): Promise<void> {
     const wanted = [...this.#known]
       .filter(([, { firstMs }]) => firstMs !== null)
@@ -173,7 +179,7 @@ export class Schedules {
     try {
       return new Ticks(row).next(row.tickedToMs) ?? null;
     } catch (error) {
-      // It was checked when its stub was made, by another version of the library or of the time zones.
+      // The schedule was valid when its stub was made, under another version of the library or of the time zones.
       this.#parts.log.error({ err: error, deploymentId: row.deploymentId }, 'a schedule cannot be read any more');
       return null;
     }

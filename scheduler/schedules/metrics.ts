@@ -1,7 +1,7 @@
 import type { Registry } from '#shared/metrics.ts';
 import { Counter, FAST_BUCKETS, fromZero, Gauge, Histogram } from '#shared/metrics.ts';
 
-/** Ticks of schedules, as this replica makes tasks of them. */
+/** Metrics of schedules' ticks, as this replica makes tasks of them. */
 export class ScheduleMetrics {
   readonly ticks: Counter<'result'>;
   readonly lag: Histogram;

@@ -1,6 +1,9 @@
-// Ticks become tasks here. Whoever learns that the time of a schedule may have come (an alarm on any replica, the leader's look every second) calls `look`: it reads how far the schedule has come, and commits the rows of all
-// ticks since then together with that. What must stay true: a tick has exactly one task, whose id follows from deployment and tick; a stopped deployment makes none from the moment its stop is committed; what is
-// committed here and never queued, because this process died, is queued by the sweep of rows without a job.
+// Conversion of ticks to tasks. An alarm on any replica, or the leader's look every second,
+// calls `look` when the time of a schedule may have come. `look` reads how far the schedule
+// has come, and commits the rows of all ticks since then together with its progress.
+// Invariants: a tick has exactly one task, whose id follows from deployment and tick. A stopped
+// deployment makes none from the moment its stop is committed. A task that is committed here
+// but not queued, because this process died, is queued by the sweep of rows without a job.
 import type { Clock } from '#shared/clock.ts';
 import { tickTaskId } from '#shared/domain/ids.ts';
 import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
@@ -20,26 +23,29 @@ export interface TickerParts {
   readonly db: Db;
   readonly tasks: Pick<Tasks, 'newJob' | 'queue'>;
   readonly targetOf: (deploymentId: DeploymentId) => Target | undefined | Promise<Target | undefined>;
-  /** Tasks that wait, are put off or run. */
+  /** Number of tasks that wait, are delayed or run. */
   readonly depthOf: (queue: QueueName) => Promise<number>;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: ScheduleMetrics;
 }
 
-/** `nextMs`: when to look again; null: it is no active schedule (any more). */
+/** Result of a look. `nextMs`: time of the next look; null: the schedule is not active (any more). */
 export type Looked = { readonly nextMs: number | null };
 
 export class Ticker {
   readonly #parts: TickerParts;
-  /** One look of a schedule at a time. */
+  /** Looks under way, at most one for each schedule. */
   readonly #underWay = new Map<DeploymentId, Promise<Looked>>();
 
   constructor(parts: TickerParts) {
     this.#parts = parts;
   }
 
-  /** Makes the tasks of all ticks up to now. @throws when a store does not answer: nothing was made, or it is seen by the next look */
+  /**
+   * Makes the tasks of all ticks up to now.
+   * @throws when a store does not answer: nothing was made, or the next look sees what was
+   */
   look(deploymentId: DeploymentId): Promise<Looked> {
     const underWay = this.#underWay.get(deploymentId);
     if (underWay !== undefined) return underWay;
@@ -53,7 +59,8 @@ export class Ticker {
     const row = await scheduleById(db, deploymentId);
     if (row === undefined) return { nextMs: null };
     const ticks = new Ticks(row);
-    // A replica whose clock is ahead ticks for everybody: what it would skip nobody else makes.
+    // A replica whose clock is ahead would use up ticks for all replicas, and
+    // no other makes those that it skips. So the database's clock bounds it.
     const nowMs = Math.min(clock.nowMs(), row.databaseNowMs + MOST_AHEAD_MS);
     const next = (afterMs: number): Looked => ({ nextMs: ticks.next(afterMs) ?? null });
     const due = ticks.between(row.tickedToMs, nowMs, MOST_AT_ONCE);
@@ -72,7 +79,7 @@ export class Ticker {
       );
       return true;
     });
-    // Another replica was faster, or it was stopped: the next look knows.
+    // Another replica was faster, or the deployment was stopped: the next look finds out.
     if (!made) return next(row.tickedToMs);
     for (const tickMs of decision.ticks) metrics.lag.observe(Math.max(0, clock.nowMs() - tickMs) / 1000);
     metrics.ticks.inc({ result: 'task' }, jobs.length);
@@ -86,7 +93,10 @@ export class Ticker {
     return next(nowMs);
   }
 
-  /** Up to the first one that is not taken: where Redis hangs each takes as long to fail, and other schedules wait meanwhile. The sweep of rows without a job has the rest. */
+  /**
+   * Queues tasks up to the first failure. Where Redis hangs, each takes as long to fail,
+   * and other schedules wait meanwhile. The sweep of rows without a job queues the rest.
+   */
   async #queue(target: Target, jobs: readonly TaskJob[]): Promise<void> {
     const { tasks, log } = this.#parts;
     let queued = 0;

@@ -1,21 +1,23 @@
-// When the time of a schedule comes: a cron expression in somebody's local time, as instants. The only importer of cron-parser, which knows expressions; it is asked in UTC, because what it finds around a change of
-// the clocks depends on where it began to look, and here the same question must have the same answer on every replica. Local time becomes instants by the rules of decision 0050.
+// Ticks of a schedule: a cron expression in local time, as instants. The only importer of
+// cron-parser, which understands expressions. The library is asked in UTC, because its answers
+// around a change of the clocks depend on where its search began. Here the same question must
+// have the same answer on every replica. Decision 0050 says how local time becomes instants.
 import { CronDate, CronExpressionParser } from 'cron-parser';
 import type { CronExpression } from 'cron-parser';
 import { messageOf } from '#shared/errors.ts';
 
-/** As a stub's configuration keeps it. */
+/** Time of a schedule, as in a stub's configuration. */
 export interface When {
-  /** Five fields, six (seconds first), or a name. */
+  /** Cron expression of five fields or six (seconds first), or a name. */
   readonly when: string;
-  /** IANA name. */
+  /** IANA name of the time zone. */
   readonly timezone: string;
 }
 
 export interface DueTicks {
   /** Epoch milliseconds, oldest first: the newest `limit` of them. */
   readonly ticks: readonly number[];
-  /** Those before them; counted up to {@link MOST_COUNTED}. */
+  /** Number of ticks before those; counted up to {@link MOST_COUNTED}. */
   readonly older: number;
 }
 
@@ -34,14 +36,14 @@ const NAMES = [
 ];
 const MOST_CHARACTERS = 256;
 const DAY_MS = 86_400_000;
-/** No clock was ever moved by more than a day at once. */
+/** Largest step by which clocks were ever moved at once is a day; one hour is added. */
 const FURTHEST_SHIFT_MS = DAY_MS + 3_600_000;
-/** Clocks are not moved twice within it. */
+/** Interval within which clocks are not moved twice. */
 const STEP_MS = 7 * DAY_MS;
-/** Changes of the clocks that a search for the next tick passes: an expression may mean 29 February alone. */
+/** Most changes of the clocks that a search for the next tick passes: an expression may mean 29 February alone. */
 const MOST_CHANGES = 64;
 
-/** What a schedule's stub says in `extra`, checked. A text is a refusal, and names the field. */
+/** Reads and checks the schedule in a stub's `extra`. A returned text is a refusal, and names the field. */
 export function readWhen(extra: Readonly<Record<string, unknown>>): When | string {
   const when = extra['when'];
   const timezone = extra['timezone'] ?? '';
@@ -66,7 +68,7 @@ function problemOf(read: When): string | undefined {
   } else {
     const fields = when.split(/\s+/).length;
     if (fields !== 5 && fields !== 6) return `has ${fields} fields; 5 are needed, or 6 with seconds first`;
-    // The library's `H` is another time at each reading.
+    // The library's `H` means another time at each reading.
     if (when.replace(/[A-Za-z]{3}/g, '').includes('H')) return 'has an H, which names no time';
   }
   try {
@@ -88,43 +90,43 @@ function isZone(name: string): boolean {
   }
 }
 
-/** Instants of one offset from UTC: after `fromMs`, up to and with `toMs`. */
+/** Instants with one offset from UTC: after `fromMs`, up to and including `toMs`. */
 interface Piece {
   readonly fromMs: number;
   readonly toMs: number;
   readonly offsetMs: number;
 }
 
-/** From one change of the clocks on. */
+/** Time from one change of the clocks on. */
 interface Span {
-  /** When it began; -Infinity: long before. */
+  /** Instant at which the span began; -Infinity: long ago. */
   readonly startMs: number;
   readonly offsetMs: number;
-  /** The offset before it. */
+  /** Offset before the span, in milliseconds. */
   readonly beforeMs: number;
 }
 
 export class Ticks {
   readonly #expression: CronExpression;
   readonly #timezone: string;
-  /** It means every hour, and so time that passes rather than what clocks show. */
+  /** True when the expression means every hour. Such a schedule follows elapsed time instead of the clocks. */
   readonly #everyHour: boolean;
 
-  /** @throws Error when one of the two cannot be read */
+  /** @throws Error when the expression or the time zone cannot be read */
   constructor({ when, timezone }: When) {
     this.#expression = CronExpressionParser.parse(when, { tz: 'UTC' });
     this.#timezone = timezone;
     this.#everyHour = this.#expression.fields.hour.values.length === 24;
   }
 
-  /** The first tick after that moment; undefined: none ever. */
+  /** First tick after that moment; undefined: none ever. */
   next(afterMs: number): number | undefined {
     let cursorMs = afterMs;
     for (let changes = 0; changes < MOST_CHANGES; changes += 1) {
       const span = this.#spanAt(cursorMs + 1, cursorMs);
       const firsts = this.#pieces(span, cursorMs, Infinity).map((piece) => this.#firstOf(piece) ?? Infinity);
       const firstMs = Math.min(...firsts);
-      // Without an end the library itself gave up looking: eight years and more.
+      // The search has no end here, so the library itself gave up, after eight years and more.
       if (firstMs === Infinity) return undefined;
       const changeMs = this.#changeAfter(cursorMs + 1, firstMs);
       if (changeMs === undefined) return firstMs;
@@ -133,7 +135,7 @@ export class Ticks {
     return undefined;
   }
 
-  /** Ticks after `fromMs`, up to and with `toMs`. */
+  /** Ticks after `fromMs`, up to and including `toMs`. */
   between(fromMs: number, toMs: number, limit: number): DueTicks {
     const most = limit + MOST_COUNTED;
     const found = new Set<number>();
@@ -148,15 +150,15 @@ export class Ticks {
     return { ticks: kept, older: Math.min(MOST_COUNTED, ticks.length - kept.length) };
   }
 
-  /** What of a span is asked for, as stretches in which local time runs on. */
+  /** Parts of a span in which to look for ticks, each with one offset. */
   #pieces(span: Span, fromMs: number, toMs: number): readonly Piece[] {
     const { startMs, offsetMs, beforeMs } = span;
     const shiftMs = offsetMs - beforeMs;
-    // Clocks went back: what they show for the second time has been.
+    // Clocks went back: the local times that they show again are past.
     const firstMs = this.#everyHour || shiftMs >= 0 ? startMs : startMs - shiftMs;
     const pieces: Piece[] = [{ fromMs: Math.max(fromMs, firstMs - 1), toMs, offsetMs }];
     if (!this.#everyHour && shiftMs > 0) {
-      // They went forward: what was left out comes as much later, which is when they would have shown it.
+      // Clocks went forward: a tick in the skipped hour comes at the same instant as under the old offset.
       const lastMs = Math.min(toMs, startMs + shiftMs - 1);
       pieces.push({ fromMs: Math.max(fromMs, startMs - 1), toMs: lastMs, offsetMs: beforeMs });
     }
@@ -168,7 +170,7 @@ export class Ticks {
     return found === undefined || found - offsetMs > toMs ? undefined : found - offsetMs;
   }
 
-  /** Its newest ticks, at most so many. */
+  /** Collects the newest ticks of a piece, at most `most`. */
   #collect({ fromMs, toMs, offsetMs }: Piece, most: number, into: Set<number>): void {
     let found = this.#step('prev', toMs + offsetMs + 1);
     for (let count = 0; count < most && found !== undefined && found - offsetMs > fromMs; count += 1) {
@@ -177,7 +179,7 @@ export class Ticks {
     }
   }
 
-  /** The nearest one before or after, not at, that moment of a clock that shows UTC. */
+  /** Nearest tick before or after that moment of a UTC clock, the moment itself excluded. */
   #step(direction: 'next' | 'prev', atMs: number): number | undefined {
     this.#expression.reset(new Date(atMs));
     try {
@@ -187,7 +189,7 @@ export class Ticks {
     }
   }
 
-  /** @param downToMs - a change that has no bearing on what comes after it need not be found */
+  /** Finds the span around a moment. @param downToMs - changes that do not affect times after this need not be found */
   #spanAt(atMs: number, downToMs: number): Span {
     const offsetMs = this.#offsetAt(atMs);
     let laterMs = atMs;
@@ -202,7 +204,7 @@ export class Ticks {
     return { startMs: -Infinity, offsetMs, beforeMs: offsetMs };
   }
 
-  /** When the clocks are changed next, until then; undefined: they are not. */
+  /** Next change of the clocks up to `toMs`; undefined: there is none. */
   #changeAfter(fromMs: number, toMs: number): number | undefined {
     const offsetMs = this.#offsetAt(fromMs);
     for (let earlierMs = fromMs; earlierMs < toMs; earlierMs += STEP_MS) {
@@ -213,7 +215,7 @@ export class Ticks {
     return undefined;
   }
 
-  /** The first moment at which the offset is what it is at `laterMs`; at `earlierMs` it is another. */
+  /** First moment with the offset of `laterMs`; the offset at `earlierMs` must differ. */
   #changeWithin(earlierMs: number, laterMs: number, offsetMs: number): number {
     let [before, after] = [earlierMs, laterMs];
     while (after - before > 1) {

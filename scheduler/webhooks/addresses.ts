@@ -1,15 +1,16 @@
-// Which addresses a message may be sent to: those of the public Internet, and what the operator named. Plain data in, an answer out; guard.ts asks it of every address before it is dialled.
+// Addresses that a message may be sent to: those of the public Internet, and those that the operator
+// named. Plain data in, an answer out; guard.ts checks every address here before it is dialled.
 import ipaddr from 'ipaddr.js';
 import { isIP } from 'node:net';
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6;
 type Network = readonly [Address, number];
 
-/** Public by their number, and the metadata service of a cloud all the same. */
+/** Addresses that are public by number, but belong to a cloud's metadata service. */
 const PRIVATE_ALL_THE_SAME: readonly Network[] = [ipaddr.parseCIDR('168.63.129.16/32')];
-/** Everything that is routed in IPv6 lies here. */
+/** Network of all addresses that IPv6 routes globally. */
 const GLOBAL_UNICAST: Network = ipaddr.parseCIDR('2000::/3');
-/** Addresses of IPv4 behind a translator; the last four bytes are the address. */
+/** IPv4 addresses behind a translator; the last four bytes are the address. */
 const TRANSLATED: Network = ipaddr.parseCIDR('64:ff9b::/96');
 
 export class AddressRules {
@@ -19,7 +20,11 @@ export class AddressRules {
     this.#allowed = allowed;
   }
 
-  /** @param text - networks with commas between them: `127.0.0.0/8, fd00::/8`, or single addresses @returns the first that is none, as it was written */
+  /**
+   * Reads the operator's networks.
+   * @param text - networks with commas between them: `127.0.0.0/8, fd00::/8`, or single addresses
+   * @returns the rules, or the first item that is no network, as written
+   */
   static read(text: string): AddressRules | { readonly wrong: string } {
     const allowed: Network[] = [];
     for (const part of text.split(',').map((one) => one.trim())) {
@@ -31,11 +36,14 @@ export class AddressRules {
     return new AddressRules(allowed);
   }
 
-  /** @param text - an address in any spelling; what is none is not permitted */
+  /**
+   * Whether a message may be sent to the address.
+   * @param text - an address in any spelling; any other text is not permitted
+   */
   permits(text: string): boolean {
     if (isIP(text) === 0) return false;
     const written = ipaddr.parse(text);
-    // `::ffff:10.0.0.1` reaches 10.0.0.1.
+    // The address `::ffff:10.0.0.1` reaches 10.0.0.1.
     const address = ipaddr.process(text);
     return this.#isAllowed(written) || this.#isAllowed(address) || isPublic(address);
   }
@@ -48,7 +56,7 @@ export class AddressRules {
 function networkOf(text: string): Network | undefined {
   try {
     if (isIP(text) !== 0) return [ipaddr.parse(text), isIP(text) === 4 ? 32 : 128];
-    // Four numbers, not `10/8`: what is not written out is easily meant otherwise.
+    // All four numbers are required, since `10/8` is easily misunderstood.
     return isIP(text.split('/')[0] ?? '') === 0 ? undefined : ipaddr.parseCIDR(text);
   } catch {
     return undefined;

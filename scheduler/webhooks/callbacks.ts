@@ -1,4 +1,5 @@
-// The callback of a task: its end, told to the address that its stub or its caller named, signed with the workspace's key. Source: interface, gateway 7.4; the guard and the order of things are deliveries.ts's.
+// Callback of a task: its end, sent to the address that its stub or its caller named, signed with the
+// workspace's key. Source: interface, gateway 7.4. deliveries.ts owns the guard and the order of steps.
 import type { Clock } from '#shared/clock.ts';
 import type { DeliveryId, ObjectId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
@@ -19,14 +20,18 @@ import type { Message } from './post.ts';
 
 export const TASK_CALLBACK = 'task_callback';
 const DAY_MS = 24 * 3600_000;
-/** Results that are kept as objects may have many MiB, and are held until their receiver has read them. */
+/**
+ * Most large results in memory at once: a result kept as an object
+ * may have many MiB, and is held until its receiver has read it.
+ */
 const LARGE_AT_ONCE = 2;
 const LARGE_OF_ONE_WORKSPACE = 1;
 const LARGE_WAIT_MS = 30_000;
 const POLICY: Policy = { attempts: 3, baseMs: 500, lifeMs: DAY_MS };
 
 /**
- * Writes what became of tasks and, in the same step, a delivery for each that is over now and has a callback: whoever dies after it has left either both or none. A batch without callbacks is the one statement it was.
+ * Writes task records and, in the same transaction, a delivery for each task that is over now and has a
+ * callback. So a process that dies leaves both or none. A batch without callbacks still costs one statement.
  * @returns the deliveries, committed
  */
 export async function writeWithCallbacks(db: Db, records: readonly TaskRecord[]): Promise<readonly NewDelivery[]> {
@@ -55,9 +60,9 @@ const deliveryOf = (record: TaskRecord): NewDelivery => ({
 export interface CallbackParts {
   readonly db: Db;
   readonly clock: Clock;
-  /** undefined: there is no such workspace. */
+  /** Signing key of a workspace; undefined: there is no such workspace. */
   readonly signingKeyOf: (workspaceId: WorkspaceId) => Promise<string | undefined>;
-  /** A result that is kept outside its row; undefined: it is gone. */
+  /** Reads a result that is kept outside its row; undefined: it is gone. */
   readonly loadResult: (id: ObjectId) => Promise<string | undefined>;
 }
 
@@ -69,7 +74,7 @@ export function taskCallbacks(parts: CallbackParts): DeliveryKind {
 async function prepare(parts: CallbackParts, large: Places, row: DeliveryRow): Promise<Prepared> {
   const task = await taskById(parts.db, row.subject);
   if (task === undefined || task.workspaceId !== row.workspaceId) return { kind: 'impossible', why: 'task_gone' };
-  // A late COMPLETE took the place of what was to be told; it has a delivery of its own.
+  // A late COMPLETE replaced the status that was to be sent, and has a delivery of its own.
   if (task.status !== row.event) return { kind: 'superseded' };
   const key = await parts.signingKeyOf(row.workspaceId);
   if (key === undefined) return { kind: 'impossible', why: 'workspace_gone' };
@@ -92,14 +97,17 @@ async function prepare(parts: CallbackParts, large: Places, row: DeliveryRow): P
   }
 }
 
-/** Those that no handler answered have no result: what callers are told instead. */
+/** Result of a task without a result object; a task that no handler answered has the error that its callers got. */
 function smallResult({ result, failureReason, status }: TaskRow): string {
   return result === undefined
     ? errorBody(failureReason === '' ? status.toLowerCase() : failureReason)
     : jsonText(result);
 }
 
-/** A generator's result is the list of its items. A runner that is not ours may end its task with any bytes. */
+/**
+ * Converts a result to JSON: a generator's becomes the list of
+ * its items. An external runner may end its task with any bytes.
+ */
 function jsonText(text: string): string {
   if (isEventStream(text)) return itemsText(text);
   try {
@@ -110,7 +118,7 @@ function jsonText(text: string): string {
   }
 }
 
-/** The result's own bytes, not written anew. */
+/** Body of a callback, with the result's own bytes unchanged. */
 export const callbackBody = (resultJson: string): string => `{"data":${resultJson}}`;
 
 export function callbackHeaders(

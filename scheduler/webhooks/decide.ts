@@ -1,39 +1,43 @@
-// What follows one try to deliver a message. Pure; deliveries.ts carries it out.
+// Consequence of one try to deliver a message. Pure; deliveries.ts carries it out.
 
-/** How a try ended. */
+/** Outcome of one try. */
 export type Outcome =
   | { readonly kind: 'answered'; readonly status: number }
-  /** Nothing was heard: no connection, or one that broke. */
+  /** No answer: the connection failed, or broke. */
   | { readonly kind: 'connection_failed' }
-  /** Connected, and no answer in time: the receiver may be at work on it. */
+  /** No answer in time after connecting: the receiver may be working on the message. */
   | { readonly kind: 'timed_out' }
   /** The guard refused every address of the host. */
   | { readonly kind: 'blocked' }
-  /** Nothing was tried: others had the places in which names are looked up. */
+  /** No try was made: others had all places for looking up names. */
   | { readonly kind: 'no_place' };
 
-/** How often and how long a kind of message is tried. */
+/** Number and duration of tries for a kind of message. */
 export interface Policy {
   readonly attempts: number;
-  /** The wait after the first try; doubled after each. */
+  /** Milliseconds to wait after the first try; doubled after each. */
   readonly baseMs: number;
-  /** Given up after so long, whatever is left of the tries, and however often it could not even be sent. */
+  /** Milliseconds after which the message is given up, however many tries are left, and even if it was never sent. */
   readonly lifeMs: number;
 }
 
 export type Verdict =
   | { readonly kind: 'delivered' }
   | { readonly kind: 'retry'; readonly afterMs: number }
-  /** As if this try had not been. */
+  /** No try is counted. */
   | { readonly kind: 'postpone'; readonly afterMs: number }
   | { readonly kind: 'failed' };
 
 const POSTPONED_MS = 5_000;
 const MOST_POSTPONED_MS = 15 * 60_000;
-/** Statuses below 500 that say "later". */
+/** Statuses below 500 that mean "later". */
 const LATER = [408, 425, 429];
 
-/** @param attempts - tries that ended, this one included @param claim - how often it has been taken up, those tries and all others */
+/**
+ * Decides what follows a try.
+ * @param attempts - tries that ended, this one included
+ * @param claim - number of times the message was claimed, for those tries and all others
+ */
 export function afterTry(outcome: Outcome, attempts: number, policy: Policy, claim = attempts): Verdict {
   if (outcome.kind === 'no_place')
     return { kind: 'postpone', afterMs: Math.min(POSTPONED_MS * 2 ** (claim - 1), MOST_POSTPONED_MS) };
@@ -57,12 +61,15 @@ function mayHelp(outcome: Exclude<Outcome, { readonly kind: 'no_place' }>): bool
 const FIRST_PAUSE_MS = 30_000;
 const LONGEST_PAUSE_MS = 3600_000;
 
-/** How long a message rests that could not even be made. @param before - how often it had begun before, without a try that counts */
+/**
+ * Pause of a message that could not even be made, in milliseconds.
+ * @param before - earlier starts that did not count as a try
+ */
 export function pauseMs(before: number): number {
   return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.max(0, before));
 }
 
-/** For metrics, logs and the row: a few words. */
+/** Outcome in a few words, for metrics, logs and the row. */
 export function wordOf(outcome: Outcome): string {
   if (outcome.kind !== 'answered') return outcome.kind;
   const { status } = outcome;

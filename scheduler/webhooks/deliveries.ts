@@ -1,6 +1,11 @@
-// Delivers messages to addresses that people named, whatever they are about: a row per message is the truth, a job in the queue is only its alarm, and a kind (callbacks.ts is one) says what is sent and how often it is
-// tried. Must stay true: a try begins only with a claim that nobody else has; a message is over only when its row says so; what a killed process or a lost Redis left is found by the leader's sweep; a receiver may
-// get one twice, and none is lost before its tries or its life are used up; however many one workspace has, and however slow its receivers are, the others have their turn.
+// Delivery of messages of any kind to addresses that users named. A row per message is the truth; a job in
+// the queue is only its alarm. A kind (callbacks.ts is one) says what is sent and how often it is tried.
+// Invariants:
+// - A try begins only with a claim that no other try has.
+// - A message is over only when its row says so.
+// - The leader's sweep finds messages left by a killed process or a lost Redis.
+// - A receiver may get a message twice. No message is dropped before its tries or its life are used up.
+// - Other workspaces get their turn, however many messages one has, and however slow its receivers are.
 import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -21,23 +26,26 @@ import type { DeliveryMetrics } from './metrics.ts';
 import type { Message, Poster } from './post.ts';
 
 export type Prepared =
-  /** `done` is called when nothing of it is needed any more. */
+  /** `done` is called when the message's data are no longer needed. */
   | { readonly kind: 'message'; readonly message: Message; readonly done?: () => void }
-  /** Something newer is told about the same. */
+  /** A newer message about the same subject replaces this one. */
   | { readonly kind: 'superseded' }
-  /** It cannot be told any more: what it is about is gone. */
+  /** The message cannot be made any more, because its subject is gone. */
   | { readonly kind: 'impossible'; readonly why: string };
 
-/** What is told, and how. */
+/** Kind of message: what is sent, and how often it is tried. */
 export interface DeliveryKind {
   readonly policy: Policy;
-  /** The message as it is sent now. @throws when a store does not answer: tried again later, and no try is counted */
+  /**
+   * Makes the message as it is sent now.
+   * @throws when a store does not answer: the message is tried again later, and no try is counted
+   */
   prepare(row: DeliveryRow): Promise<Prepared>;
 }
 
 export interface DeliveryJob extends Readonly<Record<string, string | number>> {
   readonly id: DeliveryId;
-  /** Of the last try that began. */
+  /** Claim number of the last try that began. */
   readonly claim: number;
   readonly workspaceId: WorkspaceId;
 }
@@ -58,16 +66,19 @@ export interface DeliveriesParts {
   readonly sweepEveryMs?: number;
 }
 
-/** Under way here at once; of one workspace, whose receivers may all be slow, a quarter. */
+/** Most deliveries under way here; one workspace gets a quarter, since its receivers may all be slow. */
 export const DELIVERIES_AT_ONCE = 32;
 const OF_ONE_WORKSPACE = 8;
-/** A try that began and was not heard of for so long died with its process: longer than any may take. */
+/** Milliseconds after which a claim lapses, because its process must have died: longer than any try may take. */
 const CLAIM_MS = 120_000;
 const SWEEP_EVERY_MS = 5_000;
-/** A job has so long to come before the sweep makes another. */
+/** Milliseconds for which a row waits for its job before the sweep makes another. */
 const LATE_MS = 2_000;
 const SWEEP_LIMIT = 500;
-/** More than there is room for: what is turned away says that there is more. */
+/**
+ * Most rows of one workspace per sweep. More than may be under
+ * way at once: the jobs turned away show that there are more.
+ */
 const SWEEP_OF_ONE_WORKSPACE = 32;
 const MOST_COUNTED = 100_000;
 
@@ -76,7 +87,7 @@ export class Deliveries {
   readonly #parts: DeliveriesParts;
   readonly #abort = new AbortController();
   readonly #underWay = new Map<WorkspaceId, number>();
-  /** Have more to be sent than there was room for. */
+  /** Workspaces with more due deliveries than there was room for. */
   readonly #turnedAway = new Set<WorkspaceId>();
   readonly #running = new Set<Promise<unknown>>();
 
@@ -94,16 +105,19 @@ export class Deliveries {
     );
   }
 
-  /** What is under way is cut off and given back: another process, or the next one, sends it again. */
+  /** Aborts the deliveries under way and gives them back: another process, or the next one, sends them again. */
   async stop(): Promise<void> {
     this.#abort.abort();
-    // Before anything is given back: this process would take it again.
+    // The queue stops before anything is given back, or this process would take it again.
     await this.#parts.queue.stop();
     await Promise.allSettled(this.#running);
     await this.#parts.poster.close();
   }
 
-  /** Their rows are committed: they are sent now. Where Redis does not take the jobs, or is full of them, the sweep finds the rows. */
+  /**
+   * Queues deliveries whose rows are committed, to be sent now. Where Redis
+   * does not take the jobs, or is full of them, the sweep finds the rows.
+   */
   announce(deliveries: readonly NewDelivery[]): void {
     const jobs = deliveries.map(({ id, workspaceId }) => jobOf({ id, workspaceId, claim: 0 }));
     this.#parts.queue.add(jobs).catch((error: unknown) => {
@@ -111,7 +125,7 @@ export class Deliveries {
     });
   }
 
-  /** The leader's: alarms for rows whose own was lost. @returns how many were found late */
+  /** Makes alarms for rows whose own was lost; runs on the leader. @returns how many rows were late */
   async sweep(): Promise<number> {
     const { db, queue, metrics } = this.#parts;
     const late = await overdueDeliveries(db, LATE_MS, SWEEP_LIMIT, SWEEP_OF_ONE_WORKSPACE);
@@ -120,7 +134,10 @@ export class Deliveries {
     return late.length;
   }
 
-  /** A job of the queue. One that finds no room is dropped: its row stays due, and is brought again when a place is free, or by the sweep. */
+  /**
+   * Processes a job of the queue. A job that finds no room is dropped: its
+   * row stays due. The job comes again when a place is free, or by the sweep.
+   */
   async process(job: DeliveryJob): Promise<void> {
     if (this.#abort.signal.aborted) return;
     const { workspaceId } = job;
@@ -154,7 +171,10 @@ export class Deliveries {
     await this.#bringMore(workspaceId);
   }
 
-  /** For those that were turned away: as many as there is room for, behind what others have in the queue. */
+  /**
+   * Queues deliveries of a workspace whose jobs were turned away,
+   * as many as there is room for, behind the jobs of others.
+   */
   async #bringMore(workspaceId: WorkspaceId): Promise<void> {
     if (this.#abort.signal.aborted || !this.#turnedAway.delete(workspaceId)) return;
     const room = OF_ONE_WORKSPACE - this.#underWayOf(workspaceId);
@@ -165,10 +185,10 @@ export class Deliveries {
 
   async #try(job: DeliveryJob): Promise<void> {
     const { db, kinds, clock } = this.#parts;
-    // Whoever died at it may have died of it: it rests longer each time.
+    // The delivery itself may have killed an earlier process, so each claim lasts longer.
     const leaseMs = Math.max(CLAIM_MS, pauseMs(job.claim));
     const row = await claimDelivery(db, job.id, job.claim, leaseMs);
-    // Over, or somebody else is at it.
+    // The message is over, or another try has the claim.
     if (row === undefined) return;
     const before = job.claim - row.attempts;
     const kind = kinds[row.kind];
@@ -239,7 +259,10 @@ export class Deliveries {
     else if (!extra.counts) log.info({ deliveryId: row.id, subject: row.subject, state, outcome }, 'not sent');
   }
 
-  /** Without a try being counted. What rests for long is the sweep's to find: it takes no room in the queue. */
+  /**
+   * Puts a message off without counting a try. The sweep finds one
+   * that rests for long, so that it takes no room in the queue.
+   */
   async #again(row: DeliveryRow, againMs: number): Promise<void> {
     const ended = {
       state: 'waiting',
@@ -251,12 +274,12 @@ export class Deliveries {
     if ((await this.#settle(row, ended)) && againMs <= LATE_MS) this.#alarm(row, againMs);
   }
 
-  /** @returns false: another try has begun, which says what becomes of it */
+  /** Writes the outcome. @returns false: another try has begun, and decides about the message */
   async #settle(row: DeliveryRow, ended: TryEnded): Promise<boolean> {
     return await settleDelivery(this.#parts.db, row.id, row.claim, ended);
   }
 
-  /** Lost alarms are the sweep's. */
+  /** Adds an alarm; the sweep makes good a lost one. */
   #alarm(row: DeliveryRow, delayMs: number): void {
     this.#parts.queue.add([jobOf(row, delayMs)]).catch(() => undefined);
   }
@@ -267,5 +290,5 @@ function jobOf(row: Pick<DeliveryRow, 'id' | 'workspaceId' | 'claim'>, delayMs =
   return { id: `${id}-${claim}`, facts: { id, workspaceId, claim }, ...(delayMs > 0 ? { delayMs } : {}) };
 }
 
-/** Of an address that may carry secrets only this is written down. */
+/** Host of an address: the only part that is logged, because the rest may carry secrets. */
 export const hostOf = (url: string): string => URL.parse(url)?.host ?? '';

@@ -1,12 +1,13 @@
-// The guard before every address that a caller gave us to send to: a name is resolved before each message, and what is dialled is one of the addresses that were judged, so that a name that changes its mind
-// between a check and the connection gains nothing. A literal address is refused when it is given, too.
+// Guard for addresses that a caller asks us to send to. A name is resolved before each
+// message, and only a checked address is dialled. So a name that changes between check
+// and connection gains nothing. A literal address is also refused when it is given.
 import type { LookupAddress, LookupOptions } from 'node:dns';
 import { isIP } from 'node:net';
 import type { Socket } from 'node:net';
 import { buildConnector } from 'undici';
 import type { AddressRules } from './addresses.ts';
 
-/** No address of that host may be dialled. */
+/** Error when no address of the host may be dialled. */
 export class BlockedAddressError extends Error {
   constructor(host: string) {
     super(`${host} is not an address that messages may be sent to`);
@@ -17,11 +18,11 @@ export class BlockedAddressError extends Error {
 const MAX_URL = 2048;
 const CONNECT_MS = 10_000;
 
-/** URL.parse takes them, and leaves them out or writes them otherwise: what is kept would not be what is dialled. */
+/** Characters that URL.parse drops or rewrites: the stored URL would differ from the dialled one. */
 // oxlint-disable-next-line no-control-regex
 const NOT_IN_A_URL = /[\u0000-\u0020\u007f]/;
 
-/** Why nothing can be sent to that URL, to be put behind the name of the field; undefined: it may be tried. */
+/** Reason why nothing can be sent to that URL, to follow the name of the field; undefined: it may be tried. */
 export function urlProblem(text: string, rules: AddressRules): string | undefined {
   const url = text.length > MAX_URL ? null : URL.parse(text);
   if (text.length > MAX_URL) return `must have at most ${MAX_URL} characters`;
@@ -37,7 +38,11 @@ export function urlProblem(text: string, rules: AddressRules): string | undefine
   return undefined;
 }
 
-/** What may be dialled for that host. @param find - asks what a name stands for @throws BlockedAddressError; what `find` throws */
+/**
+ * Addresses that may be dialled for the URL's host.
+ * @param find - resolves a name
+ * @throws BlockedAddressError; any error of `find`
+ */
 export async function permittedAddresses(
   url: string,
   rules: AddressRules,
@@ -52,19 +57,19 @@ export async function permittedAddresses(
   return permitted;
 }
 
-/** Connects for undici, to those addresses alone. */
+/** Connector for undici that dials those addresses alone. */
 export function guardedConnector(permitted: readonly LookupAddress[], rules: AddressRules): buildConnector.connector {
   const connect = buildConnector({
-    // From here on: the look-up is over.
+    // The timeout starts here, because the look-up is over.
     timeout: CONNECT_MS,
     allowH2: false,
     maxCachedSessions: 0,
-    // `lookup` is passed on to net.connect.
+    // The connector passes `lookup` on to net.connect.
     ...{ lookup: answering(permitted) },
   });
   return (options, callback) => {
     connect(options, (...answer) => {
-      // Its types say null where it leaves it out.
+      // Undici's types say null where it leaves the socket out.
       const socket: Socket | null | undefined = answer[1];
       if (socket !== null && socket !== undefined && !rules.permits(socket.remoteAddress ?? '')) {
         socket.destroy();

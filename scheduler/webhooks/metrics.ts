@@ -1,7 +1,7 @@
 import type { Registry } from '#shared/metrics.ts';
 import { Counter, Gauge, Histogram, SLOW_BUCKETS } from '#shared/metrics.ts';
 
-/** Messages to addresses that people named. `kind` is one of ours: task_callback. */
+/** Metrics of messages to addresses that users named. `kind` is one of ours: task_callback. */
 export class DeliveryMetrics {
   readonly tries: Counter<'kind' | 'outcome'>;
   readonly ended: Counter<'kind' | 'result'>;

@@ -1,6 +1,7 @@
-// A few places for many: whoever has one gives it back, the others come in their order, and nobody waits for ever. Where places have owners, each has a few of them, and owners take turns.
+// Limited places for many callers, who wait in order and for a bounded time.
+// Where places have owners, each owner has few of them, and owners take turns.
 
-/** It says nothing about who waited: others had the places. */
+/** Error when no place became free in time. The waiting task is not at fault: others had the places. */
 export class NoPlaceError extends Error {
   constructor(waitMs: number) {
     super(`no place became free in ${waitMs} ms`);
@@ -12,7 +13,9 @@ export class Places {
   readonly #most: number;
   readonly #ofOne: number;
   readonly #taken = new Map<string, number>();
-  /** By owner. The one that gave a place back last comes last, so that others have their turn before. */
+  /**
+   * Waiting callers by owner. The owner that gave a place back last comes last, so that others have their turn before.
+   */
   readonly #waiting = new Map<string, Set<() => void>>();
   #takenInAll = 0;
 
@@ -21,7 +24,11 @@ export class Places {
     this.#ofOne = ofOne;
   }
 
-  /** @returns what gives the place back, once @throws NoPlaceError when none became free in time */
+  /**
+   * Waits for a place.
+   * @returns a function that gives the place back, once
+   * @throws NoPlaceError when none became free in time
+   */
   async take(waitMs: number, owner = ''): Promise<() => void> {
     if (this.#hasRoom(owner)) this.#enter(owner);
     else await this.#called(waitMs, owner);
@@ -42,7 +49,7 @@ export class Places {
     this.#taken.set(owner, (this.#taken.get(owner) ?? 0) + 1);
   }
 
-  /** The place goes straight to who waits longest of the owner whose turn it is. */
+  /** Gives the place to the longest waiting caller of the owner whose turn it is. */
   #leave(owner: string): void {
     this.#takenInAll -= 1;
     const left = (this.#taken.get(owner) ?? 1) - 1;

@@ -1,4 +1,5 @@
-// One POST to an address that somebody else named: through the guard, without following redirects, with a deadline for each part, and with hardly a look at the answer's body.
+// POST request to an address that a user named: through the guard, without
+// redirects, with a deadline for each part, and mostly without the answer's body.
 import type { LookupAddress } from 'node:dns';
 import { Client, request } from 'undici';
 import type { AddressRules } from './addresses.ts';
@@ -13,14 +14,16 @@ export interface Message {
 }
 
 export interface PostDeadlines {
-  /** From the request's last byte to the answer's head. */
+  /** Longest time from the request's last byte to the answer's head, in milliseconds. */
   readonly answerMs: number;
-  /** For all of it, once the address is known: a receiver may also read slowly. */
+  /** Longest time for the whole request once the address is known, in milliseconds: a receiver may also read slowly. */
   readonly wholeMs: number;
 }
 
 export const POST_DEADLINES: PostDeadlines = { answerMs: 30_000, wholeMs: 60_000 };
-/** Read and thrown away, so that an ordinary connection ends well; more is cut off. */
+/**
+ * Bytes of the answer that are read and dropped, so that an ordinary connection ends well; a longer answer is cut off.
+ */
 const ANSWER_BYTES = 16 * 1024;
 const MAX_HEADER_BYTES = 16 * 1024;
 
@@ -36,7 +39,12 @@ export class Poster {
     this.#lookups = lookups;
   }
 
-  /** @param whose - whom its look-up is counted for @param signal - ends it early @throws the signal's reason when that ended it; nothing else */
+  /**
+   * Sends a message.
+   * @param whose - owner of the look-up
+   * @param signal - ends the request early
+   * @throws only the signal's reason, when the signal ended it
+   */
   async post(url: string, message: Message, whose: string, signal: AbortSignal): Promise<Outcome> {
     try {
       const find = (host: string): Promise<readonly LookupAddress[]> => this.#lookups.addressesOf(host, whose);
@@ -55,7 +63,7 @@ export class Poster {
     signal: AbortSignal,
   ): Promise<Outcome> {
     const { answerMs, wholeMs } = this.#deadlines;
-    // One for each message: nobody is kept waiting for the end of somebody else's, and it dials what was judged for this one.
+    // Each message has a client of its own: no message waits for another, and each dials the addresses checked for it.
     const client = new Client(new URL(url).origin, {
       connect: guardedConnector(permitted, this.#rules),
       pipelining: 1,
@@ -78,7 +86,7 @@ export class Poster {
         reset: true,
         signal: AbortSignal.any([signal, AbortSignal.timeout(wholeMs)]),
       });
-      // The status is the answer; what follows it is nobody's.
+      // Only the status counts; the body is dropped.
       body
         .dump({ limit: ANSWER_BYTES, signal: AbortSignal.timeout(answerMs) })
         .catch(() => undefined)
@@ -95,7 +103,7 @@ export class Poster {
   }
 }
 
-/** @throws the signal's reason, at once; the work goes on, and its end is nobody's */
+/** Rejects at once when the signal aborts; the work goes on, and its end is ignored. @throws the signal's reason */
 async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const aborted = Promise.withResolvers<never>();
   const stop = (): void => aborted.reject(signal.reason);
