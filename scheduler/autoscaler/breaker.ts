@@ -1,30 +1,34 @@
 import type { ContainerId } from '#shared/domain/ids.ts';
 
 /**
- * Starts of one queue that failed in a row. Closed: `opened` is 0. Open: nothing is started before `coolsUntilMs`; after it one container probes, and nothing else starts before that one
- * works or fails. What counts as a failure is decided by who sees the container end; causes of a host never do.
+ * Breaker of one queue, opened by starts that fail in a row. Closed: `opened` is 0. Open: nothing is started
+ * before `coolsUntilMs`. After it one container probes, and nothing else starts before the probe works or
+ * fails. The code that sees the container end decides what counts as a failure; host causes never do.
  */
 export interface Breaker {
   readonly failures: number;
-  /** How often it opened since something last worked: each time cools twice as long. */
+  /** Number of times the breaker opened since something last worked: each time doubles the cool-down. */
   readonly opened: number;
-  /** Epoch milliseconds; 0: it never opened. */
+  /** End of the cool-down, in epoch milliseconds; 0: the breaker never opened. */
   readonly coolsUntilMs: number;
-  /** When the first container of the row was made (epoch milliseconds): only what was made since proves anything. */
+  /**
+   * Time when the first failed container of the row was made (epoch
+   * milliseconds): only containers made since prove anything.
+   */
   readonly sinceMs: number;
   readonly probe: ContainerId | null;
-  /** The last one, for whoever asks why. */
+  /** Last failure, shown in explanations. */
   readonly last: StartFailure | null;
 }
 
-/** One container that did not start, or fell within a minute of being ready with nothing done. */
+/** Container that did not start, or ended within a minute of being ready with no task completed. */
 export interface StartFailure {
   readonly containerId: ContainerId;
-  /** Of the container, epoch milliseconds. */
+  /** Time when the container was made, in epoch milliseconds. */
   readonly createdAtMs: number;
   readonly atMs: number;
   readonly reason: string;
-  /** Its last lines. */
+  /** Last lines of the container's output. */
   readonly message: string;
 }
 
@@ -39,7 +43,7 @@ export const CLOSED_BREAKER: Breaker = {
 export const FAILURES_TO_OPEN = 3;
 const COOLDOWN_MS = 60_000;
 const LONGEST_COOLDOWN_MS = 15 * 60_000;
-/** Containers of one round are made one after another. */
+/** Longest time between containers of one round, which are made one after another. */
 const SAME_ROUND_MS = 10_000;
 
 export type BreakerPhase = 'closed' | 'cooling' | 'probing';
@@ -50,7 +54,8 @@ export function breakerPhase(breaker: Breaker, nowMs: number): BreakerPhase {
 }
 
 /**
- * One more failure. The third in a row opens the breaker, and so does a probe that fails. What was started before it opened and fails while it cools says nothing new.
+ * Breaker after one more failure. The third in a row opens the breaker, and so does a probe that
+ * fails. A container that was started before and fails while the breaker cools proves nothing new.
  */
 export function breakerAfterFailure(before: Breaker, failure: StartFailure): Breaker {
   const failures = before.failures + 1;
@@ -64,7 +69,10 @@ export function breakerAfterFailure(before: Breaker, failure: StartFailure): Bre
   return { ...counted, opened: before.opened + 1, coolsUntilMs: failure.atMs + cooldownMs, probe: null };
 }
 
-/** A container completed a task, or stayed up for a minute: does that end the row? One that ran before the row began proves nothing about starting. */
+/**
+ * Whether a container that completed a task, or stayed up for a minute, ends the
+ * row of failures. A container from before the row proves nothing about starting.
+ */
 export function provesStarts(breaker: Breaker, container: { readonly createdAtMs: number }): boolean {
   return container.createdAtMs >= breaker.sinceMs - SAME_ROUND_MS;
 }

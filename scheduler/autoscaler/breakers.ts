@@ -1,5 +1,6 @@
-// The breakers of all queues: in memory for the scaling loop, and each in a row, so that a new leader goes on where the last one was. Written behind, one write of a queue after another;
-// a row that is gone was deleted by a person who started the deployment.
+// Breakers of all queues: in memory for the scaling loop, and each in a row, so that
+// a new leader continues with them. Rows are written behind, one write of a queue
+// after another. A missing row was deleted by a user's start of the deployment.
 import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -13,11 +14,11 @@ export interface BreakersParts {
   readonly db: Queryable;
   readonly clock: Clock;
   readonly log: Log;
-  /** Of this leader; undefined: it leads no more, and writes nothing. */
+  /** Fencing number of this leader; undefined: this replica no longer leads, and writes nothing. */
   readonly fence: () => number | undefined;
 }
 
-/** What failed longer ago says nothing. */
+/** Age at which a failure no longer counts, in milliseconds. */
 const FORGET_MS = 24 * 3600_000;
 const MAX_BREAKERS = 10_000;
 const MAX_MESSAGE = 2_000;
@@ -25,7 +26,7 @@ const MAX_MESSAGE = 2_000;
 export class Breakers {
   readonly #parts: BreakersParts;
   readonly #breakers = new Map<QueueName, Breaker>();
-  /** Writes under way; one that failed leaves its queue here until the next one. */
+  /** Writes under way by queue. A queue whose write failed stays in `#unwritten` until the next write. */
   readonly #writes = new Map<QueueName, Promise<void>>();
   readonly #unwritten = new Set<QueueName>();
 
@@ -33,11 +34,11 @@ export class Breakers {
     this.#parts = parts;
   }
 
-  /** What the last leader knew. Call when this one begins to lead. */
+  /** Loads the breakers of the last leader; call it when this replica begins to lead. */
   async load(): Promise<void> {
     this.#breakers.clear();
     const rows = await loadBreakers(this.#parts.db, this.#parts.clock.nowMs() - FORGET_MS, MAX_BREAKERS);
-    // What failed while they were read is newer.
+    // A breaker that failed while the rows were read is newer than its row.
     for (const { queue, breaker } of rows.toReversed())
       if (!this.#breakers.has(queue)) this.#breakers.set(queue, { ...CLOSED_BREAKER, ...breaker });
   }
@@ -54,7 +55,7 @@ export class Breakers {
     return breakerPhase(this.of(queue), this.#parts.clock.nowMs()) === 'cooling';
   }
 
-  /** How many are open, cooling or probing. */
+  /** Number of breakers that are open, cooling or probing. */
   get opened(): number {
     let opened = 0;
     for (const breaker of this.#breakers.values()) if (breaker.opened > 0) opened += 1;
@@ -77,7 +78,10 @@ export class Breakers {
     this.#set(queue, { ...this.of(queue), probe: containerId });
   }
 
-  /** A container completed a task or stayed up. @returns true: that closed the breaker, or ended a row of failures */
+  /**
+   * Notes that a container completed a task or stayed up.
+   * @returns true: that closed the breaker, or ended a row of failures
+   */
   works(queue: QueueName, container: { readonly createdAtMs: number }): boolean {
     const breaker = this.#breakers.get(queue);
     if (breaker === undefined || !provesStarts(breaker, container)) return false;
@@ -86,13 +90,16 @@ export class Breakers {
     return true;
   }
 
-  /** The queue starts with a clean sheet. */
+  /** Forgets all failures of the queue. */
   forget(queue: QueueName): void {
     if (!this.#breakers.delete(queue)) return;
     this.#write(queue, async (fence) => await deleteBreaker(this.#parts.db, queue, fence));
   }
 
-  /** The deployment changed: was it started by a person? @returns true: that closed the breaker */
+  /**
+   * Reads the row again after the deployment changed, to see whether a user started it.
+   * @returns true: that closed the breaker
+   */
   async reread(queue: QueueName): Promise<boolean> {
     if (!this.#breakers.has(queue)) return false;
     await this.#writes.get(queue);

@@ -1,32 +1,43 @@
-// How many containers one queue should have, and what to do about it; pure.
+// Decision how many containers one queue should have, and what to start or stop. Pure.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Breaker } from './breaker.ts';
 import { breakerPhase } from './breaker.ts';
 import type { ScaleInHold } from './grace.ts';
 
-/** A container that counts, as the decision sees it. */
+/** Container of the queue, as the decision sees it. */
 export interface ScaleContainer {
   readonly id: ContainerId;
   readonly state: ContainerState;
-  /** Tasks it works on now. */
+  /** Number of tasks that it works on now. */
   readonly attempts: number;
-  /** When it last became idle (ready, or a completion); for what is not ready yet, when it was made. */
+  /**
+   * Time when it last became idle (ready, or a completion); for a container that is not ready yet, when it was made.
+   */
   readonly idleSinceMs: number;
   readonly createdAtMs: number;
-  /** Longer than the queue's, when a task's end asked for it. */
+  /** Keep-warm that a task's end asked for; applies when longer than the queue's. */
   readonly keepWarmMs: number;
-  /** Asked for by a warm-up: spared until it is ready, then kept for its keep-warm like any other. */
+  /**
+   * Whether a warm-up asked for it. Such a container is spared
+   * until it is ready, then kept for its keep-warm like any other.
+   */
   readonly warmUp: boolean;
-  /** It came back with its lost machine and has served nothing since: too much as soon as it is idle, since another one may have taken its place. */
+  /**
+   * Whether it came back with its lost machine and has served nothing since. Such a
+   * container is surplus as soon as it is idle, because another may have replaced it.
+   */
   readonly returned: boolean;
-  /** On a lost machine, where its agent stops it by itself: until then it may run there, and must not run anywhere else. Absent: it may be replaced. */
+  /**
+   * Time at which the agent of its lost machine stops it. Until then it may
+   * run there, and must not run anywhere else. Absent: it may be replaced.
+   */
   readonly heldUntilMs?: number;
 }
 
-/** What bounds the number of containers of one queue. */
+/** Bounds on the number of containers of one queue. */
 export interface ScaleBounds {
-  /** False: stopped, or its deployment is gone. */
+  /** False when the queue is stopped, or its deployment is gone. */
   readonly active: boolean;
   readonly tasksPerContainer: number;
   readonly minContainers: number;
@@ -34,18 +45,21 @@ export interface ScaleBounds {
 }
 
 export interface ScaleInput extends ScaleBounds {
-  /** waiting + prioritized + running + delayed due within 10 s; undefined: the sample failed. */
+  /** Sum of waiting, prioritized and running tasks, and delayed ones due within 10 s; undefined: the sample failed. */
   readonly inFlight: number | undefined;
-  /** Of those, the ones nobody works on yet. */
+  /** Tasks of those that no container works on yet. */
   readonly waiting: number;
-  /** Infinity: never stopped for want of work. */
+  /** Milliseconds an idle container is kept; Infinity: it never stops for want of work. */
   readonly keepWarmMs: number;
   readonly containers: readonly ScaleContainer[];
   readonly breaker: Breaker;
-  /** The largest number wanted within the last window, and when that one leaves it. */
+  /** Largest number wanted within the last window, and when that number leaves it. */
   readonly wantedInWindow: number;
   readonly windowEndsMs?: number;
-  /** Nothing is stopped for want of work: a scheduler or leader that just started, machines that went silent together. */
+  /**
+   * Reason not to stop anything for want of work: a scheduler or
+   * leader that just started, or machines that went silent together.
+   */
   readonly hold?: ScaleInHold | undefined;
 }
 
@@ -59,14 +73,17 @@ export type HoldReason =
   | 'exclusive_on_lost'
   | ScaleInHold['why'];
 
-/** `wanted`: how many the queue asks for; absent after a failed sample. `againAtMs`: when the same question may have another answer although nothing changed. */
+/**
+ * Outcome of a decision. `wanted`: containers that the queue asks for; absent after a failed
+ * sample. `againAtMs`: when the same question may have another answer although nothing changed.
+ */
 export type ScaleDecision =
   | { readonly kind: 'hold'; readonly why: HoldReason; readonly wanted?: number; readonly againAtMs?: number }
   | {
       readonly kind: 'start';
       readonly count: number;
       readonly wanted: number;
-      /** The one container that shows whether starts work again. */
+      /** Whether the start is the one container that shows whether starts work again. */
       readonly probe: boolean;
     }
   | {
@@ -78,13 +95,16 @@ export type ScaleDecision =
 
 const COUNTS: ReadonlySet<ContainerState> = new Set(['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING']);
 
-/** Pending and starting ones are capacity, too; what leaves, or is on a lost machine, is not. */
+/**
+ * Whether a container in that state counts as capacity. Pending and
+ * starting ones do; those that leave, or are on a lost machine, do not.
+ */
 export const isLive = (state: ContainerState): boolean => COUNTS.has(state);
 
 const SAMPLE_AGAIN_MS = 1000;
 const GUARD_AGAIN_MS = 5000;
 
-/** How many containers the queue asks for, before what lives is looked at. */
+/** Number of containers the queue asks for, regardless of those that exist. */
 export function wantedContainers(bounds: ScaleBounds, inFlight: number): number {
   if (!bounds.active) return 0;
   const raw = Math.ceil(inFlight / Math.max(1, bounds.tasksPerContainer));
@@ -92,8 +112,8 @@ export function wantedContainers(bounds: ScaleBounds, inFlight: number): number 
 }
 
 /**
- * What to do for one queue now: start at once what is missing, stop what is too much once it was idle for its keep-warm.
- * A failed sample changes nothing; a container with a running attempt is never chosen.
+ * Decides what to do for one queue now: start missing containers at once, stop surplus ones that were idle
+ * for their keep-warm. A failed sample changes nothing; a container with a running attempt is never chosen.
  */
 export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
   if (input.inFlight === undefined) return { kind: 'hold', why: 'bad_sample', againAtMs: nowMs + SAMPLE_AGAIN_MS };
@@ -117,19 +137,28 @@ export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
   return stopSurplus(live, live.length - kept, input, wanted, nowMs);
 }
 
-/** When each of those that may not be replaced yet may be. They count as capacity that is there, and as nothing that could be stopped. */
+/**
+ * Times at which containers that may not be replaced yet may be.
+ * Until then they count as existing capacity that cannot be stopped.
+ */
 const irreplaceableUntil = (input: ScaleInput, nowMs: number): readonly number[] =>
   input.containers.flatMap(({ heldUntilMs }) =>
     heldUntilMs !== undefined && heldUntilMs > nowMs ? [heldUntilMs] : [],
   );
 
-/** Bounds that were set lower count at once; what the queue asked for before counts until it has left the window. */
+/**
+ * Number of containers to keep. Lowered bounds count at once; the
+ * queue's earlier demand counts until it has left the window.
+ */
 function keptContainers(input: ScaleInput, wanted: number): number {
   if (!input.active) return 0;
   return Math.max(wanted, Math.min(input.wantedInWindow, Math.max(input.maxContainers, input.minContainers)));
 }
 
-/** Nothing is started, and what has not started yet goes. What is ready serves on: of it no fewer stay than if nothing had failed. */
+/**
+ * Decision while the breaker cools: nothing is started, and containers that
+ * have not started yet go. As many ready containers stay as without failures.
+ */
 function whileCooling(
   input: ScaleInput,
   live: readonly ScaleContainer[],
@@ -186,29 +215,35 @@ function leaving(
 const again = (atMs: number | undefined, nowMs: number): { readonly againAtMs?: number } =>
   atMs === undefined ? {} : { againAtMs: Math.max(atMs, nowMs + 1) };
 
-/** The probe itself, or what was on its way when the breaker opened: one of them at a time is enough to see. */
+/**
+ * Whether the container can show that starts work: the probe, or
+ * one on its way when the breaker opened. One at a time is enough.
+ */
 function mayProve(container: ScaleContainer, breaker: Breaker): boolean {
   return container.state !== 'RUNNING' || container.id === breaker.probe;
 }
 
 function mayLeave(container: ScaleContainer, input: ScaleInput, nowMs: number): boolean {
-  // A warm-up is no reason to start while starts fail.
+  // While starts fail, a warm-up is no reason to start.
   const isCooling = breakerPhase(input.breaker, nowMs) === 'cooling';
   if (container.warmUp && container.state !== 'RUNNING' && !isCooling) return !input.active;
   if (container.state === 'PENDING') return true;
-  // What only starts may be what a waiting task gets; where nothing is wanted at all, nothing is kept for it.
+  // A starting container may serve a task that waits; an inactive queue keeps none.
   if (container.state !== 'RUNNING') return !input.active || input.waiting === 0;
   if (container.attempts > 0) return false;
   return !input.active || container.returned || nowMs >= keepWarmEndsMs(container, input.keepWarmMs);
 }
 
-/** When an idle container has been kept for long enough; Infinity: never. */
+/** Time until which an idle container is kept; Infinity: for ever. */
 export const keepWarmEndsMs = (
   container: Pick<ScaleContainer, 'idleSinceMs' | 'keepWarmMs'>,
   keepWarmMs: number,
 ): number => container.idleSinceMs + Math.max(keepWarmMs, container.keepWarmMs);
 
-/** Pending newest first, then what starts, then the idle: what came back with its machine, newest first, then the longest idle. */
+/**
+ * Order of removal: pending containers, newest first; then starting ones; then idle ones. Among
+ * the idle, those that came back with their machine go first, newest first, then the longest idle.
+ */
 function byRemovalOrder(a: ScaleContainer, b: ScaleContainer): number {
   const rank = removalRank(a) - removalRank(b);
   if (rank !== 0) return rank;

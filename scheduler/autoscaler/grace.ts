@@ -1,27 +1,30 @@
-/** Why no container is stopped for want of work now, whatever the queue says. */
+/** Reason why no container is stopped for want of work now, regardless of the queue. */
 export type ScaleInHold =
   | { readonly why: 'after_restart' | 'new_leader'; readonly leftMs: number }
   | { readonly why: 'mass_disconnect' };
 
 export interface GraceFacts {
-  /** Since this process started, and since it leads, by the monotonic clock. */
+  /** Milliseconds since this process started, and since it leads, by the monotonic clock. */
   readonly upMs: number;
   readonly leadingMs: number;
-  /** After the start of a scheduler what ran before is left alone for so long. */
+  /** Milliseconds after the start of a scheduler for which earlier containers are left alone. */
   readonly graceMs: number;
-  /** The queue had containers when this process started: somebody's attempts may run in them that nobody has reported yet. */
+  /**
+   * Whether the queue had containers when this process started:
+   * attempts may run in them that no agent has reported yet.
+   */
   readonly adopted: boolean;
   readonly windowMs: number;
-  /** Samples of the queue that succeeded since this process leads, the present one included. */
+  /** Successful samples of the queue since this process leads, the present one included. */
   readonly samples: number;
-  /** Many machines went silent at once. */
+  /** Whether many machines went silent at once. */
   readonly guarded: boolean;
 }
 
-/** Looked at again so soon when nothing but the next sample is waited for. */
+/** Interval until the next look when only the next sample is awaited. */
 const NEXT_SAMPLE_MS = 1000;
 
-/** undefined: containers may go. The longest of the reasons that apply. */
+/** Longest of the reasons that apply; undefined: containers may be stopped. */
 export function scaleInHold(facts: GraceFacts): ScaleInHold | undefined {
   if (facts.guarded) return { why: 'mass_disconnect' };
   const restartMs = facts.adopted ? facts.graceMs - facts.upMs : 0;

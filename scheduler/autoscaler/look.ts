@@ -1,4 +1,5 @@
-// What one queue looks like to the scaling loop: its bounds, its sample and its containers as decide.ts wants them. Reads only; the loop acts on it, and whoever asks why is shown the same.
+// Facts about one queue for the scaling loop: its bounds, its sample and its containers as decide.ts
+// wants them. Reads only. The loop acts on these facts, and explanations show the same ones.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Book, BookEntry } from '../containers/book.ts';
@@ -23,21 +24,21 @@ export interface LookParts {
   readonly clock: Clock;
   readonly due: DueTimes;
   readonly breakers: Breakers;
-  /** Cap on containers of one deployment of the workspace. */
+  /** Most containers of one deployment of the workspace. */
   readonly maxContainers: (workspaceId: WorkspaceId) => number;
-  /** Since when a machine is silent; null: it talks, or is not known. */
+  /** Time since which a machine is silent; null: it talks, or is not known. */
   readonly silentSinceMs: (id: MachineId) => number | null;
 }
 
 const DUE_SOON_MS = 10_000;
-/** A queue whose deployment is gone wants nothing. */
+/** Bounds of a queue whose deployment is gone, so that no container is wanted. */
 const GONE: ScaleBounds = { active: false, tasksPerContainer: 1, minContainers: 0, maxContainers: 1 };
 
 export class Look {
   readonly #parts: LookParts;
-  /** They serve on, and count as gone already. */
+  /** Whether a container serves on, but no longer counts. */
   leftOut: (id: ContainerId) => boolean = () => false;
-  /** They came back with a machine that was lost; what they had completed then. */
+  /** Containers that came back with a lost machine, and the number of tasks each had completed by then. */
   readonly #returned = new Map<ContainerId, number>();
 
   constructor(parts: LookParts) {
@@ -56,7 +57,7 @@ export class Look {
     const scale = target.scale ?? autoscaler;
     const isSuperseded = target.supersededBy !== null;
     return {
-      // Of what a newer version took the place of the queue alone asks for containers.
+      // A superseded version keeps containers only while its queue has tasks.
       active: target.active || isSuperseded,
       tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
       minContainers: Math.min(Math.max(0, target.deploymentId === null || isSuperseded ? 0 : scale.minContainers), cap),
@@ -64,14 +65,15 @@ export class Look {
     };
   }
 
-  /** Tasks that wait, run, or are due within 10 s. */
+  /** Number of tasks that wait, run, or are due within 10 s. */
   inFlight(queue: QueueName, depth: QueueDepth): number {
-    // Delayed jobs that are known not to be due soon; what is not known (after a restart) counts as due, so that a fetch finds out.
+    // Delayed jobs that are known not to be due soon do not count. With unknown
+    // due times (after a restart) all count, so that a fetch finds out.
     const soon = this.#parts.due.countWithin(queue, DUE_SOON_MS);
     return totalOf(depth) - (soon === undefined ? 0 : Math.max(0, depth.delayed - soon));
   }
 
-  /** @param depth - undefined: the sample failed */
+  /** Input of the decision for a queue. @param depth - undefined: the sample failed */
   input(
     queue: QueueName,
     target: Target | undefined,
@@ -81,7 +83,7 @@ export class Look {
   ): ScaleInput {
     const windowEndsMs = memory && nextLeaves(memory.window, windowMsOf(target));
     const bounds = this.bounds(target);
-    // Nothing is left of it, so nothing is kept for it.
+    // A superseded version whose queue is empty keeps no containers.
     const isSuperseded = target !== undefined && target.supersededBy !== null;
     const isServed = isSuperseded && depth !== undefined && totalOf(depth) === 0;
     return {
@@ -106,7 +108,8 @@ export class Look {
     return {
       id: entry.row.id,
       state: entry.row.state,
-      // On a machine that is not linked (yet), or whose replica has not told: what it works on is not known, so it counts as busy.
+      // The load is unknown when the machine is not linked (yet), or
+      // its replica has not told. Such a container counts as busy.
       attempts: load?.inFlight ?? (entry.row.state === 'RUNNING' ? 1 : 0),
       idleSinceMs: load?.idleSinceMs ?? entry.row.createdAtMs,
       createdAtMs: entry.row.createdAtMs,
@@ -119,16 +122,16 @@ export class Look {
 
   #held({ row, spec }: BookEntry): Pick<ScaleContainer, 'heldUntilMs'> {
     const afterMs = replaceableAfterMs(spec);
-    // What was leaving already has its replacement.
+    // A container that was leaving already has its replacement.
     if (row.state !== 'UNKNOWN' || row.machineId === null || afterMs === 0 || !isLive(row.stateBefore ?? 'UNKNOWN'))
       return {};
-    // Its machine talks again: soon it says what became of it.
+    // A machine that talks again soon reports what became of the container.
     const { clock, silentSinceMs } = this.#parts;
     return { heldUntilMs: (silentSinceMs(row.machineId) ?? clock.nowMs()) + afterMs };
   }
 }
 
-/** @param wanted - as last decided, for while a sample fails */
+/** Facts for the deployment's state. @param wanted - as last decided, for while a sample fails */
 export function scaleFacts(input: ScaleInput, wanted: number, nowMs: number): DeploymentFacts {
   let live = 0;
   let ready = 0;
@@ -147,7 +150,7 @@ export function scaleFacts(input: ScaleInput, wanted: number, nowMs: number): De
   };
 }
 
-/** Infinity: never stopped for want of work. */
+/** Keep-warm of the target, in milliseconds; Infinity: a container never stops for want of work. */
 export const keepWarmMsOf = (target: Target): number =>
   target.config.keepWarmSeconds < 0 ? Number.POSITIVE_INFINITY : target.config.keepWarmSeconds * 1000;
 

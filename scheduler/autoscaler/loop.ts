@@ -1,6 +1,8 @@
-// The scaling loop of the leader: looks at the queues that changed, reads their depth, lets decide.ts decide, and asks the book for containers or tells some to go. Woken by change
-// (coalesced for a few milliseconds), by the next keep-warm or window that runs out, and by a slow sweep. What must stay true: a bad sample changes nothing; a container with an attempt never
-// goes; right after a start nothing goes.
+// Scaling loop of the leader. It looks at the queues that changed, reads their depth, lets
+// decide.ts decide, and asks the book for containers or tells some to stop. A change (coalesced
+// for a few milliseconds), the next expiry of a keep-warm or window, or a slow sweep wakes it.
+// Invariants: a bad sample changes nothing; a container with an
+// attempt is never stopped; right after a start nothing is stopped.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -30,7 +32,7 @@ export interface AutoscalerParts {
   readonly targets: Targets;
   readonly queues: TaskQueues;
   readonly book: Book;
-  /** New containers, with their places where that goes at once. */
+  /** Makes new containers, and places them where that is possible at once. */
   readonly create: (target: Target, count: number) => Promise<readonly BookEntry[]>;
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of' | 'isHere'>;
@@ -41,22 +43,31 @@ export interface AutoscalerParts {
   readonly loops: LoopMetrics;
   readonly due: DueTimes;
   readonly isLeader: () => boolean;
-  /** Cap on containers of one deployment of the workspace. */
+  /** Most containers of one deployment of the workspace. */
   readonly maxContainers: (workspaceId: WorkspaceId) => number;
-  /** Since when a machine is silent; null: it talks, or is not known. */
+  /** Time since which a machine is silent; null: it talks, or is not known. */
   readonly silentSinceMs: (id: MachineId) => number | null;
-  /** After a start of this process, containers that it found are not stopped for want of work for so long; 120 s when absent. */
+  /**
+   * Milliseconds after the start of this process for which containers
+   * that it found are not stopped for want of work; 120 s when absent.
+   */
   readonly graceMs?: number;
-  /** Many machines went silent at once where its containers are: nothing is stopped for want of work. Absent: never. */
+  /**
+   * Whether many machines went silent at once where the queue's
+   * containers are: nothing is stopped for want of work. Absent: never.
+   */
   readonly isGuarded?: (queue: QueueName) => boolean;
-  /** A start failed by the user's cause and nothing else serves the queue: its waiting callers get these lines. */
+  /**
+   * Called when a start failed by the user's cause and nothing
+   * else serves the queue: its waiting callers get these lines.
+   */
   readonly onStartFailed: (queue: QueueName, lastLines: string, containerId: ContainerId) => void;
 }
 
-/** Everything a decision about one queue comes from, at one moment. */
+/** Facts behind a decision about one queue, at one moment. */
 export interface QueueLook {
   readonly target: Target | undefined;
-  /** undefined: the sample failed. */
+  /** Sampled depth; undefined: the sample failed. */
   readonly depth: QueueDepth | undefined;
   readonly input: ScaleInput;
   readonly decision: ScaleDecision;
@@ -68,22 +79,22 @@ export const RESTART_GRACE_MS = 120_000;
 const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;
 const MAX_MISSED = 10_000;
-/** Samples that fail for so long are a condition of the deployment. */
+/** Milliseconds of failing samples that become a condition of the deployment. */
 export const METRICS_UNAVAILABLE_MS = 60_000;
-/** Rounds of one queue are never further apart than this while it has containers. */
+/** Longest time between rounds of one queue while it has containers. */
 const LONGEST_WAIT_MS = 30_000;
 
 export class Autoscaler {
   readonly #parts: AutoscalerParts;
   readonly #dirty = new Set<QueueName>();
-  /** Woken while another replica led, or nobody: looked at when this one begins to lead. */
+  /** Queues woken while another replica, or none, led: looked at when this one begins to lead. */
   readonly #missed = new Set<QueueName>();
   readonly #timers = new Map<QueueName, NodeJS.Timeout>();
-  /** What each queue asked for when it was looked at last; a bad sample leaves it. */
+  /** Containers that each queue asked for at its last look; a bad sample leaves the number. */
   readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
   readonly #memories = new Memories();
   readonly #look: Look;
-  /** Had containers when this process began to lead. */
+  /** Queues that had containers when this process began to lead. */
   #adopted: ReadonlySet<QueueName> = new Set();
   #startedMs = 0;
   #leadingSinceMs = 0;
@@ -111,7 +122,9 @@ export class Autoscaler {
     this.sweep();
   }
 
-  /** This process begins to lead: what it remembers is older than what another leader did meanwhile. */
+  /**
+   * Begins to lead: this process's memory is older than the decisions of another leader meanwhile, so it is cleared.
+   */
   leads(): void {
     const { clock, book, breakers, log } = this.#parts;
     this.#leadingSinceMs = clock.monotonicMs();
@@ -130,7 +143,7 @@ export class Autoscaler {
     for (const timer of this.#timers.values()) clearTimeout(timer);
   }
 
-  /** Everything that may want or have containers. */
+  /** Wakes every queue that may want or have containers. */
   sweep(): void {
     for (const queue of this.#parts.book.queues()) this.wake(queue);
     for (const target of this.#parts.targets.activeTargets()) this.wake(target.queue);
@@ -145,18 +158,21 @@ export class Autoscaler {
     this.#timer ??= setTimeout(() => void this.#round(), COALESCE_MS);
   }
 
-  /** A task came in: only when its queue asks for more than lives is a round worth it. @param wanted - told of such a queue; absent: a round here */
+  /**
+   * Called when a task came in: a round is worth it only when its queue asks for more containers than exist.
+   * @param wanted - called with such a queue; absent: a round here
+   */
   depthSeen(target: Target, depth: number, wanted: (queue: QueueName) => void = (queue) => this.wake(queue)): void {
     let live = 0;
     for (const entry of this.#parts.book.ofQueue(target.queue)) if (isLive(entry.row.state)) live += 1;
     if (wantedContainers(this.#look.bounds(target), depth) > live) wanted(target.queue);
   }
 
-  /** A container may have become idle: its keep-warm runs from now. */
+  /** Called when an attempt ended: the container may have become idle, and its keep-warm runs from now. */
   attemptEnded(queue: QueueName, containerId: ContainerId): void {
     const { loads, breakers, book } = this.#parts;
     const container = loads.of(containerId);
-    // A container that served a task works: what failed before it is over.
+    // A container that served a task works, so earlier failures no longer count.
     if (breakers.has(queue) && container !== undefined && container.completed > 0) {
       const entry = book.get(containerId);
       if (entry !== undefined && breakers.works(queue, entry.row)) this.wake(queue);
@@ -165,24 +181,27 @@ export class Autoscaler {
     if (container !== undefined && container.inFlight === 0) this.wake(queue);
   }
 
-  /** What it asked for last, or as it looks now, and the least that it keeps. Right on the leader only. */
+  /** Containers that the queue asked for last, or its least number, and that least number. Right on the leader only. */
   async demandOf(queue: QueueName): Promise<{ readonly wanted: number; readonly minContainers: number }> {
     const target = await this.#parts.targets.byQueue(queue);
     const { minContainers } = this.#look.bounds(target);
     return { wanted: this.#wanted.get(queue)?.count ?? minContainers, minContainers };
   }
 
-  /** Containers that serve on and count as gone: another one is asked for where they are needed. */
+  /** Names containers that serve on but no longer count: another one is started where they are needed. */
   leaveOut(isLeftOut: (id: ContainerId) => boolean): void {
     this.#look.leftOut = isLeftOut;
   }
 
-  /** The last decision that was carried out. */
+  /** Last decision that was carried out. */
   decisionOf(queue: QueueName): ScaleDecision | undefined {
     return this.#memories.peek(queue)?.decisions.at(-1)?.decision;
   }
 
-  /** What would be decided now, from which numbers, and what was decided before; changes nothing. Right on the leader only. */
+  /**
+   * Explains the queue: the decision as it would be made now, its numbers,
+   * and earlier decisions. Changes nothing. Right on the leader only.
+   */
   async explain(queue: QueueName): Promise<QueueLook> {
     await this.#ready;
     const [target, depth] = await Promise.all([
@@ -197,7 +216,7 @@ export class Autoscaler {
 
   async #targetChanged(queue: QueueName): Promise<void> {
     try {
-      // Started by a person: what failed before does not count.
+      // When a user started the deployment, earlier failures no longer count.
       if (this.#parts.breakers.has(queue)) await this.#parts.breakers.reread(queue);
     } catch (error) {
       this.#parts.log.warn({ err: error, queue }, 'breaker not read again');
@@ -205,12 +224,12 @@ export class Autoscaler {
     this.wake(queue);
   }
 
-  /** For the gauges: what queues ask for, by the kind of their stub. */
+  /** Containers that queues ask for, by the kind of their stub, for the gauges. */
   wanted(): Iterable<{ readonly kind: string; readonly count: number }> {
     return this.#wanted.values();
   }
 
-  /** Queues whose breaker is open. */
+  /** Number of queues whose breaker is open. */
   get degraded(): number {
     return this.#parts.breakers.opened;
   }
@@ -231,7 +250,10 @@ export class Autoscaler {
     }
   }
 
-  /** The oldest go first where too many come: the leader heard of them by itself, or the task sweep finds them. */
+  /**
+   * Remembers queues to look at when this replica leads. Past the bound the oldest
+   * are dropped: the leader heard of them by itself, or the task sweep finds them.
+   */
   #remember(queues: readonly QueueName[]): void {
     for (const queue of queues) this.#missed.add(queue);
     for (const queue of this.#missed) {
@@ -284,7 +306,7 @@ export class Autoscaler {
     if (entries.length === 0 && isIdle) this.#forget(queue);
   }
 
-  /** The sample's place among those before it. */
+  /** Records a sample beside the earlier ones. */
   #sampled(
     queue: QueueName,
     target: Target | undefined,
@@ -342,7 +364,10 @@ export class Autoscaler {
     }
   }
 
-  /** Still without an attempt at this very moment: no more tasks go there, then it is told to stop. Linked to another replica: it is asked to leave, and stops when that one sees it idle. */
+  /**
+   * Stops a container that still has no attempt at this very moment: it gets no more tasks, then the order to
+   * stop. A container linked to another replica is only asked to leave, and stops when that one sees it idle.
+   */
   async #letGo(id: ContainerId): Promise<void> {
     const { book, slots, loads, log } = this.#parts;
     const entry = book.get(id);
@@ -357,7 +382,7 @@ export class Autoscaler {
     try {
       moved = await book.transition(id, event, { change: { reason: 'scaled_in' } });
     } finally {
-      // It goes on counting as live, so it must go on taking tasks.
+      // The container still counts as live, so it must go on taking tasks.
       if (moved === 'refused') slots.stay(id);
     }
     if (moved !== 'refused') log.info({ containerId: id, queue: entry.spec.queue }, 'scaling in');
@@ -383,14 +408,15 @@ export class Autoscaler {
 
   #bookChanged(change: BookChange): void {
     const { entry, from, to } = change;
-    // Whether it works is seen by what it serves, or by how long it stays: then the queue is looked at again.
+    // Whether a new container works shows in what it serves, or in
+    // how long it stays up. So the queue is looked at again then.
     if (to === 'RUNNING' && from === 'STARTING' && this.#parts.breakers.has(entry.spec.queue))
       this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
     this.#failed(change);
     this.wake(entry.spec.queue);
   }
 
-  /** Some container of it is ready, at whichever replica. */
+  /** Whether some container of the queue is ready, at any replica. */
   #isServed(queue: QueueName): boolean {
     const { book, slots, loads } = this.#parts;
     if (slots.hasReady(queue)) return true;
@@ -399,7 +425,7 @@ export class Autoscaler {
     return false;
   }
 
-  /** A start that failed, or an exit right after it with nothing done, counts against the queue. */
+  /** Counts a failed start, or an exit soon after it with nothing done, against the queue. */
   #failed(change: BookChange): void {
     const { loads, clock, breakers, onStartFailed } = this.#parts;
     const { row, spec } = change.entry;

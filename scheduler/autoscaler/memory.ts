@@ -1,5 +1,5 @@
-// What the scaling loop remembers of one queue beside what it can read: the window of wanted numbers, how its samples went, the state it was last seen in, and the last decisions for whoever
-// asks why. Bounded; what is forgotten is learned again.
+// Memory of the scaling loop for one queue: the window of wanted numbers, the run of its samples, its
+// last state, and the last decisions for explanations. Bounded; forgotten facts are learned again.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { DeploymentFacts, DeploymentState } from '../deployments/state.ts';
 import { deploymentStateOf, deploymentSteps } from '../deployments/state.ts';
@@ -7,14 +7,14 @@ import { BoundedMap } from '../deployments/bounded-map.ts';
 import type { ScaleDecision } from './decide.ts';
 import type { WantedWindow } from './window.ts';
 
-/** A decision that was made, with the numbers it came from. */
+/** Decision that was made, with the numbers it came from. */
 export interface Decided {
   readonly atMs: number;
-  /** The last of the rounds that came to the same. */
+  /** Time of the last round with the same decision. */
   readonly untilMs: number;
   readonly times: number;
   readonly decision: ScaleDecision;
-  /** null: the sample failed. */
+  /** Number of tasks that counted; null: the sample failed. */
   readonly inFlight: number | null;
   readonly live: number;
 }
@@ -23,9 +23,9 @@ export interface QueueMemory {
   window: WantedWindow;
   /** Good samples since this process leads. */
   samples: number;
-  /** When samples began to fail (epoch milliseconds); null: the last one was good. */
+  /** Time when samples began to fail (epoch milliseconds); null: the last one was good. */
   badSinceMs: number | null;
-  /** Oldest first. */
+  /** Last decisions, oldest first. */
   decisions: readonly Decided[];
   state: DeploymentState | null;
   stateSinceMs: number;
@@ -54,13 +54,13 @@ export class Memories {
     this.#queues.delete(queue);
   }
 
-  /** Another may have led meanwhile. */
+  /** Forgets all queues, because another replica may have led meanwhile. */
   clear(): void {
     this.#queues.clear();
   }
 }
 
-/** Repetitions are one entry. */
+/** Remembers a decision; repetitions are one entry. */
 export function rememberDecision(memory: QueueMemory, made: Omit<Decided, 'untilMs' | 'times'>): void {
   const last = memory.decisions.at(-1);
   if (last !== undefined && sameDecision(last, made)) {
@@ -72,7 +72,10 @@ export function rememberDecision(memory: QueueMemory, made: Omit<Decided, 'until
   memory.decisions = [...memory.decisions, { ...made, untilMs: made.atMs, times: 1 }].slice(-MAX_DECISIONS);
 }
 
-/** @returns the states it went through, the last one being where it is; empty: nothing changed */
+/**
+ * Remembers the state of the deployment.
+ * @returns the states it passed through, the present one last; empty: nothing changed
+ */
 export function rememberState(memory: QueueMemory, facts: DeploymentFacts, nowMs: number): readonly DeploymentState[] {
   const state = deploymentStateOf(facts);
   if (memory.state === state) return [];

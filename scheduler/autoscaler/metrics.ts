@@ -4,7 +4,7 @@ import type { ContainerBook } from '../containers/book.ts';
 
 const MOST_REASONS = 50;
 
-/** What scaling decided. `stub_type` is a kind of the interface. */
+/** Metrics of scaling decisions. `stub_type` is a kind of the interface. */
 export class AutoscalerMetrics {
   readonly events: Counter<'direction' | 'reason'>;
   readonly samples: Counter<'result'>;
@@ -41,14 +41,17 @@ export interface ScaleGaugesParts {
   readonly autoscaler: {
     /** Containers that each queue asks for. */
     wanted(): Iterable<{ readonly kind: string; readonly count: number }>;
-    /** Queues whose breaker is open. */
+    /** Number of queues whose breaker is open. */
     readonly degraded: number;
   };
   readonly book: Pick<ContainerBook, 'all'>;
   readonly isLeader: () => boolean;
 }
 
-/** Counted from memory when somebody asks; shown by the leader alone, so that a sum over all replicas is right. */
+/**
+ * Registers gauges that are counted from memory at each scrape. Only
+ * the leader shows them, so that a sum over all replicas is right.
+ */
 export function registerScaleGauges({ registry, autoscaler, book, isLeader }: ScaleGaugesParts): void {
   const registers = [registry];
   new Gauge({

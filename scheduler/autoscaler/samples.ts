@@ -1,4 +1,4 @@
-// Reading the queues for the scaling loop: what is no good says nothing, and is counted.
+// Sampling of the queues for the scaling loop: a bad sample tells nothing, and is counted.
 import type { Clock } from '#shared/clock.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -12,10 +12,10 @@ export interface SampleParts {
   readonly metrics: Pick<AutoscalerMetrics, 'samples'>;
 }
 
-/** An answer that took longer says how it was, not how it is. */
+/** Milliseconds past which an answer is too old to use. */
 const STALE_MS = 5_000;
 
-/** In the order asked; undefined: failed, partial or too old. Never throws. */
+/** Depths in the order asked; undefined: failed, partial or too old. Never throws. */
 export async function sampleQueues(
   parts: SampleParts,
   queues: readonly QueueName[],
@@ -37,7 +37,7 @@ export async function sampleQueues(
   }
 }
 
-/** A depth that can be one. */
+/** Depth of a sample, unless its numbers are impossible. */
 function soundDepth(depth: QueueDepth | undefined): QueueDepth | undefined {
   if (depth === undefined) return undefined;
   const counts = [depth.waiting, depth.active, depth.delayed, depth.prioritized];
