@@ -1,6 +1,9 @@
 import { defineConfig } from 'vitest/config';
 
-/** unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole daemons. hosts: what takes longer than `npm test` may, one file at a time. */
+/**
+ * unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole
+ * daemons. hosts: tests that take longer than `npm test` may, one file at a time.
+ */
 export default defineConfig({
   test: {
     projects: [
@@ -19,7 +22,7 @@ export default defineConfig({
           environment: 'node',
           testTimeout: 60_000,
           hookTimeout: 120_000,
-          // Each file has engines and directories of its own, and most wait more than they work: two keep two cores half busy.
+          // Each file has engines and directories of its own, and most files mostly wait: two keep two cores half busy.
           maxWorkers: 3,
         },
       },

@@ -1,7 +1,7 @@
 /**
- * `node scripts/check-boundaries.mjs`: who may import whom, as CONTRIBUTING.md says it. Reads the import lines of
- * every TypeScript file, names each offence with its line, and exits with 1 when there is one. It looks at the numbers
- * of the migrations, too: what goes wrong with those goes wrong when two branches meet.
+ * `node scripts/check-boundaries.mjs`: enforces the import rules of CONTRIBUTING.md. The script reads the
+ * import lines of every TypeScript file, names each offence with its line, and exits with 1 when there is one.
+ * The migrations' numbers are checked too: they collide when two branches meet.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';

@@ -1,6 +1,8 @@
-// `npm run fuzz -- --requests 40000 [--seed N]`: requests made up from docs/openapi.json against a real scheduler with embedded stores (test/integration/fuzz.test.ts, of which `npm test` has 500); from 20000 on
-// memory is judged, over the later half.
-// `npm run fuzz -- --schemathesis [--examples N]`: the same file given to schemathesis, which `npm run fuzz -- --install` installs, and the first use.
+// `npm run fuzz -- --requests 40000 [--seed N]`: random requests from docs/openapi.json against
+// a real scheduler with embedded stores (test/integration/fuzz.test.ts, which runs 500 of them
+// in `npm test`). From 20000 requests on, memory growth over the later half is judged.
+// `npm run fuzz -- --schemathesis [--examples N]`: the same file given to
+// schemathesis, which `npm run fuzz -- --install` or the first use installs.
 import { spawnSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
@@ -26,7 +28,7 @@ for (const name of ['requests', 'seed', 'examples']) {
   }
 }
 
-/** Ends this program when that one fails. */
+/** Runs a command; a failure ends this program. */
 function run(command, args, env = {}) {
   const { status, error } = spawnSync(command, args, {
     cwd: repositoryRoot,
@@ -38,8 +40,8 @@ function run(command, args, env = {}) {
 }
 
 /**
- * A Python environment of its own beside what set-up keeps, by version; an installation that was cut off is begun anew.
- * @returns its program
+ * A Python environment per version, beside set-up's state; an interrupted installation starts anew.
+ * @returns the path of the program
  */
 function schemathesis() {
   const environment = join(stateDir(), `schemathesis-${SCHEMATHESIS}`);

@@ -1,4 +1,4 @@
-// Writes docs/openapi.json from the schemas that the surfaces are bound by; a unit test fails when the file is behind.
+// Writes docs/openapi.json from the schemas that bind the surfaces. A unit test fails when the file is out of date.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { openApiDocument } from '../scheduler/http/description/openapi.ts';
 

@@ -1,4 +1,5 @@
-// Writes docs/settings.md and the sample environment files in systemd/ from the schemas that the daemons read their settings by; a unit test fails when one is behind.
+// Writes docs/settings.md and the sample environment files in systemd/ from the
+// daemons' settings schemas. A unit test fails when a file is out of date.
 import { writeFileSync } from 'node:fs';
 import { AgentSettings } from '../agent/config.ts';
 import { SchedulerSettings } from '../scheduler/config.ts';

@@ -1,4 +1,5 @@
-// `npm run generate`: the types of shared/protocol/agent.proto (plain types; the messages themselves are read at run time), docs/openapi.json and docs/settings.md.
+// `npm run generate`: the types of shared/protocol/agent.proto (plain types;
+// messages are read at run time), docs/openapi.json and docs/settings.md.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 
@@ -20,7 +21,7 @@ execFileSync(
   { stdio: 'inherit' },
 );
 
-// One place to import message types from.
+// messages.ts re-exports every message type from a single file.
 const folder = 'longshore/agent/v1';
 const names = readdirSync(`shared/protocol/generated/${folder}`).sort();
 const lines = names.map((name) => `export type * from './${folder}/${name}';`);

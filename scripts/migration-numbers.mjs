@@ -1,10 +1,13 @@
-/** Numbers of migrations: 0001, 0002 and so on, each once. Two people who add one at the same time get the same number, and neither notices until both have landed: a scheduler would not start then. */
+/**
+ * Checks numbers of migrations: 0001, 0002 and so on, each used once. Two branches that each add a migration
+ * get the same number, and neither notices until both have landed. A scheduler would not start then.
+ */
 
 const NAME = /^(\d{4})_[a-z0-9_]+\.sql$/;
 
 /**
- * @param {readonly string[]} files of the migrations' folder
- * @returns {string[]} what is wrong with them, in sentences; empty: nothing
+ * @param {readonly string[]} files - file names in the migrations' folder
+ * @returns {string[]} a sentence per problem; empty when there is none
  */
 export function numberingProblems(files) {
   const problems = [];

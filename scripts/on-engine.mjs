@@ -1,4 +1,7 @@
-/** `LS_TEST_ENGINE=<folder> npm run on-engine -- <command>`: runs a command, such as `npm run bench`, beside the Docker Engine whose programs are in that folder. */
+/**
+ * `LS_TEST_ENGINE=<folder> npm run on-engine -- <command>`: runs a command, such
+ * as `npm run bench`, on the Docker Engine whose programs are in that folder.
+ */
 import { SetupError, main } from './setup/log.mjs';
 import { namedEngine, runOnEngine } from './setup/named-engine.mjs';
 

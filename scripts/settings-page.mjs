@@ -1,10 +1,10 @@
 /**
- * docs/settings.md, out of the schemas by which the programs read their settings. Written by `npm run generate`; a unit test
- * fails when the page is behind.
+ * Renders docs/settings.md from the schemas by which programs read their settings.
+ * `npm run generate` writes the page; a unit test fails when it is out of date.
  */
 import { homedir } from 'node:os';
 
-/** What clients read. The daemons know these names and do nothing with them. */
+/** Settings of clients. The daemons accept these names and ignore them. */
 const CLIENT_SETTINGS = [
   [
     'LONGSHORE_CONTEXT_FILE',
@@ -15,7 +15,7 @@ const CLIENT_SETTINGS = [
   ['LONGSHORE_TOKEN', 'the current context', 'the token to use'],
 ];
 
-/** The data directory's default is decided where a program starts, so its schema has none. */
+/** The data directory's default is set where a program starts, so its schema has none. */
 const DATA_DIR = '`~/.local/share/longshore`';
 
 /**
@@ -46,12 +46,12 @@ ${table(CLIENT_SETTINGS)}
 `;
 }
 
-/** What a unit sets itself, or what only a supervisor sets. */
+/** Settings that a unit or a supervisor sets itself. */
 const NOT_IN_SAMPLES = new Set(['LONGSHORE_LINK_SOCKET', 'LONGSHORE_REDIS_SOCKET', 'LONGSHORE_JOIN_TOKEN']);
 const LINE = 110;
 
 /**
- * A sample of a unit's environment file: every setting, commented out, with its meaning and its default there.
+ * A sample environment file of a unit: every setting, commented out, with its meaning and its default there.
  * @param {{ properties: object }} schema
  * @param {{ unit: string, file: string, set: Readonly<Record<string, string>> }} unit `set`: defaults that the unit replaces
  * @returns {string} the whole file
@@ -124,7 +124,7 @@ function meaningOf({ description, secret, anyOf, minimum, maximum }) {
 }
 
 function table(rows) {
-  // A name in angle brackets would be taken for HTML.
+  // A name in angle brackets would count as HTML.
   const cell = (text) => text.replaceAll('|', '\\|').replaceAll(/<[a-z]+>[^\s,;]*/g, '`$&`');
   const lines = rows.map(([name, value, meaning]) => `| \`${name}\` | ${cell(value)} | ${cell(meaning)} |`);
   return ['| Setting | Default | Meaning |', '|---|---|---|', ...lines].join('\n');

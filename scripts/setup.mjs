@@ -1,4 +1,7 @@
-/** `node scripts/setup.mjs [--tests|--hosts]`: installs and starts what Longshore (its tests, those on simulated hosts) need; safe to repeat. */
+/**
+ * `node scripts/setup.mjs [--tests|--hosts]`: installs and starts the needs of
+ * Longshore, of its tests, or of its tests on simulated hosts; safe to repeat.
+ */
 import { baseImageTemplate, DEFAULT_PYTHON } from './setup/base-image.mjs';
 import { main, stepLog } from './setup/log.mjs';
 import { setUp } from './setup/profiles.mjs';
@@ -10,7 +13,7 @@ await main(async () => {
   const asked = (name) => process.argv.includes(`--${name}`);
   const { baseImage } = await setUp(asked('hosts') ? 'hosts' : asked('tests') ? 'test' : 'start', log);
   log.say(`- all set: Docker answers, the base image is ${baseImage}`);
-  // `npm start` passes these on by itself; an agent started by hand has to be told.
+  // `npm start` passes these settings on by itself; an agent started by hand needs them in its environment.
   const template = baseImageTemplate(baseImage);
   const version = /:(3\.\d+)/.exec(baseImage)?.[1] ?? DEFAULT_PYTHON;
   if (template.startsWith('longshore-')) {

@@ -1,6 +1,6 @@
 /**
- * `npm start`: sets up what is missing, then hands over to `longshore up` under the pinned Node, in the foreground,
- * until Ctrl-C. Further arguments go to `longshore up`.
+ * `npm start`: sets up missing parts, then hands over to `longshore up` under the pinned
+ * Node, in the foreground, until Ctrl-C. Further arguments go to `longshore up`.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { nodeBinary, pinnedEnv, repositoryRoot } from './setup/paths.mjs';
 import { setUp } from './setup/profiles.mjs';
 import { endChildrenOnSignals } from './setup/run.mjs';
 
-/** What a first start shows: the smallest example, deployed and answered. */
+/** The example of a first start: the smallest one, deployed and called. */
 const EXAMPLE = 'examples/hello/app.py:handler';
 
 const signalsBack = endChildrenOnSignals();
@@ -25,13 +25,13 @@ await main(async () => {
   const args = [join(repositoryRoot, 'cli', 'main.ts'), 'up', '--first-run', ...example, ...given];
   const env = { ...pinnedEnv() };
   env.LONGSHORE_BASE_IMAGE ||= baseImageTemplate(baseImage);
-  // Where only this system's own Python could be had, apps that name no version get that one.
+  // Apps that name no version get this system's own Python when only that could be had.
   const version = /:(3\.\d+)/.exec(baseImage)?.[1];
   if (version !== undefined && version !== DEFAULT_PYTHON) env.LONGSHORE_DEFAULT_PYTHON ||= version;
   return handOver(nodeBinary() ?? process.execPath, args, env);
 });
 
-/** Before anything is set up. The flags of `longshore up` need what set-up installs. */
+/** Help comes before set-up, because the flags of `longshore up` need the packages that set-up installs. */
 function help() {
   console.log(
     [
@@ -50,11 +50,11 @@ function help() {
   return handOver(node, [join(repositoryRoot, 'cli', 'main.ts'), 'up', '--help'], pinnedEnv());
 }
 
-/** Runs a program on our terminal; resolves with the exit code that the shell would give. */
+/** Runs a program on this terminal; resolves with the exit code that the shell would give. */
 function handOver(command, args, env) {
   return new Promise((resolve, reject) => {
     const child = spawn(command, args, { stdio: 'inherit', cwd: repositoryRoot, env });
-    // A Ctrl-C on a terminal reaches the child by itself too; `longshore up` takes the two for one.
+    // A terminal sends Ctrl-C to the child by itself too; `longshore up` takes the two for one.
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
     child.once('error', reject);
     child.once('close', (code, signal) => resolve(code ?? 128 + (constants.signals[signal] ?? 15)));

@@ -1,10 +1,12 @@
 /**
- * `npm test`: sets up what the tests need, then runs unit, Python, integration and e2e tests, in turn and within a bound,
- * says what was skipped, checks that nothing is left behind, and closes with `N passed, N failed`.
+ * `npm test`: sets up the tests' needs, then runs unit, Python, integration and e2e tests, in turn and within a
+ * bound. The run lists skipped tests, checks that nothing is left behind, and closes with `N passed, N failed`.
  * `npm run test:queue` runs the integration and e2e tests again, with the local queue switched off in every scheduler.
  * `npm test -- <filter>` runs the vitest files whose path contains the filter.
- * `npm run hosts` runs in the same way what takes longer than `npm test` may; `npm run hosts -- attacks` the files whose names begin so.
- * With LS_TEST_ENGINE, a folder with the programs of a Docker Engine, all of it runs on that one (setup/named-engine.mjs).
+ * `npm run hosts` runs, in the same way, tests that take longer than `npm test`
+ * may; `npm run hosts -- attacks` runs the files whose names begin so.
+ * With LS_TEST_ENGINE, a folder with the programs of a Docker
+ * Engine, everything runs on that engine (setup/named-engine.mjs).
  */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -20,9 +22,12 @@ import { setUp } from './setup/profiles.mjs';
 import { endChildrenOnSignals } from './setup/run.mjs';
 import { runProject, runVisibly, signalTests } from './setup/vitest-run.mjs';
 
-/** All tests together; what set-up takes comes on top. */
+/** Time for all tests together; set-up's time comes on top. */
 const BOUND_MS = 14.5 * 60_000;
-/** Those on simulated hosts are not part of `npm test`: stop ladders are climbed to their end, file after file. */
+/**
+ * The bound for tests on simulated hosts, which `npm test` leaves
+ * out: they climb stop ladders to the end, file after file.
+ */
 const HOSTS_BOUND_MS = 55 * 60_000;
 
 await main(async () => {
@@ -49,7 +54,8 @@ async function runTests() {
   const filters = onHosts ? (asked.length === 0 ? [''] : asked).map((name) => `test/hosts/${name}`) : asked;
   const parts = onHosts ? ['hosts'] : byQueue ? ['integration', 'e2e'] : ['unit', 'python', 'integration', 'e2e'];
   const runId = `run-${randomBytes(4).toString('hex')}`;
-  // Short, because socket paths end at 107 bytes; open, because Postgres runs as a user of its own.
+  // The directory is short, because socket paths end at 107 bytes,
+  // and open, because Postgres runs as a user of its own.
   const directory = mkdtempSync(join(tmpdir(), 'ls-'));
   chmodSync(directory, 0o755);
   const env = {

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs, upgrades, rolls back or removes the Longshore agent of this machine. Served by a scheduler at /install/agent, which fills in what it gives out;
-# installed as `longshore-agent`. There is no secret in it: a join token comes by standard input or by a file, never as an argument.
+# Installs, upgrades, rolls back or removes the Longshore agent of this machine. A scheduler serves this script at
+# /install/agent and fills in its release; the script installs itself as `longshore-agent`. The script holds no secret:
+# a join token comes by standard input or by a file, never as an argument.
 set -eu
 
 RELEASE_VERSION=''
@@ -203,7 +204,8 @@ read_proxies() {
   done
 }
 
-# The value of a setting, as systemd reads it: literal in single quotes; in double quotes a backslash stands before " \ ` and $ alone.
+# The value of a setting, as systemd reads it: literal in single quotes; in double quotes a backslash stands before
+# " \ ` and $ alone.
 setting() {
   value=$(sed -n "s/^[[:space:]]*$1=[[:space:]]*//p" "$CONFIG/agent.env" 2>/dev/null | tail -n 1 | sed 's/[[:space:]]*$//')
   case "$value" in
@@ -315,7 +317,7 @@ reload_units() {
   systemctl daemon-reload
 }
 
-# The hook mounts the devices into the container, whichever engine started it and whoever owns it.
+# The hook mounts the devices into the container, for any engine and any owner.
 gpu_container_runs() { grep -qsE ' /dev/nvidia(ctl|[0-9]+) ' /proc/[0-9]*/mountinfo; }
 
 start_agent() {

@@ -37,7 +37,7 @@ export async function runAgentCheck(asJson: boolean, env: NodeJS.ProcessEnv): Pr
 }
 
 /**
- * An interrupt (SIGINT, SIGTERM, SIGHUP) ends the check with what it has seen; a second one ends the program at once.
+ * An interrupt (SIGINT, SIGTERM, SIGHUP) ends the check and reports its results so far; a second one exits at once.
  * @param report - a file that keeps the report as JSON
  * @returns 0: the host serves its GPUs; 1: a check failed; 3: there is no GPU; 130: the check was interrupted
  */
@@ -49,7 +49,7 @@ export async function runGpuCheck(
     import('#agent/devices/check-host.ts'),
     import('#agent/devices/check-report.ts'),
   ]);
-  // Before the check, which takes minutes on some hosts.
+  // The proof comes before the check, which takes minutes on some hosts.
   if (file !== undefined) await proveWritable(file);
   const interrupt = new AbortController();
   const end = (signal: string): void => {
@@ -58,18 +58,18 @@ export async function runGpuCheck(
   };
   for (const signal of INTERRUPTS) process.once(signal, end);
   const report = await checkGpuHost(env, { image, reload, signal: interrupt.signal });
-  // First of all, since a terminal that is gone takes no print.
+  // The report is written first, since printing fails on a terminal that is gone.
   const written = file === undefined ? undefined : await keep(file, report);
   if (json) printJson(report);
   else print(reportText(report));
   if (file !== undefined && written === '') note(`the report is in ${file}`);
-  // A program that an interrupted check still asks would keep this one.
+  // A program that the interrupted check still runs would keep this process alive.
   if (interrupt.signal.aborted) setTimeout(() => process.exit(), LEFTOVERS_MS).unref();
   if (written) throw new CliError(`the report could not be written: ${written}`);
   return report.exitCode;
 }
 
-/** @throws CliError where the file cannot be written; what it holds stays, and a new one is not left empty */
+/** @throws CliError when the file cannot be written. Existing content stays, and no empty file is left behind. */
 async function proveWritable(file: string): Promise<void> {
   try {
     const isThere = await stat(file).then(
@@ -86,6 +86,6 @@ async function proveWritable(file: string): Promise<void> {
   }
 }
 
-/** @returns why the file could not be written; empty: it was */
+/** @returns the reason why the file could not be written; empty when it was */
 const keep = (file: string, report: object): Promise<string> =>
   writeFile(file, `${JSON.stringify(report, null, 2)}\n`).then(() => '', messageOf);

@@ -1,4 +1,4 @@
-// `longshore key`: the keys that tokens are signed with; for the installation's administrator.
+// `longshore key`: the keys that sign tokens; for the installation's administrator.
 import { ageOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import { showDone, showList, withClient } from './run.ts';

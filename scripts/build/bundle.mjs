@@ -1,7 +1,7 @@
 /**
- * The programs of a release as few files: `lib/agent.mjs` (everything the agent is, in one file) and `lib/main.mjs` with its
- * chunks (the command line and the scheduler). Source files find their assets by `import.meta.url`; a release keeps assets
- * at the paths they have in the repository, so that address is kept as if every file still lay at its own place.
+ * Bundles the programs of a release into few files: `lib/agent.mjs` (the whole agent in one file) and `lib/main.mjs`
+ * with its chunks (the command line and the scheduler). Source files find their assets by `import.meta.url`, and a
+ * release keeps assets at their repository paths. So each file's address is kept as if it lay at its own place.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { basename, join, relative, sep } from 'node:path';
@@ -51,7 +51,10 @@ export async function bundleProgram(directory, entryPoints) {
   return result;
 }
 
-/** A source that is all ASCII takes one byte per character of a process's memory, any other takes two. The bundler leaves regular expressions as they are. */
+/**
+ * Rewrites a source as ASCII: it then takes one byte per character in a process's
+ * memory, otherwise two. The bundler leaves regular expressions unchanged.
+ */
 async function toAscii(file) {
   const text = await readFile(file, 'utf8');
   const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
@@ -64,7 +67,7 @@ const optionsFor = (directory) => ({
   platform: 'node',
   format: 'esm',
   target: 'node24',
-  // Names stay: a stack in a log must say where.
+  // Names stay, so that a stack in a log tells the place.
   minifySyntax: true,
   minifyWhitespace: true,
   legalComments: 'none',
@@ -79,7 +82,9 @@ const optionsFor = (directory) => ({
   plugins: [ownAddresses(), sshWhenAsked()],
 });
 
-/** `import.meta.url` of `a/b.ts` is that of `../a/b.ts` beside `lib/`; a program named by it is the one in `lib/`. */
+/**
+ * Rewrites `import.meta.url` of `a/b.ts` to `../a/b.ts` beside `lib/`; a program named by it becomes the one in `lib/`.
+ */
 function ownAddresses() {
   const programs = new Set([AGENT, ...PROGRAMS].map((file) => basename(file, '.ts')));
   return {
@@ -102,7 +107,9 @@ function ownAddresses() {
   };
 }
 
-/** The library of the engine's API loads its SSH client whether or not the engine is behind one: here only where it is. */
+/**
+ * Loads the SSH client of the engine's API library only for an engine behind SSH; the library itself always loads it.
+ */
 function sshWhenAsked() {
   const lazy = 'exports.Client = function (...args) { return new (require("ssh2").Client)(...args); };';
   return {

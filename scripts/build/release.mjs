@@ -1,6 +1,6 @@
 /**
- * A release: everything a machine needs to run Longshore beside Docker, in one folder and one archive. Built twice from the
- * same sources it is the same bytes: names sorted, owners and times fixed, nothing of this machine in it.
+ * Builds a release: everything that a machine needs to run Longshore beside Docker, in one folder and one archive. Two
+ * builds of the same sources give the same bytes: names sorted, owners and times fixed, no trace of the build machine.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
@@ -15,9 +15,9 @@ import { bundle } from './bundle.mjs';
 export const CHANNEL = 'stable';
 /** A release is built on a machine of its architecture: the Node and the holders' image in it are that machine's. */
 const PLATFORM = `linux-${process.arch}`;
-/** Before it, archives of some kinds cannot count. */
+/** Archives of some kinds cannot hold earlier times. */
 const EPOCH_SECONDS = 315_532_800;
-/** Read by their own address at run time; the same path in the release. */
+/** Files that programs read by their own address at run time; a release has them at the same paths. */
 const ASSETS = [
   'LICENSE',
   'shared/protocol/agent.proto',
@@ -103,7 +103,7 @@ export async function packRelease(directory, into, { level = 6 } = {}) {
   return release;
 }
 
-/** The channel file as it is: the other architecture's release stays in it. */
+/** The channel file so far: the other architecture's release stays in it. */
 async function described(into) {
   try {
     return JSON.parse(await readFile(join(into, `${CHANNEL}.json`), 'utf8'));
@@ -132,7 +132,10 @@ async function copyTree(path, directory) {
   });
 }
 
-/** What a Node needs of it: its modules for `import`, and the database itself; not its extensions and its other ways in. */
+/**
+ * The parts of PGlite that Node needs: modules for `import` and the
+ * database itself, without extensions and other entry points.
+ */
 async function copyPglite(directory) {
   const from = join(repositoryRoot, PGLITE);
   const wanted =
@@ -143,20 +146,23 @@ async function copyPglite(directory) {
   });
 }
 
-/** What agents import where their engine lacks it. */
+/** The holder image, which agents import when their engine lacks it. */
 async function copyHolderImage(directory) {
   const to = join(directory, 'agent', 'assets');
   await mkdir(to, { recursive: true });
   await copyFile(await releasedHolderImageFile({ log: stepLog() }), join(to, 'holder-image.tar'));
 }
 
-/** The agent and the scheduler tell their version from it; `type` and `imports` mean what they do in the repository. */
+/**
+ * The release's package.json: agent and scheduler read their version
+ * from it; `type` and `imports` mean the same as in the repository.
+ */
 async function ownPackage() {
   const { name, version, license, type } = JSON.parse(await readFile(join(repositoryRoot, 'package.json'), 'utf8'));
   return `${JSON.stringify({ name, version, license, type, private: true }, null, 2)}\n`;
 }
 
-/** The licences of what is bundled ask to travel with it. */
+/** Licences of bundled packages, which must travel with them. */
 async function thirdParty(packages) {
   const parts = await Promise.all(
     [...new Set(packages)]

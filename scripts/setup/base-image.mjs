@@ -1,6 +1,6 @@
 /**
- * The image that Python apps run on by default: the official slim Python where a registry answers, else one built here
- * from this machine's own Debian packages, carrying the host's CA bundle. What an engine holds is found by its tag.
+ * The default image of Python apps: the official slim Python when a registry answers. Otherwise an image built here
+ * from this machine's own Debian packages, with the host's CA bundle. An engine's image is found by its tag.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -13,13 +13,13 @@ const STALL_MS = 60_000;
 const PULL_TIMEOUT_MS = 300_000;
 const IMPORTED = 'longshore-python';
 
-/** What apps get that name no version. */
+/** The Python of apps that name no version. */
 export const DEFAULT_PYTHON = '3.11';
 
 /**
  * Makes sure that the engine holds a base image.
  * @param {{ version?: string, log: { say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> } }} options
- *   `version`: of Python, `3.11` by default; where only this system's own Python can be had, that one is made and said
+ *   `version`: Python's, `3.11` by default; where only this system's own Python can be had, that is built, and said
  * @returns {Promise<string>} the image's reference: `python:3.11-slim`, or `longshore-python:3.11` for one made here
  * @throws SetupError when it can be neither pulled nor built
  */
@@ -59,7 +59,7 @@ async function inspect(reference) {
   return JSON.parse(text);
 }
 
-/** An image that trusts what this machine no longer trusts, or lacks what it trusts now, is made again. */
+/** Whether the image trusts exactly the authorities that this machine trusts; otherwise it is built again. */
 function isCurrent(image) {
   const label = image.Config?.Labels?.['io.longshore.base.ca'];
   return label === undefined || label === caDigest();
@@ -97,7 +97,7 @@ async function pull(name, tag) {
       },
     });
     if (answer.status !== 200) return messageOf(answer.text);
-    // A 200 means only that the pull began; its end tells.
+    // Status 200 means only that the pull began; the last line has its outcome.
     const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(text);
     return failure === null ? undefined : messageOf(failure[0]);
   } catch (error) {

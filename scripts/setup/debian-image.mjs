@@ -1,4 +1,7 @@
-/** Images in which tests run services as on a machine of their own: a small Debian of this machine's own release with some packages, built once and kept by the engine. */
+/**
+ * Images in which tests run services as on a machine of their own: a small Debian of this
+ * machine's release with extra packages. Each is built once and kept by the engine.
+ */
 import { spawn } from 'node:child_process';
 import { engineRequest } from './engine-api.mjs';
 import { SetupError } from './log.mjs';
@@ -32,7 +35,7 @@ async function build(suite, reference, { packages, changes, hooks = [] }) {
     suite,
     '-',
   ];
-  // In a process group of its own: when it is ended it ends its whole group, which would be set-up, too.
+  // A process group of its own: when it ends, it ends its whole group, which would include set-up.
   const child = spawn('mmdebstrap', args, {
     stdio: ['ignore', 'pipe', 'pipe'],
     timeout: BUILD_TIMEOUT_MS,
@@ -53,7 +56,7 @@ async function build(suite, reference, { packages, changes, hooks = [] }) {
     body: child.stdout,
     timeoutMs: BUILD_TIMEOUT_MS,
   });
-  // An engine that refuses does so before it has read everything, and nobody would read the rest.
+  // An engine that refuses does so before it has read everything, and nobody reads the rest.
   if (answer.status !== 200) child.kill('SIGTERM');
   else await ended;
   if (answer.status !== 200 || /"error"/.test(answer.text))

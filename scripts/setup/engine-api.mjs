@@ -1,4 +1,6 @@
-/** The few calls that set-up makes to the Docker Engine, over its socket; dockerode is not there before `npm ci`. */
+/**
+ * The few calls that set-up makes to the Docker Engine, over its socket; dockerode is not installed before `npm ci`.
+ */
 import { request as httpRequest } from 'node:http';
 import { readFileSync } from 'node:fs';
 import { request as httpsRequest } from 'node:https';
@@ -8,7 +10,7 @@ import { SetupError } from './log.mjs';
 const DEFAULT_SOCKET = '/var/run/docker.sock';
 
 /**
- * Where the engine is: DOCKER_HOST, else the usual socket.
+ * The engine's address: DOCKER_HOST, else the usual socket.
  * @returns {{ text: string, explicit: boolean, options: import('node:http').RequestOptions }}
  */
 export function engineAddress(env = process.env) {
@@ -32,7 +34,7 @@ function tlsFiles(env) {
 }
 
 /**
- * One request to the engine; the answer's body is collected, or handed over as it comes.
+ * Sends one request to the engine; the answer's body is collected, or passed to `onData` in parts.
  * @param {string} method
  * @param {string} path
  * @param {{ timeoutMs?: number, body?: NodeJS.ReadableStream, onData?: (chunk: Buffer) => void, signal?: AbortSignal }} [options]
@@ -70,7 +72,7 @@ export function engineRequest(method, path, options = {}) {
 }
 
 /**
- * Is an engine there? A `docker` on the PATH proves nothing, the socket does.
+ * Whether an engine answers. A `docker` on the PATH proves nothing, the socket does.
  * @returns {Promise<'up' | 'no_permission' | 'silent' | 'down'>} `silent`: it takes connections and does not answer
  */
 export async function pingEngine(timeoutMs = 5000) {

@@ -1,7 +1,7 @@
 /**
- * The Docker Engine: an engine that runs is used as it is and never restarted; one that is installed is started (by
- * systemd where that keeps services, else by hand, detached); a record says which one we started, so that a test run
- * can end its own and nobody else's.
+ * The Docker Engine. A running engine is used as it is and never restarted. An installed one
+ * is started: by systemd where it manages services, otherwise by hand, detached. A record
+ * names the engine that set-up started, so that a test run ends its own engine only.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, openSync, closeSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,12 +18,12 @@ const START_TIMEOUT_MS = 60_000;
 const PID_FILE = '/var/run/docker.pid';
 const record = () => join(stateDir(), 'engine.json');
 
-/** The command that starts an installed engine here, for somebody with the right to. */
+/** The command that starts an installed engine here, for a user with the right to. */
 export function startEngineCommand() {
   return hasSystemd() ? 'systemctl start docker' : '(setsid dockerd >/var/log/dockerd.log 2>&1 </dev/null &)';
 }
 
-/** What to do about the engine; decided before anything is installed, so that one command can name all of it. */
+/** The engine's state, determined before anything is installed, so that one command can name every cure. */
 export async function engineState() {
   const answer = await pingEngine();
   if (answer === 'up') return 'up';
@@ -73,7 +73,7 @@ export async function ensureEngine(log) {
 async function startByHand(log) {
   mkdirSync(stateDir(), { recursive: true });
   const logFile = join(stateDir(), 'dockerd.log');
-  // A pid file of an engine that was killed makes the next one refuse to start, while the pid may be anybody's by now.
+  // A pid file of a killed engine makes the next one refuse to start, while the pid may belong to any process by now.
   if (existsSync(PID_FILE) && !isDockerd(pidIn(PID_FILE))) {
     const [remove, removeArgs] = await asRoot('rm', ['-f', PID_FILE]);
     await run(remove, removeArgs);
@@ -90,7 +90,7 @@ async function startByHand(log) {
     child.unref();
     const came = await waitForEngine(() => !ended, logFile);
     const engine = pidIn(PID_FILE);
-    // Another set-up may have been quicker: then its engine answers, and it is not ours to end.
+    // Another set-up may have been faster: then its engine answers, and this program must not end it.
     if (ended || engine === undefined || !isWithin(engine, child.pid)) return { answer: came };
     writeFileSync(record(), JSON.stringify({ pid: engine, startTicks: startTicks(engine) }));
     return { answer: came, pid: engine };
@@ -100,7 +100,7 @@ async function startByHand(log) {
   return answer;
 }
 
-/** Waits for an answer; `alive` says whether the one that was started still runs (another may win the race). */
+/** Waits for an answer; `alive` tells whether the started engine still runs (another may win the race). */
 async function waitForEngine(alive, logFile) {
   const untilMs = Date.now() + START_TIMEOUT_MS;
   let deadSinceMs;
@@ -138,12 +138,12 @@ function isDockerd(pid) {
   }
 }
 
-/** Field 22 of /proc/PID/stat: with the pid it names one process for good, also after the number is used again. */
+/** Field 22 of /proc/PID/stat: with the pid it names one process for good, even after the number is reused. */
 function startTicks(pid) {
   return statFields(pid)[19];
 }
 
-/** Is the process the other one or below it? sudo may stand between. */
+/** Whether the process is the other one or its descendant; sudo may stand between. */
 function isWithin(pid, ancestor) {
   for (let at = pid, steps = 0; at > 1 && steps < 5; steps += 1) {
     if (at === ancestor) return true;

@@ -1,7 +1,8 @@
 /**
- * The image of the holders: containers of our own that own the network of one workload each and set its filter (agent/containers/holders.ts). It has `nft`, a
- * busybox, the probe of GPUs (agent/probe/gpu-probe.c) with its C library, and nothing else; built from this system's Debian packages, kept as one file, imported by
- * agents whose engine lacks it, and carried by releases.
+ * The image of the holders: containers that own the network of one workload each and set its
+ * filter (agent/containers/holders.ts). The image has `nft`, a busybox, the GPU probe
+ * (agent/probe/gpu-probe.c) with its C library, and nothing else. Set-up builds the image from this
+ * system's Debian packages as one file. Agents whose engine lacks it import it, and releases carry it.
  */
 import {
   copyFileSync,
@@ -23,7 +24,7 @@ import { repositoryRoot } from './paths.mjs';
 import { dependenciesOf, ensurePackageLists, unpack } from './rootfs.mjs';
 import { findProgram, run } from './run.mjs';
 
-/** As agent/containers/holder-image.ts says it; raised when what is in the image changes. */
+/** The tag, equal to the one in agent/containers/holder-image.ts; raised when the image's contents change. */
 export const HOLDER_IMAGE = 'longshore-holder:2';
 
 const BOOKWORM =
@@ -31,7 +32,9 @@ const BOOKWORM =
   libtinfo6 libc6 libgcc-s1`.split(/\s+/);
 const WANTED =
   /^(busybox-static$|nftables$|lib(?:nftables|nftnl|mnl|jansson|gmp|xtables|edit|bsd|md0|tinfo|c6$|gcc-s1))/;
-/** What nothing of ours runs: translations, conversions, programs of packages that are there for their libraries. */
+/**
+ * Files that no holder runs: translations, conversions, and programs of packages that are there for their libraries.
+ */
 const LEFT_OUT = [
   './usr/share/man',
   './usr/share/locale',
@@ -43,17 +46,17 @@ const LEFT_OUT = [
   '*NEWS*',
 ];
 
-/** Where it is kept. */
+/** The path of the image file. */
 export function holderImageFile(env = process.env) {
   const cache = env.XDG_CACHE_HOME || join(homedir(), '.cache');
   return join(cache, 'longshore', `${HOLDER_IMAGE.replace(':', '-')}.tar`);
 }
 
-/** Beside the file: it was built where there was no C compiler. */
+/** A mark beside the file: the image was built without a C compiler, so without the probe. */
 const withoutProbe = (file) => `${file}.without-probe`;
 
 /**
- * Makes sure that the engine holds it, and that it is there as a file.
+ * Makes sure that the engine holds the image, and that its file exists.
  * @param {{ log: { say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> } }} options
  */
 export async function ensureHolderImage({ log }) {
@@ -70,7 +73,7 @@ export async function ensureHolderImage({ log }) {
 }
 
 /**
- * The file of a release, which has the probe.
+ * The image file for a release, which includes the probe.
  * @returns {Promise<string>} the file's path
  * @throws SetupError where there is no C compiler
  */
@@ -106,7 +109,10 @@ async function ensureFile(log) {
   }
 }
 
-/** @returns {Promise<string | undefined>} the program, which needs no library but the C library; undefined: no compiler, or no headers */
+/**
+ * @returns {Promise<string | undefined>} the program, which needs no
+ *   library but the C library; undefined: no compiler, or no headers
+ */
 async function compileProbe(to) {
   const compiler = findProgram('cc') ?? findProgram('gcc');
   if (compiler === undefined) return undefined;
@@ -137,7 +143,7 @@ async function build(file, probe) {
       if (!existsSync(join(root, 'usr/bin', applet))) symlinkSync(`/${busybox}`, join(root, 'usr/bin', applet));
     for (const folder of ['etc', 'proc', 'sys', 'dev', 'tmp']) mkdirSync(join(root, folder), { recursive: true });
     if (probe !== undefined) copyFileSync(probe, join(root, 'usr/bin/longshore-gpu-probe'));
-    // NVIDIA's tools write below it where the driver's libraries are.
+    // NVIDIA's tools write below it on hosts with the driver's libraries.
     mkdirSync(join(root, 'etc/ld.so.conf.d'), { recursive: true });
     writeFileSync(join(root, 'etc/ld.so.conf'), 'include /etc/ld.so.conf.d/*.conf\n');
     writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/:/bin/sh\nholder:x:65534:65534:holder:/:/bin/sh\n');
@@ -146,7 +152,7 @@ async function build(file, probe) {
     const fixed = ['--sort=name', '--format=gnu', '--mtime=@315532800', '--owner=0', '--group=0', '--numeric-owner'];
     await run('tar', [...fixed, '--mode=u+rwX,go+rX,go-w', '-C', root, '-cf', tar, '.'], { name: 'holder-image' });
     mkdirSync(join(file, '..'), { recursive: true });
-    // Whoever else builds it at this moment writes the same bytes; the last name stands.
+    // Concurrent builders write the same bytes, so the last rename may win.
     const mine = `${file}.${process.pid}`;
     copyFileSync(tar, mine);
     renameSync(mine, file);

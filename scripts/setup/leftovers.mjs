@@ -1,13 +1,13 @@
 /**
- * What a test run left behind: processes that carry its mark, and things in Docker with Longshore's labels that were
- * not there before it. What surely is the run's (its id in a label, its directory mounted) is named and removed. The
- * rest may be another installation's on this engine: it counts in CI, where there is none, and is only named there.
+ * Leftovers of a test run: processes with its mark, and things in Docker with Longshore's labels that were not there
+ * before. Things that are certainly the run's (its id in a label, its directory mounted) are named and removed. The
+ * rest may belong to another installation on this engine: CI, which has none, counts it; elsewhere it is only named.
  */
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { engineRequest } from './engine-api.mjs';
 
-/** On everything that an agent makes, and on everything that a test makes. */
+/** Labels on everything that an agent makes, and on everything that a test makes. */
 const LABELS = ['io.longshore.managed', 'io.longshore.test'];
 const SETTLE_MS = 5000;
 
@@ -32,7 +32,10 @@ const REMOVE = {
   volume: (id) => `/volumes/${id}?force=1`,
 };
 
-/** What carries our labels now; `mark`: the text that tells whose it is. @returns {Promise<Map<string, { kind: string, id: string, name: string, mark: string }>>} */
+/**
+ * Things in Docker with Longshore's labels; `mark`: the text that tells the owner.
+ * @returns {Promise<Map<string, { kind: string, id: string, name: string, mark: string }>>}
+ */
 export async function labelledThings() {
   const things = new Map();
   for (const [kind, { list, items, id, name }] of Object.entries(LISTS)) {
@@ -50,7 +53,7 @@ export async function labelledThings() {
 }
 
 /**
- * Names what is left of a run and removes it. A container that is just being removed gets a few seconds to go.
+ * Names a run's leftovers and removes them. A container that is being removed gets a few seconds to go.
  * @param {{ before: Map<string, unknown>, runId: string, directory: string, alone: boolean }} run - `before`: what was
  *   there already; `directory`: the run's TMPDIR; `alone`: nobody else uses Longshore on this engine
  * @returns {Promise<string[]>} names; empty when the run was clean
@@ -74,7 +77,10 @@ export async function removeLeftovers({ before, runId, directory, alone }) {
   }
 }
 
-/** The run's mark is in the environment it gave; servers that rename themselves lose it, their directory stays. */
+/**
+ * The run's processes, by the mark in their environment. Servers
+ * that rename themselves lose the mark, but their directory stays.
+ */
 function markedProcesses(runId, directory) {
   const found = [];
   for (const entry of readdirSync('/proc')) {

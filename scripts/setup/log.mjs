@@ -1,4 +1,4 @@
-/** What set-up says to the person: a line per step, and a sign of life for the long ones. */
+/** Prints set-up's progress: a line per step, and a sign of life for long steps. */
 
 /** A sentence for the person, with its cure; printed without a stack, and the program exits with 1. */
 export class SetupError extends Error {}
@@ -6,8 +6,8 @@ export class SetupError extends Error {}
 const say = (line) => process.stderr.write(`${line}\n`);
 
 /**
- * A printer of steps. On a terminal the line of the running step counts its seconds; elsewhere plain lines, and a
- * short one every ten seconds while a step runs, so that a log shows it is alive.
+ * A printer of steps. On a terminal the line of the running step counts its seconds. Elsewhere lines
+ * are plain, with a short one every ten seconds while a step runs, so that a log shows progress.
  * @returns {{ say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> }}
  */
 export function stepLog() {
@@ -40,7 +40,7 @@ export function stepLog() {
   };
 }
 
-/** A line that is broken into two cannot be written over: it would come again every second. */
+/** A wrapped line cannot be overwritten: each second would print it again. */
 function short(title) {
   const room = (process.stderr.columns || 80) - '-  ... 1000 s '.length;
   return title.length > room ? `${title.slice(0, Math.max(room, 10) - 1)}…` : title;

@@ -1,6 +1,7 @@
 /**
- * The Docker Engine that LS_TEST_ENGINE names: a folder with its programs, as they are built or unpacked. What runs on it gets an engine of its own, in a network namespace of its own; the engine of this machine is left as
- * it is. So the same suites run on an old engine and on a current one.
+ * The Docker Engine that LS_TEST_ENGINE names: a folder with its programs, built or
+ * unpacked. A run on it gets an engine and a network namespace of its own; this machine's
+ * engine stays as it is. So the same suites run on an old engine and on a current one.
  */
 import { spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
@@ -12,7 +13,10 @@ import { nodeBinary, repositoryRoot } from './paths.mjs';
 
 const PROGRAMS = ['dockerd', 'docker-proxy', 'containerd', 'containerd-shim-runc-v2', 'runc'];
 
-/** @returns {string | undefined} the folder, when one is named @throws SetupError when a program is missing there */
+/**
+ * @returns {string | undefined} the folder, when one is named
+ * @throws SetupError when a program is missing in it
+ */
 export function namedEngine(env = process.env) {
   if (!env.LS_TEST_ENGINE) return undefined;
   const folder = resolve(env.LS_TEST_ENGINE);
@@ -34,7 +38,7 @@ export function namedEngine(env = process.env) {
 }
 
 /**
- * Runs a command on that engine, to its end. Ctrl-C reaches the command; the engine goes when it has ended.
+ * Runs a command on that engine, to its end. Ctrl-C reaches the command; the engine ends after it.
  * @param {string} folder
  * @param {readonly string[]} command
  * @returns {Promise<number>} its exit code
@@ -44,7 +48,7 @@ export async function runOnEngine(folder, command) {
   const program = join(repositoryRoot, 'test', 'helpers', 'hosts', 'on-engine.ts');
   const child = spawn(nodeBinary() ?? process.execPath, [program, folder, ...command], { stdio: 'inherit' });
   const pass = (signal) => child.kill(signal);
-  // A Ctrl-C at a terminal comes to all of them by itself.
+  // A terminal sends Ctrl-C to all of them by itself.
   process.on('SIGTERM', pass);
   process.on('SIGINT', () => undefined);
   return await new Promise((done, fail) => {
@@ -53,7 +57,7 @@ export async function runOnEngine(folder, command) {
   });
 }
 
-/** What answers at DOCKER_HOST, in a line for the head of a run. */
+/** Describes the engine at DOCKER_HOST, in a line for the head of a run. */
 export async function engineLine() {
   const ask = async (path) => JSON.parse((await engineRequest('GET', path)).text);
   const [version, info] = await Promise.all([ask('/version'), ask('/info')]);

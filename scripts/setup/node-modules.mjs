@@ -1,4 +1,4 @@
-/** `node_modules`: installed when absent or not what the lock file says; the pinned Node comes with it. */
+/** Installs `node_modules` when it is absent or differs from the lock file; the pinned Node comes with it. */
 import { existsSync, lstatSync, readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { SetupError } from './log.mjs';
@@ -7,11 +7,11 @@ import { run } from './run.mjs';
 
 const INSTALL_TIMEOUT_MS = 600_000;
 
-/** Why `npm ci` is needed, or undefined. */
+/** The reason why `npm ci` is needed, or undefined. */
 export function staleModules(root = repositoryRoot) {
   const locked = packagesOf(join(root, 'package-lock.json'));
   if (locked === undefined) throw new SetupError(`package-lock.json is missing or unreadable in ${root}.`);
-  // Through a link, what is there counts: the record beside it follows another checkout's lock file.
+  // Behind a link, only the installed packages count: npm's record beside them follows another checkout's lock file.
   const installed = isLink(root)
     ? presentOf(locked, root)
     : packagesOf(join(root, 'node_modules', '.package-lock.json'));
@@ -39,7 +39,10 @@ export function whyStale(locked, installed) {
   return unwanted === undefined ? undefined : `${unwanted} is no longer wanted`;
 }
 
-/** npm empties what `node_modules` leads to before it installs: where that is a link, the packages of somebody else. */
+/**
+ * The reason not to install. npm empties the target of `node_modules`
+ * first: behind a link, those are another checkout's packages.
+ */
 export function whyNotToInstall(root = repositoryRoot) {
   const path = join(root, 'node_modules');
   if (!isLink(root)) return undefined;
@@ -49,7 +52,7 @@ export function whyNotToInstall(root = repositoryRoot) {
 
 const isLink = (root) => lstatSync(join(root, 'node_modules'), { throwIfNoEntry: false })?.isSymbolicLink() === true;
 
-/** Those of the locked packages that lie there, as their own manifests have them. */
+/** The locked packages that are installed, with the versions in their own manifests. */
 function presentOf(locked, root) {
   const there = Object.entries(locked).filter(([path]) => path !== '' && existsSync(join(root, path, 'package.json')));
   return Object.fromEntries(
@@ -103,7 +106,7 @@ export async function ensureNodeModules(log) {
   }
 }
 
-/** Without what `npm start` adds: a nested npm takes those for the user's own settings. */
+/** The environment without the additions of `npm start`: a nested npm takes them for the user's own settings. */
 function cleanEnv() {
   return Object.fromEntries(
     Object.entries(process.env).filter(([key]) => !/^npm_(package|lifecycle|command)/.test(key)),

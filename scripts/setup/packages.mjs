@@ -1,4 +1,4 @@
-/** Programs that come as Debian packages: found first, installed only when missing and only with the right to. */
+/** Programs from Debian packages: looked for first, installed only when missing and only with the right to. */
 import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,7 +20,7 @@ export function postgresBin() {
   return onPath === undefined || findProgram('initdb') === undefined ? undefined : onPath.replace(/\/postgres$/, '');
 }
 
-/** A Python that has pytest, for the tests of the Python module; the packaged one where the first on the PATH lacks it. */
+/** A Python with pytest, for the Python module's tests; the packaged one when the first on the PATH lacks it. */
 export async function pythonWithPytest() {
   for (const python of ['python3', '/usr/bin/python3']) {
     const probe = await run(python, ['-c', 'import pytest'], { allowFailure: true, timeoutMs: 20_000 });
@@ -30,8 +30,9 @@ export async function pythonWithPytest() {
 }
 
 /**
- * What each profile needs beside Docker. `service`: the one that the package would start and that we do not use. `unpacked`: programs taken out of a package that is not installed itself,
- * because it would start a service where nobody asked for one.
+ * Programs that each profile needs beside Docker. `service`: the service that the
+ * package would start and Longshore does not use. `unpacked`: programs taken out of
+ * a package that is not installed, because it would start an unwanted service.
  */
 const PROGRAMS = {
   redis: {
@@ -78,7 +79,7 @@ export async function missingPrograms(names) {
   return missing;
 }
 
-/** The words for the person, and the packages, of the named programs. */
+/** The names for the person, and the packages, of the named programs. */
 export function describePrograms(names) {
   return {
     what: names.map((name) => PROGRAMS[name].what).join(', '),
@@ -86,7 +87,7 @@ export function describePrograms(names) {
   };
 }
 
-/** The one command that installs what is missing, for somebody with the right to. */
+/** The command that installs every missing program, for a user with the right to. */
 export function installCommand(names, more = []) {
   const { packages } = describePrograms(names);
   const unpacked = unpackedOf(names);
@@ -104,7 +105,7 @@ export function installCommand(names, more = []) {
   return `sudo sh -c '${parts.join(' && ')}'`;
 }
 
-/** Where programs go that no installed package owns. */
+/** Destination of unpacked programs: no installed package owns files there. */
 const UNPACK_TO = '/usr/local/bin';
 
 const unpackedOf = (names) => names.map((name) => PROGRAMS[name].unpacked).filter((unpacked) => unpacked !== undefined);
@@ -113,7 +114,7 @@ const unpackedOf = (names) => names.map((name) => PROGRAMS[name].unpacked).filte
 async function unpackPrograms({ from, programs }) {
   const work = mkdtempSync(join(tmpdir(), 'longshore-unpack-'));
   try {
-    // apt's own user writes the download when root asks for it.
+    // apt's own user writes the download when root requests it.
     chmodSync(work, 0o755);
     const download = ['download', '-qq', '-o', 'APT::Sandbox::User=root', from];
     await run('apt-get', download, { cwd: work, name: 'apt-download', timeoutMs: INSTALL_TIMEOUT_MS });
@@ -127,7 +128,7 @@ async function unpackPrograms({ from, programs }) {
   }
 }
 
-/** Debian, Ubuntu and their kin have apt-get; nothing else is set up by itself. */
+/** Whether apt-get exists (Debian, Ubuntu and derivatives); set-up installs nothing elsewhere. */
 export function isDebianLike() {
   return findProgram('apt-get') !== undefined && findProgram('dpkg-deb') !== undefined;
 }
@@ -143,7 +144,10 @@ export function operatingSystem() {
   };
 }
 
-/** A Ctrl-C in the middle of an installation leaves packages half done, and apt-get refuses everything until that is mended. */
+/**
+ * Whether an installation was interrupted: Ctrl-C leaves packages half
+ * done, and apt-get refuses everything until they are repaired.
+ */
 async function wasInterrupted() {
   const journal = '/var/lib/dpkg/updates';
   if (existsSync(journal) && readdirSync(journal).some((name) => /^\d+$/.test(name))) return true;
@@ -152,8 +156,8 @@ async function wasInterrupted() {
 }
 
 /**
- * Installs the packages of the named programs and says so. Packaged Redis and Postgres services are switched off
- * again when this very installation brought them: Longshore runs its own and must not hold the default ports.
+ * Installs the packages of the named programs, with progress. Redis and Postgres services that this very
+ * installation brought are disabled again: Longshore runs its own, and the default ports must stay free.
  * @param {{ say(line: string): void, step<T>(title: string, work: () => Promise<T>): Promise<T> }} log
  */
 export async function installPrograms(names, log) {
@@ -171,7 +175,7 @@ export async function installPrograms(names, log) {
   if (await wasInterrupted()) {
     const configure = await asRoot('dpkg', ['--configure', '-a', '--force-confdef', '--force-confold'], quiet);
     await log.step('finishing an installation that was interrupted (dpkg --configure -a)', () =>
-      // What still lacks its dependencies fails here, and is put right by --fix-broken below.
+      // Packages without their dependencies fail here; --fix-broken below repairs them.
       run(...configure, { name: 'dpkg-configure', timeoutMs: INSTALL_TIMEOUT_MS, allowFailure: true }),
     );
   }

@@ -1,10 +1,13 @@
-/** Where things are. Node built-ins only: every file in `scripts/` but the generators runs before `npm ci` has. */
+/**
+ * Paths of the checkout and of set-up. Node built-ins only: every file
+ * in `scripts/` except the generators runs before `npm ci` has.
+ */
 import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The checkout. */
+/** The root of the checkout. */
 export const repositoryRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
 
 /**
@@ -17,7 +20,7 @@ export function stateDir(env = process.env) {
   return join(resolve(data), 'setup');
 }
 
-/** The Node 24 that the package pins, or this Node where it is new enough (platforms the package is not made for). */
+/** The Node 24 that the package pins, or this Node when it is new enough (on platforms without the package). */
 export function nodeBinary() {
   const pinned = join(repositoryRoot, 'node_modules', `node-linux-${process.arch}`, 'bin', 'node');
   if (existsSync(pinned)) return pinned;
@@ -29,7 +32,7 @@ export function isNodeNewEnough(version, major) {
   return Number.parseInt(version, 10) >= major;
 }
 
-/** The environment in which `node` and the package's commands mean the pinned ones. */
+/** The environment in which `node` and the package's commands are the pinned ones. */
 export function pinnedEnv(env = process.env) {
   return { ...env, PATH: `${join(repositoryRoot, 'node_modules', '.bin')}:${env.PATH ?? '/usr/bin:/bin'}` };
 }

@@ -1,4 +1,4 @@
-/** Who we are on this machine: root, a user with `sudo` that asks nothing, or neither. */
+/** The rights of this user: root, `sudo` without a password, or neither. */
 import { existsSync } from 'node:fs';
 import { run } from './run.mjs';
 
@@ -14,12 +14,12 @@ export async function privilege() {
   return known;
 }
 
-/** The command line that runs as root from here; only to be called when `privilege()` is not `none`. */
+/** The command line that runs as root from here; call it only when `privilege()` is not `none`. */
 export async function asRoot(command, args, env = {}) {
   const settings = Object.entries(env).map(([key, value]) => `${key}=${value}`);
   if ((await privilege()) === 'root') return ['env', [...settings, command, ...args]];
   return ['sudo', ['-n', 'env', ...settings, command, ...args]];
 }
 
-/** True where systemd is process 1, and so keeps the services. */
+/** Whether systemd is process 1, and so manages the services. */
 export const hasSystemd = () => existsSync('/run/systemd/system');

@@ -1,6 +1,6 @@
 /**
- * All set-up, in the order in which one thing needs another. Called by `npm start` and `npm test`. Everything that is
- * missing is found before anything is installed, so that a person without the right to install gets one command.
+ * All set-up, in dependency order, for `npm start` and `npm test`. Everything missing is found
+ * before anything is installed, so that a person without the right to install gets one command.
  */
 import { userInfo } from 'node:os';
 import { ensureBaseImage } from './base-image.mjs';
@@ -16,12 +16,15 @@ import { ensureS3Image } from './s3-image.mjs';
 import { ensureFirewalldImage } from './firewalld-image.mjs';
 import { ensureSystemdImage } from './systemd-image.mjs';
 
-/** `start`: to run Longshore, and to read the definitions of apps. `test`: beside that, what the tests use; `hosts`: also what those on simulated hosts use. */
+/**
+ * `start`: to run Longshore and read the definitions of apps. `test`: the needs
+ * of the tests too. `hosts`: the needs of tests on simulated hosts too.
+ */
 const PROFILES = {
   start: ['redis', 'python'],
   test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry'],
 };
-// Machines that systemd runs, and the S3 server, are made of images of their own, which take a while to build.
+// Machines that systemd runs, and the S3 server, use images of their own, which take a while to build.
 PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime'];
 
 /**
@@ -52,7 +55,7 @@ export async function setUp(profile, log) {
   return { baseImage };
 }
 
-/** What is missing, and the one command that cures all of it. */
+/** Names everything missing, and the single command that cures it. */
 function cureText(missing, engine) {
   if (missing.length === 0 && engine === 'no_permission') return permissionText();
   const { what } = describePrograms(missing);

@@ -1,6 +1,6 @@
 /**
- * A user with sudo, not yet in the group that may use the Docker socket: joins it, and this very program goes on in a
- * child that has the group, because a new membership counts for new logins only.
+ * Adds a user with sudo to the group that may use the Docker socket. This same program then
+ * continues in a child with the group, because a new membership counts for new logins only.
  */
 import { spawn } from 'node:child_process';
 import { constants, userInfo } from 'node:os';

@@ -1,6 +1,6 @@
 /**
- * A Python root file system out of this system's own Debian packages: unpacked, maintainer scripts not run, busybox for
- * a shell. Needs no root: the archive says that everything is root's.
+ * Builds a Python root file system from this system's own Debian packages: unpacked, without maintainer
+ * scripts, with busybox as its shell. No root is needed: the archive names root as the owner of everything.
  */
 import { spawn } from 'node:child_process';
 import {
@@ -22,7 +22,10 @@ import { isDebianLike, operatingSystem } from './packages.mjs';
 import { asRoot, privilege } from './privilege.mjs';
 import { run } from './run.mjs';
 
-/** Debian 12's, chosen by hand: what `import ssl, sqlite3, ctypes, bz2, lzma, readline, curses` and venv need. */
+/**
+ * Packages on Debian 12, chosen by hand: the needs of
+ * `import ssl, sqlite3, ctypes, bz2, lzma, readline, curses` and of venv.
+ */
 const BOOKWORM =
   `libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8 libssl3 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1
   libnsl2 libtirpc3 libk5crypto3 libgssapi-krb5-2 libkrb5-3 libkrb5support0 libcom-err2 libkeyutils1 libreadline8 libtinfo6
@@ -30,7 +33,7 @@ const BOOKWORM =
   python3-setuptools-whl python3-distutils python3-lib2to3 busybox-static ca-certificates netbase media-types base-files base-passwd
   tzdata`.split(/\s+/);
 
-/** Elsewhere the dependencies are followed, and of what they reach only these are wanted in an image that runs Python. */
+/** Elsewhere dependencies are followed, and only packages with these names go into an image that runs Python. */
 const WANTED =
   /^(lib(?!pam|debconf|perl|apt|systemd|semanage|sepol|audit)|python3|zlib1g|busybox-static|ca-certificates$|netbase|media-types|base-files|base-passwd|tzdata$|gcc-\d+-base)/;
 
@@ -58,7 +61,7 @@ export async function packagedPython() {
 }
 
 /**
- * @param {string} version as `packagedPython()` says
+ * @param {string} version - as `packagedPython()` returns it
  * @returns {Promise<{ tar(): { stream: NodeJS.ReadableStream, ended: Promise<void> }, remove(): void }>}
  */
 export async function buildRootfs(version) {
@@ -66,7 +69,7 @@ export async function buildRootfs(version) {
   const work = mkdtempSync(join(tmpdir(), 'longshore-base-'));
   const remove = () => rmSync(work, { recursive: true, force: true });
   try {
-    // apt's own user writes the downloads when root asks for them.
+    // apt's own user writes the downloads when root requests them.
     chmodSync(work, 0o755);
     const debs = join(work, 'debs');
     const root = join(work, 'root');
@@ -115,7 +118,7 @@ async function packageList(version) {
 }
 
 /**
- * The packages that these need, those alone whose names are wanted.
+ * The dependencies of the seeds, limited to wanted names.
  * @param {readonly string[]} seeds
  * @param {RegExp} wanted
  */
@@ -141,7 +144,7 @@ export async function unpack(debs, root, leftOut = LEFT_OUT) {
   const excludes = leftOut.map((pattern) => `--exclude=${pattern}`);
   for (const deb of readdirSync(debs).toSorted()) {
     if (!deb.endsWith('.deb')) continue;
-    // Links for bin, sbin and lib are there already: an archive's own directory must go through them, not replace them.
+    // Links for bin, sbin and lib exist already: an archive's own directory must go through them, not replace them.
     const script = 'dpkg-deb --fsys-tarfile "$1" | tar -C "$2" -x --keep-directory-symlink --no-same-owner "${@:3}"';
     await run('bash', ['-o', 'pipefail', '-c', script, 'unpack', join(debs, deb), root, ...excludes]);
   }
@@ -161,14 +164,15 @@ async function finish(root, version) {
   chmodSync(join(root, 'root'), 0o700);
   for (const name of ['passwd', 'group'])
     copyFileSync(join(root, `usr/share/base-passwd/${name}.master`), join(root, 'etc', name));
-  // What this machine trusts, and where Python's OpenSSL looks for it (Debian's openssl package would make that link).
+  // The CA bundle of this machine, and the link where Python's
+  // OpenSSL looks for it (Debian's openssl package would make it).
   if (existsSync(caBundle())) copyFileSync(caBundle(), join(root, 'etc/ssl/certs/ca-certificates.crt'));
   else writeFileSync(join(root, 'etc/ssl/certs/ca-certificates.crt'), '');
   chmodSync(join(root, 'etc/ssl/certs/ca-certificates.crt'), 0o644);
   replaceLink('/etc/ssl/certs/ca-certificates.crt', join(root, 'usr/lib/ssl/cert.pem'));
 }
 
-/** Never over a file that a package brought. */
+/** Links unless a package brought a file there. */
 function link(target, path) {
   if (lstatSync(path, { throwIfNoEntry: false }) === undefined) symlinkSync(target, path);
 }

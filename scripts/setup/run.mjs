@@ -1,4 +1,4 @@
-/** Child processes of set-up: bounded in time, their output in a log file whose end is shown when they fail. */
+/** Child processes of set-up: bounded in time, with output in a log file whose end is shown after a failure. */
 import { spawn } from 'node:child_process';
 import { createWriteStream, mkdirSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
@@ -12,7 +12,10 @@ const KEPT_BYTES = 64 * 1024;
 const children = new Set();
 let stopping = false;
 
-/** Interrupted set-up ends what it runs (apt-get, npm) and exits as the shell expects. Returns the way to undo it. */
+/**
+ * Makes an interrupted set-up end its children (apt-get, npm) and
+ * exit as the shell expects. @returns a function that undoes it
+ */
 export function endChildrenOnSignals() {
   const end = (signal) => {
     if (stopping) return;
@@ -21,7 +24,8 @@ export function endChildrenOnSignals() {
     for (const child of children) child.kill('SIGTERM');
     const code = signal === 'SIGINT' ? 130 : 143;
     if (children.size === 0) process.exit(code);
-    // What still writes while the next set-up begins would spoil that one: so this waits for the end, by force if need be.
+    // A child that still writes would spoil the next set-up, so
+    // this program waits for its end, and kills it if necessary.
     setTimeout(() => children.forEach((child) => child.kill('SIGKILL')), 5000).unref();
     setTimeout(() => process.exit(code), 30_000).unref();
     for (const child of children)
@@ -38,11 +42,11 @@ export function endChildrenOnSignals() {
 }
 
 /**
- * Runs a command to its end. Never asks anything: no standard input.
+ * Runs a command to its end, without standard input, so that it never asks anything.
  * @param {string} command
  * @param {readonly string[]} args
  * @param {{ name?: string, timeoutMs?: number, env?: NodeJS.ProcessEnv, cwd?: string, allowFailure?: boolean }} [options]
- *   `name`: of the log file; without it nothing is written
+ *   `name`: the log file's; without it no log is written
  * @returns {Promise<{ code: number, stdout: string, output: string }>}
  * @throws SetupError with the end of the output, when it fails, is missing or takes too long
  */
@@ -77,7 +81,7 @@ export async function run(command, args, options = {}) {
   clearTimeout(timer);
   children.delete(child);
   log?.end();
-  // Interrupted: the program is about to exit, and a complaint about the child that it ended would only confuse.
+  // The program is about to exit, and an error about the child that it ended would only confuse.
   if (stopping) await new Promise(() => undefined);
   if ((ended.code === 0 && !late) || allowFailure) return { code: ended.code, stdout, output };
   const why = late
@@ -88,7 +92,7 @@ export async function run(command, args, options = {}) {
   throw new SetupError(`\`${[command, ...args].join(' ').slice(0, 300)}\` ${why}:\n  ${tail}${where}`);
 }
 
-/** The path of a program, looked for on the PATH and where Debian keeps daemons (a user's PATH lacks `sbin`). */
+/** The path of a program, on the PATH or where Debian keeps daemons (a user's PATH lacks `sbin`). */
 export function findProgram(name, more = []) {
   const places = [
     ...(process.env.PATH ?? '').split(delimiter),

@@ -1,4 +1,7 @@
-/** The image in which tests run an S3 server that checks signatures: OpenStack's Swift with its S3 front, since no image registry is needed for it. */
+/**
+ * The image in which tests run an S3 server that checks signatures: OpenStack's
+ * Swift with its S3 front end, because it needs no image registry.
+ */
 import { ensureDebianImage } from './debian-image.mjs';
 
 /** @param {{ step<T>(title: string, work: () => Promise<T>): Promise<T> }} log */

@@ -6,8 +6,8 @@ export const ensureSystemdImage = (log) =>
   ensureDebianImage(log, {
     name: 'longshore-test-systemd',
     revision: 1,
-    // What a host needs that runs the agent as a service, and what the tests use there.
+    // Packages for a host that runs the agent as a service, and for the tests on it.
     packages: ['systemd', 'systemd-sysv', 'dbus', 'procps', 'curl', 'sudo', 'ca-certificates'],
-    // No STOPSIGNAL: older engines refuse it here, so whoever starts a container of it names the signal.
+    // No STOPSIGNAL: older engines refuse it here, so the caller that starts a container names the signal.
     changes: ['ENV container=docker', 'CMD ["/sbin/init"]'],
   });

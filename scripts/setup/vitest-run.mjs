@@ -1,4 +1,4 @@
-/** One vitest project, run to its end within a bound; its outcome read from vitest's own report. */
+/** Runs one vitest project to its end within a time bound, and reads the outcome from vitest's own report. */
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -46,14 +46,15 @@ export function runVisibly(command, args, { env, cwd = repositoryRoot, timeoutMs
   });
 }
 
-/** More files than these fail for a reason of their own: they are not run again. */
+/** A run with more failed files than these has a cause of its own, so none is repeated. */
 const REPEATED_FILES = 3;
-/** Nor is anything for which there is less time than it took, and this much: cut off in the middle it would leave things behind. */
+/** Minimum spare time for a repeat, beside the time the file took: a run that is cut off leaves things behind. */
 const REPEAT_SPARE_MS = 30_000;
 
 /**
- * Runs a project. A file with a failed test is run a second time, alone: what fails again is a failure; what passes then is
- * counted as passed and named in `unsteady`, since a test that needs a quiet machine is a fault, though not one of the change.
+ * Runs a project. A file with a failed test runs a second time, alone. A test that
+ * fails again is a failure. A test that then passes counts as passed and is named in
+ * `unsteady`: a test that needs a quiet machine is a fault, though not this change's.
  * @param {string} project
  * @param {{ node: string, env: NodeJS.ProcessEnv, filters: readonly string[], directory: string, timeoutMs: number }} options
  * @returns {Promise<{ passed: number, failed: number, skipped: string[], problems: string[], unsteady: string[] }>}

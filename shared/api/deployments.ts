@@ -28,7 +28,7 @@ export const ListDeploymentsResponse = Type.Object({
 });
 export type ListDeploymentsResponse = Static<typeof ListDeploymentsResponse>;
 
-/** StopDeployment, StartDeployment, DeleteDeployment. */
+/** The request of StopDeployment, StartDeployment and DeleteDeployment. */
 export const OneDeploymentRequest = Type.Object({ id: Text() });
 export type OneDeploymentRequest = Static<typeof OneDeploymentRequest>;
 

@@ -17,7 +17,7 @@ export const AppRecord = Type.Object({
 });
 export type AppRecord = Static<typeof AppRecord>;
 
-/** An app with what was made last in it: its newest deployment, or its newest stub while it has none. */
+/** An app with its newest deployment, or with its newest stub while it has no deployment. */
 export const AppWithLatest = Type.Object({
   ...AppRecord.properties,
   deployment: nullable(DeploymentRecord),

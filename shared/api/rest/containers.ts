@@ -23,5 +23,5 @@ export type ContainerRecord = Static<typeof ContainerRecord>;
 
 export const ContainerQuery = Type.Object({ stub_id: QueryText(), app_id: QueryText(), status: QueryList() });
 
-/** All of them: no pages. */
+/** All containers in one answer, without pages. */
 export const ContainerList = Type.Array(ContainerRecord);

@@ -6,7 +6,7 @@ import { PAGE_OR_OFFSET, QueryFlag, QueryInteger, QueryList, QueryText, QueryTim
 import { StubRecord } from './stubs.ts';
 import { WorkspaceRecord } from './workspaces.ts';
 
-/** In both spellings: published clients read the second. */
+/** A deployment record, with fields in both spellings: published clients read the second. */
 export const DeploymentRecord = Type.Object({
   id: Id(),
   external_id: Id(),
